@@ -1,0 +1,1 @@
+"""LNet itself: synchronous, single-threaded, sans-I/O (docs/design/contracts.md)."""

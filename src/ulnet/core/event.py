@@ -1,0 +1,115 @@
+"""Events: what happened to a memory descriptor (spec md-me-eq.md §5)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from ulnet.core.status import HealthStatus
+from ulnet.nid import ANY_NID, Nid
+
+if TYPE_CHECKING:
+    from ulnet.core.md import Md
+    from ulnet.wire.lnet import Header
+
+__all__ = ["Event", "EventKind"]
+
+
+class EventKind(IntEnum):
+    """Numbers as in spec md-me-eq.md §5."""
+
+    GET = 1  # target of a GET, after the REPLY left
+    PUT = 2  # target of a PUT, data in memory
+    REPLY = 3  # initiator of a GET, data in memory
+    ACK = 4  # initiator of a PUT
+    SEND = 5  # initiator, after local completion (not delivery)
+    UNLINK = 6  # the MD was unlinked while idle
+
+
+class Event:
+    """One event of one MD; the header's fields are read through.
+
+    `status` is 0 or -errno; `reason` says why in a sentence, `health` in LNet's code. `initiator` is the
+    primary NID of the peer that began the operation, `source` the NID it came from, `sender` the last hop.
+    Lengths and offsets are bytes. `unlinked` marks the last event of the MD.
+    """
+
+    __slots__ = (
+        "hdr",
+        "health",
+        "initiator",
+        "kind",
+        "md",
+        "mlength",
+        "offset",
+        "reason",
+        "rlength",
+        "sender",
+        "status",
+        "unlinked",
+    )
+
+    def __init__(
+        self,
+        kind: EventKind,
+        md: Md,
+        hdr: Header | None,
+        initiator: Nid = ANY_NID,
+        sender: Nid = ANY_NID,
+        mlength: int = 0,
+        rlength: int = 0,
+        offset: int = 0,
+    ) -> None:
+        self.kind = kind
+        self.md = md
+        self.hdr = hdr
+        self.initiator = initiator
+        self.sender = sender
+        self.mlength = mlength
+        self.rlength = rlength
+        self.offset = offset
+        self.status = 0
+        self.health = HealthStatus.OK
+        self.reason = ""
+        self.unlinked = False
+
+    @property
+    def source(self) -> Nid:
+        """The NID the message came from; ANY for events of our own sends."""
+        hdr = self.hdr
+        if hdr is None or self.kind in (EventKind.SEND, EventKind.UNLINK):
+            return ANY_NID
+        return hdr.src_nid
+
+    @property
+    def source_pid(self) -> int:
+        """The pid of the sender (ours in SEND events)."""
+        return self.hdr.src_pid if self.hdr is not None else 0
+
+    @property
+    def target(self) -> Nid:
+        """The destination NID in the header."""
+        return self.hdr.dest_nid if self.hdr is not None else ANY_NID
+
+    @property
+    def portal(self) -> int:
+        """The portal index of the request."""
+        return self.hdr.portal if self.hdr is not None else 0
+
+    @property
+    def match_bits(self) -> int:
+        """The match bits of the request (ACKs carry them too)."""
+        return self.hdr.match_bits if self.hdr is not None else 0
+
+    @property
+    def hdr_data(self) -> int:
+        """64 bits of the PUT's sender; 0 otherwise."""
+        return self.hdr.hdr_data if self.hdr is not None else 0
+
+    @property
+    def data(self) -> memoryview:
+        """The bytes of this event in the MD's first fragment (one-fragment MDs: all of them)."""
+        return self.md.fragments[0][self.offset : self.offset + self.mlength]
+
+    def __repr__(self) -> str:
+        return f"<Event {self.kind.name} status={self.status} mlength={self.mlength} offset={self.offset}>"

@@ -1,0 +1,321 @@
+"""One LNet instance: its nets and NIs, its users' calls, its drivers' calls, its clock."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from ulnet.core.lnd import Lnd, NiEvent
+from ulnet.core.md import NO_TRACK_RESPONSE, TRACK_RESPONSE, Md
+from ulnet.core.memory import Memory
+from ulnet.core.msg import Msg
+from ulnet.core.ni import NI, LocalNet
+from ulnet.core.peer import PeerTable
+from ulnet.core.receive import Receive
+from ulnet.core.self_info import SelfInfo
+from ulnet.core.state import NodeState
+from ulnet.core.stats import GlobalStats
+from ulnet.core.status import HealthStatus, LNetError
+from ulnet.core.transmit import Transmit
+from ulnet.core.tunables import GlobalSettings, LndTunables, NetTunables
+from ulnet.nid import LNET_PID, LO_NET, LO_NID, Net, Nid
+from ulnet.wire.lnet import NO_WMD, PING_PORTAL, Header, MsgType
+
+__all__ = ["LNet"]
+
+_PUT = int(MsgType.PUT)
+_GET = int(MsgType.GET)
+
+
+class LNet:
+    """LNet, sans-I/O (docs/design/contracts.md).
+
+    `clock` gives monotonic seconds; `cookie` is a number no earlier life of this node used (wall-clock
+    nanoseconds serve); `wake` is called when `tick` has work now; `report` takes one line for the log.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        cookie: int,
+        wake: Callable[[], None] = lambda: None,
+        report: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.state = NodeState(clock, cookie, wake, report)
+        self.memory = Memory(self.state)
+        self._transmit = Transmit(self.state, self.memory)
+        self._receive = Receive(self.state, self.memory, self._transmit)
+        self._lnds: dict[int, Lnd] = {}
+        self.parse = self._receive.parse
+        self.forget_rx = self._receive.forget_rx
+        self.info = SelfInfo(self.state, self.memory)
+
+    # Tables ----------------------------------------------------------------------------------------
+
+    @property
+    def nets(self) -> dict[Net, LocalNet]:
+        """The local nets in the order they were added; `lo` is first."""
+        return self.state.nets
+
+    @property
+    def nis(self) -> dict[Nid, NI]:
+        """The local NIs by NID."""
+        return self.state.nis
+
+    @property
+    def peers(self) -> PeerTable:
+        """All known peers."""
+        return self.state.peers
+
+    @property
+    def stats(self) -> GlobalStats:
+        """Node-wide counters."""
+        return self.state.stats
+
+    @property
+    def settings(self) -> GlobalSettings:
+        """Node-wide settings."""
+        return self.state.settings
+
+    # Nets and NIs ----------------------------------------------------------------------------------
+
+    def register_lnd(self, lnd: Lnd) -> None:
+        """Make a driver available for its net type."""
+        self._lnds[lnd.net_type] = lnd
+
+    def start(self) -> None:
+        """Bring up `0@lo` and answer pings."""
+        self.add_ni(LO_NET, LO_NID)
+        self.info.start()
+
+    def add_ni(
+        self,
+        net: Net,
+        nid: Nid,
+        *,
+        interface: str | None = None,
+        tunables: NetTunables | None = None,
+        lnd_tunables: LndTunables | None = None,
+        cpts: Iterable[int] | None = None,
+    ) -> NI:
+        """Add an NI, and its net if it is the first there; changes nothing when it raises.
+
+        A net's tunables are fixed by its first NI. Raises LNetError: EINVAL (no driver, credits),
+        EEXIST (NID or interface), ENOSPC (too many NIs), or what the driver says of its start-up.
+        """
+        lnd = self._check_new_ni(net, nid, interface)
+        local = self.state.nets.get(net)
+        if local is None:
+            local = LocalNet(net, lnd, _checked(net, tunables or NetTunables()))
+            if net == LO_NET:
+                local.tunables = NetTunables(peer_timeout=0, peer_credits=0, credits=0)
+        ni = NI(
+            local,
+            nid,
+            interface=interface,
+            lnd_tunables=None if net == LO_NET else replace(lnd_tunables or LndTunables()),
+            cpts=tuple(cpts) if cpts is not None else (0,),
+        )
+        lnd.startup(ni)
+        ni.active = True
+        local.nis.append(ni)
+        self.state.nis[nid] = ni
+        if net not in self.state.nets:
+            self.state.nets[net] = local
+            self.state.peers.net_added(net)
+        self.info.rebuild()
+        return ni
+
+    def _check_new_ni(self, net: Net, nid: Nid, interface: str | None) -> Lnd:
+        lnd = self._lnds.get(net.type)
+        if lnd is None:
+            names = ", ".join(sorted(one.name for one in self._lnds.values() if one.name != "lo"))
+            raise LNetError(
+                errno.EINVAL, f"no driver for net {net}: this node has drivers for {names or 'none'}"
+            )
+        if nid in self.state.nis:
+            raise LNetError(errno.EEXIST, f"{nid} is configured already: see 'lnetctl net show'")
+        local = self.state.nets.get(net)
+        if local is not None and interface is not None and any(ni.interface == interface for ni in local.nis):
+            raise LNetError(
+                errno.EEXIST,
+                f"interface {interface} is in net {net} already: one device carries one NI of a net",
+            )
+        if len(self.state.nis) >= self.settings.max_interfaces:
+            raise LNetError(
+                errno.ENOSPC,
+                f"{len(self.state.nis)} NIs are configured: max_interfaces allows no more; raise it first",
+            )
+        return lnd
+
+    def del_ni(self, nid: Nid) -> None:
+        """Stop and remove an NI; its messages end with ENETDOWN. Raises LNetError(ENOENT, EINVAL)."""
+        if nid == LO_NID:
+            raise LNetError(errno.EINVAL, "0@lo cannot be deleted: it belongs to every node")
+        ni = self.state.nis.get(nid)
+        if ni is None:
+            raise LNetError(errno.ENOENT, f"{nid} is not one of this node's NIDs: see 'lnetctl net show'")
+        self._remove_ni(ni)
+        self.info.rebuild()
+
+    def _remove_ni(self, ni: NI) -> None:
+        ni.active = False
+        del self.state.nis[ni.nid]
+        ni.net.nis.remove(ni)
+        if not ni.net.nis:
+            del self.state.nets[ni.net.net]
+        ni.lnd.shutdown(ni)
+
+    def ni_event(self, ni: NI, event: NiEvent) -> None:
+        """A driver tells that the device of ni failed or came back."""
+        fatal = event is NiEvent.FATAL
+        if ni.fatal != fatal:
+            ni.fatal = fatal
+            self.info.rebuild()
+
+    def shutdown(self) -> None:
+        """End everything: drivers stop, messages are finalized, MDs get their last events."""
+        self.state.running = False
+        self.info.stop()
+        for ni in [*self.state.nis.values()]:
+            self._remove_ni(ni)
+        self.memory.close()
+        while self.state.work_pending:
+            self.state.run_deferred()
+
+    # Users -----------------------------------------------------------------------------------------
+
+    def put(
+        self,
+        md: Md,
+        target: Nid,
+        portal: int,
+        match_bits: int,
+        *,
+        ack: bool = True,
+        offset: int = 0,
+        hdr_data: int = 0,
+        source: Nid | None = None,
+        pid: int = LNET_PID,
+    ) -> None:
+        """Send all of md's memory; SEND and (with ack) ACK events follow. Raises LNetError(ENOENT)."""
+        self._use(md)
+        length = md.length
+        if ack:
+            self._expect_response(md, 2, portal)
+        msg = Msg(
+            Header(
+                type=_PUT,
+                dest_nid=target,
+                src_nid=LO_NID,
+                dest_pid=pid,
+                src_pid=self.state.pid,
+                payload_length=length,
+                wmd=self.memory.wmd_of(md) if ack else NO_WMD,
+                match_bits=match_bits,
+                hdr_data=hdr_data,
+                portal=portal,
+                offset=offset,
+            ),
+            sending=True,
+        )
+        msg.md = md
+        msg.payload = md.fragments if length else []
+        msg.src_spec = source
+        self._transmit.send(msg)
+
+    def get(
+        self,
+        md: Md,
+        target: Nid,
+        portal: int,
+        match_bits: int,
+        *,
+        offset: int = 0,
+        source: Nid | None = None,
+        pid: int = LNET_PID,
+    ) -> None:
+        """Ask for md.length bytes into md; SEND and REPLY events follow. Raises LNetError(ENOENT)."""
+        self._use(md)
+        self._expect_response(md, 1, portal)
+        msg = Msg(
+            Header(
+                type=_GET,
+                dest_nid=target,
+                src_nid=LO_NID,
+                dest_pid=pid,
+                src_pid=self.state.pid,
+                payload_length=0,
+                wmd=self.memory.wmd_of(md),
+                match_bits=match_bits,
+                portal=portal,
+                offset=offset,
+                length=md.length,
+            ),
+            sending=True,
+        )
+        msg.md = md
+        msg.src_spec = source
+        self._transmit.send(msg)
+
+    def _use(self, md: Md) -> None:
+        if not self.state.running:
+            raise LNetError(errno.ESHUTDOWN, "the node is shutting down")
+        if not md.linked or md.me is not None or md.threshold == 0:
+            raise LNetError(
+                errno.ENOENT, "the memory descriptor is unlinked, attached or exhausted: bind a new one"
+            )
+        if md.threshold > 0:
+            md.threshold -= 1
+        md.refs += 1
+
+    def _expect_response(self, md: Md, kind_bit: int, portal: int) -> None:
+        md.sent_at = now = self.state.clock()
+        wanted = md.options & TRACK_RESPONSE or md.timeout is not None or portal == PING_PORTAL
+        if not wanted and not md.options & NO_TRACK_RESPONSE:
+            wanted = self.settings.response_tracking & kind_bit
+        if wanted:
+            self.memory.track_response(md, now)
+
+    # Drivers ---------------------------------------------------------------------------------------
+
+    def finalize(self, msg: Msg, status: HealthStatus, errno: int = 0, reason: str = "") -> None:
+        """A driver is done with msg."""
+        if msg.final:
+            self.state.report(f"driver finalized a message twice: {msg.hdr!r}")
+            self.state.stats.drops["finalized twice"] += 1
+            return
+        msg.final = True
+        if msg.sending:
+            self._transmit.finalize(msg, status, errno, reason)
+        else:
+            self._receive.finalize(msg, status, errno, reason)
+
+    # Time ------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Do what is due at `now` (seconds of the node's clock)."""
+        self.state.run_deferred()
+        self.memory.expire_responses(now)
+
+    def next_deadline(self) -> float | None:
+        """When tick is wanted next; None: when `wake` says so."""
+        return self.state.responses.next_deadline()
+
+
+def _checked(net: Net, tunables: NetTunables) -> NetTunables:
+    if tunables.credits < 1 or tunables.peer_credits < 1:
+        raise LNetError(
+            errno.EINVAL,
+            f"net {net} with credits {tunables.credits}, peer_credits {tunables.peer_credits}: "
+            "both must be at least 1",
+        )
+    if tunables.peer_credits > tunables.credits:
+        raise LNetError(
+            errno.EINVAL,
+            f"net {net}: peer_credits {tunables.peer_credits} exceed credits {tunables.credits}; "
+            "lower them or raise credits",
+        )
+    return replace(tunables)

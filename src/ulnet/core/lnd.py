@@ -1,0 +1,60 @@
+"""The contract between the core and its drivers (docs/design/contracts.md)."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from ulnet.core.msg import Msg
+    from ulnet.core.ni import NI
+    from ulnet.core.status import HealthStatus
+    from ulnet.nid import Nid
+    from ulnet.wire.lnet import Header
+
+__all__ = ["Lnd", "NiEvent", "Upcalls"]
+
+
+class NiEvent(Enum):
+    """What a driver tells of its device."""
+
+    FATAL = auto()  # the device cannot carry anything now
+    RECOVERED = auto()
+
+
+class Lnd(Protocol):
+    """A driver. None of these ever blocks; only `startup` may raise, and only LNetError."""
+
+    name: str  # "tcp"
+    net_type: int
+    reports_timeout: bool  # the message deadline then follows the LND's own timeout
+
+    def startup(self, ni: NI) -> None:
+        """Make the NI ready for traffic. Raises LNetError and leaves nothing behind on failure."""
+
+    def shutdown(self, ni: NI) -> None:
+        """Stop the NI at once: close its connections, finalize all its messages before returning."""
+
+    def send(self, ni: NI, msg: Msg) -> None:
+        """Queue msg; finalize it later, exactly once, never before this returns."""
+
+    def recv(
+        self, ni: NI, rx: object, msg: Msg | None, buffers: list[memoryview], mlen: int, rlen: int
+    ) -> None:
+        """Read mlen payload bytes into buffers, drop the other rlen - mlen, finalize msg if there is one."""
+
+
+class Upcalls(Protocol):
+    """What a driver may call: the core."""
+
+    def parse(self, ni: NI, hdr: Header, from_nid: Nid, rx: object) -> int:
+        """A header has arrived from the next hop `from_nid`. 0, or -errno: close that peer's connections."""
+
+    def finalize(self, msg: Msg, status: HealthStatus, errno: int = 0, reason: str = "") -> None:
+        """msg is done: sent, received, or failed (errno positive then)."""
+
+    def ni_event(self, ni: NI, event: NiEvent) -> None:
+        """The device of ni changed."""
+
+    def forget_rx(self, rx: object) -> None:
+        """rx died while the core still held it for a message that waits for a match."""

@@ -1,0 +1,184 @@
+"""Memory descriptors: who owns which bytes, and what may be done to them (spec md-me-eq.md §3)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from enum import IntFlag
+from typing import TYPE_CHECKING
+
+from ulnet.core.status import LNetError
+from ulnet.wire.lnet import LNET_MTU
+
+if TYPE_CHECKING:
+    from ulnet.core.event import Event
+    from ulnet.core.portal import MatchEntry
+
+__all__ = ["INFINITE", "MAX_FRAGMENTS", "Buffer", "EventHandler", "Md", "MdOption", "fragments_of"]
+
+Buffer = bytes | bytearray | memoryview
+EventHandler = Callable[["Event"], None]
+
+INFINITE = -1
+MAX_FRAGMENTS = 256
+
+
+class MdOption(IntFlag):
+    """Option bits of spec md-me-eq.md §3."""
+
+    OP_PUT = 0x0001
+    OP_GET = 0x0002
+    MANAGE_REMOTE = 0x0004
+    TRUNCATE = 0x0010
+    ACK_DISABLE = 0x0020
+    MAX_SIZE = 0x0080
+    TRACK_RESPONSE = 0x0400
+    NO_TRACK_RESPONSE = 0x0800
+
+
+# Plain ints: IntFlag arithmetic costs about a microsecond a message.
+OP_PUT = 0x0001
+OP_GET = 0x0002
+MANAGE_REMOTE = 0x0004
+TRUNCATE = 0x0010
+ACK_DISABLE = 0x0020
+MAX_SIZE = 0x0080
+TRACK_RESPONSE = 0x0400
+NO_TRACK_RESPONSE = 0x0800
+
+
+def fragments_of(start: Buffer | Sequence[Buffer]) -> list[memoryview]:
+    """The memory of an MD as flat byte views, without copying.
+
+    Raises LNetError(EINVAL) for more than 256 fragments or memory that is not contiguous.
+    """
+    pieces: Sequence[Buffer]
+    pieces = [start] if isinstance(start, (bytes, bytearray, memoryview)) else start
+    if len(pieces) > MAX_FRAGMENTS:
+        raise LNetError(
+            errno.EINVAL,
+            f"memory descriptor of {len(pieces)} fragments: at most {MAX_FRAGMENTS} are allowed; join some",
+        )
+    views = []
+    for piece in pieces:
+        view = memoryview(piece)
+        if not view.c_contiguous:
+            raise LNetError(
+                errno.EINVAL, "memory descriptor over a strided view: give contiguous memory instead"
+            )
+        if view.ndim != 1 or view.format != "B":
+            view = view.cast("B")
+        views.append(view)
+    return views
+
+
+class Md:
+    """One memory descriptor; made by the instance's `md_bind` and `md_attach`, ended by its last event.
+
+    `length` is in bytes over all fragments, `threshold` counts the operations left (-1: no limit),
+    `offset` is the running, locally managed one.
+    """
+
+    __slots__ = (
+        "aborted",
+        "auto_unlink",
+        "deadline_slot",
+        "fragments",
+        "handle",
+        "handler",
+        "length",
+        "linked",
+        "max_size",
+        "me",
+        "offset",
+        "options",
+        "refs",
+        "sent_at",
+        "threshold",
+        "timeout",
+        "user_ptr",
+        "wmd",
+    )
+
+    def __init__(
+        self,
+        fragments: list[memoryview],
+        handler: EventHandler | None,
+        *,
+        threshold: int = INFINITE,
+        options: int = 0,
+        max_size: int = 0,
+        user_ptr: object = None,
+        auto_unlink: bool = True,
+        timeout: float | None = None,
+    ) -> None:
+        self.fragments = fragments
+        self.length = fragments[0].nbytes if len(fragments) == 1 else sum(view.nbytes for view in fragments)
+        self.handler = handler
+        self.threshold = threshold
+        self.options = options
+        self.max_size = max_size
+        self.user_ptr = user_ptr
+        self.auto_unlink = auto_unlink
+        self.timeout = timeout  # seconds for the response; None: the transaction timeout
+        self.handle = 0
+        self.wmd = b""
+        self.me: MatchEntry | None = None
+        self.offset = 0
+        self.refs = 0  # operations under way
+        self.aborted = 0  # errno that successful completions turn into, after md_unlink while busy
+        self.linked = False
+        self.deadline_slot = -1
+        self.sent_at = 0.0
+        if options & MAX_SIZE and not 0 <= max_size <= self.length:
+            raise LNetError(
+                errno.EINVAL, f"max_size {max_size} of a memory descriptor: must lie in 0..{self.length}"
+            )
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no further operation fits."""
+        return self.threshold == 0 or (
+            self.options & MAX_SIZE != 0 and self.offset + self.max_size > self.length
+        )
+
+    def slices(self, offset: int, length: int) -> list[memoryview]:
+        """The views of `length` bytes from `offset`; the caller has checked the bounds."""
+        fragments = self.fragments
+        if len(fragments) == 1:
+            if not offset and length == self.length:
+                return fragments
+            return [fragments[0][offset : offset + length]]
+        found = []
+        for view in fragments:
+            size = view.nbytes
+            if offset >= size:
+                offset -= size
+                continue
+            take = min(size - offset, length)
+            if take:
+                found.append(view[offset : offset + take])
+            length -= take
+            offset = 0
+            if not length:
+                break
+        return found
+
+
+def check_bindable(md: Md) -> None:
+    """The rules of MDBind: at most one message's payload, no target options. Raises LNetError(EINVAL)."""
+    if md.length > LNET_MTU:
+        raise LNetError(
+            errno.EINVAL,
+            f"memory descriptor of {md.length} bytes: one message carries at most {LNET_MTU}; send several",
+        )
+    if md.options & (OP_PUT | OP_GET):
+        raise LNetError(errno.EINVAL, "OP_PUT and OP_GET belong to attached descriptors; bind without them")
+
+
+def check_attachable(md: Md) -> None:
+    """The rules of MDAttach. Raises LNetError(EINVAL)."""
+    if not md.options & (OP_PUT | OP_GET):
+        raise LNetError(errno.EINVAL, "an attached memory descriptor needs OP_PUT or OP_GET or both")
+    if md.options & OP_PUT and any(view.readonly for view in md.fragments):
+        raise LNetError(errno.EINVAL, "OP_PUT on read-only memory: give a bytearray or a writable memoryview")

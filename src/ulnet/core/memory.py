@@ -1,0 +1,279 @@
+"""The memory that users lend to LNet: MDs, match entries, portals, and their events (spec md-me-eq.md)."""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Callable, Sequence
+
+from ulnet.core.event import Event, EventKind
+from ulnet.core.md import (
+    INFINITE,
+    Buffer,
+    EventHandler,
+    Md,
+    check_attachable,
+    check_bindable,
+    fragments_of,
+)
+from ulnet.core.msg import Msg
+from ulnet.core.portal import PORTALS, MatchEntry, Portal
+from ulnet.core.state import NodeState
+from ulnet.core.status import LNetError
+from ulnet.nid import ANY_NID, PID_ANY, Nid
+
+__all__ = ["Memory"]
+
+_WMD = struct.Struct("<QQ")
+
+# Spec wire-lnet.md §3: the low bits of an object cookie name its type (MD = 1).
+_MD_COOKIE_STEP = 4
+_MD_COOKIE_TYPE = 1
+
+
+class Memory:
+    """Portals, match entries and memory descriptors of one node."""
+
+    __slots__ = ("_drop_delayed", "_next_cookie", "_state", "_wmd_prefix", "mds", "portals", "retry_delayed")
+
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+        self.portals: list[Portal | None] = [None] * PORTALS
+        self.mds: dict[int, Md] = {}
+        self._next_cookie = _MD_COOKIE_STEP + _MD_COOKIE_TYPE
+        self._wmd_prefix = struct.pack("<Q", state.cookie)
+        # Set by the receiving side: match waiting messages again; drop one that waits.
+        self.retry_delayed: Callable[[Portal], None] = lambda portal: None
+        self._drop_delayed: Callable[[Msg, str], None] = lambda msg, why: None
+
+    def on_delayed(self, retry: Callable[[Portal], None], drop: Callable[[Msg, str], None]) -> None:
+        """Tell what to do with messages that wait on a lazy portal."""
+        self.retry_delayed = retry
+        self._drop_delayed = drop
+
+    # Portals and match entries -------------------------------------------------------------------
+
+    def portal(self, index: int) -> Portal:
+        """The portal of that index, made on first use. Raises LNetError(EINVAL)."""
+        if not 0 <= index < PORTALS:
+            raise LNetError(errno.EINVAL, f"portal {index}: portals are numbered 0..{PORTALS - 1}")
+        found = self.portals[index]
+        if found is None:
+            found = self.portals[index] = Portal(index)
+        return found
+
+    def set_lazy(self, index: int, lazy: bool = True) -> None:
+        """Whether unmatched PUTs wait for a match entry; clearing it drops those that wait."""
+        portal = self.portal(index)
+        portal.lazy = lazy
+        if not lazy:
+            while portal.delayed:
+                self._drop_delayed(portal.delayed.popleft(), "portal is no longer lazy")
+
+    def me_attach(
+        self,
+        portal: int,
+        *,
+        match_bits: int,
+        ignore_bits: int = 0,
+        nid: Nid = ANY_NID,
+        pid: int = PID_ANY,
+        unlink: bool = True,
+        at_head: bool = False,
+    ) -> MatchEntry:
+        """Attach a match entry. Raises LNetError: EINVAL (portal, bits), EPERM (kind of portal)."""
+        for bits, name in ((match_bits, "match_bits"), (ignore_bits, "ignore_bits")):
+            if not 0 <= bits < 1 << 64:
+                raise LNetError(errno.EINVAL, f"{name} {bits:#x}: must be an unsigned 64-bit number")
+        table = self.portal(portal)
+        me = MatchEntry(table, nid, pid, match_bits, ignore_bits, unlink)
+        table.attach(me, at_head)
+        return me
+
+    def me_unlink(self, me: MatchEntry) -> None:
+        """Take a match entry away, and its MD with it."""
+        me.portal.detach(me)
+        if me.md is not None:
+            self.md_unlink(me.md)
+
+    # Memory descriptors --------------------------------------------------------------------------
+
+    def md_attach(
+        self,
+        me: MatchEntry,
+        start: Buffer | Sequence[Buffer],
+        handler: EventHandler | None = None,
+        *,
+        options: int,
+        threshold: int = INFINITE,
+        max_size: int = 0,
+        user_ptr: object = None,
+        auto_unlink: bool = True,
+    ) -> Md:
+        """Give a match entry its memory; messages that wait on a lazy portal are matched at once.
+
+        On failure the match entry is gone. Raises LNetError(EINVAL).
+        """
+        try:
+            md = Md(
+                fragments_of(start),
+                handler,
+                threshold=threshold,
+                options=int(options),
+                max_size=max_size,
+                user_ptr=user_ptr,
+                auto_unlink=auto_unlink,
+            )
+            check_attachable(md)
+        except LNetError:
+            self.me_unlink(me)
+            raise
+        md.me = me
+        me.md = md
+        self._register(md)
+        if me.portal.delayed:
+            self.retry_delayed(me.portal)
+        return md
+
+    def md_bind(
+        self,
+        start: Buffer | Sequence[Buffer],
+        handler: EventHandler | None = None,
+        *,
+        options: int = 0,
+        threshold: int = INFINITE,
+        user_ptr: object = None,
+        auto_unlink: bool = True,
+        timeout: float | None = None,
+    ) -> Md:
+        """A free-floating MD for put and get. Raises LNetError(EINVAL)."""
+        md = Md(
+            fragments_of(start),
+            handler,
+            threshold=threshold,
+            options=int(options),
+            user_ptr=user_ptr,
+            auto_unlink=auto_unlink,
+            timeout=timeout,
+        )
+        check_bindable(md)
+        self._register(md)
+        return md
+
+    def _register(self, md: Md) -> None:
+        cookie = self._next_cookie
+        self._next_cookie = cookie + _MD_COOKIE_STEP
+        md.handle = cookie
+        md.linked = True
+        self.mds[cookie] = md
+
+    def wmd_of(self, md: Md) -> bytes:
+        """The 16-byte wire handle of an MD (spec wire-lnet.md §3)."""
+        return _WMD.pack(self._state.cookie, md.handle)
+
+    def find_wmd(self, wmd: bytes) -> Md | None:
+        """The bound MD that a wire handle names, if it still takes responses."""
+        if not wmd.startswith(self._wmd_prefix):
+            return None
+        md = self.mds.get(int.from_bytes(wmd[8:], "little"))
+        if md is None or md.threshold == 0 or md.me is not None:
+            return None
+        return md
+
+    def md_unlink(self, md: Md, status: int = 0) -> None:
+        """End an MD: at once with an UNLINK event when idle, with its last event otherwise.
+
+        `status` (positive errno) marks an overdue response: a busy MD then gets an UNLINK event with
+        `unlinked` False now, so that its owner need not wait for the driver. Unknown MDs are ignored.
+        """
+        if not md.linked:
+            return
+        if md.refs:
+            if not md.aborted:
+                md.aborted = status or errno.ETIMEDOUT
+                self.forget_response(md)
+                if status:
+                    self._call(md, self._unlink_event(md, status))
+            return
+        self._remove(md)
+        event = self._unlink_event(md, status)
+        event.unlinked = True
+        self._call(md, event)
+
+    @staticmethod
+    def _unlink_event(md: Md, status: int) -> Event:
+        event = Event(EventKind.UNLINK, md, None)
+        event.status = -status
+        if status == errno.ETIMEDOUT:
+            event.reason = "no response arrived in time"
+        return event
+
+    def _remove(self, md: Md) -> None:
+        md.linked = False
+        del self.mds[md.handle]
+        self.forget_response(md)
+        me = md.me
+        if me is not None:
+            me.md = None
+            if me.unlink:
+                me.portal.detach(me)
+
+    # Events --------------------------------------------------------------------------------------
+
+    def complete(self, md: Md, event: Event) -> None:
+        """One operation on md is over: tell its owner, and end the MD if this was its last."""
+        md.refs -= 1
+        if not md.refs and md.linked and (md.aborted or (md.auto_unlink and md.exhausted)):
+            self._remove(md)
+            event.unlinked = True
+        if md.aborted and not event.status:
+            event.status = -md.aborted
+            event.reason = "the memory descriptor was unlinked while the operation was under way"
+        self._call(md, event)
+
+    def _call(self, md: Md, event: Event) -> None:
+        if md.handler is None:
+            return
+        try:
+            md.handler(event)
+        except Exception as exc:  # a user's handler must not break the node
+            self._state.report(f"event handler failed on {event!r}: {exc!r}")
+
+    # Responses -----------------------------------------------------------------------------------
+
+    def track_response(self, md: Md, now: float) -> None:
+        """Expect an ACK or REPLY for md within its timeout, else the transaction timeout (seconds)."""
+        if md.deadline_slot >= 0:
+            self.forget_response(md)
+        timeout = md.timeout if md.timeout is not None else self._state.settings.transaction_timeout
+        md.deadline_slot = self._state.responses.add(md.handle, now + timeout, md)
+        self._state.stats.rst_alloc += 1
+
+    def forget_response(self, md: Md) -> None:
+        """The response came, or nobody waits for it any more."""
+        if md.deadline_slot >= 0:
+            self._state.responses.discard(md.handle, md.deadline_slot)
+            md.deadline_slot = -1
+            self._state.stats.rst_alloc -= 1
+
+    def expire_responses(self, now: float) -> None:
+        """Give up on responses that are overdue."""
+        for md in self._state.responses.expire(now):
+            if md.deadline_slot < 0 or not md.linked:
+                continue
+            md.deadline_slot = -1
+            self._state.stats.rst_alloc -= 1
+            self._state.stats.response_timeout_count += 1
+            self.md_unlink(md, errno.ETIMEDOUT)
+
+    def close(self) -> None:
+        """Drop what waits and unlink everything; busy MDs end with their last operation."""
+        for portal in self.portals:
+            if portal is None:
+                continue
+            while portal.delayed:
+                self._drop_delayed(portal.delayed.popleft(), "the node shuts down")
+            for me in portal.entries():
+                self.me_unlink(me)
+        for md in list(self.mds.values()):
+            self.md_unlink(md)

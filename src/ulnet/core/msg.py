@@ -1,0 +1,65 @@
+"""A message on its way through the core."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ulnet.core.md import Md
+    from ulnet.core.ni import NI
+    from ulnet.core.peer import PeerNi
+    from ulnet.nid import Nid
+    from ulnet.wire.lnet import Header
+
+__all__ = ["Msg"]
+
+
+class Msg:
+    """One PUT, GET, ACK or REPLY, going out or coming in.
+
+    `hdr` is complete before an LND sees an outgoing message; `payload` holds its bytes as memoryviews
+    of the owner's memory. `lnd_data` is the driver's. `sending` tells the direction.
+    """
+
+    __slots__ = (
+        "committed",
+        "cpt",
+        "deadline",
+        "final",
+        "hdr",
+        "kept_event",
+        "lnd_data",
+        "md",
+        "mlength",
+        "next_nid",
+        "next_pid",
+        "ni",
+        "offset",
+        "payload",
+        "peer_ni",
+        "queued_at",
+        "rx",
+        "sending",
+        "src_spec",
+    )
+
+    def __init__(self, hdr: Header, sending: bool) -> None:
+        self.hdr = hdr
+        self.sending = sending
+        self.payload: list[memoryview] = []
+        self.md: Md | None = None
+        self.ni: NI | None = None
+        self.peer_ni: PeerNi | None = None  # next hop of a send, sender of a receive
+        self.next_nid: Nid | None = None
+        self.next_pid = 0
+        self.src_spec: Nid | None = None
+        self.mlength = 0
+        self.offset = 0
+        self.deadline = 0.0
+        self.queued_at = 0.0
+        self.cpt = 0
+        self.committed = False  # holds credits
+        self.final = False
+        self.rx: object = None
+        self.kept_event: object = None
+        self.lnd_data: object = None

@@ -1,0 +1,169 @@
+"""Portals and match entries: which memory an incoming message goes to (spec md-me-eq.md §1, §2)."""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ulnet.core.md import MANAGE_REMOTE, MAX_SIZE, OP_GET, OP_PUT, TRUNCATE
+from ulnet.core.status import LNetError
+from ulnet.nid import ANY_NID, PID_ANY, Nid
+from ulnet.wire.lnet import MsgType
+
+if TYPE_CHECKING:
+    from ulnet.core.md import Md
+    from ulnet.core.msg import Msg
+    from ulnet.core.peer import Peer
+    from ulnet.wire.lnet import Header
+
+__all__ = ["DROP", "NO_MATCH", "PORTALS", "MatchEntry", "Portal"]
+
+PORTALS = 64
+
+# What `Portal.match` answers when it found no memory.
+NO_MATCH = "no matching entry"
+DROP = "message longer than the matching memory descriptor"
+
+
+class MatchEntry:
+    """One ME: who may reach the memory of its MD with which match bits."""
+
+    __slots__ = ("ignore_bits", "linked", "match_bits", "md", "nid", "pid", "portal", "unlink")
+
+    def __init__(
+        self, portal: Portal, nid: Nid, pid: int, match_bits: int, ignore_bits: int, unlink: bool
+    ) -> None:
+        self.portal = portal
+        self.nid = nid
+        self.pid = pid
+        self.match_bits = match_bits
+        self.ignore_bits = ignore_bits
+        self.unlink = unlink  # goes with its MD
+        self.md: Md | None = None
+        self.linked = True
+
+    @property
+    def unique(self) -> bool:
+        """Whether exactly one sender with exactly one set of bits can match."""
+        return not self.ignore_bits and self.nid != ANY_NID and self.pid != PID_ANY
+
+    def accepts(self, peer: Peer, pid: int, match_bits: int) -> bool:
+        """The ID compared is the peer's primary NID; another NID of the same peer is accepted too."""
+        if (self.match_bits ^ match_bits) & ~self.ignore_bits:
+            return False
+        if self.pid not in (PID_ANY, pid):
+            return False
+        return self.nid == ANY_NID or peer.owns(self.nid)
+
+
+class Portal:
+    """One portal: its match entries in matching order, and what waits for one (lazy portals)."""
+
+    __slots__ = ("delayed", "exact", "ignoring", "index", "lazy", "unique")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.lazy = False
+        self.unique: bool | None = None  # fixed by the first ME
+        self.ignoring: deque[MatchEntry] = deque()  # with ignore bits: looked at first
+        self.exact: dict[object, deque[MatchEntry]] = {}
+        self.delayed: deque[Msg] = deque()
+
+    def attach(self, me: MatchEntry, at_head: bool) -> None:
+        """Link an ME. Raises LNetError(EPERM) when the portal is of the other kind."""
+        if self.unique is None:
+            self.unique = me.unique
+        elif self.unique != me.unique:
+            kind = "unique" if self.unique else "wildcard"
+            raise LNetError(
+                errno.EPERM,
+                f"portal {self.index} holds {kind} match entries (its first entry decides that): "
+                "use another portal, or the same kind of NID, pid and ignore bits",
+            )
+        entries = self._list_of(me)
+        if at_head:
+            entries.appendleft(me)
+        else:
+            entries.append(me)
+
+    def detach(self, me: MatchEntry) -> None:
+        """Unlink an ME; unknown ones are ignored."""
+        if not me.linked:
+            return
+        me.linked = False
+        entries = self._list_of(me)
+        entries.remove(me)
+        if not entries and entries is not self.ignoring:
+            del self.exact[self._key_of(me)]
+
+    def match(self, hdr: Header, peer: Peer) -> tuple[Md, int, int] | str:
+        """Find memory for a PUT or GET: (md, mlength, offset), or NO_MATCH, or DROP.
+
+        Takes one operation off the MD that it finds.
+        """
+        bits = hdr.match_bits
+        wanted = OP_PUT if hdr.type == MsgType.PUT else OP_GET
+        pid = hdr.src_pid
+        if self.ignoring:
+            for me in self.ignoring:
+                md = me.md
+                if (
+                    md is not None
+                    and md.options & wanted
+                    and not md.exhausted
+                    and me.accepts(peer, pid, bits)
+                ):
+                    return _take(md, hdr)
+        exact = self.exact
+        if not exact:
+            return NO_MATCH
+        if self.unique:
+            for nid in peer.nids():
+                found = self._first(exact.get((bits, nid, pid)), wanted, peer, pid, bits)
+                if found is not None:
+                    return _take(found, hdr)
+            return NO_MATCH
+        found = self._first(exact.get(bits), wanted, peer, pid, bits)
+        return NO_MATCH if found is None else _take(found, hdr)
+
+    @staticmethod
+    def _first(entries: deque[MatchEntry] | None, wanted: int, peer: Peer, pid: int, bits: int) -> Md | None:
+        if entries is None:
+            return None
+        for me in entries:
+            md = me.md
+            if md is not None and md.options & wanted and not md.exhausted and me.accepts(peer, pid, bits):
+                return md
+        return None
+
+    def _key_of(self, me: MatchEntry) -> object:
+        return (me.match_bits, me.nid, me.pid) if self.unique else me.match_bits
+
+    def _list_of(self, me: MatchEntry) -> deque[MatchEntry]:
+        if me.ignore_bits:
+            return self.ignoring
+        return self.exact.setdefault(self._key_of(me), deque())
+
+    def entries(self) -> list[MatchEntry]:
+        """All MEs, those with ignore bits first."""
+        return [*self.ignoring, *(me for chain in self.exact.values() for me in chain)]
+
+
+def _take(md: Md, hdr: Header) -> tuple[Md, int, int] | str:
+    """Fit a request into the MD that it matched; a misfit is dropped, not tried elsewhere."""
+    offset = hdr.offset if md.options & MANAGE_REMOTE else md.offset
+    if offset > md.length:
+        return DROP
+    allowed = md.max_size if md.options & MAX_SIZE else md.length - offset
+    allowed = min(allowed, md.length - offset)
+    wanted = hdr.payload_length if hdr.type == MsgType.PUT else hdr.length
+    if wanted > allowed:
+        if not md.options & TRUNCATE:
+            return DROP
+        wanted = allowed
+    if md.threshold > 0:
+        md.threshold -= 1
+    md.offset = offset + wanted
+    md.refs += 1
+    return md, wanted, offset

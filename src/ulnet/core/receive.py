@@ -1,0 +1,296 @@
+"""The receiving half: check a header, find its memory, answer (spec wire-lnet.md §4.5, md-me-eq.md §6)."""
+
+from __future__ import annotations
+
+import errno
+
+from ulnet.core.event import Event, EventKind
+from ulnet.core.md import ACK_DISABLE, TRUNCATE, Md
+from ulnet.core.memory import Memory
+from ulnet.core.msg import Msg
+from ulnet.core.ni import NI
+from ulnet.core.peer import PeerNi
+from ulnet.core.portal import NO_MATCH, PORTALS, Portal
+from ulnet.core.state import NodeState
+from ulnet.core.status import HealthStatus
+from ulnet.core.transmit import Transmit
+from ulnet.nid import LO_NID, Nid
+from ulnet.wire.lnet import LNET_MTU, NO_WMD, Header, MsgType
+
+__all__ = ["MAX_DELAYED", "Receive"]
+
+_ACK = int(MsgType.ACK)
+_PUT = int(MsgType.PUT)
+_GET = int(MsgType.GET)
+_REPLY = int(MsgType.REPLY)
+
+# Messages that may wait on one lazy portal; those with payload also stall their connection.
+MAX_DELAYED = 4096
+
+
+class Receive:
+    """Incoming messages of one node."""
+
+    __slots__ = ("_memory", "_state", "_transmit")
+
+    def __init__(self, state: NodeState, memory: Memory, transmit: Transmit) -> None:
+        self._state = state
+        self._memory = memory
+        self._transmit = transmit
+        memory.on_delayed(self._match_delayed, self._drop_delayed)
+
+    def parse(self, ni: NI, hdr: Header, from_nid: Nid, rx: object) -> int:
+        """Take a header that arrived on ni from the next hop from_nid: 0, or -errno for a protocol error."""
+        kind = hdr.type
+        if kind in (_ACK, _GET):
+            if hdr.payload_length:
+                return -errno.EPROTO
+        elif kind in (_PUT, _REPLY):
+            if hdr.payload_length > LNET_MTU:
+                return -errno.EPROTO
+        else:
+            return -errno.EPROTO
+        if hdr.dest_nid != ni.nid:
+            if hdr.dest_nid.net == ni.nid.net or hdr.dest_nid in self._state.nis:
+                return -errno.EPROTO
+            self._drop(ni, None, hdr, rx, "not for this node, and routing is disabled")
+            return 0
+        if not ni.active:
+            self._drop(ni, None, hdr, rx, "the interface is shutting down")
+            return 0
+        pni = self._state.peers.learn(hdr.src_nid)
+        if pni is None:
+            self._drop(ni, None, hdr, rx, "too many unknown peers")
+            return 0
+        if pni.preferred is None and not pni.peer.multi_rail:
+            pni.preferred = ni.nid
+        if kind == _PUT:
+            self._put(ni, pni, hdr, from_nid, rx)
+        elif kind == _ACK:
+            self._ack(ni, pni, hdr, from_nid)
+        elif kind == _GET:
+            self._get(ni, pni, hdr, from_nid, rx)
+        else:
+            self._reply(ni, pni, hdr, from_nid, rx)
+        return 0
+
+    # The four kinds --------------------------------------------------------------------------------
+
+    def _put(self, ni: NI, pni: PeerNi, hdr: Header, from_nid: Nid, rx: object) -> None:
+        portal = self._memory.portals[hdr.portal] if hdr.portal < PORTALS else None
+        if portal is None:
+            self._drop(ni, pni, hdr, rx, "nothing is attached to the portal")
+            return
+        found = portal.match(hdr, pni.peer)
+        if isinstance(found, str):
+            if portal.lazy and found is NO_MATCH and len(portal.delayed) < MAX_DELAYED:
+                msg = self._incoming(ni, pni, hdr, from_nid)
+                msg.rx = rx
+                portal.delayed.append(msg)
+            else:
+                self._drop(ni, pni, hdr, rx, found)
+            return
+        msg = self._incoming(ni, pni, hdr, from_nid)
+        msg.rx = rx
+        self._deliver(msg, found)
+
+    def _deliver(self, msg: Msg, found: tuple[Md, int, int]) -> None:
+        msg.md, msg.mlength, msg.offset = found
+        self._receive_payload(msg)
+
+    def _receive_payload(self, msg: Msg) -> None:
+        rlen = msg.hdr.payload_length
+        if not rlen:
+            self.finalize(msg, HealthStatus.OK)
+            return
+        assert msg.md is not None
+        assert msg.ni is not None
+        buffers = msg.md.slices(msg.offset, msg.mlength) if msg.mlength else []
+        rx, msg.rx = msg.rx, None
+        msg.ni.lnd.recv(msg.ni, rx, msg, buffers, msg.mlength, rlen)
+
+    def _get(self, ni: NI, pni: PeerNi, hdr: Header, from_nid: Nid, rx: object) -> None:
+        portal = self._memory.portals[hdr.portal] if hdr.portal < PORTALS else None
+        found = portal.match(hdr, pni.peer) if portal is not None else "nothing is attached to the portal"
+        if isinstance(found, str):
+            self._drop(ni, pni, hdr, rx, found)
+            return
+        md, mlength, offset = found
+        self._count_received(ni, pni, hdr)
+        reply = Msg(
+            Header(
+                type=_REPLY,
+                dest_nid=hdr.src_nid,
+                src_nid=ni.nid,
+                dest_pid=hdr.src_pid,
+                src_pid=self._state.pid,
+                payload_length=mlength,
+                wmd=hdr.wmd,
+            ),
+            sending=True,
+        )
+        reply.md = md
+        reply.payload = md.slices(offset, mlength) if mlength else []
+        reply.src_spec = ni.nid if ni.nid != LO_NID else None
+        reply.kept_event = Event(
+            EventKind.GET, md, hdr, pni.peer.primary_nid, from_nid, mlength, hdr.payload_length, offset
+        )
+        self._transmit.send(reply)
+
+    def _ack(self, ni: NI, pni: PeerNi, hdr: Header, from_nid: Nid) -> None:
+        md = self._memory.find_wmd(hdr.wmd)
+        if md is None:
+            self._drop(ni, pni, hdr, None, "answer to nothing that waits")
+            return
+        self._memory.forget_response(md)
+        if md.threshold > 0:
+            md.threshold -= 1
+        md.refs += 1
+        self._count_received(ni, pni, hdr)
+        nsec = int((self._state.clock() - md.sent_at) * 1e9)
+        ni.latency_ack.add(nsec)
+        pni.latency_ack.add(nsec)
+        event = Event(EventKind.ACK, md, hdr, pni.peer.primary_nid, from_nid, hdr.length)
+        self._memory.complete(md, event)
+
+    def _reply(self, ni: NI, pni: PeerNi, hdr: Header, from_nid: Nid, rx: object) -> None:
+        md = self._memory.find_wmd(hdr.wmd)
+        if md is None:
+            self._drop(ni, pni, hdr, rx, "answer to nothing that waits")
+            return
+        mlength = hdr.payload_length
+        if mlength > md.length:
+            if not md.options & TRUNCATE:
+                self._drop(ni, pni, hdr, rx, "REPLY longer than its memory descriptor")
+                return
+            mlength = md.length
+        self._memory.forget_response(md)
+        if md.threshold > 0:
+            md.threshold -= 1
+        md.refs += 1
+        nsec = int((self._state.clock() - md.sent_at) * 1e9)
+        ni.latency_get.add(nsec)
+        pni.latency_get.add(nsec)
+        msg = self._incoming(ni, pni, hdr, from_nid)
+        msg.rx = rx
+        msg.md = md
+        msg.mlength = mlength
+        self._receive_payload(msg)
+
+    # Completion ------------------------------------------------------------------------------------
+
+    def finalize(self, msg: Msg, status: HealthStatus, err: int = 0, reason: str = "") -> None:
+        """The payload of an incoming PUT or REPLY is in memory, or will never be."""
+        stats = self._state.stats
+        stats.msgs_alloc -= 1
+        ni, pni, md, hdr = msg.ni, msg.peer_ni, msg.md, msg.hdr
+        assert ni is not None
+        assert pni is not None
+        assert md is not None
+        ni.refs -= 1
+        pni.refs -= 1
+        assert msg.next_nid is not None
+        kind = EventKind.PUT if hdr.type == _PUT else EventKind.REPLY
+        event = Event(
+            kind, md, hdr, pni.peer.primary_nid, msg.next_nid, msg.mlength, hdr.payload_length, msg.offset
+        )
+        if status:
+            stats.by_status[status] += 1
+            ni.health_stats.by_status[status] += 1
+            pni.health_stats.by_status[status] += 1
+            event.status = -(err or errno.EIO)
+            event.health = status
+            event.reason = reason
+        else:
+            self._count_received(ni, pni, hdr)
+        wants_ack = (
+            kind is EventKind.PUT and not status and hdr.wmd != NO_WMD and not md.options & ACK_DISABLE
+        )
+        self._memory.complete(md, event)
+        if wants_ack:
+            self._acknowledge(ni, hdr, msg.mlength)
+
+    def _acknowledge(self, ni: NI, hdr: Header, mlength: int) -> None:
+        ack = Msg(
+            Header(
+                type=_ACK,
+                dest_nid=hdr.src_nid,
+                src_nid=ni.nid,
+                dest_pid=hdr.src_pid,
+                src_pid=self._state.pid,
+                wmd=hdr.wmd,
+                match_bits=hdr.match_bits,
+                length=mlength,
+            ),
+            sending=True,
+        )
+        ack.src_spec = ni.nid if ni.nid != LO_NID else None
+        self._transmit.send(ack)
+
+    def _incoming(self, ni: NI, pni: PeerNi, hdr: Header, from_nid: Nid) -> Msg:
+        stats = self._state.stats
+        stats.msgs_alloc += 1
+        if stats.msgs_alloc > stats.msgs_max:
+            stats.msgs_max = stats.msgs_alloc
+        msg = Msg(hdr, sending=False)
+        msg.ni = ni
+        msg.peer_ni = pni
+        msg.next_nid = from_nid
+        ni.refs += 1
+        pni.refs += 1
+        return msg
+
+    def _count_received(self, ni: NI, pni: PeerNi, hdr: Header) -> None:
+        stats = self._state.stats
+        kind = hdr.type
+        stats.recv_count += 1
+        stats.recv_length += hdr.payload_length
+        ni.stats.received[kind] += 1
+        pni.stats.received[kind] += 1
+
+    # Drops and delays ------------------------------------------------------------------------------
+
+    def _drop(self, ni: NI, pni: PeerNi | None, hdr: Header, rx: object, why: str) -> None:
+        """Count a message that goes nowhere; its payload is still read off the connection."""
+        stats = self._state.stats
+        stats.drop_count += 1
+        stats.drop_length += hdr.payload_length
+        stats.drops[why] += 1
+        ni.stats.dropped[hdr.type] += 1
+        if pni is not None:
+            pni.stats.dropped[hdr.type] += 1
+        if hdr.payload_length and rx is not None:
+            ni.lnd.recv(ni, rx, None, [], 0, hdr.payload_length)
+
+    def _match_delayed(self, portal: Portal) -> None:
+        waiting = list(portal.delayed)
+        for msg in waiting:
+            pni = msg.peer_ni
+            assert pni is not None
+            found = portal.match(msg.hdr, pni.peer)
+            if found is NO_MATCH:
+                continue
+            portal.delayed.remove(msg)
+            if isinstance(found, str):
+                self._drop_delayed(msg, found)
+            else:
+                self._deliver(msg, found)
+
+    def _drop_delayed(self, msg: Msg, why: str) -> None:
+        ni, pni = msg.ni, msg.peer_ni
+        assert ni is not None
+        assert pni is not None
+        self._state.stats.msgs_alloc -= 1
+        ni.refs -= 1
+        pni.refs -= 1
+        self._drop(ni, pni, msg.hdr, msg.rx, why)
+
+    def forget_rx(self, rx: object) -> None:
+        """The connection of delayed messages died: their payload will never come."""
+        for portal in self._memory.portals:
+            if portal is None or not portal.delayed:
+                continue
+            for msg in [msg for msg in portal.delayed if msg.rx is rx and msg.hdr.payload_length]:
+                portal.delayed.remove(msg)
+                msg.rx = None
+                self._drop_delayed(msg, "its connection closed while it waited for a match")

@@ -1,0 +1,113 @@
+"""What this node tells of itself: the ping target, and the buffer for peers' pushes (spec wire-lnet.md §5, §6).
+
+Pings are answered and pushes are taken; this node starts no discovery of its own.
+"""
+
+from __future__ import annotations
+
+from ulnet.core.event import Event, EventKind
+from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, Md
+from ulnet.core.memory import Memory
+from ulnet.core.state import NodeState
+from ulnet.nid import LO_NID, Nid
+from ulnet.wire.errors import WireError
+from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
+from ulnet.wire.ping import Feature, NiEntry, NiStatus, PingInfo
+
+__all__ = ["MIN_INFO_SIZE", "SelfInfo"]
+
+# Room for 16 NIs; what real nodes offer for pings and pushes before they know better.
+MIN_INFO_SIZE = 272
+MAX_INFO_SIZE = 1 << 20
+
+
+class SelfInfo:
+    """The ping buffer of one node, rebuilt with a higher sequence number whenever its NIs change."""
+
+    def __init__(self, state: NodeState, memory: Memory) -> None:
+        self._state = state
+        self._memory = memory
+        self._ping: Md | None = None
+        self._push: Md | None = None
+        self._push_size = MIN_INFO_SIZE
+        self.sequence = 0
+        self._started = False
+
+    def start(self) -> None:
+        """Attach the ping target and post the push buffer."""
+        self._memory.set_lazy(PING_PORTAL)
+        me = self._memory.me_attach(PING_PORTAL, match_bits=PING_MATCH_BITS)
+        self._ping = self._memory.md_attach(
+            me, b"", options=OP_GET | TRUNCATE | MANAGE_REMOTE, auto_unlink=False
+        )
+        self._started = True
+        self.rebuild()
+        self._post_push_buffer()
+
+    def stop(self) -> None:
+        """Answer no more."""
+        self._started = False
+
+    def info(self) -> PingInfo:
+        """This node as a ping shows it."""
+        entries = [
+            NiEntry(ni.nid, NiStatus.UP if ni.up else NiStatus.DOWN)
+            for net in self._state.nets.values()
+            for ni in net.nis
+            if ni.nid != LO_NID
+        ]
+        features = Feature.NI_STATUS | Feature.RTE_DISABLED | Feature.MULTI_RAIL
+        if self._state.settings.discovery:
+            features |= Feature.DISCOVERY
+        if any(entry.nid.is_large for entry in entries):
+            features |= Feature.LARGE_ADDR
+            if entries[0].nid.is_large:
+                features |= Feature.PRIMARY_LARGE
+        return PingInfo(int(features), self._state.pid, self.sequence, entries)
+
+    def rebuild(self) -> None:
+        """The NIs changed: renew the buffer. Replies under way keep the old one."""
+        if not self._started or self._ping is None:
+            return
+        self.sequence += 1
+        data = memoryview(self.info().pack())
+        self._ping.fragments = [data]
+        self._ping.length = data.nbytes
+
+    def _post_push_buffer(self) -> None:
+        if not self._started:
+            return
+        me = self._memory.me_attach(PING_PORTAL, match_bits=PING_MATCH_BITS)
+        self._push = self._memory.md_attach(
+            me,
+            bytearray(self._push_size),
+            self._pushed,
+            options=OP_PUT | TRUNCATE,
+            threshold=1,
+        )
+
+    def _pushed(self, event: Event) -> None:
+        if event.kind is EventKind.PUT and not event.status:
+            if event.mlength < event.rlength:
+                self._push_size = min(event.rlength, MAX_INFO_SIZE)
+            else:
+                self._take_push(event)
+        if event.unlinked:
+            self._post_push_buffer()
+
+    def _take_push(self, event: Event) -> None:
+        try:
+            info = PingInfo.unpack(event.data)
+        except WireError as bad:
+            self._state.report(f"push from {event.source}: {bad}")
+            return
+        wanted = Feature.MULTI_RAIL | Feature.DISCOVERY
+        if info.features & wanted != wanted or not self._state.settings.discovery:
+            return
+        peer = self._state.peers.find(event.source)
+        nids = [entry.nid for entry in info.entries if entry.nid != LO_NID]
+        primary: Nid | None = info.primary
+        if peer is None or primary is None or event.source not in nids:
+            return
+        peer.remote_sequence = info.sequence
+        self._state.peers.merge(peer, primary, nids)

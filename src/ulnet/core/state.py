@@ -1,0 +1,88 @@
+"""What all parts of one LNet instance share: its tables, its clock, and what is to be done soon."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ulnet.core.deadlines import DeadlineWheel
+from ulnet.core.md import Md
+from ulnet.core.ni import NI, LocalNet
+from ulnet.core.peer import PeerTable
+from ulnet.core.stats import GlobalStats
+from ulnet.core.tunables import GlobalSettings
+from ulnet.nid import LNET_PID, Net, Nid
+
+__all__ = ["NodeState", "Rng"]
+
+
+class Rng(Protocol):
+    """Where chance comes from (random.Random fits)."""
+
+    def getrandbits(self, k: int, /) -> int:
+        """k random bits."""
+
+
+class NodeState:
+    """The tables of one node; its parts (memory, transmit, receive) work on them.
+
+    `clock` gives monotonic seconds. Work that must not run inside a caller's stack (completions of
+    failed sends, loopback deliveries) is deferred; `wake` tells the owner that `tick` is wanted.
+    """
+
+    __slots__ = (
+        "_deferred",
+        "clock",
+        "cookie",
+        "nets",
+        "nis",
+        "peers",
+        "pid",
+        "report",
+        "responses",
+        "running",
+        "settings",
+        "stats",
+        "wake",
+    )
+
+    def __init__(
+        self, clock: Callable[[], float], cookie: int, wake: Callable[[], None], report: Callable[[str], None]
+    ) -> None:
+        self.clock = clock
+        self.cookie = cookie  # tells this life of the node from earlier ones in wire handles
+        self.wake = wake
+        self.report = report
+        self.pid = LNET_PID
+        self.settings = GlobalSettings()
+        self.stats = GlobalStats()
+        self.nets: dict[Net, LocalNet] = {}
+        self.nis: dict[Nid, NI] = {}
+        self.peers = PeerTable(self._peer_credits)
+        self.responses: DeadlineWheel[Md] = DeadlineWheel(wake)
+        self.running = True
+        self._deferred: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+
+    def _peer_credits(self, net: Net) -> int:
+        local = self.nets.get(net)
+        return local.tunables.peer_credits if local is not None else 0
+
+    def defer(self, call: Callable[..., None], *args: Any) -> None:
+        """Call call(*args) from the next tick."""
+        if not self._deferred:
+            self.wake()
+        self._deferred.append((call, args))
+
+    def run_deferred(self) -> None:
+        """Do what was deferred before this call; what that defers in turn waits for the next tick."""
+        for _ in range(len(self._deferred)):
+            call, args = self._deferred.popleft()
+            call(*args)
+        if self._deferred:
+            self.wake()
+
+    @property
+    def work_pending(self) -> bool:
+        """Whether something is deferred."""
+        return bool(self._deferred)

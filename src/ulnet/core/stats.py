@@ -1,0 +1,93 @@
+"""Plain counters, in the objects that they count (spec lnetctl.md §5, health.md §7)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ulnet.wire.lnet import MsgType
+
+__all__ = ["GlobalStats", "HealthStats", "Latency", "MsgStats"]
+
+
+class MsgStats:
+    """Messages sent, received and dropped, each a list indexed by MsgType."""
+
+    __slots__ = ("dropped", "received", "sent")
+
+    def __init__(self) -> None:
+        self.sent = [0, 0, 0, 0, 0]
+        self.received = [0, 0, 0, 0, 0]
+        self.dropped = [0, 0, 0, 0, 0]
+
+    @staticmethod
+    def by_name(counts: list[int]) -> dict[str, int]:
+        """The counts under lnetctl's names, in its order."""
+        return {
+            "put": counts[MsgType.PUT],
+            "get": counts[MsgType.GET],
+            "reply": counts[MsgType.REPLY],
+            "ack": counts[MsgType.ACK],
+            "hello": counts[MsgType.HELLO],
+        }
+
+    def reset(self) -> None:
+        """Zero everything."""
+        self.__init__()  # type: ignore[misc]
+
+
+class Latency:
+    """A running summary of one kind of delay, in nanoseconds."""
+
+    __slots__ = ("max", "min", "samples", "total")
+
+    def __init__(self) -> None:
+        self.samples = self.min = self.max = self.total = 0
+
+    def add(self, nsec: int) -> None:
+        """Count one sample."""
+        if not self.samples or nsec < self.min:
+            self.min = nsec
+        if nsec > self.max:
+            self.max = nsec
+        self.samples += 1
+        self.total += nsec
+
+    @property
+    def avg(self) -> int:
+        """The mean of all samples, 0 without any."""
+        return self.total // self.samples if self.samples else 0
+
+
+class HealthStats:
+    """How often each health status was charged to an NI or peer NI."""
+
+    __slots__ = ("by_status", "next_ping", "ping_count")
+
+    def __init__(self) -> None:
+        self.by_status = [0] * 11  # indexed by HealthStatus
+        self.ping_count = 0
+        self.next_ping = 0
+
+
+class GlobalStats:
+    """Node-wide counters; `drops` tells why, by reason."""
+
+    def __init__(self) -> None:
+        self.msgs_alloc = 0
+        self.msgs_max = 0
+        self.rst_alloc = 0
+        self.errors = 0
+        self.send_count = 0
+        self.resend_count = 0
+        self.response_timeout_count = 0
+        self.by_status = [0] * 11
+        self.failed_resends = 0
+        self.successful_resends = 0
+        self.recv_count = 0
+        self.route_count = 0
+        self.drop_count = 0
+        self.send_length = 0
+        self.recv_length = 0
+        self.route_length = 0
+        self.drop_length = 0
+        self.drops: Counter[str] = Counter()

@@ -1,0 +1,188 @@
+"""The sending half: choose a path, take credits, hand to the driver, finish (spec selection.md §8)."""
+
+from __future__ import annotations
+
+import errno
+
+from ulnet.core.event import Event, EventKind
+from ulnet.core.md import Md
+from ulnet.core.memory import Memory
+from ulnet.core.msg import Msg
+from ulnet.core.ni import NI
+from ulnet.core.peer import PeerNi
+from ulnet.core.select import choose, count_choice
+from ulnet.core.state import NodeState
+from ulnet.core.status import HealthStatus, LNetError
+from ulnet.nid import LO_NID
+from ulnet.wire.lnet import HEADER_SIZE, MsgType
+
+__all__ = ["Transmit"]
+
+_PUT = int(MsgType.PUT)
+_REPLY = int(MsgType.REPLY)
+_ACK = int(MsgType.ACK)
+_GET = int(MsgType.GET)
+
+
+class Transmit:
+    """Outgoing messages of one node.
+
+    A message takes one credit of its peer NI, then one of its NI; without a credit it waits in that
+    object's queue, first in, first out. Both come back when the message is finalized.
+    """
+
+    __slots__ = ("_memory", "_state")
+
+    def __init__(self, state: NodeState, memory: Memory) -> None:
+        self._state = state
+        self._memory = memory
+
+    def send(self, msg: Msg) -> None:
+        """Send msg to its header's destination; failures arrive as its completion, later."""
+        state = self._state
+        stats = state.stats
+        stats.msgs_alloc += 1
+        if stats.msgs_alloc > stats.msgs_max:
+            stats.msgs_max = stats.msgs_alloc
+        hdr = msg.hdr
+        dst = hdr.dest_nid
+        if dst == LO_NID:
+            self._send_loopback(msg)
+            return
+        dest = state.peers.learn(dst)
+        if dest is None:
+            self._fail(msg, errno.ENOMEM, f"too many unknown peers: cannot remember {dst}")
+            return
+        try:
+            ni, pni = choose(state, msg, dest)
+        except LNetError as refusal:
+            self._fail(msg, refusal.errno, refusal.text)
+            return
+        count_choice(ni, pni)
+        hdr.src_nid = ni.nid
+        hdr.dest_nid = pni.nid
+        msg.ni = ni
+        msg.peer_ni = pni
+        msg.next_nid = pni.nid
+        msg.next_pid = hdr.dest_pid
+        msg.queued_at = state.clock()
+        self._post(msg, ni, pni)
+
+    def _send_loopback(self, msg: Msg) -> None:
+        ni = self._state.nis.get(LO_NID)
+        if ni is None:
+            self._fail(msg, errno.ESHUTDOWN, "the node is shutting down")
+            return
+        msg.hdr.src_nid = LO_NID
+        msg.ni = ni
+        msg.next_nid = LO_NID
+        msg.queued_at = self._state.clock()
+        ni.refs += 1
+        ni.lnd.send(ni, msg)
+
+    def _fail(self, msg: Msg, err: int, reason: str) -> None:
+        status = HealthStatus.REMOTE_ERROR if err == errno.EHOSTUNREACH else HealthStatus.LOCAL_ERROR
+        self._state.defer(self.finalize, msg, status, err, reason)
+
+    # Credits ---------------------------------------------------------------------------------------
+
+    def _post(self, msg: Msg, ni: NI, pni: PeerNi) -> None:
+        msg.committed = True
+        ni.refs += 1
+        pni.refs += 1
+        pni.tx_queued_bytes += msg.hdr.payload_length + HEADER_SIZE
+        credits = pni.tx_credits - 1
+        pni.tx_credits = credits
+        if credits < pni.min_tx_credits:
+            pni.min_tx_credits = credits
+        if credits < 0:
+            pni.tx_queue.append(msg)
+            return
+        self._post_on_ni(msg, ni)
+
+    def _post_on_ni(self, msg: Msg, ni: NI) -> None:
+        credits = ni.tx_credits - 1
+        ni.tx_credits = credits
+        if credits < ni.min_tx_credits:
+            ni.min_tx_credits = credits
+        if credits < 0:
+            ni.tx_queue.append(msg)
+            return
+        self._hand_over(msg, ni)
+
+    def _hand_over(self, msg: Msg, ni: NI) -> None:
+        if not ni.active:
+            self._fail(msg, errno.ENETDOWN, f"the local interface {ni.nid} was removed")
+        elif msg.md is not None and msg.md.aborted and msg.hdr.type != _REPLY:
+            self._fail(msg, errno.ECANCELED, "the memory descriptor was unlinked before the message left")
+        else:
+            ni.lnd.send(ni, msg)
+
+    def _return_credits(self, msg: Msg, ni: NI, pni: PeerNi) -> None:
+        msg.committed = False
+        ni.refs -= 1
+        pni.refs -= 1
+        pni.tx_queued_bytes -= msg.hdr.payload_length + HEADER_SIZE
+        ni.tx_credits += 1
+        if ni.tx_credits <= 0:
+            self._hand_over(ni.tx_queue.popleft(), ni)
+        pni.tx_credits += 1
+        if pni.tx_credits <= 0:
+            waiting = pni.tx_queue.popleft()
+            assert waiting.ni is not None
+            self._post_on_ni(waiting, waiting.ni)
+
+    # Completion ------------------------------------------------------------------------------------
+
+    def finalize(self, msg: Msg, status: HealthStatus, err: int = 0, reason: str = "") -> None:
+        """An outgoing message is done: return its credits, count it, tell the owner of its MD."""
+        state = self._state
+        stats = state.stats
+        stats.msgs_alloc -= 1
+        ni = msg.ni
+        pni = msg.peer_ni
+        if msg.committed and ni is not None and pni is not None:
+            self._return_credits(msg, ni, pni)
+        elif ni is not None:
+            ni.refs -= 1
+        if status:
+            self._count_failure(ni, pni, status)
+        elif ni is not None:
+            self._count_sent(msg, ni, pni)
+        md = msg.md
+        if md is not None:
+            self._tell_owner(msg, md, status, err, reason)
+
+    def _count_sent(self, msg: Msg, ni: NI, pni: PeerNi | None) -> None:
+        stats = self._state.stats
+        kind = msg.hdr.type
+        stats.send_count += 1
+        if kind in (_PUT, _REPLY):
+            stats.send_length += msg.hdr.payload_length
+        ni.stats.sent[kind] += 1
+        if pni is not None:
+            pni.stats.sent[kind] += 1
+        if kind == _PUT:
+            nsec = int((self._state.clock() - msg.queued_at) * 1e9)
+            ni.latency_egress.add(nsec)
+            if pni is not None:
+                pni.latency_egress.add(nsec)
+
+    def _count_failure(self, ni: NI | None, pni: PeerNi | None, status: HealthStatus) -> None:
+        self._state.stats.by_status[status] += 1
+        if ni is not None:
+            ni.health_stats.by_status[status] += 1
+        if pni is not None:
+            pni.health_stats.by_status[status] += 1
+
+    def _tell_owner(self, msg: Msg, md: Md, status: HealthStatus, err: int, reason: str) -> None:
+        event = msg.kept_event
+        if not isinstance(event, Event):
+            event = Event(EventKind.SEND, md, msg.hdr)
+            event.mlength = event.rlength = msg.hdr.length if msg.hdr.type == _GET else msg.hdr.payload_length
+        if status:
+            event.status = -(err or errno.EIO)
+            event.health = status
+            event.reason = reason
+            self._memory.forget_response(md)
+        self._memory.complete(md, event)

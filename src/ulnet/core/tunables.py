@@ -1,0 +1,49 @@
+"""Settings and their defaults (spec lnetctl.md §2, wire-socklnd.md §7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["GlobalSettings", "LndTunables", "NetTunables"]
+
+
+@dataclass(slots=True)
+class NetTunables:
+    """Per-net tunables; the first NI of a net fixes them for later ones."""
+
+    peer_timeout: int = 180  # seconds; 0: aliveness is not judged
+    peer_credits: int = 8  # sends in flight per peer NI
+    peer_buffer_credits: int = 0  # 0: the global value, else peer_credits
+    credits: int = 256  # sends in flight per NI
+
+
+@dataclass(slots=True)
+class LndTunables:
+    """What `lnd tunables` shows for a tcp net."""
+
+    conns_per_peer: int = 1
+    timeout: int = 50  # seconds
+    tos: int = -1
+
+
+@dataclass(slots=True)
+class GlobalSettings:
+    """The `global:` block, in its printing order."""
+
+    numa_range: int = 0
+    max_interfaces: int = 4096
+    discovery: int = 1
+    drop_asym_route: int = 0
+    retry_count: int = 2
+    transaction_timeout: int = 150
+    health_sensitivity: int = 100
+    recovery_interval: int = 1
+    router_sensitivity: int = 100
+    response_tracking: int = 3
+    recovery_limit: int = 0
+    max_recovery_ping_interval: int = 900
+
+    @property
+    def lnd_timeout(self) -> int:
+        """Seconds an LND may take when it has no timeout of its own (spec health.md §2)."""
+        return max((self.transaction_timeout - 1) // (self.retry_count + 1), 1)

@@ -1,0 +1,7 @@
+"""The object that a program uses: an LNet node on asyncio."""
+
+from ulnet.node.attachment import Attachment
+from ulnet.node.node import Node
+from ulnet.node.operations import PingResult
+
+__all__ = ["Attachment", "Node", "PingResult"]

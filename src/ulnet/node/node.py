@@ -1,0 +1,253 @@
+"""A node on asyncio: owns one LNet core, its drivers and its clock."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import time
+from collections.abc import Sequence
+from typing import Self
+
+from ulnet.core.instance import LNet
+from ulnet.core.md import INFINITE, OP_GET, OP_PUT, TRUNCATE, Buffer, EventHandler
+from ulnet.core.ni import NI
+from ulnet.core.peer import Peer
+from ulnet.core.status import LNetError
+from ulnet.core.tunables import LndTunables, NetTunables
+from ulnet.lnd.lo import LoLnd
+from ulnet.lnd.tcp import TcpLnd, TcpParams
+from ulnet.nid import ANY_NID, PID_ANY, Nid
+from ulnet.node.attachment import Attachment
+from ulnet.node.operations import PingResult, get, ping, put
+
+__all__ = ["Node"]
+
+_log = logging.getLogger("ulnet")
+
+
+class Node:
+    """One LNet node in this process.
+
+    Use it as `async with Node() as node:`, or call `start` and `close`. NIDs are given as `Nid` or text.
+    Everything runs in the thread of the event loop; nothing here is thread-safe.
+    """
+
+    def __init__(self, *, tcp: TcpParams | None = None) -> None:
+        self._tcp_params = tcp or TcpParams()
+        self._timer: asyncio.TimerHandle | None = None
+        self._tick_soon = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._core: LNet | None = None
+        self.tcp: TcpLnd | None = None
+
+    @property
+    def core(self) -> LNet:
+        """The LNet instance. Raises LNetError(ENETDOWN) before `start` and after `close`."""
+        if self._core is None:
+            raise LNetError(errno.ENETDOWN, "LNet is not configured on this node: start it first")
+        return self._core
+
+    @property
+    def running(self) -> bool:
+        """Whether the node is started."""
+        return self._core is not None
+
+    # Life ------------------------------------------------------------------------------------------
+
+    async def start(self) -> Self:
+        """Bring up LNet with `0@lo` alone; a second call changes nothing."""
+        if self._core is not None:
+            return self
+        loop = self._loop = asyncio.get_running_loop()
+        core = LNet(clock=loop.time, cookie=time.time_ns(), wake=self._wake, report=_log.warning)
+        core.register_lnd(LoLnd(core, core.state.defer))
+        self.tcp = TcpLnd(core, loop, self._tcp_params)
+        core.register_lnd(self.tcp)
+        self._core = core
+        core.start()
+        return self
+
+    async def close(self, drain: float = 5.0) -> None:
+        """Shut down. Messages under way get up to `drain` seconds to finish; the rest fail."""
+        core, loop = self._core, self._loop
+        if core is None or loop is None:
+            return
+        give_up = loop.time() + drain
+        while core.stats.msgs_alloc and loop.time() < give_up:
+            await asyncio.sleep(0.005)
+        self._core = None
+        core.shutdown()
+        if self.tcp is not None:
+            self.tcp.close()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    def _wake(self) -> None:
+        if not self._tick_soon and self._loop is not None:
+            self._tick_soon = True
+            self._loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        self._tick_soon = False
+        core, loop = self._core, self._loop
+        if core is None or loop is None:
+            return
+        core.tick(loop.time())
+        self._arm(core, loop)
+
+    def _arm(self, core: LNet, loop: asyncio.AbstractEventLoop) -> None:
+        deadline = core.next_deadline()
+        if self._timer is not None:
+            if deadline is not None and self._timer.when() <= deadline and not self._timer.cancelled():
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            self._timer = loop.call_at(deadline, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self._tick()
+
+    # Configuration ---------------------------------------------------------------------------------
+
+    def add_ni(
+        self,
+        nid: Nid | str,
+        *,
+        interface: str | None = None,
+        tunables: NetTunables | None = None,
+        lnd_tunables: LndTunables | None = None,
+    ) -> NI:
+        """Add the NI of one address: `add_ni("10.0.0.1@tcp")`. Raises LNetError."""
+        nid = _nid(nid)
+        return self.core.add_ni(
+            nid.net, nid, interface=interface, tunables=tunables, lnd_tunables=lnd_tunables
+        )
+
+    def del_ni(self, nid: Nid | str) -> None:
+        """Remove an NI; its messages fail. Raises LNetError."""
+        self.core.del_ni(_nid(nid))
+
+    def add_peer(
+        self, primary: Nid | str, nids: Sequence[Nid | str] = (), *, multi_rail: bool = True
+    ) -> Peer:
+        """Tell which NIDs belong to one peer. Raises LNetError."""
+        return self.core.peers.add(_nid(primary), [_nid(nid) for nid in nids], multi_rail)
+
+    # Messages --------------------------------------------------------------------------------------
+
+    def attach(
+        self,
+        portal: int,
+        match_bits: int,
+        buffer: Buffer | list[Buffer],
+        *,
+        ignore_bits: int = 0,
+        nid: Nid | str = ANY_NID,
+        pid: int = PID_ANY,
+        options: int = OP_PUT | OP_GET | TRUNCATE,
+        threshold: int = INFINITE,
+        max_size: int = 0,
+        handler: EventHandler | None = None,
+    ) -> Attachment:
+        """Open memory to peers. Events go to `handler` if given, else to the attachment's queue.
+
+        Options are MdOption bits; without MANAGE_REMOTE each PUT lands behind the one before it.
+        Raises LNetError: EINVAL, EPERM (portal of the other kind).
+        """
+        memory = self.core.memory
+        attachment = Attachment(memory)
+        attachment.me = memory.me_attach(
+            portal, match_bits=match_bits, ignore_bits=ignore_bits, nid=_nid(nid), pid=pid
+        )
+        attachment.md = memory.md_attach(
+            attachment.me,
+            buffer,
+            handler or attachment.put_event,
+            options=options,
+            threshold=threshold,
+            max_size=max_size,
+        )
+        return attachment
+
+    async def put(
+        self,
+        target: Nid | str,
+        portal: int,
+        match_bits: int,
+        data: Buffer | list[Buffer],
+        *,
+        ack: bool = True,
+        offset: int = 0,
+        hdr_data: int = 0,
+        source: Nid | str | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Send up to 1 MiB; answers how many bytes the target took (with ack), else how many left.
+
+        `data` must not change until this returns; it is not copied. `timeout` in seconds (default:
+        the transaction timeout). Raises LNetError with errno and reason.
+        """
+        return await put(
+            self.core,
+            _nid(target),
+            portal,
+            match_bits,
+            data,
+            ack=ack,
+            offset=offset,
+            hdr_data=hdr_data,
+            source=_nid(source) if source is not None else None,
+            timeout=timeout,
+        )
+
+    async def get(
+        self,
+        target: Nid | str,
+        portal: int,
+        match_bits: int,
+        buffer: bytearray | memoryview,
+        *,
+        offset: int = 0,
+        source: Nid | str | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Fetch up to len(buffer) bytes (at most 1 MiB) into buffer; answers how many came.
+
+        After a time-out or a cancellation a late REPLY may still be on its way into the buffer: do
+        not use that memory for something else. Raises LNetError.
+        """
+        return await get(
+            self.core,
+            _nid(target),
+            portal,
+            match_bits,
+            buffer,
+            offset=offset,
+            source=_nid(source) if source is not None else None,
+            timeout=timeout,
+        )
+
+    async def ping(
+        self, target: Nid | str, *, timeout: float = 1.0, source: Nid | str | None = None
+    ) -> PingResult:
+        """Ask a node for its NIDs. Raises LNetError: ETIMEDOUT, EHOSTUNREACH, …, with the reason."""
+        return await ping(
+            self.core,
+            _nid(target),
+            source=_nid(source) if source is not None else None,
+            timeout=timeout,
+        )
+
+
+def _nid(nid: Nid | str) -> Nid:
+    return nid if isinstance(nid, Nid) else Nid.parse(nid)
