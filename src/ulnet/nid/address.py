@@ -21,7 +21,7 @@ def parse_ipv4(text: str) -> bytes | None:
 
 
 def parse_ipv6(text: str) -> bytes | None:
-    """The sixteen bytes of an IPv6 address, or None when text is not one (zones as in fe80::1%eth0 are none)."""
+    """The sixteen bytes of an IPv6 address, or None when text is not one (a zone, `%eth0`, makes it none)."""
     import ipaddress  # late: only IPv6 pays for it
 
     if "%" in text:

@@ -52,7 +52,8 @@ class Nid(bytes):
         if packed is None:
             raise NidError(
                 f"NID {shown(text)}: {shown(address)} is not an IP address; "
-                f"write four numbers from 0 to 255 or an IPv6 address, such as 10.0.0.1@{net} or fd00::1@{net}"
+                "write four numbers from 0 to 255 or an IPv6 address, "
+                f"such as 10.0.0.1@{net} or fd00::1@{net}"
             )
         return cls.of(net, packed)
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from ulnet.nid.errors import NidError
 from ulnet.nid.nid import NID4_BY_NID, NID_BY_NID4, NID_BY_WIRE, NID_SIZE, Nid
-from ulnet.wire.errors import ByteOrder, WireError
+from ulnet.wire.errors import Buffer, ByteOrder, WireError
 
 __all__ = [
     "MAGIC",
@@ -44,7 +44,7 @@ def refusal(byteorder: ByteOrder = "little") -> bytes:
     return MAGIC.to_bytes(4, byteorder) + (1).to_bytes(4, byteorder) + bytes(8)
 
 
-def request_byteorder(magic: bytes | bytearray | memoryview) -> ByteOrder:
+def request_byteorder(magic: Buffer) -> ByteOrder:
     """The sender's byte order, from the first four bytes; AcceptorError if they start no request."""
     if len(magic) < MAGIC_SIZE:
         raise AcceptorError(f"{len(magic)} bytes are too few for a connection request")
@@ -59,7 +59,7 @@ def request_byteorder(magic: bytes | bytearray | memoryview) -> ByteOrder:
     raise AcceptorError(f"magic {value:08x} is not that of a connection request")
 
 
-def request_version(data: bytes | bytearray | memoryview, byteorder: ByteOrder) -> int:
+def request_version(data: Buffer, byteorder: ByteOrder) -> int:
     """The request's version, from its second four bytes; AcceptorError if we do not know it."""
     if len(data) < VERSION_SIZE:
         raise AcceptorError(f"{len(data)} bytes are too few for the version of a connection request")
@@ -100,9 +100,7 @@ class ConnRequest:
             raise WireError(f"connection request of version 1: {error}") from None
 
     @classmethod
-    def from_rest(
-        cls, version: int, rest: bytes | bytearray | memoryview, byteorder: ByteOrder
-    ) -> ConnRequest:
+    def from_rest(cls, version: int, rest: Buffer, byteorder: ByteOrder) -> ConnRequest:
         """The request whose last step read `rest`."""
         if len(rest) < request_rest_size(version):
             raise AcceptorError(f"{len(rest)} bytes are too few for the NID of a connection request")
@@ -114,7 +112,7 @@ class ConnRequest:
             raise AcceptorError(f"connection request with a bad NID: {error}") from None
 
     @classmethod
-    def unpack(cls, buf: bytes | bytearray | memoryview) -> ConnRequest:
+    def unpack(cls, buf: Buffer) -> ConnRequest:
         """The request at the start of buf."""
         byteorder = request_byteorder(buf)
         version = request_version(buf[MAGIC_SIZE:], byteorder)

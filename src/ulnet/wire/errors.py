@@ -1,12 +1,13 @@
-"""The one exception that codecs raise, and the two byte orders."""
+"""What all codecs share: the one exception they raise, byte orders, what they read from."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
-__all__ = ["ByteOrder", "WireError"]
+__all__ = ["Buffer", "ByteOrder", "WireError"]
 
-ByteOrder = Literal["little", "big"]
+Buffer: TypeAlias = bytes | bytearray | memoryview
+ByteOrder: TypeAlias = Literal["little", "big"]
 
 
 class WireError(ValueError):

@@ -11,7 +11,7 @@ from typing import Final
 
 from ulnet.nid.errors import NidError
 from ulnet.nid.nid import ANY_NID, NID4_BY_NID, NID_BY_NID4, NID_BY_WIRE, Nid
-from ulnet.wire.errors import WireError
+from ulnet.wire.errors import Buffer, WireError
 
 __all__ = [
     "HEADER_SIZE",
@@ -126,121 +126,57 @@ def pack_header(hdr: Header, large: bool) -> bytes:
     kind = hdr.type
     if not 0 <= kind <= _REPLY:
         raise WireError(f"a message of type {kind} cannot be sent; types are ACK 0, PUT 1, GET 2 and REPLY 3")
+    size = hdr.payload_length
     try:
         if large:
-            layout = _LARGE[kind]
+            pack = _LARGE[kind].pack
             dest: bytes | int = hdr.dest_nid
             src: bytes | int = hdr.src_nid
         else:
-            layout = _SMALL[kind]
+            pack = _SMALL[kind].pack
             dest = NID4_BY_NID[hdr.dest_nid]
             src = NID4_BY_NID[hdr.src_nid]
+        # fmt: off
         if kind == _PUT:
-            return layout.pack(
-                dest,
-                src,
-                hdr.dest_pid,
-                hdr.src_pid,
-                kind,
-                hdr.payload_length,
-                hdr.wmd,
-                hdr.match_bits,
-                hdr.hdr_data,
-                hdr.portal,
-                hdr.offset,
-            )
+            return pack(dest, src, hdr.dest_pid, hdr.src_pid, kind, size,
+                        hdr.wmd, hdr.match_bits, hdr.hdr_data, hdr.portal, hdr.offset)
         if kind == _ACK:
-            return layout.pack(
-                dest,
-                src,
-                hdr.dest_pid,
-                hdr.src_pid,
-                kind,
-                hdr.payload_length,
-                hdr.wmd,
-                hdr.match_bits,
-                hdr.length,
-            )
+            return pack(dest, src, hdr.dest_pid, hdr.src_pid, kind, size,
+                        hdr.wmd, hdr.match_bits, hdr.length)
         if kind == _GET:
-            return layout.pack(
-                dest,
-                src,
-                hdr.dest_pid,
-                hdr.src_pid,
-                kind,
-                hdr.payload_length,
-                hdr.wmd,
-                hdr.match_bits,
-                hdr.portal,
-                hdr.offset,
-                hdr.length,
-            )
-        return layout.pack(dest, src, hdr.dest_pid, hdr.src_pid, kind, hdr.payload_length, hdr.wmd)
+            return pack(dest, src, hdr.dest_pid, hdr.src_pid, kind, size,
+                        hdr.wmd, hdr.match_bits, hdr.portal, hdr.offset, hdr.length)
+        return pack(dest, src, hdr.dest_pid, hdr.src_pid, kind, size, hdr.wmd)
+        # fmt: on
     except (struct.error, NidError) as error:
         raise WireError(f"{hdr!r} does not fit on the wire: {error}") from None
 
 
-def unpack_header(buf: bytes | bytearray | memoryview, offset: int = 0, large: bool = False) -> Header:
-    """The header at offset. A type that does not exist gives a Header of that type with nothing else of its own."""
+def unpack_header(buf: Buffer, offset: int = 0, large: bool = False) -> Header:
+    """The header at offset; one of a type that does not exist has that type and nothing of its own."""
     try:
+        # The low byte picks the layout, the whole word then confirms it.
         if large:
             kind = buf[offset + _LARGE_TYPE_AT]
-            if kind <= _REPLY:
-                fields = _LARGE[kind].unpack_from(buf, offset)
-                if fields[4] != kind:
-                    fields = _LARGE_UNKNOWN.unpack_from(buf, offset)
-            else:
-                fields = _LARGE_UNKNOWN.unpack_from(buf, offset)
-            nids: dict[int, Nid] | dict[bytes, Nid] = NID_BY_WIRE
+            f = (_LARGE[kind] if kind <= _REPLY else _LARGE_UNKNOWN).unpack_from(buf, offset)
+            if f[4] != kind:
+                f = _LARGE_UNKNOWN.unpack_from(buf, offset)
+            dest, src = NID_BY_WIRE[f[0]], NID_BY_WIRE[f[1]]
         else:
             kind = buf[offset + _SMALL_TYPE_AT]
-            if kind <= _REPLY:
-                fields = _SMALL[kind].unpack_from(buf, offset)
-                if fields[4] != kind:
-                    fields = _SMALL_UNKNOWN.unpack_from(buf, offset)
-            else:
-                fields = _SMALL_UNKNOWN.unpack_from(buf, offset)
-            nids = NID_BY_NID4
-        dest = nids[fields[0]]
-        src = nids[fields[1]]
+            f = (_SMALL[kind] if kind <= _REPLY else _SMALL_UNKNOWN).unpack_from(buf, offset)
+            if f[4] != kind:
+                f = _SMALL_UNKNOWN.unpack_from(buf, offset)
+            dest, src = NID_BY_NID4[f[0]], NID_BY_NID4[f[1]]
     except (struct.error, IndexError):
         raise WireError(f"{len(buf) - offset} bytes are too few for an LNet header") from None
     except NidError as error:
         raise WireError(f"LNet header with a bad NID: {error}") from None
-    count = len(fields)
-    if count == 11:
-        if kind == _PUT:
-            return Header(
-                kind,
-                dest,
-                src,
-                fields[2],
-                fields[3],
-                fields[5],
-                fields[6],
-                fields[7],
-                fields[8],
-                fields[9],
-                fields[10],
-            )
-        return Header(
-            kind,
-            dest,
-            src,
-            fields[2],
-            fields[3],
-            fields[5],
-            fields[6],
-            fields[7],
-            0,
-            fields[8],
-            fields[9],
-            fields[10],
-        )
-    if count == 9:
-        return Header(
-            kind, dest, src, fields[2], fields[3], fields[5], fields[6], fields[7], 0, 0, 0, fields[8]
-        )
-    if count == 7:
-        return Header(kind, dest, src, fields[2], fields[3], fields[5], fields[6])
-    return Header(fields[4], dest, src, fields[2], fields[3], fields[5])
+    fields = len(f)
+    if fields == 6 or kind == _REPLY:
+        return Header(f[4], dest, src, f[2], f[3], f[5], f[6] if fields == 7 else NO_WMD)
+    if kind == _PUT:
+        return Header(kind, dest, src, f[2], f[3], f[5], f[6], f[7], f[8], f[9], f[10])
+    if kind == _GET:
+        return Header(kind, dest, src, f[2], f[3], f[5], f[6], f[7], 0, f[8], f[9], f[10])
+    return Header(kind, dest, src, f[2], f[3], f[5], f[6], f[7], 0, 0, 0, f[8])

@@ -11,7 +11,7 @@ from ulnet.nid.errors import NidError
 from ulnet.nid.net import NetType
 from ulnet.nid.nid import LO_NID, NID4_BY_NID, NID_BY_NID4, NID_SIZE, Nid
 from ulnet.nid.process import LNET_PID
-from ulnet.wire.errors import ByteOrder, WireError
+from ulnet.wire.errors import Buffer, ByteOrder, WireError
 
 __all__ = [
     "HEADER_SIZE",
@@ -113,7 +113,7 @@ class PingInfo:
             raise WireError(f"{self!r} does not fit on the wire: {error}") from None
 
     @classmethod
-    def unpack(cls, buf: bytes | bytearray | memoryview, max_nis: int = MAX_NIS) -> PingInfo:
+    def unpack(cls, buf: Buffer, max_nis: int = MAX_NIS) -> PingInfo:
         """The info at the start of buf, in either byte order; WireError if it is none."""
         byteorder, features, pid, nnis = _header(buf)
         if not features & Feature.NI_STATUS:
@@ -141,7 +141,7 @@ class PingInfo:
         return info
 
 
-def info_size(prefix: bytes | bytearray | memoryview) -> int:
+def info_size(prefix: Buffer) -> int:
     """How long the info is that begins with these PREFIX_SIZE bytes, without metadata."""
     byteorder, features, _, nnis = _header(prefix)
     if len(prefix) < PREFIX_SIZE:
@@ -153,7 +153,7 @@ def info_size(prefix: bytes | bytearray | memoryview) -> int:
     return max(msg_size & ~3, size)
 
 
-def _header(buf: bytes | bytearray | memoryview) -> tuple[ByteOrder, int, int, int]:
+def _header(buf: Buffer) -> tuple[ByteOrder, int, int, int]:
     if len(buf) < HEADER_SIZE:
         raise WireError(f"{len(buf)} bytes are too few for ping info")
     byteorder: ByteOrder = "little" if int.from_bytes(buf[:4], "little") == MAGIC else "big"
@@ -183,7 +183,7 @@ def _unpack_large(entries: list[NiEntry], data: bytes, byteorder: ByteOrder, max
         at += 4 + (used + 3) // 4 * 4
 
 
-def _metadata(buf: bytes | bytearray | memoryview, at: int, byteorder: ByteOrder) -> bytes:
+def _metadata(buf: Buffer, at: int, byteorder: ByteOrder) -> bytes:
     """The metadata block at `at`, as far as buf holds whole records of it."""
     if at + 4 > len(buf):
         return b""

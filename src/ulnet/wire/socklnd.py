@@ -14,8 +14,8 @@ from enum import IntEnum
 from typing import Final
 
 from ulnet.nid.errors import NidError
-from ulnet.nid.nid import NID4_BY_NID, NID_BY_NID4, NID_BY_WIRE, Nid
-from ulnet.wire.errors import ByteOrder, WireError
+from ulnet.nid.nid import ANY_NID, NID4_BY_NID, NID_BY_NID4, NID_BY_WIRE, Nid
+from ulnet.wire.errors import Buffer, ByteOrder, WireError
 
 __all__ = [
     "FRAME_HEADER_SIZE",
@@ -99,7 +99,7 @@ class UnknownVersionError(WireError):
     """A HELLO of a version we do not speak: answer with our own, type NONE, then close."""
 
 
-def hello_byteorder(magic: bytes | bytearray | memoryview) -> ByteOrder:
+def hello_byteorder(magic: Buffer) -> ByteOrder:
     """The sender's byte order, from the first four bytes; WireError if they start no HELLO."""
     if len(magic) < MAGIC_SIZE:
         raise WireError(f"{len(magic)} bytes are too few for a HELLO")
@@ -111,7 +111,7 @@ def hello_byteorder(magic: bytes | bytearray | memoryview) -> ByteOrder:
     raise WireError(f"magic {value:08x} is not that of a HELLO")
 
 
-def hello_version(prefix: bytes | bytearray | memoryview) -> int:
+def hello_version(prefix: Buffer) -> int:
     """The version (1 to 4), from the first eight bytes; UnknownVersionError if it is another."""
     byteorder = hello_byteorder(prefix)
     if len(prefix) < _PREFIX:
@@ -131,7 +131,10 @@ def hello_rest_size(version: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who speaks, to whom, over which type of connection. Frames that follow use the same byte order."""
+    """Who speaks, to whom, over which type of connection.
+
+    Frame headers that follow use the same byte order. A v1 HELLO does not name its dst_nid: ANY_NID.
+    """
 
     version: int
     src_nid: Nid
@@ -190,7 +193,7 @@ class Hello:
         return f"{'<' if self.byteorder == 'little' else '>'}{len(self.ips)}I"
 
     @classmethod
-    def unpack(cls, buf: bytes | bytearray | memoryview) -> Hello:
+    def unpack(cls, buf: Buffer) -> Hello:
         """The HELLO whose fixed part starts buf; WireError where the protocol is broken.
 
         The IP addresses that may follow are not looked at: read `ips_size` more bytes for `with_ips`.
@@ -210,23 +213,22 @@ class Hello:
         return hello
 
     @classmethod
-    def _unpack_v1(cls, buf: bytes | bytearray | memoryview) -> Hello:
+    def _unpack_v1(cls, buf: Buffer) -> Hello:
         nid4, dst_pid, src_pid, kind, ips_size, incarnation, ctype = _V1_REST.unpack_from(buf, _PREFIX)
         if kind != _HELLO_TYPE or ips_size % 4:
             raise WireError(f"first-generation HELLO of message type {kind} with {ips_size} bytes behind it")
         nips = ips_size // 4
-        return cls(1, NID_BY_NID4[nid4], Nid(bytes(20)), src_pid, dst_pid, incarnation, 0, ctype, nips)
+        return cls(1, NID_BY_NID4[nid4], ANY_NID, src_pid, dst_pid, incarnation, 0, ctype, nips)
 
     @classmethod
-    def _unpack_rest(cls, buf: bytes | bytearray | memoryview, version: int, byteorder: ByteOrder) -> Hello:
+    def _unpack_rest(cls, buf: Buffer, version: int, byteorder: ByteOrder) -> Hello:
         large = version == 4
-        src, dst, src_pid, dst_pid, src_inc, dst_inc, ctype, nips = _REST[
-            byteorder, 4 if large else 3
-        ].unpack_from(buf, _PREFIX)
+        layout = _REST[byteorder, 4 if large else 3]
+        src, dst, src_pid, dst_pid, src_inc, dst_inc, ctype, nips = layout.unpack_from(buf, _PREFIX)
         nids: dict[bytes, Nid] | dict[int, Nid] = NID_BY_WIRE if large else NID_BY_NID4
         return cls(version, nids[src], nids[dst], src_pid, dst_pid, src_inc, dst_inc, ctype, nips, byteorder)
 
-    def with_ips(self, data: bytes | bytearray | memoryview) -> Hello:
+    def with_ips(self, data: Buffer) -> Hello:
         """This HELLO with the IP addresses that followed it; WireError if one is zero."""
         if len(data) < self.ips_size:
             raise WireError(f"{len(data)} bytes are too few for {self.nips} IP addresses of a HELLO")
@@ -249,7 +251,7 @@ def pack_frame_header(
 
 
 def unpack_frame_header(
-    buf: bytes | bytearray | memoryview, offset: int = 0, byteorder: ByteOrder = "little"
+    buf: Buffer, offset: int = 0, byteorder: ByteOrder = "little"
 ) -> tuple[int, int, int, int]:
     """(type, csum, cookie0, cookie1) at offset; WireError for a type that does not exist."""
     layout = _FRAME_LITTLE if byteorder == "little" else _FRAME_BIG
@@ -275,7 +277,7 @@ def noop_acks(cookie0: int, cookie1: int, version: int = 3) -> Sequence[int]:
     return range(cookie0, cookie1 + 1)
 
 
-def checksum(*parts: bytes | bytearray | memoryview) -> int:
+def checksum(*parts: Buffer) -> int:
     """CRC-32 of all parts in order, without the usual final inversion."""
     crc = 0
     for part in parts:
