@@ -1,0 +1,57 @@
+# Every target sets up all that it needs in .venv by itself. `make PYTHON=python3.12 test` chooses the interpreter.
+PYTHON ?= python3
+JOBS ?= 2
+ARGS ?=
+
+BIN := .venv/bin
+CHOSEN := $(if $(filter file default undefined,$(origin PYTHON)),,--chosen)
+SETUP := $(PYTHON) scripts/setup_env.py $(CHOSEN)
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup dev demo test lint types bench docs test-long format clean
+
+help: ## these words
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+demo: ## two nodes, two rails each: move a 1 GiB file over both rails and compare it (ARGS="--file F")
+	@$(SETUP)
+	@$(BIN)/ulnet demo $(ARGS)
+
+test: ## lint, types, import contracts, then all tests but the long ones
+	@$(SETUP) dev --debian
+	@$(MAKE) --no-print-directory lint types
+	$(PYTEST) -n $(JOBS) --dist loadfile $(ARGS)
+
+lint: dev ## ruff, and who may import whom
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports --no-logo
+
+types: dev ## mypy, strict
+	$(BIN)/mypy
+
+bench: ## measure ulnet beside plain sockets, pyzmq and Open MPI; writes docs/benchmarks.md (ARGS=--quick)
+	@$(SETUP) dev bench
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+docs: dev ## write docs/requirements.md anew from the tests' marks
+	$(BIN)/python scripts/requirements_page.py
+
+test-long: ## all tests, with more examples and the long ones
+	@$(SETUP) dev --debian
+	$(PYTEST) -n $(JOBS) --dist loadfile --long $(ARGS)
+
+format: dev ## let ruff mend layout and import order
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+setup: ## make .venv with the package in it
+	@$(SETUP)
+
+dev: ## the same with the tools for tests
+	@$(SETUP) dev
+
+clean: ## remove .venv and everything made
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,148 @@
+"""Make the project's own environment: `.venv` with the package and the named extras, then Debian packages.
+
+Runs on any Python 3.7 or later that `make` finds, so that an old one gets a sentence and not a traceback.
+A stamp in `.venv` names what it was made from; while that still holds, nothing is done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+STAMP = VENV / ".ulnet-setup.json"
+OLDEST = (3, 11)
+DEBIAN_PACKAGES = {"ip": "iproute2", "tc": "iproute2", "tcpdump": "tcpdump", "tshark": "tshark"}
+
+
+def main() -> int:
+    """Set up what the command line asks for."""
+    parser = argparse.ArgumentParser(description="Set up .venv for this checkout.")
+    parser.add_argument("extras", nargs="*", help="extras of pyproject.toml to install (dev, bench)")
+    parser.add_argument("--debian", action="store_true", help="install the system tools that tests use")
+    parser.add_argument("--chosen", action="store_true", help="replace a .venv of another Python")
+    options = parser.parse_args()
+    if sys.version_info < OLDEST:
+        return refuse(
+            f"ulnet needs Python 3.11 or later and {sys.executable} is {sys.version.split()[0]}; "
+            "name a newer one, as in `make PYTHON=python3.12 test`."
+        )
+    with open(ROOT / "pyproject.toml", "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        status = make_venv(set(options.extras), options.chosen)
+    if options.debian and status == 0:
+        install_debian_packages()
+    return status
+
+
+def make_venv(extras: set[str], chosen: bool) -> int:
+    """Bring .venv up to date; 0 if it is."""
+    stamp = read_stamp()
+    wanted = {
+        "project": hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest(),
+        "root": str(ROOT),
+    }
+    usable = works(VENV / "bin/python")
+    if usable and chosen and os.path.realpath(VENV / "bin/python") != os.path.realpath(sys.executable):
+        print(f"setup: .venv belongs to {os.path.realpath(VENV / 'bin/python')}; making it anew", flush=True)
+        usable = False
+    have = set(stamp.get("extras", "").split()) if usable else set()
+    if usable and extras <= have and all(stamp.get(key) == value for key, value in wanted.items()):
+        return 0
+    if not usable:
+        if not have_venv_module():
+            return 1
+        print(f"setup: making .venv with {sys.executable} ({sys.version.split()[0]})", flush=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], check=True)
+    wish = sorted(have | extras)
+    target = f"{ROOT}[{','.join(wish)}]" if wish else str(ROOT)
+    print(
+        f"setup: installing ulnet and what it needs into .venv (extras: {', '.join(wish) or 'none'})",
+        flush=True,
+    )
+    pip = [str(VENV / "bin/python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    if subprocess.run([*pip, "--editable", target], check=False).returncode != 0:
+        return refuse(
+            "pip could not install what pyproject.toml names (its own words are above); "
+            "this needs a package index: check the network or pip's configuration, then run make again."
+        )
+    STAMP.write_text(json.dumps({**wanted, "extras": " ".join(wish)}, indent=1) + "\n")
+    return 0
+
+
+def read_stamp() -> dict[str, str]:
+    """What .venv was made from; empty when that is unknown."""
+    try:
+        stamp = json.loads(STAMP.read_text())
+    except (OSError, ValueError):
+        return {}
+    return stamp if isinstance(stamp, dict) else {}
+
+
+def works(python: Path) -> bool:
+    """Whether this interpreter of a venv still runs, is new enough, and has pip."""
+    check = f"import sys, pip; sys.exit(sys.version_info < {OLDEST})"
+    try:
+        done = subprocess.run([str(python), "-c", check], check=False, stderr=subprocess.DEVNULL)
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
+def have_venv_module() -> bool:
+    """Debian ships Python without venv and ensurepip: install them when root, else say how."""
+    if importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip"):
+        return True
+    own = f"python3.{sys.version_info.minor}-venv"
+    if apt_get([own]) or apt_get(["python3-venv"]):
+        return True
+    refuse(
+        f"{sys.executable} has no venv and ensurepip, which make .venv; on Debian run "
+        f"`apt-get install {own}` as root, or name another Python, as in `make PYTHON=/usr/bin/python3 test`."
+    )
+    return False
+
+
+def install_debian_packages() -> None:
+    """Get the tools that some tests run; without them those tests are skipped, and say so."""
+    search = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+    tools = [tool for tool in DEBIAN_PACKAGES if not shutil.which(tool, path=search)]
+    missing = sorted({DEBIAN_PACKAGES[tool] for tool in tools})
+    if missing and not apt_get(missing):
+        print(
+            f"setup: NOTE: could not install {', '.join(missing)} (that needs root, apt-get and a mirror); "
+            "the tests that need them will be SKIPPED and named at the end.",
+            flush=True,
+        )
+
+
+def apt_get(packages: list[str]) -> bool:
+    """Install Debian packages if this user may; whether it worked."""
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        return False
+    print(f"setup: apt-get install {' '.join(packages)}", flush=True)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
+        line = ["apt-get", "-qq", *command]
+        if subprocess.run(line, env=environment, stdin=subprocess.DEVNULL, check=False).returncode:
+            return False
+    return True
+
+
+def refuse(sentence: str) -> int:
+    """Say why not, for the shell and for people."""
+    print(f"setup: {sentence}", file=sys.stderr, flush=True)
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,39 @@
+"""What every test has: marks, skips that cannot hide, leak checks, network namespaces (tests/support)."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["support.leaks", "support.netns", "support.requirements", "support.shared", "support.skips"]
+
+settings.register_profile(
+    "ulnet", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("long", settings.get_profile("ulnet"), max_examples=5000)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="also run tests marked long, with more examples")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("long" if config.getoption("--long") else "ulnet")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--long"):
+        return
+    late = [item for item in items if item.get_closest_marker("long")]
+    if late:
+        config.hook.pytest_deselected(items=late)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+@pytest.fixture(scope="session")
+def worker_number(request: pytest.FixtureRequest) -> int:
+    """0 for the only or first test worker, 1 for the second…: to keep addresses and names apart."""
+    name = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+    return int(name.removeprefix("gw"))

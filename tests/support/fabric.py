@@ -1,0 +1,176 @@
+"""Several cores on one in-memory wire, stepped by hand: the core's test bench."""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ulnet.core.event import Event
+from ulnet.core.instance import LNet
+from ulnet.core.msg import Msg
+from ulnet.core.ni import NI
+from ulnet.core.status import HealthStatus
+from ulnet.core.tunables import NetTunables
+from ulnet.lnd.lo import LoLnd
+from ulnet.nid import NetType, Nid
+from ulnet.wire.lnet import pack_header, unpack_header
+
+
+@dataclass
+class Clock:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(eq=False)
+class Delivery:
+    """One message on the wire; it is the receiver's `rx`."""
+
+    ni: NI
+    msg: Msg
+    target: NI
+    target_core: LNet
+    done: bool = False
+
+
+class MemLnd:
+    """A driver over the fabric: headers go through the real codec, payload is copied once."""
+
+    name = "tcp"
+    net_type = int(NetType.TCP)
+    reports_timeout = True
+
+    def __init__(self, fabric: Fabric, core: LNet) -> None:
+        self.fabric = fabric
+        self.core = core
+
+    def startup(self, ni: NI) -> None:
+        self.fabric.nis[ni.nid] = (ni, self.core)
+
+    def shutdown(self, ni: NI) -> None:
+        del self.fabric.nis[ni.nid]
+        for sent in [one for one in self.fabric.wire if one[0] is ni]:
+            self.fabric.wire.remove(sent)
+            self.core.finalize(sent[1], HealthStatus.LOCAL_ERROR, errno.ENETDOWN, "shut down")
+
+    def send(self, ni: NI, msg: Msg) -> None:
+        assert sum(view.nbytes for view in msg.payload) == msg.hdr.payload_length
+        self.fabric.wire.append((ni, msg))
+
+    def recv(
+        self, ni: NI, rx: object, msg: Msg | None, buffers: list[memoryview], mlen: int, rlen: int
+    ) -> None:
+        assert isinstance(rx, Delivery)
+        assert not rx.done, "recv called twice for one message"
+        assert sum(view.nbytes for view in buffers) == mlen <= rlen == rx.msg.hdr.payload_length
+        rx.done = True
+        data = memoryview(b"".join(rx.msg.payload))
+        at = 0
+        for view in buffers:
+            view[:] = data[at : at + view.nbytes]
+            at += view.nbytes
+        if msg is not None:
+            rx.target_core.finalize(msg, HealthStatus.OK)
+        self.fabric.sent(rx)
+
+
+@dataclass
+class Fabric:
+    """The wire: messages in the order they were handed over, delivered one by one."""
+
+    clock: Clock = field(default_factory=Clock)
+    nis: dict[Nid, tuple[NI, LNet]] = field(default_factory=dict)
+    wire: deque[tuple[NI, Msg]] = field(default_factory=deque)
+    cores: list[LNet] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
+    delayed: list[Delivery] = field(default_factory=list)
+    protocol_errors: list[int] = field(default_factory=list)
+
+    def node(self, *nids: str, tunables: NetTunables | None = None) -> LNet:
+        """A started core with these NIs."""
+        core = LNet(clock=self.clock, cookie=1000 + len(self.cores), report=self.reports.append)
+        core.register_lnd(LoLnd(core, core.state.defer))
+        core.register_lnd(MemLnd(self, core))
+        core.start()
+        for text in nids:
+            nid = Nid.parse(text)
+            core.add_ni(nid.net, nid, tunables=tunables)
+        self.cores.append(core)
+        return core
+
+    def step(self, fault: Callable[[Msg], bool] = lambda msg: False) -> bool:
+        """Deliver one message, or fail it where `fault` says so; False when nothing is on the wire."""
+        for core in self.cores:
+            core.tick(self.clock.now)
+        if not self.wire:
+            return False
+        ni, msg = self.wire.popleft()
+        sender = self.nis[ni.nid][1]
+        if fault(msg) or msg.next_nid not in self.nis:
+            sender.finalize(msg, HealthStatus.REMOTE_DROPPED, errno.ECONNREFUSED, "nobody there")
+            return True
+        assert msg.next_nid is not None
+        target, core = self.nis[msg.next_nid]
+        delivery = Delivery(ni, msg, target, core)
+        hdr = unpack_header(pack_header(msg.hdr, ni.nid.is_large), 0, ni.nid.is_large)
+        refused = core.parse(target, hdr, ni.nid, delivery)
+        if refused:
+            self.protocol_errors.append(refused)
+            sender.finalize(msg, HealthStatus.REMOTE_ERROR, -refused, "protocol error")
+        elif not hdr.payload_length:
+            self.sent(delivery)
+        elif not delivery.done:
+            self.delayed.append(delivery)
+        return True
+
+    def sent(self, delivery: Delivery) -> None:
+        """The payload is with the receiver: the sender is done."""
+        if delivery in self.delayed:
+            self.delayed.remove(delivery)
+        driver = delivery.ni.lnd
+        assert isinstance(driver, MemLnd)
+        driver.core.finalize(delivery.msg, HealthStatus.OK)
+
+    def run(self, limit: int = 10_000) -> None:
+        """Step until nothing moves."""
+        quiet = 0
+        for _ in range(limit):
+            quiet = 0 if self.step() else quiet + 1
+            if quiet > 3:
+                return
+        raise AssertionError("the fabric does not come to rest")
+
+    def assert_conserved(self) -> None:
+        """Credits, queues, references and message counts are back where they began."""
+        for core in self.cores:
+            assert core.stats.msgs_alloc == 0
+            assert core.stats.drops["finalized twice"] == 0
+            for ni in core.nis.values():
+                assert ni.tx_credits == ni.max_tx_credits
+                assert not ni.tx_queue
+                assert ni.refs == 0
+            for peer in core.peers:
+                for pni in peer.nis():
+                    assert pni.tx_credits == pni.max_tx_credits
+                    assert not pni.tx_queue
+                    assert pni.tx_queued_bytes == 0
+                    assert pni.refs == 1
+            for md in core.memory.mds.values():
+                assert md.refs == 0
+        assert not self.wire
+        assert not self.delayed
+
+
+class Recorder(list[Event]):
+    """An event handler that keeps what it gets."""
+
+    def __call__(self, event: Event) -> None:
+        self.append(event)
+
+    @property
+    def kinds(self) -> list[str]:
+        return [event.kind.name for event in self]

@@ -1,0 +1,24 @@
+"""Files of ../shared (specifications, vectors, transcripts), beside the checkout where they exist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared"
+
+
+def shared_path(name: str) -> Path:
+    """The file or folder ../shared/NAME; the test is skipped where it is not."""
+    path = SHARED / name
+    if not path.exists():
+        pytest.skip(f"../shared/{name} is not beside this checkout")
+    return path
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder ../shared."""
+    return shared_path(".")
