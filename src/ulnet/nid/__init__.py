@@ -1,8 +1,11 @@
 """NIDs, nets and the patterns that match them (spec wire-lnet.md §2)."""
 
+from ulnet.nid.address_pattern import AddressPattern
 from ulnet.nid.errors import NidError
+from ulnet.nid.interface import InterfacePattern
 from ulnet.nid.net import ANY_NET, LO_NET, Net, NetType
 from ulnet.nid.nid import ANY_NID, LO_NID, Nid
+from ulnet.nid.patterns import NetPattern, NidList, NidRange
 from ulnet.nid.process import LNET_PID, PID_ANY, PID_USER_FLAG, ProcessId
 
 __all__ = [
@@ -13,9 +16,14 @@ __all__ = [
     "LO_NID",
     "PID_ANY",
     "PID_USER_FLAG",
+    "AddressPattern",
+    "InterfacePattern",
     "Net",
+    "NetPattern",
     "NetType",
     "Nid",
     "NidError",
+    "NidList",
+    "NidRange",
     "ProcessId",
 ]
