@@ -1,0 +1,67 @@
+"""The `ulnet` command: finds the sub-command's module and runs its `main(argv) -> exit status`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+from ulnet import __version__
+
+__all__ = ["COMMANDS", "main"]
+
+COMMANDS = {
+    "decode": "print a packet capture as LNet conversation",
+    "demo": "two nodes with two rails each in this machine: move a file, compare it",
+    "ping": "ask LNet nodes for their NIDs, without a daemon",
+}
+
+_HELP = """\
+usage: ulnet COMMAND [WORDS...]
+       ulnet --help | --version
+
+LNet in user space. Commands:
+
+{commands}
+
+`ulnet COMMAND --help` tells more. Example:
+
+  ulnet ping 192.168.110.11@tcp
+
+The daemon is `lnetd`, its tool `lnetctl`.
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one sub-command; exit status 2 for words that make no command."""
+    words = sys.argv[1:] if argv is None else argv
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_help(), end="", file=sys.stdout if words else sys.stderr)
+        return 0 if words else 2
+    if words[0] in ("-V", "--version"):
+        print(f"ulnet {__version__}")
+        return 0
+    if words[0] not in COMMANDS:
+        print(f"ulnet: {_unknown(words[0])}", file=sys.stderr)
+        return 2
+    try:
+        status: int = import_module(f"ulnet.cli.{words[0]}").main(words[1:])
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `ulnet decode … | head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return status
+
+
+def _help() -> str:
+    return _HELP.format(commands="\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items()))
+
+
+def _unknown(word: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, COMMANDS, n=1, cutoff=0.5)
+    way_out = f"did you mean `ulnet {close[0]}`?" if close else "`ulnet --help` lists them."
+    return f"{word!r} is no command of ulnet: {way_out}"
