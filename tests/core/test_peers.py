@@ -1,0 +1,224 @@
+"""The peer table and its rules (spec lnetctl.md §1 peer, discovery.md §7)."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.fabric import Fabric, Recorder
+
+from ulnet.core import peer as peer_module
+from ulnet.core.md import MdOption
+from ulnet.core.peer import PeerTable
+from ulnet.core.status import LNetError
+from ulnet.nid import ANY_NID, LO_NID, Nid
+
+A, B, C, D = (Nid.parse(f"10.0.0.{n}@tcp") for n in (1, 2, 3, 4))
+B1, D1 = Nid.parse("10.1.0.2@tcp1"), Nid.parse("10.1.0.4@tcp1")
+
+
+@pytest.fixture
+def table():
+    return PeerTable(lambda net: 8 if net == A.net else 0)
+
+
+def refused(code, words, call, *args):
+    with pytest.raises(LNetError, match=words) as error:
+        call(*args)
+    assert error.value.errno == code
+
+
+@pytest.mark.requirement("cfg-070", "cfg-075")
+def test_nids_on_several_nets_are_one_peer(table):
+    peer = table.add(B, [B1])
+    assert list(peer.nids()) == [B, B1]
+    assert table.find(B1) is peer
+    assert [pni.max_tx_credits for pni in peer.nis()] == [8, 0]
+    assert (peer.multi_rail, peer.configured, peer.state_flags) == (True, True, 9)
+    assert table.add(B, [C]) is peer
+    assert list(peer.nids()) == [B, C, B1]
+
+
+@pytest.mark.requirement("cfg-080", "snd-065")
+def test_a_nid_belongs_to_one_peer(table):
+    table.add(B, [B1])
+    table.add(C)
+    refused(errno.EEXIST, f"{B1} belongs to the configured peer {B}", table.add, C, [D, B1])
+    refused(errno.EEXIST, f"{B1} belongs to the configured peer {B}", table.add, B1)
+    assert table.find(D) is None
+
+
+def test_configuration_takes_nids_from_peers_that_were_only_heard(table):
+    heard = table.learn(B)
+    peer = table.add(C, [B])
+    assert table.find(B) is peer
+    assert table.find_ni(B) is not heard
+    assert len(table) == 1
+    table.learn(D)
+    assert table.add(D).configured
+
+
+@pytest.mark.parametrize(
+    ("call", "args", "code", "words"),
+    [
+        ("add", (ANY_NID,), errno.EINVAL, "cannot name a peer"),
+        ("add", (LO_NID,), errno.EINVAL, "cannot name a peer"),
+        ("add", (B, [B1], False), errno.EPERM, "configured as Multi-Rail"),
+        ("add", (D, [D1, C], False), errno.ENOTUNIQ, "second there"),
+        ("delete", (ANY_NID,), errno.EINVAL, "wildcard"),
+        ("delete", (D,), errno.ENOENT, "no peer has the NID"),
+        ("delete", (B1,), errno.ENODEV, "not the primary NID"),
+        ("delete", (B, [D]), errno.ENOENT, "has no NID"),
+        ("delete", (B, [B1, A]), errno.ECHILD, "belongs to peer"),
+    ],
+)
+def test_refusals_change_nothing(table, call, args, code, words):
+    table.add(B, [B1])
+    table.add(A)
+    refused(code, words, getattr(table, call), *args)
+    assert [list(peer.nids()) for peer in table] == [[B, B1], [A]]
+
+
+def test_deleting_nids_the_primary_and_locked_peers(table):
+    table.add(B, [B1, C])
+    table.delete(B, [B1])
+    assert list(table.find(B).nids()) == [B, C]
+    table.delete(B, [B])
+    assert len(table) == 0
+    assert table.find(C) is None
+    table.add(D, [D1], True, True)
+    table.delete(D)
+    assert list(table.find(D).nids()) == [D]
+    table.delete(D, None, True)
+    assert len(table) == 0
+
+
+def test_strangers_are_bounded(table, monkeypatch):
+    monkeypatch.setattr(peer_module, "MAX_UNCONFIGURED", 3)
+    for nid in (A, B, C):
+        assert table.learn(nid)
+    assert table.learn(D) is None
+    table.delete(A)
+    assert table.learn(D)
+    table.add(B1)
+    assert len(table) == 4
+
+
+def test_unknown_senders_get_a_peer_and_full_tables_drop(monkeypatch):
+    fabric = Fabric()
+    a, b = fabric.node(str(A)), fabric.node(str(B))
+    md = a.memory.md_bind(b"1", None, threshold=1)
+    a.put(md, B, 5, 7, ack=False)
+    fabric.run()
+    peer = b.peers.find(A)
+    assert (peer.multi_rail, peer.configured) == (False, False)
+    monkeypatch.setattr(peer_module, "MAX_UNCONFIGURED", 1)
+    c = fabric.node(str(C))
+    c.put(c.memory.md_bind(b"1", None, threshold=1), B, 5, 7, ack=False)
+    fabric.run()
+    assert b.peers.find(C) is None
+    assert b.stats.drops["too many unknown peers"] == 1
+    fabric.assert_conserved()
+
+
+@pytest.mark.requirement("bck-025")
+def test_single_rail_peers_hear_from_one_ni_only():
+    fabric = Fabric()
+    a = fabric.node(str(A), str(C))
+    b = fabric.node(str(B))
+    got = Recorder()
+    me = b.memory.me_attach(5, match_bits=7)
+    b.memory.md_attach(me, bytearray(100), got, options=MdOption.OP_PUT)
+    for _ in range(6):
+        a.put(a.memory.md_bind(b"1", None, threshold=1), B, 5, 7, ack=False)
+        fabric.run()
+    assert len({event.source for event in got}) == 1
+    a.peers.add(B)
+    for _ in range(6):
+        a.put(a.memory.md_bind(b"1", None, threshold=1), B, 5, 7, ack=False)
+        fabric.run()
+    assert [sum(event.source == nid for event in got[6:]) for nid in (A, C)] == [3, 3]
+
+
+def test_multi_rail_peers_are_used_evenly_over_all_pairs():
+    fabric = Fabric()
+    a = fabric.node(str(A), "10.1.0.1@tcp1")
+    b = fabric.node(str(B), str(B1))
+    a.peers.add(B, [B1])
+    got = Recorder()
+    me = b.memory.me_attach(5, match_bits=7)
+    b.memory.md_attach(me, bytearray(100), got, options=MdOption.OP_PUT)
+    for _ in range(10):
+        a.put(a.memory.md_bind(b"1", None, threshold=2), B, 5, 7)
+        fabric.run()
+    assert [sum(event.target == nid for event in got) for nid in (B, B1)] == [5, 5]
+    # Each ACK went back along its own rail.
+    assert b.nis[B].stats.sent[0] == 5
+    assert a.nis[A].stats.received[0] == 5
+    fabric.assert_conserved()
+
+
+def test_a_net_added_later_gives_its_peers_credits():
+    fabric = Fabric()
+    a = fabric.node(str(A))
+    peer = a.peers.add(B, [B1])
+    assert [pni.tx_credits for pni in peer.nis()] == [8, 0]
+    a.add_ni(B1.net, Nid.parse("10.1.0.1@tcp1"))
+    assert [pni.tx_credits for pni in peer.nis()] == [8, 8]
+
+
+def test_merge_follows_what_the_peer_lists(table):
+    table.learn(B)
+    table.learn(C)
+    peer = table.merge(table.find(C), B, [B, B1, C])
+    assert list(peer.nids()) == [B, C, B1]
+    assert peer.multi_rail
+    assert len(table) == 1
+    peer = table.merge(peer, B, [B, B1])
+    assert list(peer.nids()) == [B, B1]
+    assert table.find(C) is None
+    table.add(D)
+    table.merge(peer, B, [B, D])
+    assert table.find(D).primary_nid == D
+
+
+nids = st.sampled_from([A, B, C, D, B1, D1])
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("learn"), nids),
+            st.tuples(st.just("add"), nids, st.lists(nids, max_size=3), st.booleans()),
+            st.tuples(st.just("delete"), nids, st.lists(nids, max_size=2)),
+            st.tuples(st.just("merge"), nids, st.lists(nids, max_size=4)),
+        ),
+        max_size=25,
+    )
+)
+def test_no_sequence_of_changes_breaks_the_table(script):
+    table = PeerTable(lambda net: 8)
+    for name, nid, *rest in script:
+        if name == "merge":
+            peer = table.find(nid)
+            if peer is not None:
+                table.merge(peer, rest[0][0] if rest[0] else nid, rest[0])
+        else:
+            try:
+                getattr(table, name)(nid, *rest)
+            except LNetError:
+                pass
+        seen: dict[Nid, object] = {}
+        for peer in table:
+            listed = list(peer.nids())
+            assert listed[0] == peer.primary_nid
+            assert len(listed) == len(set(listed)) == len(list(peer.nis()))
+            for one in listed:
+                assert one not in seen
+                seen[one] = peer
+                assert table.find(one) is peer
+                assert peer.owns(one)
+        for one in (A, B, C, D, B1, D1):
+            assert (table.find(one) is None) == (one not in seen)

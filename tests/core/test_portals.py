@@ -1,0 +1,234 @@
+"""Match entries: kinds of portal, order, delayed matching, against an independent model (spec md-me-eq.md §1, §2)."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.fabric import Fabric, Recorder
+
+from ulnet.core.md import MdOption
+from ulnet.core.receive import MAX_DELAYED
+from ulnet.core.status import LNetError
+from ulnet.nid import ANY_NID, PID_ANY, Nid
+
+A, B, C = (Nid.parse(f"10.0.0.{n}@tcp") for n in (1, 2, 3))
+TARGET = MdOption.OP_PUT | MdOption.TRUNCATE
+
+
+@pytest.fixture
+def pair():
+    fabric = Fabric()
+    yield fabric, fabric.node(str(A)), fabric.node(str(B))
+    fabric.run()
+    fabric.assert_conserved()
+
+
+def send(fabric, core, bits=7, portal=5, data=b"1234", target=B):
+    core.put(core.memory.md_bind(data, None, threshold=1), target, portal, bits, ack=False)
+    fabric.run()
+
+
+def entry(core, events, *, size=100, head=False, options=TARGET, **me):
+    made = core.memory.me_attach(5, at_head=head, **me)
+    core.memory.md_attach(made, bytearray(size), events, options=options)
+    return made
+
+
+@pytest.mark.requirement("MD")
+def test_portal_keeps_the_kind_of_its_first_entry(pair):
+    _, _, b = pair
+    entry(b, None, match_bits=1, nid=A, pid=12345)
+    for wild in ({"nid": ANY_NID}, {"pid": PID_ANY, "nid": A}, {"nid": A, "pid": 1, "ignore_bits": 3}):
+        with pytest.raises(LNetError, match="unique match entries") as refused:
+            b.memory.me_attach(5, match_bits=2, **wild)
+        assert refused.value.errno == errno.EPERM
+
+
+def test_unique_portal_matches_only_its_sender(pair):
+    fabric, a, b = pair
+    got, other = Recorder(), Recorder()
+    entry(b, got, match_bits=7, nid=A, pid=12345)
+    entry(b, other, match_bits=7, nid=C, pid=12345)
+    send(fabric, a)
+    send(fabric, a, bits=8)
+    assert len(got) == 1
+    assert not other
+    assert b.stats.drop_count == 1
+
+
+def test_another_nid_of_the_same_peer_matches_too(pair):
+    fabric, a, b = pair
+    b.peers.add(C, [A])
+    got = Recorder()
+    entry(b, got, match_bits=7, nid=C, pid=12345)
+    send(fabric, a)
+    assert got[0].initiator == C  # the primary NID …
+    assert got[0].source == A  # … beside the one it came from
+
+
+def test_entries_with_ignore_bits_come_first_then_list_order(pair):
+    fabric, a, b = pair
+    exact, wide, head = Recorder(), Recorder(), Recorder()
+    entry(b, exact, match_bits=7)
+    wide_me = entry(b, wide, match_bits=0, ignore_bits=0xFF)
+    send(fabric, a)
+    assert (len(wide), len(exact)) == (1, 0)
+    head_me = entry(b, head, match_bits=0, ignore_bits=0xF, head=True)
+    send(fabric, a)
+    assert len(head) == 1
+    b.memory.me_unlink(head_me)
+    b.memory.me_unlink(wide_me)
+    send(fabric, a)
+    assert len(exact) == 1
+    assert head.kinds == ["PUT", "UNLINK"]
+
+
+def test_get_and_put_find_their_own_descriptors(pair):
+    fabric, a, b = pair
+    puts = Recorder()
+    entry(b, None, match_bits=7, options=MdOption.OP_GET)
+    entry(b, puts, match_bits=7)
+    send(fabric, a)
+    assert len(puts) == 1
+
+
+@pytest.mark.parametrize("portal", [64, 1 << 31, 0xFFFFFFFF])
+def test_portals_that_do_not_exist_drop(pair, portal):
+    fabric, a, b = pair
+    send(fabric, a, portal=portal)
+    buffer = bytearray(4)
+    md = a.memory.md_bind(buffer, None, threshold=2)
+    a.get(md, B, portal, 7)
+    fabric.run()
+    a.memory.md_unlink(md)
+    assert b.stats.drop_count == 2
+    with pytest.raises(LNetError, match="0..63"):
+        b.memory.me_attach(portal, match_bits=0)
+
+
+@pytest.mark.parametrize("bits", [-1, 1 << 64])
+def test_match_bits_are_64_bits(pair, bits):
+    with pytest.raises(LNetError, match="64-bit"):
+        pair[2].memory.me_attach(5, match_bits=bits)
+
+
+@pytest.mark.requirement("MD")
+def test_lazy_portal_holds_puts_until_memory_comes(pair):
+    fabric, a, b = pair
+    b.memory.set_lazy(5)
+    send(fabric, a, data=b"first")
+    send(fabric, a, data=b"second")
+    send(fabric, a, bits=9, data=b"other")
+    send(fabric, a, data=b"")
+    assert len(fabric.delayed) == 3
+    assert b.stats.msgs_alloc == 4
+    got = Recorder()
+    entry(b, got, match_bits=7)
+    assert [(event.offset, event.mlength) for event in got] == [(0, 5), (5, 6), (11, 0)]
+    assert len(fabric.delayed) == 1
+    b.memory.set_lazy(5, False)
+    assert b.stats.drops["portal is no longer lazy"] == 1
+
+
+def test_gets_are_never_held(pair):
+    fabric, a, b = pair
+    b.memory.set_lazy(5)
+    md = a.memory.md_bind(bytearray(4), None, threshold=2)
+    a.get(md, B, 5, 7)
+    fabric.run()
+    a.memory.md_unlink(md)
+    assert b.stats.drop_count == 1
+
+
+def test_closed_connection_takes_its_held_messages_along(pair):
+    fabric, a, b = pair
+    b.memory.set_lazy(5)
+    send(fabric, a)
+    (rx,) = fabric.delayed
+    b.forget_rx(rx)
+    assert b.stats.drop_count == 1
+    assert b.stats.msgs_alloc == 0
+    rx.done = True
+    fabric.sent(rx)
+    entry(b, got := Recorder(), match_bits=7)
+    assert not got
+
+
+def test_strangers_cannot_fill_a_lazy_portal(pair):
+    fabric, a, b = pair
+    b.memory.set_lazy(5)
+    for _ in range(MAX_DELAYED + 10):
+        a.put(a.memory.md_bind(b"", None, threshold=1), B, 5, 7, ack=False)
+    fabric.run(limit=100_000)
+    assert len(b.memory.portal(5).delayed) == MAX_DELAYED
+    assert b.stats.drop_count == 10
+    b.memory.set_lazy(5, False)
+
+
+def test_shutdown_drops_what_waits(pair):
+    fabric, a, b = pair
+    b.memory.set_lazy(5)
+    send(fabric, a)
+    b.memory.close()
+    assert b.stats.drops["the node shuts down"] == 1
+
+
+# An independent model: a plain list of entries, searched as the specification words it. -------------
+
+senders = st.sampled_from([A, C])
+specs = st.lists(
+    st.tuples(
+        st.integers(0, 3),  # match bits
+        st.sampled_from([0, 1, 3]),  # ignore bits
+        st.sampled_from([ANY_NID, A, C]),
+        st.integers(1, 3),  # threshold
+        st.integers(0, 6),  # length
+        st.booleans(),  # truncate
+        st.booleans(),  # head
+    ),
+    max_size=6,
+)
+messages = st.lists(st.tuples(senders, st.integers(0, 3), st.integers(0, 8)), max_size=15)
+
+
+@given(specs, messages)
+def test_matching_agrees_with_a_naive_model(entries, traffic):
+    fabric = Fabric()
+    nodes = {nid: fabric.node(str(nid)) for nid in (A, B, C)}
+    b = nodes[B]
+    got: list[tuple[int, int, int]] = []
+    model: list[dict[str, object]] = []
+    for index, (bits, ignore, nid, threshold, length, truncate, head) in enumerate(entries):
+        options = MdOption.OP_PUT | (MdOption.TRUNCATE if truncate else 0)
+        me = b.memory.me_attach(5, match_bits=bits, ignore_bits=ignore, nid=nid, at_head=head)
+        b.memory.md_attach(
+            me,
+            bytearray(length),
+            lambda event, index=index: got.append((index, event.offset, event.mlength)),
+            options=options,
+            threshold=threshold,
+        )
+        row = dict(
+            index=index, bits=bits, ignore=ignore, nid=nid, left=threshold, room=length, trunc=truncate, used=0
+        )
+        model.insert(0, row) if head else model.append(row)
+    expected = []
+    for source, bits, size in traffic:
+        send(fabric, nodes[source], bits=bits, data=bytes(size))
+        for row in sorted(model, key=lambda row: not row["ignore"]):
+            if (row["bits"] ^ bits) & ~row["ignore"] or not row["left"]:
+                continue
+            if row["nid"] not in (ANY_NID, source):
+                continue
+            fits = min(size, row["room"] - row["used"])
+            if fits == size or row["trunc"]:
+                expected.append((row["index"], row["used"], fits))
+                row["left"] -= 1
+                row["used"] += fits
+            break
+    assert got == expected
+    assert b.stats.drop_count == len(traffic) - len(expected)
+    fabric.assert_conserved()

@@ -1,0 +1,120 @@
+"""Answers to pings, and pushes of others (spec wire-lnet.md §5, §6)."""
+
+from __future__ import annotations
+
+import pytest
+from support.fabric import Fabric, Recorder
+
+from ulnet.core.md import TRUNCATE
+from ulnet.core.lnd import NiEvent
+from ulnet.nid import LO_NID, Nid
+from ulnet.wire.lnet import PING_MATCH_BITS
+from ulnet.wire.ping import Feature, NiEntry, NiStatus, PingInfo
+
+A, B, B1 = Nid.parse("10.0.0.1@tcp"), Nid.parse("10.0.0.2@tcp"), Nid.parse("10.1.0.2@tcp1")
+
+
+def ping(fabric, core, target=B, size=272):
+    buffer = bytearray(size)
+    got = Recorder()
+    core.get(
+        core.memory.md_bind(buffer, got, threshold=2, options=TRUNCATE), target, 0, PING_MATCH_BITS
+    )
+    fabric.run()
+    (reply,) = (event for event in got if event.kind.name == "REPLY")
+    return PingInfo.unpack(buffer[: reply.mlength])
+
+
+def push(fabric, core, info, target=B):
+    got = Recorder()
+    core.put(core.memory.md_bind(info.pack(), got, threshold=2), target, 0, PING_MATCH_BITS)
+    fabric.run()
+    return got
+
+
+def test_ping_lists_the_nis_as_an_ordinary_client():
+    fabric = Fabric()
+    a, b = fabric.node(str(A)), fabric.node(str(B), str(B1))
+    info = ping(fabric, a)
+    assert info.features == 0x1E
+    assert info.entries == [NiEntry(B, NiStatus.UP), NiEntry(B1, NiStatus.UP)]
+    assert info.primary == B
+    assert info.sequence == b.info.sequence
+    assert ping(fabric, a, LO_NID).primary == A
+    fabric.assert_conserved()
+
+
+def test_sequence_grows_with_every_change_and_status_is_told():
+    fabric = Fabric()
+    a, b = fabric.node(str(A)), fabric.node(str(B), str(B1))
+    before = ping(fabric, a).sequence
+    b.ni_event(b.nis[B1], NiEvent.FATAL)
+    b.ni_event(b.nis[B1], NiEvent.FATAL)
+    info = ping(fabric, a)
+    assert info.sequence == before + 1
+    assert info.entries[1].status == NiStatus.DOWN
+    b.del_ni(B1)
+    info = ping(fabric, a)
+    assert info.sequence == before + 2
+    assert [entry.nid for entry in info.entries] == [B]
+
+
+def test_short_ping_buffers_get_what_fits():
+    fabric = Fabric()
+    a, _ = fabric.node(str(A)), fabric.node(str(B), str(B1))
+    info = ping(fabric, a, size=32)
+    assert info.truncated
+    assert info.entries == []
+
+
+def test_ipv6_nids_are_listed_as_large_entries():
+    fabric = Fabric()
+    six = Nid.parse("fd00::2@tcp")
+    a, _ = fabric.node(str(A)), fabric.node(str(six), str(B))
+    info = ping(fabric, a)
+    assert info.features == 0x7E
+    assert info.primary == six
+    assert {entry.nid for entry in info.entries} == {six, B}
+
+
+@pytest.mark.requirement("dyn-030")
+def test_a_push_groups_the_senders_nids_and_is_acknowledged():
+    fabric = Fabric()
+    a, b = fabric.node(str(A), "10.1.0.1@tcp1"), fabric.node(str(B))
+    size = len(a.info.info().pack())
+    for _ in range(3):  # the buffer is posted anew each time
+        got = push(fabric, a, a.info.info())
+        assert [(event.kind.name, event.mlength) for event in got][-1] == ("ACK", size)
+    peer = b.peers.find(A)
+    assert peer.multi_rail
+    assert list(peer.nids()) == [A, Nid.parse("10.1.0.1@tcp1")]
+    fabric.assert_conserved()
+
+
+@pytest.mark.parametrize("features", [Feature.NI_STATUS, Feature.NI_STATUS | Feature.MULTI_RAIL])
+def test_pushes_of_others_generations_change_nothing(features):
+    fabric = Fabric()
+    a, b = fabric.node(str(A)), fabric.node(str(B))
+    push(fabric, a, PingInfo(int(features), 12345, 4, [NiEntry(A), NiEntry(B1)]))
+    assert list(b.peers.find(A).nids()) == [A]
+
+
+def test_a_push_that_does_not_list_its_sender_is_ignored():
+    fabric = Fabric()
+    a, b = fabric.node(str(A)), fabric.node(str(B))
+    push(fabric, a, PingInfo(0x1E, 12345, 4, [NiEntry(B1)]))
+    assert b.peers.find(B1) is None
+
+
+def test_garbage_and_oversize_pushes_are_survived():
+    fabric = Fabric()
+    a, b = fabric.node(str(A)), fabric.node(str(B))
+    for data in (b"", b"garbage", bytes(300), b"gnip" * 100, bytes(1 << 20)):
+        a.put(a.memory.md_bind(data, None, threshold=2), B, 0, PING_MATCH_BITS)
+        fabric.run()
+    assert ping(fabric, a).primary == B
+    many = PingInfo(0x1E, 12345, 4, [NiEntry(A), *(NiEntry(Nid.of(A.net, 1000 + n)) for n in range(40))])
+    push(fabric, a, many)  # grows the buffer …
+    push(fabric, a, many)  # … and is understood then
+    assert len(list(b.peers.find(A).nids())) == 41
+    b.shutdown()
