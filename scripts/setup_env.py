@@ -72,8 +72,8 @@ def make_venv(extras: set[str], chosen: bool) -> int:
     pip = [str(VENV / "bin/python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     if subprocess.run([*pip, "--editable", target], check=False).returncode != 0:
         return refuse(
-            "pip could not install what pyproject.toml names (its own words are above); "
-            "this needs a package index: check the network or pip's configuration, then run make again."
+            "pip could not install what pyproject.toml names; its own words are above. Where they speak of "
+            "the network or an index, mend pip's configuration, then run make again."
         )
     STAMP.write_text(json.dumps({**wanted, "extras": " ".join(wish)}, indent=1) + "\n")
     return 0
