@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from support.netns import Fabric
+from support.netns import Cluster
 
 SEND = """
 import socket
@@ -27,7 +27,7 @@ for address in {addresses}:
 
 
 def test_each_rail_carries_its_own_traffic(
-    two_hosts: Fabric, tmp_path: Path, tshark: Callable[..., str]
+    two_hosts: Cluster, tmp_path: Path, tshark: Callable[..., str]
 ) -> None:
     one, two = two_hosts
     addresses = [two.address(0), two.address(1)]
@@ -43,7 +43,7 @@ def test_each_rail_carries_its_own_traffic(
     assert seen.split() == ["10.1.0.2"]
 
 
-def test_links_go_down_and_up_from_both_ends(two_hosts: Fabric) -> None:
+def test_links_go_down_and_up_from_both_ends(two_hosts: Cluster) -> None:
     one, _ = two_hosts
 
     def flags() -> set[str]:
@@ -62,18 +62,18 @@ def test_links_go_down_and_up_from_both_ends(two_hosts: Fabric) -> None:
     assert "fd00:1::1/64" in one.run("ip", "-6", "address", "show", "rail1").stdout
 
 
-def test_rails_may_have_rates_of_their_own(make_fabric: Callable[..., Fabric]) -> None:
-    fabric = make_fabric(hosts=2, rails=2, rate=["400mbit", "100mbit"])
-    for host in fabric:
+def test_rails_may_have_rates_of_their_own(make_cluster: Callable[..., Cluster]) -> None:
+    cluster = make_cluster(hosts=2, rails=2, rate=["400mbit", "100mbit"])
+    for host in cluster:
         assert "rate 400Mbit" in host.run("tc", "qdisc", "show", "dev", "rail0").stdout
         assert "rate 100Mbit" in host.run("tc", "qdisc", "show", "dev", "rail1").stdout
 
 
 def test_nothing_is_left_of_a_fabric(namespaces_work: None) -> None:
-    fabric = Fabric(hosts=2, rails=1)
-    sleeper = fabric.hosts[0].start("sleep", "1000")
-    names = [fabric.switch, *(host.name for host in fabric)]
-    fabric.close()
+    cluster = Cluster(hosts=2, rails=1)
+    sleeper = cluster.hosts[0].start("sleep", "1000")
+    names = [cluster.switch, *(host.name for host in cluster)]
+    cluster.close()
     assert sleeper.returncode is not None
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
     assert not [name for name in names if name in listed.split()]

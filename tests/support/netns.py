@@ -43,7 +43,7 @@ class Host:
     name: str  # the namespace's name
     number: int  # N in its addresses, from 1
     rails: int
-    _fabric: Fabric = field(repr=False)
+    _cluster: Cluster = field(repr=False)
 
     def address(self, rail: int = 0) -> str:
         """IPv4 address on a rail."""
@@ -85,11 +85,11 @@ class Host:
         stderr: int | None = subprocess.PIPE,
         env: dict[str, str] | None = None,
     ) -> Popen:
-        """Start a program; it is stopped at the latest with the fabric."""
+        """Start a program; it is stopped at the latest with the cluster."""
         process = subprocess.Popen(
             self.words(*command), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=env
         )
-        self._fabric.on_close(lambda: stop(process))
+        self._cluster.on_close(lambda: stop(process))
         return process
 
     def write(self, path: str, value: str) -> None:
@@ -97,7 +97,7 @@ class Host:
         self.run("sh", "-c", 'printf %s "$1" > "/proc/sys/$2"', "sh", value, path)
 
     def set_link(self, rail: int, up: bool) -> None:
-        """Take this host's own interface down or up (a pulled cable is `Fabric.set_cable`)."""
+        """Take this host's own interface down or up (a pulled cable is `Cluster.set_cable`)."""
         _ip("-n", self.name, "link", "set", self.interface(rail), "up" if up else "down")
         if up:  # Linux forgets IPv6 addresses of an interface that goes down
             _batch(self.name, [f"address replace {self.address6(rail)}/64 dev {self.interface(rail)} nodad"])
@@ -124,7 +124,7 @@ class Host:
             stop(process, signal.SIGINT)
 
 
-class Fabric:
+class Cluster:
     """Hosts × rails, and the bridges between them."""
 
     def __init__(self, hosts: int, rails: int, rate: str | Sequence[str] | None = None) -> None:
@@ -239,22 +239,22 @@ def namespaces_work() -> None:
 
 
 @pytest.fixture
-def make_fabric(namespaces_work: None) -> Iterator[Callable[..., Fabric]]:
-    """A function that makes fabrics: `make_fabric(hosts=2, rails=2, rate="400mbit")`."""
+def make_cluster(namespaces_work: None) -> Iterator[Callable[..., Cluster]]:
+    """A function that makes clusters: `make_cluster(hosts=2, rails=2, rate="400mbit")`."""
     with ExitStack() as stack:
 
-        def make(hosts: int = 2, rails: int = 2, rate: str | Sequence[str] | None = None) -> Fabric:
-            fabric = Fabric(hosts, rails, rate)
-            stack.callback(fabric.close)
-            return fabric
+        def make(hosts: int = 2, rails: int = 2, rate: str | Sequence[str] | None = None) -> Cluster:
+            cluster = Cluster(hosts, rails, rate)
+            stack.callback(cluster.close)
+            return cluster
 
         yield make
 
 
 @pytest.fixture
-def two_hosts(make_fabric: Callable[..., Fabric]) -> Fabric:
+def two_hosts(make_cluster: Callable[..., Cluster]) -> Cluster:
     """Two hosts with two rails."""
-    return make_fabric(2, 2)
+    return make_cluster(2, 2)
 
 
 @pytest.fixture(scope="session")
