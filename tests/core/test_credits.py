@@ -7,8 +7,8 @@ import errno
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fabric import Fabric, Recorder
 
+from support.fabric import Fabric, Recorder
 from ulnet.core.md import MdOption
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import NetTunables
@@ -24,12 +24,10 @@ def sink(core, order, size=1 << 16):
 
 
 def put(core, target, number, size=8):
-    core.put(
-        core.memory.md_bind(bytes(size), None, threshold=1), target, 5, 7, ack=False, hdr_data=number
-    )
+    core.put(core.memory.md_bind(bytes(size), None, threshold=1), target, 5, 7, ack=False, hdr_data=number)
 
 
-@pytest.mark.requirement("dbg-025", "dbg-055")
+@pytest.mark.requirement("dbg-060")
 def test_peer_credits_bound_what_is_in_flight_and_keep_order():
     fabric = Fabric()
     a, b = fabric.node("10.0.0.1@tcp", tunables=NetTunables(peer_credits=2, credits=8)), fabric.node(str(B))
@@ -47,7 +45,7 @@ def test_peer_credits_bound_what_is_in_flight_and_keep_order():
     fabric.assert_conserved()
 
 
-@pytest.mark.requirement("dbg-025")
+@pytest.mark.requirement("dbg-030")
 def test_ni_credits_are_shared_by_its_peers():
     fabric = Fabric()
     a = fabric.node("10.0.0.1@tcp", tunables=NetTunables(peer_credits=2, credits=3))
@@ -142,9 +140,7 @@ def test_whatever_fails_credits_come_back_and_each_message_ends_once(credits, pe
                 ended.append(number)
             assert (event.status == 0) == (number not in lost)
 
-        a.put(
-            a.memory.md_bind(b"12345678", done, threshold=1), target, 5, 7, ack=False, hdr_data=number
-        )
+        a.put(a.memory.md_bind(b"12345678", done, threshold=1), target, 5, 7, ack=False, hdr_data=number)
         for _ in range(steps):
             fabric.step(lambda msg: msg.hdr.hdr_data in lost)
     for _ in range(200):

@@ -7,8 +7,8 @@ import errno
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fabric import Fabric, Recorder
 
+from support.fabric import Fabric, Recorder
 from ulnet.core import peer as peer_module
 from ulnet.core.md import MdOption
 from ulnet.core.peer import PeerTable
@@ -142,6 +142,7 @@ def test_single_rail_peers_hear_from_one_ni_only():
     assert [sum(event.source == nid for event in got[6:]) for nid in (A, C)] == [3, 3]
 
 
+@pytest.mark.requirement("snd-045", "dbg-010", "dbg-015")
 def test_multi_rail_peers_are_used_evenly_over_all_pairs():
     fabric = Fabric()
     a = fabric.node(str(A), "10.1.0.1@tcp1")

@@ -7,8 +7,8 @@ import errno
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fabric import Fabric, Recorder
 
+from support.fabric import Fabric, Recorder
 from ulnet.core.md import MdOption
 from ulnet.core.receive import MAX_DELAYED
 from ulnet.core.status import LNetError
@@ -212,7 +212,14 @@ def test_matching_agrees_with_a_naive_model(entries, traffic):
             threshold=threshold,
         )
         row = dict(
-            index=index, bits=bits, ignore=ignore, nid=nid, left=threshold, room=length, trunc=truncate, used=0
+            index=index,
+            bits=bits,
+            ignore=ignore,
+            nid=nid,
+            left=threshold,
+            room=length,
+            trunc=truncate,
+            used=0,
         )
         model.insert(0, row) if head else model.append(row)
     expected = []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 
 import pytest
-from support.fabric import Fabric, Recorder
 
+from support.fabric import Fabric, Recorder
 from ulnet.core.event import EventKind
 from ulnet.core.md import MAX_SIZE, MdOption
 from ulnet.core.status import HealthStatus, LNetError
@@ -89,6 +89,7 @@ def test_truncated_put_reports_both_lengths(fabric):
     assert next(event for event in sent if event.kind is EventKind.ACK).mlength == 10
 
 
+@pytest.mark.requirement("dbg-025")
 def test_too_long_put_is_dropped_not_tried_elsewhere(fabric):
     a, b = fabric.node(str(A)), fabric.node(str(B))
     first, second = Recorder(), Recorder()

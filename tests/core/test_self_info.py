@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.fabric import Fabric, Recorder
 
-from ulnet.core.md import TRUNCATE
+from support.fabric import Fabric, Recorder
 from ulnet.core.lnd import NiEvent
+from ulnet.core.md import TRUNCATE
 from ulnet.nid import LO_NID, Nid
 from ulnet.wire.lnet import PING_MATCH_BITS
 from ulnet.wire.ping import Feature, NiEntry, NiStatus, PingInfo
@@ -17,9 +17,7 @@ A, B, B1 = Nid.parse("10.0.0.1@tcp"), Nid.parse("10.0.0.2@tcp"), Nid.parse("10.1
 def ping(fabric, core, target=B, size=272):
     buffer = bytearray(size)
     got = Recorder()
-    core.get(
-        core.memory.md_bind(buffer, got, threshold=2, options=TRUNCATE), target, 0, PING_MATCH_BITS
-    )
+    core.get(core.memory.md_bind(buffer, got, threshold=2, options=TRUNCATE), target, 0, PING_MATCH_BITS)
     fabric.run()
     (reply,) = (event for event in got if event.kind.name == "REPLY")
     return PingInfo.unpack(buffer[: reply.mlength])
@@ -32,6 +30,7 @@ def push(fabric, core, info, target=B):
     return got
 
 
+@pytest.mark.requirement("dyn-015", "dyn-025", "dyn-030")
 def test_ping_lists_the_nis_as_an_ordinary_client():
     fabric = Fabric()
     a, b = fabric.node(str(A)), fabric.node(str(B), str(B1))
@@ -77,7 +76,7 @@ def test_ipv6_nids_are_listed_as_large_entries():
     assert {entry.nid for entry in info.entries} == {six, B}
 
 
-@pytest.mark.requirement("dyn-030")
+@pytest.mark.requirement("dyn-005", "dyn-040")
 def test_a_push_groups_the_senders_nids_and_is_acknowledged():
     fabric = Fabric()
     a, b = fabric.node(str(A), "10.1.0.1@tcp1"), fabric.node(str(B))

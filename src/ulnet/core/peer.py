@@ -229,7 +229,7 @@ class PeerTable:
                     f"peer {primary} is configured as {kind}: delete it first to change that",
                 )
         base = peer if peer is not None and peer.configured else None
-        nets = {net: 1 for net in base.nets} if base is not None else {primary.net: 1}
+        nets = dict.fromkeys(base.nets, 1) if base is not None else {primary.net: 1}
         for nid in nids:
             other = self.find(nid)
             if other is not None and other is not peer and other.configured:

@@ -1,4 +1,4 @@
-"""What this node tells of itself: the ping target, and the buffer for peers' pushes (spec wire-lnet.md §5, §6).
+"""What this node tells of itself, and what peers push to it (spec wire-lnet.md §5, §6).
 
 Pings are answered and pushes are taken; this node starts no discovery of its own.
 """

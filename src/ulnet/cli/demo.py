@@ -1,0 +1,171 @@
+"""`ulnet demo`: two nodes with several rails each move a file in this machine, no root needed."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+
+from ulnet.demo.director import DemoError, Result, addresses, move
+
+__all__ = ["main"]
+
+_EXAMPLES = """\
+example:
+  ulnet demo
+  ulnet demo --size 256M --rails 4
+  ulnet demo --file /var/log/syslog
+
+Each node is a process of its own with one loopback address a rail; 1 MiB PUTs go over all rails at once,
+straight from the source file into the destination file. Exit status: 0 only if every byte arrived and
+every rail carried a fair share.
+"""
+
+_GENERATE_BLOCK = 16 << 20
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; see `ulnet demo --help`."""
+    options = _parser().parse_args(argv)
+    console = Console()
+    try:
+        with _workplace(options) as (source, target):
+            result = _run(console, source, target, options.rails)
+            return _report(console, result, options.rails)
+    except (DemoError, OSError) as error:
+        print(f"ulnet demo: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ulnet demo",
+        description="Move a file between two LNet nodes over several rails, and compare it.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--file", type=Path, metavar="PATH", help="the file to move (default: a random one)")
+    parser.add_argument("--size", type=_size, default=1 << 30, metavar="N[K|M|G]", help="its size (1G)")
+    parser.add_argument(
+        "--rails", type=_rails, default=2, metavar="N", help="rails of each node, 1 to 16 (2)"
+    )
+    return parser
+
+
+def _size(text: str) -> int:
+    number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
+    if unit not in _UNITS or not number.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: write a number with K, M or G, such as 256M")
+    return int(number) * _UNITS[unit]
+
+
+def _rails(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 16:
+        raise argparse.ArgumentTypeError(f"{text!r}: give 1 to 16 rails")
+    return int(text)
+
+
+@contextmanager
+def _workplace(options: argparse.Namespace) -> Iterator[tuple[Path, Path]]:
+    """The source file and where its copy goes; what the demo made is removed afterwards."""
+    if options.file is not None and not options.file.is_file():
+        raise DemoError(f"{options.file} is not a file: name an existing one, or leave --file out")
+    size = options.size if options.file is None else options.file.stat().st_size
+    with tempfile.TemporaryDirectory(prefix="ulnet-demo-") as folder:
+        needed = size * (2 if options.file is None else 1)
+        free = shutil.disk_usage(folder).free
+        if free < needed:
+            raise DemoError(
+                f"{tempfile.gettempdir()} has {free >> 20} MiB free and the demo needs {needed >> 20}: "
+                "set TMPDIR to a larger place, or choose a smaller --size"
+            )
+        source = options.file
+        if source is None:
+            source = Path(folder) / "source"
+            _generate(source, size)
+        yield source, Path(folder) / "copy"
+
+
+def _generate(path: Path, size: int) -> None:
+    with open(path, "wb") as file:
+        for start in range(0, size, _GENERATE_BLOCK):
+            file.write(os.urandom(min(_GENERATE_BLOCK, size - start)))
+
+
+def _run(console: Console, source: Path, target: Path, rails: int) -> Result:
+    size = source.stat().st_size
+    senders, receivers = addresses(rails)
+    console.print(f"[bold]{source.name}[/], {size / (1 << 20):,.0f} MiB, over {rails} rails:")
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeElapsedColumn(),
+        console=console,
+    )
+    bars: dict[str, TaskID] = {
+        there: progress.add_task(f"{here} → {there}", total=size / rails)
+        for here, there in zip(senders, receivers, strict=True)
+    }
+    whole = progress.add_task("[bold]file", total=size)
+
+    def show(told: dict[str, Any]) -> None:
+        for nid, count in told.get("rails", {}).items():
+            progress.update(bars[nid], completed=count)
+        if "received" in told:
+            progress.update(whole, completed=told["received"])
+
+    with progress:
+        result = asyncio.run(move(source, target, rails, show))
+        for nid, count in result.rails.items():
+            progress.update(bars[nid], completed=count)
+        progress.update(whole, completed=size)
+    return result
+
+
+def _report(console: Console, result: Result, rails: int) -> int:
+    for node, statistics in result.statistics.items():
+        console.print(f"\n[bold]NI statistics of the {node}[/] (as lnetctl net show -v 2 prints them)")
+        console.print(statistics, markup=False, highlight=False, soft_wrap=True)
+    console.print(_table(result))
+    console.print(f"sha256 sent      {result.sent_digest}\nsha256 received  {result.received_digest}")
+    if not result.intact:
+        console.print("[bold red]The copy differs from the source.[/]")
+        return 1
+    if not result.fair(rails):
+        console.print("[bold red]Every byte arrived, but not every rail carried a fair share.[/]")
+        return 1
+    console.print("[bold green]Every byte arrived, and every rail carried its share.[/]")
+    return 0
+
+
+def _table(result: Result) -> Table:
+    seconds = max(result.seconds, 1e-9)
+    table = Table(title=f"{result.size / seconds / 1e6:,.0f} MB/s in {result.seconds:.2f} s")
+    for heading in ("rail to", "MiB", "share", "MB/s"):
+        table.add_column(heading, justify="left" if heading == "rail to" else "right")
+    for nid, count in result.rails.items():
+        share = count / result.size if result.size else 0
+        table.add_row(nid, f"{count / (1 << 20):,.0f}", f"{share:.1%}", f"{count / seconds / 1e6:,.0f}")
+    return table

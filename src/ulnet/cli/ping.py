@@ -1,0 +1,145 @@
+"""`ulnet ping`: ask nodes for their NIDs from a short-lived node of its own, with no daemon."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import errno
+import json
+import sys
+from dataclasses import dataclass
+
+from ulnet.core.status import LNetError
+from ulnet.host import source_address_for
+from ulnet.lnd.tcp import TcpParams
+from ulnet.nid import NetType, Nid, NidError, NidList
+from ulnet.node import Node, PingResult
+from ulnet.wire.ping import Feature
+
+__all__ = ["main"]
+
+_EXAMPLES = """\
+example:
+  ulnet ping 192.168.110.12@tcp
+  ulnet ping --timeout 3 --json 192.168.110.[11-13]@tcp
+
+Without root the connection comes from a source port above 1023, which a node with accept=secure (the
+default of kernel nodes) refuses; the answer says so. Exit status: 0 all answered, 1 some did not, 2 usage.
+"""
+
+_MOST_TARGETS = 4096
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    target: Nid
+    result: PingResult | None
+    error: LNetError | None = None
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; see `ulnet ping --help`."""
+    options = _parser().parse_args(argv)
+    try:
+        targets = NidList.parse(" ".join(options.nid)).expand(_MOST_TARGETS)
+        source = Nid.parse(options.source) if options.source else None
+    except NidError as bad:
+        print(f"ulnet ping: {bad}", file=sys.stderr)
+        return 2
+    try:
+        outcomes = asyncio.run(_ping_all(targets, source, options.timeout, options.port))
+    except LNetError as refusal:
+        print(f"ulnet ping: {refusal}", file=sys.stderr)
+        return 1
+    for line in _as_json(outcomes) if options.json else _as_yaml(outcomes):
+        print(line)
+    return 0 if all(outcome.result for outcome in outcomes) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ulnet ping",
+        description="Ask LNet nodes for their NIDs, with no daemon.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("nid", nargs="+", help="NIDs, also with ranges: 10.0.0.[1-4]@tcp")
+    parser.add_argument("--timeout", type=_seconds, default=2.0, metavar="S", help="seconds to wait (2)")
+    parser.add_argument("--source", metavar="NID", help="the NID to ask from (default: by the route)")
+    parser.add_argument("--port", type=int, default=988, help="the port of the nodes' acceptors (988)")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{text}: give more than 0 and at most 3600 seconds")
+    return seconds
+
+
+async def _ping_all(targets: list[Nid], source: Nid | None, timeout: float, port: int) -> list[_Outcome]:
+    params = TcpParams(listen=False, accept_port=port)
+    async with Node(tcp=params) as node:
+        return await asyncio.gather(*(_ping(node, target, source, timeout) for target in targets))
+
+
+async def _ping(node: Node, target: Nid, source: Nid | None, timeout: float) -> _Outcome:
+    try:
+        own = source or _own_nid(target)
+        if own not in node.core.nis:
+            node.add_ni(own)
+        return _Outcome(target, await node.ping(target, timeout=timeout, source=own))
+    except LNetError as error:
+        return _Outcome(target, None, error)
+
+
+def _own_nid(target: Nid) -> Nid:
+    """The NID to be known by: the address that the host itself would use towards the target."""
+    if target.net.type != NetType.TCP:
+        raise LNetError(errno.EHOSTUNREACH, f"{target}: only tcp nets can be pinged without a daemon")
+    address = source_address_for(target.ip)
+    if address == target.ip:  # the target is on this host: the same NID cannot be at both ends
+        address = "127.0.0.1" if address != "127.0.0.1" else "127.0.0.2"
+    return Nid.of(target.net, address)
+
+
+def _as_yaml(outcomes: list[_Outcome]) -> list[str]:
+    answered = [outcome for outcome in outcomes if outcome.result]
+    failed = [outcome for outcome in outcomes if outcome.error]
+    lines = ["ping:"] if answered else []
+    for outcome in answered:
+        assert outcome.result is not None
+        lines.append(f"- primary nid: {outcome.result.primary_nid}")
+        multi_rail = bool(outcome.result.features & Feature.MULTI_RAIL)
+        lines.append(f"  Multi-Rail: {str(multi_rail).lower()}")
+        lines.append("  peer_ni:")
+        lines += [f"  - nid: {nid}" for nid in outcome.result.nids]
+    lines += ["manage:"] if failed else []
+    for outcome in failed:
+        assert outcome.error is not None
+        lines.append("- ping:")
+        lines.append(f"  errno: -{outcome.error.errno}")
+        words = f"failed to ping {outcome.target}: {_cause(outcome)}".replace("'", "''")
+        lines.append(f"  descr: '{words}'")
+    return lines
+
+
+def _cause(outcome: _Outcome) -> str:
+    assert outcome.error is not None
+    return outcome.error.text.removeprefix(f"{outcome.target}: ")
+
+
+def _as_json(outcomes: list[_Outcome]) -> list[str]:
+    lines = []
+    for outcome in outcomes:
+        row: dict[str, object] = {"nid": str(outcome.target)}
+        if outcome.result is not None:
+            row["primary_nid"] = str(outcome.result.primary_nid)
+            row["nids"] = [str(nid) for nid in outcome.result.nids]
+            row["features"] = int(outcome.result.features)
+        if outcome.error is not None:
+            row["errno"] = -outcome.error.errno
+            row["error"] = _cause(outcome)
+        lines.append(json.dumps(row))
+    return lines
