@@ -137,7 +137,7 @@ def _run(console: Console, source: Path, target: Path, rails: int) -> Result:
             progress.update(whole, completed=told["received"])
 
     with progress:
-        result = asyncio.run(move(source, target, rails, show))
+        result = asyncio.run(move(source, size, target, rails, show))
         for nid, count in result.rails.items():
             progress.update(bars[nid], completed=count)
         progress.update(whole, completed=size)

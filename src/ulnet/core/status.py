@@ -25,7 +25,7 @@ class HealthStatus(IntEnum):
 
 
 class LNetError(Exception):
-    """A request the node refuses: `errno` (positive), and a sentence with the thing, the rule, the way out."""
+    """A request the node refuses: `errno` (positive), a sentence with the thing, the rule, the way out."""
 
     def __init__(self, errno: int, text: str) -> None:
         super().__init__(text)

@@ -72,9 +72,9 @@ def free_port(hosts: list[str]) -> int:
 
 
 async def move(
-    source: Path, target: Path, rails: int, on_progress: Callable[[dict[str, Any]], None]
+    source: Path, size: int, target: Path, rails: int, on_progress: Callable[[dict[str, Any]], None]
 ) -> Result:
-    """Move source to target between two node processes. Raises DemoError."""
+    """Move source (of size bytes) to target between two node processes. Raises DemoError."""
     sender_nids, receiver_nids = addresses(rails)
     port = free_port([nid.partition("@")[0] for nid in (*sender_nids, *receiver_nids)])
     receiver = await _start(Job("receive", receiver_nids, sender_nids, str(target), port))
@@ -86,7 +86,7 @@ async def move(
             _follow(receiver, "receiving node", on_progress), _follow(sender, "sending node", on_progress)
         )
         return Result(
-            size=source.stat().st_size,
+            size=size,
             seconds=sent["seconds"],
             rails=received["rails"],
             sent_digest=sent["digest"],

@@ -104,8 +104,7 @@ class FileSender:
         await self._node.put(self._target, _PORTAL, _ANNOUNCE_BITS, announcement)
         if not self._size:
             return
-        with open(self._path, "rb") as file:
-            self._source = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        self._source = _mapped(self._path)
         for _ in range(self._window):
             self._send_next()
         await self._done
@@ -140,3 +139,8 @@ class FileSender:
                     self._done.set_result(None)
 
         return handle
+
+
+def _mapped(path: Path) -> memoryview:
+    with open(path, "rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

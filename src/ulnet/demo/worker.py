@@ -102,7 +102,8 @@ def _cpu_seconds() -> float:
 
 
 def _tell(**fields: object) -> None:
-    print(json.dumps(fields), flush=True)
+    sys.stdout.write(json.dumps(fields) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ class Node:
         if core is None or loop is None:
             return
         give_up = loop.time() + drain
-        while core.stats.msgs_alloc and loop.time() < give_up:
+        while core.stats.msgs_alloc and loop.time() < give_up:  # noqa: ASYNC110 - bounded, once in a life
             await asyncio.sleep(0.005)
         self._core = None
         core.shutdown()

@@ -1,0 +1,1 @@
+"""The commands: thin, they parse words, call the rooms below, and print."""
