@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 
 from ulnet.core.status import LNetError
-from ulnet.host import source_address_for
+from ulnet.host import HostError, source_address_for
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import NetType, Nid, NidError, NidList
 from ulnet.node import Node, PingResult
@@ -98,7 +98,10 @@ def _own_nid(target: Nid) -> Nid:
     """The NID to be known by: the address that the host itself would use towards the target."""
     if target.net.type != NetType.TCP:
         raise LNetError(errno.EHOSTUNREACH, f"{target}: only tcp nets can be pinged without a daemon")
-    address = source_address_for(target.ip)
+    try:
+        address = source_address_for(target.ip)
+    except HostError as error:
+        raise LNetError(error.errno, f"{target}: {error.text}") from None
     if address == target.ip:  # the target is on this host: the same NID cannot be at both ends
         address = "127.0.0.1" if address != "127.0.0.1" else "127.0.0.2"
     return Nid.of(target.net, address)
