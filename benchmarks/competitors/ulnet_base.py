@@ -1,0 +1,158 @@
+"""ulnet: two `Node`s, one NI each; PUTs into one memory descriptor; LNet's own ACKs acknowledge."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Awaitable, Callable
+
+from ulnet import Node
+from ulnet.core.event import Event, EventKind
+from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE, Md
+from ulnet.core.tunables import NetTunables
+from ulnet.lnd.tcp import TcpParams
+from ulnet.nid import Nid
+from work import CONGESTION, Measured, Meter, Work
+
+SERVER, DRIVER = "127.0.1.2", "127.0.1.1"
+PORTAL, TOKENS = 30, 31
+CREDITS = 64  # peer_credits; LNet's default of 8 is meant for 1 MiB messages
+
+Send = Callable[[Node, Work, int], Awaitable[list[int] | None]]
+
+
+def new_node(port: int) -> Node:
+    """A node that listens at `port` and dials peers there."""
+    return Node(
+        tcp=TcpParams(accept="all", accept_port=port, reserved_ports=False, congestion=CONGESTION.decode())
+    )
+
+
+def serve(work: Work, announce: Callable[[str], None]) -> Measured:
+    """Receive into one buffer; everything happens in the event handler."""
+    return asyncio.run(_serve(work, announce))
+
+
+async def _serve(work: Work, announce: Callable[[str], None]) -> Measured:
+    with socket.socket() as probe:
+        probe.bind((SERVER, 0))
+        port = probe.getsockname()[1]
+    async with new_node(port) as node:
+        node.add_ni(f"{SERVER}@tcp", tunables=NetTunables(peer_credits=CREDITS))
+        milestone = asyncio.Event()
+        milestones = {work.warmup, work.warmup + work.count}
+        seen = 0
+        core = node.core
+        answer = core.memory.md_bind(bytes(work.size), None)
+        echo = work.kind == "roundtrip"
+
+        def on_put(event: Event) -> None:
+            nonlocal seen
+            if event.kind is not EventKind.PUT:
+                return
+            if echo:
+                core.put(answer, event.source, TOKENS, 1)
+            seen += 1
+            if seen in milestones:
+                milestone.set()
+
+        node.attach(
+            PORTAL, 1, bytearray(work.size), options=OP_PUT | MANAGE_REMOTE | TRUNCATE, handler=on_put
+        )
+        announce(str(port))
+        await milestone.wait()
+        milestone.clear()
+        meter = Meter()
+        await _token(node)
+        await milestone.wait()
+        await _token(node)
+        return meter.stop()
+
+
+async def _token(node: Node) -> None:
+    await node.put(f"{DRIVER}@tcp", TOKENS, 2, b"done")
+
+
+def drive_with(work: Work, address: str, send: Send) -> Measured:
+    """Send with one of the two ways that a program has."""
+    return asyncio.run(_drive(work, int(address), send))
+
+
+async def _drive(work: Work, port: int, send: Send) -> Measured:
+    async with new_node(port) as node:
+        node.add_ni(f"{DRIVER}@tcp", tunables=NetTunables(peer_credits=CREDITS))
+        tokens = node.attach(TOKENS, 2, bytearray(4), options=OP_PUT | MANAGE_REMOTE, threshold=2)
+        await send(node, work, work.warmup)
+        await tokens.next_event()
+        meter = Meter()
+        latencies = await send(node, work, work.count)
+        await tokens.next_event()
+        return meter.stop(latencies)
+
+
+class Pump:
+    """Keeps a window of PUTs under way from the event handler, with no task or future per message."""
+
+    def __init__(self, node: Node, work: Work, count: int, window: int) -> None:
+        self._core = node.core
+        self._to = Nid.parse(f"{SERVER}@tcp")
+        self._left = count
+        self._open = 0
+        self._ack = work.kind == "ack"
+        self._done = asyncio.get_running_loop().create_future()
+        self._window = window
+        self._md: Md = self._core.memory.md_bind(bytes(work.size), self._on_event)
+
+    def _on_event(self, event: Event) -> None:
+        if event.status and not self._done.done():
+            self._done.set_exception(RuntimeError(event.reason))
+        elif event.kind is EventKind.ACK or (event.kind is EventKind.SEND and not self._ack):
+            self._open -= 1
+            self._fill()
+
+    def _fill(self) -> None:
+        while self._left and self._open < self._window:
+            self._left -= 1
+            self._open += 1
+            self._core.put(self._md, self._to, PORTAL, 1, ack=self._ack)
+        if not self._left and not self._open and not self._done.done():
+            self._done.set_result(None)
+
+    async def run(self) -> None:
+        """Until every message is done."""
+        self._fill()
+        await self._done
+        self._core.memory.md_unlink(self._md)
+
+
+def latencies_of(node: Node, work: Work, count: int) -> Awaitable[list[int]]:
+    """Round trips from one event handler to the other and back."""
+    core, clock = node.core, time.perf_counter_ns
+    to = Nid.parse(f"{SERVER}@tcp")
+    done: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+    question = core.memory.md_bind(bytes(work.size), None)
+    latencies: list[int] = []
+    began = 0
+
+    def ask() -> None:
+        nonlocal began
+        began = clock()
+        core.put(question, to, PORTAL, 1)
+
+    def on_answer(event: Event) -> None:
+        if event.kind is not EventKind.PUT:
+            return
+        latencies.append(clock() - began)
+        if len(latencies) < count:
+            ask()
+        else:
+            attachment.close()
+            core.memory.md_unlink(question)
+            done.set_result(latencies)
+
+    attachment = node.attach(
+        TOKENS, 1, bytearray(work.size), options=OP_PUT | MANAGE_REMOTE, handler=on_answer
+    )
+    ask()
+    return done

@@ -1,0 +1,23 @@
+"""ulnet with event handlers: each completion starts the next PUT; no task or future per message."""
+
+from __future__ import annotations
+
+from competitors import ulnet_base
+from competitors.ulnet_base import CREDITS, Pump, latencies_of
+from ulnet import Node
+from work import Measured, Work
+
+serve = ulnet_base.serve
+
+
+def drive(work: Work, address: str) -> Measured:
+    """See `ulnet_base.drive_with`."""
+    return ulnet_base.drive_with(work, address, _send)
+
+
+async def _send(node: Node, work: Work, count: int) -> list[int] | None:
+    if work.kind == "roundtrip":
+        return await latencies_of(node, work, count)
+    small = work.size < 4096 and work.kind == "stream"
+    await Pump(node, work, count, 4 * CREDITS if small else work.window).run()
+    return None

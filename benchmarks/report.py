@@ -1,0 +1,140 @@
+"""From runs to medians, and from medians to a table on the screen, a page and JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import sysconfig
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from runner import COMPETITORS, Competitor, Run
+from work import Work
+
+GIB = 1 << 30
+BASELINE = COMPETITORS[0]
+
+
+@dataclass(slots=True)
+class Row:
+    """One competitor on one work: medians over the rounds."""
+
+    competitor: Competitor
+    rate: float  # GiB/s for bulk, thousand messages a second for small ones
+    spread: str  # slowest and fastest run
+    cpu: float  # s/GiB for bulk, µs a message for small ones; both processes
+    p50_us: float
+    p99_us: float
+
+
+def summarize(work: Work, runs: dict[str, list[Run]]) -> list[Row]:
+    """Rows in the competitors' order; those without a run are left out."""
+    rows = []
+    for competitor in COMPETITORS:
+        done = runs.get(competitor.name)
+        if not done:
+            continue
+        rates = [_rate(work, run) for run in done]
+        rows.append(
+            Row(
+                competitor,
+                statistics.median(rates),
+                f"{_figure(min(rates))}–{_figure(max(rates))}",
+                statistics.median(_cpu(work, run) for run in done),
+                statistics.median(run.p50_us for run in done),
+                statistics.median(run.p99_us for run in done),
+            )
+        )
+    return rows
+
+
+def is_bulk(work: Work) -> bool:
+    """Whether bytes count, or messages."""
+    return work.size >= 4096
+
+
+def _rate(work: Work, run: Run) -> float:
+    return work.bytes / run.wall / GIB if is_bulk(work) else work.count / run.wall / 1000
+
+
+def _cpu(work: Work, run: Run) -> float:
+    return run.cpu / (work.bytes / GIB) if is_bulk(work) else run.cpu / work.count * 1e6
+
+
+def cells(work: Work, rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows of text; ratios are to plain sockets, one call a message."""
+    if work.kind == "roundtrip":
+        heads = ["", "p50 µs", "p99 µs", "× sockets", "CPU µs/round trip", "× sockets"]
+    elif is_bulk(work):
+        heads = ["", "GiB/s", "slowest–fastest", "× sockets", "CPU s/GiB", "× sockets"]
+    else:
+        heads = ["", "thousand/s", "slowest–fastest", "× sockets", "CPU µs/message", "× sockets"]
+    base = next((row for row in rows if row.competitor is BASELINE), None)
+    lines = []
+    for row in rows:
+        if work.kind == "roundtrip":
+            first = [f"{row.p50_us:.1f}", f"{row.p99_us:.1f}", _ratio(row.p50_us, base.p50_us if base else 0)]
+        else:
+            first = [_figure(row.rate), row.spread, _ratio(row.rate, base.rate if base else 0)]
+        lines.append(
+            [row.competitor.title, *first, _figure(row.cpu), _ratio(row.cpu, base.cpu if base else 0)]
+        )
+    return heads, lines
+
+
+def _ratio(value: float, base: float) -> str:
+    return f"{value / base:.2f}" if base else "–"
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def machine() -> dict[str, str]:
+    """What the figures depend on besides the code."""
+    cpu = "unknown"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            cpu = line.split(":", 1)[1].strip()
+            break
+    optimized = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+    facts = {
+        "CPU": f"{cpu}, {os.cpu_count()} CPUs",
+        "kernel": f"{platform.system()} {platform.release()}",
+        "interpreter": f"{platform.python_implementation()} {platform.python_version()}, "
+        f"{'with' if optimized else 'without'} --enable-optimizations",
+    }
+    for package in ("ulnet", "pyzmq", "mpi4py"):
+        try:
+            facts[package] = version(package)
+        except PackageNotFoundError:
+            facts[package] = "not installed"
+    return facts
+
+
+def markdown(works: list[tuple[Work, list[Row]]], facts: dict[str, str], how: str) -> str:
+    """docs/benchmarks.md."""
+    lines = [
+        "# Benchmarks",
+        "",
+        "Written by `make bench`; do not edit. All competitors run in one go, interleaved; figures are",
+        "medians, and only figures of one run may be compared. CPU is user and system time of both",
+        "processes; it is steadier than the rates, which depend on whether the machine's CPUs are free.",
+        "",
+        how,
+        "",
+        *[f"* {name}: {value}" for name, value in facts.items()],
+    ]
+    for work, rows in works:
+        heads, body = cells(work, rows)
+        lines += ["", f"## {work.title}", "", _how(work), ""]
+        lines += ["| " + " | ".join(heads) + " |", "| --- |" + " ---: |" * (len(heads) - 1)]
+        lines += ["| " + " | ".join(line) + " |" for line in body]
+    return "\n".join(lines) + "\n"
+
+
+def _how(work: Work) -> str:
+    unit = "1 MiB" if is_bulk(work) else f"{work.size} bytes"
+    return f"{work.count:,} messages of {unit} a run, after {work.warmup:,} to warm up."

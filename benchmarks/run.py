@@ -1,0 +1,131 @@
+"""`make bench`: all competitors on all works, interleaved; prints tables, writes JSON and a page."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+import private_net
+from report import Row, cells, machine, markdown, summarize
+from runner import COMPETITORS, HERE, Competitor, Run, run_once
+from work import CONGESTION, WORKS, Work
+
+ROUNDS = 7
+
+
+def main() -> int:
+    """Measure what the command line asks for."""
+    parser = argparse.ArgumentParser(description="Measure ulnet beside plain sockets, pyzmq and Open MPI.")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the messages, three rounds, no page")
+    parser.add_argument("--rounds", type=int, help=f"runs of each (default: {ROUNDS})")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="competitors: " + ", ".join(_names()))
+    parser.add_argument(
+        "--work", nargs="+", metavar="WORK", help="works: " + ", ".join(w.name for w in WORKS)
+    )
+    parser.add_argument(
+        "--json", type=Path, default=HERE.parent / "build/benchmarks.json", help="where the figures go"
+    )
+    options = parser.parse_args()
+    for given, known in ((options.only, _names()), (options.work, [work.name for work in WORKS])):
+        if unknown := [name for name in given or [] if name not in known]:
+            parser.error(f"{', '.join(unknown)}: not measured here; choose from {', '.join(known)}")
+    private_net.enter()
+
+    console = Console(stderr=True)
+    rounds = options.rounds or (3 if options.quick else ROUNDS)
+    works = [
+        work.quick() if options.quick else work for work in WORKS if work.name in (options.work or _all())
+    ]
+    players = [player for player in COMPETITORS if player.name in (options.only or _names())]
+    for player in players:
+        if lacking := player.missing():
+            console.print(f"{player.title}: left out, {lacking} is not installed")
+    players = [player for player in players if not player.missing()]
+
+    load = os.getloadavg()[0]
+    runs = measure(works, players, rounds, console)
+    summaries = [(work, summarize(work, runs[work.name])) for work in works]
+    facts = machine()
+    how = (
+        f"Two processes over loopback, TCP_CONGESTION {CONGESTION.decode()} on sockets and ulnet, "
+        f"{private_net.congestion()} the default (in a network namespace of the benchmark's own where the "
+        f"system gives one); {rounds} rounds on {time.strftime('%Y-%m-%d')}; load average before: {load:.2f}."
+    )
+    show(summaries)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(to_json(works, runs, facts, how))
+    complete = not (options.quick or options.only or options.work)
+    if complete:
+        (HERE.parent / "docs/benchmarks.md").write_text(markdown(summaries, facts, how))
+        console.print("docs/benchmarks.md written")
+    console.print(f"every run is in {options.json}")
+    return 0
+
+
+def _names() -> list[str]:
+    return [competitor.name for competitor in COMPETITORS]
+
+
+def _all() -> list[str]:
+    return [work.name for work in WORKS]
+
+
+Runs = dict[str, dict[str, list[Run]]]
+
+
+def measure(works: list[Work], players: list[Competitor], rounds: int, console: Console) -> Runs:
+    """Every player on every work, one after another within a round, so that all see the same machine."""
+    runs: Runs = {work.name: {} for work in works}
+    with console.status("measuring") as status:
+        for number in range(rounds):
+            for work in works:
+                for player in players:
+                    if not player.takes(work):
+                        continue
+                    status.update(f"round {number + 1} of {rounds}: {work.title}: {player.title}")
+                    try:
+                        runs[work.name].setdefault(player.name, []).append(run_once(player, work))
+                    except (RuntimeError, ValueError, KeyError) as problem:
+                        console.print(f"{player.title}, {work.title}: failed: {problem}", style="red")
+    return runs
+
+
+def show(summaries: list[tuple[Work, list[Row]]]) -> None:
+    """Tables on standard output."""
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    for work, rows in summaries:
+        heads, body = cells(work, rows)
+        table = Table(title=work.title, title_justify="left", expand=False)
+        for number, head in enumerate(heads):
+            table.add_column(head, justify="right" if number else "left", no_wrap=True)
+        for line in body:
+            table.add_row(*line)
+        console.print(table)
+
+
+def to_json(works: list[Work], runs: Runs, facts: dict[str, str], how: str) -> str:
+    """Every run, not only medians."""
+    return json.dumps(
+        {
+            "how": how,
+            "machine": facts,
+            "works": [asdict(work) for work in works],
+            "runs": {
+                work: {name: [asdict(run) for run in done] for name, done in players.items()}
+                for work, players in runs.items()
+            },
+        },
+        indent=1,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

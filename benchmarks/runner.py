@@ -1,0 +1,102 @@
+"""Runs one competitor on one work: two processes, their figures added up."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from work import Work
+
+HERE = Path(__file__).resolve().parent
+PATIENCE = 180.0  # seconds for one run
+# Over tcp as the others, and two ranks that may share a machine.
+MPIRUN = (
+    "mpirun -np 2 --allow-run-as-root --oversubscribe --host localhost:2 --mca pml ob1 --mca btl tcp,self"
+)
+MPIRUN_LOOPBACK = ["--mca", "btl_tcp_if_include", "lo", "--mca", "oob_tcp_if_include", "lo"]
+
+
+@dataclass(frozen=True, slots=True)
+class Competitor:
+    """Who is measured: a module of `competitors`, and what it must be able to import."""
+
+    name: str
+    title: str
+    needs: str = ""
+    kinds: tuple[str, ...] = ("stream", "ack", "roundtrip")
+    smallest_only: bool = False  # joined frames say nothing about bulk
+
+    def missing(self) -> str | None:
+        """What is not installed; None if nothing."""
+        if self.needs and importlib.util.find_spec(self.needs) is None:
+            return self.needs
+        if self.needs == "mpi4py" and not shutil.which("mpirun"):
+            return "mpirun (Debian: openmpi-bin)"
+        return None
+
+    def takes(self, work: Work) -> bool:
+        """Whether this work says anything about this competitor."""
+        return work.kind in self.kinds and (not self.smallest_only or work.size < 4096)
+
+
+COMPETITORS = [
+    Competitor("sockets", "plain sockets"),
+    Competitor("sockets_joined", "plain sockets, 256 frames a call", kinds=("stream",), smallest_only=True),
+    Competitor("ulnet_node", "ulnet, event handlers"),
+    Competitor("ulnet_awaited", "ulnet, await put", kinds=("stream", "ack")),
+    Competitor("zmq_push", "pyzmq PUSH/PULL", needs="zmq"),
+    Competitor("zmq_dealer", "pyzmq DEALER/ROUTER", needs="zmq"),
+    Competitor("mpi", "Open MPI (mpi4py)", needs="mpi4py"),
+]
+
+
+@dataclass(slots=True)
+class Run:
+    """One run's figures; `cpu` is that of both processes."""
+
+    wall: float
+    cpu: float
+    p50_us: float
+    p99_us: float
+
+
+def run_once(competitor: Competitor, work: Work) -> Run:
+    """One run. Raises RuntimeError with the program's own words."""
+    peer = [sys.executable, str(HERE / "peer.py"), competitor.name]
+    if competitor.name == "mpi":
+        output = _finish(_start([*MPIRUN.split(), *MPIRUN_LOOPBACK, *peer, "pair", work.to_json()]))
+    else:
+        with _start([*peer, "serve", work.to_json()]) as server:
+            assert server.stdout is not None
+            try:
+                address = json.loads(server.stdout.readline() or "{}").get("address", "")
+                output = _finish(_start([*peer, "drive", work.to_json(), address])) if address else ""
+                output += _finish(server)
+            finally:
+                server.kill()
+    figures = {side: values for line in output.splitlines() for side, values in json.loads(line).items()}
+    drive, serve = figures["drive"], figures["serve"]
+    return Run(drive["wall"], drive["cpu"] + serve["cpu"], drive["p50_us"], drive["p99_us"])
+
+
+def _start(words: list[str]) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent / "src")}
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def _finish(process: subprocess.Popen[str]) -> str:
+    try:
+        output, errors = process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise RuntimeError(f"no end after {PATIENCE:.0f} s") from None
+    if process.returncode:
+        raise RuntimeError(errors.strip() or f"exit status {process.returncode}")
+    return output

@@ -1,0 +1,83 @@
+"""What is measured, and the clock that all competitors share."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+HEADER_BYTES = 72  # what LNet puts before each message; plain sockets carry as much
+CONGESTION = b"reno"  # BBR, a common default, paces loopback down to less than half
+
+Kind = Literal["stream", "ack", "roundtrip"]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One measurement: `count` messages of `size` bytes after `warmup` of them."""
+
+    name: str
+    title: str
+    kind: Kind
+    size: int
+    count: int
+    warmup: int
+    window: int = 8  # unacknowledged messages, for kind "ack"
+
+    def to_json(self) -> str:
+        """For the other process's command line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Work:
+        """The reverse of `to_json`."""
+        return cls(**json.loads(text))
+
+    def quick(self) -> Work:
+        """The same with a tenth of the messages: for a look, not for a claim."""
+        return replace(self, count=max(self.count // 10, self.window))
+
+    @property
+    def bytes(self) -> int:
+        """Payload in all."""
+        return self.size * self.count
+
+
+WORKS = [
+    Work("bulk-stream", "1 MiB one-way", "stream", 1 << 20, 2048, 64),
+    Work("bulk-ack", "1 MiB acknowledged, window 8", "ack", 1 << 20, 2048, 64),
+    Work("small-stream", "64 bytes one-way", "stream", 64, 200_000, 5_000),
+    Work("small-roundtrip", "64 bytes there and back", "roundtrip", 64, 10_000, 1_000),
+]
+
+
+@dataclass(slots=True)
+class Measured:
+    """One process's figures for one run; the driving side has the wall time and latencies."""
+
+    wall: float
+    cpu: float
+    p50_us: float = 0.0
+    p99_us: float = 0.0
+
+
+class Meter:
+    """Wall time and this process's CPU time, all threads and the kernel's part included."""
+
+    __slots__ = ("_cpu", "_wall")
+
+    def __init__(self) -> None:
+        self._wall = time.perf_counter()
+        self._cpu = time.process_time()
+
+    def stop(self, latencies_ns: list[int] | None = None) -> Measured:
+        """The figures since this meter was made."""
+        cpu = time.process_time() - self._cpu
+        wall = time.perf_counter() - self._wall
+        if not latencies_ns:
+            return Measured(wall, cpu)
+        latencies_ns.sort()
+        p50 = latencies_ns[len(latencies_ns) // 2]
+        p99 = latencies_ns[len(latencies_ns) * 99 // 100]
+        return Measured(wall, cpu, p50 / 1000, p99 / 1000)
