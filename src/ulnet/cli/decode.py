@@ -1,0 +1,127 @@
+"""`ulnet decode FILE`: a packet capture as readable LNet conversation."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import BinaryIO, TextIO
+
+from ulnet.capture import LNET_PORT, CaptureError, Decoder, Event
+
+__all__ = ["main"]
+
+_EXAMPLE = """\
+example:
+  tcpdump -i eth0 -w lnet.pcap 'port 988'
+  ulnet decode lnet.pcap
+  tcpdump -i eth0 -U -w - 'port 988' | ulnet decode -
+"""
+
+
+def main(argv: list[str]) -> int:
+    """Print the LNet conversation of a capture; 1 if the file cannot be read to its end."""
+    options = _parser().parse_args(argv)
+    decoder = Decoder(options.port or (LNET_PORT,))
+    try:
+        if options.file == "-":
+            shown = _print_all(decoder, sys.stdin.buffer, options.json)
+        else:
+            with open(options.file, "rb") as file:
+                shown = _print_all(decoder, file, options.json)
+    except CaptureError as error:
+        return _fail(f"{options.file}: {error}")
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has seen enough
+        return 0
+    except OSError as error:
+        return _fail(f"{options.file}: {error.strerror or error}")
+    if not shown:
+        ports = ", ".join(map(str, options.port or (LNET_PORT,)))
+        print(
+            f"ulnet decode: {options.file}: no LNet in {decoder.packets} packets; name other ports "
+            f"than {ports} with --port if LNet uses them",
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ulnet decode",
+        description="Print a packet capture (pcap, pcapng) as LNet conversation, one line an event.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", metavar="FILE", help="the capture; - reads standard input")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    parser.add_argument(
+        "--port",
+        type=int,
+        action="append",
+        metavar="N",
+        help=f"a TCP port that LNet listens on, may be repeated (default {LNET_PORT})",
+    )
+    return parser
+
+
+def _print_all(decoder: Decoder, file: BinaryIO, as_json: bool) -> int:
+    out = sys.stdout
+    line = _JsonLine(decoder) if as_json else _TextLine(decoder, out)
+    shown = 0
+    for event in decoder.events(file):
+        out.write(line.of(event) + "\n")
+        shown += 1
+        if file is sys.stdin.buffer:
+            out.flush()
+    out.flush()
+    return shown
+
+
+class _TextLine:
+    """Columns: seconds since the first packet, from, to, what. Address columns only ever widen."""
+
+    def __init__(self, decoder: Decoder, out: TextIO) -> None:
+        self._decoder = decoder
+        self._width = 0
+        try:
+            "→".encode(out.encoding or "ascii")
+            self._arrow = "→"
+        except UnicodeEncodeError:
+            self._arrow = "->"
+
+    def of(self, event: Event) -> str:
+        """The event's line."""
+        src, dst = str(event.src), str(event.dst)
+        self._width = max(self._width, len(src), len(dst))
+        seconds = (event.time_ns - self._decoder.start_ns) / 1e9
+        ends = f"{src:>{self._width}} {self._arrow} {dst:<{self._width}}"
+        return f"{seconds:11.6f}  {ends}  {event.saying.text.replace('→', self._arrow)}"
+
+
+class _JsonLine:
+    """One JSON object, with the text for people in it."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+
+    def of(self, event: Event) -> str:
+        """The event's line."""
+        return json.dumps(
+            {
+                "time": round((event.time_ns - self._decoder.start_ns) / 1e9, 9),
+                "src": str(event.src),
+                "dst": str(event.dst),
+                "event": event.saying.kind,
+                **event.saying.facts,
+                "text": event.saying.text,
+            },
+            ensure_ascii=False,
+        )
+
+
+def _fail(text: str) -> int:
+    sys.stdout.flush()
+    print(f"ulnet decode: {text}", file=sys.stderr)
+    return 1
