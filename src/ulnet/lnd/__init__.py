@@ -1,0 +1,1 @@
+"""Drivers: what carries messages between NIs (docs/design/contracts.md)."""

@@ -1,0 +1,42 @@
+"""What drivers share: failing a message only after `send` has returned (docs/design/contracts.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ulnet.core.lnd import Upcalls
+    from ulnet.core.msg import Msg
+    from ulnet.core.status import HealthStatus
+
+__all__ = ["Failures"]
+
+
+class Failures:
+    """Messages that have failed and whose owner is told from the event loop, never from inside `send`.
+
+    `wake` is called when the first one arrives; it has `drain` called soon.
+    """
+
+    __slots__ = ("_core", "_waiting", "_wake")
+
+    def __init__(self, core: Upcalls, wake: Callable[[], None]) -> None:
+        self._core = core
+        self._wake = wake
+        self._waiting: list[tuple[Msg, HealthStatus, int, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, msg: Msg, status: HealthStatus, errno: int, reason: str) -> None:
+        """Finalize msg soon."""
+        if not self._waiting:
+            self._wake()
+        self._waiting.append((msg, status, errno, reason))
+
+    def drain(self) -> None:
+        """Finalize all that wait now; what that adds in turn waits for the next call."""
+        waiting, self._waiting = self._waiting, []
+        for msg, status, errno, reason in waiting:
+            self._core.finalize(msg, status, errno, reason)

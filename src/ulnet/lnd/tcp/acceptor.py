@@ -1,0 +1,179 @@
+"""Listening, and inbound connections until their HELLO is answered (spec wire-socklnd.md §1, §2, §3.5)."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Final
+
+from ulnet.lnd.tcp import sockets
+from ulnet.lnd.tcp.handshake import PassiveHandshake, Verdict
+from ulnet.lnd.tcp.nistate import NiState
+from ulnet.lnd.tcp.shared import Shared
+from ulnet.nid import Nid
+
+__all__ = ["Acceptor"]
+
+_ACCEPTS: Final = 64  # per turn of a listener
+_PAUSE: Final = 1.0  # seconds, when there are no more file descriptors
+
+
+class _Listener:
+    """One listening socket, used by all NIs that have its address."""
+
+    __slots__ = ("nis", "paused", "sock")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.nis: set[Nid] = set()
+        self.paused = False
+
+
+class Acceptor:
+    """The listeners of one driver; which NI is wanted is told by the connection request alone."""
+
+    def __init__(self, shared: Shared, by_nid: dict[Nid, NiState]) -> None:
+        self._shared = shared
+        self._by_nid = by_nid
+        self._listeners: dict[tuple[bytes, int], _Listener] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self.pending: set[_Inbound] = set()
+
+    def open(self, nid: Nid, device: str | None) -> None:
+        """Listen on the address of nid. Raises LNetError and leaves nothing behind."""
+        params = self._shared.params
+        if not params.listen or params.accept == "none":
+            sockets.check_address(nid, device, params)
+            return
+        try:
+            for port in {params.accept_port, params.bulk_port}:
+                self._open_port(nid, device, port)
+        except BaseException:
+            self.close(nid)
+            raise
+
+    def _open_port(self, nid: Nid, device: str | None, port: int) -> None:
+        key = (nid.address, port)
+        listener = self._listeners.get(key)
+        if listener is None:
+            listener = _Listener(sockets.listen(nid, port, device, self._shared.params))
+            self._listeners[key] = listener
+            self._watch(listener)
+        listener.nis.add(nid)
+
+    def close(self, nid: Nid) -> None:
+        """Stop listening for nid, and drop what is in progress for it."""
+        for key, listener in list(self._listeners.items()):
+            listener.nis.discard(nid)
+            if not listener.nis:
+                del self._listeners[key]
+                self._shared.loop.remove_reader(listener.sock)
+                listener.sock.close()
+        for inbound in list(self.pending):
+            if inbound.wanted == nid or not self._listeners:
+                inbound.drop()
+        if not self._listeners and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _watch(self, listener: _Listener) -> None:
+        self._shared.loop.add_reader(listener.sock, self._on_accept, listener)
+
+    def _on_accept(self, listener: _Listener) -> None:
+        for _ in range(_ACCEPTS):
+            if len(self.pending) >= self._shared.params.max_handshakes:
+                self._pause(listener)
+                return
+            try:
+                sock, address = listener.sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:
+                self._pause(listener)
+                return
+            if self._shared.params.accept == "secure" and address[1] > sockets.HIGHEST_RESERVED:
+                sockets.reset(sock)
+                continue
+            sock.setblocking(False)
+            _Inbound(self, self._shared, sock)
+
+    def _pause(self, listener: _Listener) -> None:
+        """No resources for one more: the listener would only spin."""
+        listener.paused = True
+        self._shared.loop.remove_reader(listener.sock)
+        if self._timer is None:
+            self._timer = self._shared.loop.call_later(_PAUSE, self._resume)
+
+    def _resume(self) -> None:
+        self._timer = None
+        for listener in self._listeners.values():
+            if listener.paused:
+                listener.paused = False
+                self._watch(listener)
+
+    def find(self, nid: Nid) -> NiState | None:
+        """Our NI of that name."""
+        return self._by_nid.get(nid)
+
+
+class _Inbound:
+    """An accepted socket and its `PassiveHandshake`."""
+
+    __slots__ = ("_acceptor", "_machine", "_shared", "_sock", "_state", "_timer", "wanted")
+
+    def __init__(self, acceptor: Acceptor, shared: Shared, sock: socket.socket) -> None:
+        self._acceptor = acceptor
+        self._shared = shared
+        self._sock = sock
+        self._machine = PassiveHandshake()
+        self._state: NiState | None = None
+        self.wanted: Nid | None = None
+        self._timer = shared.loop.call_later(shared.params.accept_timeout, self.drop)
+        acceptor.pending.add(self)
+        shared.loop.add_reader(sock, self._on_readable)
+
+    def _release(self) -> socket.socket:
+        self._timer.cancel()
+        self._shared.loop.remove_reader(self._sock)
+        self._acceptor.pending.discard(self)
+        return self._sock
+
+    def drop(self) -> None:
+        """Hang up."""
+        self._release().close()
+
+    def _on_readable(self) -> None:
+        machine = self._machine
+        try:
+            while True:
+                piece = self._sock.recv(machine.want)
+                verdict = machine.feed(piece) if piece else Verdict.REFUSED
+                if verdict is Verdict.REQUEST:
+                    verdict = self._take_request()
+                if verdict is Verdict.MORE:
+                    continue
+                if verdict is Verdict.HELLO and self._state is not None:
+                    self._state.admit(self._release(), machine)
+                    return
+                if machine.reply:
+                    self._sock.send(machine.reply)
+                break
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            pass
+        self.drop()
+
+    def _take_request(self) -> Verdict:
+        request = self._machine.request
+        assert request is not None
+        state = self._acceptor.find(request.nid)
+        if state is None:
+            return Verdict.REFUSED
+        self._state = state
+        self.wanted = request.nid
+        self._machine.accept_request(state.identity)
+        # The HELLO has its own time.
+        self._timer.cancel()
+        self._timer = self._shared.loop.call_later(self._shared.params.accept_timeout, self.drop)
+        return Verdict.MORE

@@ -1,0 +1,215 @@
+"""Connecting to a peer: what, in which order, when again (spec wire-socklnd.md §3.6 to §3.8, §6)."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from typing import TYPE_CHECKING, Final
+
+from ulnet.core.status import HealthStatus
+from ulnet.lnd.tcp import sockets
+from ulnet.lnd.tcp.errors import Failure, connect_status, why_connect_failed
+from ulnet.lnd.tcp.handshake import ActiveHandshake
+from ulnet.lnd.tcp.outbound import Outbound
+from ulnet.wire.socklnd import ConnType, Hello
+
+if TYPE_CHECKING:
+    from ulnet.lnd.tcp.peer import Peer
+
+__all__ = ["Dialer"]
+
+_MAX_RETRIES: Final = 3
+
+
+class Dialer:
+    """Makes the connections of one peer, one after the other.
+
+    A failure fails what waits for a connection and doubles the pause before the next attempt;
+    "not now" (a lost race, a duplicate) is tried again after the shortest pause, three times.
+    """
+
+    __slots__ = (
+        "_attempt",
+        "_interval",
+        "_last",
+        "_peer",
+        "_retries",
+        "_retry_at",
+        "_shared",
+        "_soon",
+        "_version",
+        "incomplete",
+        "limit",
+    )
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._shared = peer.state.shared
+        self.limit = peer.state.conns_per_peer  # frozen now
+        self.incomplete = True  # some connections are missing and worth a try
+        self._attempt: Outbound | None = None
+        self._soon: asyncio.Handle | None = None  # the next attempt, scheduled
+        self._version = peer.state.identity.version
+        self._retries = 0
+        self._interval = 0.0
+        self._retry_at = 0.0
+        self._last = ""  # why the last attempt failed
+
+    @property
+    def connecting(self) -> bool:
+        """Whether an attempt is on its way right now."""
+        return self._attempt is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether messages may wait: an attempt runs or is scheduled."""
+        return self._attempt is not None or self._soon is not None
+
+    def forgettable(self, now: float) -> bool:
+        """Whether nothing is lost when a peer without connections is forgotten."""
+        return not self.busy and now >= self._retry_at + self._interval
+
+    def call(self) -> Failure | None:
+        """Connect, now or soon; a Failure while the pause after a failed attempt lasts."""
+        if self.busy:
+            return None
+        wait = self._retry_at - self._shared.loop.time()
+        if wait <= 0:
+            self._next_soon()
+            return None
+        return Failure(
+            errno.EHOSTUNREACH,
+            HealthStatus.REMOTE_ERROR,
+            f"no connection to {self._peer} and no attempt before {wait:.0f} s have passed; "
+            f"the last one ended so: {self._last}",
+        )
+
+    def poke(self) -> None:
+        """Some connections are missing: see whether it is time to try for them."""
+        if self._attempt is None and self._soon is None and self._shared.now >= self._retry_at:
+            self._next_soon()
+
+    def conns_lost(self) -> None:
+        """Connections of the peer have closed."""
+        self.incomplete = True
+        if not self._peer.conns:
+            self._version = self._peer.state.identity.version
+
+    def cancel(self) -> None:
+        """Stop at once."""
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        if self._attempt is not None:
+            self._attempt.cancel()
+            self._attempt = None
+
+    def _next_soon(self) -> None:
+        self._soon = self._shared.loop.call_soon(self._next)
+
+    def _wanted(self) -> ConnType | None:
+        """The type of the next connection to make."""
+        peer = self._peer
+        if not self._shared.params.typed_conns:
+            return ConnType.ANY if peer.count(ConnType.ANY) < self.limit else None
+        if not peer.count(ConnType.CONTROL):
+            return ConnType.CONTROL
+        inward = peer.count(ConnType.BULK_IN)
+        outward = peer.count(ConnType.BULK_OUT)
+        if inward < self.limit and inward <= outward:
+            return ConnType.BULK_IN
+        return ConnType.BULK_OUT if outward < self.limit else None
+
+    def _next(self) -> None:
+        self._soon = None
+        ctype = self._wanted()
+        if ctype is None:
+            self._complete()
+            return
+        peer = self._peer
+        state = peer.state
+        params = self._shared.params
+        port = params.accept_port if ctype is ConnType.CONTROL else params.bulk_port
+        where = f"[{peer.nid.ip}]:{port}" if peer.nid.is_large else f"{peer.nid.ip}:{port}"
+        if peer.nid.is_large != state.identity.nid.is_large:
+            self._failed(errno.EAFNOSUPPORT, f"{state.identity.nid} and {peer.nid} are not of one IP version")
+            return
+        taken = {conn.source_port for conn in peer.conns}
+        try:
+            sock = sockets.dial(state.identity.nid, state.device, peer.nid, port, params, taken)
+        except OSError as error:
+            number = error.errno or errno.EIO
+            self._failed(number, why_connect_failed(number, where, state.identity.nid.ip, peer.timeout))
+            return
+        machine = ActiveHandshake(state.identity, peer.nid, peer.pid, ctype, self._version)
+        self._attempt = Outbound(self, self._shared.loop, sock, machine, where, peer.timeout)
+
+    def _complete(self) -> None:
+        """No more connections are to be made. What still waits fits none of them."""
+        self.incomplete = False
+        peer = self._peer
+        if peer.queue:
+            peer.fail_queue(peer.unsuited())
+
+    # What became of an attempt ----------------------------------------------------------------------
+
+    def established(self, sock: socket.socket, hello: Hello, ctype: ConnType) -> None:
+        """The handshake is through."""
+        self._attempt = None
+        peer = self._peer
+        local_ip, source_port = sock.getsockname()[:2]
+        if peer.conns and (peer.incarnation, peer.version) != (hello.src_incarnation, hello.version):
+            reason = f"{peer} has been restarted"
+            peer.close(list(peer.conns), Failure(errno.ESTALE, HealthStatus.LOCAL_ERROR, reason))
+        if peer.full(ctype, local_ip, sock.getpeername()[0]):
+            sock.close()  # the peer was faster: its own connection came in meanwhile
+            self.postponed()
+            return
+        self._retries = 0
+        self._interval = 0.0
+        self._retry_at = 0.0
+        self._last = ""
+        peer.state.add_conn(peer, sock, hello, ctype, source_port=source_port)
+        if not self.busy:
+            self._next_soon()
+
+    def postponed(self) -> None:
+        """The peer said "not now"."""
+        self._attempt = None
+        if self._out_of_retries("it keeps refusing this connection as a duplicate"):
+            return
+        pause = self._shared.params.min_reconnectms / 1000
+        self._soon = self._shared.loop.call_later(pause, self._next)
+
+    def other_version(self, version: int) -> None:
+        """The peer wants another protocol version."""
+        self._attempt = None
+        self._version = version
+        if not self._out_of_retries(f"it cannot make up its mind between protocol {version} and others"):
+            self._next_soon()
+
+    def _out_of_retries(self, text: str) -> bool:
+        self._retries += 1
+        if self._retries < _MAX_RETRIES:
+            return False
+        self._retries = 0
+        kinds = (ConnType.CONTROL, ConnType.BULK_IN, ConnType.BULK_OUT)
+        if all(self._peer.count(kind) for kind in kinds):
+            self._complete()  # the peer wants no more of them
+        else:
+            self._failed(errno.EALREADY, f"{self._peer} does not accept our connections: {text}")
+        return True
+
+    def failed(self, number: int, reason: str) -> None:
+        """The attempt came to nothing."""
+        self._attempt = None
+        self._failed(number, reason)
+
+    def _failed(self, number: int, reason: str) -> None:
+        params = self._shared.params
+        shortest = params.min_reconnectms / 1000
+        self._interval = min(max(2 * self._interval, shortest), params.max_reconnectms / 1000)
+        self._retry_at = self._shared.loop.time() + self._interval
+        self._last = reason
+        self._peer.fail_queue(Failure(number, connect_status(number), reason))

@@ -1,0 +1,161 @@
+"""The TCP driver: LNet's socklnd in user space (spec wire-socklnd.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ulnet.core.status import HealthStatus, LNetError
+from ulnet.lnd.tcp.acceptor import Acceptor
+from ulnet.lnd.tcp.conn import Conn
+from ulnet.lnd.tcp.handshake import Identity
+from ulnet.lnd.tcp.nistate import NiState
+from ulnet.lnd.tcp.params import TcpParams, conns_for_speed
+from ulnet.lnd.tcp.shared import Shared
+from ulnet.nid import LNET_PID, NetType, Nid
+
+if TYPE_CHECKING:
+    from ulnet.core.lnd import Upcalls
+    from ulnet.core.msg import Msg
+    from ulnet.core.ni import NI
+
+__all__ = ["TcpLnd"]
+
+_MAX_CONNS_PER_PEER: Final = 127
+
+
+class TcpLnd:
+    """One driver for all tcp nets of a node, on one event loop.
+
+    A message is sent at the end of the loop iteration that queued it. All deadlines are seen to by
+    one timer, which runs while there is an NI.
+    """
+
+    name = "tcp"
+    net_type: int = NetType.TCP.value
+    reports_timeout = True
+
+    def __init__(
+        self,
+        core: Upcalls,
+        loop: asyncio.AbstractEventLoop,
+        params: TcpParams | None = None,
+        *,
+        pid: int = LNET_PID,
+        realtime_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._shared = Shared(core, loop, params if params is not None else TcpParams())
+        self._states: dict[Nid, NiState] = {}
+        self._acceptor = Acceptor(self._shared, self._states)
+        self._pid = pid
+        self._realtime_ns = realtime_ns
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def params(self) -> TcpParams:
+        """The module parameters."""
+        return self._shared.params
+
+    # Lnd ----------------------------------------------------------------------------------------------
+
+    def startup(self, ni: NI) -> None:
+        """Listen on the NI's address. Raises LNetError."""
+        if ni.nid in self._states:
+            raise LNetError(errno.EEXIST, f"{ni.nid} is up already")
+        conns = _conns_per_peer(ni)
+        self._acceptor.open(ni.nid, ni.interface)
+        identity = Identity(ni.nid, self._pid, self._realtime_ns())
+        ni.lnd_data = self._states[ni.nid] = NiState(self._shared, ni, identity, conns)
+        if self._timer is None:
+            self._sweep()
+
+    def shutdown(self, ni: NI) -> None:
+        """Close the NI's connections and finalize its messages, at once."""
+        state = self._states.pop(ni.nid, None)
+        if state is None:
+            return
+        self._acceptor.close(ni.nid)
+        if not self._states and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        state.shut()
+
+    def send(self, ni: NI, msg: Msg) -> None:
+        """Queue msg for its next hop."""
+        state = ni.lnd_data
+        assert isinstance(state, NiState)
+        nid = msg.next_nid
+        assert nid is not None
+        if not state.open:
+            reason = f"{ni.nid} has been shut down"
+            state.failures.add(msg, HealthStatus.LOCAL_ERROR, errno.ESHUTDOWN, reason)
+            return
+        peer = state.peers.get((nid, msg.next_pid))
+        if peer is None:
+            peer = state.peer(nid, msg.next_pid)
+        peer.launch(msg)
+
+    def recv(
+        self, ni: NI, rx: object, msg: Msg | None, buffers: list[memoryview], mlen: int, rlen: int
+    ) -> None:
+        """Where the payload of the message being received goes."""
+        assert isinstance(rx, Conn)
+        rx.take(msg, buffers, mlen, rlen)
+
+    def close(self) -> None:
+        """Shut down all NIs."""
+        for state in list(self._states.values()):
+            self.shutdown(state.ni)
+
+    # Deadlines ----------------------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        shared = self._shared
+        shared.now = now = shared.loop.time()
+        self._timer = shared.loop.call_later(shared.params.sweep_interval, self._sweep)
+        starved = list(shared.starved)
+        shared.starved.clear()
+        for conn in starved:
+            conn.flush()
+        for state in list(self._states.values()):
+            state.sweep(now)
+
+    # Counters -----------------------------------------------------------------------------------------
+
+    @property
+    def open_connections(self) -> int:
+        """Established connections, of all NIs."""
+        return sum(len(peer.conns) for state in self._states.values() for peer in state.peers.values())
+
+    @property
+    def queued_messages(self) -> int:
+        """Messages that are not with the kernel yet."""
+        return sum(state.queued() for state in self._states.values())
+
+    @property
+    def pending_handshakes(self) -> int:
+        """Inbound and outbound connections that are not established yet."""
+        dialers = (peer.dialer for state in self._states.values() for peer in state.peers.values())
+        outbound = sum(1 for dialer in dialers if dialer is not None and dialer.connecting)
+        return len(self._acceptor.pending) + outbound
+
+
+def _conns_per_peer(ni: NI) -> int:
+    """How many bulk connections of each type a peer gets; 0 asks for what suits the interface's speed."""
+    wanted = ni.lnd_tunables.conns_per_peer if ni.lnd_tunables is not None else 0
+    if not 0 <= wanted <= _MAX_CONNS_PER_PEER:
+        raise LNetError(
+            errno.EINVAL, f"conns_per_peer={wanted} is out of range: use 1 to {_MAX_CONNS_PER_PEER}, or 0"
+        )
+    if wanted:
+        return wanted
+    speed: int | None = None
+    if ni.interface is not None:
+        with suppress(OSError, ValueError):
+            speed = int(Path(f"/sys/class/net/{ni.interface}/speed").read_text("ascii"))
+    return conns_for_speed(speed)

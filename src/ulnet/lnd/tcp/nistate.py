@@ -1,0 +1,251 @@
+"""What the driver keeps of one NI: identity, peers, their deadlines (spec wire-socklnd.md §3.5, §6)."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import TYPE_CHECKING
+
+from ulnet.core.status import HealthStatus
+from ulnet.lnd.base import Failures
+from ulnet.lnd.tcp import sockets
+from ulnet.lnd.tcp.conn import Conn
+from ulnet.lnd.tcp.errors import Failure
+from ulnet.lnd.tcp.handshake import Identity, PassiveHandshake
+from ulnet.lnd.tcp.peer import Peer, unsent_bytes
+from ulnet.lnd.tcp.shared import Shared
+from ulnet.nid import PID_USER_FLAG, Nid
+from ulnet.wire.socklnd import KEEPALIVE_COOKIE, ConnType, Hello
+
+if TYPE_CHECKING:
+    from ulnet.core.ni import NI
+
+__all__ = ["NiState"]
+
+_KEEPALIVE_PAUSE = 10.0  # seconds between two NOOPs at least
+
+
+class NiState:
+    """The driver's side of an NI; kept in `ni.lnd_data`."""
+
+    __slots__ = (
+        "_buckets",
+        "_placed",
+        "_sweeps",
+        "conns_per_peer",
+        "device",
+        "failures",
+        "identity",
+        "min_bulk",
+        "ni",
+        "nonblk_zcack",
+        "open",
+        "peers",
+        "shared",
+        "timeout",
+        "tos",
+    )
+
+    def __init__(self, shared: Shared, ni: NI, identity: Identity, conns_per_peer: int) -> None:
+        params = shared.params
+        tunables = ni.lnd_tunables
+        self.shared = shared
+        self.ni = ni
+        self.identity = identity
+        self.device = ni.interface
+        self.timeout = params.sock_timeout
+        self.tos = params.tos
+        if tunables is not None:
+            self.timeout = tunables.timeout or self.timeout
+            self.tos = tunables.tos if tunables.tos >= 0 else self.tos
+        self.conns_per_peer = conns_per_peer
+        self.min_bulk = params.min_bulk
+        self.nonblk_zcack = params.nonblk_zcack
+        self.open = True
+        self.peers: dict[tuple[Nid, int], Peer] = {}
+        self.failures = Failures(shared.core, self._drain_soon)
+        # Each sweep looks at one bucket of peers, so that each peer's turn comes four times per time-out.
+        count = max(1, int(self.timeout / 4 / params.sweep_interval))
+        self._buckets: list[dict[Peer, None]] = [{} for _ in range(count)]
+        self._placed = 0
+        self._sweeps = 0
+
+    def _drain_soon(self) -> None:
+        self.shared.loop.call_soon(self.failures.drain)
+
+    # Peers ------------------------------------------------------------------------------------------
+
+    def peer(self, nid: Nid, pid: int) -> Peer:
+        """The peer of that name, made if need be."""
+        peer = self.peers.get((nid, pid))
+        if peer is None:
+            peer = self.peers[nid, pid] = Peer(self, nid, pid, self._placed % len(self._buckets))
+            self._buckets[peer.bucket][peer] = None
+            self._placed += 1
+        return peer
+
+    def forget_if_idle(self, peer: Peer) -> None:
+        """Drop a peer of which nothing is left, not even a pause before the next attempt."""
+        if peer.conns or peer.queue:
+            return
+        dialer = peer.dialer
+        if dialer is not None and not dialer.forgettable(self.shared.loop.time()):
+            return
+        key = (peer.nid, peer.pid)
+        if self.peers.get(key) is peer:
+            del self.peers[key]
+            del self._buckets[peer.bucket][peer]
+
+    # Connections ------------------------------------------------------------------------------------
+
+    def add_conn(
+        self,
+        peer: Peer,
+        sock: socket.socket,
+        hello: Hello,
+        ctype: ConnType,
+        *,
+        rename: bool = False,
+        source_port: int = 0,
+    ) -> None:
+        """A handshake is through: the connection joins its peer's."""
+        try:
+            sockets.tune(sock, self.shared.params, self.tos)
+            conn = Conn(
+                self.shared,
+                sock,
+                peer,
+                ctype,
+                hello.version,
+                big_endian=hello.byteorder == "big",
+                rename=rename,
+                source_port=source_port,
+            )
+        except OSError:  # it was reset meanwhile
+            sock.close()
+            self.forget_if_idle(peer)
+            return
+        peer.attach(conn, hello.src_incarnation)
+
+    def admit(self, sock: socket.socket, machine: PassiveHandshake) -> None:
+        """A peer's HELLO is in: answer it, and take the connection or close it."""
+        hello = machine.hello
+        assert hello is not None
+        ctype = machine.ctype
+        remote_ip, port = sock.getpeername()[:2]
+        local_ip = sock.getsockname()[0]
+        nid, pid, rename = self._who(hello, remote_ip, port)
+        peer = self.peers.get((nid, pid))
+        if peer is not None and self._refuses(peer, hello, ctype, local_ip, remote_ip):
+            ctype = ConnType.NONE
+        answer = machine.answer(ctype)
+        if sock.send(answer) != len(answer) or ctype is ConnType.NONE:
+            sock.close()
+            return
+        self.add_conn(self.peer(nid, pid), sock, hello, ctype, rename=rename)
+
+    def _who(self, hello: Hello, remote_ip: str, port: int) -> tuple[Nid, int, bool]:
+        """Who the peer is. Its HELLO is believed where its port is privileged, as kernel nodes do.
+
+        Ours only: an unprivileged peer is believed too if it names the very address it comes from,
+        because then the network itself vouches for it. So two unprivileged nodes can work fully.
+        Any other gets its name from its socket.
+        """
+        if port <= sockets.HIGHEST_RESERVED:
+            return hello.src_nid, hello.src_pid, False
+        address = socket.inet_pton(sockets.address_family(self.identity.nid), remote_ip.partition("%")[0])
+        if hello.src_nid.address == address:
+            return hello.src_nid, hello.src_pid, False
+        return Nid.of(self.identity.nid.net, address), port | PID_USER_FLAG, True
+
+    def _refuses(self, peer: Peer, hello: Hello, ctype: ConnType, local_ip: str, remote_ip: str) -> bool:
+        """Whether this connection loses a race, belongs to another life of the peer, or is one too many."""
+        dialer = peer.dialer
+        if dialer is not None and dialer.connecting and peer.nid < self.identity.nid:
+            return True
+        if peer.conns and (peer.incarnation, peer.version) != (hello.src_incarnation, hello.version):
+            reason = f"{peer} has been restarted"
+            peer.close(list(peer.conns), Failure(errno.ESTALE, HealthStatus.LOCAL_ERROR, reason))
+            return True
+        return peer.full(ctype, local_ip, remote_ip)
+
+    # Deadlines --------------------------------------------------------------------------------------
+
+    def sweep(self, now: float) -> None:
+        """Look at a part of the peers."""
+        self._sweeps += 1
+        for peer in list(self._buckets[self._sweeps % len(self._buckets)]):
+            self._check_queue(peer, now)
+            late: list[Conn] = []
+            for conn in list(peer.conns):
+                if conn.sock is not None and not self._check_conn(peer, conn, now):
+                    late.append(conn)
+            if not late:
+                self._keep_alive(peer, now)
+            self.forget_if_idle(peer)
+
+    def _check_queue(self, peer: Peer, now: float) -> None:
+        while peer.queue and peer.queue[0][0] <= now:
+            _, msg = peer.queue.popleft()
+            reason = f"timed out after {self.timeout:g} s without a connection to {peer}"
+            self.shared.core.finalize(msg, HealthStatus.NETWORK_TIMEOUT, errno.ETIMEDOUT, reason)
+
+    def _check_conn(self, peer: Peer, conn: Conn, now: float) -> bool:
+        """False if the connection had to be closed."""
+        what = ""
+        if conn.rx_deadline and conn.rx_deadline <= now:
+            what = "sent no more of a message that it had begun"
+        elif not conn.tx_idle and conn.tx_deadline <= now:
+            what = "took none of our data"
+        elif conn.tx_idle and conn.unacked:
+            waiting = unsent_bytes(conn)
+            if not waiting:
+                conn.unacked = False
+                peer.last_alive = now
+            elif waiting < conn.outstanding or not conn.outstanding:
+                conn.tx_deadline = now + self.timeout
+            elif conn.tx_deadline <= now:
+                what = "acknowledged none of our data"
+            conn.outstanding = waiting
+        if not what:
+            return True
+        reason = f"timed out: {peer} {what} for {self.timeout:g} s"
+        peer.close_address(conn.remote_ip, Failure(errno.ETIMEDOUT, HealthStatus.NETWORK_TIMEOUT, reason))
+        return False
+
+    def _keep_alive(self, peer: Peer, now: float) -> None:
+        """A NOOP after a long silence, on the connection for acknowledgements if nothing waits there."""
+        keepalive = self.shared.params.keepalive
+        due = max(peer.last_alive + keepalive, peer.next_keepalive)
+        if keepalive <= 0 or peer.version < 3 or now < due:
+            return
+        conn = peer.ack_conn()
+        if conn is not None and conn.tx_idle:
+            peer.next_keepalive = now + _KEEPALIVE_PAUSE
+            conn.acknowledge(KEEPALIVE_COOKIE)
+
+    # The end ----------------------------------------------------------------------------------------
+
+    def queued(self) -> int:
+        """Messages that wait here, on any connection or for one."""
+        waiting = len(self.failures)
+        for peer in self.peers.values():
+            waiting += len(peer.queue)
+            for conn in peer.conns:
+                waiting += len(conn.tx_queue) + len(conn.batch)
+        return waiting
+
+    def shut(self) -> None:
+        """Close everything at once and finalize all messages."""
+        self.open = False
+        reason = f"{self.identity.nid} has been shut down"
+        failure = Failure(errno.ESHUTDOWN, HealthStatus.LOCAL_ERROR, reason)
+        for peer in list(self.peers.values()):
+            if peer.dialer is not None:
+                peer.dialer.cancel()
+            peer.fail_queue(failure)
+            peer.close(list(peer.conns), failure)
+        self.peers.clear()
+        for bucket in self._buckets:
+            bucket.clear()
+        self.failures.drain()

@@ -1,0 +1,143 @@
+"""One attempt to connect: the socket around an `ActiveHandshake` (spec wire-socklnd.md §3.6)."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from typing import TYPE_CHECKING
+
+from ulnet.lnd.tcp.errors import why_connect_failed, why_handshake_broke
+from ulnet.lnd.tcp.handshake import ActiveHandshake, Verdict
+
+if TYPE_CHECKING:
+    from ulnet.lnd.tcp.dialer import Dialer
+
+__all__ = ["Outbound"]
+
+
+class Outbound:
+    """Waits for the TCP connection, sends request and HELLO, reads the answer, tells the dialer, once."""
+
+    __slots__ = ("_dialer", "_loop", "_machine", "_seconds", "_sock", "_timer", "_where")
+
+    def __init__(
+        self,
+        dialer: Dialer,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        machine: ActiveHandshake,
+        where: str,
+        seconds: float,
+    ) -> None:
+        self._dialer = dialer
+        self._loop = loop
+        self._sock: socket.socket | None = sock
+        self._machine = machine
+        self._where = where
+        self._seconds = seconds
+        self._timer = loop.call_later(seconds, self._timed_out)
+        loop.add_writer(sock, self._on_connected)
+
+    def cancel(self) -> None:
+        """Give up without telling the dialer."""
+        sock = self._release()
+        if sock is not None:
+            sock.close()
+
+    def _release(self) -> socket.socket | None:
+        """The socket, no longer watched."""
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            self._timer.cancel()
+            self._loop.remove_writer(sock)
+            self._loop.remove_reader(sock)
+        return sock
+
+    def _on_connected(self) -> None:
+        sock = self._sock
+        if sock is None:
+            return
+        self._loop.remove_writer(sock)
+        number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if number == 0 and sock.getsockname() == sock.getpeername():
+            number = errno.ECONNREFUSED  # it met itself: nobody listens there
+        if number:
+            source = str(sock.getsockname()[0])
+            self._fail(number, why_connect_failed(number, self._where, source, self._seconds))
+            return
+        try:
+            sent = sock.send(self._machine.opening)
+        except OSError as error:
+            self._broke(error.errno or errno.EIO)
+            return
+        if sent != len(self._machine.opening):
+            self._broke(errno.ENOBUFS)
+            return
+        self._loop.add_reader(sock, self._on_readable)
+
+    def _on_readable(self) -> None:
+        sock = self._sock
+        if sock is None:
+            return
+        machine = self._machine
+        verdict = Verdict.MORE
+        while verdict is Verdict.MORE:
+            try:
+                piece = sock.recv(machine.want)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._broke(error.errno or errno.EIO)
+                return
+            if not piece:
+                self._broke(errno.ECONNABORTED)
+                return
+            verdict = machine.feed(piece)
+        self._judge(verdict)
+
+    def _judge(self, verdict: Verdict) -> None:
+        hello = self._machine.hello
+        if verdict is Verdict.HELLO and hello is not None:
+            sock = self._release()
+            assert sock is not None
+            self._dialer.established(sock, hello, self._machine.ctype)
+            return
+        if verdict is Verdict.REFUSED:
+            self._fail(errno.EPROTO, f"{self._where} is not what we called: {self._machine.error}")
+            return
+        self.cancel()
+        if verdict is Verdict.OTHER_VERSION and hello is not None:
+            self._dialer.other_version(hello.version)
+        else:
+            self._dialer.postponed()
+
+    def _timed_out(self) -> None:
+        source = self._sock.getsockname()[0] if self._sock is not None else ""
+        if self._machine.want and self._waiting_for_hello():
+            reason = (
+                f"timed out after {self._seconds:g} s: {self._where} took our connection but sent no HELLO; "
+                "it hangs, or is not an LNet node"
+            )
+        else:
+            reason = why_connect_failed(errno.ETIMEDOUT, self._where, source, self._seconds)
+        self._fail(errno.ETIMEDOUT, reason)
+
+    def _waiting_for_hello(self) -> bool:
+        assert self._sock is not None
+        try:
+            self._sock.getpeername()
+        except OSError:
+            return False
+        return True
+
+    def _broke(self, number: int) -> None:
+        """The peer hung up during the handshake; an end of file counts as a reset."""
+        assert self._sock is not None
+        port = self._sock.getsockname()[1]
+        reason = why_handshake_broke(number, self._where, self._machine.called, port)
+        self._fail(errno.ECONNRESET if number == errno.ECONNABORTED else number, reason)
+
+    def _fail(self, number: int, reason: str) -> None:
+        self.cancel()
+        self._dialer.failed(number, reason)

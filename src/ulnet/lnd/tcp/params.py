@@ -1,0 +1,66 @@
+"""The driver's module parameters (spec wire-socklnd.md §1, §4.3, §6, §7)."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+
+from ulnet.core.status import LNetError
+
+__all__ = ["TcpParams", "conns_for_speed"]
+
+
+@dataclass(slots=True)
+class TcpParams:
+    """ksocklnd's and the acceptor's parameters under their own names, and a few of ours at the end."""
+
+    accept: str = "secure"  # secure: only source ports below 1024; all; none
+    accept_port: int = 988
+    accept_port_bulk: int | None = None  # None: the same as accept_port
+    accept_backlog: int = 4096  # the kernel's 127 makes thousands of connects slow; the system may lower it
+    accept_timeout: float = 5  # seconds for a whole request, then for a whole HELLO
+    sock_timeout: float = 50
+    min_reconnectms: int = 1000
+    max_reconnectms: int = 60000
+    keepalive: float = 30  # seconds of silence before a NOOP
+    keepalive_idle: int = 30  # of TCP itself
+    keepalive_intvl: int = 5
+    keepalive_count: int = 5
+    min_bulk: int = 1024
+    typed_conns: bool = True
+    enable_csum: bool = False
+    round_robin: bool = True
+    nonblk_zcack: bool = True
+    eager_ack: bool = False
+    tx_buffer_size: int = 0  # 0: the system's default
+    rx_buffer_size: int = 0
+    tos: int = -1
+    listen: bool = True  # False: a client only, nothing is bound
+    reserved_ports: bool = True  # dial from ports 1023..512 where that is permitted
+    congestion: str | None = None  # TCP_CONGESTION of every socket; None: the system's
+    max_handshakes: int = 4096  # inbound ones in progress: beyond it accepting waits
+    sweep_interval: float = 1  # seconds between looks at deadlines
+
+    def __post_init__(self) -> None:
+        if self.accept not in ("secure", "all", "none"):
+            raise LNetError(
+                errno.EINVAL, f"accept={self.accept!r} is none of its values: use secure, all or none"
+            )
+        for name in ("accept_port", "accept_port_bulk"):
+            port = getattr(self, name)
+            if port is not None and not 0 < port < 65536:
+                raise LNetError(errno.EINVAL, f"{name}={port} is not a TCP port: use 1 to 65535")
+        if not -1 <= self.tos <= 255:
+            raise LNetError(errno.EINVAL, f"tos={self.tos} is out of range: use -1 (off) to 255")
+
+    @property
+    def bulk_port(self) -> int:
+        """Where BULK and ANY connections go."""
+        return self.accept_port if self.accept_port_bulk is None else self.accept_port_bulk
+
+
+def conns_for_speed(mbits: int | None) -> int:
+    """conns_per_peer=0: how many connections of each bulk type suit an interface of that speed."""
+    if mbits is None or mbits < 1000:
+        return 1
+    return ((mbits // 1000).bit_length() - 1) // 2 + 1

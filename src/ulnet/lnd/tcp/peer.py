@@ -1,0 +1,240 @@
+"""A peer as the driver knows it: connections, and which one a message takes (spec wire-socklnd.md §3.9)."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import struct
+import termios
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from ulnet.core.status import HealthStatus
+from ulnet.lnd.tcp.conn import Conn
+from ulnet.lnd.tcp.dialer import Dialer
+from ulnet.lnd.tcp.errors import Failure
+from ulnet.nid import PID_USER_FLAG, Nid, ProcessId
+from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE
+from ulnet.wire.socklnd import FRAME_HEADER_SIZE, ConnType
+
+if TYPE_CHECKING:
+    from ulnet.core.msg import Msg
+    from ulnet.core.ni import NI
+    from ulnet.lnd.tcp.nistate import NiState
+
+__all__ = ["Peer", "unsent_bytes"]
+
+_INT: Final = struct.Struct("i")
+_SIOCOUTQ: Final = termios.TIOCOUTQ
+# Bytes before the payload, by protocol version; before any connection exists the version is 0.
+_OVERHEAD: Final = (
+    FRAME_HEADER_SIZE + HEADER_SIZE,
+    HEADER_SIZE,
+    FRAME_HEADER_SIZE + HEADER_SIZE,
+    FRAME_HEADER_SIZE + HEADER_SIZE,
+    FRAME_HEADER_SIZE + LARGE_HEADER_SIZE,
+)
+
+
+def unsent_bytes(conn: Conn) -> int:
+    """Bytes that the peer's host has not acknowledged yet."""
+    assert conn.sock is not None
+    value: int = _INT.unpack(fcntl.ioctl(conn.sock, _SIOCOUTQ, bytes(4)))[0]
+    return value
+
+
+class Peer:
+    """One (NID, pid) as seen from one NI. Exists while it has connections, a queue, or a reason to wait."""
+
+    __slots__ = (
+        "_ack",
+        "_large",
+        "_overhead",
+        "_small",
+        "bucket",
+        "conns",
+        "dialer",
+        "incarnation",
+        "last_alive",
+        "next_keepalive",
+        "ni",
+        "nid",
+        "pid",
+        "queue",
+        "state",
+        "timeout",
+        "version",
+    )
+
+    def __init__(self, state: NiState, nid: Nid, pid: int, bucket: int) -> None:
+        self.state = state
+        self.bucket = bucket  # which sweep looks at it
+        self.ni: NI = state.ni
+        self.nid = nid
+        self.pid = pid
+        self.timeout = state.timeout
+        self.conns: list[Conn] = []
+        self.queue: deque[tuple[float, Msg]] = deque()  # until there is a connection: (deadline, message)
+        self.dialer: Dialer | None = None
+        self.version = 0  # agreed protocol, while any connection is open
+        self.incarnation = 0
+        self.last_alive = state.shared.now
+        self.next_keepalive = 0.0
+        self._overhead = _OVERHEAD[0]
+        self._small: list[Conn] = []
+        self._large: list[Conn] = []
+        self._ack: list[Conn] = []
+
+    def __str__(self) -> str:
+        return str(ProcessId(self.nid, self.pid))
+
+    def full(self, ctype: ConnType, local_ip: str, remote_ip: str) -> bool:
+        """Whether one more connection of that type between these addresses would be a duplicate."""
+        if local_ip == remote_ip:
+            return False
+        if ctype is ConnType.CONTROL:
+            limit = 1
+        else:
+            limit = self.dialer.limit if self.dialer is not None else self.state.conns_per_peer
+        wanted = (ctype, local_ip, remote_ip)
+        return [(c.ctype, c.local_ip, c.remote_ip) for c in self.conns].count(wanted) >= limit
+
+    def count(self, ctype: ConnType) -> int:
+        """How many connections of that type there are."""
+        return sum(conn.ctype is ctype for conn in self.conns)
+
+    # Sending --------------------------------------------------------------------------------------
+
+    def launch(self, msg: Msg) -> None:
+        """Put msg on a connection, or in the queue for one; fail it (later) if there can be none."""
+        size = self._overhead + msg.hdr.payload_length
+        conns = self._large if size >= self.state.min_bulk else self._small
+        if conns:
+            conn = conns[0] if len(conns) == 1 else self._least_loaded(conns)
+            conn.queue(msg, size)
+            dialer = self.dialer
+            if dialer is not None and dialer.incomplete:
+                dialer.poke()
+            return
+        failure = self._dial()
+        if failure is None:
+            self.queue.append((self.state.shared.now + self.timeout, msg))
+        else:
+            self.state.failures.add(msg, failure.status, failure.errno, failure.reason)
+
+    def _dial(self) -> Failure | None:
+        """See to it that a connection is being made; a Failure if that is not to be."""
+        dialer = self.dialer
+        if dialer is not None:
+            return dialer.call()
+        if self.conns:
+            return self.unsuited()  # a peer that came to us is never called back, as kernel nodes have it
+        if self.pid & PID_USER_FLAG:
+            return Failure(
+                errno.EHOSTUNREACH,
+                HealthStatus.REMOTE_ERROR,
+                f"{self} is a process that came from an unprivileged port and is not connected: "
+                "it can only be answered, not called",
+            )
+        self.dialer = Dialer(self)
+        return self.dialer.call()
+
+    def unsuited(self) -> Failure:
+        """None of the connections may carry a message."""
+        kinds = ", ".join(sorted({conn.ctype.name for conn in self.conns}))
+        reason = f"{self} is connected by {kinds} only, which carries no messages in protocol {self.version}"
+        return Failure(errno.EHOSTUNREACH, HealthStatus.REMOTE_ERROR, reason)
+
+    def _least_loaded(self, conns: list[Conn]) -> Conn:
+        shared = self.state.shared
+        best = conns[0]
+        least = best.tx_bytes + unsent_bytes(best)
+        for conn in conns[1:]:
+            load = conn.tx_bytes + unsent_bytes(conn)
+            if load < least or (load == least and conn.last_used < best.last_used):
+                best = conn
+                least = load
+        if shared.params.round_robin:
+            shared.tick += 1
+            best.last_used = shared.tick
+        return best
+
+    def ack_conn(self) -> Conn | None:
+        """The connection that carries zero-copy acknowledgements and keepalives."""
+        conns = self._ack
+        if len(conns) > 1:
+            return self._least_loaded(conns)
+        return conns[0] if conns else None
+
+    # Connections come and go ----------------------------------------------------------------------
+
+    def attach(self, conn: Conn, incarnation: int) -> None:
+        """A connection is established: use it, also for what waits."""
+        self.version = conn.version
+        self.incarnation = incarnation
+        self.last_alive = self.state.shared.now
+        self.conns.append(conn)
+        self._choices_changed()
+        conn.start()
+        queue, self.queue = self.queue, deque()
+        for deadline, msg in queue:
+            size = self._overhead + msg.hdr.payload_length
+            conns = self._large if size >= self.state.min_bulk else self._small
+            if conns:
+                conns[0].queue(msg, size)
+            else:
+                self.queue.append((deadline, msg))
+
+    def _choices_changed(self) -> None:
+        self._overhead = _OVERHEAD[self.version]
+        typed = self.version >= 3
+        control = [c for c in self.conns if c.ctype is ConnType.CONTROL]
+        bulk_in = [c for c in self.conns if c.ctype is ConnType.BULK_IN]
+        bulk_out = [c for c in self.conns if c.ctype is ConnType.BULK_OUT]
+        untyped = [c for c in self.conns if c.ctype is ConnType.ANY]
+        if typed:
+            self._small = control or bulk_out
+            self._large = bulk_out or control
+            self._ack = bulk_in if self.state.nonblk_zcack else control or bulk_out or bulk_in
+        else:
+            self._small = (untyped + control) or (bulk_out + bulk_in)
+            self._large = (untyped + bulk_out) or (control + bulk_in)
+            self._ack = self._small
+
+    def close_address(self, remote_ip: str, failure: Failure, reset: Conn | None = None) -> None:
+        """Close all connections to one address of the peer."""
+        self.close([conn for conn in self.conns if conn.remote_ip == remote_ip], failure, reset)
+
+    def close(self, doomed: list[Conn], failure: Failure, reset: Conn | None = None) -> None:
+        """Close connections. Messages not begun go to another connection if there is one; the rest fails."""
+        begun: list[Msg] = []
+        unsent: list[Msg] = []
+        for conn in doomed:
+            self.conns.remove(conn)
+            partly, rest = conn.shut(reset=conn is reset)
+            begun += partly
+            unsent += rest
+        if not self.conns:
+            self.version = 0
+            self.incarnation = 0
+        self._choices_changed()
+        if self.dialer is not None:
+            self.dialer.conns_lost()
+        for msg in unsent:
+            size = self._overhead + msg.hdr.payload_length
+            conns = self._large if size >= self.state.min_bulk else self._small
+            if conns and self.state.open:
+                conns[0].queue(msg, size)
+            else:
+                begun.append(msg)
+        self.state.forget_if_idle(self)
+        for conn in doomed:
+            conn.fail_receive(failure)
+        for msg in begun:
+            self.state.shared.core.finalize(msg, failure.status, failure.errno, failure.reason)
+
+    def fail_queue(self, failure: Failure) -> None:
+        """No connection came up: what waits for one fails."""
+        queue, self.queue = self.queue, deque()
+        for _, msg in queue:
+            self.state.shared.core.finalize(msg, failure.status, failure.errno, failure.reason)

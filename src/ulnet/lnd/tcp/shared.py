@@ -1,0 +1,49 @@
+"""What all connections of one driver share: core, loop, clock, receive buffer, work for this iteration."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from ulnet.lnd.tcp.params import TcpParams
+from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE
+from ulnet.wire.socklnd import FRAME_HEADER_SIZE
+
+if TYPE_CHECKING:
+    from ulnet.core.lnd import Upcalls
+    from ulnet.lnd.tcp.transmit import Transmitter
+
+__all__ = ["BUFFER_SIZE", "Shared"]
+
+BUFFER_SIZE: Final = 65536  # one for all connections: headers and small messages pass through it
+
+
+class Shared:
+    """One per driver. `now` is the loop's time at the last sweep: good enough for deadlines of seconds."""
+
+    __slots__ = ("buf", "core", "dirty", "loop", "now", "params", "starved", "tails", "tick", "view")
+
+    def __init__(self, core: Upcalls, loop: asyncio.AbstractEventLoop, params: TcpParams) -> None:
+        self.core = core
+        self.loop = loop
+        self.params = params
+        self.now = loop.time()
+        self.tick = 0  # counts uses of connections, to find the least recent
+        self.buf = bytearray(BUFFER_SIZE)
+        self.view = memoryview(self.buf)
+        # Room for exactly the next frame's header behind a large payload, by its size.
+        sizes = (HEADER_SIZE, FRAME_HEADER_SIZE + HEADER_SIZE, FRAME_HEADER_SIZE + LARGE_HEADER_SIZE)
+        self.tails = {size: self.view[:size] for size in sizes}
+        self.dirty: list[Transmitter] = []
+        self.starved: set[Transmitter] = set()  # the kernel had no memory: the next sweep tries again
+
+    def flush_soon(self, conn: Transmitter) -> None:
+        """Have conn send at the end of this loop iteration, so that frames queued until then go together."""
+        if not self.dirty:
+            self.loop.call_soon(self._flush_dirty)
+        self.dirty.append(conn)
+
+    def _flush_dirty(self) -> None:
+        dirty, self.dirty = self.dirty, []
+        for conn in dirty:
+            conn.flush()

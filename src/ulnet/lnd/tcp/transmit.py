@@ -1,0 +1,284 @@
+"""The sending half of a connection: frames, gathered writes, acknowledgements (spec wire-socklnd.md §4).
+
+Hot path: flat, no allocation that can be avoided. A batch of messages becomes one list of buffers for
+`sendmsg`; payload goes out of its owner's memory. Only batches of small messages are joined into
+one piece first, which costs less than a long list of buffers does.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from ulnet.core.status import HealthStatus, errno_text
+from ulnet.lnd.base import Failures
+from ulnet.lnd.tcp.errors import Failure, send_status
+from ulnet.lnd.tcp.shared import Shared
+from ulnet.wire.errors import WireError
+from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, pack_header
+from ulnet.wire.socklnd import (
+    FRAME_HEADER_SIZE,
+    KEEPALIVE_COOKIE,
+    FrameType,
+    checksum,
+    pack_frame_header,
+)
+
+if TYPE_CHECKING:
+    from ulnet.core.msg import Msg
+
+__all__ = ["Transmitter"]
+
+_OK: Final = HealthStatus.OK
+_BATCH_BYTES: Final = 4 << 20
+_BATCH_PIECES: Final = 500  # a message adds up to 257, the kernel takes 1024
+_JOIN_BYTES: Final = 65536
+_FLUSH_BYTES: Final = 8 << 20  # what one connection may send before the others have their turn
+_NO_MEMORY: Final = frozenset({errno.ENOMEM, errno.ENOBUFS})
+_LNET_FRAME: Final = pack_frame_header(FrameType.LNET)
+
+
+class Transmitter:
+    """Queue of messages and acknowledgements towards a peer."""
+
+    __slots__ = (
+        "acks",
+        "batch",
+        "batch_start",
+        "ends",
+        "failures",
+        "head_size",
+        "iov",
+        "iov_bytes",
+        "large",
+        "outstanding",
+        "prefix",
+        "sent",
+        "shared",
+        "sock",
+        "sums",
+        "timeout",
+        "tx_bytes",
+        "tx_deadline",
+        "tx_idle",
+        "tx_queue",
+        "unacked",
+        "version",
+        "writing",
+    )
+
+    def __init__(
+        self, shared: Shared, sock: socket.socket, version: int, timeout: float, failures: Failures
+    ) -> None:
+        self.shared = shared
+        self.failures = failures
+        self.sock: socket.socket | None = sock
+        self.version = version
+        self.large = version == 4
+        self.prefix = b"" if version == 1 else _LNET_FRAME
+        self.head_size = len(self.prefix) + (LARGE_HEADER_SIZE if self.large else HEADER_SIZE)
+        self.sums = version == 2 and shared.params.enable_csum
+        self.timeout = timeout
+        self.tx_queue: deque[Msg] = deque()
+        self.tx_bytes = 0  # of all messages not yet with the kernel
+        self.acks: list[int] = []  # cookies to acknowledge; KEEPALIVE_COOKIE: a keepalive
+        self.iov: list[bytes | memoryview] = []  # the rest of the batch being sent
+        self.iov_bytes = 0
+        self.batch: list[Msg] = []
+        self.ends: list[int] = []  # where each message of the batch ends
+        self.batch_start = 0  # where the first of them begins
+        self.sent = 0  # of the batch
+        self.tx_idle = True  # nothing queued, no flush scheduled
+        self.writing = False  # the socket was full: the loop tells when it is not
+        self.unacked = False  # the peer's kernel may not have acknowledged all that we sent
+        self.outstanding = 0  # how many bytes those were at the last sweep
+        self.tx_deadline = 0.0
+
+    def broken(self, failure: Failure) -> None:
+        """The socket failed."""
+        raise NotImplementedError
+
+    def queue(self, msg: Msg, size: int) -> None:
+        """Send msg, `size` bytes with its headers, after what is queued."""
+        self.tx_queue.append(msg)
+        self.tx_bytes += size
+        if self.tx_idle:
+            self.kick()
+
+    def acknowledge(self, cookie: int) -> None:
+        """Send a NOOP for that cookie."""
+        self.acks.append(cookie)
+        if self.tx_idle:
+            self.kick()
+
+    def kick(self) -> None:
+        """Something is queued on an idle connection."""
+        self.tx_idle = False
+        self.tx_deadline = self.shared.now + self.timeout
+        self.shared.flush_soon(self)
+
+    def flush(self) -> None:
+        """Send until nothing is left, the socket is full, or it is the others' turn."""
+        budget = _FLUSH_BYTES
+        while True:
+            sock = self.sock
+            if sock is None:
+                return
+            if not self.iov and not self._fill():
+                self.tx_idle = True
+                if self.writing:
+                    self.writing = False
+                    self.shared.loop.remove_writer(sock)
+                return
+            try:
+                count = sock.sendmsg(self.iov)
+            except (BlockingIOError, InterruptedError):
+                count = 0
+            except OSError as error:
+                self._send_failed(error.errno or errno.EIO)
+                return
+            if count:
+                self.unacked = True
+                self.tx_deadline = self.shared.now + self.timeout
+            if count < self.iov_bytes:
+                self._advance(count)
+                if not self.writing and self.sock is not None:
+                    self.writing = True
+                    self.shared.loop.add_writer(sock, self.flush)
+                return
+            self._batch_sent(count)
+            budget -= count
+            if budget <= 0:
+                if not self.writing:
+                    self.shared.flush_soon(self)
+                return
+
+    def _batch_sent(self, count: int) -> None:
+        batch = self.batch
+        self.iov = []
+        self.batch = []
+        self.ends.clear()
+        self.tx_bytes -= count
+        finalize = self.shared.core.finalize
+        for msg in batch:
+            finalize(msg, _OK)
+
+    def _advance(self, count: int) -> None:
+        """Take `count` sent bytes off the front of the batch and finish the messages they complete."""
+        self.iov_bytes -= count
+        self.tx_bytes -= count
+        self.sent += count
+        iov = self.iov
+        done = 0
+        for piece in iov:
+            if count < len(piece):
+                break
+            count -= len(piece)
+            done += 1
+        if done:
+            del iov[:done]
+        if count:
+            iov[0] = memoryview(iov[0])[count:]
+        ends = self.ends
+        done = 0
+        while done < len(ends) and ends[done] <= self.sent:
+            done += 1
+        if done:
+            finished = self.batch[:done]
+            self.batch_start = ends[done - 1]
+            del self.batch[:done], ends[:done]
+            for msg in finished:
+                self.shared.core.finalize(msg, _OK)
+
+    def _fill(self) -> bool:
+        """Make the next batch; False when nothing is queued."""
+        pieces: list[bytes | memoryview] = self.iov
+        total = 0
+        if self.acks:
+            pieces += self._noops()
+            total = FRAME_HEADER_SIZE * len(pieces)
+            self.tx_bytes += total
+        self.batch_start = total
+        tx_queue = self.tx_queue
+        batch = self.batch
+        ends = self.ends
+        prefix = self.prefix
+        large = self.large
+        while tx_queue and total < _BATCH_BYTES and len(pieces) < _BATCH_PIECES:
+            msg = tx_queue.popleft()
+            hdr = msg.hdr
+            try:
+                head = prefix + pack_header(hdr, large)
+            except WireError as error:
+                self.tx_bytes -= self.head_size + hdr.payload_length
+                self.failures.add(msg, HealthStatus.LOCAL_ERROR, errno.EINVAL, str(error))
+                continue
+            total += len(head)
+            length = hdr.payload_length
+            if length:
+                payload = msg.payload
+                if self.sums:
+                    head = self._with_sum(head, payload)
+                pieces.append(head)
+                pieces += payload
+                total += length
+            else:
+                pieces.append(self._with_sum(head, []) if self.sums else head)
+            batch.append(msg)
+            ends.append(total)
+        if not total:
+            return False
+        if total <= _JOIN_BYTES and len(pieces) > 2:
+            self.iov = [b"".join(pieces)]
+        self.iov_bytes = total
+        self.sent = 0
+        return True
+
+    def _with_sum(self, head: bytes, payload: list[memoryview]) -> bytes:
+        return pack_frame_header(FrameType.LNET, checksum(head, *payload)) + head[FRAME_HEADER_SIZE:]
+
+    def _noops(self) -> list[bytes]:
+        """NOOP frames for all queued cookies; from protocol 3 on, runs go as ranges."""
+        acks, self.acks = self.acks, []
+        frames = []
+        first = last = acks[0]
+        for cookie in [*acks[1:], 0]:
+            if cookie == last + 1 and first != KEEPALIVE_COOKIE and self.version >= 3:
+                last = cookie
+                continue
+            cookie0 = first if first != last else 0
+            frame = pack_frame_header(FrameType.NOOP, 0, cookie0, last)
+            if self.sums:
+                frame = pack_frame_header(FrameType.NOOP, checksum(frame), cookie0, last)
+            frames.append(frame)
+            first = last = cookie
+        return frames
+
+    def _send_failed(self, number: int) -> None:
+        if number in _NO_MEMORY:
+            self.shared.starved.add(self)
+            if self.writing and self.sock is not None:
+                self.writing = False
+                self.shared.loop.remove_writer(self.sock)
+            return
+        text = f"sending failed: {errno_text(number)}"
+        self.broken(Failure(number, send_status(number), text))
+
+    def take_unsent(self) -> tuple[list[Msg], list[Msg]]:
+        """Empty the queue of a closed connection: messages partly sent, and those not begun."""
+        begun: list[Msg] = []
+        rest: list[Msg] = []
+        start = self.batch_start
+        for msg, end in zip(self.batch, self.ends, strict=True):
+            (begun if start < self.sent else rest).append(msg)
+            start = end
+        rest += self.tx_queue
+        self.batch = []
+        self.ends = []
+        self.iov = []
+        self.acks = []
+        self.tx_queue.clear()
+        self.tx_bytes = 0
+        return begun, rest
