@@ -62,6 +62,9 @@ class Outbound:
         number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if number == 0 and sock.getsockname() == sock.getpeername():
             number = errno.ECONNREFUSED  # it met itself: nobody listens there
+        if number == errno.ECONNRESET:  # accepted and reset before we looked
+            self._broke(number)
+            return
         if number:
             source = str(sock.getsockname()[0])
             self._fail(number, why_connect_failed(number, self._where, source, self._seconds))

@@ -1,0 +1,201 @@
+"""Two hosts with two rails each, as an administrator runs them: lnetd, lnetctl, and a sniffer that judges."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.netns import Cluster, Host, stop
+from ulnet.demo.worker import Job
+
+LNETD = [sys.executable, "-m", "ulnet.cli.lnetd"]
+LNETCTL = [sys.executable, "-m", "ulnet.cli.lnetctl"]
+ULNET = [sys.executable, "-m", "ulnet"]
+
+
+@dataclass
+class Daemon:
+    """One lnetd in one host."""
+
+    host: Host
+    socket: Path
+
+    def ctl(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run lnetctl against it."""
+        return self.host.run(*LNETCTL, "--socket", self.socket, *words, check=check)
+
+    def show(self, *words: str) -> dict[str, object]:
+        """The YAML that lnetctl prints."""
+        shown = yaml.safe_load(self.ctl(*words).stdout)
+        assert isinstance(shown, dict)
+        return shown
+
+
+@pytest.fixture
+def cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
+    return make_cluster(hosts=2, rails=2)
+
+
+@pytest.fixture
+def start_daemon(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
+    with ExitStack() as stack:
+
+        def start(host: Host, *words: str) -> Daemon:
+            socket = tmp_path / f"{host.number}.sock"
+            process = host.start(*LNETD, "--socket", socket, *words)
+            stack.callback(stop, process)
+            daemon = Daemon(host, socket)
+            for _ in range(200):
+                if socket.exists() and not daemon.ctl("net", "show", check=False).returncode:
+                    return daemon
+                assert process.poll() is None, process.communicate()
+            raise AssertionError("lnetd does not answer")
+
+        yield start
+
+
+def with_two_nets(daemon: Daemon) -> Daemon:
+    daemon.ctl("net", "add", "--net", "tcp", "--if", "rail0")
+    daemon.ctl("net", "add", "--net", "tcp1", "--if", "rail1")
+    return daemon
+
+
+def lnet_packets(path: Path, *fields: str) -> list[list[str]]:
+    """What tshark's LNet dissector makes of a capture, a row a packet."""
+    if not shutil.which("tshark"):
+        pytest.skip("tshark is not installed (Debian: apt-get install tshark)")
+    words = ["tshark", "-r", str(path), "-Y", "lnet", "-T", "fields"]
+    for field in fields:
+        words += ["-e", field]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env={**os.environ, "HOME": "/"})
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+def malformed(path: Path) -> str:
+    words = ["tshark", "-r", str(path), "-Y", "_ws.malformed or lnet.bad_buflen or lnet.bad_type"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.requirement("tst-005", "tst-010", "LND-sock", "cfg-060", "cfg-070")
+def test_pings_over_both_rails_and_what_a_sniffer_says(
+    cluster: Cluster, start_daemon: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    a, b = (with_two_nets(start_daemon(host)) for host in cluster)
+    capture = tmp_path / "rails.pcap"
+    with a.host.capture(capture, packets="tcp port 988"):
+        for rail, net in ((0, "tcp"), (1, "tcp1")):
+            nid = b.host.nid(rail, net)
+            (found,) = a.show("ping", nid)["ping"]  # type: ignore[misc]
+            assert found["primary nid"] == b.host.nid(0)
+            assert [one["nid"] for one in found["peer_ni"]] == [b.host.nid(0), b.host.nid(1, "tcp1")]
+        b.ctl("ping", a.host.nid(0), a.host.nid(1, "tcp1"))
+    assert malformed(capture) == ""
+    rows = lnet_packets(
+        capture, "ip.src", "ip.dst", "lnet.msg_type", "lnet.nid.net_interface", "lnet.src_pid"
+    )
+    kinds = Counter((source, target, kind) for source, target, kind, _, _ in rows)
+    for rail in (0, 1):
+        here, there = a.host.address(rail), b.host.address(rail)
+        assert kinds[here, there, "2"] == kinds[there, here, "3"] == 1  # GET, REPLY
+        assert kinds[there, here, "2"] == kinds[here, there, "3"] == 1
+    assert sum(kinds.values()) == 8
+    assert all(pid == "12345" for *_, pid in rows)
+    # And our own decoder reads the same conversation.
+    decoded = a.host.run(*ULNET, "decode", "--json", capture).stdout
+    assert decoded.count("REPLY") >= 4
+
+
+@pytest.mark.requirement("cfg-010", "cfg-060", "cfg-080", "dbg-010", "dbg-015")
+def test_configuration_as_an_administrator_meets_it(
+    cluster: Cluster, start_daemon: Callable[..., Daemon]
+) -> None:
+    a, b = (with_two_nets(start_daemon(host)) for host in cluster)
+    nets = {net["net type"]: net["local NI(s)"] for net in a.show("net", "show")["net"]}  # type: ignore[attr-defined]
+    assert nets == {
+        "lo": [{"nid": "0@lo", "status": "up"}],
+        "tcp": [{"nid": a.host.nid(0), "status": "up", "interfaces": {0: "rail0"}}],
+        "tcp1": [{"nid": a.host.nid(1, "tcp1"), "status": "up", "interfaces": {0: "rail1"}}],
+    }
+    again = a.ctl("net", "add", "--net", "tcp", "--if", "rail0", check=False)
+    assert again.returncode
+    assert yaml.safe_load(again.stderr)["add"][0]["errno"] == -17
+    a.ctl("peer", "add", "--prim_nid", b.host.nid(0), "--nid", b.host.nid(1, "tcp1"))
+    (peer,) = a.show("peer", "show")["peer"]  # type: ignore[misc]
+    assert [one["nid"] for one in peer["peer ni"]] == [b.host.nid(0), b.host.nid(1, "tcp1")]
+    taken = a.ctl("peer", "add", "--prim_nid", "10.9.9.9@tcp", "--nid", b.host.nid(1, "tcp1"), check=False)
+    assert taken.returncode
+    assert b.host.nid(1, "tcp1") in taken.stderr
+    a.ctl("ping", b.host.nid(0))
+    statistics = a.show("stats", "show")["statistics"]
+    assert isinstance(statistics, dict)
+    assert (statistics["send_count"], statistics["recv_count"], statistics["drop_count"]) == (1, 1, 0)
+    a.ctl("net", "del", "--net", "tcp1")
+    gone = a.ctl("ping", b.host.nid(1, "tcp1"), check=False)
+    assert gone.returncode
+    assert "-113" in gone.stdout + gone.stderr
+    exported = a.ctl("export", "--backup").stdout
+    a.ctl("lnet", "unconfigure")
+    assert yaml.safe_load(a.ctl("net", "show", check=False).stderr)["show"][0]["errno"] == -100
+    restored = a.socket.with_suffix(".yaml")
+    restored.write_text(exported)
+    a.ctl("lnet", "configure")
+    assert set(yaml.safe_load(exported)) >= {"net", "peer", "global"}
+
+
+def test_ping_without_daemon_says_why_it_fails(cluster: Cluster, start_daemon: Callable[..., Daemon]) -> None:
+    a, b = cluster
+    start_daemon(b, "--accept", "secure").ctl("net", "add", "--net", "tcp", "--if", "rail0")
+    good = a.run(*ULNET, "ping", b.nid(0))
+    assert b.nid(0) in good.stdout
+    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
+    cases = {
+        (*as_nobody, *ULNET, "ping", b.nid(0)): ("source port", "accept"),
+        (*ULNET, "ping", b.nid(1)): (f"{b.address(1)}:988",),
+        (*ULNET, "ping", b.nid(0, "tcp9")): ("tcp9",),
+        (*ULNET, "ping", "10.77.0.1@tcp"): ("route",),
+    }
+    for words, expected in cases.items():
+        done = a.run(*words, check=False)
+        assert done.returncode == 1, words
+        for text in expected:
+            assert text in done.stdout, (words, done.stdout)
+
+
+@pytest.mark.requirement("snd-045", "LND-sock")
+def test_a_file_crosses_both_rails(cluster: Cluster, tmp_path: Path) -> None:
+    a, b = cluster
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    source.write_bytes(os.urandom(24 << 20))
+    nids = {host.number: [host.nid(0), host.nid(1, "tcp1")] for host in cluster}
+    receive = Job("receive", nids[2], nids[1], str(copy), 988)
+    send = Job("send", nids[1], nids[2], str(source), 988)
+    receiver = subprocess.Popen(
+        b.words(*WORKER, json.dumps(asdict(receive))), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert receiver.stdout is not None
+    assert json.loads(receiver.stdout.readline())["state"] == "ready"
+    capture = tmp_path / "file.pcap"
+    with a.capture(capture, packets="tcp port 988 and greater 100"):
+        sent = a.run(*WORKER, json.dumps(asdict(send)))
+        told = [json.loads(line) for line in receiver.communicate(b"\n")[0].splitlines()]
+    assert receiver.returncode == 0
+    assert told[-1]["digest"] == hashlib.sha256(source.read_bytes()).hexdigest()
+    assert json.loads(sent.stdout.splitlines()[-1])["digest"] == told[-1]["digest"]
+    assert copy.read_bytes() == source.read_bytes()
+    assert told[-2]["rails"] == {b.nid(0): 12 << 20, b.nid(1, "tcp1"): 12 << 20}
+    assert malformed(capture) == ""
+
+
+WORKER = [sys.executable, "-m", "ulnet.demo.worker"]
