@@ -1,0 +1,97 @@
+"""README tells the truth: its walk-through and its program are run as they stand."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.shared import ROOT
+
+README = (ROOT / "README.md").read_text()
+PATIENCE = 120.0  # seconds for a whole block
+
+
+def blocks(language: str) -> list[str]:
+    """Code blocks of one language, in order."""
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def environment() -> dict[str, str]:
+    """The commands of this environment first, as after `make setup`."""
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+@pytest.fixture
+def walk_through(namespaces_work: None, tmp_path: Path) -> Iterator[str]:
+    """All shell blocks as one script, with names of its own so that it meets nothing of this machine."""
+    if not shutil.which("tcpdump"):
+        pytest.skip("tcpdump is not installed (Debian: apt-get install tcpdump)")
+    script = "".join(blocks("sh"))
+    assert "ip netns del left" in script
+    script = script.replace("make setup\nexport PATH=$PWD/.venv/bin:$PATH\n", "")  # this test's environment
+    left, right = (f"ulnet-readme-{os.getpid()}-{side}" for side in ("left", "right"))
+    script = re.sub(r"(netns|netns add|netns exec|netns pids|netns del|-n) left\b", rf"\1 {left}", script)
+    script = re.sub(r"(netns|netns add|netns exec|netns pids|netns del|-n) right\b", rf"\1 {right}", script)
+    script = script.replace("/run/", f"{tmp_path}/").replace("/tmp/rail1.pcap", f"{tmp_path}/rail1.pcap")
+    yield script
+    for name in (left, right):
+        pids = subprocess.run(
+            ["ip", "netns", "pids", name], capture_output=True, text=True, check=False
+        ).stdout
+        for pid in pids.split():
+            subprocess.run(["kill", "-9", pid], check=False)
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def test_the_walk_through_works(walk_through: str) -> None:
+    done = subprocess.run(
+        ["bash", "-e", "-c", walk_through],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=environment(),
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert said.count("primary nid: 10.0.0.2@tcp") >= 3, said  # both pings, and the one that was captured
+    assert "net type: tcp1" in said
+    assert "GET" in said, "ulnet decode shows the ping's GET"
+    assert "REPLY" in said, "and its REPLY"
+
+
+@pytest.mark.parametrize("program", blocks("python"))
+def test_the_program_runs(program: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=environment(),
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "5 bytes acknowledged: b'hello' from 127.0.0.2@tcp",
+        "the server has 127.0.0.1@tcp 127.0.1.1@tcp1",
+    ]
+
+
+def test_links_lead_somewhere() -> None:
+    targets = [target for target in re.findall(r"\]\(([^)#]+)", README) if "://" not in target]
+    assert targets
+    assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+def test_the_two_commands_are_make_targets() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    commands = re.findall(r"^    make (\S+)", README, re.MULTILINE)
+    assert commands == ["demo", "test"]
+    assert all(re.search(rf"^{command}:", makefile, re.MULTILINE) for command in commands)
