@@ -132,8 +132,14 @@ def apt_get(packages: list[str]) -> bool:
     print(f"setup: apt-get install {' '.join(packages)}", flush=True)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
-        line = ["apt-get", "-qq", *command]
-        if subprocess.run(line, env=environment, stdin=subprocess.DEVNULL, check=False).returncode:
+        done = subprocess.run(
+            ["apt-get", "-qq", *command],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            check=False,
+        )
+        if done.returncode:
             return False
     return True
 

@@ -228,7 +228,7 @@ def why_no_namespaces() -> str | None:
     words = ["ip", "-n", name, "link", "add", "br0", "type", "bridge"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-    return f"this machine gives no bridges: {done.stderr.strip()}" if done.returncode else None
+    return f"no bridge in a network namespace here: {done.stderr.strip()}" if done.returncode else None
 
 
 @pytest.fixture(scope="session")
