@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import cProfile
 import json
+import os
 import sys
 from dataclasses import asdict
 from importlib import import_module
@@ -19,6 +21,17 @@ def announce(address: str) -> None:
 
 
 def main() -> int:
+    """Run one side, under the profiler if that is wanted."""
+    folder = os.environ.get("ULNET_BENCH_PROFILES")
+    if folder is None:
+        return run()
+    profile = cProfile.Profile()
+    status = profile.runcall(run)
+    profile.dump_stats(f"{folder}/{sys.argv[2]}.prof")
+    return status
+
+
+def run() -> int:
     """Run one side."""
     name, role, words = sys.argv[1:4]
     competitor = import_module(f"competitors.{name}")

@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+import hotspots
 import private_net
 from report import Row, cells, machine, markdown, summarize
 from runner import COMPETITORS, HERE, Competitor, Run, run_once
@@ -64,7 +65,9 @@ def main() -> int:
     options.json.write_text(to_json(works, runs, facts, how))
     complete = not (options.quick or options.only or options.work)
     if complete:
-        (HERE.parent / "docs/benchmarks.md").write_text(markdown(summaries, facts, how))
+        small = next(work for work in works if work.name == "small-stream")
+        profile = hotspots.markdown(small, hotspots.hotspots(small))
+        (HERE.parent / "docs/benchmarks.md").write_text(f"{markdown(summaries, facts, how)}\n{profile}")
         console.print("docs/benchmarks.md written")
     console.print(f"every run is in {options.json}")
     return 0

@@ -66,17 +66,23 @@ class Run:
     p99_us: float
 
 
-def run_once(competitor: Competitor, work: Work) -> Run:
-    """One run. Raises RuntimeError with the program's own words."""
+def run_once(competitor: Competitor, work: Work, profiles: Path | None = None) -> Run:
+    """One run, profiled into a folder if one is given. Raises RuntimeError with the program's own words."""
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent / "src")}
+    if profiles is not None:
+        environment["ULNET_BENCH_PROFILES"] = str(profiles)
     peer = [sys.executable, str(HERE / "peer.py"), competitor.name]
     if competitor.name == "mpi":
-        output = _finish(_start([*MPIRUN.split(), *MPIRUN_LOOPBACK, *peer, "pair", work.to_json()]))
+        words = [*MPIRUN.split(), *MPIRUN_LOOPBACK, *peer, "pair", work.to_json()]
+        output = _finish(_start(words, environment))
     else:
-        with _start([*peer, "serve", work.to_json()]) as server:
+        with _start([*peer, "serve", work.to_json()], environment) as server:
             assert server.stdout is not None
             try:
                 address = json.loads(server.stdout.readline() or "{}").get("address", "")
-                output = _finish(_start([*peer, "drive", work.to_json(), address])) if address else ""
+                if not address:
+                    _finish(server)
+                output = _finish(_start([*peer, "drive", work.to_json(), address], environment))
                 output += _finish(server)
             finally:
                 server.kill()
@@ -85,9 +91,9 @@ def run_once(competitor: Competitor, work: Work) -> Run:
     return Run(drive["wall"], drive["cpu"] + serve["cpu"], drive["p50_us"], drive["p99_us"])
 
 
-def _start(words: list[str]) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent / "src")}
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+def _start(words: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, env=environment)
 
 
 def _finish(process: subprocess.Popen[str]) -> str:
@@ -97,6 +103,6 @@ def _finish(process: subprocess.Popen[str]) -> str:
         process.kill()
         process.communicate()
         raise RuntimeError(f"no end after {PATIENCE:.0f} s") from None
-    if process.returncode:
+    if process.returncode or not output:
         raise RuntimeError(errors.strip() or f"exit status {process.returncode}")
     return output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import hotspots
 from report import cells, markdown, summarize
 from run import main
 from runner import COMPETITORS, Run, run_once
@@ -75,3 +76,13 @@ def test_a_run_that_fails_says_why() -> None:
     broken = Work("w", "w", "stream", -1, 1, 0)
     with pytest.raises(RuntimeError, match="negative"):
         run_once(COMPETITORS[0], broken)
+
+
+def test_the_profile_names_our_functions() -> None:
+    work = Work("small-stream", "small", "stream", 64, 3000, 10)
+    found = hotspots.hotspots(work)
+    for side in ("sender", "receiver"):
+        ours = [spot for spot in found[side] if spot.function.startswith("ulnet/core/")]
+        assert ours
+        assert all(spot.own_us > 0 for spot in ours)
+    assert "| `ulnet/core/" in hotspots.markdown(work, found)
