@@ -156,7 +156,7 @@ def info_size(prefix: Buffer) -> int:
 def _header(buf: Buffer) -> tuple[ByteOrder, int, int, int]:
     if len(buf) < HEADER_SIZE:
         raise WireError(f"{len(buf)} bytes are too few for ping info")
-    byteorder: ByteOrder = "little" if int.from_bytes(buf[:4], "little") == MAGIC else "big"
+    byteorder: ByteOrder = "big" if int.from_bytes(buf[:4], "big") == MAGIC else "little"
     magic, features, pid, nnis = _HEADER[byteorder].unpack_from(buf)
     if magic != MAGIC:
         raise WireError(f"magic {magic:08x} is not that of ping info")

@@ -155,11 +155,13 @@ class Hello:
 
     def pack(self) -> bytes:
         """The HELLO's bytes, IP addresses included."""
+        if self.version not in _HELLO_SIZE:
+            raise WireError(f"HELLO of version {self.version}; versions are 1 to 4")
         if len(self.ips) * 4 != self.ips_size:
             raise WireError(f"HELLO that announces {self.nips} IP addresses and has {len(self.ips)}")
         try:
             return self._pack_fixed() + struct.pack(self._ips_layout(), *self.ips)
-        except (struct.error, NidError, KeyError) as error:
+        except (struct.error, NidError) as error:
             raise WireError(f"{self!r} does not fit on the wire: {error}") from None
 
     def _pack_fixed(self) -> bytes:
