@@ -1,0 +1,292 @@
+"""What a node answers, field by field in lnetctl's order and under its names (spec lnetctl.md §5).
+
+A field that is UNSET is not printed; which are set follows from the verbosity asked for.
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET, Struct, UnsetType
+
+__all__ = [
+    "ExportDocument",
+    "GlobalDocument",
+    "Globals",
+    "LndTunablesView",
+    "LocalNetView",
+    "LocalNiView",
+    "MsgCounts",
+    "NetDocument",
+    "NetTunablesView",
+    "NiHealth",
+    "NidItem",
+    "PeerDocument",
+    "PeerListDocument",
+    "PeerNiHealth",
+    "PeerNiView",
+    "PeerView",
+    "PingDocument",
+    "PingView",
+    "Statistics",
+    "StatsDocument",
+    "TrafficStats",
+    "UdspInfo",
+]
+
+
+class TrafficStats(Struct):
+    """`statistics:` of an NI or peer NI."""
+
+    send_count: int
+    recv_count: int
+    drop_count: int
+    put_egress_samples: int
+    put_egress_min_nsec: int
+    put_egress_max_nsec: int
+    put_egress_avg_nsec: int
+    get_rtt_samples: int
+    get_rtt_min_nsec: int
+    get_rtt_max_nsec: int
+    get_rtt_avg_nsec: int
+    put_ack_samples: int
+    put_ack_min_nsec: int
+    put_ack_max_nsec: int
+    put_ack_avg_nsec: int
+
+
+class MsgCounts(Struct):
+    """Messages by type."""
+
+    put: int
+    get: int
+    reply: int
+    ack: int
+    hello: int
+
+
+class UdspInfo(Struct, rename={"net_priority": "net priority", "nid_priority": "nid priority"}):
+    """What selection policy says of an NI; -1: nothing."""
+
+    net_priority: int = -1
+    nid_priority: int = -1
+
+
+class NiHealth(Struct, rename={"health_value": "health value", "no_route": "no route"}):
+    """`health stats:` of an NI."""
+
+    fatal_error: int
+    health_value: int
+    interrupts: int
+    dropped: int
+    aborted: int
+    no_route: int
+    timeouts: int
+    error: int
+    ping_count: int
+    next_ping: int
+
+
+class NetTunablesView(Struct):
+    """`tunables:`."""
+
+    peer_timeout: int
+    peer_credits: int
+    peer_buffer_credits: int
+    credits: int
+
+
+class LndTunablesView(Struct):
+    """`lnd tunables:` of a tcp net."""
+
+    conns_per_peer: int
+    timeout: int | UnsetType = UNSET
+    tos: int = -1
+
+
+class LocalNiView(
+    Struct,
+    rename={
+        "udsp_info": "udsp info",
+        "health_stats": "health stats",
+        "lnd_tunables": "lnd tunables",
+        "dev_cpt": "dev cpt",
+        "cpt": "CPT",
+    },
+):
+    """One NI."""
+
+    nid: str | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+    interfaces: dict[int, str] | UnsetType = UNSET
+    statistics: TrafficStats | UnsetType = UNSET
+    udsp_info: UdspInfo | UnsetType = UNSET
+    sent_stats: MsgCounts | UnsetType = UNSET
+    received_stats: MsgCounts | UnsetType = UNSET
+    dropped_stats: MsgCounts | UnsetType = UNSET
+    health_stats: NiHealth | UnsetType = UNSET
+    tunables: NetTunablesView | UnsetType = UNSET
+    lnd_tunables: LndTunablesView | UnsetType = UNSET
+    dev_cpt: int | UnsetType = UNSET
+    cpt: str | UnsetType = UNSET
+
+
+class LocalNetView(Struct, rename={"net_type": "net type", "local_nis": "local NI(s)"}):
+    """One net."""
+
+    net_type: str
+    local_nis: list[LocalNiView]
+
+
+class NetDocument(Struct):
+    """`net show`."""
+
+    net: list[LocalNetView]
+
+
+class NidItem(Struct):
+    """A NID in a list of NIDs."""
+
+    nid: str
+
+
+class PeerNiHealth(Struct, rename={"health_value": "health value", "network_timeout": "network timeout"}):
+    """`health stats:` of a peer NI."""
+
+    health_value: int
+    dropped: int
+    timeout: int
+    error: int
+    network_timeout: int
+    ping_count: int
+    next_ping: int
+
+
+class PeerNiView(Struct, rename={"udsp_info": "udsp info", "health_stats": "health stats"}):
+    """One peer NI."""
+
+    nid: str
+    udsp_info: UdspInfo | UnsetType = UNSET
+    state: str | UnsetType = UNSET
+    max_ni_tx_credits: int | UnsetType = UNSET
+    available_tx_credits: int | UnsetType = UNSET
+    min_tx_credits: int | UnsetType = UNSET
+    tx_q_num_of_buf: int | UnsetType = UNSET
+    available_rtr_credits: int | UnsetType = UNSET
+    min_rtr_credits: int | UnsetType = UNSET
+    refcount: int | UnsetType = UNSET
+    statistics: TrafficStats | UnsetType = UNSET
+    sent_stats: MsgCounts | UnsetType = UNSET
+    received_stats: MsgCounts | UnsetType = UNSET
+    dropped_stats: MsgCounts | UnsetType = UNSET
+    health_stats: PeerNiHealth | UnsetType = UNSET
+
+
+class PeerView(
+    Struct,
+    rename={
+        "primary_nid": "primary nid",
+        "multi_rail": "Multi-Rail",
+        "peer_state": "peer state",
+        "peer_ni": "peer ni",
+    },
+):
+    """One peer."""
+
+    primary_nid: str
+    multi_rail: bool
+    peer_state: int | UnsetType = UNSET
+    peer_ni: list[PeerNiView] = []
+
+
+class PeerDocument(Struct):
+    """`peer show`."""
+
+    peer: list[PeerView]
+
+
+class PeerListDocument(Struct, rename={"peer_list": "peer list"}):
+    """`peer list`."""
+
+    peer_list: list[NidItem]
+
+
+class PingView(Struct, rename={"primary_nid": "primary nid", "multi_rail": "Multi-Rail"}):
+    """One node's answer."""
+
+    primary_nid: str
+    multi_rail: bool
+    peer_ni: list[NidItem]
+
+
+class PingDocument(Struct):
+    """`ping`: the nodes that answered, in the order asked."""
+
+    ping: list[PingView]
+
+
+class Statistics(Struct):
+    """Counters of the node."""
+
+    msgs_alloc: int
+    msgs_max: int
+    rst_alloc: int
+    errors: int
+    send_count: int
+    resend_count: int
+    response_timeout_count: int
+    local_interrupt_count: int
+    local_dropped_count: int
+    local_aborted_count: int
+    local_no_route_count: int
+    local_timeout_count: int
+    local_error_count: int
+    remote_dropped_count: int
+    remote_error_count: int
+    remote_timeout_count: int
+    network_timeout_count: int
+    failed_resends: int
+    successful_resends: int
+    recv_count: int
+    route_count: int
+    drop_count: int
+    send_length: int
+    recv_length: int
+    route_length: int
+    drop_length: int
+
+
+class StatsDocument(Struct):
+    """`stats show`."""
+
+    statistics: Statistics
+
+
+class Globals(Struct):
+    """Node-wide settings."""
+
+    numa_range: int
+    max_interfaces: int
+    discovery: int
+    drop_asym_route: int
+    retry_count: int
+    transaction_timeout: int
+    health_sensitivity: int
+    recovery_interval: int
+    router_sensitivity: int
+    lnd_timeout: int
+    response_tracking: int
+    recovery_limit: int
+    max_recovery_ping_interval: int
+
+
+class GlobalDocument(Struct, rename={"settings": "global"}):
+    """`global show`."""
+
+    settings: Globals
+
+
+class ExportDocument(Struct, rename={"settings": "global"}):
+    """`export`."""
+
+    net: list[LocalNetView]
+    peer: list[PeerView]
+    settings: Globals

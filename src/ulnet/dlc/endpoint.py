@@ -1,0 +1,130 @@
+"""The daemon's listening socket: its owner's alone, one daemon on each, nothing stale left in the way."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ulnet.dlc.protocol import ProtocolError
+
+__all__ = ["Endpoint"]
+
+_LONGEST_PATH = 107  # bytes, in the kernel's socket address
+_BACKLOG = 64
+_PATIENCE = 5.0  # seconds for another daemon that is just starting in the same directory
+
+
+class Endpoint:
+    """A bound and listening Unix socket; `close` removes it, unless another daemon has taken its place."""
+
+    def __init__(self, path: str) -> None:
+        """Raises ProtocolError: EADDRINUSE (another lnetd answers there), EACCES, EPERM, ENAMETOOLONG, …."""
+        self.path = path
+        if len(os.fsencode(path)) > _LONGEST_PATH:
+            raise ProtocolError(
+                errno.ENAMETOOLONG,
+                f"{path}: a socket's path has at most {_LONGEST_PATH} bytes; name a shorter one",
+            )
+        try:
+            _make_directory(Path(path).parent)
+            with _alone_in(Path(path).parent):
+                _clear(path)
+                self.socket = _listen(path)
+                status = os.stat(path)
+        except OSError as error:
+            number = error.errno or errno.EIO
+            raise ProtocolError(
+                number,
+                f"the control socket {path} cannot be made ({os.strerror(number)}): "
+                "name another with --socket PATH or ULNET_SOCKET",
+            ) from None
+        self._identity: tuple[int, int] | None = (status.st_dev, status.st_ino)
+
+    def close(self) -> None:
+        """Stop listening and remove the socket; a second call changes nothing."""
+        if self._identity is not None:
+            try:
+                status = os.stat(self.path)
+                if (status.st_dev, status.st_ino) == self._identity:
+                    os.unlink(self.path)
+            except OSError:  # somebody removed it already
+                pass
+        self._identity = None
+        self.socket.close()
+
+
+def _make_directory(directory: Path) -> None:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    owner = directory.stat().st_uid
+    if owner not in (0, os.geteuid()):
+        raise ProtocolError(
+            errno.EPERM,
+            f"the directory {directory} belongs to user {owner}, who could put another socket in place of "
+            "lnetd's: name a socket in a directory of your own with --socket PATH or ULNET_SOCKET",
+        )
+
+
+@contextmanager
+def _alone_in(directory: Path) -> Iterator[None]:
+    """Daemons that start at the same moment look and bind one after the other."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    give_up = time.monotonic() + _PATIENCE
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(0.02)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _clear(path: str) -> None:
+    """Remove a socket on which nobody listens."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise ProtocolError(
+            errno.EEXIST, f"{path} exists and is not a socket: remove it, or name another with --socket PATH"
+        )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(2)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+        except (TimeoutError, BlockingIOError):  # its queue is full: somebody listens
+            pass
+    raise ProtocolError(
+        errno.EADDRINUSE,
+        f"another lnetd answers on {path}: stop it first, or name another socket with --socket PATH",
+    )
+
+
+def _listen(path: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(path)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    finally:
+        os.umask(mask)
+    return listener

@@ -1,0 +1,40 @@
+"""Refusals as lnetctl prints them: verb, entity, errno, text (spec lnetctl.md §3)."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["DlcError", "ErrorItem"]
+
+
+class ErrorItem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One refusal; `errno` is negative, as it is printed."""
+
+    verb: str
+    entity: str
+    errno: int
+    descr: str
+    seq_no: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """What a command that ends with this error returns: never 0."""
+        return -abs(self.errno) & 0xFF or 255
+
+
+class DlcError(Exception):
+    """A request is refused. `errno` is positive; `descr` names the thing, the rule and the way out."""
+
+    def __init__(self, errno: int, descr: str, *, verb: str, entity: str, seq_no: int | None = None) -> None:
+        super().__init__(descr)
+        self.item = ErrorItem(verb, entity, -abs(errno), descr, seq_no)
+
+    @property
+    def errno(self) -> int:
+        """The errno, positive."""
+        return -self.item.errno
+
+    @property
+    def descr(self) -> str:
+        """The sentence for people."""
+        return self.item.descr

@@ -1,0 +1,207 @@
+"""The requests that configure and query a node (spec lnetctl.md §1).
+
+Command line, YAML and start-up file all become these. NIDs, nets and interfaces are text here, so that
+one place, the node, judges them; lists of NIDs may hold ranges (`10.0.0.[1-4]@tcp`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import msgspec
+
+__all__ = [
+    "Export",
+    "GlobalSet",
+    "GlobalShow",
+    "LnetConfigure",
+    "LnetUnconfigure",
+    "NetAdd",
+    "NetDel",
+    "NetShow",
+    "PeerAdd",
+    "PeerDel",
+    "PeerList",
+    "PeerShow",
+    "Ping",
+    "Request",
+    "StatsReset",
+    "StatsShow",
+    "Tunables",
+]
+
+Verbosity = Annotated[int, msgspec.Meta(ge=0, le=4)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
+
+
+class _Request(msgspec.Struct, tag_field="op", forbid_unknown_fields=True, omit_defaults=True):
+    """`verb` and `entity` are how lnetctl files errors of this request."""
+
+    verb: ClassVar[str] = ""
+    entity: ClassVar[str] = ""
+
+
+class LnetConfigure(_Request, tag="lnet.configure"):
+    """Start LNet with `0@lo`. `all` also does what the start-up file says; `large` prefers IPv6 NIDs."""
+
+    verb = "configure"
+    entity = "lnet"
+    all: bool = False
+    large: bool = False
+
+
+class LnetUnconfigure(_Request, tag="lnet.unconfigure"):
+    """Shut LNet down; the daemon stays."""
+
+    verb = "configure"
+    entity = "lnet"
+
+
+class Tunables(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True):
+    """Of a net and its driver; None and -1 are the default."""
+
+    peer_timeout: int | None = None
+    peer_credits: int | None = None
+    peer_buffer_credits: int | None = None
+    credits: int | None = None
+    conns_per_peer: int | None = None
+    timeout: int | None = None
+    tos: int | None = None
+
+
+class NetAdd(_Request, tag="net.add"):
+    """Add NIs: `net` with `interfaces` (each may carry CPTs: `eth0[0,1]`), or `nids`. All or none.
+
+    `prefer` is the NID to take for an interface that has several addresses, if it has that one.
+    """
+
+    verb = "add"
+    entity = "net"
+    net: str | None = None
+    interfaces: list[str] = []
+    nids: list[str] = []
+    prefer: str | None = None
+    tunables: Tunables = Tunables()
+    cpts: str | None = None
+
+
+class NetDel(_Request, tag="net.del"):
+    """Delete a net, some interfaces of it, or NIs by NID."""
+
+    verb = "del"
+    entity = "net"
+    net: str | None = None
+    interfaces: list[str] = []
+    nids: list[str] = []
+
+
+class NetShow(_Request, tag="net.show"):
+    """Local nets and their NIs."""
+
+    verb = "show"
+    entity = "net"
+    net: str | None = None
+    verbosity: Verbosity = 0
+
+
+class PeerAdd(_Request, tag="peer.add"):
+    """Configure a peer; without `primary` the first NID is it."""
+
+    verb = "add"
+    entity = "peer"
+    primary: str | None = None
+    nids: list[str] = []
+    multi_rail: bool = True
+    lock_primary: bool = False
+
+
+class PeerDel(_Request, tag="peer.del"):
+    """Delete NIDs of a peer, or (without `nids`) the peer."""
+
+    verb = "del"
+    entity = "peer"
+    primary: str | None = None
+    nids: list[str] = []
+    force: bool = False
+
+
+class PeerShow(_Request, tag="peer.show"):
+    """Peers and their NIs; `nids` are any of theirs."""
+
+    verb = "show"
+    entity = "peer"
+    nids: list[str] = []
+    verbosity: Verbosity = 0
+
+
+class PeerList(_Request, tag="peer.list"):
+    """Primary NIDs alone."""
+
+    verb = "show"
+    entity = "peer"
+
+
+class Ping(_Request, tag="ping"):
+    """Ask nodes for their NIDs."""
+
+    verb = "manage"
+    entity = "ping"
+    nids: list[str]
+    source: str | None = None
+    timeout: Seconds = 1.0
+
+
+class StatsShow(_Request, tag="stats.show"):
+    """Counters of the whole node."""
+
+    verb = "show"
+    entity = "statistics"
+
+
+class StatsReset(_Request, tag="stats.reset"):
+    """Zero them."""
+
+    verb = "reset"
+    entity = "statistics"
+
+
+class GlobalShow(_Request, tag="global.show"):
+    """Node-wide settings."""
+
+    verb = "show"
+    entity = "global"
+
+
+class GlobalSet(_Request, tag="global.set"):
+    """Change node-wide settings, all or none; names as `global show` prints them."""
+
+    verb = "add"
+    entity = "global"
+    values: dict[str, int]
+
+
+class Export(_Request, tag="export"):
+    """The whole configuration; `backup` leaves out what a restore does not need."""
+
+    verb = "show"
+    entity = "export"
+    backup: bool = False
+
+
+Request = (
+    LnetConfigure
+    | LnetUnconfigure
+    | NetAdd
+    | NetDel
+    | NetShow
+    | PeerAdd
+    | PeerDel
+    | PeerShow
+    | PeerList
+    | Ping
+    | StatsShow
+    | StatsReset
+    | GlobalShow
+    | GlobalSet
+    | Export
+)

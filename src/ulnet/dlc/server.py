@@ -1,0 +1,204 @@
+"""The control socket from the daemon's side: bounded clients, bounded requests, every byte distrusted."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+
+from ulnet.dlc.endpoint import Endpoint
+from ulnet.dlc.errors import DlcError, ErrorItem
+from ulnet.dlc.model import Request
+from ulnet.dlc.protocol import MAX_REQUEST, Answer, FrameBuffer, ProtocolError, decode_request, encode_reply
+
+__all__ = ["ControlServer", "Handler"]
+
+Handler = Callable[[Request], Awaitable[Answer]]
+
+_log = logging.getLogger("ulnet.control")
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+
+
+class ControlServer:
+    """Answers requests with `handler`, one after the other on each connection."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        handler: Handler,
+        *,
+        max_clients: int = 64,
+        max_request: int = MAX_REQUEST,
+        idle: float = 60,
+    ) -> None:
+        """`idle`: seconds that a client may be silent, or leave an answer unread, before it is dropped."""
+        self.endpoint = endpoint
+        self.handler = handler
+        self.max_clients = max_clients
+        self.max_request = max_request
+        self.idle = idle
+        self.sessions: set[_Session] = set()
+        self._server: asyncio.AbstractServer | None = None
+
+    async def start(self) -> None:
+        """Accept clients."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(lambda: _Session(self, loop), sock=self.endpoint.socket)
+
+    async def close(self, grace: float = 5.0) -> None:
+        """Accept nobody more; requests under way get `grace` seconds; then remove the socket."""
+        if self._server is not None:
+            self._server.close()
+        tasks = []
+        for session in list(self.sessions):
+            task = session.finish()
+            if task is not None:
+                tasks.append(task)
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=grace)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for session in list(self.sessions):
+            session.hang_up()
+        await asyncio.sleep(0)  # the transports close their sockets now
+        self.endpoint.close()
+
+    async def answer(self, payload: bytes) -> bytes:
+        """The frame that answers one payload; an error whatever goes wrong."""
+        try:
+            request = decode_request(payload)
+        except ProtocolError as bad:
+            return _refusal(bad)
+        try:
+            return encode_reply(await self.handler(request))
+        except DlcError as refused:
+            return encode_reply(Answer(errors=[refused.item]))
+        except ProtocolError as bad:
+            return _refusal(bad, request.verb, request.entity)
+        except Exception:
+            _log.exception("request %s failed", type(request).__name__)
+            text = "lnetd met a fault of its own in this request: its log tells more; please report it"
+            return _refusal(ProtocolError(errno.EIO, text), request.verb, request.entity)
+
+
+class _Session(asyncio.Protocol):
+    """One client."""
+
+    def __init__(self, server: ControlServer, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
+        self._loop = loop
+        self._frames = FrameBuffer(server.max_request)
+        self._task: asyncio.Task[None] | None = None
+        self._last = False  # answer what is under way, then hang up
+        self._transport: asyncio.Transport
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=0)  # hear when all of an answer has left
+        uid = _uid_of(transport.get_extra_info("socket"))
+        if uid not in (0, os.geteuid()):
+            _log.warning("refused a request of user %s", uid)
+            text = f"user {uid} may not control this lnetd: only its owner and root may"
+            self._refuse(ProtocolError(errno.EACCES, text))
+        elif len(self._server.sessions) >= self._server.max_clients:
+            text = f"lnetd serves {self._server.max_clients} clients already, no more are let in: try again"
+            self._refuse(ProtocolError(errno.EBUSY, text))
+        else:
+            self._await_more()
+        self._server.sessions.add(self)
+
+    def _refuse(self, why: ProtocolError) -> None:
+        self._transport.write(_refusal(why))
+        self._hang_up_soon()
+
+    def _hang_up_soon(self) -> None:
+        """Close when what was written is read, or the client has had time for it."""
+        self._last = True
+        self._transport.pause_reading()
+        self._transport.close()
+        self._arm()
+
+    def _await_more(self) -> None:
+        self._arm()
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(self._server.idle, self.hang_up)
+
+    def data_received(self, data: bytes) -> None:
+        self._frames.feed(data)
+        self._next()
+
+    def eof_received(self) -> bool:
+        self._last = True
+        return self._task is not None  # keep the transport for the answer under way
+
+    def _next(self) -> None:
+        """Serve the next request that is complete, one at a time."""
+        if self._task is not None or self._transport.is_closing():
+            return
+        try:
+            payload = self._frames.next()
+        except ProtocolError as bad:
+            self._refuse(bad)
+            return
+        if payload is not None:
+            self._transport.pause_reading()
+            if self._timer is not None:
+                self._timer.cancel()
+            self._task = self._loop.create_task(self._serve(payload))
+        elif self._last:
+            self._hang_up_soon()
+        else:
+            self._await_more()
+
+    async def _serve(self, payload: bytes) -> None:
+        self._transport.write(await self._server.answer(payload))
+        self._task = None
+        if self._transport.get_write_buffer_size() == 0:
+            self._next()
+        else:
+            self._arm()  # until the client has read it
+
+    def pause_writing(self) -> None:
+        """Called by the transport when an answer is too long to leave at once."""
+
+    def resume_writing(self) -> None:
+        self._next()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.sessions.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def finish(self) -> asyncio.Task[None] | None:
+        """Hang up, after the answer that is under way: its task."""
+        self._last = True
+        if self._task is None:
+            self._hang_up_soon()
+        return self._task
+
+    def hang_up(self) -> None:
+        """Drop the client."""
+        self._transport.abort()
+
+
+def _refusal(bad: ProtocolError, verb: str = "manage", entity: str = "request") -> bytes:
+    return encode_reply(Answer(errors=[ErrorItem(verb, entity, -bad.errno, bad.text)]))
+
+
+def _uid_of(connection: socket.socket) -> int:
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(credentials)[1])

@@ -1,0 +1,174 @@
+"""Executes requests on a Node: checks everything, then changes; errors as DlcError."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from ulnet.core.status import LNetError
+from ulnet.dlc import model
+from ulnet.dlc.config import Step, step_error
+from ulnet.dlc.documents import (
+    ExportDocument,
+    GlobalDocument,
+    NetDocument,
+    PeerDocument,
+    PeerListDocument,
+    StatsDocument,
+)
+from ulnet.dlc.errors import DlcError, ErrorItem
+from ulnet.dlc.protocol import Answer
+from ulnet.host import HostError, Link, links
+from ulnet.node.admin.nets import add_nis, delete_nis
+from ulnet.node.admin.peers import add_peer, delete_peer
+from ulnet.node.admin.pings import ping_all
+from ulnet.node.admin.settings import change_settings
+from ulnet.node.admin.show_nets import backup_nets, show_nets
+from ulnet.node.admin.show_node import reset_statistics, show_globals, show_statistics
+from ulnet.node.admin.show_peers import backup_peers, list_peers, show_peers
+from ulnet.node.node import Node
+
+__all__ = ["Admin"]
+
+_DONE = Answer()
+
+
+class Admin:
+    """The one place where requests meet a node, whether they come from a socket, a file or a program.
+
+    `host` lists the host's links; `startup` is what `lnet configure --all` does, in order.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        *,
+        host: Callable[[], Sequence[Link]] = links,
+        startup: Sequence[Step] = (),
+        drain: float = 5.0,
+    ) -> None:
+        self.node = node
+        self.startup = startup
+        self._host = host
+        self._drain = drain
+        self._large = False
+        self._changing = asyncio.Lock()
+        self._handlers: dict[type[Any], Callable[[Any], Awaitable[Answer]]] = {
+            model.LnetConfigure: self._configure,
+            model.LnetUnconfigure: self._unconfigure,
+            model.NetAdd: self._net_add,
+            model.NetDel: self._net_del,
+            model.NetShow: self._net_show,
+            model.PeerAdd: self._peer_add,
+            model.PeerDel: self._peer_del,
+            model.PeerShow: self._peer_show,
+            model.PeerList: self._peer_list,
+            model.Ping: self._ping,
+            model.StatsShow: self._stats_show,
+            model.StatsReset: self._stats_reset,
+            model.GlobalShow: self._global_show,
+            model.GlobalSet: self._global_set,
+            model.Export: self._export,
+        }
+
+    async def handle(self, request: model.Request) -> Answer:
+        """Execute a request. Raises DlcError when it is refused; nothing has changed then."""
+        handler = self._handlers[type(request)]
+        try:
+            if not self.node.running and request.entity != "lnet":
+                raise _not_configured(request)
+            return await handler(request)
+        except (LNetError, HostError) as refused:
+            raise DlcError(refused.errno, refused.text, verb=request.verb, entity=request.entity) from refused
+
+    async def apply(self, steps: Sequence[Step]) -> list[ErrorItem]:
+        """Execute the requests of a file in order, all of them; the errors of those that were refused."""
+        errors: list[ErrorItem] = []
+        for step in steps:
+            try:
+                await self.handle(step.request)
+            except DlcError as refused:
+                errors.append(step_error(step, refused.item))
+        return errors
+
+    # LNet as a whole -------------------------------------------------------------------------------
+
+    async def _configure(self, request: model.LnetConfigure) -> Answer:
+        async with self._changing:
+            if self.node.running:
+                return _DONE
+            await self.node.start()
+            self._large = request.large
+        return Answer(errors=await self.apply(self.startup) if request.all else [])
+
+    async def _unconfigure(self, request: model.LnetUnconfigure) -> Answer:
+        async with self._changing:
+            await self.node.close(self._drain)
+        return _DONE
+
+    # Nets ------------------------------------------------------------------------------------------
+
+    async def _net_add(self, request: model.NetAdd) -> Answer:
+        async with self._changing:
+            add_nis(self.node.core, request, self._host(), self._large)
+        return _DONE
+
+    async def _net_del(self, request: model.NetDel) -> Answer:
+        async with self._changing:
+            delete_nis(self.node.core, request)
+        return _DONE
+
+    async def _net_show(self, request: model.NetShow) -> Answer:
+        return Answer(NetDocument(show_nets(self.node.core, request.net, request.verbosity)))
+
+    # Peers -----------------------------------------------------------------------------------------
+
+    async def _peer_add(self, request: model.PeerAdd) -> Answer:
+        async with self._changing:
+            add_peer(self.node.core, request)
+        return _DONE
+
+    async def _peer_del(self, request: model.PeerDel) -> Answer:
+        async with self._changing:
+            delete_peer(self.node.core, request)
+        return _DONE
+
+    async def _peer_show(self, request: model.PeerShow) -> Answer:
+        return Answer(PeerDocument(show_peers(self.node.core, request.nids, request.verbosity)))
+
+    async def _peer_list(self, request: model.PeerList) -> Answer:
+        return Answer(PeerListDocument(list_peers(self.node.core)))
+
+    async def _ping(self, request: model.Ping) -> Answer:
+        return await ping_all(self.node, request)
+
+    # The node --------------------------------------------------------------------------------------
+
+    async def _stats_show(self, request: model.StatsShow) -> Answer:
+        return Answer(StatsDocument(show_statistics(self.node.core)))
+
+    async def _stats_reset(self, request: model.StatsReset) -> Answer:
+        reset_statistics(self.node.core)
+        return _DONE
+
+    async def _global_show(self, request: model.GlobalShow) -> Answer:
+        return Answer(GlobalDocument(show_globals(self.node.core)))
+
+    async def _global_set(self, request: model.GlobalSet) -> Answer:
+        async with self._changing:
+            change_settings(self.node.core, request.values)
+        return _DONE
+
+    async def _export(self, request: model.Export) -> Answer:
+        core = self.node.core
+        nets = backup_nets(core, self._host()) if request.backup else show_nets(core, None, 2)
+        peers = backup_peers(core) if request.backup else show_peers(core, (), 3)
+        return Answer(ExportDocument(nets, peers, show_globals(core)))
+
+
+def _not_configured(request: model.Request) -> LNetError:
+    """What the real tool says: adding an NI to a node that is down has an errno of its own."""
+    number = errno.ESHUTDOWN if isinstance(request, model.NetAdd) else errno.ENETDOWN
+    return LNetError(number, "LNet is not configured on this node: run 'lnetctl lnet configure' first")

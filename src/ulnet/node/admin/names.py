@@ -1,0 +1,81 @@
+"""What requests name: nets, NIDs, CPTs; text in, values out, refusals in words."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterable
+
+from ulnet.core.status import LNetError
+from ulnet.nid import LO_NET, Net, Nid, NidError, NidList
+from ulnet.nid.expr import NumberSet
+from ulnet.nid.net import NAMES
+
+__all__ = ["CPT_COUNT", "one_nid", "read_cpts", "read_interface", "read_net", "read_nids"]
+
+CPT_COUNT = 1  # CPU partitions of a node
+
+_MANY = 1024  # NIDs in one request
+_NUMBERED = re.compile(rf"(?:{'|'.join(NAMES)})[0-9]+\Z")  # a known type with too high a number
+_INTERFACE = re.compile(r"([^\[\]\s,]+)(\[[^\[\]]*\])?\Z")
+
+
+def read_net(text: str, unknown: int) -> Net:
+    """A net that may be configured. Raises LNetError: `unknown` for no net at all, EINVAL, ENODEV (lo)."""
+    try:
+        net = Net.parse(text)
+    except NidError as bad:
+        raise LNetError(errno.EINVAL if _NUMBERED.match(text) else unknown, str(bad)) from None
+    if net == LO_NET:
+        raise LNetError(
+            errno.ENODEV, "net lo belongs to every node and cannot be added or deleted: name another net"
+        )
+    return net
+
+
+def one_nid(text: str) -> Nid:
+    """A single NID. Raises LNetError(EINVAL)."""
+    try:
+        return Nid.parse(text)
+    except NidError as bad:
+        raise LNetError(errno.EINVAL, str(bad)) from None
+
+
+def read_nids(texts: Iterable[str]) -> list[Nid]:
+    """NIDs from lists with ranges, each once. Raises LNetError(EINVAL)."""
+    found: dict[Nid, None] = {}
+    try:
+        for text in texts:
+            found.update(dict.fromkeys(NidList.parse(text).expand(_MANY)))
+    except NidError as bad:
+        raise LNetError(errno.EINVAL, str(bad)) from None
+    if len(found) > _MANY:
+        raise LNetError(errno.EINVAL, f"{len(found)} NIDs are more than the {_MANY} of one request: split it")
+    return list(found)
+
+
+def read_interface(text: str) -> tuple[str, tuple[int, ...] | None]:
+    """`eth0` or `eth0[0,1]`: the name and its CPTs. Raises LNetError(EINVAL, ERANGE)."""
+    match = _INTERFACE.match(text)
+    if match is None:
+        raise LNetError(
+            errno.EINVAL, f"interface {text!r} is not written as a name, or a name with CPTs such as eth0[0]"
+        )
+    name, cpts = match.groups()
+    return name, read_cpts(cpts) if cpts else None
+
+
+def read_cpts(text: str) -> tuple[int, ...]:
+    """`[0,2-3]` or `0`. Raises LNetError(EINVAL, ERANGE)."""
+    try:
+        numbers = NumberSet.parse(text, 0xFFFF, "CPT")
+    except NidError as bad:
+        raise LNetError(errno.EINVAL, f"{bad}; write CPTs such as [0] or [0,2-3]") from None
+    if numbers.is_all:
+        return tuple(range(CPT_COUNT))
+    highest = max(high for _, high, _ in numbers.ranges)
+    if highest >= CPT_COUNT:
+        raise LNetError(
+            errno.ERANGE, f"CPT {highest} does not exist: this node's CPTs are 0 to {CPT_COUNT - 1}"
+        )
+    return tuple(sorted(numbers))

@@ -1,0 +1,201 @@
+"""`net add` and `net del` (spec lnetctl.md §1 net)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ulnet.core.instance import LNet
+from ulnet.core.ni import NI, LocalNet
+from ulnet.core.status import LNetError
+from ulnet.dlc.model import NetAdd, NetDel
+from ulnet.host import HostError, Link, first_address, link_named, link_with_address
+from ulnet.nid import Net, Nid, NidError
+from ulnet.node.admin.names import one_nid, read_cpts, read_interface, read_net, read_nids
+from ulnet.node.admin.tunables import lnd_tunables, net_tunables
+
+__all__ = ["add_nis", "delete_nis"]
+
+
+class _NewNi(NamedTuple):
+    nid: Nid
+    link: Link
+    cpts: tuple[int, ...] | None
+
+    @property
+    def interface(self) -> str | None:
+        """The device; None on loopback, whose every address can be an NI of its own."""
+        return None if self.link.loopback else self.link.name
+
+
+def add_nis(core: LNet, request: NetAdd, host: Sequence[Link], large: bool) -> None:
+    """Add all NIs of the request or none. Raises LNetError."""
+    wanted = _wanted_by_nid(request, host) if request.nids else _wanted_by_interface(request, host, large)
+    tunables = net_tunables(request.tunables)
+    drivers = [lnd_tunables(request.tunables, new.link.speed_mbps) for new in wanted]
+    _check_new(core, wanted)
+    added: list[Nid] = []
+    try:
+        for new, driver in zip(wanted, drivers, strict=True):
+            core.add_ni(
+                new.nid.net,
+                new.nid,
+                interface=new.interface,
+                tunables=tunables,
+                lnd_tunables=driver,
+                cpts=new.cpts,
+            )
+            added.append(new.nid)
+    except LNetError as refused:
+        for nid in reversed(added):
+            core.del_ni(nid)
+        if len(wanted) > 1:
+            raise LNetError(refused.errno, f"{refused.text} (none of {len(wanted)} NIs was added)") from None
+        raise
+
+
+def _wanted_by_nid(request: NetAdd, host: Sequence[Link]) -> list[_NewNi]:
+    if request.net is not None or request.interfaces:
+        raise LNetError(
+            errno.EINVAL, "a NID names its net and interface: give either --nid, or --net with --if"
+        )
+    cpts = _cpts(request)
+    nids = read_nids(request.nids)
+    for nid in nids:
+        read_net(str(nid.net), errno.ENOENT)
+    return [_NewNi(nid, _link_of(nid, host), cpts) for nid in nids]
+
+
+def _link_of(nid: Nid, host: Sequence[Link]) -> Link:
+    try:
+        link = link_with_address(nid.ip, host)
+    except NidError as bad:
+        raise LNetError(errno.EINVAL, str(bad)) from None
+    except HostError as missing:
+        raise LNetError(errno.ENETDOWN, f"{nid}: {missing.text}") from None
+    _check_up(link)
+    return link
+
+
+def _wanted_by_interface(request: NetAdd, host: Sequence[Link], large: bool) -> list[_NewNi]:
+    if request.net is None:
+        raise LNetError(
+            errno.EINVAL,
+            "no net is named: give --net NET with --if INTERFACE, or --nid NID; such as --net tcp",
+        )
+    net = read_net(request.net, errno.ENOENT)
+    if not request.interfaces:
+        raise LNetError(
+            errno.EINVAL, f"net {net} needs at least one interface: name it with --if, or the NID with --nid"
+        )
+    common = _cpts(request)
+    wanted = []
+    for text in request.interfaces:
+        name, cpts = read_interface(text)
+        link = _usable(name, host)
+        wanted.append(_NewNi(_nid_on(link, net, request.prefer, large), link, cpts or common))
+    return wanted
+
+
+def _cpts(request: NetAdd) -> tuple[int, ...] | None:
+    return read_cpts(request.cpts) if request.cpts else None
+
+
+def _usable(name: str, host: Sequence[Link]) -> Link:
+    try:
+        link = link_named(name, host)
+    except HostError as missing:
+        raise LNetError(errno.ENETDOWN, missing.text) from None
+    if link.loopback:
+        raise LNetError(
+            errno.ENETDOWN,
+            f"{name} is the loopback interface, which reaches no other host: name another, "
+            "or the address with --nid, such as 127.0.0.1@tcp, to try things out",
+        )
+    _check_up(link)
+    return link
+
+
+def _check_up(link: Link) -> None:
+    if not link.up:
+        raise LNetError(
+            errno.ENETDOWN, f"interface {link.name} is down: switch it on with `ip link set {link.name} up`"
+        )
+
+
+def _nid_on(link: Link, net: Net, prefer: str | None, large: bool) -> Nid:
+    """The NID that an interface gets on a net: the preferred one if it has that address."""
+    if not net.is_ip:
+        raise LNetError(
+            errno.EINVAL,
+            f"net {net}: its NIDs are no IP addresses, so that no interface gives one; name a tcp net",
+        )
+    if prefer is not None:
+        nid = one_nid(prefer)
+        if nid.net == net and any(Nid.of(net, address.ip) == nid for address in link.addresses):
+            return nid
+    try:
+        return Nid.of(net, first_address(link, large).ip)
+    except HostError as missing:
+        raise LNetError(errno.ENETDOWN, missing.text) from None
+
+
+def _check_new(core: LNet, wanted: Sequence[_NewNi]) -> None:
+    """Nothing twice: neither in the request nor with what is there."""
+    nids = set(core.nis)
+    devices = {(ni.net.net, ni.interface) for ni in core.nis.values()}
+    for new in wanted:
+        net = new.nid.net
+        if new.nid in nids:
+            where = "configured already" if new.nid in core.nis else "named twice"
+            raise LNetError(errno.EEXIST, f"{new.nid} is {where}: see 'lnetctl net show'")
+        if new.interface is not None and (net, new.interface) in devices:
+            raise LNetError(
+                errno.EEXIST,
+                f"interface {new.interface} is in net {net} already, or named twice: "
+                "one device carries one NI of a net",
+            )
+        nids.add(new.nid)
+        devices.add((net, new.interface))
+
+
+def delete_nis(core: LNet, request: NetDel) -> None:
+    """Delete all NIs of the request or none. Raises LNetError."""
+    for nid in _nids_by_nid(core, request) if request.nids else _nids_by_net(core, request):
+        core.del_ni(nid)
+
+
+def _nids_by_nid(core: LNet, request: NetDel) -> list[Nid]:
+    if request.net is not None or request.interfaces:
+        raise LNetError(
+            errno.EINVAL, "a NID names its net and interface: give either --nid, or --net with --if"
+        )
+    nids = read_nids(request.nids)
+    for nid in nids:
+        read_net(str(nid.net), errno.ENOENT)
+        if nid not in core.nis:
+            raise LNetError(errno.ENOENT, f"{nid} is not one of this node's NIDs: see 'lnetctl net show'")
+    return nids
+
+
+def _nids_by_net(core: LNet, request: NetDel) -> list[Nid]:
+    if request.net is None:
+        raise LNetError(
+            errno.EINVAL, "no net is named: give --net NET, with --if for some of its NIs, or --nid NID"
+        )
+    net = read_net(request.net, errno.EINVAL)
+    local = core.nets.get(net)
+    if local is None:
+        raise LNetError(errno.EINVAL, f"net {net} is not configured on this node: see 'lnetctl net show'")
+    if not request.interfaces:
+        return [ni.nid for ni in local.nis]
+    return [_ni_on(local, read_interface(text)[0]).nid for text in dict.fromkeys(request.interfaces)]
+
+
+def _ni_on(local: LocalNet, interface: str) -> NI:
+    for ni in local.nis:
+        if ni.interface == interface:
+            return ni
+    names = ", ".join(ni.interface or str(ni.nid) for ni in local.nis)
+    raise LNetError(errno.ENODEV, f"interface {interface} is not in net {local.net}: it has {names}")

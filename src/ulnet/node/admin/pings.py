@@ -1,0 +1,50 @@
+"""`ping` (spec lnetctl.md §5): many at once, answers in the order asked."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ulnet.core.status import LNetError, errno_text
+from ulnet.dlc.documents import NidItem, PingDocument, PingView
+from ulnet.dlc.errors import ErrorItem
+from ulnet.dlc.model import Ping
+from ulnet.dlc.protocol import Answer
+from ulnet.nid import Nid
+from ulnet.node.admin.names import one_nid, read_nids
+from ulnet.node.node import Node
+
+__all__ = ["AT_ONCE", "ping_all"]
+
+AT_ONCE = 64
+
+
+async def ping_all(node: Node, request: Ping) -> Answer:
+    """Ping every NID of the request. Raises LNetError(EINVAL) before the first if one is not a NID."""
+    targets = read_nids(request.nids)
+    source = one_nid(request.source) if request.source is not None else None
+    turn = asyncio.Semaphore(AT_ONCE)
+
+    async def one(target: Nid) -> PingView | ErrorItem:
+        async with turn:
+            return await _ping(node, target, source, request)
+
+    results = await asyncio.gather(*map(one, targets))
+    return Answer(
+        PingDocument([result for result in results if isinstance(result, PingView)]),
+        [result for result in results if isinstance(result, ErrorItem)],
+    )
+
+
+async def _ping(node: Node, target: Nid, source: Nid | None, request: Ping) -> PingView | ErrorItem:
+    try:
+        result = await node.ping(target, timeout=request.timeout, source=source)
+    except LNetError as failed:
+        words = errno_text(failed.errno)
+        reason = failed.text.removeprefix(f"{target}: ")
+        detail = "" if reason == words else f" ({reason})"
+        text = f"failed to ping {target}: {words}{detail}"
+        return ErrorItem(request.verb, request.entity, -failed.errno, text)
+    primary = target if target.is_lo else result.primary_nid
+    peer = node.core.peers.find(primary) if node.running else None
+    multi_rail = peer is not None and peer.multi_rail
+    return PingView(str(primary), multi_rail, [NidItem(str(nid)) for nid in result.nids])

@@ -1,0 +1,68 @@
+"""Node-wide settings and their rules (spec lnetctl.md §2)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from dataclasses import fields, replace
+
+from ulnet.core.instance import LNet
+from ulnet.core.status import LNetError
+from ulnet.core.tunables import GlobalSettings
+
+__all__ = ["change_settings"]
+
+_MOST = 2**31 - 1
+_RANGES = {
+    "numa_range": (0, 2**32 - 1),
+    "max_interfaces": (0, _MOST),
+    "discovery": (0, 1),
+    "drop_asym_route": (0, 1),
+    "retry_count": (0, _MOST),
+    "transaction_timeout": (1, _MOST),
+    "health_sensitivity": (0, 1000),
+    "recovery_interval": (0, _MOST),
+    "router_sensitivity": (0, 100),
+    "lnd_timeout": (0, _MOST),
+    "response_tracking": (0, 3),
+    "recovery_limit": (0, _MOST),
+    "max_recovery_ping_interval": (1, _MOST),
+}
+_READ_ONLY = frozenset({"lnd_timeout", "recovery_interval"})  # accepted from exports, never changed
+_FEWEST_INTERFACES = 16
+
+
+def change_settings(core: LNet, values: Mapping[str, int]) -> None:
+    """Set all values or none. Raises LNetError(EINVAL)."""
+    for name, value in values.items():
+        _check_range(name, value)
+    wanted = replace(core.settings, **{n: v for n, v in values.items() if n not in _READ_ONLY})
+    if wanted.max_interfaces < _FEWEST_INTERFACES:
+        wanted.max_interfaces = GlobalSettings().max_interfaces
+    if wanted.health_sensitivity == 0:
+        if values.get("retry_count", 0) > 0:
+            raise LNetError(
+                errno.EINVAL,
+                f"retry_count {values['retry_count']}: nothing is resent while health_sensitivity is 0; "
+                "set that first",
+            )
+        wanted.retry_count = 0
+    if wanted.transaction_timeout <= wanted.retry_count:
+        raise LNetError(
+            errno.EINVAL,
+            f"transaction_timeout {wanted.transaction_timeout} must exceed retry_count {wanted.retry_count}: "
+            "raise the one or lower the other",
+        )
+    changed = wanted.discovery != core.settings.discovery
+    for field in fields(GlobalSettings):
+        setattr(core.settings, field.name, getattr(wanted, field.name))
+    if changed:
+        core.info.rebuild()
+
+
+def _check_range(name: str, value: int) -> None:
+    if name not in _RANGES:
+        raise LNetError(errno.EINVAL, f"{name!r} is no setting of LNet: see 'lnetctl global show'")
+    low, high = _RANGES[name]
+    if not low <= value <= high:
+        raise LNetError(errno.EINVAL, f"{name} {value} is out of range: use {low} to {high}")

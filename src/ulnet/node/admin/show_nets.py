@@ -1,0 +1,141 @@
+"""Local nets and NIs as documents (spec lnetctl.md §5 net show, §4 export)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Sequence
+
+from ulnet.core.instance import LNet
+from ulnet.core.ni import NI
+from ulnet.core.peer import PeerNi
+from ulnet.core.stats import MsgStats
+from ulnet.core.status import HealthStatus, LNetError
+from ulnet.core.tunables import LndTunables
+from ulnet.dlc.documents import (
+    LndTunablesView,
+    LocalNetView,
+    LocalNiView,
+    MsgCounts,
+    NetTunablesView,
+    NiHealth,
+    TrafficStats,
+    UdspInfo,
+)
+from ulnet.host import HostError, Link, first_address, link_named
+from ulnet.nid import LO_NET, Net, NidError
+
+__all__ = ["backup_nets", "message_counts", "show_nets", "traffic"]
+
+
+def show_nets(core: LNet, net: str | None, verbosity: int) -> list[LocalNetView]:
+    """All nets, or one. Raises LNetError: ENOENT (no such name), ESRCH (not configured)."""
+    chosen = list(core.nets.values()) if net is None else [core.nets[_local_net(core, net)]]
+    return [LocalNetView(str(local.net), [_ni(ni, verbosity) for ni in local.nis]) for local in chosen]
+
+
+def _local_net(core: LNet, text: str) -> Net:
+    try:
+        net = Net.parse(text)
+    except NidError as bad:
+        raise LNetError(errno.ENOENT, str(bad)) from None
+    if net not in core.nets:
+        names = ", ".join(map(str, core.nets))
+        raise LNetError(errno.ESRCH, f"net {net} is not configured on this node: it has {names}")
+    return net
+
+
+def _ni(ni: NI, verbosity: int) -> LocalNiView:
+    view = LocalNiView(nid=str(ni.nid), status="up" if ni.up else "down")
+    if ni.interface is not None:
+        view.interfaces = {0: ni.interface}
+    if verbosity >= 1:
+        view.statistics = traffic(ni)
+        view.tunables = _tunables(ni)
+        if ni.lnd_tunables is not None:
+            view.lnd_tunables = _lnd_tunables(ni.lnd_tunables)
+        view.dev_cpt = ni.dev_cpt
+        view.cpt = _cpts(ni.cpts)
+    if verbosity >= 2:
+        view.sent_stats, view.received_stats, view.dropped_stats = message_counts(ni.stats)
+        view.health_stats = _health(ni)
+    if verbosity >= 4:
+        view.udsp_info = UdspInfo()
+    return view
+
+
+def backup_nets(core: LNet, host: Iterable[Link]) -> list[LocalNetView]:
+    """What a restore needs: no `lo`, no counters, and the NID only where the interface does not give it."""
+    known = list(host)
+    views = []
+    for local in core.nets.values():
+        if local.net != LO_NET:
+            views.append(LocalNetView(str(local.net), [_backup_ni(ni, known) for ni in local.nis]))
+    return views
+
+
+def _backup_ni(ni: NI, host: Sequence[Link]) -> LocalNiView:
+    view = LocalNiView(tunables=_tunables(ni), cpt=_cpts(ni.cpts))
+    if ni.interface is not None:
+        view.interfaces = {0: ni.interface}
+    if ni.interface is None or not _is_first_address(ni, ni.interface, host):
+        view.nid = str(ni.nid)
+    if ni.lnd_tunables is not None:
+        view.lnd_tunables = LndTunablesView(ni.lnd_tunables.conns_per_peer, tos=ni.lnd_tunables.tos)
+    return view
+
+
+def _is_first_address(ni: NI, interface: str, host: Sequence[Link]) -> bool:
+    try:
+        return first_address(link_named(interface, host)).ip == ni.nid.ip
+    except HostError:
+        return False
+
+
+def traffic(ni: NI | PeerNi) -> TrafficStats:
+    """`statistics:`."""
+    stats, put, get, ack = ni.stats, ni.latency_egress, ni.latency_get, ni.latency_ack
+    return TrafficStats(
+        *(sum(stats.sent), sum(stats.received), sum(stats.dropped)),
+        *(put.samples, put.min, put.max, put.avg),
+        *(get.samples, get.min, get.max, get.avg),
+        *(ack.samples, ack.min, ack.max, ack.avg),
+    )
+
+
+def message_counts(stats: MsgStats) -> tuple[MsgCounts, MsgCounts, MsgCounts]:
+    """`sent_stats:`, `received_stats:`, `dropped_stats:`."""
+    sent, received, dropped = (
+        MsgCounts(**stats.by_name(counts)) for counts in (stats.sent, stats.received, stats.dropped)
+    )
+    return sent, received, dropped
+
+
+def _health(ni: NI) -> NiHealth:
+    count = ni.health_stats.by_status
+    return NiHealth(
+        fatal_error=int(ni.fatal),
+        health_value=ni.health,
+        interrupts=count[HealthStatus.LOCAL_INTERRUPT],
+        dropped=count[HealthStatus.LOCAL_DROPPED],
+        aborted=count[HealthStatus.LOCAL_ABORTED],
+        no_route=count[HealthStatus.LOCAL_NO_ROUTE],
+        timeouts=count[HealthStatus.LOCAL_TIMEOUT],
+        error=count[HealthStatus.LOCAL_ERROR],
+        ping_count=ni.health_stats.ping_count,
+        next_ping=ni.health_stats.next_ping,
+    )
+
+
+def _tunables(ni: NI) -> NetTunablesView:
+    values = ni.tunables
+    return NetTunablesView(
+        values.peer_timeout, values.peer_credits, values.peer_buffer_credits, values.credits
+    )
+
+
+def _lnd_tunables(values: LndTunables) -> LndTunablesView:
+    return LndTunablesView(values.conns_per_peer, values.timeout, values.tos)
+
+
+def _cpts(cpts: Iterable[int]) -> str:
+    return f"[{','.join(map(str, cpts))}]"

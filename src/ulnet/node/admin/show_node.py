@@ -1,0 +1,71 @@
+"""Node-wide counters and settings as documents (spec lnetctl.md §5)."""
+
+from __future__ import annotations
+
+from ulnet.core.instance import LNet
+from ulnet.core.stats import GlobalStats
+from ulnet.core.status import HealthStatus
+from ulnet.dlc.documents import Globals, Statistics
+
+__all__ = ["reset_statistics", "show_globals", "show_statistics"]
+
+
+def show_statistics(core: LNet) -> Statistics:
+    """`stats show`."""
+    stats = core.stats
+    count = stats.by_status
+    return Statistics(
+        msgs_alloc=stats.msgs_alloc,
+        msgs_max=stats.msgs_max,
+        rst_alloc=stats.rst_alloc,
+        errors=stats.errors,
+        send_count=stats.send_count,
+        resend_count=stats.resend_count,
+        response_timeout_count=stats.response_timeout_count,
+        local_interrupt_count=count[HealthStatus.LOCAL_INTERRUPT],
+        local_dropped_count=count[HealthStatus.LOCAL_DROPPED],
+        local_aborted_count=count[HealthStatus.LOCAL_ABORTED],
+        local_no_route_count=count[HealthStatus.LOCAL_NO_ROUTE],
+        local_timeout_count=count[HealthStatus.LOCAL_TIMEOUT],
+        local_error_count=count[HealthStatus.LOCAL_ERROR],
+        remote_dropped_count=count[HealthStatus.REMOTE_DROPPED],
+        remote_error_count=count[HealthStatus.REMOTE_ERROR],
+        remote_timeout_count=count[HealthStatus.REMOTE_TIMEOUT],
+        network_timeout_count=count[HealthStatus.NETWORK_TIMEOUT],
+        failed_resends=stats.failed_resends,
+        successful_resends=stats.successful_resends,
+        recv_count=stats.recv_count,
+        route_count=stats.route_count,
+        drop_count=stats.drop_count,
+        send_length=stats.send_length,
+        recv_length=stats.recv_length,
+        route_length=stats.route_length,
+        drop_length=stats.drop_length,
+    )
+
+
+def reset_statistics(core: LNet) -> None:
+    """Zero them; how many messages live now is a state, not a count, and stays."""
+    fresh = GlobalStats()
+    fresh.msgs_alloc = fresh.msgs_max = core.stats.msgs_alloc
+    core.stats.__dict__.update(fresh.__dict__)
+
+
+def show_globals(core: LNet) -> Globals:
+    """`global show`."""
+    settings = core.settings
+    return Globals(
+        numa_range=settings.numa_range,
+        max_interfaces=settings.max_interfaces,
+        discovery=settings.discovery,
+        drop_asym_route=settings.drop_asym_route,
+        retry_count=settings.retry_count,
+        transaction_timeout=settings.transaction_timeout,
+        health_sensitivity=settings.health_sensitivity,
+        recovery_interval=settings.recovery_interval,
+        router_sensitivity=settings.router_sensitivity,
+        lnd_timeout=settings.lnd_timeout,
+        response_tracking=settings.response_tracking,
+        recovery_limit=settings.recovery_limit,
+        max_recovery_ping_interval=settings.max_recovery_ping_interval,
+    )

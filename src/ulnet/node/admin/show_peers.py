@@ -1,0 +1,92 @@
+"""Peers and peer NIs as documents (spec lnetctl.md §5 peer show)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+from ulnet.core.instance import LNet
+from ulnet.core.peer import Peer, PeerNi
+from ulnet.core.status import HealthStatus, LNetError
+from ulnet.dlc.documents import NidItem, PeerNiHealth, PeerNiView, PeerView, UdspInfo
+from ulnet.nid import LO_NID, Nid
+from ulnet.node.admin.names import read_nids
+from ulnet.node.admin.show_nets import message_counts, traffic
+
+__all__ = ["backup_peers", "list_peers", "show_peers"]
+
+
+def show_peers(core: LNet, nids: Sequence[str], verbosity: int) -> list[PeerView]:
+    """All peers, or those that have the NIDs. Raises LNetError(EINVAL, ENOENT)."""
+    chosen = _peers(core)
+    if nids:
+        chosen = list(dict.fromkeys(_peer_of(core, nid) for nid in read_nids(nids)))
+    return [_peer(peer, verbosity) for peer in chosen]
+
+
+def list_peers(core: LNet) -> list[NidItem]:
+    """Their primary NIDs."""
+    return [NidItem(str(peer.primary_nid)) for peer in _peers(core)]
+
+
+def backup_peers(core: LNet) -> list[PeerView]:
+    """What a restore needs."""
+    return [
+        PeerView(
+            str(peer.primary_nid), peer.multi_rail, peer_ni=[PeerNiView(str(pni.nid)) for pni in peer.nis()]
+        )
+        for peer in _peers(core)
+    ]
+
+
+def _peers(core: LNet) -> list[Peer]:
+    return [peer for peer in core.peers if peer.primary_nid != LO_NID]
+
+
+def _peer_of(core: LNet, nid: Nid) -> Peer:
+    peer = core.peers.find(nid)
+    if peer is None:
+        raise LNetError(
+            errno.ENOENT, f"no peer has the NID {nid}: 'lnetctl peer show' without --nid lists all"
+        )
+    return peer
+
+
+def _peer(peer: Peer, verbosity: int) -> PeerView:
+    view = PeerView(str(peer.primary_nid), peer.multi_rail)
+    if verbosity >= 3:
+        view.peer_state = peer.state_flags
+    view.peer_ni = [_peer_ni(pni, verbosity) for pni in peer.nis()]
+    return view
+
+
+def _peer_ni(pni: PeerNi, verbosity: int) -> PeerNiView:
+    view = PeerNiView(str(pni.nid), state="NA")  # aliveness is judged for gateways only
+    if verbosity >= 1:
+        view.max_ni_tx_credits = pni.max_tx_credits
+        view.available_tx_credits = pni.tx_credits
+        view.min_tx_credits = pni.min_tx_credits
+        view.tx_q_num_of_buf = pni.tx_queued_bytes
+        view.available_rtr_credits = pni.rtr_credits
+        view.min_rtr_credits = pni.min_rtr_credits
+        view.refcount = pni.refs
+        view.statistics = traffic(pni)
+    if verbosity >= 2:
+        view.sent_stats, view.received_stats, view.dropped_stats = message_counts(pni.stats)
+        view.health_stats = _health(pni)
+    if verbosity >= 4:
+        view.udsp_info = UdspInfo()
+    return view
+
+
+def _health(pni: PeerNi) -> PeerNiHealth:
+    count = pni.health_stats.by_status
+    return PeerNiHealth(
+        health_value=pni.health,
+        dropped=count[HealthStatus.REMOTE_DROPPED],
+        timeout=count[HealthStatus.REMOTE_TIMEOUT],
+        error=count[HealthStatus.REMOTE_ERROR],
+        network_timeout=count[HealthStatus.NETWORK_TIMEOUT],
+        ping_count=pni.health_stats.ping_count,
+        next_ping=pni.health_stats.next_ping,
+    )

@@ -1,0 +1,49 @@
+"""Tunables of a request against their rules (spec lnetctl.md §2)."""
+
+from __future__ import annotations
+
+import errno
+
+from ulnet.core.status import LNetError
+from ulnet.core.tunables import LndTunables, NetTunables
+from ulnet.dlc.model import Tunables
+from ulnet.lnd.tcp.params import conns_for_speed
+
+__all__ = ["lnd_tunables", "net_tunables"]
+
+_MOST = 2**31 - 1
+
+
+def net_tunables(given: Tunables) -> NetTunables:
+    """A net's tunables; -1 and, for credits, 0 stand for the default. Raises LNetError(EINVAL)."""
+    default = NetTunables()
+    credits = _checked("credits", given.credits, _MOST) or default.credits
+    peer_credits = _checked("peer_credits", given.peer_credits, _MOST) or default.peer_credits
+    timeout = _checked("peer_timeout", given.peer_timeout, _MOST)
+    return NetTunables(
+        peer_timeout=default.peer_timeout if timeout is None else timeout,
+        peer_credits=min(peer_credits, credits),  # as kernel nodes do
+        peer_buffer_credits=_checked("peer_buffer_credits", given.peer_buffer_credits, _MOST) or 0,
+        credits=credits,
+    )
+
+
+def lnd_tunables(given: Tunables, speed_mbps: int | None) -> LndTunables:
+    """A tcp NI's tunables; conns_per_peer 0 is what suits the interface's speed. Raises LNetError(EINVAL)."""
+    default = LndTunables()
+    tos = _checked("tos", given.tos, 255)
+    return LndTunables(
+        conns_per_peer=_checked("conns_per_peer", given.conns_per_peer, 127) or conns_for_speed(speed_mbps),
+        timeout=_checked("timeout", given.timeout, _MOST) or default.timeout,
+        tos=default.tos if tos is None else tos,
+    )
+
+
+def _checked(name: str, value: int | None, most: int) -> int | None:
+    """The value, None for "the default"."""
+    if value is None or value == -1:
+        return None
+    if not 0 <= value <= most:
+        upper = f" to {most}" if most < _MOST else " or more"
+        raise LNetError(errno.EINVAL, f"{name} {value} is out of range: use 0{upper}, or -1 for the default")
+    return value
