@@ -28,6 +28,7 @@ class Competitor:
 
     name: str
     title: str
+    how: str
     needs: str = ""
     kinds: tuple[str, ...] = ("stream", "ack", "roundtrip")
     smallest_only: bool = False  # joined frames say nothing about bulk
@@ -46,13 +47,49 @@ class Competitor:
 
 
 COMPETITORS = [
-    Competitor("sockets", "plain sockets"),
-    Competitor("sockets_joined", "plain sockets, 256 frames a call", kinds=("stream",), smallest_only=True),
-    Competitor("ulnet_node", "ulnet, event handlers"),
-    Competitor("ulnet_awaited", "ulnet, await put", kinds=("stream", "ack")),
-    Competitor("zmq_push", "pyzmq PUSH/PULL", needs="zmq"),
-    Competitor("zmq_dealer", "pyzmq DEALER/ROUTER", needs="zmq"),
-    Competitor("mpi", "Open MPI (mpi4py)", needs="mpi4py"),
+    Competitor(
+        "sockets",
+        "plain sockets",
+        "blocking; 72 bytes of header and the payload in one `sendmsg`; large ones read by `recvmsg_into` of "
+        "the rest of a payload and the next header, small ones from a shared buffer. What Python can reach",
+    ),
+    Competitor(
+        "sockets_joined",
+        "plain sockets, 256 frames a call",
+        "the same with 256 small messages in one `send`: what batching alone gives",
+        kinds=("stream",),
+        smallest_only=True,
+    ),
+    Competitor(
+        "ulnet_node",
+        "ulnet, event handlers",
+        "two `ulnet.Node`s on asyncio, one NI each, one connection of each type; PUTs into one memory "
+        "descriptor (peer_credits 64), the next PUT started by the event of an earlier one; LNet's own ACKs",
+    ),
+    Competitor(
+        "ulnet_awaited",
+        "ulnet, await put",
+        "the same with `await node.put(…)` in as many tasks as the window is wide (64 for small messages)",
+        kinds=("stream", "ack"),
+    ),
+    Competitor(
+        "zmq_push",
+        "pyzmq PUSH/PULL",
+        "tcp, `copy=False`, answers over a second pair the other way; no acknowledgement of its own",
+        needs="zmq",
+    ),
+    Competitor(
+        "zmq_dealer",
+        "pyzmq DEALER/ROUTER",
+        "tcp, `copy=False`; the server knows whom it answers",
+        needs="zmq",
+    ),
+    Competitor(
+        "mpi",
+        "Open MPI (mpi4py)",
+        "two ranks over its tcp transport; it spins while it waits, which its CPU time and round trips show",
+        needs="mpi4py",
+    ),
 ]
 
 

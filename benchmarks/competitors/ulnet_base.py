@@ -52,7 +52,7 @@ async def _serve(work: Work, announce: Callable[[str], None]) -> Measured:
             if event.kind is not EventKind.PUT:
                 return
             if echo:
-                core.put(answer, event.source, TOKENS, 1)
+                core.put(answer, event.source, TOKENS, 1, ack=False)
             seen += 1
             if seen in milestones:
                 milestone.set()
@@ -138,7 +138,7 @@ def latencies_of(node: Node, work: Work, count: int) -> Awaitable[list[int]]:
     def ask() -> None:
         nonlocal began
         began = clock()
-        core.put(question, to, PORTAL, 1)
+        core.put(question, to, PORTAL, 1, ack=False)
 
     def on_answer(event: Event) -> None:
         if event.kind is not EventKind.PUT:
