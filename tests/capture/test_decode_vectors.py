@@ -161,7 +161,7 @@ def test_odd_peers_are_described() -> None:
 def test_tshark_counts_the_same_messages(path: Path) -> None:
     if not shutil.which("tshark"):
         pytest.skip("tshark is not installed (apt install tshark)")
-    command = ["tshark", "-r", path, "-Y", "lnet", "-T", "fields", "-e", "lnet.msg_type"]
+    command = ["tshark", "-r", str(path), "-Y", "lnet", "-T", "fields", "-e", "lnet.msg_type"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     theirs = Counter(int(value, 0) for value in done.stdout.replace(",", "\n").split())
     # It counts a message when its payload has come, which that of a refused 2 MiB PUT never does.
@@ -200,7 +200,8 @@ def test_columns_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
 
 def program() -> str:
     paths = [path for path in sys.path if path]
-    return f"import sys; sys.path[:0] = {paths!r}; from ulnet.cli.decode import main; sys.exit(main(sys.argv[1:]))"
+    start = f"import sys; sys.path[:0] = {paths!r}"
+    return f"{start}; from ulnet.cli.decode import main; sys.exit(main(sys.argv[1:]))"
 
 
 def run(*words: str | Path, **options: Any) -> subprocess.CompletedProcess[bytes]:

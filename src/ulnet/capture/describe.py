@@ -25,6 +25,8 @@ __all__ = [
 
 _REMEMBERED = 8192  # requests whose answers we can still name
 _LISTED = 16  # NIs that a line shows; JSON shows all
+_TYPE_NAMES = {int(kind): kind.name for kind in MsgType}
+_CTYPE_NAMES = {int(kind): kind.name for kind in ConnType}
 _STATUS = {NiStatus.UP: "up", NiStatus.DOWN: "down", NiStatus.INVALID: "invalid"}
 
 
@@ -67,10 +69,8 @@ def say_request(request: ConnRequest) -> Saying:
 
 def say_hello(hello: Hello) -> Saying:
     """A HELLO."""
-    try:
-        ctype = ConnType(hello.ctype).name
-    except ValueError:
-        ctype = f"type {hello.ctype}, which does not exist,"
+    known = _CTYPE_NAMES.get(hello.ctype)
+    ctype = known or f"type {hello.ctype}, which does not exist,"
     ends = f"{hello.src_nid}" if hello.dst_nid.is_any else f"{hello.src_nid} → {hello.dst_nid}"
     text = (
         f"HELLO v{hello.version} {ctype} {ends}, incarnation {hello.src_incarnation:x}{_big(hello.byteorder)}"
@@ -82,7 +82,7 @@ def say_hello(hello: Hello) -> Saying:
     facts: dict[str, object] = {
         "version": hello.version,
         "byteorder": hello.byteorder,
-        "type": ctype if hello.ctype in set(ConnType) else hello.ctype,
+        "type": known or hello.ctype,
         "src_nid": str(hello.src_nid),
         "dst_nid": str(hello.dst_nid),
         "src_pid": hello.src_pid,
@@ -126,11 +126,10 @@ def say_message(
     `payload` is given where it may be ping info; `carrier` names the LND's own message around this one,
     `more` is what that says besides.
     """
-    name = (
-        MsgType(header.type).name if header.type in set(MsgType) else f"message of unknown type {header.type}"
-    )
+    known = _TYPE_NAMES.get(header.type)
+    name = known or f"message of unknown type {header.type}"
     facts: dict[str, object] = {
-        "type": name if header.type in set(MsgType) else header.type,
+        "type": known or header.type,
         "src_nid": str(header.src_nid),
         "dest_nid": str(header.dest_nid),
         "src_pid": header.src_pid,
