@@ -84,10 +84,13 @@ def test_the_program_runs(program: str) -> None:
     ]
 
 
-def test_links_lead_somewhere() -> None:
-    targets = [target for target in re.findall(r"\]\(([^)#]+)", README) if "://" not in target]
-    assert targets
-    assert [target for target in targets if not (ROOT / target).exists()] == []
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = [target for target in re.findall(r"\]\(([^)#]+)", page.read_text()) if "://" not in target]
+    assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
 def test_the_two_commands_are_make_targets() -> None:

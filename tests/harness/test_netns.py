@@ -69,7 +69,7 @@ def test_rails_may_have_rates_of_their_own(make_cluster: Callable[..., Cluster])
         assert "rate 100Mbit" in host.run("tc", "qdisc", "show", "dev", "rail1").stdout
 
 
-def test_nothing_is_left_of_a_fabric(namespaces_work: None) -> None:
+def test_nothing_is_left_of_a_cluster(namespaces_work: None) -> None:
     cluster = Cluster(hosts=2, rails=1)
     sleeper = cluster.hosts[0].start("sleep", "1000")
     names = [cluster.switch, *(host.name for host in cluster)]
