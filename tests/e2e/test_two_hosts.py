@@ -179,8 +179,8 @@ def test_a_file_crosses_both_rails(cluster: Cluster, tmp_path: Path) -> None:
     source, copy = tmp_path / "source", tmp_path / "copy"
     source.write_bytes(os.urandom(24 << 20))
     nids = {host.number: [host.nid(0), host.nid(1, "tcp1")] for host in cluster}
-    receive = Job("receive", nids[2], nids[1], str(copy), 988)
-    send = Job("send", nids[1], nids[2], str(source), 988)
+    receive = Job("receive", nids[2], nids[1], str(copy), 24 << 20, 988)
+    send = Job("send", nids[1], nids[2], str(source), 24 << 20, 988)
     receiver = subprocess.Popen(
         b.words(*WORKER, json.dumps(asdict(receive))), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

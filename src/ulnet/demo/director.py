@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ulnet.demo.transfer import SMALLEST_CHUNK
 from ulnet.demo.worker import Job
 
 __all__ = ["DemoError", "Result", "move"]
@@ -40,10 +41,12 @@ class Result:
         """Whether the destination has the source's bytes."""
         return self.sent_digest == self.received_digest
 
+    def judgeable(self, rails: int) -> bool:
+        """Whether the file had enough pieces to tell whether the rails shared them."""
+        return self.size >= 8 * rails * SMALLEST_CHUNK
+
     def fair(self, rails: int) -> bool:
         """Whether every rail carried at least half of an even share."""
-        if self.size == 0:
-            return True
         shares = [count / self.size for count in self.rails.values()]
         return len(shares) == rails and min(shares) >= 0.5 / rails
 
@@ -77,11 +80,11 @@ async def move(
     """Move source (of size bytes) to target between two node processes. Raises DemoError."""
     sender_nids, receiver_nids = addresses(rails)
     port = free_port([nid.partition("@")[0] for nid in (*sender_nids, *receiver_nids)])
-    receiver = await _start(Job("receive", receiver_nids, sender_nids, str(target), port))
+    receiver = await _start(Job("receive", receiver_nids, sender_nids, str(target), size, port))
     sender: asyncio.subprocess.Process | None = None
     try:
         await _expect_ready(receiver)
-        sender = await _start(Job("send", sender_nids, receiver_nids, str(source), port))
+        sender = await _start(Job("send", sender_nids, receiver_nids, str(source), size, port))
         received, sent = await asyncio.gather(
             _follow(receiver, "receiving node", on_progress), _follow(sender, "sending node", on_progress)
         )

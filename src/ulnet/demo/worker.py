@@ -13,7 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ulnet.demo.transfer import FileReceiver, FileSender
+from ulnet.dlc.model import NetShow
+from ulnet.dlc.yaml_out import emit_document
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid
 from ulnet.node import Node
@@ -26,12 +30,13 @@ _BEAT = 0.1  # seconds between progress lines
 
 @dataclass
 class Job:
-    """What a worker is told: its role, its NIDs, the other node's NIDs, the file, the port."""
+    """What a worker is told: its role, its NIDs, the other node's NIDs, the file and its size, the port."""
 
     role: str
     nids: list[str]
     peer: list[str]
     path: str
+    size: int
     port: int
 
 
@@ -53,7 +58,7 @@ async def _run(job: Job) -> int:
 
 
 async def _receive(node: Node, job: Job) -> None:
-    receiver = FileReceiver(node, Path(job.path))
+    receiver = FileReceiver(node, Path(job.path), job.size)
     _tell(state="ready")
 
     def progress() -> None:
@@ -63,18 +68,18 @@ async def _receive(node: Node, job: Job) -> None:
     await _beating(receiver.finished(), progress)
     progress()
     digest = await asyncio.to_thread(_sha256, Path(job.path))
-    _tell(state="done", digest=digest, statistics=_statistics(node), cpu=_cpu_seconds())
+    _tell(state="done", digest=digest, statistics=await _statistics(node), cpu=_cpu_seconds())
     await asyncio.to_thread(sys.stdin.readline)  # stay reachable until the other side is done
 
 
 async def _send(node: Node, job: Job) -> None:
-    sender = FileSender(node, Nid.parse(job.peer[0]), Path(job.path))
+    sender = FileSender(node, Nid.parse(job.peer[0]), Path(job.path), len(job.nids))
     started = time.monotonic()
     await _beating(sender.run(), lambda: _tell(state="moving", sent=sender.sent))
     seconds = time.monotonic() - started
     cpu = _cpu_seconds()
     digest = await asyncio.to_thread(_sha256, Path(job.path))
-    _tell(state="done", digest=digest, seconds=seconds, statistics=_statistics(node), cpu=cpu)
+    _tell(state="done", digest=digest, seconds=seconds, statistics=await _statistics(node), cpu=cpu)
     await asyncio.to_thread(sys.stdin.readline)
 
 
@@ -86,9 +91,10 @@ async def _beating(work: Coroutine[Any, Any, None], beat: Callable[[], None]) ->
     await task
 
 
-def _statistics(node: Node) -> str:
-    """What `lnetctl net show -v 2` would print."""
-    return Admin(node).net_show_yaml(verbose=2)
+async def _statistics(node: Node) -> str:
+    """What `lnetctl net show --net tcp -v` would print."""
+    shown = await Admin(node).handle(NetShow(net="tcp", verbosity=1))
+    return emit_document(msgspec.to_builtins(shown.document))
 
 
 def _sha256(path: Path) -> str:

@@ -58,7 +58,10 @@ def why_handshake_broke(errno: int, where: str, nid: Nid, source_port: int) -> s
             f"{_FIRST_UNPRIVILEGED}; run as root (or with CAP_NET_BIND_SERVICE) or set accept=all there"
         )
     if errno == e.ECONNRESET:
-        return f"{where} reset the connection during the handshake: it may not be an LNet node"
+        return (
+            f"{where} reset the connection during the handshake: {nid} is not one of its NIDs, "
+            "or it is not an LNet node"
+        )
     return (
         f"{where} closed the connection right after our request: {nid} is not one of its NIDs, "
         "or it refuses our HELLO"
