@@ -258,6 +258,15 @@ def test_a_capture_without_lnet_says_so(tmp_path: Path) -> None:
     assert done.returncode == 0 and b"no LNet in 0 packets" in done.stderr
 
 
+def test_packets_captured_in_part_are_mentioned(tmp_path: Path) -> None:
+    data = bytearray((VECTORS / "b_ping_existing_conn.pcap").read_bytes())
+    data[36:40] = (5000).to_bytes(4, "little")  # how long the first packet was on the wire
+    (tmp_path / "part.pcap").write_bytes(data)
+    done = run(tmp_path / "part.pcap")
+    assert done.returncode == 0
+    assert b"1 of 7 packets were captured only in part; capture with tcpdump -s 0" in done.stderr
+
+
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     path = VECTORS / "i_raw_probes_from_host.pcap"
     pipe = subprocess.run(

@@ -23,6 +23,7 @@ class Decoder:
 
     def __init__(self, ports: Collection[int] = (LNET_PORT,)) -> None:
         self.packets = 0
+        self.cut_packets = 0  # captured only in part
         self.start_ns = 0  # of the first packet
         self._now = 0
         self._events: list[Event] = []
@@ -39,6 +40,7 @@ class Decoder:
                 if not self.packets:
                     self.start_ns = packet.time_ns
                 self.packets += 1
+                self.cut_packets += packet.cut > 0
                 self._now = packet.time_ns
                 if not knows_link(packet.link_type):
                     unknown_links.add(packet.link_type)

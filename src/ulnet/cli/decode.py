@@ -39,10 +39,14 @@ def main(argv: list[str]) -> int:
         return _fail(f"{options.file}: {error.strerror or error}")
     if not shown:
         ports = ", ".join(map(str, options.port or (LNET_PORT,)))
-        print(
-            f"ulnet decode: {options.file}: no LNet in {decoder.packets} packets; name other ports "
-            f"than {ports} with --port if LNet uses them",
-            file=sys.stderr,
+        _note(
+            f"{options.file}: no LNet in {decoder.packets} packets; name other ports than {ports} "
+            "with --port if LNet uses them"
+        )
+    elif decoder.cut_packets:
+        _note(
+            f"{options.file}: {decoder.cut_packets} of {decoder.packets} packets were captured only in part; "
+            "capture with tcpdump -s 0 to follow every message"
         )
     return 0
 
@@ -121,7 +125,11 @@ class _JsonLine:
         )
 
 
-def _fail(text: str) -> int:
+def _note(text: str) -> None:
     sys.stdout.flush()
     print(f"ulnet decode: {text}", file=sys.stderr)
+
+
+def _fail(text: str) -> int:
+    _note(text)
     return 1
