@@ -40,7 +40,7 @@ def walk_through(namespaces_work: None, tmp_path: Path) -> Iterator[str]:
     script = re.sub(r"(netns|netns add|netns exec|netns pids|netns del|-n) left\b", rf"\1 {left}", script)
     script = re.sub(r"(netns|netns add|netns exec|netns pids|netns del|-n) right\b", rf"\1 {right}", script)
     script = script.replace("/run/", f"{tmp_path}/").replace("/tmp/rail1.pcap", f"{tmp_path}/rail1.pcap")
-    yield script
+    yield "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n" + script
     for name in (left, right):
         pids = subprocess.run(
             ["ip", "netns", "pids", name], capture_output=True, text=True, check=False
@@ -61,7 +61,8 @@ def test_the_walk_through_works(walk_through: str) -> None:
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
-    assert said.count("primary nid: 10.0.0.2@tcp") >= 3, said  # both pings, and the one that was captured
+    # lnetctl ping over each rail and once more for the capture, then ulnet ping over each rail
+    assert said.count("primary nid: 10.0.0.2@tcp") == 5, said
     assert "net type: tcp1" in said
     assert "GET" in said, "ulnet decode shows the ping's GET"
     assert "REPLY" in said, "and its REPLY"
