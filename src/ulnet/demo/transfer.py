@@ -23,7 +23,7 @@ from ulnet.wire.lnet import LNET_MTU
 
 __all__ = ["SMALLEST_CHUNK", "FileReceiver", "FileSender"]
 
-_PORTAL = 32
+_PORTAL = 60  # one that Lustre does not use
 _SEGMENT = 1 << 30
 SMALLEST_CHUNK = 4096
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; Python 3.11's mmap does not name it
