@@ -6,19 +6,19 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
 
 from ulnet import Node
-from ulnet.core.event import EventKind
+from ulnet.core.event import Event, EventKind
 from ulnet.core.md import MdOption
 from ulnet.core.status import LNetError
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import LO_NID, Nid
 
-MakeNode = Callable[..., "asyncio.Future[Node]"]
+MakeNode = Callable[..., Awaitable[Node]]
 
 
 def free_port() -> int:
@@ -29,7 +29,7 @@ def free_port() -> int:
 
 
 @pytest.fixture
-async def make_node() -> AsyncIterator[Callable[..., object]]:
+async def make_node() -> AsyncIterator[MakeNode]:
     """Nodes that share a port; when the test ends, credits and references must all be back."""
     port = free_port()
     async with AsyncExitStack() as stack:
@@ -45,6 +45,11 @@ async def make_node() -> AsyncIterator[Callable[..., object]]:
         yield make
 
 
+def port_of(node: Node) -> int:
+    assert node.tcp is not None
+    return node.tcp.params.accept_port
+
+
 def assert_conserved(node: Node) -> None:
     core = node.core
     assert core.stats.msgs_alloc == 0
@@ -58,7 +63,7 @@ def assert_conserved(node: Node) -> None:
 
 
 @pytest.mark.requirement("LND-sock", "MD")
-async def test_put_get_and_events(make_node):
+async def test_put_get_and_events(make_node: MakeNode) -> None:
     a, b = await make_node("127.0.1.1@tcp"), await make_node("127.0.1.2@tcp")
     memory = bytearray(1 << 20)
     opened = b.attach(20, 0xFEED, memory, options=MdOption.OP_PUT | MdOption.OP_GET | MdOption.MANAGE_REMOTE)
@@ -80,11 +85,11 @@ async def test_put_get_and_events(make_node):
 
 
 @pytest.mark.parametrize("size", [0, 1, 71, 1023, 1024, 4095, 4096, 16384, 65535, 65536, 1 << 20])
-async def test_every_size_arrives_whole_and_in_order(make_node, size):
+async def test_every_size_arrives_whole_and_in_order(make_node: MakeNode, size: int) -> None:
     a, b = await make_node("127.0.1.1@tcp"), await make_node("127.0.1.2@tcp")
     count = 12
     memory = bytearray(max(count * size, 1))
-    got = []
+    got: list[Event] = []
     b.attach(20, 1, memory, handler=got.append)
     parts = [os.urandom(size) for _ in range(count)]
     sent = await asyncio.gather(*(a.put("127.0.1.2@tcp", 20, 1, part) for part in parts))
@@ -92,10 +97,10 @@ async def test_every_size_arrives_whole_and_in_order(make_node, size):
     assert sorted(bytes(memory[e.offset : e.offset + size]) for e in got) == sorted(parts)
 
 
-async def test_two_rails_share_the_work_evenly(make_node):
+async def test_two_rails_share_the_work_evenly(make_node: MakeNode) -> None:
     rails = [["127.0.1.1@tcp", "127.0.2.1@tcp"], ["127.0.1.2@tcp", "127.0.2.2@tcp"]]
     a, b = [await make_node(*nids) for nids in rails]
-    a.add_peer(*rails[1][:1], rails[1][1:])
+    a.add_peer(rails[1][0], rails[1][1:])
     memory = bytearray(65536)
     targets = []
     b.attach(
@@ -110,7 +115,7 @@ async def test_two_rails_share_the_work_evenly(make_node):
 
 
 @pytest.mark.requirement("dyn-025", "LND-lo")
-async def test_ping_over_tcp_lo_and_oneself(make_node):
+async def test_ping_over_tcp_lo_and_oneself(make_node: MakeNode) -> None:
     a = await make_node("127.0.1.1@tcp")
     await make_node("127.0.1.2@tcp", "127.0.2.2@tcp1")
     found = await a.ping("127.0.1.2@tcp")
@@ -119,7 +124,7 @@ async def test_ping_over_tcp_lo_and_oneself(make_node):
     assert (await a.ping("127.0.1.1@tcp")).primary_nid == Nid.parse("127.0.1.1@tcp")
 
 
-async def test_ipv6_nodes(make_node):
+async def test_ipv6_nodes(make_node: MakeNode) -> None:
     a, b = await make_node("127.0.1.1@tcp", "::1@tcp1"), await make_node("127.0.1.2@tcp")
     assert [str(nid) for nid in (await a.ping("::1@tcp1")).nids] == ["127.0.1.1@tcp", "::1@tcp1"]
     assert len((await b.ping("127.0.1.1@tcp")).nids) == 2
@@ -132,7 +137,7 @@ async def test_ipv6_nodes(make_node):
         ("127.0.1.2@tcp5", errno.EHOSTUNREACH, "no route to 127.0.1.2@tcp5"),
     ],
 )
-async def test_failures_say_why(make_node, target, code, words):
+async def test_failures_say_why(make_node: MakeNode, target: str, code: int, words: str) -> None:
     a = await make_node("127.0.1.1@tcp")
     with pytest.raises(LNetError, match=words) as refused:
         await a.put(target, 20, 1, b"x")
@@ -141,7 +146,7 @@ async def test_failures_say_why(make_node, target, code, words):
         await a.ping(target)
 
 
-async def test_a_refused_source_port_and_a_foreign_nid_are_told(make_node):
+async def test_a_refused_source_port_and_a_foreign_nid_are_told(make_node: MakeNode) -> None:
     a = await make_node("127.0.1.1@tcp", reserved_ports=False)
     await make_node("127.0.1.2@tcp", accept="secure")
     with pytest.raises(LNetError, match="source port"):
@@ -152,15 +157,15 @@ async def test_a_refused_source_port_and_a_foreign_nid_are_told(make_node):
         await a.ping("127.0.1.3@tcp7", timeout=5)
 
 
-async def test_a_silent_target_times_out_as_asked(make_node):
+async def test_a_silent_target_times_out_as_asked(make_node: MakeNode) -> None:
     a = await make_node("127.0.1.1@tcp")
-    silent = socket.create_server(("127.0.1.2", a.tcp.params.accept_port))
+    silent = socket.create_server(("127.0.1.2", port_of(a)))
     with silent, pytest.raises(LNetError) as refused:
         await a.ping("127.0.1.2@tcp", timeout=0.3)
     assert refused.value.errno == errno.ETIMEDOUT
 
 
-async def test_cancelling_takes_the_memory_back(make_node):
+async def test_cancelling_takes_the_memory_back(make_node: MakeNode) -> None:
     a, b = await make_node("127.0.1.1@tcp"), await make_node("127.0.1.2@tcp")
     before = len(a.core.memory.mds)
     b.core.memory.set_lazy(20)
@@ -172,10 +177,10 @@ async def test_cancelling_takes_the_memory_back(make_node):
             await task
     assert len(a.core.memory.mds) == before
     b.core.memory.set_lazy(20, False)
-    assert await a.ping("127.0.1.2@tcp")
+    assert (await a.ping("127.0.1.2@tcp")).nids
 
 
-async def test_a_lazy_portal_waits_for_memory(make_node):
+async def test_a_lazy_portal_waits_for_memory(make_node: MakeNode) -> None:
     a, b = await make_node("127.0.1.1@tcp"), await make_node("127.0.1.2@tcp")
     b.core.memory.set_lazy(20)
     task = asyncio.create_task(a.put("127.0.1.2@tcp", 20, 1, b"y" * 200_000))
@@ -187,7 +192,7 @@ async def test_a_lazy_portal_waits_for_memory(make_node):
     assert memory == b"y" * 200_000
 
 
-async def test_closing_with_traffic_under_way_ends_every_put(make_node):
+async def test_closing_with_traffic_under_way_ends_every_put(make_node: MakeNode) -> None:
     a, b = await make_node("127.0.1.1@tcp"), await make_node("127.0.1.2@tcp")
     memory = bytearray(1 << 20)
     b.attach(20, 1, memory, options=MdOption.OP_PUT | MdOption.MANAGE_REMOTE)
@@ -201,7 +206,7 @@ async def test_closing_with_traffic_under_way_ends_every_put(make_node):
     await b.start()
 
 
-async def test_a_closed_node_refuses_work_and_starts_again(make_node):
+async def test_a_closed_node_refuses_work_and_starts_again(make_node: MakeNode) -> None:
     a = await make_node("127.0.1.1@tcp")
     await a.close()
     await a.close()
@@ -213,9 +218,9 @@ async def test_a_closed_node_refuses_work_and_starts_again(make_node):
     assert (await a.ping(LO_NID)).nids == ()
 
 
-async def test_busy_port_and_foreign_address_change_nothing(make_node):
+async def test_busy_port_and_foreign_address_change_nothing(make_node: MakeNode) -> None:
     a = await make_node()
-    with socket.create_server(("127.0.1.1", a.tcp.params.accept_port)):
+    with socket.create_server(("127.0.1.1", port_of(a))):
         with pytest.raises(LNetError, match=r"127\.0\.1\.1") as refused:
             a.add_ni("127.0.1.1@tcp")
         assert refused.value.errno == errno.EADDRINUSE
@@ -229,7 +234,7 @@ async def test_busy_port_and_foreign_address_change_nothing(make_node):
 
 
 @pytest.mark.requirement("HLD-dyn")
-async def test_an_ni_goes_and_comes_back_under_traffic(make_node):
+async def test_an_ni_goes_and_comes_back_under_traffic(make_node: MakeNode) -> None:
     a, b = (
         await make_node("127.0.1.1@tcp", "127.0.2.1@tcp"),
         await make_node("127.0.1.2@tcp", "127.0.2.2@tcp"),
