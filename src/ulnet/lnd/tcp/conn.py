@@ -1,78 +1,32 @@
-"""The receiving half of a connection, and its end (spec wire-socklnd.md §4, §5).
-
-Hot path: flat. Headers and small payloads come through the one buffer that all connections share;
-large payloads are read straight into their owner's memory, together with exactly the next header.
-"""
+"""A connection as a whole: acknowledgements, and its end (spec wire-socklnd.md §4.1, §5)."""
 
 from __future__ import annotations
 
 import errno
 import socket
-import struct
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import HealthStatus, errno_text
 from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.errors import Failure, send_status
+from ulnet.lnd.tcp.receive import BAD_SUM, FRAME, PAUSED, STRAY_ACK, Receiver
 from ulnet.lnd.tcp.shared import Shared
-from ulnet.lnd.tcp.transmit import Transmitter
-from ulnet.wire.errors import WireError
-from ulnet.wire.lnet import unpack_header
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE, KEEPALIVE_COOKIE, ConnType, FrameType, checksum
 
 if TYPE_CHECKING:
     from ulnet.core.msg import Msg
     from ulnet.lnd.tcp.peer import Peer
-    from ulnet.wire.lnet import Header
 
 __all__ = ["Conn"]
 
-_OK: Final = HealthStatus.OK
-_REMOTE_ERROR: Final = HealthStatus.REMOTE_ERROR
 _NOOP: Final = FrameType.NOOP.value
-_LNET: Final = FrameType.LNET.value
-_LITTLE: Final = struct.Struct("<IIQQ")
-_BIG: Final = struct.Struct(">IIQQ")
-_NO_FRAME: Final = (_LNET, 0, 0, 0)  # protocol 1 has bare LNet headers
-_READ_BYTES: Final = 4 << 20  # what one connection may receive before the others have their turn
-_LARGE: Final = 4096  # after such a payload only the next header is read into the shared buffer
-_BAD_SUM: Final = "a checksum is wrong"
-_STRAY_ACK: Final = "it acknowledged a zero-copy request, which we never make"
 _MAX_ACKS: Final = 65536  # acknowledgements that a peer may leave unread
 
-# What the next bytes are.
-_FRAME: Final = 0
-_PAYLOAD: Final = 1  # wanted
-_SLOP: Final = 2  # of a payload, not wanted
-_PARSING: Final = 3  # the core has the header and has not said yet
-_PAUSED: Final = 4  # the core will say later (delayed match); nothing is read until then
 
-
-class Conn(Transmitter):
+class Conn(Receiver):
     """One established connection; it is the `rx` that the core holds while a payload waits."""
 
-    __slots__ = (
-        "ctype",
-        "expect_large",
-        "frame",
-        "last_used",
-        "local_ip",
-        "peer",
-        "remote_ip",
-        "rename",
-        "rx_bufs",
-        "rx_check",
-        "rx_cookie",
-        "rx_crc",
-        "rx_csum",
-        "rx_deadline",
-        "rx_left",
-        "rx_msg",
-        "rx_slop",
-        "rx_state",
-        "saved",
-        "source_port",
-    )
+    __slots__ = ("ctype", "last_used", "local_ip", "remote_ip", "source_port")
 
     def __init__(
         self,
@@ -86,320 +40,58 @@ class Conn(Transmitter):
         rename: bool = False,
         source_port: int = 0,
     ) -> None:
-        super().__init__(shared, sock, version, peer.timeout, peer.state.failures)
-        self.peer = peer
+        super().__init__(shared, sock, peer, version, big_endian, rename)
         self.ctype = ctype
-        self.frame = _BIG if big_endian else _LITTLE
-        self.rename = rename  # the peer's name is made from its socket, not taken from its headers
         self.source_port = source_port  # ours, where we dialled
         self.local_ip: str = sock.getsockname()[0]
         self.remote_ip: str = sock.getpeername()[0]
         self.last_used = 0
-        self.rx_state = _FRAME
-        self.saved = b""  # received, not yet looked at
-        self.expect_large = False
-        self.rx_msg: Msg | None = None
-        self.rx_bufs: list[memoryview] = []  # where the rest of the payload goes
-        self.rx_left = 0
-        self.rx_slop = 0
-        self.rx_cookie = 0
-        self.rx_csum = 0
-        self.rx_crc = b""  # the headers, as the checksum of protocol 2 covers them
-        self.rx_check: list[memoryview] = []  # the whole payload, to check
-        self.rx_deadline = 0.0  # 0: not in the middle of a message
-
-    def start(self) -> None:
-        """Begin to receive."""
-        assert self.sock is not None
-        self.shared.loop.add_reader(self.sock, self.on_readable)
-
-    # The core's answer to parse -------------------------------------------------------------------
-
-    def take(self, msg: Msg | None, buffers: list[memoryview], mlen: int, rlen: int) -> None:
-        """Where the payload goes: mlen bytes into buffers, the other rlen - mlen nowhere."""
-        if self.sock is None:
-            if msg is not None:
-                self.failures.add(msg, _REMOTE_ERROR, errno.EIO, "the connection is closed")
-            return
-        paused = self.rx_state == _PAUSED
-        self.rx_msg = msg
-        self.rx_bufs = list(buffers)
-        self.rx_check = list(buffers) if self.rx_csum and mlen == rlen else []
-        self.rx_left = mlen
-        self.rx_slop = rlen - mlen
-        self.rx_state = _PAYLOAD
-        if paused:
-            self.shared.loop.call_soon(self._resume)
-
-    def _resume(self) -> None:
-        if self.sock is None:
-            return
-        saved, self.saved = self.saved, b""
-        self.shared.view[: len(saved)] = saved
-        self.start()
-        self._consume(0, len(saved))
-        self._set_deadline()
-
-    # Reading --------------------------------------------------------------------------------------
-
-    def on_readable(self) -> None:
-        """The loop says that there is something to read."""
-        shared = self.shared
-        budget = _READ_BYTES
-        while True:
-            sock = self.sock
-            if sock is None or self.rx_state == _PAUSED:
-                return
-            try:
-                if self.rx_left:
-                    asked = self.rx_left + self.head_size
-                    count = sock.recvmsg_into([*self.rx_bufs, shared.tails[self.head_size]])[0]
-                else:
-                    view = self._room()
-                    asked = len(view)
-                    count = sock.recv_into(view)
-            except (BlockingIOError, InterruptedError):
-                break
-            except OSError as error:
-                self._receive_failed(error.errno or errno.EIO)
-                return
-            if not count:
-                self._end_of_file()
-                return
-            if self.rx_left:
-                self._payload_read(count)
-            else:
-                end = len(self.saved) + count
-                self.saved = b""
-                self._consume(0, end)
-            budget -= count
-            if count < asked or budget <= 0:
-                break
-        self.peer.last_alive = shared.now
-        self._set_deadline()
-        if shared.params.eager_ack and self.sock is not None:
-            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-
-    def _room(self) -> memoryview:
-        """Where in the shared buffer to read to, behind what was saved."""
-        shared = self.shared
-        saved = self.saved
-        kept = len(saved)
-        if self.expect_large and self.rx_state == _FRAME:
-            if not kept:
-                return shared.tails[self.head_size]
-            shared.view[:kept] = saved
-            return shared.view[kept : self.head_size]
-        if not kept:
-            return shared.view
-        shared.view[:kept] = saved
-        return shared.view[kept:]
-
-    def _set_deadline(self) -> None:
-        """A message that has begun must go on within the time-out."""
-        state = self.rx_state
-        if state in (_PAYLOAD, _SLOP) or (state == _FRAME and self.saved):
-            self.rx_deadline = self.shared.now + self.timeout
-        else:
-            self.rx_deadline = 0.0
-
-    def _payload_read(self, count: int) -> None:
-        """`count` bytes came for the payload and, behind it, the next header."""
-        left = self.rx_left
-        if count >= left:
-            self.rx_bufs = []
-            self.rx_left = 0
-            self._consume(0, count - left)
-            return
-        self.rx_left = left - count
-        bufs = self.rx_bufs
-        done = 0
-        while count >= len(bufs[done]):
-            count -= len(bufs[done])
-            done += 1
-        if done:
-            del bufs[:done]
-        if count:
-            bufs[0] = bufs[0][count:]
-
-    def _consume(self, pos: int, end: int) -> None:
-        """Work through the shared buffer from pos to end; keep what is not complete."""
-        while True:
-            state = self.rx_state
-            if state == _FRAME:
-                start = pos
-                pos = self._header(pos, end)
-                if pos < 0:
-                    return
-                if pos == start:
-                    break
-            elif state == _PAYLOAD:
-                count = min(self.rx_left, end - pos)
-                if count:
-                    self._scatter(pos, count)
-                    pos += count
-                    self.rx_left -= count
-                if self.rx_left:
-                    return
-                self._delivered()
-                if self.sock is None:
-                    return
-            elif state == _SLOP:
-                count = min(self.rx_slop, end - pos)
-                pos += count
-                self.rx_slop -= count
-                if self.rx_slop:
-                    return
-                self.rx_state = _FRAME
-            else:
-                self.rx_state = _PAUSED
-                assert self.sock is not None
-                self.shared.loop.remove_reader(self.sock)
-                break
-        self.saved = bytes(self.shared.view[pos:end]) if pos < end else b""
-
-    def _header(self, pos: int, end: int) -> int:
-        """Take one frame's header: the position behind it, the same one if incomplete, -1 if closed."""
-        shared = self.shared
-        start = pos
-        if self.version != 1:
-            if end - pos < FRAME_HEADER_SIZE:
-                return start
-            kind, csum, cookie0, cookie1 = self.frame.unpack_from(shared.buf, pos)
-            if kind != _LNET:
-                pos += FRAME_HEADER_SIZE
-                return pos if self._noop(kind, csum, cookie0, cookie1, pos, end) else -1
-            pos += FRAME_HEADER_SIZE
-        else:
-            kind, csum, cookie0, cookie1 = _NO_FRAME
-        stop = start + self.head_size
-        if end < stop:
-            return start
-        try:
-            hdr = unpack_header(shared.buf, pos, self.large)
-        except WireError as error:
-            return self._violated(str(error), end > stop)
-        if cookie1:
-            return self._violated(_STRAY_ACK, end > stop)
-        self.rx_cookie = cookie0
-        self.rx_csum = csum
-        if csum:
-            self.rx_crc = self._summed(start, stop)
-            if not hdr.payload_length and csum != checksum(self.rx_crc):
-                return self._violated(_BAD_SUM, end > stop)
-        return stop if self._parse(hdr, end > stop) else -1
-
-    def _parse(self, hdr: Header, unread: bool) -> bool:
-        """Give a header to the core; False if that closed the connection."""
-        peer = self.peer
-        if self.rename:
-            hdr.src_nid = peer.nid
-            hdr.src_pid = peer.pid
-        length = hdr.payload_length
-        self.expect_large = length >= _LARGE
-        if length:
-            self.rx_state = _PARSING
-        core = self.shared.core
-        result = core.parse(peer.ni, hdr, peer.nid, self)
-        if self.sock is None:
-            if length and not result and self.rx_state == _PARSING:
-                core.forget_rx(self)
-            return False
-        if result:
-            self.rx_state = _FRAME
-            self._violated(f"its message was refused: {errno_text(result)}", unread)
-            return False
-        return bool(length) or not self.rx_cookie or self._acknowledge(self.rx_cookie)
-
-    def _summed(self, start: int, stop: int) -> bytes:
-        """The headers that a checksum covers: all of them in protocol 2, none later."""
-        if self.version != 2:
-            return b""
-        raw = bytearray(self.shared.view[start:stop])
-        raw[4:8] = bytes(4)
-        return bytes(raw)
-
-    def _scatter(self, pos: int, count: int) -> None:
-        """Copy from the shared buffer to where the payload goes."""
-        view = self.shared.view
-        bufs = self.rx_bufs
-        while count:
-            buf = bufs[0]
-            size = len(buf)
-            if size <= count:
-                buf[:] = view[pos : pos + size]
-                del bufs[0]
-            else:
-                size = count
-                buf[:size] = view[pos : pos + size]
-                bufs[0] = buf[size:]
-            pos += size
-            count -= size
-
-    def _delivered(self) -> None:
-        """All of the payload that was wanted is there."""
-        msg = self.rx_msg
-        self.rx_msg = None
-        self.rx_bufs = []
-        self.rx_state = _SLOP if self.rx_slop else _FRAME
-        if self.rx_csum and msg is not None and not self.rx_slop:
-            good = checksum(self.rx_crc, *self.rx_check) == self.rx_csum
-            self.rx_check = []
-            if not good:
-                reason = f"the checksum of a message from {self.peer.nid} is wrong"
-                self.shared.core.finalize(msg, _REMOTE_ERROR, errno.EIO, reason)
-                self._violated(_BAD_SUM, False)
-                return
-        if msg is not None:
-            self.shared.core.finalize(msg, _OK)
-        if self.rx_cookie and self.sock is not None:
-            self._acknowledge(self.rx_cookie)
 
     # NOOPs ----------------------------------------------------------------------------------------
 
-    def _noop(self, kind: int, csum: int, cookie0: int, cookie1: int, pos: int, end: int) -> bool:
+    def noop(self, kind: int, csum: int, cookie0: int, cookie1: int, pos: int, end: int) -> bool:
         """A frame that is no LNet message; False if it closed the connection."""
         error = ""
         if kind != _NOOP:
             error = f"it sent a frame of type {kind:#x}"
-        elif csum and csum != checksum(self._summed(pos - FRAME_HEADER_SIZE, pos)):
-            error = _BAD_SUM
+        elif csum and csum != checksum(self.summed(pos - FRAME_HEADER_SIZE, pos)):
+            error = BAD_SUM
         elif cookie0 or cookie1 != KEEPALIVE_COOKIE or self.version < 3:
-            error = _STRAY_ACK
+            error = STRAY_ACK
         if error:
-            self._violated(error, end > pos)
+            self.violated(error, end > pos)
             return False
         return True
 
-    def _acknowledge(self, cookie: int) -> bool:
+    def acknowledge_to_peer(self, cookie: int) -> bool:
         """Send a zero-copy acknowledgement; False if that is not to be, and everything is closed."""
         conn = self.peer.ack_conn()
         if conn is None:
-            self._violated("it wants an acknowledgement but has no connection that may carry one", False)
+            self.violated("it wants an acknowledgement but has no connection that may carry one", False)
             return False
         if len(conn.acks) >= _MAX_ACKS:
-            self._violated("it does not read its zero-copy acknowledgements", False)
+            self.violated("it does not read its zero-copy acknowledgements", False)
             return False
         conn.acknowledge(cookie)
         return True
 
     # The end --------------------------------------------------------------------------------------
 
-    def _violated(self, text: str, unread: bool) -> int:
+    def violated(self, text: str, unread: bool) -> int:
         """A protocol error closes all connections of this peer from the same address."""
         reason = f"closed the connection to {self.peer.nid}: {text}"
         failure = Failure(errno.EPROTO, HealthStatus.LOCAL_ERROR, reason)
         self.peer.close_address(self.remote_ip, failure, self if unread else None)
         return -1
 
-    def _end_of_file(self) -> None:
-        if self.rx_state == _FRAME and not self.saved:
+    def ended(self) -> None:
+        if self.rx_state == FRAME and not self.saved:
             reason = f"{self.peer.nid} closed the connection"
             self.peer.close([self], Failure(errno.ECONNRESET, HealthStatus.LOCAL_ERROR, reason))
         else:
-            self._violated("it ended in the middle of a message", False)
+            self.violated("it ended in the middle of a message", False)
 
-    def _receive_failed(self, number: int) -> None:
+    def receive_failed(self, number: int) -> None:
         reason = f"the connection to {self.peer.nid} broke: {errno_text(number)}"
         self.peer.close_address(self.remote_ip, Failure(number, send_status(number), reason), None)
 
@@ -430,7 +122,7 @@ class Conn(Transmitter):
         self.rx_bufs = []
         self.rx_check = []
         self.saved = b""
-        if self.rx_state == _PAUSED:
+        if self.rx_state == PAUSED:
             self.shared.core.forget_rx(self)
         if msg is not None:
-            self.shared.core.finalize(msg, _REMOTE_ERROR, errno.EIO, failure.reason)
+            self.shared.core.finalize(msg, HealthStatus.REMOTE_ERROR, errno.EIO, failure.reason)
