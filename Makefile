@@ -6,7 +6,9 @@ ARGS ?=
 BIN := .venv/bin
 CHOSEN := $(if $(filter file default undefined,$(origin PYTHON)),,--chosen)
 SETUP := $(PYTHON) scripts/setup_env.py $(CHOSEN)
-PYTEST := $(BIN)/python -m pytest
+# A worker that hangs is ended by pytest's fault handler; starting another would hide which test it was.
+XDIST := -n $(JOBS) --dist loadfile --max-worker-restart=0
+PYTEST := $(BIN)/python -m pytest $(XDIST)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup dev demo test lint types bench docs test-long format clean
@@ -21,7 +23,7 @@ demo: ## two nodes, two rails each: move a 1 GiB file over both rails and compar
 test: ## lint, types, import contracts, then all tests but the long ones
 	@$(SETUP) dev --debian
 	@$(MAKE) --no-print-directory lint types
-	$(PYTEST) -n $(JOBS) --dist loadfile $(ARGS)
+	$(PYTEST) $(ARGS)
 
 lint: dev ## ruff, and who may import whom
 	$(BIN)/ruff check
@@ -40,7 +42,7 @@ docs: dev ## write docs/requirements.md anew from the tests' marks
 
 test-long: ## all tests, with more examples and the long ones
 	@$(SETUP) dev --debian
-	$(PYTEST) -n $(JOBS) --dist loadfile --long $(ARGS)
+	$(PYTEST) --long $(ARGS)
 
 format: dev ## let ruff mend layout and import order
 	$(BIN)/ruff check --fix
