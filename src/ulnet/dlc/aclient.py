@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from ulnet.dlc.client import DEADLINE, no_daemon, not_sent
+from ulnet.dlc.hangup import has_gone
 from ulnet.dlc.model import Request
 from ulnet.dlc.paths import default_socket
 from ulnet.dlc.protocol import (
@@ -53,8 +54,8 @@ class AsyncClient:
                     self._drop()
 
     async def _exchange(self, frame: bytes) -> Reply:
-        if self._streams is not None and self._streams[0].at_eof():
-            self._drop()  # the node hung up; it does after a while of silence
+        if self._streams is not None and self._has_gone(*self._streams):
+            self._drop()  # the node hangs up after a while of silence
         if self._streams is None:
             self._streams = await asyncio.open_unix_connection(self.path)
         reader, writer = self._streams
@@ -62,6 +63,10 @@ class AsyncClient:
         await writer.drain()
         size = payload_size(await reader.readexactly(HEADER_SIZE), MAX_REPLY)
         return decode_reply(await reader.readexactly(size))
+
+    @staticmethod
+    def _has_gone(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        return reader.at_eof() or writer.is_closing() or has_gone(writer.get_extra_info("socket"))
 
     def _drop(self) -> None:
         if self._streams is not None:

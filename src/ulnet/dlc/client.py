@@ -12,6 +12,7 @@ from typing import Any, Self
 import msgspec
 
 from ulnet.dlc.errors import DlcError
+from ulnet.dlc.hangup import has_gone
 from ulnet.dlc.model import Request
 from ulnet.dlc.paths import default_socket
 from ulnet.dlc.protocol import (
@@ -49,8 +50,9 @@ class Client:
                 raise ProtocolError(
                     errno.EMSGSIZE, f"the request is longer than {MAX_REQUEST} bytes: split it"
                 )
-            if self._socket is None or self._hung_up():
-                self.close()
+            if self._socket is not None and has_gone(self._socket):
+                self.close()  # the node hangs up after a while of silence
+            if self._socket is None:
                 self._socket = self._connect(give_up)
             self._wait(give_up)
             self._socket.sendall(frame)
@@ -77,14 +79,6 @@ class Client:
             connection.close()
             raise
         return connection
-
-    def _hung_up(self) -> bool:
-        """Whether the node closed the connection since the last answer (it does after a while of silence)."""
-        assert self._socket is not None
-        try:
-            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return False
 
     def _wait(self, give_up: float) -> None:
         left = give_up - time.monotonic()
@@ -132,7 +126,7 @@ def not_sent(request: Request, number: int, text: str) -> DlcError:
 
 def no_daemon(request: Request, path: str, error: OSError) -> DlcError:
     """What it means that the socket failed."""
-    number = error.errno or errno.EIO
+    number = error.errno or (errno.ECONNRESET if isinstance(error, ConnectionError) else errno.EIO)
     if number in (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR):
         return not_sent(
             request,

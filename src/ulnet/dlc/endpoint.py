@@ -37,7 +37,7 @@ class Endpoint:
             with _alone_in(Path(path).parent):
                 _clear(path)
                 self.socket = _listen(path)
-                status = os.stat(path)
+                self._held = os.open(path, os.O_PATH | os.O_NOFOLLOW)  # so its inode number stays its own
         except OSError as error:
             number = error.errno or errno.EIO
             raise ProtocolError(
@@ -45,18 +45,17 @@ class Endpoint:
                 f"the control socket {path} cannot be made ({os.strerror(number)}): "
                 "name another with --socket PATH or ULNET_SOCKET",
             ) from None
-        self._identity: tuple[int, int] | None = (status.st_dev, status.st_ino)
 
     def close(self) -> None:
         """Stop listening and remove the socket; a second call changes nothing."""
-        if self._identity is not None:
+        if self._held >= 0:
             try:
-                status = os.stat(self.path)
-                if (status.st_dev, status.st_ino) == self._identity:
+                if os.path.samestat(os.lstat(self.path), os.fstat(self._held)):
                     os.unlink(self.path)
             except OSError:  # somebody removed it already
                 pass
-        self._identity = None
+            os.close(self._held)
+        self._held = -1
         self.socket.close()
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar
 import msgspec
 
 __all__ = [
+    "PINGS_AT_ONCE",
     "Export",
     "GlobalSet",
     "GlobalShow",
@@ -29,6 +30,8 @@ __all__ = [
     "StatsShow",
     "Tunables",
 ]
+
+PINGS_AT_ONCE = 64  # of one request; the others wait their turn
 
 Verbosity = Annotated[int, msgspec.Meta(ge=0, le=4)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]

@@ -12,8 +12,17 @@ from collections.abc import Awaitable, Callable
 
 from ulnet.dlc.endpoint import Endpoint
 from ulnet.dlc.errors import DlcError, ErrorItem
+from ulnet.dlc.hangup import has_gone
 from ulnet.dlc.model import Request
-from ulnet.dlc.protocol import MAX_REQUEST, Answer, FrameBuffer, ProtocolError, decode_request, encode_reply
+from ulnet.dlc.protocol import (
+    HEADER_SIZE,
+    MAX_REQUEST,
+    Answer,
+    FrameBuffer,
+    ProtocolError,
+    decode_request,
+    encode_reply,
+)
 
 __all__ = ["ControlServer", "Handler"]
 
@@ -137,11 +146,14 @@ class _Session(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._frames.feed(data)
+        if len(self._frames) > self._server.max_request + HEADER_SIZE:
+            self._transport.pause_reading()
         self._next()
 
     def eof_received(self) -> bool:
         self._last = True
-        return self._task is not None  # keep the transport for the answer under way
+        # Keep the transport for the answer under way, unless the client has gone for good.
+        return self._task is not None and not has_gone(self._transport.get_extra_info("socket"))
 
     def _next(self) -> None:
         """Serve the next request that is complete, one at a time."""
@@ -153,7 +165,6 @@ class _Session(asyncio.Protocol):
             self._refuse(bad)
             return
         if payload is not None:
-            self._transport.pause_reading()
             if self._timer is not None:
                 self._timer.cancel()
             self._task = self._loop.create_task(self._serve(payload))

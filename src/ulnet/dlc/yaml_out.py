@@ -36,11 +36,12 @@ _NETLINK_ERRORS = frozenset({"net", "peer", "route", "ping", "discover", "import
 _PLAIN = re.compile(r"(?:[\w./(<]|[:-](?=[\w.:]))(?:[\w./()<>@\[\]{},;+=*%&!?|~^$'-]|:(?=\S)| (?=[^\s#]))*\Z")
 # Plain text that YAML 1.1 or 1.2 reads as something else than text.
 _NOT_TEXT = re.compile(
-    r"(?:null|true|false|yes|no|on|off|y|n|\.inf|\.nan|[-+]\.inf"
+    r"(?:<<|null|true|false|yes|no|on|off|y|n|\.inf|\.nan|[-+]\.inf"
     r"|-?(?:0x[\da-f_]+|0b[01_]+|0o[0-7_]+|[\d.][\d_.,]*(?:e[-+]?\d+)?)"
     r"|-?\d[\d_]*(?::[\d.]+)+|\d{4}-\d\d?-\d\d?.*)\Z",
     re.IGNORECASE,
 )
+_INDEX = re.compile(r"(?:0|[1-9][0-9]*)\Z")  # a key of `interfaces`, which JSON has made text
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -100,7 +101,7 @@ def _sequence(lines: list[str], items: Iterable[Any], indent: str, layout: Layou
 
 def _key(key: object) -> str:
     text = str(key)
-    return text if text.isdigit() else _scalar(text)
+    return text if _INDEX.match(text) else _scalar(text)
 
 
 def _scalar(value: object) -> str:

@@ -18,6 +18,10 @@ from ulnet.node.admin.tunables import lnd_tunables, net_tunables
 __all__ = ["add_nis", "delete_nis"]
 
 
+# What the core refuses by its rules; other failures are a driver's that could not start: ENETDOWN.
+_RULES = frozenset({errno.EINVAL, errno.EEXIST, errno.ENOSPC, errno.ESHUTDOWN})
+
+
 class _NewNi(NamedTuple):
     nid: Nid
     link: Link
@@ -50,9 +54,9 @@ def add_nis(core: LNet, request: NetAdd, host: Sequence[Link], large: bool) -> N
     except LNetError as refused:
         for nid in reversed(added):
             core.del_ni(nid)
-        if len(wanted) > 1:
-            raise LNetError(refused.errno, f"{refused.text} (none of {len(wanted)} NIs was added)") from None
-        raise
+        number = refused.errno if refused.errno in _RULES else errno.ENETDOWN
+        none = f" (none of {len(wanted)} NIs was added)" if len(wanted) > 1 else ""
+        raise LNetError(number, refused.text + none) from refused
 
 
 def _wanted_by_nid(request: NetAdd, host: Sequence[Link]) -> list[_NewNi]:

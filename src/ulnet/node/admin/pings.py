@@ -7,22 +7,20 @@ import asyncio
 from ulnet.core.status import LNetError, errno_text
 from ulnet.dlc.documents import NidItem, PingDocument, PingView
 from ulnet.dlc.errors import ErrorItem
-from ulnet.dlc.model import Ping
+from ulnet.dlc.model import PINGS_AT_ONCE, Ping
 from ulnet.dlc.protocol import Answer
 from ulnet.nid import Nid
 from ulnet.node.admin.names import one_nid, read_nids
 from ulnet.node.node import Node
 
-__all__ = ["AT_ONCE", "ping_all"]
-
-AT_ONCE = 64
+__all__ = ["ping_all"]
 
 
 async def ping_all(node: Node, request: Ping) -> Answer:
     """Ping every NID of the request. Raises LNetError(EINVAL) before the first if one is not a NID."""
     targets = read_nids(request.nids)
     source = one_nid(request.source) if request.source is not None else None
-    turn = asyncio.Semaphore(AT_ONCE)
+    turn = asyncio.Semaphore(PINGS_AT_ONCE)
 
     async def one(target: Nid) -> PingView | ErrorItem:
         async with turn:
@@ -39,12 +37,18 @@ async def _ping(node: Node, target: Nid, source: Nid | None, request: Ping) -> P
     try:
         result = await node.ping(target, timeout=request.timeout, source=source)
     except LNetError as failed:
-        words = errno_text(failed.errno)
-        reason = failed.text.removeprefix(f"{target}: ")
-        detail = "" if reason == words else f" ({reason})"
-        text = f"failed to ping {target}: {words}{detail}"
+        text = f"failed to ping {target}: {_why(failed, target)}"
         return ErrorItem(request.verb, request.entity, -failed.errno, text)
     primary = target if target.is_lo else result.primary_nid
     peer = node.core.peers.find(primary) if node.running else None
     multi_rail = peer is not None and peer.multi_rail
     return PingView(str(primary), multi_rail, [NidItem(str(nid)) for nid in result.nids])
+
+
+def _why(failed: LNetError, target: Nid) -> str:
+    """The errno's words as the real tool prints them, then the reason if it says more."""
+    words = errno_text(failed.errno)
+    reason = failed.text.removeprefix(f"{target}: ")
+    if reason.casefold().startswith(words.casefold()):
+        return words + reason[len(words) :]
+    return f"{words} ({reason})"

@@ -1,4 +1,4 @@
-"""The transcripts of real nodes, taken apart: command, stdout, stderr, exit code."""
+"""The transcripts of real nodes in ../shared/reference, taken apart: command, stdout, stderr, exit code."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-FILES = [
-    "01_first_contact.txt",
-    "02_dynamic_ni.txt",
-    "11_ping_discover.txt",
-    "12_show.txt",
-    "13_net_errors.txt",
-    "14_set.txt",
-    "15_route.txt",
-    "17_peer.txt",
-    "18_import.txt",
-    "19_lnet.txt",
-    "21_after_traffic.txt",
-    "22_isolated_errors.txt",
-    "41_large_nids.txt",
-]
+FILES = (
+    "01_first_contact",
+    "02_dynamic_ni",
+    "11_ping_discover",
+    "12_show",
+    "13_net_errors",
+    "14_set",
+    "15_route",
+    "17_peer",
+    "18_import",
+    "19_lnet",
+    "21_after_traffic",
+    "22_isolated_errors",
+    "41_large_nids",
+)
 
 _STEP = re.compile(
     r"^=== \[(?P<host>\w+)\] # (?P<command>.*)\n--- stdout\n(?P<out>(?s:.*?))--- stderr\n(?P<err>(?s:.*?))"
@@ -40,11 +40,11 @@ class Step(NamedTuple):
     code: int
 
 
-def steps(folder: Path) -> list[Step]:
-    """Every command of every transcript."""
+def read_steps(folder: Path) -> list[Step]:
+    """Every command of every transcript of the newest version."""
     found = []
     for name in FILES:
-        for match in _STEP.finditer((folder / name).read_text()):
+        for match in _STEP.finditer((folder / f"{name}.txt").read_text()):
             host, command, out, err, code = match.groups()
             found.append(Step(name, host, command, out, err, int(code)))
     return found

@@ -1,0 +1,137 @@
+"""lnetctl: the real tool's words, spoken to an lnetd over its control socket (spec lnetctl.md).
+
+Nothing slow is imported here (no asyncio, no netlink, no YAML reader): it is called in loops.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+
+from ulnet import __version__
+from ulnet.cli.lnetctl_grammar import GROUPS, Command, commands_of
+from ulnet.cli.lnetctl_help import command_help, list_commands, overview
+from ulnet.cli.lnetctl_options import Parsed, UsageError, parse
+
+__all__ = ["main", "run"]
+
+USAGE = 255  # exit status for words that make no command
+INCOMPLETE = 256 - errno.EINVAL  # as the real tool for a command that lacks its second word
+_TOP = Command(("lnetctl",), "", operands="COMMAND")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command, or without words the prompt."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = run(words)
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `lnetctl peer show | head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def run(words: Sequence[str], socket_path: str | None = None) -> int:
+    """The exit status of one command line."""
+    try:
+        head, rest = _split(words)
+    except UsageError as bad:
+        return _usage(str(bad))
+    socket_path = head.text("socket") or socket_path
+    if head.flag("socket") and not head.text("socket"):
+        return _usage("--socket names no path")
+    if head.flag("help"):
+        rest = ["help"]
+    if not rest:
+        from ulnet.cli.lnetctl_prompt import prompt
+
+        return prompt(lambda line: run(line, socket_path))
+    return _run_own(rest) if rest[0] in _OWN else _run_command(rest, socket_path)
+
+
+def _split(words: Sequence[str]) -> tuple[Parsed, list[str]]:
+    """lnetctl's own options in front, and the rest."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] not in _OWN:
+        at += 2 if words[at] == "--socket" else 1
+    return parse(_TOP, words[:at]), list(words[at:])
+
+
+def _run_own(words: Sequence[str]) -> int:
+    word, names = words[0].removeprefix("--").removeprefix("-"), words[1:]
+    if word in ("version", "V"):
+        print(f"lnetctl {__version__} (ulnet)")
+    elif word == "list-commands":
+        print(list_commands(), end="")
+    elif names:
+        return _help(names)
+    else:
+        print(overview(), end="")
+    return 0
+
+
+_OWN = frozenset({"help", "--help", "-h", "version", "--version", "-V", "list-commands", "--list-commands"})
+
+
+def _help(names: Sequence[str]) -> int:
+    subs = {command.words[-1] for command in commands_of(names[0])}
+    if not subs or (len(names) > 1 and names[1] not in subs):
+        return _unknown(names[-1 if subs else 0], sorted(subs or GROUPS))
+    print(command_help(names[0], names[1] if len(names) > 1 else None), end="")
+    return 0
+
+
+def _run_command(words: Sequence[str], socket_path: str | None) -> int:
+    commands = commands_of(words[0])
+    if not commands:
+        return _unknown(words[0], GROUPS)
+    if len(commands[0].words) == 1:
+        return _run_one(commands[0], words[1:], socket_path)
+    subs = {command.words[1]: command for command in commands}
+    if len(words) == 1 or words[1] in ("help", "--help", "-h"):
+        print(command_help(words[0]), end="")
+        return INCOMPLETE if len(words) == 1 else 0
+    if words[1] not in subs:
+        return _unknown(words[1], list(subs), f"{words[0]} ")
+    return _run_one(subs[words[1]], words[2:], socket_path)
+
+
+def _run_one(command: Command, words: Sequence[str], socket_path: str | None) -> int:
+    name = " ".join(command.words)
+    if not command.action:
+        print(f"lnetctl: '{name}' is not built yet in this version of ulnet (EOPNOTSUPP)", file=sys.stderr)
+        return 256 - errno.EOPNOTSUPP
+    try:
+        parsed = parse(command, words)
+    except UsageError as bad:
+        print(f"{command.words[-1]}: {bad}. See 'lnetctl {name} --help'.", file=sys.stderr)
+        return USAGE
+    if parsed.flag("help"):
+        print(command_help(command.words[0], command.words[-1]), end="")
+        return 0
+    from ulnet.cli.lnetctl_actions import perform
+
+    return perform(command.action, parsed, parsed.text("socket") or socket_path)
+
+
+def _unknown(word: str, known: Sequence[str], group: str = "") -> int:
+    from difflib import get_close_matches  # late: right words do not need it
+
+    close = get_close_matches(word, known, n=1)
+    way_out = f"did you mean 'lnetctl {group}{close[0]}'?" if close else "See 'lnetctl --list-commands'."
+    print(f"lnetctl: '{word}' is not a valid command. {way_out}", file=sys.stderr)
+    return USAGE
+
+
+def _usage(text: str) -> int:
+    print(f"lnetctl: {text}. See 'lnetctl --help'.", file=sys.stderr)
+    return USAGE
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

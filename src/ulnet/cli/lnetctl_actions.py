@@ -1,0 +1,222 @@
+"""What lnetctl's commands do: words become a request, the reply becomes text."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+from collections.abc import Callable
+
+from ulnet.cli.lnetctl_options import BadValue, Parsed
+from ulnet.dlc import model
+from ulnet.dlc.client import DEADLINE, Client, as_mapping, not_sent
+from ulnet.dlc.errors import DlcError, ErrorItem
+from ulnet.dlc.protocol import Reply
+from ulnet.dlc.yaml_out import PING, emit, emit_document, emit_errors
+
+__all__ = ["perform"]
+
+_HOST_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*\Z")
+_LONGEST_WAIT = 3600.0
+
+
+def perform(action: str, parsed: Parsed, socket_path: str | None) -> int:
+    """Run one command; the exit status."""
+    build = _BUILDERS[action]
+    try:
+        request = build(parsed)
+        with Client(socket_path) as client:
+            reply = client.request(request, _deadline(request))
+    except DlcError as refused:
+        return _report([refused.item])
+    return _FINISHERS.get(action, _print)(request, parsed, reply)
+
+
+def _print(request: model.Request, parsed: Parsed, reply: Reply) -> int:
+    sys.stdout.write(emit_document(as_mapping(reply)))
+    return _report(reply.errors)
+
+
+def _report(errors: list[ErrorItem]) -> int:
+    if not errors:
+        return 0
+    sys.stdout.flush()
+    sys.stderr.write(emit_errors(errors))
+    return errors[0].exit_code
+
+
+def _refused(request_type: type[model.Request], number: int, text: str) -> DlcError:
+    return DlcError(number, text, verb=request_type.verb, entity=request_type.entity)
+
+
+def _deadline(request: model.Request) -> float:
+    """How long the answer may take."""
+    if not isinstance(request, model.Ping):
+        return DEADLINE
+    rounds = _count(request.nids) // model.PINGS_AT_ONCE + 1
+    return DEADLINE + rounds * request.timeout
+
+
+def _count(nids: list[str]) -> int:
+    from ulnet.nid import NidError, NidList
+
+    try:
+        return sum(len(NidList.parse(text).expand(4096)) for text in nids)
+    except NidError:
+        return len(nids)  # the node says what is wrong
+
+
+# Words to requests -------------------------------------------------------------------------------------
+
+
+def _names(text: str | None) -> list[str]:
+    """The items of a list, apart by commas; commas in brackets belong to their item."""
+    if text is None:
+        return []
+    return [item.strip() for item in re.split(r",(?![^\[\]]*\])", text) if item.strip()]
+
+
+def _lnet_configure(parsed: Parsed) -> model.Request:
+    return model.LnetConfigure(all=parsed.flag("all"), large=parsed.flag("large"))
+
+
+def _net_add(parsed: Parsed) -> model.Request:
+    try:
+        tunables = model.Tunables(
+            peer_timeout=parsed.number("peer-timeout"),
+            peer_credits=parsed.number("peer-credits"),
+            peer_buffer_credits=parsed.number("peer-buffer-credits"),
+            credits=parsed.number("credits"),
+            conns_per_peer=parsed.number("conns-per-peer"),
+            tos=parsed.number("tos"),
+        )
+    except BadValue as bad:
+        raise _refused(model.NetAdd, errno.EINVAL, str(bad)) from None
+    return model.NetAdd(
+        net=parsed.text("net"),
+        interfaces=_names(parsed.text("if")),
+        nids=_names(parsed.text("nid")),
+        tunables=tunables,
+        cpts=parsed.text("cpt"),
+    )
+
+
+def _net_del(parsed: Parsed) -> model.Request:
+    return model.NetDel(
+        net=parsed.text("net"), interfaces=_names(parsed.text("if")), nids=_names(parsed.text("nid"))
+    )
+
+
+def _net_show(parsed: Parsed) -> model.Request:
+    return model.NetShow(net=parsed.text("net"), verbosity=_level(parsed, model.NetShow))
+
+
+def _level(parsed: Parsed, request_type: type[model.Request]) -> int:
+    try:
+        return parsed.level("verbose")
+    except BadValue as bad:
+        raise _refused(request_type, errno.EINVAL, str(bad)) from None
+
+
+def _peer_add(parsed: Parsed) -> model.Request:
+    return model.PeerAdd(
+        primary=parsed.text("prim_nid"),
+        nids=_names(parsed.text("nid")),
+        multi_rail=not parsed.flag("non_mr"),
+        lock_primary=parsed.flag("lock_prim"),
+    )
+
+
+def _peer_del(parsed: Parsed) -> model.Request:
+    return model.PeerDel(
+        primary=parsed.text("prim_nid"), nids=_names(parsed.text("nid")), force=parsed.flag("force")
+    )
+
+
+def _peer_show(parsed: Parsed) -> model.Request:
+    return model.PeerShow(nids=_names(parsed.text("nid")), verbosity=_level(parsed, model.PeerShow))
+
+
+def _ping(parsed: Parsed) -> model.Request:
+    nids = [name for word in parsed.operands for name in _names(word)]
+    if not nids:
+        raise _refused(model.Ping, errno.EINVAL, "no NID is named: write one or more, such as 10.0.0.2@tcp")
+    try:
+        timeout = parsed.seconds("timeout") or 1.0
+    except BadValue as bad:
+        raise _refused(model.Ping, errno.EINVAL, str(bad)) from None
+    if timeout > _LONGEST_WAIT:
+        text = f"--timeout {timeout:g} is too long: at most {_LONGEST_WAIT:g} seconds"
+        raise _refused(model.Ping, errno.EINVAL, text)
+    return model.Ping(nids=[_resolved(nid) for nid in nids], source=parsed.text("source"), timeout=timeout)
+
+
+def _resolved(nid: str) -> str:
+    """A NID with a host's name in place of its address, with the address."""
+    name, at, net = nid.partition("@")
+    if not at or not _HOST_NAME.match(name) or net == "lo":
+        return nid
+    import socket
+
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError as unknown:
+        text = f"{nid}: no host is called {name!r} ({unknown.strerror}): write its IP address"
+        raise _refused(model.Ping, errno.EINVAL, text) from None
+    found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+    return f"{found[0][4][0]}@{net}"
+
+
+_BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {
+    "lnet_configure": _lnet_configure,
+    "lnet_unconfigure": lambda parsed: model.LnetUnconfigure(),
+    "net_add": _net_add,
+    "net_del": _net_del,
+    "net_show": _net_show,
+    "peer_add": _peer_add,
+    "peer_del": _peer_del,
+    "peer_show": _peer_show,
+    "peer_list": lambda parsed: model.PeerList(),
+    "ping": _ping,
+    "stats_show": lambda parsed: model.StatsShow(),
+    "stats_reset": lambda parsed: model.StatsReset(),
+    "global_show": lambda parsed: model.GlobalShow(),
+    "export": lambda parsed: model.Export(backup=parsed.flag("backup")),
+}
+
+
+# Replies to text ---------------------------------------------------------------------------------------
+
+
+def _print_pings(request: model.Request, parsed: Parsed, reply: Reply) -> int:
+    """Answers, then what failed: both on stdout, as today."""
+    document = as_mapping(reply)
+    if not document:
+        return _report(reply.errors)
+    sys.stdout.write(emit_document(document))
+    failed = [{item.entity: None, "errno": item.errno, "descr": item.descr} for item in reply.errors]
+    if failed:
+        sys.stdout.write(emit({request.verb: failed}, PING))
+    return reply.errors[0].exit_code if reply.errors else 0
+
+
+def _write_export(request: model.Request, parsed: Parsed, reply: Reply) -> int:
+    if not parsed.operands:
+        return _print(request, parsed, reply)
+    if reply.errors:
+        return _report(reply.errors)
+    path = parsed.operands[0]
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(emit_document(as_mapping(reply)))
+    except OSError as error:
+        number = error.errno or errno.EIO
+        return _report([not_sent(request, number, f"{path} cannot be written: {os.strerror(number)}").item])
+    return 0
+
+
+_FINISHERS: dict[str, Callable[[model.Request, Parsed, Reply], int]] = {
+    "ping": _print_pings,
+    "export": _write_export,
+}

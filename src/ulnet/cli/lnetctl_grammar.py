@@ -1,0 +1,202 @@
+"""lnetctl's words as tables (spec lnetctl.md §1): help, parser and man page are drawn from them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["COMMANDS", "COMMON", "GROUPS", "Command", "Option", "commands_of"]
+
+
+class Option(NamedTuple):
+    """`--name VALUE`; without `value` a flag. Kinds: text, number, seconds, level (an optional number)."""
+
+    name: str
+    help: str
+    value: str = ""
+    short: str = ""
+    kind: str = "text"
+
+
+class Command(NamedTuple):
+    """`lnetctl WORDS… OPTIONS… OPERANDS…`; `action` names what runs it, "" is not built yet."""
+
+    words: tuple[str, ...]
+    summary: str
+    options: tuple[Option, ...] = ()
+    operands: str = ""
+    examples: tuple[str, ...] = ()
+    action: str = ""
+
+
+COMMON = (
+    Option("help", "show this help and do nothing", short="h"),
+    Option("socket", "control socket of the lnetd to talk to", "PATH"),
+)
+
+_NET = Option("net", "net, such as tcp or tcp1", "NET")
+_IF = Option("if", "interfaces, such as eth0,eth1; CPTs of each in brackets: eth0[0]", "LIST")
+_VERBOSE = Option("verbose", "more about each: 1, or the LEVEL from 0 to 4", "LEVEL", "v", "level")
+_TIMEOUT = Option("timeout", "seconds to wait for each answer (1)", "S", "t", "seconds")
+
+_LNET = (
+    Command(
+        ("lnet", "configure"),
+        "start LNet on this node, with 0@lo alone",
+        (
+            Option("all", "also do what lnetd's start-up file says", short="a"),
+            Option("large", "an interface named without NID gets its IPv6 address, if it has one", short="l"),
+        ),
+        examples=("lnetctl lnet configure",),
+        action="lnet_configure",
+    ),
+    Command(
+        ("lnet", "unconfigure"),
+        "shut LNet down; lnetd stays",
+        examples=("lnetctl lnet unconfigure",),
+        action="lnet_unconfigure",
+    ),
+)
+
+_NETS = (
+    Command(
+        ("net", "add"),
+        "add NIs: interfaces to a net, or NIDs",
+        (
+            _NET,
+            _IF,
+            Option("nid", "NIDs to bring up, in place of --net and --if", "LIST"),
+            Option("peer-timeout", "seconds until a silent peer counts as dead (180)", "S", kind="number"),
+            Option("peer-credits", "messages in flight to one peer NI (8)", "N", kind="number"),
+            Option(
+                "peer-buffer-credits", "router buffers for one peer (0: peer-credits)", "N", kind="number"
+            ),
+            Option("credits", "messages in flight over one NI (256)", "N", kind="number"),
+            Option("cpt", "CPU partitions of the NIs, such as [0,2-3] (all)", "CPTS"),
+            Option(
+                "conns-per-peer", "TCP connections of each type, 0 to 127 (0: by speed)", "N", kind="number"
+            ),
+            Option("tos", "IP's type of service, 0 to 255 (-1: unset)", "N", kind="number"),
+            Option("skip-mr-route-setup", "accepted and without effect: no kernel routes are touched here"),
+        ),
+        examples=("lnetctl net add --net tcp --if eth0,eth1", "lnetctl net add --nid 10.0.0.1@tcp1"),
+        action="net_add",
+    ),
+    Command(
+        ("net", "del"),
+        "delete a net, some of its NIs, or NIDs",
+        (_NET, _IF, Option("nid", "NIDs to shut down, in place of --net and --if", "LIST")),
+        examples=("lnetctl net del --net tcp --if eth1",),
+        action="net_del",
+    ),
+    Command(
+        ("net", "show"),
+        "show nets and their NIs",
+        (_NET, _VERBOSE),
+        examples=("lnetctl net show -v 2 --net tcp",),
+        action="net_show",
+    ),
+    Command(("net", "set"), "change an NI's or a net's values"),
+)
+
+_PRIMARY = Option("prim_nid", "primary NID of the peer", "NID")
+_PEERS = (
+    Command(
+        ("peer", "add"),
+        "configure a peer, or add NIDs to one",
+        (
+            _PRIMARY,
+            Option("nid", "its other NIDs, also ranges; without --prim_nid the first is the primary", "LIST"),
+            Option("non_mr", "the peer is not Multi-Rail"),
+            Option("lock_prim", "nothing but --force may change its primary NID"),
+        ),
+        examples=("lnetctl peer add --prim_nid 10.0.0.2@tcp --nid 10.0.[1-3].2@tcp1",),
+        action="peer_add",
+    ),
+    Command(
+        ("peer", "del"),
+        "delete NIDs of a peer, or the peer",
+        (
+            _PRIMARY,
+            Option("nid", "NIDs to remove; without it the whole peer goes", "LIST"),
+            Option("force", "also if the primary NID is locked"),
+        ),
+        examples=("lnetctl peer del --prim_nid 10.0.0.2@tcp",),
+        action="peer_del",
+    ),
+    Command(
+        ("peer", "show"),
+        "show peers and their NIDs",
+        (Option("nid", "only the peers that have these NIDs", "LIST"), _VERBOSE),
+        examples=("lnetctl peer show -v --nid 10.0.0.2@tcp",),
+        action="peer_show",
+    ),
+    Command(
+        ("peer", "list"),
+        "list the peers' primary NIDs",
+        examples=("lnetctl peer list",),
+        action="peer_list",
+    ),
+    Command(("peer", "set"), "change a peer NI's values"),
+)
+
+_OTHERS = (
+    Command(
+        ("ping",),
+        "ask nodes for their NIDs",
+        (Option("source", "local NID to ask from", "NID", "s"), _TIMEOUT),
+        "NID[,NID...]...",
+        ("lnetctl ping 10.0.0.2@tcp 10.0.0.[3-5]@tcp", "lnetctl ping --timeout 3 10.0.0.2@tcp"),
+        "ping",
+    ),
+    Command(
+        ("stats", "show"),
+        "show the node's counters",
+        examples=("lnetctl stats show",),
+        action="stats_show",
+    ),
+    Command(
+        ("stats", "reset"),
+        "set the node's counters to zero",
+        examples=("lnetctl stats reset",),
+        action="stats_reset",
+    ),
+    Command(
+        ("global", "show"),
+        "show node-wide settings",
+        examples=("lnetctl global show",),
+        action="global_show",
+    ),
+    Command(
+        ("export",),
+        "print the configuration, or write it to FILE",
+        (Option("backup", "only what a restore needs", short="b"),),
+        "[FILE]",
+        ("lnetctl export --backup > lnet.yaml",),
+        "export",
+    ),
+)
+
+_NOT_BUILT = (
+    Command(("route",), "routes to other nets"),
+    Command(("routing",), "forwarding of messages"),
+    Command(("set",), "change node-wide settings"),
+    Command(("import",), "configure from a file (lnetd --config FILE does at start)"),
+    Command(("discover",), "learn a peer's NIDs"),
+    Command(("debug",), "recovery queues"),
+    Command(("udsp",), "selection policy"),
+    Command(("fault",), "rules that drop or delay messages"),
+    Command(("service-id",), "o2iblnd's service"),
+    Command(("cpt-of-nid",), "CPTs of NIDs"),
+    Command(("setup-mrrouting",), "kernel routes by interface"),
+    Command(("setup-sysctl",), "kernel settings"),
+)
+
+COMMANDS: tuple[Command, ...] = (*_LNET, *_NETS, *_PEERS, *_OTHERS, *_NOT_BUILT)
+
+# First words, in the order in which help shows them.
+GROUPS: tuple[str, ...] = tuple(dict.fromkeys(command.words[0] for command in COMMANDS))
+
+
+def commands_of(word: str) -> list[Command]:
+    """The commands that begin with a word."""
+    return [command for command in COMMANDS if command.words[0] == word]

@@ -1,0 +1,130 @@
+"""Options as getopt_long takes them: anywhere, abbreviated, `--name value` or `--name=value`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ulnet.cli.lnetctl_grammar import COMMON, Command, Option
+
+__all__ = ["BadValue", "Parsed", "UsageError", "number", "parse"]
+
+_INTEGER = re.compile(r"[-+]?(?:[0-9]{1,18}|0[xX][0-9a-fA-F]{1,15})\Z")
+_SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?\Z")
+_MOST_VERBOSE = 4
+
+
+class UsageError(Exception):
+    """The words make no command."""
+
+
+class BadValue(Exception):
+    """An option's value cannot be used."""
+
+
+class Parsed(NamedTuple):
+    """Options by name (flags are True), and what else was written."""
+
+    options: dict[str, str]
+    operands: list[str]
+
+    def flag(self, name: str) -> bool:
+        """Whether an option was given."""
+        return name in self.options
+
+    def text(self, name: str) -> str | None:
+        """An option's value as written, None if it was not given."""
+        return self.options.get(name)
+
+    def number(self, name: str) -> int | None:
+        """An option's value as a number. Raises BadValue."""
+        text = self.options.get(name)
+        return None if text is None else number(f"--{name}", text)
+
+    def seconds(self, name: str) -> float | None:
+        """An option's value as seconds. Raises BadValue."""
+        text = self.options.get(name)
+        if text is None:
+            return None
+        if not _SECONDS.match(text):
+            raise BadValue(f"--{name} {text!r} is not a number of seconds: write digits, such as --{name} 3")
+        return float(text)
+
+    def level(self, name: str) -> int:
+        """How much is wanted of an optional level: 0 to 4. Raises BadValue."""
+        text = self.options.get(name)
+        if text is None:
+            return 0
+        return min(max(number(f"--{name}", text), 0), _MOST_VERBOSE) if text else 1
+
+
+def number(name: str, text: str) -> int:
+    """Decimal or 0x…. Raises BadValue."""
+    if not _INTEGER.match(text):
+        raise BadValue(f"{name} {text!r} is not a number: write digits, such as {name} 8")
+    return int(text, 16 if "x" in text.lower() else 10)
+
+
+def parse(command: Command, words: Sequence[str]) -> Parsed:
+    """Take the words after a command apart. Raises UsageError."""
+    known = (*command.options, *COMMON)
+    parsed = Parsed({}, [])
+    rest = list(reversed(words))
+    while rest:
+        word = rest.pop()
+        if word == "--":
+            parsed.operands.extend(reversed(rest))
+            break
+        if word.startswith("--"):
+            _long(known, word, rest, parsed)
+        elif word.startswith("-") and len(word) > 1:
+            _short(known, word, rest, parsed)
+        else:
+            parsed.operands.append(word)
+    if parsed.operands and not command.operands and not parsed.flag("help"):
+        raise UsageError(f"unexpected word {parsed.operands[0]!r}")
+    return parsed
+
+
+def _long(known: Sequence[Option], word: str, rest: list[str], parsed: Parsed) -> None:
+    name, equals, value = word[2:].partition("=")
+    found = [option for option in known if option.name.startswith(name)]
+    exact = [option for option in found if option.name == name]
+    if len(exact or found) > 1:
+        names = " ".join(f"'--{option.name}'" for option in found)
+        raise UsageError(f"option '--{name}' is ambiguous; possibilities: {names}")
+    if not found:
+        raise UsageError(f"unrecognized option '--{name}'{_suggestion(known, name)}")
+    option = (exact or found)[0]
+    if equals and not option.value:
+        raise UsageError(f"option '--{option.name}' doesn't allow an argument")
+    parsed.options[option.name] = value if equals else _value(option, f"'--{option.name}'", rest)
+
+
+def _short(known: Sequence[Option], word: str, rest: list[str], parsed: Parsed) -> None:
+    for at, letter in enumerate(word[1:], 2):
+        option = next((option for option in known if option.short == letter), None)
+        if option is None:
+            raise UsageError(f"invalid option -- '{letter}'")
+        if option.value and word[at:]:
+            parsed.options[option.name] = word[at:]
+            return
+        parsed.options[option.name] = _value(option, f"-- '{letter}'", rest)
+
+
+def _value(option: Option, shown: str, rest: list[str]) -> str:
+    if not option.value:
+        return "yes"
+    if option.kind == "level":  # a separate word, if it is a number
+        return rest.pop() if rest and _INTEGER.match(rest[-1]) else ""
+    if not rest:
+        raise UsageError(f"option {shown} requires an argument")
+    return rest.pop()
+
+
+def _suggestion(known: Sequence[Option], name: str) -> str:
+    from difflib import get_close_matches  # late: right words do not need it
+
+    close = get_close_matches(name, [option.name for option in known], n=1)
+    return f" (did you mean '--{close[0]}'?)" if close else ""

@@ -1,0 +1,178 @@
+"""lnetd: an LNet node as a daemon in the foreground, controlled by lnetctl over a Unix socket."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import errno
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+
+from ulnet import __version__
+from ulnet.core.status import LNetError
+from ulnet.dlc.config import Step, read_config
+from ulnet.dlc.endpoint import Endpoint
+from ulnet.dlc.errors import ErrorItem
+from ulnet.dlc.paths import default_socket
+from ulnet.dlc.protocol import ProtocolError
+from ulnet.dlc.server import ControlServer
+from ulnet.dlc.yaml_out import emit_errors
+from ulnet.lnd.tcp import TcpParams
+from ulnet.node import Node
+from ulnet.node.admin import Admin
+
+__all__ = ["main"]
+
+_log = logging.getLogger("ulnet.lnetd")
+
+_EPILOG = """\
+example:
+  lnetd --config /etc/ulnet/lnet.yaml
+  lnetctl net add --net tcp --if eth0
+
+FILE holds sections as `lnetctl export --backup` writes them; if anything in it is wrong, all of that is
+told and nothing is started. LNet is up (with 0@lo) when lnetd is up; with --unconfigured it waits for
+`lnetctl lnet configure`. SIGTERM and SIGINT let what is under way finish, then end; a second one ends at
+once. Without --socket: ULNET_SOCKET, else /run/ulnet/lnetd.sock for root and
+$XDG_RUNTIME_DIR/ulnet/lnetd.sock for others. Without root, peers with accept=secure (the default of
+kernel nodes) refuse this node's connections, and the port must be above 1023.
+"""
+
+_LEVELS = ("debug", "info", "warning", "error")
+_SYSTEMD = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the daemon; exit status 0 after a stop, 1 if it could not start, 2 for wrong words."""
+    options = _parser().parse_args(argv)
+    _log_to_stderr(options.log_level)
+    _allow_many_files()
+    try:
+        steps = _read(options.config)
+        return asyncio.run(_run(options, steps))
+    except (LNetError, ProtocolError) as refused:
+        _log.error("%s", refused.text)
+    except _ConfigError as bad:
+        sys.stderr.write(emit_errors(bad.errors))
+        _log.error("%s: %d errors; nothing is started", options.config, len(bad.errors))
+    return 1
+
+
+class _ConfigError(Exception):
+    """The start-up file asks for what cannot be."""
+
+    def __init__(self, errors: list[ErrorItem]) -> None:
+        super().__init__()
+        self.errors = errors
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="lnetd",
+        description="An LNet node in user space.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", metavar="FILE", help="YAML to start with")
+    parser.add_argument("--socket", metavar="PATH", default=default_socket(), help="control socket")
+    parser.add_argument("--unconfigured", action="store_true", help="wait for `lnetctl lnet configure`")
+    parser.add_argument(
+        "--accept",
+        choices=("secure", "all", "none"),
+        default="secure",
+        help="whose connections: from source ports below 1024 (default), all, none",
+    )
+    parser.add_argument("--accept-port", type=int, default=988, metavar="PORT", help="TCP port (988)")
+    parser.add_argument("--drain", type=_seconds, default=5.0, metavar="S", help="seconds to finish in (5)")
+    parser.add_argument("--log-level", choices=_LEVELS, default="info", help="what goes to stderr (info)")
+    parser.add_argument("--version", action="version", version=f"lnetd {__version__} (ulnet)")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{text}: give 0 to 3600 seconds")
+    return seconds
+
+
+def _log_to_stderr(level: str) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Lines())
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+class _Lines(logging.Formatter):
+    """`lnetd: warning: text`, with the journal's priority in front when systemd reads along."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = f"lnetd: {record.levelname.lower()}: {record.getMessage()}"
+        if record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        if "JOURNAL_STREAM" not in os.environ:
+            return text
+        mark = f"<{_SYSTEMD.get(record.levelno, 5)}>"
+        return "\n".join(mark + line for line in text.splitlines())
+
+
+def _allow_many_files() -> None:
+    """Every connection is a descriptor: use what the system allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _read(path: str | None) -> list[Step]:
+    if path is None:
+        return []
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError as error:
+        raise LNetError(error.errno or errno.EIO, f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as bad:
+        raise LNetError(errno.EILSEQ, f"{path} is not UTF-8 text: {bad.reason} at byte {bad.start}") from None
+    config = read_config(text)
+    if config.errors:
+        raise _ConfigError(config.errors)
+    return config.steps
+
+
+async def _run(options: argparse.Namespace, steps: list[Step]) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def begin_to_end() -> None:
+        stop.set()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+
+    node = Node(tcp=TcpParams(accept=options.accept, accept_port=options.accept_port))
+    admin = Admin(node, startup=steps, drain=options.drain)
+    endpoint = Endpoint(options.socket)
+    server = ControlServer(endpoint, admin.handle)
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, begin_to_end)
+        if not options.unconfigured:
+            await node.start()
+            errors = await admin.apply(steps)
+            if errors:
+                raise _ConfigError(errors)
+        await server.start()
+        _log.info("ready: LNet is %s, control socket %s", "up" if node.running else "down", options.socket)
+        await stop.wait()
+        _log.info("stopping")
+    finally:
+        await server.close(options.drain)
+        await node.close(options.drain)
+    _log.info("stopped")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

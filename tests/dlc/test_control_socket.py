@@ -1,0 +1,421 @@
+"""Server and clients of the control socket: errors, limits, deadlines, and hostile bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import socket
+import stat
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from select import select
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ulnet.dlc import model
+from ulnet.dlc.aclient import AsyncClient
+from ulnet.dlc.client import Client, as_mapping
+from ulnet.dlc.documents import NidItem, PeerListDocument
+from ulnet.dlc.endpoint import Endpoint
+from ulnet.dlc.errors import DlcError
+from ulnet.dlc.protocol import HEADER_SIZE, Answer, ProtocolError, decode_reply, encode_request
+from ulnet.dlc.server import ControlServer
+
+
+class Handler:
+    """Answers `peer list`; other requests do what their name suggests."""
+
+    def __init__(self) -> None:
+        self.handled = 0
+        self.cancelled = 0
+        self.release = asyncio.Event()
+        self.peers = 3
+
+    async def __call__(self, request: model.Request) -> Answer:
+        self.handled += 1
+        if isinstance(request, model.PeerList):
+            return Answer(PeerListDocument([NidItem(f"10.0.0.{n}@tcp") for n in range(self.peers)]))
+        if isinstance(request, model.NetDel):
+            raise DlcError(errno.ENOENT, "no such net", verb="del", entity="net")
+        if isinstance(request, model.StatsReset):
+            raise RuntimeError("a fault")
+        try:
+            await self.release.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        return Answer()
+
+
+@asynccontextmanager
+async def serving(directory: Path, **limits: Any) -> AsyncIterator[tuple[Handler, ControlServer]]:
+    handler = Handler()
+    server = ControlServer(Endpoint(str(directory / "s")), handler, **limits)
+    await server.start()
+    try:
+        yield handler, server
+    finally:
+        await server.close(grace=0.2)
+
+
+async def in_thread(call: Callable[..., Any], *args: Any) -> Any:
+    """Run a blocking client beside the server, in a thread that ends with the call."""
+    loop = asyncio.get_running_loop()
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        return await loop.run_in_executor(pool, call, *args)
+
+
+def names(count: int) -> dict[str, Any]:
+    return {"peer list": [{"nid": f"10.0.0.{n}@tcp"} for n in range(count)]}
+
+
+async def test_a_client_gets_its_answers_one_after_the_other(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (handler, server):
+
+        def talk() -> list[Any]:
+            with Client(server.endpoint.path) as client:
+                return [as_mapping(client.request(model.PeerList())) for _ in range(3)]
+
+        assert await in_thread(talk) == [names(3)] * 3
+        async with AsyncClient(server.endpoint.path) as client:
+            replies = await asyncio.gather(*(client.request(model.PeerList()) for _ in range(5)))
+        assert [as_mapping(reply) for reply in replies] == [names(3)] * 5
+        assert handler.handled == 8
+
+
+async def test_a_refusal_travels_with_errno_and_words(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, server), AsyncClient(server.endpoint.path) as client:
+        reply = await client.request(model.NetDel(net="tcp9"))
+        assert [(item.verb, item.entity, item.errno, item.descr) for item in reply.errors] == [
+            ("del", "net", -errno.ENOENT, "no such net")
+        ]
+        assert as_mapping(reply) == {}
+
+
+async def test_a_fault_of_the_daemon_is_an_error_and_nobody_else_notices(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path) as (_, server), AsyncClient(server.endpoint.path) as client:
+        reply = await client.request(model.StatsReset())
+        assert reply.errors[0].errno == -errno.EIO
+        assert "RuntimeError: a fault" in caplog.text
+        assert as_mapping(await client.request(model.PeerList())) == names(3)
+
+
+async def test_an_answer_of_many_megabytes_arrives_whole(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (handler, server):
+        handler.peers = 200_000
+
+        def ask() -> int:
+            with Client(server.endpoint.path) as client:
+                return len(as_mapping(client.request(model.PeerList()))["peer list"])
+
+        assert await in_thread(ask) == 200_000
+
+
+async def test_a_deadline_ends_the_wait_and_the_late_answer_is_not_mistaken(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (handler, server), AsyncClient(server.endpoint.path) as client:
+        with pytest.raises(DlcError, match=r"no answer from .* in 0\.05 s") as late:
+            await client.request(model.StatsShow(), deadline=0.05)
+        assert late.value.errno == errno.ETIMEDOUT
+        assert late.value.item.entity == "statistics"
+        assert as_mapping(await client.request(model.PeerList())) == names(3)
+
+        def ask() -> None:
+            with Client(server.endpoint.path) as blocking:
+                blocking.request(model.StatsShow(), 0.05)
+
+        with pytest.raises(DlcError, match=r"no answer from .* in 0\.05 s"):
+            await in_thread(ask)
+        while handler.cancelled < 2:
+            await asyncio.sleep(0.01)
+
+
+async def test_without_a_daemon_the_error_tells_how_to_start_one(tmp_path: Path) -> None:
+    path = str(tmp_path / "nobody")
+    with pytest.raises(DlcError, match="start it with `lnetd`") as missing:
+        Client(path).request(model.NetShow())
+    assert missing.value.errno == errno.ECONNREFUSED
+    assert (missing.value.item.verb, missing.value.item.entity) == ("show", "net")
+    leave_socket(path)
+    with pytest.raises(DlcError, match="start it with `lnetd`"):
+        Client(path).request(model.NetShow())
+    with pytest.raises(DlcError, match="start it with `lnetd`"):
+        await AsyncClient(path).request(model.NetShow())
+
+
+async def test_a_client_survives_that_the_daemon_drops_silent_connections(tmp_path: Path) -> None:
+    async with serving(tmp_path, idle=0.05) as (_, server), AsyncClient(server.endpoint.path) as client:
+        assert as_mapping(await client.request(model.PeerList())) == names(3)
+        while server.sessions:
+            await asyncio.sleep(0.01)
+        assert as_mapping(await client.request(model.PeerList())) == names(3)
+
+        def twice() -> list[Any]:
+            with Client(server.endpoint.path) as blocking:
+                first = as_mapping(blocking.request(model.PeerList()))
+                assert blocking._socket is not None
+                select([blocking._socket], [], [], 5)  # the daemon's hanging up makes it readable
+                return [first, as_mapping(blocking.request(model.PeerList()))]
+
+        assert await in_thread(twice) == [names(3)] * 2
+
+
+async def test_more_clients_than_allowed_are_told_so(tmp_path: Path) -> None:
+    async with serving(tmp_path, max_clients=2) as (_, server):
+        clients = [AsyncClient(server.endpoint.path) for _ in range(3)]
+        for client in clients[:2]:
+            assert as_mapping(await client.request(model.PeerList())) == names(3)
+        reader, writer = await asyncio.open_unix_connection(server.endpoint.path)
+        answer = await reader.read()
+        assert decode_reply(answer[HEADER_SIZE:]).errors[0].errno == -errno.EBUSY
+        writer.close()
+        await writer.wait_closed()
+        await clients[0].close()
+        while len(server.sessions) > 1:
+            await asyncio.sleep(0.01)
+        assert as_mapping(await clients[2].request(model.PeerList())) == names(3)
+        for client in clients:
+            await client.close()
+
+
+async def test_a_client_that_goes_away_ends_its_request(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (handler, server):
+        _, writer = await asyncio.open_unix_connection(server.endpoint.path)
+        writer.write(encode_request(model.StatsShow()))
+        while not handler.handled:
+            await asyncio.sleep(0.01)
+        writer.transport.abort()
+        while not handler.cancelled:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_request_whose_sender_has_no_more_to_say_is_answered(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, server):
+        reader, writer = await asyncio.open_unix_connection(server.endpoint.path)
+        writer.write(encode_request(model.PeerList()) * 2)
+        writer.write_eof()
+        assert (await reader.read()).count(b"peer list") == 2
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_closing_lets_requests_under_way_finish_and_accepts_no_more(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (handler, server):
+        client = AsyncClient(server.endpoint.path)
+        under_way = asyncio.create_task(client.request(model.StatsShow()))
+        while not handler.handled:
+            await asyncio.sleep(0.01)
+        closing = asyncio.create_task(server.close(grace=5))
+        await asyncio.sleep(0)
+        with pytest.raises(DlcError, match="start it with `lnetd`"):
+            await AsyncClient(server.endpoint.path).request(model.PeerList())
+        handler.release.set()
+        assert (await under_way).errors == []
+        await closing
+        assert not (tmp_path / "s").exists()
+        await client.close()
+
+
+async def test_closing_does_not_wait_longer_than_its_grace(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (handler, server):
+        client = AsyncClient(server.endpoint.path)
+        under_way = asyncio.create_task(client.request(model.StatsShow()))
+        while not handler.handled:
+            await asyncio.sleep(0.01)
+        await server.close(grace=0.05)
+        assert handler.cancelled == 1
+        with pytest.raises(DlcError, match="hung up before it answered"):
+            await under_way
+
+
+async def test_somebody_elses_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ulnet.dlc.server._uid_of", lambda connection: os.geteuid() + 4711)
+    async with serving(tmp_path) as (handler, server), AsyncClient(server.endpoint.path) as client:
+        reply = await client.request(model.PeerList())
+        assert reply.errors[0].errno == -errno.EACCES
+        assert f"user {os.geteuid() + 4711}" in reply.errors[0].descr
+        assert handler.handled == 0
+
+
+# Hostile bytes -------------------------------------------------------------------------------------------
+
+
+async def _throw(path: str, data: bytes) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(path)
+    try:
+        writer.write(data)
+        writer.write_eof()
+        return await asyncio.wait_for(reader.read(), 5)
+    except OSError:
+        return b""
+    finally:
+        writer.transport.abort()
+
+
+GOOD = encode_request(model.PeerList())
+hostile = st.one_of(
+    st.binary(max_size=64),
+    st.binary(max_size=64).map(lambda data: b"uLNc" + data),
+    st.binary(max_size=64).map(lambda data: struct.pack("<4sI", b"uLNc", len(data)) + data),
+    st.integers(0, len(GOOD)).map(lambda end: GOOD[:end]),
+    st.tuples(st.integers(0, len(GOOD) - 1), st.integers(0, 255)).map(
+        lambda change: GOOD[: change[0]] + bytes([change[1]]) + GOOD[change[0] + 1 :]
+    ),
+    st.dictionaries(st.text(max_size=8), st.none() | st.integers() | st.text(max_size=8))
+    .map(lambda value: json.dumps({"version": 1, "request": value}).encode())
+    .map(lambda data: struct.pack("<4sI", b"uLNc", len(data)) + data),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(hostile, min_size=1, max_size=10))
+def test_whatever_bytes_arrive_others_are_served(tmp_path: Path, attacks: list[bytes]) -> None:
+    async def attack() -> None:
+        path = str(tmp_path / "s")
+        async with serving(tmp_path, max_request=1000) as (_, server), AsyncClient(path) as neighbour:
+            assert as_mapping(await neighbour.request(model.PeerList())) == names(3)
+            answers = await asyncio.gather(*(_throw(path, data) for data in attacks))
+            for answer in answers:
+                while answer:
+                    size = struct.unpack_from("<4sI", answer)[1]
+                    decode_reply(answer[HEADER_SIZE : HEADER_SIZE + size])
+                    answer = answer[HEADER_SIZE + size :]
+            assert as_mapping(await neighbour.request(model.PeerList())) == names(3)
+            while len(server.sessions) > 1:
+                await asyncio.sleep(0.001)
+
+    asyncio.run(attack())
+
+
+async def test_half_a_frame_holds_a_place_no_longer_than_the_idle_time(tmp_path: Path) -> None:
+    async with serving(tmp_path, idle=0.05) as (_, server):
+        reader, writer = await asyncio.open_unix_connection(server.endpoint.path)
+        writer.write(GOOD[:-1])
+        assert await reader.read() == b""
+        writer.transport.abort()
+
+
+async def test_a_client_that_does_not_read_is_dropped(tmp_path: Path) -> None:
+    async with serving(tmp_path, idle=0.05) as (handler, server):
+        handler.peers = 200_000
+        _, writer = await asyncio.open_unix_connection(server.endpoint.path, limit=1)
+        writer.write(GOOD * 50)
+        while not handler.handled:
+            await asyncio.sleep(0.01)
+        while server.sessions:
+            await asyncio.sleep(0.01)
+        assert handler.handled == 1
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"uLNc\xff\xff\xff\xff", b"uLNc\2\0\0\0{}"]
+)
+def test_a_server_that_is_not_lnetd_gives_an_error_and_no_hang(tmp_path: Path, answer: bytes) -> None:
+    import threading
+
+    path = str(tmp_path / "other")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with Client(path) as client, pytest.raises(DlcError) as refused:
+            client.request(model.NetShow(), 5)
+        thread.join()
+    assert refused.value.errno in (errno.ECONNRESET, errno.EPROTO, errno.EMSGSIZE)
+
+
+# The socket itself ---------------------------------------------------------------------------------------
+
+
+def test_the_socket_and_its_directory_are_the_owners_alone(tmp_path: Path) -> None:
+    endpoint = Endpoint(str(tmp_path / "run" / "s"))
+    try:
+        assert stat.S_IMODE(os.stat(endpoint.path).st_mode) == 0o600
+        assert stat.S_IMODE(os.stat(tmp_path / "run").st_mode) == 0o700
+    finally:
+        endpoint.close()
+    assert not os.path.exists(endpoint.path)
+
+
+def test_two_daemons_cannot_share_a_socket(tmp_path: Path) -> None:
+    first = Endpoint(str(tmp_path / "s"))
+    try:
+        with pytest.raises(ProtocolError, match="another lnetd answers on") as refused:
+            Endpoint(first.path)
+        assert refused.value.errno == errno.EADDRINUSE
+        assert os.path.exists(first.path)
+    finally:
+        first.close()
+
+
+def leave_socket(path: str) -> None:
+    """What a daemon that died leaves: a socket without listener."""
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(path)
+
+
+def test_a_dead_daemons_socket_is_replaced(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    leave_socket(path)
+    with socket.socket(socket.AF_UNIX) as client:
+        endpoint = Endpoint(path)
+        client.connect(path)
+        endpoint.close()
+
+
+def test_a_daemon_does_not_take_the_socket_of_its_successor_along(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    first = Endpoint(path)
+    os.unlink(path)
+    second = Endpoint(path)
+    first.close()
+    assert os.path.exists(path)
+    second.close()
+    assert not os.path.exists(path)
+
+
+def test_a_file_in_the_sockets_place_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    path.write_text("precious")
+    with pytest.raises(ProtocolError, match="is not a socket"):
+        Endpoint(str(path))
+    assert path.read_text() == "precious"
+
+
+def test_a_path_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ProtocolError, match="at most 107 bytes"):
+        Endpoint(str(tmp_path / ("x" * 120)))
+
+
+def test_a_directory_of_another_user_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() == 0:
+        os.chown(tmp_path, 4711, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(ProtocolError, match="belongs to user"):
+        Endpoint(str(tmp_path / "s"))
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ProtocolError, match=r"cannot be made .* name another with --socket"):
+        Endpoint(str(tmp_path / "file" / "s"))
