@@ -45,7 +45,8 @@ def test_agrees_with_a_naive_model(script):
         elif name == "expire":
             now += value
             due = wheel.expire(now)
-            for one in due:  # never early, at most two tenths late
+            for one, slot in due:  # never early, at most two tenths late
+                assert slot == slots[one]
                 assert model.pop(one) <= now
             assert all(deadline > now - 0.2 for deadline in model.values())
         assert len(wheel) == len(model)

@@ -98,17 +98,21 @@ def test_deleting_nids_the_primary_and_locked_peers(table):
 def test_strangers_are_bounded(table, monkeypatch):
     monkeypatch.setattr(peer_module, "MAX_UNCONFIGURED", 3)
     for nid in (A, B, C):
-        assert table.learn(nid)
-    assert table.learn(D) is None
-    table.delete(A)
+        table.learn(nid).refs += nid != B  # messages are under way to A and C
     assert table.learn(D)
-    table.add(B1)
+    assert table.find(B) is None  # the one that nobody needs made room
+    table.find_ni(D).refs += 1
+    assert table.learn(B1) is None
+    table.delete(A)
+    assert table.learn(B1)
+    table.add(B)
     assert len(table) == 4
 
 
 def test_unknown_senders_get_a_peer_and_full_tables_drop(monkeypatch):
     fabric = Fabric()
     a, b = fabric.node(str(A)), fabric.node(str(B))
+    b.memory.set_lazy(5)
     md = a.memory.md_bind(b"1", None, threshold=1)
     a.put(md, B, 5, 7, ack=False)
     fabric.run()
@@ -120,6 +124,7 @@ def test_unknown_senders_get_a_peer_and_full_tables_drop(monkeypatch):
     fabric.run()
     assert b.peers.find(C) is None
     assert b.stats.drops["too many unknown peers"] == 1
+    b.memory.set_lazy(5, False)
     fabric.assert_conserved()
 
 

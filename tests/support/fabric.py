@@ -11,10 +11,11 @@ from ulnet.core.event import Event
 from ulnet.core.instance import LNet
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
+from ulnet.core.peer import Peer, PeerNi
 from ulnet.core.status import HealthStatus
 from ulnet.core.tunables import NetTunables
 from ulnet.lnd.lo import LoLnd
-from ulnet.nid import NetType, Nid
+from ulnet.nid import LO_NID, NetType, Nid
 from ulnet.wire.lnet import pack_header, unpack_header
 
 
@@ -50,12 +51,15 @@ class MemLnd:
 
     def startup(self, ni: NI) -> None:
         self.fabric.nis[ni.nid] = (ni, self.core)
+        self.fabric.all_nis.append(ni)
 
     def shutdown(self, ni: NI) -> None:
         del self.fabric.nis[ni.nid]
         for sent in [one for one in self.fabric.wire if one[0] is ni]:
             self.fabric.wire.remove(sent)
             self.core.finalize(sent[1], HealthStatus.LOCAL_ERROR, errno.ENETDOWN, "shut down")
+        for held in [one for one in self.fabric.delayed if ni in (one.ni, one.target)]:
+            self.fabric.break_delivery(held)
 
     def send(self, ni: NI, msg: Msg) -> None:
         assert sum(view.nbytes for view in msg.payload) == msg.hdr.payload_length
@@ -88,6 +92,8 @@ class Fabric:
     cores: list[LNet] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
     delayed: list[Delivery] = field(default_factory=list)
+    all_nis: list[NI] = field(default_factory=list)  # also those that were deleted
+    all_peer_nis: list[PeerNi] = field(default_factory=list)
     protocol_errors: list[int] = field(default_factory=list)
 
     def node(self, *nids: str, tunables: NetTunables | None = None) -> LNet:
@@ -95,6 +101,14 @@ class Fabric:
         core = LNet(clock=self.clock, cookie=1000 + len(self.cores), report=self.reports.append)
         core.register_lnd(LoLnd(core, core.state.defer))
         core.register_lnd(MemLnd(self, core))
+        attach = core.peers._attach
+
+        def recorded(peer: Peer, nid: Nid) -> PeerNi:
+            pni = attach(peer, nid)
+            self.all_peer_nis.append(pni)
+            return pni
+
+        core.peers._attach = recorded  # type: ignore[method-assign]
         core.start()
         for text in nids:
             nid = Nid.parse(text)
@@ -135,6 +149,17 @@ class Fabric:
         assert isinstance(driver, MemLnd)
         driver.core.finalize(delivery.msg, HealthStatus.OK)
 
+    def break_delivery(self, delivery: Delivery) -> None:
+        """The connection of a message that waits for a match dies."""
+        if delivery not in self.delayed:
+            return
+        self.delayed.remove(delivery)
+        delivery.done = True
+        delivery.target_core.forget_rx(delivery)
+        driver = delivery.ni.lnd
+        assert isinstance(driver, MemLnd)
+        driver.core.finalize(delivery.msg, HealthStatus.LOCAL_ERROR, errno.ECONNRESET, "connection lost")
+
     def run(self, limit: int = 10_000) -> None:
         """Step until nothing moves."""
         quiet = 0
@@ -149,18 +174,18 @@ class Fabric:
         for core in self.cores:
             assert core.stats.msgs_alloc == 0
             assert core.stats.drops["finalized twice"] == 0
-            for ni in core.nis.values():
-                assert ni.tx_credits == ni.max_tx_credits
-                assert not ni.tx_queue
-                assert ni.refs == 0
-            for peer in core.peers:
-                for pni in peer.nis():
-                    assert pni.tx_credits == pni.max_tx_credits
-                    assert not pni.tx_queue
-                    assert pni.tx_queued_bytes == 0
-                    assert pni.refs == 1
+            assert core.nis.keys() <= {LO_NID} or core.nis[LO_NID].refs == 0
             for md in core.memory.mds.values():
                 assert md.refs == 0
+        for ni in self.all_nis:
+            assert ni.tx_credits == ni.max_tx_credits
+            assert not ni.tx_queue
+            assert ni.refs == 0
+        for pni in self.all_peer_nis:
+            assert pni.tx_credits == pni.max_tx_credits
+            assert not pni.tx_queue
+            assert pni.tx_queued_bytes == 0
+            assert pni.refs == 1
         assert not self.wire
         assert not self.delayed
 

@@ -51,13 +51,13 @@ class DeadlineWheel(Generic[T]):
         if bucket is not None:
             bucket.pop(key, None)
 
-    def expire(self, now: float) -> list[T]:
-        """Take out all that is due at `now`, earliest first."""
-        due: list[T] = []
+    def expire(self, now: float) -> list[tuple[T, int]]:
+        """Take out all that is due at `now`, earliest first, each with its slot."""
+        due: list[tuple[T, int]] = []
         limit = int(now * self.PER_SECOND)
         while self._due and self._due[0] <= limit:
-            bucket = self._buckets.pop(heapq.heappop(self._due))
-            due.extend(bucket.values())
+            slot = heapq.heappop(self._due)
+            due.extend((item, slot) for item in self._buckets.pop(slot).values())
         return due
 
     def next_deadline(self) -> float | None:

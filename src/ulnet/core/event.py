@@ -31,7 +31,8 @@ class Event:
 
     `status` is 0 or -errno; `reason` says why in a sentence, `health` in LNet's code. `initiator` is the
     primary NID of the peer that began the operation, `source` the NID it came from, `sender` the last hop.
-    Lengths and offsets are bytes. `unlinked` marks the last event of the MD.
+    Lengths and offsets are bytes; SEND events repeat the request (target, portal, bits, offset, header
+    data). `unlinked` marks the last event of the MD.
     """
 
     __slots__ = (
@@ -109,7 +110,8 @@ class Event:
     @property
     def data(self) -> memoryview:
         """The bytes of this event in the MD's first fragment (one-fragment MDs: all of them)."""
-        return self.md.fragments[0][self.offset : self.offset + self.mlength]
+        start = 0 if self.kind is EventKind.SEND else self.offset  # a SEND's offset is in the target's memory
+        return self.md.fragments[0][start : start + self.mlength]
 
     def __repr__(self) -> str:
         return f"<Event {self.kind.name} status={self.status} mlength={self.mlength} offset={self.offset}>"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ulnet.core.lnd import Lnd, NiEvent
-from ulnet.core.md import NO_TRACK_RESPONSE, TRACK_RESPONSE, Md
+from ulnet.core.md import NO_TRACK_RESPONSE, TRACK_RESPONSE, Md, check_sink
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI, LocalNet
@@ -102,8 +102,8 @@ class LNet:
     ) -> NI:
         """Add an NI, and its net if it is the first there; changes nothing when it raises.
 
-        A net's tunables are fixed by its first NI. Raises LNetError: EINVAL (no driver, credits),
-        EEXIST (NID or interface), ENOSPC (too many NIs), or what the driver says of its start-up.
+        A net's tunables are fixed by its first NI. Raises LNetError: EINVAL (NID, no driver, credits),
+        EEXIST (NID or interface), ENOSPC (too many NIs), ESHUTDOWN, or what the driver says.
         """
         lnd = self._check_new_ni(net, nid, interface)
         local = self.state.nets.get(net)
@@ -129,6 +129,13 @@ class LNet:
         return ni
 
     def _check_new_ni(self, net: Net, nid: Nid, interface: str | None) -> Lnd:
+        self.state.must_run()
+        if nid.is_any:
+            raise LNetError(errno.EINVAL, "the wildcard NID is not that of an interface: give its address")
+        if nid.net != net:
+            raise LNetError(errno.EINVAL, f"{nid} is not on net {net}: add it to net {nid.net}")
+        if net == LO_NET and nid != LO_NID:
+            raise LNetError(errno.EINVAL, f"{nid}: the loopback net has one NID only, {LO_NID}")
         lnd = self._lnds.get(net.type)
         if lnd is None:
             names = ", ".join(sorted(one.name for one in self._lnds.values() if one.name != "lo"))
@@ -176,11 +183,13 @@ class LNet:
             self.info.rebuild()
 
     def shutdown(self) -> None:
-        """End everything: drivers stop, messages are finalized, MDs get their last events."""
+        """End everything: drivers stop, messages are finalized, MDs get their last events. Once is enough."""
+        if not self.state.running:
+            return
         self.state.running = False
         self.info.stop()
-        for ni in [*self.state.nis.values()]:
-            self._remove_ni(ni)
+        while self.state.nis:  # handlers may delete some too
+            self._remove_ni(next(iter(self.state.nis.values())))
         self.memory.close()
         while self.state.work_pending:
             self.state.run_deferred()
@@ -200,11 +209,19 @@ class LNet:
         source: Nid | None = None,
         pid: int = LNET_PID,
     ) -> None:
-        """Send all of md's memory; SEND and (with ack) ACK events follow. Raises LNetError(ENOENT)."""
+        """Send all of md's memory; SEND and (with ack) ACK events follow.
+
+        Raises LNetError: ENOENT (md), EINVAL (numbers), ESHUTDOWN.
+        """
+        if portal >> 32 or match_bits >> 64 or offset >> 32 or hdr_data >> 64 or pid >> 32:
+            raise _too_wide(portal=portal, match_bits=match_bits, offset=offset, hdr_data=hdr_data, pid=pid)
         self._use(md)
         length = md.length
         if ack:
+            md.acks_due += 1
             self._expect_response(md, 2, portal)
+        elif md.timeout is not None:
+            self.memory.track_response(md, self.state.clock())
         msg = Msg(
             Header(
                 type=_PUT,
@@ -222,6 +239,7 @@ class LNet:
             sending=True,
         )
         msg.md = md
+        msg.target = target
         msg.payload = md.fragments if length else []
         msg.src_spec = source
         self._transmit.send(msg)
@@ -237,8 +255,15 @@ class LNet:
         source: Nid | None = None,
         pid: int = LNET_PID,
     ) -> None:
-        """Ask for md.length bytes into md; SEND and REPLY events follow. Raises LNetError(ENOENT)."""
+        """Ask for md.length bytes into md; SEND and REPLY events follow.
+
+        Raises LNetError: ENOENT (md), EINVAL (numbers, read-only memory), ESHUTDOWN.
+        """
+        if portal >> 32 or match_bits >> 64 or offset >> 32 or pid >> 32:
+            raise _too_wide(portal=portal, match_bits=match_bits, offset=offset, pid=pid)
+        check_sink(md)
         self._use(md)
+        md.replies_due += 1
         self._expect_response(md, 1, portal)
         msg = Msg(
             Header(
@@ -257,13 +282,13 @@ class LNet:
             sending=True,
         )
         msg.md = md
+        msg.target = target
         msg.src_spec = source
         self._transmit.send(msg)
 
     def _use(self, md: Md) -> None:
-        if not self.state.running:
-            raise LNetError(errno.ESHUTDOWN, "the node is shutting down")
-        if not md.linked or md.me is not None or md.threshold == 0:
+        self.state.must_run()
+        if not md.linked or md.me is not None or md.threshold == 0 or md.aborted:
             raise LNetError(
                 errno.ENOENT, "the memory descriptor is unlinked, attached or exhausted: bind a new one"
             )
@@ -303,6 +328,14 @@ class LNet:
     def next_deadline(self) -> float | None:
         """When tick is wanted next; None: when `wake` says so."""
         return self.state.responses.next_deadline()
+
+
+_WIDTHS = {"portal": 32, "match_bits": 64, "offset": 32, "hdr_data": 64, "pid": 32}
+
+
+def _too_wide(**numbers: int) -> LNetError:
+    name = next(name for name, number in numbers.items() if number >> _WIDTHS[name])
+    return LNetError(errno.EINVAL, f"{name} {numbers[name]}: must be an unsigned {_WIDTHS[name]}-bit number")
 
 
 def _checked(net: Net, tunables: NetTunables) -> NetTunables:

@@ -21,6 +21,7 @@ EventHandler = Callable[["Event"], None]
 
 INFINITE = -1
 MAX_FRAGMENTS = 256
+MAX_TIMEOUT = 1_000_000_000  # seconds
 
 
 class MdOption(IntFlag):
@@ -81,6 +82,7 @@ class Md:
 
     __slots__ = (
         "aborted",
+        "acks_due",
         "auto_unlink",
         "deadline_slot",
         "fragments",
@@ -93,11 +95,11 @@ class Md:
         "offset",
         "options",
         "refs",
+        "replies_due",
         "sent_at",
         "threshold",
         "timeout",
         "user_ptr",
-        "wmd",
     )
 
     def __init__(
@@ -120,12 +122,13 @@ class Md:
         self.max_size = max_size
         self.user_ptr = user_ptr
         self.auto_unlink = auto_unlink
-        self.timeout = timeout  # seconds for the response; None: the transaction timeout
+        self.timeout = timeout  # seconds for an operation; None: the transaction timeout for responses
         self.handle = 0
-        self.wmd = b""
         self.me: MatchEntry | None = None
         self.offset = 0
         self.refs = 0  # operations under way
+        self.acks_due = 0  # answers that were asked for: others are not taken
+        self.replies_due = 0
         self.aborted = 0  # errno that successful completions turn into, after md_unlink while busy
         self.linked = False
         self.deadline_slot = -1
@@ -134,6 +137,13 @@ class Md:
             raise LNetError(
                 errno.EINVAL, f"max_size {max_size} of a memory descriptor: must lie in 0..{self.length}"
             )
+        if threshold < INFINITE:
+            raise LNetError(
+                errno.EINVAL,
+                f"threshold {threshold}: must be a number of operations, or {INFINITE} for no limit",
+            )
+        if timeout is not None and not 0 <= timeout <= MAX_TIMEOUT:
+            raise LNetError(errno.EINVAL, f"timeout {timeout}: must be 0 to {MAX_TIMEOUT} seconds")
 
     @property
     def exhausted(self) -> bool:
@@ -174,6 +184,15 @@ def check_bindable(md: Md) -> None:
         )
     if md.options & (OP_PUT | OP_GET):
         raise LNetError(errno.EINVAL, "OP_PUT and OP_GET belong to attached descriptors; bind without them")
+
+
+def check_sink(md: Md) -> None:
+    """A GET writes into its memory. Raises LNetError(EINVAL)."""
+    for view in md.fragments:
+        if view.readonly:
+            raise LNetError(
+                errno.EINVAL, "GET into read-only memory: give a bytearray or a writable memoryview"
+            )
 
 
 def check_attachable(md: Md) -> None:

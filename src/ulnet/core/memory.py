@@ -67,8 +67,13 @@ class Memory:
         portal = self.portal(index)
         portal.lazy = lazy
         if not lazy:
-            while portal.delayed:
-                self._drop_delayed(portal.delayed.popleft(), "portal is no longer lazy")
+            self._drop_all_delayed(portal, "portal is no longer lazy")
+
+    def _drop_all_delayed(self, portal: Portal, why: str) -> None:
+        while portal.delayed:  # handlers may take some away meanwhile
+            msg = next(iter(portal.delayed))
+            del portal.delayed[msg]
+            self._drop_delayed(msg, why)
 
     def me_attach(
         self,
@@ -82,6 +87,7 @@ class Memory:
         at_head: bool = False,
     ) -> MatchEntry:
         """Attach a match entry. Raises LNetError: EINVAL (portal, bits), EPERM (kind of portal)."""
+        self._state.must_run()
         for bits, name in ((match_bits, "match_bits"), (ignore_bits, "ignore_bits")):
             if not 0 <= bits < 1 << 64:
                 raise LNetError(errno.EINVAL, f"{name} {bits:#x}: must be an unsigned 64-bit number")
@@ -112,9 +118,15 @@ class Memory:
     ) -> Md:
         """Give a match entry its memory; messages that wait on a lazy portal are matched at once.
 
-        On failure the match entry is gone. Raises LNetError(EINVAL).
+        On failure the match entry is gone, unless it has another descriptor. Raises LNetError: EINVAL,
+        EBUSY (it has one), ENOENT (it is unlinked), ESHUTDOWN.
         """
+        if me.md is not None:
+            raise LNetError(errno.EBUSY, "the match entry has its memory already: unlink that first")
         try:
+            self._state.must_run()
+            if not me.linked:
+                raise LNetError(errno.ENOENT, "the match entry is unlinked: attach a new one")
             md = Md(
                 fragments_of(start),
                 handler,
@@ -125,7 +137,7 @@ class Memory:
                 auto_unlink=auto_unlink,
             )
             check_attachable(md)
-        except LNetError:
+        except Exception:
             self.me_unlink(me)
             raise
         md.me = me
@@ -146,7 +158,8 @@ class Memory:
         auto_unlink: bool = True,
         timeout: float | None = None,
     ) -> Md:
-        """A free-floating MD for put and get. Raises LNetError(EINVAL)."""
+        """A free-floating MD for put and get. Raises LNetError: EINVAL, ESHUTDOWN."""
+        self._state.must_run()
         md = Md(
             fragments_of(start),
             handler,
@@ -172,16 +185,16 @@ class Memory:
         return _WMD.pack(self._state.cookie, md.handle)
 
     def find_wmd(self, wmd: bytes) -> Md | None:
-        """The bound MD that a wire handle names, if it still takes responses."""
+        """The bound MD that a wire handle names, if it may still take responses."""
         if not wmd.startswith(self._wmd_prefix):
             return None
         md = self.mds.get(int.from_bytes(wmd[8:], "little"))
-        if md is None or md.threshold == 0 or md.me is not None:
+        if md is None or md.threshold == 0 or md.me is not None or md.aborted:
             return None
         return md
 
     def md_unlink(self, md: Md, status: int = 0) -> None:
-        """End an MD: at once with an UNLINK event when idle, with its last event otherwise.
+        """End an MD: at once with an UNLINK event when idle, else with the last event of what is under way.
 
         `status` (positive errno) marks an overdue response: a busy MD then gets an UNLINK event with
         `unlinked` False now, so that its owner need not wait for the driver. Unknown MDs are ignored.
@@ -192,6 +205,7 @@ class Memory:
             if not md.aborted:
                 md.aborted = status or errno.ETIMEDOUT
                 self.forget_response(md)
+                self._leave_entry(md)
                 if status:
                     self._call(md, self._unlink_event(md, status))
             return
@@ -205,16 +219,21 @@ class Memory:
         event = Event(EventKind.UNLINK, md, None)
         event.status = -status
         if status == errno.ETIMEDOUT:
-            event.reason = "no response arrived in time"
+            event.reason = "the message did not leave in time" if md.refs else "no response arrived in time"
         return event
 
     def _remove(self, md: Md) -> None:
         md.linked = False
         del self.mds[md.handle]
         self.forget_response(md)
+        self._leave_entry(md)
+
+    @staticmethod
+    def _leave_entry(md: Md) -> None:
+        """Nothing more can match md."""
         me = md.me
         if me is not None:
-            me.md = None
+            md.me = me.md = None
             if me.unlink:
                 me.portal.detach(me)
 
@@ -242,7 +261,7 @@ class Memory:
     # Responses -----------------------------------------------------------------------------------
 
     def track_response(self, md: Md, now: float) -> None:
-        """Expect an ACK or REPLY for md within its timeout, else the transaction timeout (seconds)."""
+        """Expect an answer for md within its timeout, else the transaction timeout (seconds)."""
         if md.deadline_slot >= 0:
             self.forget_response(md)
         timeout = md.timeout if md.timeout is not None else self._state.settings.transaction_timeout
@@ -258,8 +277,8 @@ class Memory:
 
     def expire_responses(self, now: float) -> None:
         """Give up on responses that are overdue."""
-        for md in self._state.responses.expire(now):
-            if md.deadline_slot < 0 or not md.linked:
+        for md, slot in self._state.responses.expire(now):
+            if md.deadline_slot != slot:  # a handler ended it, or used it anew
                 continue
             md.deadline_slot = -1
             self._state.stats.rst_alloc -= 1
@@ -271,8 +290,7 @@ class Memory:
         for portal in self.portals:
             if portal is None:
                 continue
-            while portal.delayed:
-                self._drop_delayed(portal.delayed.popleft(), "the node shuts down")
+            self._drop_all_delayed(portal, "the node shuts down")
             for me in portal.entries():
                 self.me_unlink(me)
         for md in list(self.mds.values()):

@@ -41,6 +41,7 @@ class Msg:
         "rx",
         "sending",
         "src_spec",
+        "target",
     )
 
     def __init__(self, hdr: Header, sending: bool) -> None:
@@ -53,6 +54,7 @@ class Msg:
         self.next_nid: Nid | None = None
         self.next_pid = 0
         self.src_spec: Nid | None = None
+        self.target: Nid | None = None  # of our own requests: the destination as the caller named it
         self.mlength = 0
         self.offset = 0
         self.deadline = 0.0

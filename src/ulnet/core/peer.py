@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntFlag
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ulnet.core.ni import MAX_HEALTH
 from ulnet.core.stats import HealthStats, Latency, MsgStats
 from ulnet.core.status import LNetError
-from ulnet.nid import LO_NID, Net, Nid
+from ulnet.nid import LO_NID, Net, NetType, Nid
 
 if TYPE_CHECKING:
     from ulnet.core.msg import Msg
 
-__all__ = ["MAX_UNCONFIGURED", "Peer", "PeerFlag", "PeerNet", "PeerNi", "PeerTable"]
+__all__ = ["MAX_UNCONFIGURED", "Peer", "PeerFlag", "PeerNet", "PeerNi", "PeerTable", "may_be_peer"]
 
-# Peers made because somebody unknown sent something: a bound on what strangers can make us keep.
+# NIDs of peers that nobody configured: a bound on what strangers can make us keep.
 MAX_UNCONFIGURED = 65536
+_CANDIDATES = 16  # how many are looked at to find one that can be forgotten
+
+
+def may_be_peer(nid: Nid) -> bool:
+    """Whether nid can name a peer's interface: no wildcard, and nothing on lo but `0@lo`."""
+    return nid == LO_NID or not (nid.is_any or nid.net.type == NetType.LO)
 
 
 class PeerFlag(IntFlag):
@@ -36,6 +43,7 @@ class PeerNi:
     """One NID of a peer: transmit credits, the queue behind them, counters."""
 
     __slots__ = (
+        "answers",
         "health",
         "health_stats",
         "latency_ack",
@@ -66,6 +74,7 @@ class PeerNi:
         self.rtr_credits = self.min_rtr_credits = credits
         self.tx_queue: deque[Msg] = deque()
         self.tx_queued_bytes = 0
+        self.answers = 0  # our ACKs and REPLYs that hold its credits or wait for them
         self.preferred: Nid | None = None  # the local NID that a non-multi-rail peer hears from
         self.refs = 1
         self.seq = 0
@@ -93,12 +102,13 @@ class PeerNet:
 class Peer:
     """A node as we know it: its primary NID and all others, grouped by net."""
 
-    __slots__ = ("flags", "nets", "primary_nid", "remote_sequence", "seq")
+    __slots__ = ("flags", "members", "nets", "primary_nid", "remote_sequence", "seq")
 
     def __init__(self, primary_nid: Nid, flags: int = 0) -> None:
         self.primary_nid = primary_nid
         self.flags = flags
         self.nets: dict[Net, PeerNet] = {}
+        self.members: set[Nid] = set()
         self.remote_sequence = 0  # of the last ping info that it pushed
         self.seq = 0
 
@@ -138,10 +148,12 @@ class Peer:
 
     def owns(self, nid: Nid) -> bool:
         """Whether nid is one of its NIDs."""
-        if nid == self.primary_nid:
-            return True
-        net = self.nets.get(nid.net)
-        return net is not None and any(pni.nid == nid for pni in net.nis)
+        return nid in self.members
+
+    @property
+    def idle(self) -> bool:
+        """Whether no message refers to any of its NIDs."""
+        return all(pni.refs == 1 for net in self.nets.values() for pni in net.nis)
 
 
 class PeerTable:
@@ -151,7 +163,8 @@ class PeerTable:
         self._credits_for = credits_for  # peer_credits of a local net, 0 for others
         self._peers: dict[Peer, None] = {}
         self._by_nid: dict[Nid, PeerNi] = {}
-        self._unconfigured = 0
+        self._strangers: dict[Peer, None] = {}  # those not configured, longest known first
+        self._unconfigured = 0  # their NIDs
 
     def __iter__(self) -> Iterator[Peer]:
         return iter(list(self._peers))
@@ -169,11 +182,14 @@ class PeerTable:
         return self._by_nid.get(nid)
 
     def learn(self, nid: Nid) -> PeerNi | None:
-        """The peer NI of nid; an unknown NID becomes a peer of one NID. None when there are too many."""
+        """The peer NI of nid; an unknown NID becomes a peer of one NID.
+
+        None when it cannot name a peer, or when there are too many and all of them are in use.
+        """
         pni = self._by_nid.get(nid)
         if pni is not None:
             return pni
-        if self._unconfigured >= MAX_UNCONFIGURED:
+        if not may_be_peer(nid) or not self._has_room():
             return None
         peer = Peer(nid)
         self._insert(peer)
@@ -212,7 +228,7 @@ class PeerTable:
 
     def _check_add(self, primary: Nid, nids: Sequence[Nid], multi_rail: bool) -> Peer | None:
         for nid in (primary, *nids):
-            if nid.is_any or nid == LO_NID:
+            if nid == LO_NID or not may_be_peer(nid):
                 raise LNetError(errno.EINVAL, f"{nid} cannot name a peer: give the NID of one interface")
         peer = self.find(primary)
         if peer is not None and peer.configured:
@@ -230,7 +246,7 @@ class PeerTable:
                 )
         base = peer if peer is not None and peer.configured else None
         nets = dict.fromkeys(base.nets, 1) if base is not None else {primary.net: 1}
-        for nid in nids:
+        for nid in dict.fromkeys(nids):
             other = self.find(nid)
             if other is not None and other is not peer and other.configured:
                 raise LNetError(
@@ -253,12 +269,10 @@ class PeerTable:
         """Delete NIDs of a peer, or the whole peer. Raises LNetError and changes nothing."""
         peer = self._check_delete(primary, nids or ())
         if nids and primary not in nids:
-            for nid in nids:
-                self._detach(nid)
+            self._detach(peer, nids)
             return
         if peer.flags & PeerFlag.LOCK_PRIMARY and not force:
-            for nid in [nid for nid in peer.nids() if nid != primary]:
-                self._detach(nid)
+            self._detach(peer, peer.members - {primary})
             return
         self._remove(peer)
 
@@ -285,7 +299,7 @@ class PeerTable:
 
     def merge(self, peer: Peer, primary: Nid, nids: Sequence[Nid]) -> Peer:
         """Group NIDs into one multi-rail peer, as the peer itself lists them. Configured peers stay."""
-        if peer.configured:
+        if peer.configured or not may_be_peer(primary):
             return peer
         owner = self.find(primary)
         if owner is not None and owner is not peer:
@@ -294,15 +308,18 @@ class PeerTable:
             self._remove(peer)
             peer = owner
         peer.flags |= PeerFlag.MULTI_RAIL
-        for nid in (primary, *nids):
+        listed = dict.fromkeys((primary, *nids))
+        for nid in listed:
             other = self.find(nid)
-            if other is peer or (other is not None and other.configured):
+            if other is peer or (other is not None and other.configured) or not may_be_peer(nid):
                 continue
             self._take_from_other(nid)
+            if not self._has_room(keep=peer):
+                break
             self._attach(peer, nid)
-        peer.primary_nid = primary
-        for nid in [nid for nid in peer.nids() if nid != primary and nid not in nids]:
-            self._detach(nid)
+        if peer.owns(primary):
+            peer.primary_nid = primary
+            self._detach(peer, peer.members - listed.keys())
         for pni in peer.nis():
             pni.preferred = None
         return peer
@@ -312,14 +329,27 @@ class PeerTable:
     def _insert(self, peer: Peer) -> None:
         self._peers[peer] = None
         if not peer.configured:
-            self._unconfigured += 1
+            self._strangers[peer] = None
 
     def _remove(self, peer: Peer) -> None:
-        for nid in list(peer.nids()):
-            self._by_nid.pop(nid, None)
+        for nid in peer.members:
+            del self._by_nid[nid]
         del self._peers[peer]
         if not peer.configured:
-            self._unconfigured -= 1
+            del self._strangers[peer]
+            self._unconfigured -= len(peer.members)
+
+    def _has_room(self, keep: Peer | None = None) -> bool:
+        """Whether one more NID of a stranger fits, if need be in the place of one long idle."""
+        if self._unconfigured < MAX_UNCONFIGURED:
+            return True
+        for peer in list(islice(self._strangers, _CANDIDATES)):
+            if peer is not keep and peer.idle:
+                self._remove(peer)
+                return True
+            del self._strangers[peer]  # to the end: others are asked next time
+            self._strangers[peer] = None
+        return False
 
     def _attach(self, peer: Peer, nid: Nid) -> PeerNi:
         net = nid.net
@@ -328,15 +358,25 @@ class PeerTable:
             peer_net = peer.nets[net] = PeerNet(net, peer)
         pni = PeerNi(nid, peer_net, self._credits_for(net))
         peer_net.nis.append(pni)
+        peer.members.add(nid)
         self._by_nid[nid] = pni
+        if not peer.configured:
+            self._unconfigured += 1
         return pni
 
-    def _detach(self, nid: Nid) -> None:
-        pni = self._by_nid.pop(nid)
-        peer_net = pni.net
-        peer_net.nis.remove(pni)
-        if not peer_net.nis:
-            del pni.peer.nets[peer_net.net]
+    def _detach(self, peer: Peer, nids: Iterable[Nid]) -> None:
+        """Take some of its NIDs, not the primary, from a peer."""
+        gone = set(nids)
+        for nid in gone:
+            del self._by_nid[nid]
+        peer.members -= gone
+        if not peer.configured:
+            self._unconfigured -= len(gone)
+        for net in {nid.net for nid in gone}:
+            peer_net = peer.nets[net]
+            peer_net.nis = [pni for pni in peer_net.nis if pni.nid not in gone]
+            if not peer_net.nis:
+                del peer.nets[net]
 
     def _take_from_other(self, nid: Nid) -> None:
         """Free nid from an unconfigured peer; the primary NID takes its whole peer along."""
@@ -346,4 +386,4 @@ class PeerTable:
         if other.primary_nid == nid:
             self._remove(other)
         else:
-            self._detach(nid)
+            self._detach(other, [nid])

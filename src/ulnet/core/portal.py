@@ -60,7 +60,7 @@ class MatchEntry:
 class Portal:
     """One portal: its match entries in matching order, and what waits for one (lazy portals)."""
 
-    __slots__ = ("delayed", "exact", "ignoring", "index", "lazy", "unique")
+    __slots__ = ("delayed", "exact", "ignoring", "index", "lazy", "matching", "rematch", "unique")
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -68,7 +68,9 @@ class Portal:
         self.unique: bool | None = None  # fixed by the first ME
         self.ignoring: deque[MatchEntry] = deque()  # with ignore bits: looked at first
         self.exact: dict[object, deque[MatchEntry]] = {}
-        self.delayed: deque[Msg] = deque()
+        self.delayed: dict[Msg, None] = {}  # in order of arrival
+        self.matching = False  # somebody walks through `delayed` …
+        self.rematch = False  # … and must begin anew, because memory was attached meanwhile
 
     def attach(self, me: MatchEntry, at_head: bool) -> None:
         """Link an ME. Raises LNetError(EPERM) when the portal is of the other kind."""

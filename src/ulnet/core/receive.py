@@ -9,15 +9,16 @@ from ulnet.core.md import ACK_DISABLE, TRUNCATE, Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
-from ulnet.core.peer import PeerNi
+from ulnet.core.peer import PeerNi, may_be_peer
 from ulnet.core.portal import NO_MATCH, PORTALS, Portal
 from ulnet.core.state import NodeState
+from ulnet.core.stats import Latency
 from ulnet.core.status import HealthStatus
 from ulnet.core.transmit import Transmit
 from ulnet.nid import LO_NID, Nid
-from ulnet.wire.lnet import LNET_MTU, NO_WMD, Header, MsgType
+from ulnet.wire.lnet import LNET_MTU, NO_WMD, PING_MATCH_BITS, PING_PORTAL, Header, MsgType
 
-__all__ = ["MAX_DELAYED", "Receive"]
+__all__ = ["MAX_ANSWERS", "MAX_DELAYED", "MAX_PEER_ANSWERS", "Receive"]
 
 _ACK = int(MsgType.ACK)
 _PUT = int(MsgType.PUT)
@@ -26,6 +27,9 @@ _REPLY = int(MsgType.REPLY)
 
 # Messages that may wait on one lazy portal; those with payload also stall their connection.
 MAX_DELAYED = 4096
+# ACKs and REPLYs that may wait for credits: of one peer NI, and of all. Who asks for more is not heard.
+MAX_PEER_ANSWERS = 65536
+MAX_ANSWERS = 262144
 
 
 class Receive:
@@ -58,12 +62,21 @@ class Receive:
         if not ni.active:
             self._drop(ni, None, hdr, rx, "the interface is shutting down")
             return 0
-        pni = self._state.peers.learn(hdr.src_nid)
+        src = hdr.src_nid
+        pni = self._state.peers.learn(src) if src != LO_NID or ni.nid == LO_NID else None
         if pni is None:
-            self._drop(ni, None, hdr, rx, "too many unknown peers")
+            named = src != LO_NID and may_be_peer(src)
+            self._drop(ni, None, hdr, rx, "too many unknown peers" if named else "its source is no node")
             return 0
-        if pni.preferred is None and not pni.peer.multi_rail:
+        if pni.preferred is None and not pni.peer.multi_rail and src.net == ni.nid.net:
             pni.preferred = ni.nid
+        if (
+            (pni.answers >= MAX_PEER_ANSWERS or self._state.answers >= MAX_ANSWERS)
+            and hdr.wmd != NO_WMD
+            and kind in (_PUT, _GET)
+        ):
+            self._drop(ni, pni, hdr, rx, "too many answers wait for this peer")
+            return 0
         if kind == _PUT:
             self._put(ni, pni, hdr, from_nid, rx)
         elif kind == _ACK:
@@ -83,10 +96,10 @@ class Receive:
             return
         found = portal.match(hdr, pni.peer)
         if isinstance(found, str):
-            if portal.lazy and found is NO_MATCH and len(portal.delayed) < MAX_DELAYED:
+            if found is NO_MATCH and _may_wait(portal, hdr):
                 msg = self._incoming(ni, pni, hdr, from_nid)
                 msg.rx = rx
-                portal.delayed.append(msg)
+                portal.delayed[msg] = None
             else:
                 self._drop(ni, pni, hdr, rx, found)
             return
@@ -139,23 +152,18 @@ class Receive:
 
     def _ack(self, ni: NI, pni: PeerNi, hdr: Header, from_nid: Nid) -> None:
         md = self._memory.find_wmd(hdr.wmd)
-        if md is None:
+        if md is None or not md.acks_due:
             self._drop(ni, pni, hdr, None, "answer to nothing that waits")
             return
-        self._memory.forget_response(md)
-        if md.threshold > 0:
-            md.threshold -= 1
-        md.refs += 1
+        md.acks_due -= 1
+        self._answered(md, ni.latency_ack, pni.latency_ack)
         self._count_received(ni, pni, hdr)
-        nsec = int((self._state.clock() - md.sent_at) * 1e9)
-        ni.latency_ack.add(nsec)
-        pni.latency_ack.add(nsec)
         event = Event(EventKind.ACK, md, hdr, pni.peer.primary_nid, from_nid, hdr.length)
         self._memory.complete(md, event)
 
     def _reply(self, ni: NI, pni: PeerNi, hdr: Header, from_nid: Nid, rx: object) -> None:
         md = self._memory.find_wmd(hdr.wmd)
-        if md is None:
+        if md is None or not md.replies_due:
             self._drop(ni, pni, hdr, rx, "answer to nothing that waits")
             return
         mlength = hdr.payload_length
@@ -164,18 +172,24 @@ class Receive:
                 self._drop(ni, pni, hdr, rx, "REPLY longer than its memory descriptor")
                 return
             mlength = md.length
-        self._memory.forget_response(md)
-        if md.threshold > 0:
-            md.threshold -= 1
-        md.refs += 1
-        nsec = int((self._state.clock() - md.sent_at) * 1e9)
-        ni.latency_get.add(nsec)
-        pni.latency_get.add(nsec)
+        md.replies_due -= 1
+        self._answered(md, ni.latency_get, pni.latency_get)
         msg = self._incoming(ni, pni, hdr, from_nid)
         msg.rx = rx
         msg.md = md
         msg.mlength = mlength
         self._receive_payload(msg)
+
+    def _answered(self, md: Md, of_ni: Latency, of_peer: Latency) -> None:
+        """The answer takes one operation of md; its time counts where somebody keeps track."""
+        if md.deadline_slot >= 0:
+            nsec = int((self._state.clock() - md.sent_at) * 1e9)
+            of_ni.add(nsec)
+            of_peer.add(nsec)
+            self._memory.forget_response(md)
+        if md.threshold > 0:
+            md.threshold -= 1
+        md.refs += 1
 
     # Completion ------------------------------------------------------------------------------------
 
@@ -203,11 +217,9 @@ class Receive:
             event.reason = reason
         else:
             self._count_received(ni, pni, hdr)
-        wants_ack = (
-            kind is EventKind.PUT and not status and hdr.wmd != NO_WMD and not md.options & ACK_DISABLE
-        )
+        wants_ack = kind is EventKind.PUT and hdr.wmd != NO_WMD and not md.options & ACK_DISABLE
         self._memory.complete(md, event)
-        if wants_ack:
+        if wants_ack and not event.status and self._state.running:
             self._acknowledge(ni, hdr, msg.mlength)
 
     def _acknowledge(self, ni: NI, hdr: Header, mlength: int) -> None:
@@ -263,18 +275,47 @@ class Receive:
             ni.lnd.recv(ni, rx, None, [], 0, hdr.payload_length)
 
     def _match_delayed(self, portal: Portal) -> None:
-        waiting = list(portal.delayed)
-        for msg in waiting:
-            pni = msg.peer_ni
-            assert pni is not None
-            found = portal.match(msg.hdr, pni.peer)
-            if found is NO_MATCH:
-                continue
-            portal.delayed.remove(msg)
-            if isinstance(found, str):
-                self._drop_delayed(msg, found)
-            else:
-                self._deliver(msg, found)
+        """Memory came for those that wait. Where a handler attaches more, the walk begins anew.
+
+        So each is matched once, in order of arrival, however deep handlers attach.
+        """
+        portal.rematch = True
+        if portal.matching:
+            return
+        portal.matching = True
+        try:
+            while portal.rematch:
+                portal.rematch = False
+                for msg in list(portal.delayed):
+                    if msg in portal.delayed:
+                        self._match_again(portal, msg)
+                    if portal.rematch:
+                        break
+        finally:
+            portal.matching = False
+
+    def _match_again(self, portal: Portal, msg: Msg) -> None:
+        pni = self._current_sender(msg)
+        found = portal.match(msg.hdr, pni.peer)
+        if found is NO_MATCH:
+            return
+        del portal.delayed[msg]
+        if isinstance(found, str):
+            self._drop_delayed(msg, found)
+        else:
+            self._deliver(msg, found)
+
+    def _current_sender(self, msg: Msg) -> PeerNi:
+        """The peer NI of a message that waited; its NID may belong to another peer by now."""
+        pni = msg.peer_ni
+        assert pni is not None
+        now = self._state.peers.find_ni(pni.nid)
+        if now is None or now is pni:
+            return pni
+        pni.refs -= 1
+        now.refs += 1
+        msg.peer_ni = now
+        return now
 
     def _drop_delayed(self, msg: Msg, why: str) -> None:
         ni, pni = msg.ni, msg.peer_ni
@@ -291,6 +332,14 @@ class Receive:
             if portal is None or not portal.delayed:
                 continue
             for msg in [msg for msg in portal.delayed if msg.rx is rx and msg.hdr.payload_length]:
-                portal.delayed.remove(msg)
-                msg.rx = None
-                self._drop_delayed(msg, "its connection closed while it waited for a match")
+                if msg in portal.delayed:
+                    del portal.delayed[msg]
+                    msg.rx = None
+                    self._drop_delayed(msg, "its connection closed while it waited for a match")
+
+
+def _may_wait(portal: Portal, hdr: Header) -> bool:
+    """Whether an unmatched PUT waits for a match entry. On the reserved portal only pushes do."""
+    if not portal.lazy or len(portal.delayed) >= MAX_DELAYED:
+        return False
+    return portal.index != PING_PORTAL or hdr.match_bits == PING_MATCH_BITS

@@ -18,7 +18,6 @@ __all__ = ["MIN_INFO_SIZE", "SelfInfo"]
 
 # Room for 16 NIs; what real nodes offer for pings and pushes before they know better.
 MIN_INFO_SIZE = 272
-MAX_INFO_SIZE = 1 << 20
 
 
 class SelfInfo:
@@ -29,7 +28,7 @@ class SelfInfo:
         self._memory = memory
         self._ping: Md | None = None
         self._push: Md | None = None
-        self._push_size = MIN_INFO_SIZE
+        self._push_buffer = bytearray(MIN_INFO_SIZE)
         self.sequence = 0
         self._started = False
 
@@ -80,26 +79,28 @@ class SelfInfo:
         me = self._memory.me_attach(PING_PORTAL, match_bits=PING_MATCH_BITS)
         self._push = self._memory.md_attach(
             me,
-            bytearray(self._push_size),
+            self._push_buffer,
             self._pushed,
             options=OP_PUT | TRUNCATE,
             threshold=1,
         )
 
     def _pushed(self, event: Event) -> None:
-        if event.kind is EventKind.PUT and not event.status:
-            if event.mlength < event.rlength:
-                self._push_size = min(event.rlength, MAX_INFO_SIZE)
-            else:
-                self._take_push(event)
-        if event.unlinked:
-            self._post_push_buffer()
+        try:
+            if event.kind is EventKind.PUT and not event.status:
+                if event.mlength < event.rlength:
+                    self._push_buffer = bytearray(event.rlength)
+                else:
+                    self._take_push(event)
+        finally:
+            if event.unlinked:
+                self._post_push_buffer()
 
     def _take_push(self, event: Event) -> None:
         try:
             info = PingInfo.unpack(event.data)
-        except WireError as bad:
-            self._state.report(f"push from {event.source}: {bad}")
+        except WireError:
+            self._state.stats.drops["push that is no ping info"] += 1
             return
         wanted = Feature.MULTI_RAIL | Feature.DISCOVERY
         if info.features & wanted != wanted or not self._state.settings.discovery:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ from ulnet.core.md import Md
 from ulnet.core.ni import NI, LocalNet
 from ulnet.core.peer import PeerTable
 from ulnet.core.stats import GlobalStats
+from ulnet.core.status import LNetError
 from ulnet.core.tunables import GlobalSettings
 from ulnet.nid import LNET_PID, Net, Nid
 
@@ -33,6 +35,7 @@ class NodeState:
 
     __slots__ = (
         "_deferred",
+        "answers",
         "clock",
         "cookie",
         "nets",
@@ -62,11 +65,17 @@ class NodeState:
         self.peers = PeerTable(self._peer_credits)
         self.responses: DeadlineWheel[Md] = DeadlineWheel(wake)
         self.running = True
+        self.answers = 0  # ACKs and REPLYs that hold credits or wait for them
         self._deferred: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
 
     def _peer_credits(self, net: Net) -> int:
         local = self.nets.get(net)
         return local.tunables.peer_credits if local is not None else 0
+
+    def must_run(self) -> None:
+        """Raises LNetError(ESHUTDOWN) once the node shuts down."""
+        if not self.running:
+            raise LNetError(errno.ESHUTDOWN, "the node is shutting down: it takes nothing new")
 
     def defer(self, call: Callable[..., None], *args: Any) -> None:
         """Call call(*args) from the next tick."""
@@ -76,11 +85,16 @@ class NodeState:
 
     def run_deferred(self) -> None:
         """Do what was deferred before this call; what that defers in turn waits for the next tick."""
-        for _ in range(len(self._deferred)):
-            call, args = self._deferred.popleft()
-            call(*args)
-        if self._deferred:
-            self.wake()
+        deferred = self._deferred
+        count = len(deferred)
+        try:
+            while count and deferred:  # a call may come back to this very method
+                count -= 1
+                call, args = deferred.popleft()
+                call(*args)
+        finally:
+            if deferred:
+                self.wake()
 
     @property
     def work_pending(self) -> bool:

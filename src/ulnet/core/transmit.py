@@ -9,12 +9,12 @@ from ulnet.core.md import Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
-from ulnet.core.peer import PeerNi
+from ulnet.core.peer import PeerNi, may_be_peer
 from ulnet.core.select import choose, count_choice
 from ulnet.core.state import NodeState
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.nid import LO_NID
-from ulnet.wire.lnet import HEADER_SIZE, MsgType
+from ulnet.wire.lnet import HEADER_SIZE, NO_WMD, MsgType
 
 __all__ = ["Transmit"]
 
@@ -22,6 +22,7 @@ _PUT = int(MsgType.PUT)
 _REPLY = int(MsgType.REPLY)
 _ACK = int(MsgType.ACK)
 _GET = int(MsgType.GET)
+_ANSWERS = (_ACK, _REPLY)
 
 
 class Transmit:
@@ -51,7 +52,10 @@ class Transmit:
             return
         dest = state.peers.learn(dst)
         if dest is None:
-            self._fail(msg, errno.ENOMEM, f"too many unknown peers: cannot remember {dst}")
+            if may_be_peer(dst):
+                self._fail(msg, errno.ENOMEM, f"too many unknown peers: cannot remember {dst}")
+            else:
+                self._fail(msg, errno.EINVAL, f"{dst} cannot be a destination: give the NID of one interface")
             return
         try:
             ni, pni = choose(state, msg, dest)
@@ -91,6 +95,9 @@ class Transmit:
         ni.refs += 1
         pni.refs += 1
         pni.tx_queued_bytes += msg.hdr.payload_length + HEADER_SIZE
+        if msg.hdr.type in _ANSWERS:
+            pni.answers += 1
+            self._state.answers += 1
         credits = pni.tx_credits - 1
         pni.tx_credits = credits
         if credits < pni.min_tx_credits:
@@ -113,7 +120,7 @@ class Transmit:
     def _hand_over(self, msg: Msg, ni: NI) -> None:
         if not ni.active:
             self._fail(msg, errno.ENETDOWN, f"the local interface {ni.nid} was removed")
-        elif msg.md is not None and msg.md.aborted and msg.hdr.type != _REPLY:
+        elif msg.md is not None and msg.md.aborted:
             self._fail(msg, errno.ECANCELED, "the memory descriptor was unlinked before the message left")
         else:
             ni.lnd.send(ni, msg)
@@ -123,6 +130,9 @@ class Transmit:
         ni.refs -= 1
         pni.refs -= 1
         pni.tx_queued_bytes -= msg.hdr.payload_length + HEADER_SIZE
+        if msg.hdr.type in _ANSWERS:
+            pni.answers -= 1
+            self._state.answers -= 1
         ni.tx_credits += 1
         if ni.tx_credits <= 0:
             self._hand_over(ni.tx_queue.popleft(), ni)
@@ -177,12 +187,16 @@ class Transmit:
 
     def _tell_owner(self, msg: Msg, md: Md, status: HealthStatus, err: int, reason: str) -> None:
         event = msg.kept_event
+        hdr = msg.hdr
         if not isinstance(event, Event):
-            event = Event(EventKind.SEND, md, msg.hdr)
-            event.mlength = event.rlength = msg.hdr.length if msg.hdr.type == _GET else msg.hdr.payload_length
+            if msg.target is not None:
+                hdr.dest_nid = msg.target  # the event tells what was asked for, not which path it took
+            length = hdr.length if hdr.type == _GET else hdr.payload_length
+            event = Event(EventKind.SEND, md, hdr, mlength=length, rlength=length, offset=hdr.offset)
         if status:
             event.status = -(err or errno.EIO)
             event.health = status
             event.reason = reason
+        if status or hdr.wmd is NO_WMD:
             self._memory.forget_response(md)
         self._memory.complete(md, event)
