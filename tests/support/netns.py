@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -107,7 +108,7 @@ class Host:
         """Write what passes `interface` to a pcap file; complete when the block ends."""
         if not shutil.which("tcpdump"):
             pytest.skip("tcpdump is not installed (Debian: apt-get install tcpdump)")
-        words = ["tcpdump", "-Z", "root", "-n", "-U", "--immediate-mode", "-B", "16384", "-i", interface]
+        words = ["tcpdump", "-Z", "root", "-n", "-U", "--immediate-mode", "-B", "65536", "-i", interface]
         process = self.start(*words, "-w", path, packets, stdout=subprocess.DEVNULL)
         assert process.stderr is not None
         first = process.stderr.readline()
@@ -121,7 +122,11 @@ class Host:
             size = -1
             while size != (size := path.stat().st_size):
                 time.sleep(0.2)
-            stop(process, signal.SIGINT)
+            process.send_signal(signal.SIGINT)
+            _, summary = process.communicate(timeout=_PATIENCE)
+        lost = re.search(rb"(\d+) packets? dropped by kernel", summary)
+        assert lost is not None, summary
+        assert int(lost[1]) == 0, f"tcpdump lost packets, so the capture shows nothing: {summary.decode()}"
 
 
 class Cluster:
