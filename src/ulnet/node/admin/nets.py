@@ -133,7 +133,7 @@ def _nid_on(link: Link, net: Net, prefer: str | None, large: bool) -> Nid:
     if not net.is_ip:
         raise LNetError(
             errno.EINVAL,
-            f"net {net}: its NIDs are no IP addresses, so that no interface gives one; name a tcp net",
+            f"net {net}: its NIDs are numbers, which no interface has; name a tcp net",
         )
     if prefer is not None:
         nid = one_nid(prefer)

@@ -1,0 +1,297 @@
+"""`net add`, `net del`, `net show` on a node: the errno of each table, all or nothing, and what is shown."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import AsyncIterator
+from socket import AF_INET6
+from typing import Any
+
+import msgspec
+import pytest
+
+from ulnet.core.ni import NI
+from ulnet.core.status import LNetError
+from ulnet.dlc import model
+from ulnet.dlc.errors import DlcError
+from ulnet.dlc.model import Tunables
+from ulnet.host import Address, Link
+from ulnet.nid import NetType
+from ulnet.node import Node
+from ulnet.node.admin import Admin
+
+LINKS = [
+    Link("lo", 1, addresses=(Address("127.0.0.1", 8),), loopback=True),
+    Link(
+        "eth0", 2, speed_mbps=100_000, addresses=(Address("10.0.0.1", 24), Address("fd00::1", 64, AF_INET6))
+    ),
+    Link("eth1", 3, addresses=(Address("10.1.0.1", 24), Address("10.1.0.2", 24))),
+    Link("eth2", 4, up=False, addresses=(Address("10.2.0.1", 24),)),
+    Link("eth3", 5),
+]
+
+
+class Driver:
+    """Takes every NI, but those named in `broken`."""
+
+    name = "tcp"
+    net_type = NetType.TCP.value
+    reports_timeout = True
+
+    def __init__(self) -> None:
+        self.up: list[str] = []
+        self.broken: set[str] = set()
+
+    def startup(self, ni: NI) -> None:
+        if str(ni.nid) in self.broken:
+            raise LNetError(errno.EADDRINUSE, f"{ni.nid}: port 988 is taken")
+        self.up.append(str(ni.nid))
+
+    def shutdown(self, ni: NI) -> None:
+        self.up.remove(str(ni.nid))
+
+    def send(self, ni: NI, msg: Any) -> None:
+        raise NotImplementedError
+
+    def recv(self, ni: NI, rx: object, msg: Any, buffers: list[memoryview], mlen: int, rlen: int) -> None:
+        raise NotImplementedError
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[Node]:
+    async with Node() as node:
+        yield node
+
+
+@pytest.fixture
+def driver(node: Node) -> Driver:
+    driver = Driver()
+    node.core.register_lnd(driver)
+    return driver
+
+
+@pytest.fixture
+def admin(node: Node, driver: Driver) -> Admin:
+    return Admin(node, host=lambda: LINKS)
+
+
+def add(net: str | None = "tcp", *interfaces: str, **more: Any) -> model.NetAdd:
+    return model.NetAdd(net=net, interfaces=list(interfaces), **more)
+
+
+async def refused(admin: Admin, request: model.Request) -> tuple[int, str]:
+    """Errno and words of a refusal, which must have changed nothing."""
+    before = await shown(admin, 1)
+    with pytest.raises(DlcError) as caught:
+        await admin.handle(request)
+    assert await shown(admin, 1) == before
+    return caught.value.errno, caught.value.descr
+
+
+async def shown(admin: Admin, verbosity: int = 0, net: str | None = None) -> list[Any]:
+    document = (await admin.handle(model.NetShow(net=net, verbosity=verbosity))).document
+    nets: list[Any] = msgspec.to_builtins(document, str_keys=True)["net"]
+    return nets
+
+
+def nids(nets: list[Any]) -> dict[str, list[str]]:
+    return {net["net type"]: [ni["nid"] for ni in net["local NI(s)"]] for net in nets}
+
+
+@pytest.mark.requirement("cfg-010", "cfg-015", "cfg-060")
+async def test_interfaces_become_nis_grouped_under_their_nets(admin: Admin) -> None:
+    await admin.handle(add("tcp", "eth0", "eth1"))
+    await admin.handle(add("tcp01", "eth1"))
+    assert nids(await shown(admin)) == {
+        "lo": ["0@lo"],
+        "tcp": ["10.0.0.1@tcp", "10.1.0.1@tcp"],
+        "tcp1": ["10.1.0.1@tcp1"],
+    }
+    assert (await shown(admin, net="tcp1"))[0]["local NI(s)"] == [
+        {"nid": "10.1.0.1@tcp1", "status": "up", "interfaces": {"0": "eth1"}}
+    ]
+
+
+async def test_a_nid_finds_its_interface(admin: Admin) -> None:
+    await admin.handle(model.NetAdd(nids=["10.1.0.2@tcp3", "fd00::1@tcp3"]))
+    (net,) = await shown(admin, net="tcp3")
+    assert [(ni["nid"], ni["interfaces"]["0"]) for ni in net["local NI(s)"]] == [
+        ("10.1.0.2@tcp3", "eth1"),
+        ("fd00::1@tcp3", "eth0"),
+    ]
+
+
+async def test_every_address_of_loopback_can_be_an_ni(admin: Admin) -> None:
+    await admin.handle(model.NetAdd(nids=["127.0.0.[2-3]@tcp"]))
+    (net,) = await shown(admin, net="tcp")
+    assert net["local NI(s)"] == [
+        {"nid": "127.0.0.2@tcp", "status": "up"},
+        {"nid": "127.0.0.3@tcp", "status": "up"},
+    ]
+
+
+async def test_large_nids_are_preferred_when_lnet_was_configured_so(node: Node, admin: Admin) -> None:
+    await admin.handle(model.LnetUnconfigure())
+    await admin.handle(model.LnetConfigure(large=True))
+    node.core.register_lnd(Driver())
+    await admin.handle(add("tcp", "eth0", "eth1"))
+    assert nids(await shown(admin))["tcp"] == ["fd00::1@tcp", "10.1.0.1@tcp"]
+
+
+async def test_a_preferred_address_is_taken_if_the_interface_has_it(admin: Admin) -> None:
+    await admin.handle(add("tcp", "eth1", prefer="10.1.0.2@tcp"))
+    await admin.handle(add("tcp1", "eth1", prefer="192.168.9.9@tcp1"))
+    assert nids(await shown(admin)) == {"lo": ["0@lo"], "tcp": ["10.1.0.2@tcp"], "tcp1": ["10.1.0.1@tcp1"]}
+
+
+NO_NET = model.NetAdd()
+ERRORS = [
+    (add("tcp", "eth9"), errno.ENETDOWN, "no interface is named 'eth9': this host has lo, eth0"),
+    (add("tcp", "eth2"), errno.ENETDOWN, "interface eth2 is down: switch it on"),
+    (add("tcp", "eth3"), errno.ENETDOWN, "interface eth3 has no usable IP address"),
+    (add("tcp", "lo"), errno.ENETDOWN, "lo is the loopback interface"),
+    (add("tcp", "eth0", "eth9"), errno.ENETDOWN, "eth9"),
+    (add("tcp"), errno.EINVAL, "net tcp needs at least one interface"),
+    (NO_NET, errno.EINVAL, "no net is named"),
+    (add(None, "eth0"), errno.EINVAL, "no net is named"),
+    (add("banana", "eth0"), errno.ENOENT, "'banana' has no known type"),
+    (add("", "eth0"), errno.ENOENT, "'' has no known type"),
+    (add("TCP1", "eth0"), errno.ENOENT, "'TCP1' has no known type"),
+    (add("tcp-1", "eth0"), errno.ENOENT, "'tcp-1': after tcp comes a number"),
+    (add("tcp65536", "eth0"), errno.EINVAL, "'tcp65536': after tcp comes a number from 0 to 65535"),
+    (add("lo", "eth0"), errno.ENODEV, "net lo belongs to every node"),
+    (add("o2ib", "eth0"), errno.EINVAL, "no driver for net o2ib: this node has drivers for tcp"),
+    (add("gni", "eth0"), errno.EINVAL, "net gni: its NIDs are numbers"),
+    (add("tcp", "eth0", "eth0"), errno.EEXIST, "named twice"),
+    (add("tcp", "eth0 eth1"), errno.EINVAL, "is not written as a name"),
+    (add("tcp", "eth0[9]"), errno.ERANGE, "CPT 9 does not exist: this node's CPTs are 0 to 0"),
+    (add("tcp", "eth0", cpts="[9]"), errno.ERANGE, "CPT 9 does not exist"),
+    (add("tcp", "eth0", cpts="banana"), errno.EINVAL, "write CPTs such as"),
+    (add("tcp", "eth0", tunables=Tunables(credits=-2)), errno.EINVAL, "credits -2 is out of range"),
+    (add("tcp", "eth0", tunables=Tunables(conns_per_peer=128)), errno.EINVAL, "use 0 to 127"),
+    (add("tcp", "eth0", tunables=Tunables(tos=256)), errno.EINVAL, "use 0 to 255, or -1"),
+    (model.NetAdd(nids=["10.0.0.99@tcp"]), errno.ENETDOWN, "10.0.0.99 is not an address of this host"),
+    (model.NetAdd(nids=["10.2.0.1@tcp"]), errno.ENETDOWN, "interface eth2 is down"),
+    (model.NetAdd(nids=["banana"]), errno.EINVAL, "'banana'"),
+    (model.NetAdd(nids=["0@lo"]), errno.ENODEV, "net lo"),
+    (model.NetAdd(nids=["10.0.0.1@tcp"], net="tcp"), errno.EINVAL, "give either --nid, or --net with --if"),
+    (model.NetAdd(nids=["10.0.0.[1-99]@tcp"]), errno.ENETDOWN, "10.0.0.2"),
+    (model.NetAdd(nids=["10.0.*.*@tcp"]), errno.EINVAL, "more than 1024 NIDs"),
+    (model.NetDel(net="tcp77"), errno.EINVAL, "net tcp77 is not configured"),
+    (model.NetDel(net="banana"), errno.EINVAL, "'banana' has no known type"),
+    (model.NetDel(net="lo"), errno.ENODEV, "net lo belongs to every node"),
+    (model.NetDel(nids=["0@lo"]), errno.ENODEV, "net lo belongs to every node"),
+    (model.NetDel(nids=["1.2.3.4@tcp"]), errno.ENOENT, "1.2.3.4@tcp is not one of this node's NIDs"),
+    (model.NetDel(), errno.EINVAL, "no net is named"),
+    (model.NetShow(net="tcp9"), errno.ESRCH, "net tcp9 is not configured on this node: it has lo"),
+    (model.NetShow(net="banana"), errno.ENOENT, "'banana' has no known type"),
+]
+
+
+@pytest.mark.parametrize(("request_", "number", "words"), ERRORS, ids=lambda value: str(value)[:60])
+async def test_bad_input_is_refused_and_changes_nothing(
+    admin: Admin, request_: model.Request, number: int, words: str
+) -> None:
+    got, text = await refused(admin, request_)
+    assert errno.errorcode[got] == errno.errorcode[number]
+    assert words in text
+
+
+@pytest.mark.requirement("cfg-040")
+async def test_one_device_carries_one_ni_of_a_net(admin: Admin) -> None:
+    await admin.handle(add("tcp", "eth1"))
+    for request in (add("tcp", "eth1"), add("tcp", "eth0", "eth1"), model.NetAdd(nids=["10.1.0.1@tcp"])):
+        assert (await refused(admin, request))[0] == errno.EEXIST
+    assert (await refused(admin, model.NetAdd(nids=["10.1.0.2@tcp"])))[0] == errno.EEXIST
+
+
+async def test_several_interfaces_come_up_all_or_none(admin: Admin, driver: Driver) -> None:
+    driver.broken = {"10.1.0.1@tcp"}
+    number, text = await refused(admin, add("tcp", "eth0", "eth1"))
+    assert number == errno.ENETDOWN
+    assert text == "10.1.0.1@tcp: port 988 is taken (none of 2 NIs was added)"
+    assert driver.up == []
+
+
+async def test_more_interfaces_than_allowed_are_refused(admin: Admin) -> None:
+    await admin.handle(model.GlobalSet({"max_interfaces": 16}))
+    await admin.handle(model.NetAdd(nids=["127.0.0.[1-14]@tcp"]))
+    number, text = await refused(admin, add("tcp1", "eth0", "eth1"))
+    assert (number, "max_interfaces" in text) == (errno.ENOSPC, True)
+
+
+async def test_an_interface_in_the_wrong_net_is_not_deleted(admin: Admin) -> None:
+    await admin.handle(add("tcp", "eth0"))
+    number, text = await refused(admin, model.NetDel(net="tcp", interfaces=["eth0", "eth1"]))
+    assert (number, text) == (errno.ENODEV, "interface eth1 is not in net tcp: it has eth0")
+
+
+@pytest.mark.requirement("cfg-020")
+async def test_nis_are_deleted_by_net_interface_and_nid(admin: Admin, driver: Driver) -> None:
+    await admin.handle(add("tcp", "eth0", "eth1"))
+    await admin.handle(add("tcp1", "eth0", "eth1"))
+    await admin.handle(add("tcp2", "eth0", "eth1"))
+    await admin.handle(model.NetDel(net="tcp"))
+    await admin.handle(model.NetDel(net="tcp1", interfaces=["eth0"]))
+    await admin.handle(model.NetDel(nids=["10.1.0.1@tcp2"]))
+    assert nids(await shown(admin)) == {"lo": ["0@lo"], "tcp1": ["10.1.0.1@tcp1"], "tcp2": ["10.0.0.1@tcp2"]}
+    assert driver.up == ["10.1.0.1@tcp1", "10.0.0.1@tcp2"]
+
+
+@pytest.mark.parametrize(
+    ("given", "tunables", "driver_tunables"),
+    [
+        (Tunables(), (180, 8, 0, 256), (4, 50, -1)),
+        (Tunables(90, 16, 4, 512, 2, 20, 32), (90, 16, 4, 512), (2, 20, 32)),
+        (Tunables(-1, -1, -1, -1, -1, -1, -1), (180, 8, 0, 256), (4, 50, -1)),
+        (Tunables(0, 0, 0, 0, 0, 0, 0), (0, 8, 0, 256), (4, 50, 0)),
+        (Tunables(credits=4, peer_credits=8), (180, 4, 0, 4), (4, 50, -1)),
+        (Tunables(credits=4), (180, 4, 0, 4), (4, 50, -1)),
+        (Tunables(conns_per_peer=127), (180, 8, 0, 256), (127, 50, -1)),
+    ],
+)
+async def test_tunables_are_taken_as_real_nodes_take_them(
+    admin: Admin, given: Tunables, tunables: tuple[int, ...], driver_tunables: tuple[int, ...]
+) -> None:
+    await admin.handle(add("tcp", "eth0", tunables=given))
+    ((ni,),) = ([net["local NI(s)"]] for net in await shown(admin, 1, "tcp"))
+    assert tuple(ni[0]["tunables"].values()) == tunables
+    assert tuple(ni[0]["lnd tunables"].values()) == driver_tunables
+
+
+async def test_a_nets_tunables_are_those_of_its_first_ni(admin: Admin) -> None:
+    await admin.handle(add("tcp", "eth0", tunables=Tunables(credits=100)))
+    await admin.handle(add("tcp", "eth1", tunables=Tunables(credits=200)))
+    (net,) = await shown(admin, 1, "tcp")
+    assert [ni["tunables"]["credits"] for ni in net["local NI(s)"]] == [100, 100]
+
+
+@pytest.mark.requirement("cfg-025", "cfg-035")
+@pytest.mark.parametrize("cpts", [None, "[0]", "0", "*"])
+async def test_cpts(admin: Admin, cpts: str | None) -> None:
+    await admin.handle(add("tcp", "eth0", cpts=cpts))
+    await admin.handle(add("tcp", "eth1[0]"))
+    (net,) = await shown(admin, 1, "tcp")
+    assert [ni["CPT"] for ni in net["local NI(s)"]] == ["[0]", "[0]"]
+
+
+async def test_commands_on_a_node_that_is_down_say_how_to_configure_it(admin: Admin) -> None:
+    await admin.handle(model.LnetUnconfigure())
+    await admin.handle(model.LnetUnconfigure())
+    requests: list[tuple[model.Request, int]] = [
+        (add("tcp", "eth0"), errno.ESHUTDOWN),
+        (model.NetShow(), errno.ENETDOWN),
+        (model.PeerAdd(primary="10.0.0.2@tcp"), errno.ENETDOWN),
+        (model.PeerShow(), errno.ENETDOWN),
+        (model.Ping(["10.0.0.2@tcp"]), errno.ENETDOWN),
+        (model.StatsShow(), errno.ENETDOWN),
+        (model.GlobalShow(), errno.ENETDOWN),
+        (model.Export(), errno.ENETDOWN),
+    ]
+    for request, number in requests:
+        with pytest.raises(DlcError, match="run 'lnetctl lnet configure' first") as down:
+            await admin.handle(request)
+        assert down.value.errno == number
+    await admin.handle(model.LnetConfigure())
+    await admin.handle(model.LnetConfigure())
+    assert nids(await shown(admin)) == {"lo": ["0@lo"]}

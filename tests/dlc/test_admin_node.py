@@ -1,0 +1,351 @@
+"""Peers, pings, counters, settings and export of a node, by requests, over real sockets on loopback."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from support.transcripts import Step
+from ulnet.dlc import model
+from ulnet.dlc.config import read_config
+from ulnet.dlc.errors import DlcError
+from ulnet.dlc.yaml_out import emit_document
+from ulnet.lnd.tcp import TcpParams
+from ulnet.node import Node
+from ulnet.node.admin import Admin
+from ulnet.wire.ping import Feature
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+    return number
+
+
+@pytest.fixture
+async def admin(port: int) -> AsyncIterator[Admin]:
+    """A node that is two rails, 127.0.1.1 on tcp and 127.0.1.2 on tcp1."""
+    async with Node(tcp=TcpParams(accept="all", accept_port=port)) as node:
+        admin = Admin(node)
+        await admin.handle(model.NetAdd(nids=["127.0.1.1@tcp", "127.0.1.2@tcp1"]))
+        yield admin
+
+
+@pytest.fixture
+async def other(port: int) -> AsyncIterator[Node]:
+    async with Node(tcp=TcpParams(accept="all", accept_port=port)) as node:
+        node.add_ni("127.0.2.1@tcp")
+        node.add_ni("127.0.2.2@tcp1")
+        yield node
+
+
+async def shown(admin: Admin, request: model.Request) -> dict[str, Any]:
+    answer = await admin.handle(request)
+    assert answer.errors == []
+    document: dict[str, Any] = msgspec.to_builtins(answer.document, str_keys=True)
+    return document
+
+
+async def refusal(admin: Admin, request: model.Request) -> tuple[int, str]:
+    before = await shown(admin, model.PeerShow(verbosity=3))
+    with pytest.raises(DlcError) as caught:
+        await admin.handle(request)
+    assert await shown(admin, model.PeerShow(verbosity=3)) == before
+    return caught.value.errno, caught.value.descr
+
+
+def keys(value: Any) -> Any:
+    """Nested keys in their order, whatever the values."""
+    if isinstance(value, dict):
+        return [(str(key), keys(item)) for key, item in value.items()]
+    return [keys(item) for item in value] if isinstance(value, list) else None
+
+
+def first(document: dict[str, Any], *path: str) -> dict[str, Any]:
+    """The first item of nested lists."""
+    for key in path:
+        document = document[key][0]
+    return document
+
+
+# Peers -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("cfg-010", "cfg-070", "cfg-075")
+async def test_peers_are_added_shown_and_deleted(admin: Admin) -> None:
+    await admin.handle(model.PeerAdd(primary="10.0.0.2@tcp", nids=["10.0.[1-2].2@tcp1", "10.0.0.2@tcp"]))
+    await admin.handle(model.PeerAdd(nids=["10.0.0.3@tcp", "10.0.1.3@tcp1"], multi_rail=False))
+    assert await shown(admin, model.PeerShow()) == {
+        "peer": [
+            {
+                "primary nid": "10.0.0.2@tcp",
+                "Multi-Rail": True,
+                "peer ni": [
+                    {"nid": "10.0.0.2@tcp", "state": "NA"},
+                    {"nid": "10.0.1.2@tcp1", "state": "NA"},
+                    {"nid": "10.0.2.2@tcp1", "state": "NA"},
+                ],
+            },
+            {
+                "primary nid": "10.0.0.3@tcp",
+                "Multi-Rail": False,
+                "peer ni": [
+                    {"nid": "10.0.0.3@tcp", "state": "NA"},
+                    {"nid": "10.0.1.3@tcp1", "state": "NA"},
+                ],
+            },
+        ]
+    }
+    assert await shown(admin, model.PeerList()) == {
+        "peer list": [{"nid": "10.0.0.2@tcp"}, {"nid": "10.0.0.3@tcp"}]
+    }
+    await admin.handle(model.PeerDel(primary="10.0.0.2@tcp", nids=["10.0.[1-2].2@tcp1"]))
+    assert len(first(await shown(admin, model.PeerShow(nids=["10.0.0.2@tcp"])), "peer")["peer ni"]) == 1
+    await admin.handle(model.PeerDel(primary="10.0.0.2@tcp"))
+    assert await shown(admin, model.PeerList()) == {"peer list": [{"nid": "10.0.0.3@tcp"}]}
+
+
+async def test_a_locked_peer_goes_only_by_force(admin: Admin) -> None:
+    await admin.handle(model.PeerAdd(primary="10.0.0.2@tcp", nids=["10.0.1.2@tcp1"], lock_primary=True))
+    await admin.handle(model.PeerDel(primary="10.0.0.2@tcp"))
+    assert first(await shown(admin, model.PeerShow()), "peer")["peer ni"] == [
+        {"nid": "10.0.0.2@tcp", "state": "NA"}
+    ]
+    await admin.handle(model.PeerDel(primary="10.0.0.2@tcp", force=True))
+    assert await shown(admin, model.PeerList()) == {"peer list": []}
+
+
+@pytest.mark.requirement("cfg-080", "snd-065")
+async def test_bad_peers_are_refused_with_the_documented_errno(admin: Admin) -> None:
+    await admin.handle(model.PeerAdd(primary="10.0.0.2@tcp", nids=["10.0.1.2@tcp1"]))
+    await admin.handle(model.PeerAdd(primary="10.0.0.3@tcp", multi_rail=False))
+    add, delete = model.PeerAdd, model.PeerDel
+    cases: list[tuple[model.Request, int, str]] = [
+        (
+            add(primary="10.0.1.2@tcp1"),
+            errno.EEXIST,
+            "10.0.1.2@tcp1 belongs to the configured peer 10.0.0.2@tcp",
+        ),
+        (
+            add(primary="10.0.0.3@tcp", nids=["10.0.1.2@tcp1"], multi_rail=False),
+            errno.EEXIST,
+            "10.0.1.2@tcp1",
+        ),
+        (add(primary="10.0.0.2@tcp", multi_rail=False), errno.EPERM, "is configured as Multi-Rail"),
+        (
+            add(primary="10.0.0.3@tcp", nids=["10.0.0.4@tcp"], multi_rail=False),
+            errno.ENOTUNIQ,
+            "10.0.0.4@tcp would be its second",
+        ),
+        (add(), errno.EINVAL, "no peer is named"),
+        (add(primary="banana"), errno.EINVAL, "'banana'"),
+        (add(primary="<?>"), errno.EINVAL, "cannot name a peer"),
+        (add(primary="10.0.0.[5-6]@tcp"), errno.EINVAL, "names several NIDs"),
+        (add(primary="10.0.0.5@tcp", nids=["10.0.0.[5-"]), errno.EINVAL, "10.0.0.[5-"),
+        (add(primary="10.0.0.5@tcp", nids=["0@lo"]), errno.EINVAL, "cannot name a peer"),
+        (delete(), errno.EINVAL, "no peer is named"),
+        (delete(primary="10.9.9.9@tcp"), errno.ENOENT, "no peer has the NID 10.9.9.9@tcp"),
+        (delete(primary="10.0.1.2@tcp1"), errno.ENODEV, "is not the primary NID of its peer"),
+        (delete(primary="10.0.0.2@tcp", nids=["10.9.9.9@tcp"]), errno.ENOENT, "has no NID 10.9.9.9@tcp"),
+        (delete(primary="10.0.0.2@tcp", nids=["10.0.0.3@tcp"]), errno.ECHILD, "belongs to peer 10.0.0.3@tcp"),
+        (model.PeerShow(nids=["10.9.9.9@tcp"]), errno.ENOENT, "no peer has the NID 10.9.9.9@tcp"),
+        (model.PeerShow(nids=["banana"]), errno.EINVAL, "'banana'"),
+    ]
+    for request, number, words in cases:
+        got, text = await refusal(admin, request)
+        assert (errno.errorcode[got], words in text) == (errno.errorcode[number], True), (request, text)
+
+
+# Pings -------------------------------------------------------------------------------------------------
+
+
+async def test_pings_answer_in_the_order_asked_and_failures_follow(admin: Admin, other: Node) -> None:
+    wanted = ["127.0.2.1@tcp", "127.0.9.9@tcp", "127.0.2.2@tcp1", "0@lo", "127.0.2.1@tcp7"]
+    answer = await admin.handle(model.Ping(wanted))
+    nids = [{"nid": "127.0.2.1@tcp"}, {"nid": "127.0.2.2@tcp1"}]
+    own = [{"nid": "127.0.1.1@tcp"}, {"nid": "127.0.1.2@tcp1"}]
+    assert msgspec.to_builtins(answer.document) == {
+        "ping": [
+            {"primary nid": "127.0.2.1@tcp", "Multi-Rail": False, "peer_ni": nids},
+            {"primary nid": "127.0.2.1@tcp", "Multi-Rail": False, "peer_ni": nids},
+            {"primary nid": "0@lo", "Multi-Rail": False, "peer_ni": own},
+        ]
+    }
+    refused, no_route = answer.errors
+    assert (refused.verb, refused.entity, refused.errno) == ("manage", "ping", -errno.ECONNREFUSED)
+    assert refused.descr.startswith("failed to ping 127.0.9.9@tcp: Connection refused: nothing listens on")
+    assert no_route.errno == -errno.EHOSTUNREACH
+    assert no_route.descr.startswith("failed to ping 127.0.2.1@tcp7: No route to host (no route to")
+
+
+async def test_a_ping_may_name_its_source(admin: Admin, other: Node) -> None:
+    assert first(await shown(admin, model.Ping(["127.0.2.2@tcp1"], source="127.0.1.2@tcp1")), "ping")
+    (error,) = (await admin.handle(model.Ping(["127.0.2.1@tcp"], source="1.2.3.4@tcp"))).errors
+    assert error.errno == -errno.EINVAL
+    assert "source NID 1.2.3.4@tcp is not one of this node's" in error.descr
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        model.Ping(["banana"]),
+        model.Ping([""]),
+        model.Ping(["127.0.2.1@tcp", "300.1.1.1@tcp"]),
+        model.Ping(["127.0.2.1@banana"]),
+        model.Ping(["127.0.2.1@tcp"], source="banana"),
+        model.Ping(["10.*.*.*@tcp"]),
+    ],
+)
+async def test_a_ping_of_what_is_no_nid_is_refused_before_the_first_is_sent(
+    admin: Admin, request_: model.Ping
+) -> None:
+    number, _ = await refusal(admin, request_)
+    assert number == errno.EINVAL
+
+
+# Counters and settings -----------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("dbg-005", "dbg-045", "dbg-080", "dbg-120")
+async def test_counters_count_and_are_reset(admin: Admin, other: Node) -> None:
+    await shown(admin, model.Ping(["127.0.2.1@tcp"]))
+    counters = (await shown(admin, model.StatsShow()))["statistics"]
+    assert (counters["send_count"], counters["recv_count"], counters["msgs_alloc"]) == (1, 1, 0)
+    assert counters["recv_length"] == 64
+    await admin.handle(model.StatsReset())
+    counters = (await shown(admin, model.StatsShow()))["statistics"]
+    assert set(counters.values()) == {0}
+    await shown(admin, model.Ping(["127.0.2.1@tcp"]))
+    assert (await shown(admin, model.StatsShow()))["statistics"]["send_count"] == 1
+
+
+async def test_settings_are_changed_together_or_not_at_all(admin: Admin) -> None:
+    await admin.handle(model.GlobalSet({"retry_count": 5, "transaction_timeout": 100, "lnd_timeout": 7}))
+    settings = (await shown(admin, model.GlobalShow()))["global"]
+    assert (settings["retry_count"], settings["transaction_timeout"], settings["lnd_timeout"]) == (5, 100, 16)
+    bad: list[tuple[dict[str, int], str]] = [
+        ({"discovery": 0, "nonsense": 1}, "'nonsense' is no setting"),
+        ({"discovery": 0, "response_tracking": 4}, "use 0 to 3"),
+        ({"discovery": 0, "transaction_timeout": 5}, "must exceed retry_count"),
+        ({"discovery": 0, "health_sensitivity": 0, "retry_count": 1}, "health_sensitivity is 0"),
+        ({"discovery": 2}, "use 0 to 1"),
+    ]
+    for values, words in bad:
+        with pytest.raises(DlcError, match=words):
+            await admin.handle(model.GlobalSet(values))
+        assert (await shown(admin, model.GlobalShow()))["global"] == settings
+    await admin.handle(
+        model.GlobalSet({"health_sensitivity": 0, "max_interfaces": 5, "recovery_interval": 9})
+    )
+    settings = (await shown(admin, model.GlobalShow()))["global"]
+    assert settings["retry_count"] == 0
+    assert settings["max_interfaces"] == 4096
+    assert settings["recovery_interval"] == 1
+
+
+async def test_switching_discovery_off_tells_peers(admin: Admin, other: Node) -> None:
+    await admin.handle(model.GlobalSet({"discovery": 0}))
+    result = await other.ping("127.0.1.1@tcp")
+    assert Feature.DISCOVERY not in result.features
+    await admin.handle(model.GlobalSet({"discovery": 1}))
+    result = await other.ping("127.0.1.1@tcp")
+    assert Feature.DISCOVERY in result.features
+
+
+# Shapes --------------------------------------------------------------------------------------------------
+
+
+def example(transcript: list[Step], command: str) -> dict[str, Any]:
+    """What a real node printed (the one with a tcp net and a peer)."""
+    step = next(s for s in transcript if s.command == command and s.file in ("12_show", "21_after_traffic"))
+    document: dict[str, Any] = yaml.safe_load(step.out)
+    return document
+
+
+@pytest.mark.requirement("dbg-010", "dbg-050")
+@pytest.mark.parametrize("level", range(5))
+async def test_shows_have_the_keys_of_real_nodes_in_their_order(
+    admin: Admin, other: Node, transcript: list[Step], level: int
+) -> None:
+    await shown(admin, model.Ping(["127.0.2.1@tcp"]))
+    suffix = f" -v {level}" if level else ""
+    real = example(transcript, f"lnetctl net show{suffix}")["net"]
+    ours = (await shown(admin, model.NetShow(verbosity=level)))["net"]
+    assert keys(ours[0]) == keys(real[0])  # lo
+    tcp = real[1]["local NI(s)"][0]
+    del tcp["interfaces"]  # an address of loopback has none
+    assert keys(ours[1]["local NI(s)"][0]) == keys(tcp)
+    real = example(transcript, f"lnetctl peer show{suffix}")["peer"]
+    ours = (await shown(admin, model.PeerShow(verbosity=level)))["peer"]
+    del real[0]["peer ni"][1:], ours[0]["peer ni"][1:]
+    assert keys(ours[0]) == keys(real[0])
+
+
+@pytest.mark.parametrize(
+    ("command", "request_"),
+    [("lnetctl stats show", model.StatsShow()), ("lnetctl global show", model.GlobalShow())],
+)
+async def test_node_wide_shows_have_the_keys_of_real_nodes_in_their_order(
+    admin: Admin, transcript: list[Step], command: str, request_: model.Request
+) -> None:
+    assert keys(await shown(admin, request_)) == keys(example(transcript, command))
+
+
+async def test_counters_of_one_ping_are_those_of_the_transcript(admin: Admin, other: Node) -> None:
+    await shown(admin, model.Ping(["127.0.2.1@tcp"]))
+    (net,) = (await shown(admin, model.NetShow(net="tcp", verbosity=2)))["net"]
+    ni = net["local NI(s)"][0]
+    assert (ni["statistics"]["send_count"], ni["statistics"]["recv_count"]) == (1, 1)
+    assert ni["statistics"]["get_rtt_samples"] == 1
+    assert ni["sent_stats"] == {"put": 0, "get": 1, "reply": 0, "ack": 0, "hello": 0}
+    assert ni["received_stats"] == {"put": 0, "get": 0, "reply": 1, "ack": 0, "hello": 0}
+    assert ni["health stats"]["health value"] == 1000
+
+
+# Export --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("cfg-170")
+async def test_a_backup_restores_to_the_same_configuration(admin: Admin) -> None:
+    await admin.handle(
+        model.NetAdd(
+            nids=["127.0.1.[3-4]@tcp2"], tunables=model.Tunables(credits=100, conns_per_peer=3, tos=8)
+        )
+    )
+    await admin.handle(model.PeerAdd(primary="10.0.0.2@tcp", nids=["10.0.1.2@tcp1"]))
+    await admin.handle(model.PeerAdd(primary="10.0.0.3@tcp", multi_rail=False))
+    await admin.handle(model.GlobalSet({"retry_count": 1, "numa_range": 20}))
+    for backup in (True, False):
+        text = emit_document(await shown(admin, model.Export(backup=backup)))
+        config = read_config(text)
+        assert config.errors == []
+        before = await shown(admin, model.Export(backup=True))
+        await admin.handle(model.LnetUnconfigure())
+        await admin.handle(model.LnetConfigure())
+        assert await admin.apply(config.steps) == []
+        assert await shown(admin, model.Export(backup=True)) == before
+
+
+async def test_configure_all_does_what_the_startup_file_says(admin: Admin) -> None:
+    config = read_config("net:\n- net type: tcp5\n  local NI(s):\n  - nid: 127.0.1.5@tcp5\n")
+    admin.startup = config.steps
+    await admin.handle(model.LnetUnconfigure())
+    await admin.handle(model.LnetConfigure(all=True))
+    assert [net["net type"] for net in (await shown(admin, model.NetShow()))["net"]] == ["lo", "tcp5"]
+
+
+async def test_a_busy_port_is_an_error_with_its_reason(admin: Admin, port: int) -> None:
+    words = rf"127\.0\.1\.9.*{port}"
+    with socket.create_server(("127.0.1.9", port)), pytest.raises(DlcError, match=words) as busy:
+        await admin.handle(model.NetAdd(nids=["127.0.1.8@tcp", "127.0.1.9@tcp"]))
+    assert busy.value.errno == errno.ENETDOWN
+    (net,) = (await shown(admin, model.NetShow(net="tcp")))["net"]
+    assert [ni["nid"] for ni in net["local NI(s)"]] == ["127.0.1.1@tcp"]

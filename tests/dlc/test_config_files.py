@@ -1,0 +1,196 @@
+"""Configuration files become requests; all that is wrong with one is told at once."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from support.shared import shared_path
+from ulnet.dlc.config import Step, read_config, step_error
+from ulnet.dlc.errors import ErrorItem
+from ulnet.dlc.model import GlobalSet, NetAdd, PeerAdd, Tunables
+from ulnet.dlc.yaml_out import emit_errors
+
+NETS = """\
+net:
+    - net type: lo
+      local NI(s):
+        - nid: 0@lo
+          status: up
+    - net type: tcp1
+      local NI(s):
+        - nid: 10.0.0.1@tcp1
+          status: up
+          interfaces:
+              0: eth0
+          statistics:
+              send_count: 0
+          sent_stats: {put: 1}
+          health stats: {health value: 1000}
+          tunables:
+              peer_timeout: 100
+              credits: 512
+          lnd tunables:
+              conns_per_peer: 4
+              timeout: 20
+              tos: -1
+          dev cpt: -1
+          CPT: "[0,1]"
+        - interfaces:
+              0: eth1[0]
+              1: eth2
+        - nid: 10.0.0.9@tcp1
+"""
+
+
+def requests(text: str) -> list[object]:
+    config = read_config(text)
+    assert config.errors == []
+    return [step.request for step in config.steps]
+
+
+def test_nets_become_requests_and_what_only_an_export_has_is_passed_over() -> None:
+    assert requests(NETS) == [
+        NetAdd(
+            net="tcp1",
+            interfaces=["eth0"],
+            prefer="10.0.0.1@tcp1",
+            tunables=Tunables(peer_timeout=100, credits=512, conns_per_peer=4, timeout=20, tos=-1),
+            cpts="[0,1]",
+        ),
+        NetAdd(net="tcp1", interfaces=["eth1[0]", "eth2"]),
+        NetAdd(nids=["10.0.0.9@tcp1"]),
+    ]
+    assert [step.line for step in read_config(NETS).steps] == [8, 25, 28]
+
+
+def test_peers_become_requests() -> None:
+    text = """\
+peer:
+    - primary nid: 10.0.0.2@tcp
+      Multi-Rail: False
+      peer state: 273
+      peer ni:
+        - nid: 10.0.0.2@tcp
+          state: NA
+          refcount: 1
+    - primary nid: 10.0.0.3@tcp
+      peer ni:
+        - nid: 10.0.1.[2-3]@tcp1
+      seq_no: 7
+"""
+    assert requests(text) == [
+        PeerAdd(primary="10.0.0.2@tcp", nids=["10.0.0.2@tcp"], multi_rail=False),
+        PeerAdd(primary="10.0.0.3@tcp", nids=["10.0.1.[2-3]@tcp1"]),
+    ]
+    assert read_config(text).steps[1].seq_no == 7
+
+
+def test_settings_may_stand_in_their_section_or_alone() -> None:
+    text = (
+        "global:\n    discovery: 0\n    lnd_timeout: 49\nretry_count: 3\nnuma: {range: 20}\nstatistics: 1\n"
+    )
+    assert requests(text) == [
+        GlobalSet({"discovery": 0, "lnd_timeout": 49}),
+        GlobalSet({"retry_count": 3}),
+        GlobalSet({"numa_range": 20}),
+    ]
+
+
+def test_sections_repeat_in_their_order() -> None:
+    text = "retry_count: 1\npeer:\n- primary nid: 10.0.0.2@tcp\nretry_count: 2\npeer:\n- primary nid: 1@tcp\n"
+    assert requests(text) == [
+        GlobalSet({"retry_count": 1}),
+        PeerAdd(primary="10.0.0.2@tcp"),
+        GlobalSet({"retry_count": 2}),
+        PeerAdd(primary="1@tcp"),
+    ]
+
+
+def test_empty_sections_ask_for_nothing() -> None:
+    assert requests("net:\npeer:\nglobal:\nnuma:\n") == []
+
+
+WRONG = """\
+net:
+    - net typ: tcp
+    - net type: tcp
+    - net type: tcp
+      local NI(s):
+        - tunables:
+              peer_credit: 8
+              credits: many
+        - nid: 10.0.0.1@tcp3
+        - interfaces: eth0
+        - just a word
+peer:
+    - Multi-Rail: maybe
+      peer ni:
+        - {}
+global:
+    discovery: [1]
+    discovery: 1
+pear:
+    - primary nid: 10.0.0.2@tcp
+route:
+    - net: tcp5
+"""
+
+
+def test_everything_wrong_is_told_at_once_with_line_rule_and_way_out() -> None:
+    errors = read_config(WRONG).errors
+    assert [(item.errno, item.descr) for item in errors] == [
+        (-22, "line 2: invalid key 'net typ' in net: did you mean 'net type'?"),
+        (-22, "line 2: 'net type' is missing: write 'net type: …'"),
+        (-22, "line 3: net tcp has no 'local NI(s)': list its NIs, each with 'interfaces'"),
+        (-22, "line 11: an item of 'local NI(s)' holds keys and values: write 'key: value'"),
+        (-22, "line 7: invalid key 'peer_credit' in tunables: did you mean 'peer_credits'?"),
+        (-22, "line 8: credits 'many' is not a number: write digits, such as credits: 1"),
+        (-22, "line 6: an NI of net tcp has neither 'interfaces' nor 'nid': name its interface"),
+        (-22, "line 9: nid 10.0.0.1@tcp3 is not on net tcp: put it under the net that it is on"),
+        (-22, "line 10: 'interfaces' holds numbered names, such as '0: eth0' on a line of its own"),
+        (-22, "line 10: an NI of net tcp has neither 'interfaces' nor 'nid': name its interface"),
+        (-22, "line 13: 'primary nid' is missing: write 'primary nid: …'"),
+        (-22, "line 13: Multi-Rail 'maybe' is neither True nor False: write one of them"),
+        (-22, "line 15: 'nid' is missing: write 'nid: …'"),
+        (-22, "line 18: key 'discovery' of global is given twice: leave one"),
+        (-22, "line 17: 'discovery' is one number, not a list or a mapping"),
+        (-22, "line 19: invalid key 'pear' in a file: did you mean 'peer'?"),
+        (-95, "line 21: section 'route' is not built yet in this version of ulnet"),
+    ]
+    assert {(item.verb, item.entity) for item in errors} == {("add", "import")}
+
+
+def test_text_that_is_not_yaml_is_one_error_with_its_line() -> None:
+    config = read_config("net:\n  - net type: tcp\n local NI(s):\n   bad indent: [\n")
+    assert config.steps == []
+    assert [item.descr for item in config.errors] == ["line 3: this is not YAML: did not find expected key"]
+
+
+def test_a_refused_step_names_its_line_and_number() -> None:
+    step = Step(PeerAdd(primary="x"), 12, 7)
+    item = step_error(step, ErrorItem("add", "udsp", -errno.EINVAL, "no"))
+    assert item == ErrorItem("add", "udsp", -22, "line 12: no", 7)
+    assert emit_errors([item]).splitlines()[2].strip() == "seq_no: 7"
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "errors"),
+    [
+        ("net_add", 1, 0),
+        ("peer_add", 1, 0),
+        ("global", 1, 0),
+        ("empty", 0, 0),
+        ("bad_iface", 1, 0),  # what interfaces there are is the node's to know
+        ("bad_net", 1, 0),
+        ("bad_syntax", 0, 1),
+        ("unknown_key", 0, 1),
+        ("route_add", 0, 1),
+        ("udsp", 0, 1),
+        ("ping", 0, 1),
+    ],
+)
+def test_the_files_given_to_real_nodes(name: str, steps: int, errors: int) -> None:
+    config = read_config(shared_path(f"reference/yaml/{name}.yaml").read_text())
+    assert (len(config.steps), len(config.errors)) == (steps, errors)
