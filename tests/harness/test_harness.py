@@ -85,6 +85,19 @@ def test_in_ci_a_skip_is_a_failure(tmp_path: Path, case: str) -> None:
     assert "in CI every test must run: no tool" in output
 
 
+def test_in_ci_only_the_folder_beside_the_checkout_may_be_missing(tmp_path: Path) -> None:
+    missing = "import pytest\nfrom support import shared\ndef test_it(tmp_path, monkeypatch):\n"
+    missing += (
+        "    monkeypatch.setattr(shared, 'SHARED', tmp_path{})\n    shared.shared_path('spec/none.md')\n"
+    )
+    status, output = run_pytest(tmp_path, missing.format("/ 'nowhere'"), ci=True)
+    assert status == 0, output
+    assert "NOT RUN test_case.py::test_it: the folder ../shared is not beside this checkout" in output
+    status, output = run_pytest(tmp_path, missing.format(""), ci=True)
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert "in CI every test must run: ../shared has no spec/none.md" in output
+
+
 LEAKS = {
     "descriptor": "import os\ndef test_it(): os.dup(1)\n",
     "thread": (

@@ -8,13 +8,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
+NOT_BESIDE = "the folder ../shared is not beside this checkout"
 
 
 def shared_path(name: str) -> Path:
     """The file or folder ../shared/NAME; the test is skipped where it is not."""
+    if not SHARED.exists():
+        pytest.skip(f"{NOT_BESIDE} ({name} is needed)")
     path = SHARED / name
     if not path.exists():
-        pytest.skip(f"../shared/{name} is not beside this checkout")
+        pytest.skip(f"../shared has no {name}")
     return path
 
 
