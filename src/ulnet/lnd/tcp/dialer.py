@@ -31,7 +31,6 @@ class Dialer:
 
     __slots__ = (
         "_attempt",
-        "_interval",
         "_last",
         "_peer",
         "_retries",
@@ -41,6 +40,7 @@ class Dialer:
         "_version",
         "incomplete",
         "limit",
+        "pause",
     )
 
     def __init__(self, peer: Peer) -> None:
@@ -52,7 +52,7 @@ class Dialer:
         self._soon: asyncio.Handle | None = None  # the next attempt, scheduled
         self._version = peer.state.identity.version
         self._retries = 0
-        self._interval = 0.0
+        self.pause = 0.0  # after the last attempt, if that failed
         self._retry_at = 0.0
         self._last = ""  # why the last attempt failed
 
@@ -68,7 +68,7 @@ class Dialer:
 
     def forgettable(self, now: float) -> bool:
         """Whether nothing is lost when a peer without connections is forgotten."""
-        return not self.busy and now >= self._retry_at + self._interval
+        return not self.busy and now >= self._retry_at + self.pause
 
     def call(self) -> Failure | None:
         """Connect, now or soon; a Failure while the pause after a failed attempt lasts."""
@@ -167,7 +167,7 @@ class Dialer:
             self.postponed()
             return
         self._retries = 0
-        self._interval = 0.0
+        self.pause = 0.0
         self._retry_at = 0.0
         self._last = ""
         peer.state.add_conn(peer, sock, hello, ctype, source_port=source_port)
@@ -179,8 +179,8 @@ class Dialer:
         self._attempt = None
         if self._out_of_retries("it keeps refusing this connection as a duplicate"):
             return
-        pause = self._shared.params.min_reconnectms / 1000
-        self._soon = self._shared.loop.call_later(pause, self._next)
+        shortest = self._shared.params.min_reconnectms / 1000
+        self._soon = self._shared.loop.call_later(shortest, self._next)
 
     def other_version(self, version: int) -> None:
         """The peer wants another protocol version."""
@@ -209,7 +209,7 @@ class Dialer:
     def _failed(self, number: int, reason: str) -> None:
         params = self._shared.params
         shortest = params.min_reconnectms / 1000
-        self._interval = min(max(2 * self._interval, shortest), params.max_reconnectms / 1000)
-        self._retry_at = self._shared.loop.time() + self._interval
+        self.pause = min(max(2 * self.pause, shortest), params.max_reconnectms / 1000)
+        self._retry_at = self._shared.loop.time() + self.pause
         self._last = reason
         self._peer.fail_queue(Failure(number, connect_status(number), reason))

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.lnd.tcp.acceptor import Acceptor
 from ulnet.lnd.tcp.conn import Conn
+from ulnet.lnd.tcp.errors import Failure
 from ulnet.lnd.tcp.handshake import Identity
 from ulnet.lnd.tcp.nistate import NiState
 from ulnet.lnd.tcp.params import TcpParams, conns_for_speed
 from ulnet.lnd.tcp.shared import Shared
-from ulnet.nid import LNET_PID, NetType, Nid
+from ulnet.nid import LNET_PID, NetType, Nid, ProcessId
 
 if TYPE_CHECKING:
     from ulnet.core.lnd import Upcalls
@@ -91,14 +92,26 @@ class TcpLnd:
         assert isinstance(state, NiState)
         nid = msg.next_nid
         assert nid is not None
-        if not state.open:
-            reason = f"{ni.nid} has been shut down"
-            state.failures.add(msg, HealthStatus.LOCAL_ERROR, errno.ESHUTDOWN, reason)
-            return
         peer = state.peers.get((nid, msg.next_pid))
         if peer is None:
+            failure = self._unreachable(state, nid, msg.next_pid)
+            if failure is not None:
+                state.failures.add(msg, failure.status, failure.errno, failure.reason)
+                return
             peer = state.peer(nid, msg.next_pid)
         peer.launch(msg)
+
+    def _unreachable(self, state: NiState, nid: Nid, pid: int) -> Failure | None:
+        """Why a peer that is not connected cannot be called."""
+        if not state.open:
+            reason = f"{state.identity.nid} has been shut down"
+            return Failure(errno.ESHUTDOWN, HealthStatus.LOCAL_ERROR, reason)
+        if pid != self._pid:
+            # Also what bounds the calls that made-up pids in a peer's headers could cause.
+            name = ProcessId(nid, pid)
+            reason = f"{name} is not connected, and only LNet's own pid {self._pid} can be called"
+            return Failure(errno.EHOSTUNREACH, HealthStatus.REMOTE_ERROR, reason)
+        return None
 
     def recv(
         self, ni: NI, rx: object, msg: Msg | None, buffers: list[memoryview], mlen: int, rlen: int

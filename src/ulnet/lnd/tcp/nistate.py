@@ -174,28 +174,30 @@ class NiState:
     def sweep(self, now: float) -> None:
         """Look at a part of the peers."""
         self._sweeps += 1
+        # Deadlines were reckoned from the sweep before: none may come too early.
+        past = now - self.shared.params.sweep_interval
         for peer in list(self._buckets[self._sweeps % len(self._buckets)]):
-            self._check_queue(peer, now)
+            self._check_queue(peer, past)
             late: list[Conn] = []
             for conn in list(peer.conns):
-                if conn.sock is not None and not self._check_conn(peer, conn, now):
+                if conn.sock is not None and not self._check_conn(peer, conn, now, past):
                     late.append(conn)
             if not late:
                 self._keep_alive(peer, now)
             self.forget_if_idle(peer)
 
-    def _check_queue(self, peer: Peer, now: float) -> None:
-        while peer.queue and peer.queue[0][0] <= now:
+    def _check_queue(self, peer: Peer, past: float) -> None:
+        while peer.queue and peer.queue[0][0] <= past:
             _, msg = peer.queue.popleft()
             reason = f"timed out after {self.timeout:g} s without a connection to {peer}"
             self.shared.core.finalize(msg, HealthStatus.NETWORK_TIMEOUT, errno.ETIMEDOUT, reason)
 
-    def _check_conn(self, peer: Peer, conn: Conn, now: float) -> bool:
+    def _check_conn(self, peer: Peer, conn: Conn, now: float, past: float) -> bool:
         """False if the connection had to be closed."""
         what = ""
-        if conn.rx_deadline and conn.rx_deadline <= now:
+        if conn.rx_deadline and conn.rx_deadline <= past:
             what = "sent no more of a message that it had begun"
-        elif not conn.tx_idle and conn.tx_deadline <= now:
+        elif not conn.tx_idle and conn.tx_deadline <= past:
             what = "took none of our data"
         elif conn.tx_idle and conn.unacked:
             waiting = unsent_bytes(conn)
@@ -204,7 +206,7 @@ class NiState:
                 peer.last_alive = now
             elif waiting < conn.outstanding or not conn.outstanding:
                 conn.tx_deadline = now + self.timeout
-            elif conn.tx_deadline <= now:
+            elif conn.tx_deadline <= past:
                 what = "acknowledged none of our data"
             conn.outstanding = waiting
         if not what:

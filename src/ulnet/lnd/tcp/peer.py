@@ -13,7 +13,7 @@ from ulnet.core.status import HealthStatus
 from ulnet.lnd.tcp.conn import Conn
 from ulnet.lnd.tcp.dialer import Dialer
 from ulnet.lnd.tcp.errors import Failure
-from ulnet.nid import PID_USER_FLAG, Nid, ProcessId
+from ulnet.nid import Nid, ProcessId
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE, ConnType
 
@@ -118,7 +118,7 @@ class Peer:
             return
         failure = self._dial()
         if failure is None:
-            self.queue.append((self.state.shared.now + self.timeout, msg))
+            self.queue.append((self.state.shared.loop.time() + self.timeout, msg))
         else:
             self.state.failures.add(msg, failure.status, failure.errno, failure.reason)
 
@@ -129,13 +129,6 @@ class Peer:
             return dialer.call()
         if self.conns:
             return self.unsuited()  # a peer that came to us is never called back, as kernel nodes have it
-        if self.pid & PID_USER_FLAG:
-            return Failure(
-                errno.EHOSTUNREACH,
-                HealthStatus.REMOTE_ERROR,
-                f"{self} is a process that came from an unprivileged port and is not connected: "
-                "it can only be answered, not called",
-            )
         self.dialer = Dialer(self)
         return self.dialer.call()
 
