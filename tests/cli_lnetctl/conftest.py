@@ -1,0 +1,40 @@
+"""Daemons for tests of the command line: each its own process and socket, all on one free port."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from support.daemon import Daemon
+
+
+@pytest.fixture
+def port() -> int:
+    """A TCP port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+    return number
+
+
+@pytest.fixture
+def start_daemon(tmp_path: Path, port: int) -> Iterator[Callable[..., Daemon]]:
+    """A function that starts daemons; all are gone after the test."""
+    with ExitStack() as stack:
+
+        def start(*words: str, name: str = "lnetd.sock", **more: str) -> Daemon:
+            daemon = Daemon(tmp_path / name, "--accept", "all", "--accept-port", str(port), *words, **more)
+            stack.callback(daemon.end)
+            return daemon
+
+        yield start
+
+
+@pytest.fixture
+def daemon(start_daemon: Callable[..., Daemon]) -> Daemon:
+    """One daemon."""
+    return start_daemon()

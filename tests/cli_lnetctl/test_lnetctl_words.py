@@ -1,0 +1,313 @@
+"""lnetctl's words without a daemon: options as getopt takes them, help, typos, exit statuses."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.daemon import environment, lnetctl
+from support.shared import shared_path
+from support.transcripts import read_steps
+from ulnet import __version__
+from ulnet.cli import lnetctl_actions
+from ulnet.cli.lnetctl import main
+from ulnet.cli.lnetctl_grammar import COMMANDS, GROUPS, Command, commands_of
+from ulnet.cli.lnetctl_options import BadValue, UsageError, parse
+from ulnet.dlc.model import Ping
+
+REAL_COMMANDS = (
+    "quit exit help version list-commands lnet route net routing set import export stats debug global peer"
+    " ping discover service-id udsp fault setup-mrrouting setup-sysctl cpt-of-nid"
+)
+SLOW = "asyncio pyroute2 rich yaml argparse logging ulnet.core ulnet.lnd ulnet.node ulnet.host ulnet.nid"
+BUILT = [command for command in COMMANDS if command.action]
+NET_ADD = next(command for command in COMMANDS if command.words == ("net", "add"))
+NET_SHOW = next(command for command in COMMANDS if command.words == ("net", "show"))
+PING = next(command for command in COMMANDS if command.words == ("ping",))
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "operands"),
+    [
+        ("", {}, []),
+        ("--net tcp --if eth0", {"net": "tcp", "if": "eth0"}, []),
+        ("--net=tcp --if=", {"net": "tcp", "if": ""}, []),
+        ("--peer-t -1", {"peer-timeout": "-1"}, []),
+        ("--peer-buffer 3 --cr 4", {"peer-buffer-credits": "3", "credits": "4"}, []),
+        ("--net tcp --net tcp1", {"net": "tcp1"}, []),
+        ("--skip", {"skip-mr-route-setup": "yes"}, []),
+        ("-h", {"help": "yes"}, []),
+        ("--he", {"help": "yes"}, []),
+        ("--net --if", {"net": "--if"}, []),
+    ],
+)
+def test_options_as_getopt_takes_them(words: str, options: dict[str, str], operands: list[str]) -> None:
+    parsed = parse(NET_ADD, words.split())
+    assert (parsed.options, parsed.operands) == (options, operands)
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "operands"),
+    [
+        ("10.0.0.1@tcp -t 3 10.0.0.2@tcp", {"timeout": "3"}, ["10.0.0.1@tcp", "10.0.0.2@tcp"]),
+        ("-t3 -s 10.0.0.3@tcp", {"timeout": "3", "source": "10.0.0.3@tcp"}, []),
+        ("-- -t 3", {}, ["-t", "3"]),
+        ("-", {}, ["-"]),
+    ],
+)
+def test_operands_may_stand_anywhere(words: str, options: dict[str, str], operands: list[str]) -> None:
+    parsed = parse(PING, words.split())
+    assert (parsed.options, parsed.operands) == (options, operands)
+
+
+@pytest.mark.parametrize(
+    ("words", "level"),
+    [
+        ("", 0),
+        ("-v", 1),
+        ("-v 2", 2),
+        ("-v2", 2),
+        ("--verbose", 1),
+        ("--verbose 3", 3),
+        ("--verbose=4", 4),
+        ("--verb 0x2", 2),
+        ("-v 5", 4),
+        ("-v -1", 0),
+        ("-v --net tcp", 1),
+        ("--net tcp -v", 1),
+        ("-v 2 --net tcp", 2),
+        ("-h -v 3", 3),
+    ],
+)
+def test_a_level_is_a_word_of_its_own_that_may_be_missing(words: str, level: int) -> None:
+    assert parse(NET_SHOW, words.split()).level("verbose") == level
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("--bogus", "unrecognized option '--bogus'"),
+        ("--nett tcp", "unrecognized option '--nett' (did you mean '--net'?)"),
+        ("--n tcp", "option '--n' is ambiguous; possibilities: '--net' '--nid'"),
+        ("--net", "option '--net' requires an argument"),
+        ("--skip-mr-route-setup=1", "option '--skip-mr-route-setup' doesn't allow an argument"),
+        ("-x", "invalid option -- 'x'"),
+        ("tcp1", "unexpected word 'tcp1'"),
+        ("--net tcp1 eth1", "unexpected word 'eth1'"),
+    ],
+)
+def test_wrong_words_are_named(words: str, text: str) -> None:
+    with pytest.raises(UsageError) as wrong:
+        parse(NET_ADD, words.split())
+    assert str(wrong.value) == text
+
+
+@pytest.mark.parametrize("text", ["", "banana", "1e3", "1.5", "--5", "9" * 30, "٣"])
+def test_what_is_no_number_is_refused(text: str) -> None:
+    with pytest.raises(BadValue, match=r"--credits .* is not a number"):
+        parse(NET_ADD, [f"--credits={text}"]).number("credits")
+
+
+@given(st.sampled_from(BUILT), st.lists(st.text(max_size=12), max_size=6))
+def test_no_words_make_anything_but_a_usage_error(command: Command, words: list[str]) -> None:
+    try:
+        parsed = parse(command, words)
+    except UsageError:
+        return
+    assert set(parsed.options) <= {option.name for option in command.options} | {"help", "socket"}
+
+
+@given(st.lists(st.sampled_from(["net", "add", "-v", "--", "help", "--net", "ping", "-", "--socket", "x"])))
+def test_the_command_line_always_ends_with_a_status(words: list[str]) -> None:
+    if words:
+        assert 0 <= main(["--socket", "/nonexistent/lnetd.sock", "net", *words]) <= 255
+
+
+# Help ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", BUILT, ids=lambda command: " ".join(command.words))
+def test_every_command_explains_itself_with_an_example(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.words, "--help"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert shown.out.startswith(" ".join(command.words))
+    assert f"example: lnetctl {' '.join(command.words)}" in shown.out
+    assert all(f"--{option.name}" in shown.out for option in command.options)
+    assert main(["help", *command.words]) == 0
+    assert capsys.readouterr().out == shown.out
+
+
+def test_every_example_in_help_is_a_command_that_parses() -> None:
+    for command in BUILT:
+        for example in command.examples:
+            words = example.split(" > ")[0].split()
+            assert tuple(words[1 : 1 + len(command.words)]) == command.words
+            parse(command, words[1 + len(command.words) :])
+
+
+def test_every_command_has_an_action_and_every_action_a_command() -> None:
+    assert {command.action for command in BUILT} == set(lnetctl_actions._BUILDERS)
+
+
+def test_the_commands_of_the_real_tool_are_all_known(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list-commands"]) == 0
+    listed = set(capsys.readouterr().out.split())
+    assert set(REAL_COMMANDS.split()) <= listed
+
+
+def test_the_options_of_the_real_tool_are_all_known() -> None:
+    text = shared_path("reference/10_help.txt").read_text()
+    assert "=== [vmA] # lnetctl net add --help" in text
+    later = {"ip2net", "ip2nets", "auth-key", "traffic-class"}  # other drivers, and a later version
+    for command in BUILT:
+        name = " ".join(command.words)
+        start = text.find(f"# lnetctl {name} --help")
+        if start < 0:
+            continue
+        block = text[start : text.index("--- stderr", start)]
+        real = {word[2:].rstrip(":") for word in block.split() if re.match("--[a-z]", word)}
+        real -= {"help"} | later
+        assert real <= {option.name for option in command.options}, name
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["help"], ["--help"], ["-h"]):
+        assert main(words) == 0
+        assert "usage: lnetctl" in capsys.readouterr().out
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"lnetctl {__version__} (ulnet)\n"
+
+
+@pytest.mark.parametrize("group", [name for name in GROUPS if len(commands_of(name)) > 1])
+def test_half_a_command_shows_the_other_halves(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([group]) == 234
+    shown = capsys.readouterr().out
+    assert all(f"{group} {command.words[1]}: " in shown for command in commands_of(group))
+
+
+# Typos ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["bogus"], "lnetctl: 'bogus' is not a valid command. See 'lnetctl --list-commands'."),
+        (["pier", "show"], "lnetctl: 'pier' is not a valid command. did you mean 'lnetctl peer'?"),
+        (["net", "shwo"], "lnetctl: 'shwo' is not a valid command. did you mean 'lnetctl net show'?"),
+        (["help", "bogus"], "lnetctl: 'bogus' is not a valid command. See 'lnetctl --list-commands'."),
+        (["net", "add", "--bogus"], "add: unrecognized option '--bogus'. See 'lnetctl net add --help'."),
+        (
+            ["peer", "show", "--nid"],
+            "show: option '--nid' requires an argument. See 'lnetctl peer show --help'.",
+        ),
+        (["stats", "show", "x"], "show: unexpected word 'x'. See 'lnetctl stats show --help'."),
+        (["--bogus", "net"], "lnetctl: unrecognized option '--bogus'. See 'lnetctl --help'."),
+        (["--socket"], "lnetctl: option '--socket' requires an argument. See 'lnetctl --help'."),
+        (["--socket=", "net", "show"], "lnetctl: --socket names no path. See 'lnetctl --help'."),
+    ],
+)
+def test_typos_fail_with_a_way_out(words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 255
+    shown = capsys.readouterr()
+    assert shown.err == text + "\n"
+    assert shown.out == ""
+
+
+def test_what_is_not_built_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in COMMANDS:
+        if not command.action:
+            assert main([*command.words, "anything", "--at", "all"]) == 161
+            (line,) = capsys.readouterr().err.splitlines()
+            assert line.startswith(f"lnetctl: '{' '.join(command.words)}' is not built yet")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("net add --credits banana", "add net --credits 'banana' is not a number"),
+        ("net show -vx", "show net --verbose 'x' is not a number"),
+        ("ping", "manage ping no NID is named"),
+        ("ping --timeout soon 10.0.0.1@tcp", "manage ping --timeout 'soon' is not a number of seconds"),
+        ("ping --timeout 9999 10.0.0.1@tcp", "manage ping --timeout 9999 is too long"),
+        ("ping no.such.host.invalid@tcp", "manage ping no.such.host.invalid@tcp: no host is called"),
+    ],
+)
+def test_values_that_cannot_be_are_errors_in_yaml(
+    words: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == 234
+    verb, entity, descr = text.split(" ", 2)
+    start = f'---\n{verb}:\n-     {entity}:\n      errno: -22\n      descr: ! "{descr}'
+    assert capsys.readouterr().err.startswith(start)
+
+
+def test_without_a_daemon_errors_have_their_form_and_say_what_to_do(
+    capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = str(tmp_path_factory.mktemp("none") / "lnetd.sock")
+    way_out = f"no lnetd answers on {path}: start it with `lnetd`, or name its socket with --socket PATH or"
+    assert main(["--socket", path, "net", "show"]) == 145
+    assert capsys.readouterr().err == (
+        f'---\nshow:\n-     net:\n      errno: -111\n      descr: ! "{way_out} ULNET_SOCKET"\n...\n'
+    )
+    assert main(["stats", "show", "--socket", path]) == 145
+    assert capsys.readouterr().err == (
+        f'show:\n    - statistics:\n          errno: -111\n          descr: "{way_out} ULNET_SOCKET"\n'
+    )
+
+
+def test_a_host_name_stands_for_its_address() -> None:
+    words = ["localhost@tcp1,10.0.0.[1-2]@tcp", "0@lo", "fd00::1"]
+    request = lnetctl_actions._BUILDERS["ping"](parse(PING, words))
+    assert isinstance(request, Ping)
+    assert request.nids == ["127.0.0.1@tcp1", "10.0.0.[1-2]@tcp", "0@lo", "fd00::1"]
+
+
+# Prompt, start-up ----------------------------------------------------------------------------------------
+
+
+def test_the_prompt_runs_line_by_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = "# a comment\n\nversion\nnet 'add\nbogus\nquit\nversion\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    assert main([]) == 255
+    shown = capsys.readouterr()
+    assert shown.out == f"lnetctl {__version__} (ulnet)\n"
+    assert shown.err.splitlines() == [
+        "lnetctl: the line cannot be read: No closing quotation",
+        "lnetctl: 'bogus' is not a valid command. See 'lnetctl --list-commands'.",
+    ]
+
+
+def test_no_input_ends_well() -> None:
+    assert lnetctl() == (0, "", "")
+
+
+def test_nothing_slow_is_loaded() -> None:
+    code = (
+        "import sys\n"
+        "from ulnet.cli.lnetctl import main\n"
+        "main(['--socket', '/nonexistent/s', 'net', 'show'])\n"
+        f"print([name for name in {SLOW.split()} if name in sys.modules])\n"
+    )
+    path = f"import sys; sys.path.insert(0, {environment()['PYTHONPATH']!r})\n"
+    words = [sys.executable, "-I", "-c", path + code]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_transcripts_name_no_unknown_command() -> None:
+    for step in read_steps(shared_path("reference")):
+        words = step.command.split()
+        if words[0] == "lnetctl" and len(words) > 1 and words[1] not in ("bogus",) and words[1][0] != "-":
+            assert words[1] in GROUPS, step.command
