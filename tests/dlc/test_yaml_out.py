@@ -138,12 +138,13 @@ def test_no_error_ends_with_exit_status_0(errno: int, code: int) -> None:
     assert ErrorItem("add", "net", errno, "").exit_code == code
 
 
+names = st.text(max_size=10).filter(lambda name: name != "descr")  # whose form is another, see below
 scalars = st.one_of(st.text(max_size=40), st.integers(), st.booleans())
 values = st.recursive(
     scalars,
     lambda inner: st.one_of(
-        st.lists(st.one_of(scalars, st.dictionaries(st.text(max_size=10), inner, min_size=1, max_size=3))),
-        st.dictionaries(st.text(max_size=10), inner, max_size=3),
+        st.lists(st.one_of(scalars, st.dictionaries(names, inner, min_size=1, max_size=3))),
+        st.dictionaries(names, inner, max_size=3),
     ),
     max_leaves=12,
 )
@@ -156,7 +157,7 @@ def unquoted_numbers(value: Any) -> Any:
     return [unquoted_numbers(item) for item in value] if isinstance(value, list) else value
 
 
-@given(st.dictionaries(st.text(max_size=10), values, max_size=4), st.sampled_from(LAYOUTS))
+@given(st.dictionaries(names, values, max_size=4), st.sampled_from(LAYOUTS))
 def test_what_is_emitted_reads_back_as_the_same_value(value: dict[str, Any], layout: Layout) -> None:
     text = emit(value, layout)
     again = yaml.safe_load(text)

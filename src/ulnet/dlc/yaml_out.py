@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ulnet.dlc.errors import ErrorItem
@@ -74,17 +75,18 @@ def _mapping(lines: list[str], value: Mapping[str, Any], first: str, indent: str
     for key, item in value.items():
         head = f"{before}{_key(key)}:"
         before = indent
-        if isinstance(item, Mapping) and item:
+        if type(item) is int:  # most are
+            lines.append(f"{head} {item}\n")
+        elif isinstance(item, dict) and item:
             lines.append(f"{head}\n")
-            inner = indent + " " * layout.step
-            _mapping(lines, item, "", inner, layout)
+            _mapping(lines, item, "", indent + " " * layout.step, layout)
         elif isinstance(item, (list, tuple)) and item:
             lines.append(f"{head}\n")
             _sequence(lines, item, indent + " " * layout.sequence, layout)
         elif item is None:
             lines.append(f"{head}\n")
-        elif key == "descr":
-            lines.append(f"{head} {layout.tag}{_quoted(str(item), layout.quote)}\n")
+        elif key == "descr" and isinstance(item, str):
+            lines.append(f"{head} {layout.tag}{_quoted(item, layout.quote)}\n")
         else:
             lines.append(f"{head} {_scalar(item)}\n")
 
@@ -93,12 +95,13 @@ def _sequence(lines: list[str], items: Iterable[Any], indent: str, layout: Layou
     dash = f"{indent}-".ljust(len(indent) + layout.dash)
     inner = " " * len(dash)
     for item in items:
-        if isinstance(item, Mapping) and item:
+        if isinstance(item, dict) and item:
             _mapping(lines, item, dash, inner, layout)
         else:
             lines.append(f"{dash}{_scalar(item)}\n")
 
 
+@lru_cache(maxsize=1024, typed=True)
 def _key(key: object) -> str:
     text = str(key)
     return text if _INDEX.match(text) else _scalar(text)
@@ -111,7 +114,7 @@ def _scalar(value: object) -> str:
         return str(value)
     if value is None:
         return "null"
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return "{}"
     if isinstance(value, (list, tuple)):
         return "[]"
