@@ -169,7 +169,7 @@ def test_ping_without_daemon_says_why_it_fails(cluster: Cluster, start_daemon: C
     start_daemon(b, "--accept", "secure").ctl("net", "add", "--net", "tcp", "--if", "rail0")
     good = a.run(*ULNET, "ping", b.nid(0))
     assert b.nid(0) in good.stdout
-    as_nobody = ["setpriv", "--bounding-set=-net_bind_service", "--"]  # the checkout may be only root's to read
+    as_nobody = ["setpriv", "--bounding-set=-net_bind_service", "--"]
     cases = {
         (*as_nobody, *ULNET, "ping", b.nid(0)): ("source port", "accept"),
         (*ULNET, "ping", b.nid(1)): (f"{b.address(1)}:988",),
