@@ -3,59 +3,70 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import deque
-from collections.abc import AsyncIterator
+from typing import Self
 
 from ulnet.core.event import Event
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
 from ulnet.core.portal import MatchEntry
+from ulnet.core.status import LNetError
 
-__all__ = ["Attachment"]
+__all__ = ["MAX_EVENTS", "Attachment"]
+
+# Events that may wait to be read: peers decide how many there are.
+MAX_EVENTS = 65536
 
 
 class Attachment:
     """A match entry with its memory: close it, or read its events with `async for`.
 
-    Events wait in a queue as long as the memory has operations left; with an endless threshold the
-    reader must keep up, as with any queue.
+    Where more than MAX_EVENTS wait to be read, those that follow are lost; the reader is told when it
+    comes to the gap. Memory with a handler of its own has no events here.
     """
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._events: deque[Event] = deque()
-        self._waiter: asyncio.Future[None] | None = None
+        self._events: deque[Event | None] = deque()  # None: some were lost here
+        self._news = asyncio.Event()
         self._ended = False
         self.me: MatchEntry | None = None
         self.md: Md | None = None
 
     def put_event(self, event: Event) -> None:
         """The MD's event handler."""
-        self._events.append(event)
+        events = self._events
         if event.unlinked:
             self._ended = True
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+            events.append(event)
+        elif len(events) < MAX_EVENTS:
+            events.append(event)
+        elif events[-1] is not None:
+            events.append(None)
+        self._news.set()
 
     async def next_event(self) -> Event:
-        """The next event. Raises StopAsyncIteration after the last one."""
+        """The next event. Raises StopAsyncIteration after the last, LNetError(ENOBUFS) at a gap."""
         while not self._events:
             if self._ended:
                 raise StopAsyncIteration
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        return self._events.popleft()
+            self._news.clear()
+            await self._news.wait()
+        event = self._events.popleft()
+        if event is None:
+            raise LNetError(
+                errno.ENOBUFS,
+                f"events were lost, because {MAX_EVENTS} waited to be read: read them sooner, "
+                "or attach the memory with a handler or a threshold",
+            )
+        return event
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        while True:
-            try:
-                event = await self.next_event()
-            except StopAsyncIteration:
-                return
-            yield event
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        return await self.next_event()
 
     def close(self) -> None:
         """Take the memory back; operations under way end first (their event is the last one)."""

@@ -69,13 +69,22 @@ class Node:
         return self
 
     async def close(self, drain: float = 5.0) -> None:
-        """Shut down. Messages under way get up to `drain` seconds to finish; the rest fail."""
+        """Shut down. Messages under way get up to `drain` seconds to finish and be answered; the rest fail.
+
+        Cancelled, it fails them at once.
+        """
         core, loop = self._core, self._loop
         if core is None or loop is None:
             return
         give_up = loop.time() + drain
-        while core.stats.msgs_alloc and loop.time() < give_up:  # noqa: ASYNC110 - bounded, once in a life
-            await asyncio.sleep(0.005)
+        try:
+            while self._core is core and _busy(core) and loop.time() < give_up:  # noqa: ASYNC110 - bounded
+                await asyncio.sleep(0.005)
+        finally:
+            if self._core is core:  # nobody else closed it meanwhile
+                self._shut_down(core)
+
+    def _shut_down(self, core: LNet) -> None:
         self._core = None
         core.shutdown()
         if self.tcp is not None:
@@ -247,6 +256,10 @@ class Node:
             source=_nid(source) if source is not None else None,
             timeout=timeout,
         )
+
+
+def _busy(core: LNet) -> bool:
+    return core.stats.msgs_alloc > 0 or core.stats.rst_alloc > 0
 
 
 def _nid(nid: Nid | str) -> Nid:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from dataclasses import dataclass
+from typing import Self
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.instance import LNet
@@ -18,38 +19,53 @@ from ulnet.wire.ping import PREFIX_SIZE, Feature, PingInfo, info_size
 
 __all__ = ["Operation", "PingResult", "get", "ping", "put"]
 
+# A node's info may grow between two pings; one whose info never fits is not asked for ever.
+_MAX_PINGS = 3
+
 
 class Operation:
-    """One PUT or GET under way; its future gets the last event, or an LNetError."""
+    """One PUT or GET under way: `done` gets its answer, or the LNetError that says why there is none.
 
-    __slots__ = ("future", "md", "target", "wanted")
+    Leaving the context takes the memory descriptor back, whatever happened.
+    """
 
-    def __init__(self, target: Nid, wanted: EventKind) -> None:
-        self.future: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
-        self.target = target
-        self.wanted = wanted
-        self.md: Md | None = None
+    __slots__ = ("_core", "_md", "_target", "_wanted", "done")
 
-    def handle(self, event: Event) -> None:
-        """The MD's event handler."""
-        future = self.future
-        if future.done():
+    def __init__(self, core: LNet, target: Nid, wanted: EventKind) -> None:
+        self._core = core
+        self._target = target
+        self._wanted = wanted
+        self._md: Md | None = None
+        self.done: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
+
+    def bind(
+        self, data: Buffer | list[Buffer], threshold: int, timeout: float | None, options: int = 0
+    ) -> Md:
+        """The operation's memory descriptor."""
+        self._md = self._core.memory.md_bind(
+            data, self._handle, threshold=threshold, timeout=timeout, options=options
+        )
+        return self._md
+
+    def _handle(self, event: Event) -> None:
+        done = self.done
+        if done.done():
             return
         if event.status:
             words = event.reason or errno_text(event.status)
-            future.set_exception(LNetError(-event.status, f"{self.target}: {words}"))
-        elif event.kind is self.wanted:
-            future.set_result(event)
-        elif event.kind is EventKind.UNLINK:
-            future.set_exception(LNetError(errno.ECANCELED, f"{self.target}: the operation was cancelled"))
+            done.set_exception(LNetError(-event.status, f"{self._target}: {words}"))
+        elif event.kind is self._wanted:
+            done.set_result(event)
+        elif event.unlinked:
+            done.set_exception(LNetError(errno.ECANCELED, f"{self._target}: the operation was cancelled"))
 
-    async def result(self, core: LNet) -> Event:
-        """Wait; a cancelled wait or a failed send takes the memory descriptor back."""
-        try:
-            return await self.future
-        finally:
-            if self.md is not None and self.md.linked:
-                core.memory.md_unlink(self.md)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.done.cancel()
+        if self._md is not None:
+            self._core.memory.md_unlink(self._md)
 
 
 async def put(
@@ -66,15 +82,12 @@ async def put(
     timeout: float | None,
 ) -> int:
     """See Node.put."""
-    operation = Operation(target, EventKind.ACK if ack else EventKind.SEND)
-    md = core.memory.md_bind(data, operation.handle, threshold=2 if ack else 1, timeout=timeout)
-    operation.md = md
-    try:
+    if timeout is None and not ack:  # the core sees to answers only, unless told
+        timeout = core.settings.transaction_timeout
+    with Operation(core, target, EventKind.ACK if ack else EventKind.SEND) as operation:
+        md = operation.bind(data, 2 if ack else 1, timeout)
         core.put(md, target, portal, match_bits, ack=ack, offset=offset, hdr_data=hdr_data, source=source)
-    except LNetError:
-        core.memory.md_unlink(md)
-        raise
-    return (await operation.result(core)).mlength
+        return (await operation.done).mlength
 
 
 async def get(
@@ -90,15 +103,10 @@ async def get(
     options: int = 0,
 ) -> int:
     """See Node.get."""
-    operation = Operation(target, EventKind.REPLY)
-    md = core.memory.md_bind(buffer, operation.handle, threshold=2, timeout=timeout, options=options)
-    operation.md = md
-    try:
+    with Operation(core, target, EventKind.REPLY) as operation:
+        md = operation.bind(buffer, 2, timeout, options)
         core.get(md, target, portal, match_bits, offset=offset, source=source)
-    except LNetError:
-        core.memory.md_unlink(md)
-        raise
-    return (await operation.result(core)).mlength
+        return (await operation.done).mlength
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +123,9 @@ async def ping(
     core: LNet, target: Nid, *, source: Nid | None, timeout: float, size: int = MIN_INFO_SIZE
 ) -> PingResult:
     """See Node.ping."""
-    while True:
+    clock = asyncio.get_running_loop().time
+    give_up = clock() + timeout
+    for _ in range(_MAX_PINGS):
         buffer = bytearray(size)
         got = await get(
             core,
@@ -125,19 +135,22 @@ async def ping(
             buffer,
             offset=0,
             source=source,
-            timeout=timeout,
+            timeout=max(give_up - clock(), 0.0),
             options=TRUNCATE,
         )
-        try:
-            if got < PREFIX_SIZE:
-                raise WireError(f"only {got} bytes of ping info")
-            info = PingInfo.unpack(memoryview(buffer)[:got])
-            needed = info_size(buffer[:PREFIX_SIZE])
-        except WireError as bad:
-            raise LNetError(errno.EPROTO, f"{target} answered the ping with something else: {bad}") from None
-        if info.truncated and size < needed <= LNET_MTU:
-            size = needed
-            continue
-        nids = tuple(entry.nid for entry in info.entries if entry.nid != LO_NID)
-        primary = info.primary or target
-        return PingResult(primary, nids, Feature(info.features & 0xFF), info)
+        info, needed = _read_info(target, memoryview(buffer)[:got])
+        if not info.truncated:
+            nids = tuple(entry.nid for entry in info.entries if entry.nid != LO_NID)
+            return PingResult(info.primary or target, nids, Feature(info.features & 0xFF), info)
+        if not size < needed <= LNET_MTU:
+            break
+        size = needed
+    raise LNetError(errno.EPROTO, f"{target} announces more ping info than it sends")
+
+
+def _read_info(target: Nid, data: memoryview) -> tuple[PingInfo, int]:
+    """The info in a ping's answer, and how many bytes all of it takes. Raises LNetError(EPROTO)."""
+    try:
+        return PingInfo.unpack(data), info_size(data[:PREFIX_SIZE])
+    except WireError as bad:
+        raise LNetError(errno.EPROTO, f"{target} answered the ping with something else: {bad}") from None
