@@ -330,7 +330,7 @@ class RawPeer:
             piece = await asyncio.wait_for(
                 asyncio.get_running_loop().sock_recv(self.sock, size - len(data)), PATIENCE
             )
-            assert piece, f"end of file after {data.hex()}"
+            assert piece, f"end of file after {len(data)} bytes: {data[:64].hex()}"
             data += piece
         return data
 
@@ -352,7 +352,7 @@ class RawPeer:
         """Nothing comes, and the connection stays open."""
         with suppress(TimeoutError):
             piece = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.sock, 65536), seconds)
-            raise AssertionError(f"not silent: {piece.hex() or 'end of file'}")
+            raise AssertionError(f"not silent: {piece[:64].hex() or 'end of file'}")
 
     async def read_hello(self) -> Hello:
         """The peer's HELLO, v2 to v4 or v1."""

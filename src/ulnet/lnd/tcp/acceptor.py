@@ -111,6 +111,12 @@ class Acceptor:
                 listener.paused = False
                 self._watch(listener)
 
+    def released(self) -> None:
+        """A handshake is over: there may be room for another one."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._resume()
+
     def find(self, nid: Nid) -> NiState | None:
         """Our NI of that name."""
         return self._by_nid.get(nid)
@@ -136,6 +142,7 @@ class _Inbound:
         self._timer.cancel()
         self._shared.loop.remove_reader(self._sock)
         self._acceptor.pending.discard(self)
+        self._acceptor.released()
         return self._sock
 
     def drop(self) -> None:

@@ -47,6 +47,11 @@ class Conn(Receiver):
         self.remote_ip: str = sock.getpeername()[0]
         self.last_used = 0
 
+    @property
+    def paused(self) -> bool:
+        """Whether a payload waits for memory, so that nothing is read."""
+        return self.rx_state == PAUSED
+
     # NOOPs ----------------------------------------------------------------------------------------
 
     def noop(self, kind: int, csum: int, cookie0: int, cookie1: int, pos: int, end: int) -> bool:

@@ -194,26 +194,31 @@ class NiState:
 
     def _check_conn(self, peer: Peer, conn: Conn, now: float, past: float) -> bool:
         """False if the connection had to be closed."""
+        if conn.paused and conn.sock is not None and sockets.is_dead(conn.sock):
+            conn.receive_failed(errno.ECONNRESET)  # nothing else would tell: it is not read now
+            return False
         what = ""
         if conn.rx_deadline and conn.rx_deadline <= past:
             what = "sent no more of a message that it had begun"
         elif not conn.tx_idle and conn.tx_deadline <= past:
             what = "took none of our data"
-        elif conn.tx_idle and conn.unacked:
-            waiting = unsent_bytes(conn)
-            if not waiting:
-                conn.unacked = False
-                peer.last_alive = now
-            elif waiting < conn.outstanding or not conn.outstanding:
-                conn.tx_deadline = now + self.timeout
-            elif conn.tx_deadline <= past:
-                what = "acknowledged none of our data"
-            conn.outstanding = waiting
+        elif conn.tx_idle and conn.unacked and not self._acknowledged(peer, conn, now, past):
+            what = "acknowledged none of our data"
         if not what:
             return True
         reason = f"timed out: {peer} {what} for {self.timeout:g} s"
         peer.close_address(conn.remote_ip, Failure(errno.ETIMEDOUT, HealthStatus.NETWORK_TIMEOUT, reason))
         return False
+
+    def _acknowledged(self, peer: Peer, conn: Conn, now: float, past: float) -> bool:
+        """False if the peer's host has acknowledged nothing for too long."""
+        before, conn.outstanding = conn.outstanding, unsent_bytes(conn)
+        if not conn.outstanding:
+            conn.unacked = False
+            peer.last_alive = now
+        elif not before or conn.outstanding < before:
+            conn.tx_deadline = now + self.timeout
+        return conn.tx_deadline > past
 
     def _keep_alive(self, peer: Peer, now: float) -> None:
         """A NOOP after a long silence, on the connection for acknowledgements if nothing waits there."""

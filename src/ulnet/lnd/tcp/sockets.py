@@ -13,10 +13,20 @@ from ulnet.core.status import LNetError, errno_text
 from ulnet.lnd.tcp.params import TcpParams
 from ulnet.nid import Nid
 
-__all__ = ["HIGHEST_RESERVED", "address_family", "check_address", "dial", "listen", "reset", "tune"]
+__all__ = [
+    "HIGHEST_RESERVED",
+    "address_family",
+    "check_address",
+    "dial",
+    "is_dead",
+    "listen",
+    "reset",
+    "tune",
+]
 
 HIGHEST_RESERVED: Final = 1023
 _LOWEST_RESERVED: Final = 512
+_TCP_CLOSE: Final = 7  # a state in TCP_INFO
 _LINGER_RESET: Final = struct.pack("ii", 1, 0)
 _LINGER_OFF: Final = struct.pack("ii", 0, 0)
 _NEXT_PORT: Final = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL})
@@ -183,3 +193,8 @@ def reset(sock: socket.socket) -> None:
     with suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
     sock.close()
+
+
+def is_dead(sock: socket.socket) -> bool:
+    """Whether the connection is gone for good (reset, timed out): seen without reading from it."""
+    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE
