@@ -113,6 +113,7 @@ def machine() -> dict[str, str]:
             facts[package] = version(package)
         except PackageNotFoundError:
             facts[package] = "not installed"
+    facts["ulnet"] += _commit()
     return facts
 
 
@@ -122,6 +123,15 @@ def _build() -> str:
         return "the system's own"
     optimized = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
     return f"built {'with' if optimized else 'without'} --enable-optimizations"
+
+
+def _commit() -> str:
+    """Which state of the code this is, where git can tell."""
+    if not shutil.which("git"):
+        return ""
+    words = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return f", commit {done.stdout.strip()}" if done.returncode == 0 else ""
 
 
 def _open_mpi() -> str:
