@@ -204,7 +204,9 @@ def test_a_file_crosses_both_rails(cluster: Cluster, tmp_path: Path) -> None:
     assert told[-1]["digest"] == hashlib.sha256(source.read_bytes()).hexdigest()
     assert json.loads(sent.stdout.splitlines()[-1])["digest"] == told[-1]["digest"]
     assert copy.read_bytes() == source.read_bytes()
-    assert told[-2]["rails"] == {b.nid(0): 12 << 20, b.nid(1, "tcp1"): 12 << 20}
+    rails = told[-2]["rails"]
+    assert sum(rails.values()) == 24 << 20
+    assert rails[b.nid(0)] >= 6 << 20 and rails[b.nid(1, "tcp1")] >= 6 << 20
     assert malformed(capture) == ""
     rows = lnet_packets(
         capture, "ip.src", "ip.dst", "lnet.msg_type", "lnet.payload_length", "lnet.nid.net_interface"

@@ -13,6 +13,7 @@ from ulnet.core.msg import Msg
 from ulnet.core.ni import NI, LocalNet
 from ulnet.core.peer import PeerTable
 from ulnet.core.receive import Receive
+from ulnet.core.selection import Explanation, Selector
 from ulnet.core.self_info import SelfInfo
 from ulnet.core.state import NodeState
 from ulnet.core.stats import GlobalStats
@@ -45,7 +46,8 @@ class LNet:
     ) -> None:
         self.state = NodeState(clock, cookie, wake, report)
         self.memory = Memory(self.state)
-        self._transmit = Transmit(self.state, self.memory)
+        self.selector = Selector(self.state)
+        self._transmit = Transmit(self.state, self.memory, self.selector)
         self._receive = Receive(self.state, self.memory, self._transmit)
         self._lnds: dict[int, Lnd] = {}
         self.parse = self._receive.parse
@@ -125,7 +127,7 @@ class LNet:
         if net not in self.state.nets:
             self.state.nets[net] = local
             self.state.peers.net_added(net)
-        self.info.rebuild()
+        self._nis_changed()
         return ni
 
     def _check_new_ni(self, net: Net, nid: Nid, interface: str | None) -> Lnd:
@@ -165,7 +167,7 @@ class LNet:
         if ni is None:
             raise LNetError(errno.ENOENT, f"{nid} is not one of this node's NIDs: see 'lnetctl net show'")
         self._remove_ni(ni)
-        self.info.rebuild()
+        self._nis_changed()
 
     def _remove_ni(self, ni: NI) -> None:
         ni.active = False
@@ -180,7 +182,23 @@ class LNet:
         fatal = event is NiEvent.FATAL
         if ni.fatal != fatal:
             ni.fatal = fatal
-            self.info.rebuild()
+            self._nis_changed()
+
+    def _nis_changed(self) -> None:
+        self.state.epoch += 1
+        self.info.rebuild()
+
+    def explain(self, target: Nid, *, source: Nid | None = None, size: int = 0, cpt: int = 0) -> Explanation:
+        """Which path a request of `size` bytes to `target` would take now, and why. Nothing is sent.
+
+        Raises LNetError: EINVAL (source), EHOSTUNREACH, ENOENT (no such peer is known).
+        """
+        dest = self.state.peers.find_ni(target)
+        if dest is None:
+            raise LNetError(errno.ENOENT, f"no peer has the NID {target}: see 'lnetctl peer show'")
+        told = Explanation()
+        told.ni, told.peer_ni = self.selector.choose(dest, source=source, size=size, cpt=cpt, told=told)
+        return told
 
     def shutdown(self) -> None:
         """End everything: drivers stop, messages are finalized, MDs get their last events. Once is enough."""

@@ -12,6 +12,7 @@ from ulnet.wire.lnet import LNET_MTU
 
 if TYPE_CHECKING:
     from ulnet.core.event import Event
+    from ulnet.core.flow import Flight
     from ulnet.core.portal import MatchEntry
 
 __all__ = ["INFINITE", "MAX_FRAGMENTS", "Buffer", "EventHandler", "Md", "MdOption", "fragments_of"]
@@ -85,6 +86,7 @@ class Md:
         "acks_due",
         "auto_unlink",
         "deadline_slot",
+        "flights",
         "fragments",
         "handle",
         "handler",
@@ -133,6 +135,7 @@ class Md:
         self.linked = False
         self.deadline_slot = -1
         self.sent_at = 0.0
+        self.flights: list[Flight] = []  # requests that await their answer
         if options & MAX_SIZE and not 0 <= max_size <= self.length:
             raise LNetError(
                 errno.EINVAL, f"max_size {max_size} of a memory descriptor: must lie in 0..{self.length}"

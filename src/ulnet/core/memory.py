@@ -225,6 +225,9 @@ class Memory:
     def _remove(self, md: Md) -> None:
         md.linked = False
         del self.mds[md.handle]
+        for flight in md.flights:
+            flight.abandon()
+        md.flights.clear()
         self.forget_response(md)
         self._leave_entry(md)
 

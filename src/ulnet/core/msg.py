@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ulnet.core.flow import Flight
     from ulnet.core.md import Md
     from ulnet.core.ni import NI
     from ulnet.core.peer import PeerNi
@@ -26,6 +27,7 @@ class Msg:
         "cpt",
         "deadline",
         "final",
+        "flight",
         "hdr",
         "kept_event",
         "lnd_data",
@@ -62,6 +64,7 @@ class Msg:
         self.cpt = 0
         self.committed = False  # holds credits
         self.final = False
+        self.flight: Flight | None = None
         self.rx: object = None
         self.kept_event: object = None
         self.lnd_data: object = None

@@ -14,22 +14,29 @@ if TYPE_CHECKING:
     from ulnet.core.lnd import Lnd
     from ulnet.core.msg import Msg
 
-__all__ = ["MAX_HEALTH", "NI", "LocalNet"]
+__all__ = ["MAX_HEALTH", "NI", "NO_PRIORITY", "LocalNet"]
 
 MAX_HEALTH = 1000
+NO_PRIORITY = 0xFFFFFFFF  # no policy gave one: the lowest
 
 
 class LocalNet:
     """A net this node is on, with its NIs in the order they were added."""
 
-    __slots__ = ("lnd", "net", "nis", "seq", "tunables")
+    __slots__ = ("lnd", "net", "nis", "priority", "seq", "tunables")
 
     def __init__(self, net: Net, lnd: Lnd, tunables: NetTunables) -> None:
         self.net = net
         self.lnd = lnd
         self.tunables = tunables
         self.nis: list[NI] = []
+        self.priority = NO_PRIORITY
         self.seq = 0
+
+    @property
+    def health(self) -> int:
+        """That of its best usable NI."""
+        return max((ni.health for ni in self.nis if not ni.fatal), default=0)
 
 
 class NI:
@@ -57,6 +64,7 @@ class NI:
         "min_tx_credits",
         "net",
         "nid",
+        "priority",
         "refs",
         "seq",
         "stats",
@@ -82,6 +90,7 @@ class NI:
         self.lnd_tunables = lnd_tunables
         self.cpts = cpts
         self.dev_cpt = -1
+        self.priority = NO_PRIORITY
         self.tx_credits = self.max_tx_credits = self.min_tx_credits = self.tunables.credits
         self.tx_queue: deque[Msg] = deque()
         self.seq = 0

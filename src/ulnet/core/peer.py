@@ -9,13 +9,15 @@ from enum import IntFlag
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ulnet.core.ni import MAX_HEALTH
+from ulnet.core.ni import MAX_HEALTH, NI, NO_PRIORITY
 from ulnet.core.stats import HealthStats, Latency, MsgStats
 from ulnet.core.status import LNetError
 from ulnet.nid import LO_NID, Net, NetType, Nid
 
 if TYPE_CHECKING:
+    from ulnet.core.flow import Flow
     from ulnet.core.msg import Msg
+    from ulnet.core.selection.choose import Standing
 
 __all__ = ["MAX_UNCONFIGURED", "Peer", "PeerFlag", "PeerNet", "PeerNi", "PeerTable", "may_be_peer"]
 
@@ -44,6 +46,7 @@ class PeerNi:
 
     __slots__ = (
         "answers",
+        "flows",
         "health",
         "health_stats",
         "latency_ack",
@@ -57,6 +60,8 @@ class PeerNi:
         "nid",
         "peer",
         "preferred",
+        "preferred_nids",
+        "priority",
         "refs",
         "rtr_credits",
         "seq",
@@ -76,6 +81,9 @@ class PeerNi:
         self.tx_queued_bytes = 0
         self.answers = 0  # our ACKs and REPLYs that hold its credits or wait for them
         self.preferred: Nid | None = None  # the local NID that a non-multi-rail peer hears from
+        self.preferred_nids: frozenset[Nid] = frozenset()  # by policy
+        self.priority = NO_PRIORITY
+        self.flows: dict[NI, Flow] = {}  # from each local NI
         self.refs = 1
         self.seq = 0
         self.health = MAX_HEALTH
@@ -90,19 +98,34 @@ class PeerNi:
 class PeerNet:
     """The NIDs of one peer on one net."""
 
-    __slots__ = ("net", "nis", "peer", "seq")
+    __slots__ = ("net", "nis", "peer", "priority", "seq")
 
     def __init__(self, net: Net, peer: Peer) -> None:
         self.net = net
         self.peer = peer
         self.nis: list[PeerNi] = []
+        self.priority = NO_PRIORITY
         self.seq = 0
+
+    @property
+    def health(self) -> int:
+        """That of its best NI."""
+        return max((pni.health for pni in self.nis), default=0)
 
 
 class Peer:
     """A node as we know it: its primary NID and all others, grouped by net."""
 
-    __slots__ = ("flags", "members", "nets", "primary_nid", "remote_sequence", "seq")
+    __slots__ = (
+        "flags",
+        "flows",
+        "members",
+        "nets",
+        "primary_nid",
+        "remote_sequence",
+        "seq",
+        "standings",
+    )
 
     def __init__(self, primary_nid: Nid, flags: int = 0) -> None:
         self.primary_nid = primary_nid
@@ -111,6 +134,8 @@ class Peer:
         self.members: set[Nid] = set()
         self.remote_sequence = 0  # of the last ping info that it pushed
         self.seq = 0
+        self.flows: dict[NI, Flow] = {}  # from each local NI, to any of its NIDs
+        self.standings: dict[int, Standing] = {}  # kept by the path selection, by CPT
 
     @property
     def multi_rail(self) -> bool:
@@ -359,6 +384,7 @@ class PeerTable:
         pni = PeerNi(nid, peer_net, self._credits_for(net))
         peer_net.nis.append(pni)
         peer.members.add(nid)
+        peer.standings.clear()
         self._by_nid[nid] = pni
         if not peer.configured:
             self._unconfigured += 1
@@ -370,6 +396,7 @@ class PeerTable:
         for nid in gone:
             del self._by_nid[nid]
         peer.members -= gone
+        peer.standings.clear()
         if not peer.configured:
             self._unconfigured -= len(gone)
         for net in {nid.net for nid in gone}:

@@ -157,6 +157,8 @@ class Receive:
             return
         md.acks_due -= 1
         self._answered(md, ni.latency_ack, pni.latency_ack)
+        if md.flights:
+            md.flights.pop(0).land(self._state.clock())
         self._count_received(ni, pni, hdr)
         event = Event(EventKind.ACK, md, hdr, pni.peer.primary_nid, from_nid, hdr.length)
         self._memory.complete(md, event)
@@ -217,6 +219,12 @@ class Receive:
             event.reason = reason
         else:
             self._count_received(ni, pni, hdr)
+        if kind is EventKind.REPLY and md.flights:
+            flight = md.flights.pop(0)
+            if status:
+                flight.abandon()
+            else:
+                flight.land(self._state.clock())
         wants_ack = kind is EventKind.PUT and hdr.wmd != NO_WMD and not md.options & ACK_DISABLE
         self._memory.complete(md, event)
         if wants_ack and not event.status and self._state.running:

@@ -38,6 +38,7 @@ class NodeState:
         "answers",
         "clock",
         "cookie",
+        "epoch",
         "nets",
         "nis",
         "peers",
@@ -45,6 +46,7 @@ class NodeState:
         "report",
         "responses",
         "running",
+        "seq",
         "settings",
         "stats",
         "wake",
@@ -65,12 +67,18 @@ class NodeState:
         self.peers = PeerTable(self._peer_credits)
         self.responses: DeadlineWheel[Md] = DeadlineWheel(wake)
         self.running = True
+        self.epoch = 0  # moves when NIs, their health or a policy change: kept choices are void then
+        self.seq = 0  # counts sends: who has the lowest number was used longest ago
         self.answers = 0  # ACKs and REPLYs that hold credits or wait for them
         self._deferred: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
 
     def _peer_credits(self, net: Net) -> int:
         local = self.nets.get(net)
         return local.tunables.peer_credits if local is not None else 0
+
+    def distances(self, cpt: int) -> Callable[[int], int]:
+        """The NUMA distances from a CPT: one CPT so far, so all are near."""
+        return _near
 
     def must_run(self) -> None:
         """Raises LNetError(ESHUTDOWN) once the node shuts down."""
@@ -100,3 +108,7 @@ class NodeState:
     def work_pending(self) -> bool:
         """Whether something is deferred."""
         return bool(self._deferred)
+
+
+def _near(dev_cpt: int) -> int:
+    return 0

@@ -5,16 +5,17 @@ from __future__ import annotations
 import errno
 
 from ulnet.core.event import Event, EventKind
+from ulnet.core.flow import Flight, Flow
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi, may_be_peer
-from ulnet.core.select import choose, count_choice
+from ulnet.core.selection import Selector
 from ulnet.core.state import NodeState
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.nid import LO_NID
-from ulnet.wire.lnet import HEADER_SIZE, NO_WMD, MsgType
+from ulnet.wire.lnet import HEADER_SIZE, NO_WMD, PING_PORTAL, MsgType
 
 __all__ = ["Transmit"]
 
@@ -32,10 +33,11 @@ class Transmit:
     object's queue, first in, first out. Both come back when the message is finalized.
     """
 
-    __slots__ = ("_memory", "_state")
+    __slots__ = ("_memory", "_selector", "_state")
 
-    def __init__(self, state: NodeState, memory: Memory) -> None:
+    def __init__(self, state: NodeState, memory: Memory, selector: Selector) -> None:
         self._state = state
+        self._selector = selector
         self._memory = memory
 
     def send(self, msg: Msg) -> None:
@@ -58,19 +60,61 @@ class Transmit:
                 self._fail(msg, errno.EINVAL, f"{dst} cannot be a destination: give the NID of one interface")
             return
         try:
-            ni, pni = choose(state, msg, dest)
+            ni, pni = self._choose(msg, dest)
         except LNetError as refusal:
             self._fail(msg, refusal.errno, refusal.text)
             return
-        count_choice(ni, pni)
         hdr.src_nid = ni.nid
         hdr.dest_nid = pni.nid
         msg.ni = ni
         msg.peer_ni = pni
         msg.next_nid = pni.nid
         msg.next_pid = hdr.dest_pid
-        msg.queued_at = state.clock()
+        msg.queued_at = now = state.clock()
+        if pni.peer.multi_rail:
+            self._take_off(msg, ni, pni, now)
         self._post(msg, ni, pni)
+
+    def _choose(self, msg: Msg, dest: PeerNi) -> tuple[NI, PeerNi]:
+        """The path of msg; the choice counts as a turn of all that it uses."""
+        hdr = msg.hdr
+        response = hdr.type in _ANSWERS
+        ping = hdr.portal == PING_PORTAL
+        source = msg.src_spec
+        ni, pni = self._selector.choose(
+            dest, source=source, response=response, ping=ping, size=_load_of(msg), cpt=msg.cpt
+        )
+        peer = pni.peer
+        if not response and not peer.multi_rail and pni.preferred is None and (source or not ping):
+            pni.preferred = ni.nid
+        state = self._state
+        state.seq = ni.net.seq = ni.seq = state.seq + 1
+        peer.seq = pni.net.seq = pni.seq = peer.seq + 1
+        return ni, pni
+
+    @staticmethod
+    def _take_off(msg: Msg, ni: NI, pni: PeerNi, now: float) -> None:
+        """Count msg on its path until its delivery is known: by the answer, where there is one."""
+        pair = pni.flows.get(ni)
+        if pair is None:
+            pair = pni.flows[ni] = Flow()
+        peer = pni.peer.flows.get(ni)
+        if peer is None:
+            peer = pni.peer.flows[ni] = Flow()
+        flight = msg.flight = Flight(pair, peer, _load_of(msg), now)
+        if msg.md is not None and _awaits_answer(msg):
+            msg.md.flights.append(flight)
+
+    def _land(self, msg: Msg, flight: Flight, failed: bool) -> None:
+        msg.flight = None
+        if msg.md is not None and _awaits_answer(msg):
+            if failed and flight in msg.md.flights:
+                msg.md.flights.remove(flight)
+                flight.abandon()
+        elif failed:
+            flight.abandon()
+        else:
+            flight.land(self._state.clock())
 
     def _send_loopback(self, msg: Msg) -> None:
         ni = self._state.nis.get(LO_NID)
@@ -155,6 +199,8 @@ class Transmit:
             self._return_credits(msg, ni, pni)
         elif ni is not None:
             ni.refs -= 1
+        if msg.flight is not None:
+            self._land(msg, msg.flight, bool(status))
         if status:
             self._count_failure(ni, pni, status)
         elif ni is not None:
@@ -200,3 +246,14 @@ class Transmit:
         if status or hdr.wmd is NO_WMD:
             self._memory.forget_response(md)
         self._memory.complete(md, event)
+
+
+def _load_of(msg: Msg) -> int:
+    """The bytes that a message puts on its path: a GET counts with what it asks for."""
+    hdr = msg.hdr
+    return HEADER_SIZE + (hdr.length if hdr.type == _GET else hdr.payload_length)
+
+
+def _awaits_answer(msg: Msg) -> bool:
+    hdr = msg.hdr
+    return hdr.type == _GET or (hdr.type == _PUT and hdr.wmd is not NO_WMD)

@@ -1,0 +1,77 @@
+"""How much is under way on a path, and how fast the path has been seen to deliver.
+
+The rate is measured from outside the drivers: bytes whose delivery was confirmed (an ACK or REPLY came;
+without those, the driver was done) over the time in which the path had work. So the same estimate
+serves every driver and the simulator. Small messages say nothing of a path's rate and are left out.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["MIN_SAMPLE_BYTES", "Flight", "Flow"]
+
+MIN_SAMPLE_BYTES: Final = 65536
+_MIN_SAMPLE_SECONDS: Final = 0.002
+_WEIGHT: Final = 0.25  # of the newest sample
+
+
+class Flow:
+    """One path: `outstanding` bytes sent and not confirmed, `rate` in bytes per second (0: not known)."""
+
+    __slots__ = ("_confirmed", "_since", "outstanding", "rate")
+
+    def __init__(self) -> None:
+        self.outstanding = 0
+        self.rate = 0.0
+        self._since = 0.0  # when the present sample began
+        self._confirmed = 0  # bytes of the present sample
+
+    def begin(self, size: int, now: float) -> None:
+        """A message of `size` bytes goes this way."""
+        if not self.outstanding:
+            self._since = now
+            self._confirmed = 0
+        self.outstanding += size
+
+    def end(self, size: int, now: float) -> None:
+        """That message is delivered."""
+        self.outstanding -= size
+        confirmed = self._confirmed + size
+        self._confirmed = confirmed
+        if confirmed < MIN_SAMPLE_BYTES:
+            return
+        elapsed = now - self._since
+        if elapsed < _MIN_SAMPLE_SECONDS:
+            return
+        sample = confirmed / elapsed
+        self.rate = sample if not self.rate else self.rate + (sample - self.rate) * _WEIGHT
+        self._since = now
+        self._confirmed = 0
+
+    def abandon(self, size: int) -> None:
+        """That message failed: it says nothing of the rate."""
+        self.outstanding -= size
+
+
+class Flight:
+    """One message under way on a path: it counts with the pair of NIs, and with the NI towards that peer."""
+
+    __slots__ = ("_pair", "_peer", "_size")
+
+    def __init__(self, pair: Flow, peer: Flow, size: int, now: float) -> None:
+        self._pair = pair
+        self._peer = peer
+        self._size = size
+        pair.begin(size, now)
+        peer.begin(size, now)
+
+    def land(self, now: float) -> None:
+        """It is delivered."""
+        self._pair.end(self._size, now)
+        self._peer.end(self._size, now)
+
+    def abandon(self) -> None:
+        """It failed, or nobody will know."""
+        self._pair.abandon(self._size)
+        self._peer.abandon(self._size)

@@ -1,0 +1,34 @@
+"""What a choice says of itself when asked: every stage, every comparison, the winner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ulnet.core.ni import NI
+from ulnet.core.peer import PeerNi
+from ulnet.core.selection.criteria import Step
+
+__all__ = ["Explanation", "Stage"]
+
+
+@dataclass(slots=True)
+class Stage:
+    """One of net, local NI, peer NI: the candidates, what each criterion made of them, who was left."""
+
+    name: str
+    candidates: Sequence[Any]
+    steps: list[Step]
+    winner: Any
+    decided_by: str  # the last criterion that eliminated a candidate; "" when there was one candidate only
+
+
+@dataclass(slots=True)
+class Explanation:
+    """A choice with its reasons."""
+
+    case: str = ""
+    stages: list[Stage] = field(default_factory=list)
+    ni: NI | None = None
+    peer_ni: PeerNi | None = None

@@ -1,0 +1,274 @@
+"""Path selection against a naive implementation; explanations; load (spec selection.md §3–§6)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from support.fabric import Fabric
+from ulnet.core.flow import MIN_SAMPLE_BYTES, Flow
+from ulnet.core.md import MdOption
+from ulnet.core.selection import Explanation
+from ulnet.core.selection.criteria import EQUAL_WITHIN
+from ulnet.core.status import LNetError
+from ulnet.nid import Nid
+
+
+def world(rng, nets=3, nis=3, peer_nis=3):
+    """One node and one multi-rail peer with random standing and load."""
+    fabric = Fabric()
+    own = [f"10.{net}.0.{i}@tcp{net}" for net in range(nets) for i in range(1, rng.randint(1, nis) + 1)]
+    core = fabric.node(*own)
+    there = [
+        f"10.{net}.1.{i}@tcp{net}" for net in range(nets) for i in range(1, rng.randint(0, peer_nis) + 1)
+    ]
+    there = there or ["10.0.1.1@tcp0"]
+    peer = core.peers.add(Nid.parse(there[0]), [Nid.parse(nid) for nid in there[1:]])
+    few = lambda *values: rng.choice(values)  # noqa: E731
+    for local in core.nets.values():
+        local.priority = few(0, 1, 0xFFFFFFFF)
+        local.seq = rng.randint(0, 3)
+        for ni in local.nis:
+            ni.health, ni.fatal = few(1000, 1000, 900), few(False, False, True)
+            ni.priority, ni.tx_credits, ni.seq = few(0, 0xFFFFFFFF), rng.randint(-2, 2), rng.randint(0, 3)
+            if rng.random() < 0.5:
+                peer.flows[ni] = flow_of(rng)
+    for remote in peer.nets.values():
+        remote.priority, remote.seq = few(0, 1), rng.randint(0, 3)
+        for pni in remote.nis:
+            pni.health, pni.priority = few(1000, 1000, 500), few(0, 1)
+            pni.tx_credits, pni.tx_queued_bytes, pni.seq = (
+                rng.randint(-2, 2),
+                rng.randint(0, 3),
+                rng.randint(0, 3),
+            )
+            pni.preferred_nids = frozenset(nid for nid in core.nis if rng.random() < 0.3)
+            for ni in core.nis.values():
+                if rng.random() < 0.5:
+                    pni.flows[ni] = flow_of(rng)
+    core.state.epoch += 1
+    return core, peer
+
+
+def flow_of(rng):
+    flow = Flow()
+    flow.outstanding = rng.choice([0, 1000, 100_000])
+    flow.rate = rng.choice([0.0, 1e6, 1.4e6, 5e6])
+    return flow
+
+
+def naive(core, peer, balance, size):
+    """The documents' words, with sorted()."""
+    nets = [(core.nets[net], remote) for net, remote in peer.nets.items() if net in core.nets]
+
+    def standing(pair):
+        local, remote = pair
+        healthy = [ni.health for ni in local.nis if not ni.fatal]
+        peer_health = max(pni.health for pni in remote.nis)
+        return (-peer_health, remote.priority, -max(healthy, default=0), local.priority)
+
+    best = min(map(standing, nets))
+    nets = [pair for pair in nets if standing(pair) == best]
+
+    def expected(flow, flows):
+        fastest = max((one.rate for one in flows if one), default=0.0)
+        rate = (flow.rate if flow else 0.0) or fastest
+        if rate * EQUAL_WITHIN >= fastest:
+            rate = fastest
+        outstanding = flow.outstanding if flow else 0
+        if not flow:
+            return size / fastest if fastest else 0.0
+        return (outstanding + size) / rate if rate else float(outstanding)
+
+    def kept(items, key):
+        least = min(map(key, items), default=None)
+        return [item for item in items if key(item) == least]
+
+    ni_standing = lambda ni: (ni.fatal, -ni.health, ni.priority, 0)  # noqa: E731
+    if balance == "documents":
+        local, _ = sorted(nets, key=lambda pair: (pair[1].seq, pair[0].seq))[0]
+        rivals = kept(local.nis, ni_standing)
+        ni = sorted(rivals, key=lambda ni: (-ni.tx_credits, ni.seq))[0]
+    else:
+        rivals = kept([ni for local, _ in nets for ni in local.nis], ni_standing)
+        flows = [peer.flows.get(ni) for ni in rivals]
+        if len(rivals) == 1:
+            flows = []
+        ni = sorted(rivals, key=lambda ni: (expected(peer.flows.get(ni), flows), -ni.tx_credits, ni.seq))[0]
+    remote = peer.nets[ni.net.net]
+    peers = kept(remote.nis, lambda pni: (-pni.health, pni.priority, ni.nid not in pni.preferred_nids))
+    if balance == "documents":
+        pni = sorted(peers, key=lambda pni: (pni.tx_queued_bytes, -pni.tx_credits, pni.seq))[0]
+    else:
+        flows = [pni.flows.get(ni) for pni in peers]
+        pni = sorted(peers, key=lambda p: (expected(p.flows.get(ni), flows), -p.tx_credits, p.seq))[0]
+    return ni, pni
+
+
+@pytest.mark.requirement("HLD-order", "snd-030", "snd-035", "snd-060")
+@pytest.mark.parametrize("balance", ["expected", "documents"])
+@pytest.mark.parametrize("seed", range(50))
+def test_ten_thousand_choices_agree_with_a_naive_model_and_with_their_explanation(balance, seed):
+    rng = random.Random(seed)
+    for _ in range(10):
+        core, peer = world(rng)
+        core.selector.balance = balance
+        dest = next(peer.nis())
+        for _ in range(10):  # the standing part is kept between these
+            size = rng.choice([0, 100, 1 << 20])
+            if not any(net in core.nets for net in peer.nets):
+                break
+            chosen = core.selector.choose(dest, size=size)
+            assert chosen == naive(core, peer, balance, size)
+            told = Explanation()
+            assert core.selector.choose(dest, size=size, told=told) == chosen
+            check(told, chosen)
+            for ni in core.nis.values():
+                ni.tx_credits = rng.randint(-2, 2)
+            for pni in peer.nis():
+                pni.tx_queued_bytes = rng.randint(0, 3)
+
+
+def check(told, chosen):
+    """Each stage's steps explain who was left out, and lead to the winner."""
+    for stage in told.stages:
+        left = list(stage.candidates)
+        decided = ""
+        for step in stage.steps:
+            assert [one for one, _ in step.costs] == left
+            keep = [one for one, cost in step.costs if cost == step.least]
+            assert keep
+            if len(keep) < len(left):
+                decided = step.criterion
+            left = keep
+        assert stage.winner is left[0]
+        assert stage.decided_by == decided
+    assert told.stages[-1].winner is chosen[1]
+    assert told.stages[-2].winner is chosen[0]
+
+
+def test_explaining_changes_nothing_and_names_what_decided():
+    fabric = Fabric()
+    a, b = fabric.node("10.0.0.1@tcp", "10.1.0.1@tcp1"), fabric.node("10.0.0.2@tcp", "10.1.0.2@tcp1")
+    target, other = Nid.parse("10.0.0.2@tcp"), Nid.parse("10.1.0.2@tcp1")
+    a.peers.add(target, [other])
+    told = a.explain(target, size=1 << 20)
+    assert (told.ni.nid, told.peer_ni.nid) == (Nid.parse("10.0.0.1@tcp"), target)
+    assert told.case.startswith("Multi-Rail peer")
+    assert a.explain(target).ni is told.ni
+    md = a.memory.md_bind(bytes(1000), None, threshold=2)
+    a.put(md, target, 5, 7)
+    told = a.explain(target)
+    assert told.peer_ni.nid == other
+    assert next(stage for stage in told.stages if "load" in stage.name).decided_by == "expected completion"
+    fabric.run()  # nothing is attached there: no ACK comes
+    a.memory.md_unlink(md)
+    assert a.explain(target).stages[-2].decided_by == "sequence"
+    with pytest.raises(LNetError, match="no peer has"):
+        a.explain(Nid.parse("10.9.9.9@tcp"))
+    with pytest.raises(LNetError, match="source NID"):
+        a.explain(target, source=Nid.parse("10.9.9.9@tcp"))
+    assert b.stats.drop_count == 1
+
+
+@pytest.mark.requirement("snd-070", "snd-075")
+def test_a_source_binds_a_request_to_its_ni():
+    fabric = Fabric()
+    a = fabric.node("10.0.0.1@tcp", "10.0.0.3@tcp")
+    fabric.node("10.0.0.2@tcp")
+    target = Nid.parse("10.0.0.2@tcp")
+    a.peers.add(target)
+    free = [a.explain(target).ni.nid]
+    bound = Nid.parse("10.0.0.3@tcp")
+    for _ in range(4):
+        a.put(a.memory.md_bind(b"1", None, threshold=1), target, 5, 7, ack=False, source=bound)
+        fabric.run()
+    assert a.nis[bound].stats.sent[1] == 4
+    assert free == [Nid.parse("10.0.0.1@tcp")]
+
+
+def test_health_and_policies_void_kept_choices():
+    fabric = Fabric()
+    a = fabric.node("10.0.0.1@tcp", "10.1.0.1@tcp1")
+    target = Nid.parse("10.0.0.2@tcp")
+    peer = a.peers.add(target, [Nid.parse("10.1.0.2@tcp1")])
+    dest = next(peer.nis())
+    assert a.selector.choose(dest)[1].nid == target
+    a.peers.delete(target, [Nid.parse("10.1.0.2@tcp1")])
+    a.del_ni(Nid.parse("10.1.0.1@tcp1"))
+    a.add_ni(Nid.parse("10.0.0.9@tcp").net, Nid.parse("10.0.0.9@tcp"))
+    seen = {a.selector.choose(dest)[0].nid}
+    a.nis[Nid.parse("10.0.0.1@tcp")].seq = 99
+    seen.add(a.selector.choose(dest)[0].nid)
+    assert {str(nid) for nid in seen} == {"10.0.0.1@tcp", "10.0.0.9@tcp"}
+
+
+# Load ------------------------------------------------------------------------------------------------
+
+
+def test_a_flow_measures_only_what_says_something():
+    flow = Flow()
+    flow.begin(100, 0.0)
+    flow.end(100, 5.0)
+    assert flow.rate == 0  # small messages say nothing
+    flow.begin(MIN_SAMPLE_BYTES, 10.0)
+    flow.end(MIN_SAMPLE_BYTES, 10.5)
+    assert flow.rate == MIN_SAMPLE_BYTES * 2
+    flow.begin(1 << 20, 20.0)
+    flow.begin(1 << 20, 20.0)
+    flow.end(1 << 20, 21.0)
+    flow.abandon(1 << 20)
+    assert MIN_SAMPLE_BYTES * 2 < flow.rate < 1 << 20
+    assert flow.outstanding == 0
+
+
+def test_eight_messages_on_rails_of_four_to_one_finish_near_the_ideal():
+    fabric = Fabric()
+    a = fabric.node("10.0.0.1@tcp", "10.1.0.1@tcp1")
+    fast, slow = Nid.parse("10.0.0.2@tcp"), Nid.parse("10.1.0.2@tcp1")
+    peer = a.peers.add(fast, [slow])
+    for ni in a.nis.values():
+        flow = peer.flows[ni] = Flow()
+        flow.rate = 4e6 if ni.nid.net == fast.net else 1e6
+    for _ in range(8):
+        a.put(a.memory.md_bind(bytes(1 << 20), None, threshold=2), fast, 5, 7)
+    split = [peer.flows[ni].outstanding >> 20 for ni in a.nis.values() if not ni.nid.is_lo]
+    ideal = 8 / 5
+    assert ideal / max(split[0] / 4, split[1] / 1) >= 0.85
+    a.selector.balance = "documents"
+
+
+def test_every_flight_lands_whatever_becomes_of_the_message():
+    rng = random.Random(7)
+    fabric = Fabric()
+    a = fabric.node("10.0.0.1@tcp", "10.1.0.1@tcp1")
+    b = fabric.node("10.0.0.2@tcp", "10.1.0.2@tcp1")
+    target = Nid.parse("10.0.0.2@tcp")
+    peer = a.peers.add(target, [Nid.parse("10.1.0.2@tcp1")])
+    me = b.memory.me_attach(5, match_bits=7)
+    options = MdOption.OP_PUT | MdOption.OP_GET | MdOption.MANAGE_REMOTE
+    b.memory.md_attach(me, bytearray(1 << 20), None, options=options)
+    mds = []
+    for _ in range(300):
+        kind = rng.randrange(4)
+        bits = rng.choice([7, 8])
+        if kind == 0:
+            mds.append(a.memory.md_bind(bytes(rng.choice([0, 10, 99999])), None, threshold=2))
+            a.put(mds[-1], target, 5, bits)
+        elif kind == 1:
+            a.put(a.memory.md_bind(bytes(10), None, threshold=1), target, 5, bits, ack=False)
+        elif kind == 2:
+            mds.append(a.memory.md_bind(bytearray(500), None, threshold=2))
+            a.get(mds[-1], target, 5, bits)
+        elif mds:
+            a.memory.md_unlink(mds.pop(rng.randrange(len(mds))))
+        fabric.clock.now += 0.01
+        for _ in range(rng.randrange(4)):
+            fabric.step(lambda msg: rng.random() < 0.2)
+    fabric.run()
+    for md in list(a.memory.mds.values()):
+        if md.me is None:
+            a.memory.md_unlink(md)
+    assert all(flow.outstanding == 0 for flow in peer.flows.values())
+    assert all(flow.outstanding == 0 for pni in peer.nis() for flow in pni.flows.values())
