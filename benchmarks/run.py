@@ -20,6 +20,7 @@ from runner import COMPETITORS, HERE, Competitor, Run, run_once
 from work import CONGESTION, WORKS, Work
 
 ROUNDS = 7
+BUSY = 0.5  # load average from which on a warning is due
 
 
 def main() -> int:
@@ -52,6 +53,10 @@ def main() -> int:
     players = [player for player in players if not player.missing()]
 
     load = os.getloadavg()[0]
+    if load > BUSY:
+        console.print(
+            f"load average {load:.2f}: other programs run, so no figure here is worth much", style="red"
+        )
     runs = measure(works, players, rounds, console)
     summaries = [(work, summarize(work, runs[work.name])) for work in works]
     facts = machine()
