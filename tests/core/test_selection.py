@@ -165,8 +165,11 @@ def test_explaining_changes_nothing_and_names_what_decided():
     fabric.run()  # nothing is attached there: no ACK comes
     a.memory.md_unlink(md)
     assert a.explain(target).stages[-2].decided_by == "sequence"
-    with pytest.raises(LNetError, match="no peer has"):
-        a.explain(Nid.parse("10.9.9.9@tcp"))
+    assert a.explain(Nid.parse("10.0.0.77@tcp")).peer_ni.nid == Nid.parse("10.0.0.77@tcp")
+    assert a.peers.find(Nid.parse("10.0.0.77@tcp")) is None
+    for bad in ("0@lo", "<?>"):
+        with pytest.raises(LNetError, match="no peer's interface"):
+            a.explain(Nid.parse(bad))
     with pytest.raises(LNetError, match="source NID"):
         a.explain(target, source=Nid.parse("10.9.9.9@tcp"))
     assert b.stats.drop_count == 1

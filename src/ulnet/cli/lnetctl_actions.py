@@ -152,6 +152,21 @@ def _ping(parsed: Parsed) -> model.Request:
     return model.Ping(nids=[_resolved(nid) for nid in nids], source=parsed.text("source"), timeout=timeout)
 
 
+def _explain(parsed: Parsed) -> model.Request:
+    target = parsed.text("to")
+    if not target:
+        raise _refused(model.Explain, errno.EINVAL, "no peer is named: write --to NID")
+    try:
+        size, numa = parsed.number("size") or 0, parsed.number("numa") or 0
+    except BadValue as bad:
+        raise _refused(model.Explain, errno.EINVAL, str(bad)) from None
+    if not 0 <= size <= 1 << 20:
+        raise _refused(model.Explain, errno.EINVAL, f"--size {size}: a message has 0 to 1048576 bytes")
+    if not 0 <= numa <= 4096:
+        raise _refused(model.Explain, errno.EINVAL, f"--numa {numa}: CPTs are numbered from 0")
+    return model.Explain(target=target, source=parsed.text("from"), size=size, numa=numa)
+
+
 def _resolved(nid: str) -> str:
     """A NID with a host's name in place of its address, with the address."""
     name, at, net = nid.partition("@")
@@ -178,6 +193,7 @@ _BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {
     "peer_del": _peer_del,
     "peer_show": _peer_show,
     "peer_list": lambda parsed: model.PeerList(),
+    "explain": _explain,
     "ping": _ping,
     "stats_show": lambda parsed: model.StatsShow(),
     "stats_reset": lambda parsed: model.StatsReset(),
@@ -201,6 +217,19 @@ def _print_pings(request: model.Request, parsed: Parsed, reply: Reply) -> int:
     return reply.errors[0].exit_code if reply.errors else 0
 
 
+def _print_explanation(request: model.Request, parsed: Parsed, reply: Reply) -> int:
+    document = as_mapping(reply)
+    if document and parsed.flag("json"):
+        import json
+
+        sys.stdout.write(json.dumps(document["explain"]) + "\n")
+    elif document:
+        from ulnet.cli.lnetctl_explain import table
+
+        sys.stdout.write(table(document))
+    return _report(reply.errors)
+
+
 def _write_export(request: model.Request, parsed: Parsed, reply: Reply) -> int:
     if not parsed.operands:
         return _print(request, parsed, reply)
@@ -218,5 +247,6 @@ def _write_export(request: model.Request, parsed: Parsed, reply: Reply) -> int:
 
 _FINISHERS: dict[str, Callable[[model.Request, Parsed, Reply], int]] = {
     "ping": _print_pings,
+    "explain": _print_explanation,
     "export": _write_export,
 }

@@ -149,6 +149,19 @@ _OTHERS = (
         "ping",
     ),
     Command(
+        ("explain",),
+        "show which path a message would take, and what eliminated the others",
+        (
+            Option("to", "NID of the peer", "NID"),
+            Option("from", "local NID, where the message is bound to one", "NID"),
+            Option("size", "bytes of the message, up to 1048576 (0)", "N", kind="number"),
+            Option("numa", "CPT of the message's memory (0)", "N", kind="number"),
+            Option("json", "JSON in place of a table"),
+        ),
+        examples=("lnetctl explain --to 10.0.0.2@tcp --size 1048576",),
+        action="explain",
+    ),
+    Command(
         ("stats", "show"),
         "show the node's counters",
         examples=("lnetctl stats show",),

@@ -11,7 +11,7 @@ from ulnet.core.md import NO_TRACK_RESPONSE, TRACK_RESPONSE, Md, check_sink
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI, LocalNet
-from ulnet.core.peer import PeerTable
+from ulnet.core.peer import PeerTable, may_be_peer
 from ulnet.core.receive import Receive
 from ulnet.core.selection import Explanation, Selector
 from ulnet.core.self_info import SelfInfo
@@ -191,11 +191,11 @@ class LNet:
     def explain(self, target: Nid, *, source: Nid | None = None, size: int = 0, cpt: int = 0) -> Explanation:
         """Which path a request of `size` bytes to `target` would take now, and why. Nothing is sent.
 
-        Raises LNetError: EINVAL (source), EHOSTUNREACH, ENOENT (no such peer is known).
+        A NID that no peer has is taken for a new peer of that NID. Raises LNetError: EINVAL, EHOSTUNREACH.
         """
-        dest = self.state.peers.find_ni(target)
-        if dest is None:
-            raise LNetError(errno.ENOENT, f"no peer has the NID {target}: see 'lnetctl peer show'")
+        if not may_be_peer(target) or target == LO_NID:
+            raise LNetError(errno.EINVAL, f"{target} is no peer's interface: give the NID of one")
+        dest = self.state.peers.find_ni(target) or self.state.peers.imagine(target)
         told = Explanation()
         told.ni, told.peer_ni = self.selector.choose(dest, source=source, size=size, cpt=cpt, told=told)
         return told

@@ -220,6 +220,14 @@ class PeerTable:
         self._insert(peer)
         return self._attach(peer, nid)
 
+    def imagine(self, nid: Nid) -> PeerNi:
+        """The peer NI that `learn` would make of an unknown NID; the table stays as it is."""
+        peer_net = PeerNet(nid.net, Peer(nid))
+        pni = PeerNi(nid, peer_net, self._credits_for(nid.net))
+        peer_net.nis.append(pni)
+        peer_net.peer.nets[nid.net] = peer_net
+        return pni
+
     def net_added(self, net: Net) -> None:
         """A net became local: its peer NIs get credits."""
         credits = self._credits_for(net)

@@ -8,6 +8,9 @@ from __future__ import annotations
 from msgspec import UNSET, Struct, UnsetType
 
 __all__ = [
+    "CandidateView",
+    "ExplainDocument",
+    "ExplainView",
     "ExportDocument",
     "GlobalDocument",
     "Globals",
@@ -26,6 +29,7 @@ __all__ = [
     "PeerView",
     "PingDocument",
     "PingView",
+    "StageView",
     "Statistics",
     "StatsDocument",
     "TrafficStats",
@@ -282,6 +286,37 @@ class GlobalDocument(Struct, rename={"settings": "global"}):
     """`global show`."""
 
     settings: Globals
+
+
+class CandidateView(Struct):
+    """One net, local NI or peer NI of a stage: what each criterion saw of it, and what became of it."""
+
+    name: str
+    values: dict[str, float]
+    outcome: str  # "chosen", "kept", or "out by CRITERION"
+
+
+class StageView(Struct, rename={"decided_by": "decided by"}):
+    """One stage of a choice."""
+
+    stage: str
+    candidates: list[CandidateView]
+    decided_by: str
+
+
+class ExplainView(Struct, rename={"source": "from", "target": "to"}):
+    """A choice with its reasons."""
+
+    case: str
+    source: str
+    target: str
+    stages: list[StageView]
+
+
+class ExplainDocument(Struct):
+    """`explain`."""
+
+    explain: ExplainView
 
 
 class ExportDocument(Struct, rename={"settings": "global"}):

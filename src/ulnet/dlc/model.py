@@ -12,6 +12,7 @@ import msgspec
 
 __all__ = [
     "PINGS_AT_ONCE",
+    "Explain",
     "Export",
     "GlobalSet",
     "GlobalShow",
@@ -144,6 +145,17 @@ class PeerList(_Request, tag="peer.list"):
     entity = "peer"
 
 
+class Explain(_Request, tag="explain"):
+    """Which path a message would take, and why. `size` in bytes; `numa` the CPT of its memory."""
+
+    verb = "show"
+    entity = "explain"
+    target: str
+    source: str | None = None
+    size: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)] = 0
+    numa: Annotated[int, msgspec.Meta(ge=0, le=4096)] = 0
+
+
 class Ping(_Request, tag="ping"):
     """Ask nodes for their NIDs."""
 
@@ -201,6 +213,7 @@ Request = (
     | PeerDel
     | PeerShow
     | PeerList
+    | Explain
     | Ping
     | StatsShow
     | StatsReset

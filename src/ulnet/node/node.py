@@ -13,6 +13,7 @@ from ulnet.core.instance import LNet
 from ulnet.core.md import INFINITE, OP_GET, OP_PUT, TRUNCATE, Buffer, EventHandler
 from ulnet.core.ni import NI
 from ulnet.core.peer import Peer
+from ulnet.core.selection import Explanation
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import LndTunables, NetTunables
 from ulnet.lnd.lo import LoLnd
@@ -245,6 +246,16 @@ class Node:
             source=_nid(source) if source is not None else None,
             timeout=timeout,
         )
+
+    def explain(
+        self, target: Nid | str, *, source: Nid | str | None = None, size: int = 0, cpt: int = 0
+    ) -> Explanation:
+        """Which path a request of `size` bytes would take now, and what eliminated the others.
+
+        Runs the very comparisons that a message gets, and changes nothing. Raises LNetError.
+        """
+        bound = _nid(source) if source is not None else None
+        return self.core.explain(_nid(target), source=bound, size=size, cpt=cpt)
 
     async def ping(
         self, target: Nid | str, *, timeout: float = 1.0, source: Nid | str | None = None

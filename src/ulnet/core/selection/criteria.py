@@ -17,6 +17,7 @@ from ulnet.core.peer import Peer, PeerNet
 __all__ = [
     "CREDITS",
     "EQUAL_WITHIN",
+    "HIGHER_IS_BETTER",
     "LOCAL_EXPECTED",
     "LOCAL_STANDING",
     "NET_STANDING",
@@ -73,6 +74,10 @@ class Step:
     criterion: str
     costs: list[tuple[Any, float]]
     least: float
+
+
+# Costs of these are the negative of what people call by that name.
+HIGHER_IS_BETTER = frozenset({"peer-net health", "local-net health", "health", "credits"})
 
 
 def narrow(

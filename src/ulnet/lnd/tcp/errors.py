@@ -46,7 +46,9 @@ def why_connect_failed(errno: int, where: str, source: str, seconds: float) -> s
     if errno == e.ETIMEDOUT:
         return f"timed out after {seconds:g} s: {where} does not answer"
     if errno == e.EADDRNOTAVAIL:
-        return f"{source} is no address of this host, or all its source ports to {where} are in use"
+        return f"{source} is no address of this host any more: {where} cannot be reached from it"
+    if errno == e.EADDRINUSE:
+        return f"all source ports from {source} to {where} that kernel nodes trust (512 to 1023) are in use"
     return f"connecting to {where} failed: {errno_text(errno)}"
 
 
@@ -55,7 +57,8 @@ def why_handshake_broke(errno: int, where: str, nid: Nid, source_port: int) -> s
     if errno == e.ECONNRESET and source_port >= _FIRST_UNPRIVILEGED:
         return (
             f"{where} refused our unprivileged source port {source_port}: the peer accepts only ports below "
-            f"{_FIRST_UNPRIVILEGED}; run as root (or with CAP_NET_BIND_SERVICE) or set accept=all there"
+            f"{_FIRST_UNPRIVILEGED}; run as root (or with CAP_NET_BIND_SERVICE) or set accept=all there "
+            f"(if it does accept all, {nid} is not one of its NIDs)"
         )
     if errno == e.ECONNRESET:
         return (

@@ -11,6 +11,7 @@ from ulnet.core.status import LNetError
 from ulnet.dlc import model
 from ulnet.dlc.config import Step, step_error
 from ulnet.dlc.documents import (
+    ExplainDocument,
     ExportDocument,
     GlobalDocument,
     NetDocument,
@@ -21,6 +22,7 @@ from ulnet.dlc.documents import (
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.protocol import Answer
 from ulnet.host import HostError, Link, links
+from ulnet.node.admin.explain import explain
 from ulnet.node.admin.nets import add_nis, delete_nis
 from ulnet.node.admin.peers import add_peer, delete_peer
 from ulnet.node.admin.pings import ping_all
@@ -65,6 +67,7 @@ class Admin:
             model.PeerDel: self._peer_del,
             model.PeerShow: self._peer_show,
             model.PeerList: self._peer_list,
+            model.Explain: self._explain,
             model.Ping: self._ping,
             model.StatsShow: self._stats_show,
             model.StatsReset: self._stats_reset,
@@ -140,6 +143,9 @@ class Admin:
 
     async def _peer_list(self, request: model.PeerList) -> Answer:
         return Answer(PeerListDocument(list_peers(self.node.core)))
+
+    async def _explain(self, request: model.Explain) -> Answer:
+        return Answer(ExplainDocument(explain(self.node.core, request)))
 
     async def _ping(self, request: model.Ping) -> Answer:
         return await ping_all(self.node, request)

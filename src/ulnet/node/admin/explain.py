@@ -1,0 +1,58 @@
+"""A choice of path as a document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ulnet.core.instance import LNet
+from ulnet.core.selection import Explanation, Stage
+from ulnet.core.selection.criteria import HIGHER_IS_BETTER, NetPair
+from ulnet.dlc.documents import CandidateView, ExplainView, StageView
+from ulnet.dlc.model import Explain
+from ulnet.node.admin.names import one_nid
+
+__all__ = ["as_view", "explain"]
+
+
+def explain(core: LNet, request: Explain) -> ExplainView:
+    """Run the choice that a message would get. Raises LNetError."""
+    source = one_nid(request.source) if request.source is not None else None
+    told = core.explain(one_nid(request.target), source=source, size=request.size, cpt=request.numa)
+    return as_view(told)
+
+
+def as_view(told: Explanation) -> ExplainView:
+    """The explanation with names and values in place of objects and costs."""
+    assert told.ni is not None
+    assert told.peer_ni is not None
+    stages = [_stage(stage) for stage in told.stages]
+    return ExplainView(told.case, str(told.ni.nid), str(told.peer_ni.nid), stages)
+
+
+def _stage(stage: Stage) -> StageView:
+    out: dict[int, str] = {}
+    values: dict[int, dict[str, float]] = {id(one): {} for one in stage.candidates}
+    for step in stage.steps:
+        for candidate, cost in step.costs:
+            values[id(candidate)][step.criterion] = _value(step.criterion, cost)
+            if cost != step.least:
+                out[id(candidate)] = f"out by {step.criterion}"
+    candidates = [
+        CandidateView(_name(one), values[id(one)], out.get(id(one)) or _left(one, stage))
+        for one in stage.candidates
+    ]
+    return StageView(stage.name, candidates, stage.decided_by)
+
+
+def _left(candidate: Any, stage: Stage) -> str:
+    return "chosen" if candidate is stage.winner else "kept"
+
+
+def _value(criterion: str, cost: float) -> float:
+    if criterion == "usable":
+        return not cost
+    return -cost if criterion in HIGHER_IS_BETTER else cost
+
+
+def _name(candidate: Any) -> str:
+    return str(candidate.local.net) if isinstance(candidate, NetPair) else str(candidate.nid)

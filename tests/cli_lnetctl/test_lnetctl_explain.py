@@ -1,0 +1,70 @@
+"""`lnetctl explain`: the choice of path with its reasons, as table and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.daemon import Daemon
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    """A node with three NIs on two nets, and a peer with as many."""
+    started = Daemon(tmp_path / "ctl", "--accept-port", "39887")
+    try:
+        for nid in ("127.0.0.2@tcp", "127.0.1.2@tcp", "127.0.2.2@tcp1"):
+            assert started.lnetctl("net", "add", "--nid", nid).code == 0
+        peer = ("--prim_nid", "127.0.0.3@tcp", "--nid", "127.0.1.3@tcp,127.0.2.3@tcp1")
+        assert started.lnetctl("peer", "add", *peer).code == 0
+        yield started
+    finally:
+        started.end()
+
+
+def test_the_table_names_every_candidate_and_the_winner(daemon: Daemon) -> None:
+    told = daemon.lnetctl("explain", "--to", "127.0.0.3@tcp", "--size", "1048576")
+    assert (told.code, told.err) == (0, "")
+    lines = told.out.splitlines()
+    assert lines[0].startswith("127.0.0.2@tcp -> 127.0.0.3@tcp")
+    for name in ("tcp1", "127.0.1.2@tcp", "127.0.2.2@tcp1", "127.0.1.3@tcp"):
+        assert any(line.startswith(name) for line in lines)
+    for criterion in ("peer-net health", "UDSP priority", "NUMA distance", "expected completion", "credits"):
+        assert criterion in told.out
+    assert sum(line.endswith("chosen") for line in lines) == 4  # net, local NI twice, peer NI
+
+
+def test_json_has_the_same_and_a_source_binds(daemon: Daemon) -> None:
+    told = json.loads(daemon.lnetctl("explain", "--json", "--to", "127.0.1.3@tcp").out)
+    assert (told["from"], told["to"]) == ("127.0.0.2@tcp", "127.0.0.3@tcp")
+    assert told["stages"][0]["stage"] == "net"
+    bound = ("explain", "--json", "--to", "127.0.1.3@tcp", "--from", "127.0.1.2@tcp")
+    told = json.loads(daemon.lnetctl(*bound).out)
+    assert (told["from"], told["to"], told["stages"]) == ("127.0.1.2@tcp", "127.0.1.3@tcp", [])
+    assert daemon.lnetctl("peer", "list").out.count("nid") == 1  # asking makes no peer
+
+
+@pytest.mark.parametrize(
+    ("words", "number", "text"),
+    [
+        ((), -22, "--to NID"),
+        (("--to", "10.0.0.1@banana"), -22, "banana"),
+        (("--to", "127.0.0.3@o2ib"), -113, "no route to 127.0.0.3@o2ib"),
+        (("--to", "0@lo"), -22, "no peer's interface"),
+        (("--to", "127.0.0.3@tcp", "--from", "1.2.3.4@tcp"), -22, "source NID 1.2.3.4@tcp"),
+        (("--to", "127.0.0.3@tcp", "--size", "9999999"), -22, "0 to 1048576"),
+        (("--to", "127.0.0.3@tcp", "--size", "many"), -22, "many"),
+        (("--to", "127.0.0.3@tcp", "--numa", "-1"), -22, "numbered from 0"),
+    ],
+)
+def test_bad_words(daemon: Daemon, words: tuple[str, ...], number: int, text: str) -> None:
+    told = daemon.lnetctl("explain", *words)
+    assert told.code == 256 + number
+    (error,) = yaml.safe_load(told.err)["show"]
+    fields = error["explain"]
+    assert fields["errno"] == number
+    assert text in fields["descr"]
