@@ -39,6 +39,7 @@ REQUESTS: list[model.Request] = [
     model.PeerDel(primary="10.0.0.1@tcp", force=True),
     model.PeerShow(nids=["10.0.0.[1-3]@tcp"]),
     model.PeerList(),
+    model.Explain("10.0.0.1@tcp", source="10.0.0.2@tcp", size=4096),
     model.Ping(["fd00::1@tcp"], source="fd00::2@tcp", timeout=0.5),
     model.StatsShow(),
     model.StatsReset(),
