@@ -170,15 +170,18 @@ class Side:
 
     def __init__(self, params: TcpParams, pid: int = LNET_PID) -> None:
         self.core = FakeCore()
-        self.lnd = TcpLnd(self.core, asyncio.get_running_loop(), params, pid=pid)
+        self.reports: list[str] = []
+        loop = asyncio.get_running_loop()
+        self.lnd = TcpLnd(self.core, loop, params, pid=pid, report=self.reports.append)
         self.core.lnd = self.lnd
         self.params = params
         self.nis: dict[Nid, NI] = {}
 
-    def add(self, nid: str, **tunables: int) -> NI:
+    def add(self, nid: str, *, interface: str | None = None, tunables: dict[str, int] | None = None) -> NI:
         """Bring up an NI."""
         name = Nid.parse(nid)
-        ni = NI(LocalNet(name.net, self.lnd, NetTunables()), name, lnd_tunables=LndTunables(**tunables))
+        local = LocalNet(name.net, self.lnd, NetTunables())
+        ni = NI(local, name, interface=interface, lnd_tunables=LndTunables(**(tunables or {})))
         self.lnd.startup(ni)
         self.nis[name] = ni
         return ni
@@ -292,7 +295,7 @@ async def bench(**defaults: object) -> AsyncIterator[Callable[..., Side]]:
         side = Side(TcpParams(**values), pid)  # type: ignore[arg-type]
         sides.append(side)
         for nid in nids:
-            side.add(nid, **(tunables or {}))
+            side.add(nid, tunables=tunables)
         return side
 
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import resource
 import socket
 from collections.abc import Callable
 
@@ -27,7 +28,7 @@ def refused(side: Side, nid: str, **tunables: int) -> LNetError:
     """The error of an NI that cannot come up; it leaves nothing behind."""
     before = open_files()
     with pytest.raises(LNetError) as caught:
-        side.add(nid, **tunables)
+        side.add(nid, tunables=tunables)
     assert open_files() == before
     assert not side.nis
     return caught.value
@@ -276,3 +277,60 @@ async def test_two_nis_of_one_node_reach_each_other(make: Make, at: Addresses) -
     a.put(two.nid, b"x", ni=one)
     a.put(one.nid, b"y", ni=two)
     await until(a.core.complete(2))
+
+
+async def test_sockets_belong_to_the_interface(make: Make, at: Addresses) -> None:
+    a, b = make(), make()
+    a.add(at.nid(1), interface="lo")
+    b.add(at.nid(2), interface="lo:1")  # an alias is no device of its own
+    a.put(at.nid(2), b"x")
+    await until(b.core.complete(1))
+    for conn in (a.peer(at.nid(2)).conns[0], b.peer(at.nid(1)).conns[0]):
+        assert conn.sock is not None
+        device = conn.sock.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16)
+        assert device.rstrip(b"\0") == b"lo"
+
+
+async def test_out_of_descriptors(make: Make, at: Addresses) -> None:
+    """Callers wait until there is room; nothing spins, nothing breaks."""
+    a = make(at.nid(1))
+    waiting = [await dial(a, at.ip(2)) for _ in range(3)]
+    await until(lambda: a.lnd.pending_handshakes == 3)
+    sock = socket.socket()
+    sock.setblocking(False)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (sock.fileno() + 1, hard))
+    try:
+        sock.connect_ex((at.ip(1), a.params.accept_port))
+        await asyncio.sleep(0.05)
+        assert a.lnd.pending_handshakes == 3
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    waiting[0].close()
+    await until(lambda: a.lnd.pending_handshakes == 3)
+    sock.close()
+    await until(lambda: a.lnd.pending_handshakes == 2)
+
+
+async def test_odd_callers_are_reported_but_not_for_ever(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1), sweep_interval=0.2)
+    for _ in range(30):
+        raw = await dial(a, at.ip(2))
+        await raw.send(b"GET / HTTP/1.1\r\n\r\n")
+        await raw.rest()
+    await until(lambda: any("left out" in line for line in a.reports))
+    assert len(a.reports) < 30
+    assert a.reports[0].startswith(f"refused {at.ip(2)}:")
+    assert "is not that of a connection request" in a.reports[0]
+
+
+async def test_what_is_odd_about_a_caller_is_reported(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1), accept_timeout=0.05)
+    await dial(a, at.ip(2))
+    await until(lambda: any("no whole connection request in time" in line for line in a.reports))
+    raw = await dial(a, at.ip(2))
+    await raw.send(ConnRequest.to(a.ni.nid).pack())
+    await until(lambda: any("no whole HELLO in time" in line for line in a.reports))
+    raw = await dial(a, at.ip(2))
+    await raw.send(ConnRequest.to(Nid.parse("10.9.9.9@tcp")).pack())
+    await until(lambda: any("wants 10.9.9.9@tcp" in line for line in a.reports))

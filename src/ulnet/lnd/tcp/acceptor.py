@@ -93,9 +93,12 @@ class Acceptor:
                 return
             if self._shared.params.accept == "secure" and address[1] > sockets.HIGHEST_RESERVED:
                 sockets.reset(sock)
+                self._shared.report(
+                    f"refused {address[0]}:{address[1]}: its source port is not below 1024 (accept=secure)"
+                )
                 continue
             sock.setblocking(False)
-            _Inbound(self, self._shared, sock)
+            _Inbound(self, self._shared, sock, f"{address[0]}:{address[1]}")
 
     def _pause(self, listener: _Listener) -> None:
         """No resources for one more: the listener would only spin."""
@@ -125,16 +128,17 @@ class Acceptor:
 class _Inbound:
     """An accepted socket and its `PassiveHandshake`."""
 
-    __slots__ = ("_acceptor", "_machine", "_shared", "_sock", "_state", "_timer", "wanted")
+    __slots__ = ("_acceptor", "_machine", "_shared", "_sock", "_state", "_timer", "_who", "wanted")
 
-    def __init__(self, acceptor: Acceptor, shared: Shared, sock: socket.socket) -> None:
+    def __init__(self, acceptor: Acceptor, shared: Shared, sock: socket.socket, who: str) -> None:
         self._acceptor = acceptor
         self._shared = shared
         self._sock = sock
+        self._who = who
         self._machine = PassiveHandshake()
         self._state: NiState | None = None
         self.wanted: Nid | None = None
-        self._timer = shared.loop.call_later(shared.params.accept_timeout, self.drop)
+        self._timer = shared.loop.call_later(shared.params.accept_timeout, self._timed_out)
         acceptor.pending.add(self)
         shared.loop.add_reader(sock, self._on_readable)
 
@@ -149,6 +153,11 @@ class _Inbound:
         """Hang up."""
         self._release().close()
 
+    def _timed_out(self) -> None:
+        what = "connection request" if self._state is None else "HELLO"
+        self._shared.report(f"closed {self._who}: it sent no whole {what} in time")
+        self.drop()
+
     def _on_readable(self) -> None:
         machine = self._machine
         try:
@@ -162,6 +171,8 @@ class _Inbound:
                 if verdict is Verdict.HELLO and self._state is not None:
                     self._state.admit(self._release(), machine)
                     return
+                if machine.error:
+                    self._shared.report(f"refused {self._who}: {machine.error}")
                 if machine.reply:
                     self._sock.send(machine.reply)
                 break
@@ -176,11 +187,12 @@ class _Inbound:
         assert request is not None
         state = self._acceptor.find(request.nid)
         if state is None:
+            self._shared.report(f"refused {self._who}: it wants {request.nid}, which is no NID of ours")
             return Verdict.REFUSED
         self._state = state
         self.wanted = request.nid
         self._machine.accept_request(state.identity)
         # The HELLO has its own time.
         self._timer.cancel()
-        self._timer = self._shared.loop.call_later(self._shared.params.accept_timeout, self.drop)
+        self._timer = self._shared.loop.call_later(self._shared.params.accept_timeout, self._timed_out)
         return Verdict.MORE

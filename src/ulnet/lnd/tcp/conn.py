@@ -85,6 +85,7 @@ class Conn(Receiver):
     def violated(self, text: str, unread: bool) -> int:
         """A protocol error closes all connections of this peer from the same address."""
         reason = f"closed the connection to {self.peer.nid}: {text}"
+        self.shared.report(reason)
         failure = Failure(errno.EPROTO, HealthStatus.LOCAL_ERROR, reason)
         self.peer.close_address(self.remote_ip, failure, self if unread else None)
         return -1

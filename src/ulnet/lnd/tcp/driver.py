@@ -34,7 +34,7 @@ class TcpLnd:
     """One driver for all tcp nets of a node, on one event loop.
 
     A message is sent at the end of the loop iteration that queued it. All deadlines are seen to by
-    one timer, which runs while there is an NI.
+    one timer, which runs while there is an NI. `report` takes a line for the log now and then.
     """
 
     name = "tcp"
@@ -49,8 +49,9 @@ class TcpLnd:
         *,
         pid: int = LNET_PID,
         realtime_ns: Callable[[], int] = time.time_ns,
+        report: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self._shared = Shared(core, loop, params if params is not None else TcpParams())
+        self._shared = Shared(core, loop, params if params is not None else TcpParams(), report)
         self._states: dict[Nid, NiState] = {}
         self._acceptor = Acceptor(self._shared, self._states)
         self._pid = pid
@@ -130,6 +131,7 @@ class TcpLnd:
     def _sweep(self) -> None:
         shared = self._shared
         shared.now = now = shared.loop.time()
+        shared.reports_again()
         self._timer = shared.loop.call_later(shared.params.sweep_interval, self._sweep)
         starved = list(shared.starved)
         shared.starved.clear()

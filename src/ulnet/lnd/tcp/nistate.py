@@ -207,6 +207,7 @@ class NiState:
         if not what:
             return True
         reason = f"timed out: {peer} {what} for {self.timeout:g} s"
+        self.shared.report(reason)
         peer.close_address(conn.remote_ip, Failure(errno.ETIMEDOUT, HealthStatus.NETWORK_TIMEOUT, reason))
         return False
 

@@ -110,8 +110,7 @@ class Peer:
         size = self._overhead + msg.hdr.payload_length
         conns = self._large if size >= self.state.min_bulk else self._small
         if conns:
-            conn = conns[0] if len(conns) == 1 else self._least_loaded(conns)
-            conn.queue(msg, size)
+            self._pick(conns).queue(msg, size)
             dialer = self.dialer
             if dialer is not None and dialer.incomplete:
                 dialer.poke()
@@ -138,7 +137,10 @@ class Peer:
         reason = f"{self} is connected by {kinds} only, which carries no messages in protocol {self.version}"
         return Failure(errno.EHOSTUNREACH, HealthStatus.REMOTE_ERROR, reason)
 
-    def _least_loaded(self, conns: list[Conn]) -> Conn:
+    def _pick(self, conns: list[Conn]) -> Conn:
+        """The least loaded of these connections; of equals the one not used for longest."""
+        if len(conns) == 1:
+            return conns[0]
         shared = self.state.shared
         best = conns[0]
         least = best.tx_bytes + unsent_bytes(best)
@@ -154,10 +156,7 @@ class Peer:
 
     def ack_conn(self) -> Conn | None:
         """The connection that carries zero-copy acknowledgements and keepalives."""
-        conns = self._ack
-        if len(conns) > 1:
-            return self._least_loaded(conns)
-        return conns[0] if conns else None
+        return self._pick(self._ack) if self._ack else None
 
     # Connections come and go ----------------------------------------------------------------------
 
@@ -174,7 +173,7 @@ class Peer:
             size = self._overhead + msg.hdr.payload_length
             conns = self._large if size >= self.state.min_bulk else self._small
             if conns:
-                conns[0].queue(msg, size)
+                self._pick(conns).queue(msg, size)
             else:
                 self.queue.append((deadline, msg))
 
@@ -217,7 +216,7 @@ class Peer:
             size = self._overhead + msg.hdr.payload_length
             conns = self._large if size >= self.state.min_bulk else self._small
             if conns and self.state.open:
-                conns[0].queue(msg, size)
+                self._pick(conns).queue(msg, size)
             else:
                 begun.append(msg)
         self.state.forget_if_idle(self)

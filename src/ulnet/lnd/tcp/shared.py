@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ulnet.lnd.tcp.params import TcpParams
@@ -15,15 +16,35 @@ if TYPE_CHECKING:
 
 __all__ = ["BUFFER_SIZE", "Shared"]
 
+_REPORTS: Final = 10  # lines to the log between two sweeps
 BUFFER_SIZE: Final = 65536  # one for all connections: headers and small messages pass through it
 
 
 class Shared:
     """One per driver. `now` is the loop's time at the last sweep: good enough for deadlines of seconds."""
 
-    __slots__ = ("buf", "core", "dirty", "loop", "now", "params", "starved", "tails", "tick", "view")
+    __slots__ = (
+        "_report",
+        "_reported",
+        "buf",
+        "core",
+        "dirty",
+        "loop",
+        "now",
+        "params",
+        "starved",
+        "tails",
+        "tick",
+        "view",
+    )
 
-    def __init__(self, core: Upcalls, loop: asyncio.AbstractEventLoop, params: TcpParams) -> None:
+    def __init__(
+        self,
+        core: Upcalls,
+        loop: asyncio.AbstractEventLoop,
+        params: TcpParams,
+        report: Callable[[str], None] = lambda line: None,
+    ) -> None:
         self.core = core
         self.loop = loop
         self.params = params
@@ -36,6 +57,20 @@ class Shared:
         self.tails = {size: self.view[:size] for size in sizes}
         self.dirty: list[Transmitter] = []
         self.starved: set[Transmitter] = set()  # the kernel had no memory: the next sweep tries again
+        self._report = report
+        self._reported = 0  # lines since the last sweep
+
+    def report(self, line: str) -> None:
+        """Tell the log of something odd; peers that do odd things often are told of only so often."""
+        self._reported += 1
+        if self._reported <= _REPORTS:
+            self._report(line)
+
+    def reports_again(self) -> None:
+        """A sweep has passed."""
+        if self._reported > _REPORTS:
+            self._report(f"{self._reported - _REPORTS} more lines of the TCP driver were left out")
+        self._reported = 0
 
     def flush_soon(self, conn: Transmitter) -> None:
         """Have conn send at the end of this loop iteration, so that frames queued until then go together."""

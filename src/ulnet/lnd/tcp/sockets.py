@@ -133,24 +133,24 @@ def dial(
             if source in taken:
                 continue
             try:
-                return _dial_from(own, source, device, target, params)
+                sock = _bound(own, source, device, params)
             except OSError as error:
                 if error.errno == errno.EACCES:
                     break
+                if error.errno == errno.EADDRINUSE:
+                    continue
+                raise
+            try:
+                return _connecting(sock, target)
+            except OSError as error:
                 if error.errno not in _NEXT_PORT:
                     raise
         else:
             raise OSError(errno.EADDRINUSE, "all reserved source ports are in use")
-    return _dial_from(own, 0, device, target, params)
+    return _connecting(_bound(own, 0, device, params), target)
 
 
-def _dial_from(
-    own: Nid,
-    source: int,
-    device: str | None,
-    target: tuple[str, int] | tuple[str, int, int, int],
-    params: TcpParams,
-) -> socket.socket:
+def _bound(own: Nid, source: int, device: str | None, params: TcpParams) -> socket.socket:
     sock = _new_socket(own, device, params)
     try:
         if not source:
@@ -158,10 +158,17 @@ def _dial_from(
             with suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
         sock.bind(_endpoint(own, source, device))
-        try:
-            sock.connect(target)
-        except BlockingIOError:
-            pass
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _connecting(sock: socket.socket, target: tuple[str, int] | tuple[str, int, int, int]) -> socket.socket:
+    try:
+        sock.connect(target)
+    except BlockingIOError:
+        pass
     except OSError:
         sock.close()
         raise
