@@ -468,7 +468,9 @@ def push_of(fabric, core, nids, source=A):
 
 def test_a_push_cannot_list_loopback_or_wildcard_nids(fabric):
     a, b = fabric.node(str(A)), fabric.node(str(B))
-    push_of(fabric, a, [A, Nid.of(LO_NET, 1), ANY_NID, A1])
+    push_of(fabric, a, [LO_NID, A, A1])
+    assert list(b.peers.find(A).nids()) == [A]
+    push_of(fabric, a, [A, Nid.of(LO_NET, 1), ANY_NID, LO_NID, A1])
     assert list(b.peers.find(A).nids()) == [A, A1]
     sent = Recorder()
     for _ in range(4):

@@ -56,10 +56,14 @@ class MemLnd:
     def shutdown(self, ni: NI) -> None:
         del self.fabric.nis[ni.nid]
         for sent in [one for one in self.fabric.wire if one[0] is ni]:
+            if sent not in self.fabric.wire:
+                continue  # an event of the one before deleted this very NI
             self.fabric.wire.remove(sent)
             self.core.finalize(sent[1], HealthStatus.LOCAL_ERROR, errno.ENETDOWN, "shut down")
         for held in [one for one in self.fabric.delayed if ni in (one.ni, one.target)]:
             self.fabric.break_delivery(held)
+        for arriving in [one for one in self.fabric.arriving if ni in (one[0].ni, one[0].target)]:
+            self.fabric.arrive(arriving, broken=True)
 
     def send(self, ni: NI, msg: Msg) -> None:
         assert sum(view.nbytes for view in msg.payload) == msg.hdr.payload_length
@@ -72,14 +76,11 @@ class MemLnd:
         assert not rx.done, "recv called twice for one message"
         assert sum(view.nbytes for view in buffers) == mlen <= rlen == rx.msg.hdr.payload_length
         rx.done = True
-        data = memoryview(b"".join(rx.msg.payload))
-        at = 0
-        for view in buffers:
-            view[:] = data[at : at + view.nbytes]
-            at += view.nbytes
-        if msg is not None:
-            rx.target_core.finalize(msg, HealthStatus.OK)
-        self.fabric.sent(rx)
+        if rx in self.fabric.delayed:
+            self.fabric.delayed.remove(rx)
+        self.fabric.arriving.append((rx, msg, buffers))
+        if not self.fabric.slow:
+            self.fabric.arrive(self.fabric.arriving[-1])
 
 
 @dataclass
@@ -92,6 +93,8 @@ class Fabric:
     cores: list[LNet] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
     delayed: list[Delivery] = field(default_factory=list)
+    slow: bool = False  # payload arrives in later steps, not at once
+    arriving: list[tuple[Delivery, Msg | None, list[memoryview]]] = field(default_factory=list)
     all_nis: list[NI] = field(default_factory=list)  # also those that were deleted
     all_peer_nis: list[PeerNi] = field(default_factory=list)
     protocol_errors: list[int] = field(default_factory=list)
@@ -120,10 +123,15 @@ class Fabric:
         """Deliver one message, or fail it where `fault` says so; False when nothing is on the wire."""
         for core in self.cores:
             core.tick(self.clock.now)
+        if self.arriving and (not self.wire or len(self.arriving) > 3):
+            self.arrive(self.arriving[0])
+            return True
         if not self.wire:
             return False
         ni, msg = self.wire.popleft()
-        sender = self.nis[ni.nid][1]
+        driver = ni.lnd
+        assert isinstance(driver, MemLnd)
+        sender = driver.core
         if fault(msg) or msg.next_nid not in self.nis:
             sender.finalize(msg, HealthStatus.REMOTE_DROPPED, errno.ECONNREFUSED, "nobody there")
             return True
@@ -141,13 +149,32 @@ class Fabric:
             self.delayed.append(delivery)
         return True
 
-    def sent(self, delivery: Delivery) -> None:
-        """The payload is with the receiver: the sender is done."""
-        if delivery in self.delayed:
-            self.delayed.remove(delivery)
+    def arrive(self, arriving: tuple[Delivery, Msg | None, list[memoryview]], broken: bool = False) -> None:
+        """The payload is with the receiver, or its connection broke: both sides are done."""
+        if arriving not in self.arriving:
+            return
+        self.arriving.remove(arriving)
+        delivery, msg, buffers = arriving
+        if not broken:
+            data = memoryview(b"".join(delivery.msg.payload))
+            at = 0
+            for view in buffers:
+                view[:] = data[at : at + view.nbytes]
+                at += view.nbytes
+        if msg is not None and broken:
+            delivery.target_core.finalize(msg, HealthStatus.REMOTE_ERROR, errno.EIO, "connection lost")
+        elif msg is not None:
+            delivery.target_core.finalize(msg, HealthStatus.OK)
+        self.sent(delivery, broken)
+
+    def sent(self, delivery: Delivery, broken: bool = False) -> None:
+        """The sender is done."""
         driver = delivery.ni.lnd
         assert isinstance(driver, MemLnd)
-        driver.core.finalize(delivery.msg, HealthStatus.OK)
+        if broken:
+            driver.core.finalize(delivery.msg, HealthStatus.LOCAL_ERROR, errno.ECONNRESET, "connection lost")
+        else:
+            driver.core.finalize(delivery.msg, HealthStatus.OK)
 
     def break_delivery(self, delivery: Delivery) -> None:
         """The connection of a message that waits for a match dies."""
@@ -156,16 +183,12 @@ class Fabric:
         self.delayed.remove(delivery)
         delivery.done = True
         delivery.target_core.forget_rx(delivery)
-        driver = delivery.ni.lnd
-        assert isinstance(driver, MemLnd)
-        driver.core.finalize(delivery.msg, HealthStatus.LOCAL_ERROR, errno.ECONNRESET, "connection lost")
+        self.sent(delivery, broken=True)
 
     def run(self, limit: int = 10_000) -> None:
         """Step until nothing moves."""
-        quiet = 0
         for _ in range(limit):
-            quiet = 0 if self.step() else quiet + 1
-            if quiet > 3:
+            if not self.step() and not any(core.state.work_pending for core in self.cores):
                 return
         raise AssertionError("the fabric does not come to rest")
 
@@ -188,6 +211,7 @@ class Fabric:
             assert pni.refs == 1
         assert not self.wire
         assert not self.delayed
+        assert not self.arriving
 
 
 class Recorder(list[Event]):

@@ -27,8 +27,8 @@ _CANDIDATES = 16  # how many are looked at to find one that can be forgotten
 
 
 def may_be_peer(nid: Nid) -> bool:
-    """Whether nid can name a peer's interface: no wildcard, and nothing on lo but `0@lo`."""
-    return nid == LO_NID or not (nid.is_any or nid.net.type == NetType.LO)
+    """Whether nid can name an interface of another node: it is no wildcard, and not on lo."""
+    return not (nid.is_any or nid.net.type == NetType.LO)
 
 
 class PeerFlag(IntFlag):
@@ -214,7 +214,7 @@ class PeerTable:
         pni = self._by_nid.get(nid)
         if pni is not None:
             return pni
-        if not may_be_peer(nid) or not self._has_room():
+        if not (may_be_peer(nid) or nid == LO_NID) or not self._has_room():
             return None
         peer = Peer(nid)
         self._insert(peer)
@@ -261,7 +261,7 @@ class PeerTable:
 
     def _check_add(self, primary: Nid, nids: Sequence[Nid], multi_rail: bool) -> Peer | None:
         for nid in (primary, *nids):
-            if nid == LO_NID or not may_be_peer(nid):
+            if not may_be_peer(nid):
                 raise LNetError(errno.EINVAL, f"{nid} cannot name a peer: give the NID of one interface")
         peer = self.find(primary)
         if peer is not None and peer.configured:

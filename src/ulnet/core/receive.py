@@ -65,8 +65,8 @@ class Receive:
         src = hdr.src_nid
         pni = self._state.peers.learn(src) if src != LO_NID or ni.nid == LO_NID else None
         if pni is None:
-            named = src != LO_NID and may_be_peer(src)
-            self._drop(ni, None, hdr, rx, "too many unknown peers" if named else "its source is no node")
+            why = "too many unknown peers" if may_be_peer(src) else "its source is no node"
+            self._drop(ni, None, hdr, rx, why)
             return 0
         if pni.preferred is None and not pni.peer.multi_rail and src.net == ni.nid.net:
             pni.preferred = ni.nid
