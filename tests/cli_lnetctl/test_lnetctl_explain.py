@@ -10,12 +10,13 @@ import pytest
 import yaml
 
 from support.daemon import Daemon
+from support.ports import free_port
 
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
     """A node with three NIs on two nets, and a peer with as many."""
-    started = Daemon(tmp_path / "ctl", "--accept-port", "39887")
+    started = Daemon(tmp_path / "ctl", "--accept-port", str(free_port()))
     try:
         for nid in ("127.0.0.2@tcp", "127.0.1.2@tcp", "127.0.2.2@tcp1"):
             assert started.lnetctl("net", "add", "--nid", nid).code == 0

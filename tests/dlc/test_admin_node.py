@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import yaml
 
+from support.ports import free_port
 from support.transcripts import Step
 from ulnet.dlc import model
 from ulnet.dlc.config import read_config
@@ -24,10 +25,7 @@ from ulnet.wire.ping import Feature
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number: int = probe.getsockname()[1]
-    return number
+    return free_port()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from support.ports import free_port
 from ulnet.core.lnd import NiEvent
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI, LocalNet
@@ -31,14 +32,6 @@ from ulnet.wire.socklnd import ConnType, FrameType, Hello, hello_rest_size, pack
 PATIENCE = 20.0  # seconds until something that must happen counts as not happening
 PAYLOAD_LIMIT = 1 << 20
 ROOT = os.geteuid() == 0
-
-
-def free_port() -> int:
-    """A port that nobody uses on loopback addresses."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def until(true: Callable[[], object], what: str = "") -> None:

@@ -15,8 +15,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from lnd.conftest import Addresses
-from lnd.kit import RawPeer, free_port
+from lnd.kit import RawPeer
 from lnd.recorded import Act, Event, Recording, recording
+from support.ports import free_port
 from ulnet import Node
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid

@@ -8,9 +8,10 @@ import socket
 import pytest
 
 from lnd.conftest import Addresses
-from lnd.kit import RawPeer, free_port
+from lnd.kit import RawPeer
 from lnd.recorded import Act, Event, Recording, recording
 from lnd.test_kernel_probes import Replay, mapping
+from support.ports import free_port
 from ulnet import Node
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid

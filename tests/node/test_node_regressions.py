@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from support.ports import free_port
 from ulnet import Node
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import OP_GET, OP_PUT, TRUNCATE
@@ -28,9 +29,7 @@ MakeNode = Callable[..., "asyncio.Future[Node]"]
 @pytest.fixture
 async def make_node() -> AsyncIterator[Callable[..., object]]:
     """Nodes that share a port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = free_port()
     async with AsyncExitStack() as stack:
 
         async def make(*nids: str) -> Node:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
 import socket
 import sys
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from ulnet.demo.worker import Job
 __all__ = ["DemoError", "Result", "move"]
 
 _LINE_LIMIT = 1 << 20
+_PORTS = range(20000, 32000)  # below those from which the system takes source ports
 
 
 class DemoError(Exception):
@@ -60,13 +62,10 @@ def addresses(rails: int) -> tuple[list[str], list[str]]:
 
 def free_port(hosts: list[str]) -> int:
     """A TCP port that is free on all these addresses. Raises DemoError."""
-    for _ in range(50):
+    for port in random.sample(_PORTS, 50):
         with contextlib.ExitStack() as stack:
-            first = stack.enter_context(socket.socket())
-            first.bind((hosts[0], 0))
-            port: int = first.getsockname()[1]
             try:
-                for host in hosts[1:]:
+                for host in hosts:
                     stack.enter_context(socket.socket()).bind((host, port))
             except OSError:
                 continue
