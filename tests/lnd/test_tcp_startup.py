@@ -14,6 +14,7 @@ import pytest
 from lnd.conftest import Addresses
 from lnd.kit import ROOT, Side, connect, dial, linked, turns, until
 from support.leaks import open_files
+from support.ports import free_port
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.lnd.tcp import TcpParams
 from ulnet.lnd.tcp.params import conns_for_speed
@@ -157,9 +158,7 @@ async def test_a_request_at_one_address_may_be_for_another(make: Make, at: Addre
 
 
 async def test_a_bulk_port_of_its_own(make: Make, at: Addresses) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        bulk = probe.getsockname()[1]
+    bulk = free_port()
     a, b = make(at.nid(1), accept_port_bulk=bulk), make(at.nid(2), accept_port_bulk=bulk)
     a.put(at.nid(2), b"x")
     await linked(a, b)
