@@ -12,6 +12,7 @@ from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI, LocalNet
 from ulnet.core.peer import PeerTable, may_be_peer
+from ulnet.core.policy import Policies
 from ulnet.core.receive import Receive
 from ulnet.core.selection import Explanation, Selector
 from ulnet.core.self_info import SelfInfo
@@ -47,6 +48,7 @@ class LNet:
         self.state = NodeState(clock, cookie, wake, report)
         self.memory = Memory(self.state)
         self.selector = Selector(self.state)
+        self.policies = Policies(self.state)
         self._transmit = Transmit(self.state, self.memory, self.selector)
         self._receive = Receive(self.state, self.memory, self._transmit)
         self._lnds: dict[int, Lnd] = {}
@@ -127,6 +129,7 @@ class LNet:
         if net not in self.state.nets:
             self.state.nets[net] = local
             self.state.peers.net_added(net)
+        self.policies.nis_changed()
         self._nis_changed()
         return ni
 
@@ -167,6 +170,7 @@ class LNet:
         if ni is None:
             raise LNetError(errno.ENOENT, f"{nid} is not one of this node's NIDs: see 'lnetctl net show'")
         self._remove_ni(ni)
+        self.policies.nis_changed()
         self._nis_changed()
 
     def _remove_ni(self, ni: NI) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntFlag
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ __all__ = ["MAX_UNCONFIGURED", "Peer", "PeerFlag", "PeerNet", "PeerNi", "PeerTab
 
 # NIDs of peers that nobody configured: a bound on what strangers can make us keep.
 MAX_UNCONFIGURED = 65536
+_NO_PATHWAYS: Mapping[Nid, int] = {}
 _CANDIDATES = 16  # how many are looked at to find one that can be forgotten
 
 
@@ -58,6 +59,7 @@ class PeerNi:
         "min_tx_credits",
         "net",
         "nid",
+        "pathways",
         "peer",
         "preferred",
         "preferred_nids",
@@ -81,7 +83,8 @@ class PeerNi:
         self.tx_queued_bytes = 0
         self.answers = 0  # our ACKs and REPLYs that hold its credits or wait for them
         self.preferred: Nid | None = None  # the local NID that a non-multi-rail peer hears from
-        self.preferred_nids: frozenset[Nid] = frozenset()  # by policy
+        self.preferred_nids: frozenset[Nid] = frozenset()  # local NIDs, by policy
+        self.pathways: Mapping[Nid, int] = _NO_PATHWAYS  # the priority of each of them
         self.priority = NO_PRIORITY
         self.flows: dict[NI, Flow] = {}  # from each local NI
         self.refs = 1
@@ -190,6 +193,7 @@ class PeerTable:
         self._by_nid: dict[Nid, PeerNi] = {}
         self._strangers: dict[Peer, None] = {}  # those not configured, longest known first
         self._unconfigured = 0  # their NIDs
+        self.attached: Callable[[PeerNi], None] = lambda pni: None  # is told of every new peer NI
 
     def __iter__(self) -> Iterator[Peer]:
         return iter(list(self._peers))
@@ -396,6 +400,7 @@ class PeerTable:
         self._by_nid[nid] = pni
         if not peer.configured:
             self._unconfigured += 1
+        self.attached(pni)
         return pni
 
     def _detach(self, peer: Peer, nids: Iterable[Nid]) -> None:

@@ -96,20 +96,28 @@ class Selector:
         if peer.multi_rail and not response:
             _tell_case(told, "Multi-Rail peer: any of its NIDs, from any NI")
             return self._among_rails(dest, query, cpt, told)
+        if not response and not ping and dest.preferred_nids:
+            ni = next((ni for ni in self._usable(dest) if ni.nid in dest.preferred_nids), None)
+            if ni is not None:
+                _tell_case(told, "peer without Multi-Rail: always from the NI that a policy names first")
+                return ni, dest
         if not response and not ping and dest.preferred is not None:
             ni = self._state.nis.get(dest.preferred)
             if ni is not None and ni.active:
                 _tell_case(told, "peer without Multi-Rail: always from the NI that it knows")
                 return ni, dest
         _tell_case(told, "response: to the NID that asked" if response else "peer without Multi-Rail")
-        local = self._state.nets.get(dest.nid.net)
-        usable = [ni for ni in local.nis if ni.active] if local is not None else []
+        usable = self._usable(dest)
         if not usable:
             raise self._no_route(dest)
         criteria = (*LOCAL_STANDING, *_LOCAL_LOAD[self.balance])
         if self.balance == "expected":
             _assume_rate(query, [peer.flows.get(ni) for ni in usable])
         return _stage("local NI", usable, criteria, query, told)[0], dest
+
+    def _usable(self, dest: PeerNi) -> list[NI]:
+        local = self._state.nets.get(dest.nid.net)
+        return [ni for ni in local.nis if ni.active] if local is not None else []
 
     def _from_source(self, source: Nid, dest: PeerNi, told: Explanation | None) -> tuple[NI, PeerNi]:
         _tell_case(told, "source given: from that NI to the NID as given")

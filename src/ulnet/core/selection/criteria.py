@@ -135,6 +135,10 @@ PEER_STANDING = (
     Criterion(
         "UDSP preference", lambda pni, query: query.ni is None or query.ni.nid not in pni.preferred_nids
     ),
+    Criterion(
+        "UDSP pathway priority",
+        lambda pni, query: 0 if query.ni is None else pni.pathways.get(query.ni.nid, 0),
+    ),
 )
 CREDITS = Criterion("credits", lambda one, query: -one.tx_credits)
 TURN = Criterion("sequence", lambda one, query: one.seq)

@@ -1,0 +1,152 @@
+"""Rules applied to the node's nets, NIs and peers (spec udsp.md §4).
+
+Rules are evaluated when they or the objects change, and leave their result in the objects, where path
+selection reads it. That result is always the one of applying the whole list afresh; so a rule that is
+deleted leaves nothing behind, and what it had overridden is in force again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ulnet.core.ni import NO_PRIORITY
+from ulnet.core.peer import PeerNi
+from ulnet.core.policy.descriptor import Descriptor
+from ulnet.core.policy.rule import Effect, Rule
+from ulnet.core.policy.table import RuleTable
+from ulnet.core.state import NodeState
+from ulnet.nid import Net, Nid
+
+__all__ = ["Policies"]
+
+
+class Policies:
+    """The rules of one node, kept apart from what they match, and their application."""
+
+    __slots__ = ("_by_effect", "_state", "rules")
+
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+        self.rules = RuleTable()
+        self._by_effect: dict[Effect, list[Rule]] = {effect: [] for effect in Effect}
+        state.peers.attached = self._peer_ni_added
+
+    # Rules -----------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        *,
+        src: Descriptor | None = None,
+        dst: Descriptor | None = None,
+        rte: Descriptor | None = None,
+        priority: int | None = None,
+        index: int | None = None,
+    ) -> None:
+        """Add a rule at `index`, or at the end; a rule that matches the same gets the new priority.
+
+        Raises LNetError and changes nothing: EINVAL, EALREADY, ENOSPC.
+        """
+        self.rules.add(src, dst, rte, priority, index)
+        self._apply_all()
+
+    def delete(self, index: int) -> None:
+        """Delete one rule and its effects. Raises LNetError(ENOENT)."""
+        self.rules.delete(index)
+        self._apply_all()
+
+    def remove(self, rules: Collection[Rule]) -> None:
+        """Delete these rules."""
+        self.rules.remove(rules)
+        self._apply_all()
+
+    def clear(self) -> None:
+        """Delete all rules."""
+        self.rules.clear()
+        self._apply_all()
+
+    def matches(self, rule: Rule) -> int:
+        """How many nets, NIs, peer nets, peer NIs or pairs of NIs the rule is about at this moment."""
+        state, effect, src, dst = self._state, rule.effect, rule.src, rule.dst
+        peer_nets = [net for peer in state.peers for net in peer.nets.values()]
+        if effect is Effect.LOCAL_NET and src is not None:
+            return sum(map(src.match_net, state.nets))
+        if effect is Effect.PEER_NET and dst is not None:
+            return sum(dst.match_net(one.net) for one in peer_nets)
+        if effect in (Effect.NOTHING, Effect.GATEWAY):
+            return 0
+        here = 1 if src is None else sum(map(src.match_nid, state.nis))
+        there = 1 if dst is None else sum(dst.match_nid(pni.nid) for one in peer_nets for pni in one.nis)
+        return here * there
+
+    # Application -----------------------------------------------------------------------------------
+
+    def nis_changed(self) -> None:
+        """Local nets or NIs came or went; the caller moves the epoch."""
+        if not self.rules:
+            return
+        for local in self._state.nets.values():
+            local.priority = self._of_net(Effect.LOCAL_NET, local.net)
+            for ni in local.nis:
+                ni.priority = self._of_nid(Effect.LOCAL_NI, ni.nid)
+        if self._by_effect[Effect.PATHWAY]:
+            for peer in self._state.peers:
+                for pni in peer.nis():
+                    self._set_pathways(pni)
+
+    def _apply_all(self) -> None:
+        for kept in self._by_effect.values():
+            kept.clear()
+        for rule in self.rules:
+            self._by_effect[rule.effect].append(rule)
+        for local in self._state.nets.values():
+            local.priority = self._of_net(Effect.LOCAL_NET, local.net)
+            for ni in local.nis:
+                ni.priority = self._of_nid(Effect.LOCAL_NI, ni.nid)
+        for peer in self._state.peers:
+            for pni in peer.nis():
+                self._peer_ni_changed(pni)
+        self._state.epoch += 1
+
+    def _peer_ni_added(self, pni: PeerNi) -> None:
+        if self.rules:
+            self._peer_ni_changed(pni)
+
+    def _peer_ni_changed(self, pni: PeerNi) -> None:
+        pni.net.priority = self._of_net(Effect.PEER_NET, pni.net.net)
+        pni.priority = self._of_nid(Effect.PEER_NI, pni.nid)
+        self._set_pathways(pni)
+
+    def _set_pathways(self, pni: PeerNi) -> None:
+        """Of the rules without priority, the first is in force, as today; those with one add to it."""
+        pathways: dict[Nid, int] = {}
+        plain = False
+        for rule in self._by_effect[Effect.PATHWAY]:
+            if rule.src is None or rule.dst is None or not rule.dst.match_nid(pni.nid):
+                continue
+            if rule.priority is None:
+                if plain:
+                    continue
+                plain = True
+            for nid in self._state.nis:
+                if rule.src.match_nid(nid):
+                    pathways.setdefault(nid, rule.priority or 0)
+        pni.preferred_nids = frozenset(pathways)
+        pni.pathways = pathways
+
+    def _of_net(self, effect: Effect, net: Net) -> int:
+        for rule in self._by_effect[effect]:
+            one = rule.src or rule.dst
+            if one is not None and one.match_net(net):
+                return _priority(rule)
+        return NO_PRIORITY
+
+    def _of_nid(self, effect: Effect, nid: Nid) -> int:
+        for rule in self._by_effect[effect]:
+            one = rule.src or rule.dst
+            if one is not None and one.match_nid(nid):
+                return _priority(rule)
+        return NO_PRIORITY
+
+
+def _priority(rule: Rule) -> int:
+    return NO_PRIORITY if rule.priority is None else rule.priority
