@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["MIN_SAMPLE_BYTES", "Flight", "Flow"]
+__all__ = ["MIN_SAMPLE_BYTES", "Flight", "Flow", "take_answered"]
 
 MIN_SAMPLE_BYTES: Final = 65536
 _MIN_SAMPLE_SECONDS: Final = 0.002
@@ -57,10 +57,10 @@ class Flow:
 class Flight:
     """One message under way on a path: it counts with the pair of NIs, and with the NI towards that peer."""
 
-    __slots__ = ("_pair", "_peer", "_size")
+    __slots__ = ("_peer", "_size", "pair")
 
     def __init__(self, pair: Flow, peer: Flow, size: int, now: float) -> None:
-        self._pair = pair
+        self.pair = pair
         self._peer = peer
         self._size = size
         pair.begin(size, now)
@@ -68,10 +68,22 @@ class Flight:
 
     def land(self, now: float) -> None:
         """It is delivered."""
-        self._pair.end(self._size, now)
+        self.pair.end(self._size, now)
         self._peer.end(self._size, now)
 
     def abandon(self) -> None:
         """It failed, or nobody will know."""
-        self._pair.abandon(self._size)
+        self.pair.abandon(self._size)
         self._peer.abandon(self._size)
+
+
+def take_answered(flights: list[Flight], pair: Flow | None) -> Flight:
+    """Remove and return the message that an answer over `pair` is for: the oldest that went that way.
+
+    One memory descriptor may have messages on fast and on slow paths; an answer comes back the way of its
+    request.
+    """
+    for index, flight in enumerate(flights):
+        if flight.pair is pair:
+            return flights.pop(index)
+    return flights.pop(0)

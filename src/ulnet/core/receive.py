@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 from ulnet.core.event import Event, EventKind
+from ulnet.core.flow import take_answered
 from ulnet.core.md import ACK_DISABLE, TRUNCATE, Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
@@ -158,7 +159,7 @@ class Receive:
         md.acks_due -= 1
         self._answered(md, ni.latency_ack, pni.latency_ack)
         if md.flights:
-            md.flights.pop(0).land(self._state.clock())
+            take_answered(md.flights, pni.flows.get(ni)).land(self._state.clock())
         self._count_received(ni, pni, hdr)
         event = Event(EventKind.ACK, md, hdr, pni.peer.primary_nid, from_nid, hdr.length)
         self._memory.complete(md, event)
@@ -220,7 +221,7 @@ class Receive:
         else:
             self._count_received(ni, pni, hdr)
         if kind is EventKind.REPLY and md.flights:
-            flight = md.flights.pop(0)
+            flight = take_answered(md.flights, pni.flows.get(ni))
             if status:
                 flight.abandon()
             else:
