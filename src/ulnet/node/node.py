@@ -63,7 +63,7 @@ class Node:
         loop = self._loop = asyncio.get_running_loop()
         core = LNet(clock=loop.time, cookie=time.time_ns(), wake=self._wake, report=_log.warning)
         core.register_lnd(LoLnd(core, core.state.defer))
-        self.tcp = TcpLnd(core, loop, self._tcp_params)
+        self.tcp = TcpLnd(core, loop, self._tcp_params, report=_log.warning)
         core.register_lnd(self.tcp)
         self._core = core
         core.start()

@@ -46,7 +46,7 @@ class Acceptor:
             sockets.check_address(nid, device, params)
             return
         try:
-            for port in {params.accept_port, params.bulk_port}:
+            for port in dict.fromkeys((params.accept_port, params.bulk_port)):
                 self._open_port(nid, device, port)
         except BaseException:
             self.close(nid)

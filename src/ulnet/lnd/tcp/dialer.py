@@ -156,7 +156,6 @@ class Dialer:
 
     def established(self, sock: socket.socket, hello: Hello, ctype: ConnType) -> None:
         """The handshake is through."""
-        self._attempt = None
         peer = self._peer
         local_ip, source_port = sock.getsockname()[:2]
         if peer.conns and (peer.incarnation, peer.version) != (hello.src_incarnation, hello.version):
@@ -166,11 +165,14 @@ class Dialer:
             sock.close()  # the peer was faster: its own connection came in meanwhile
             self.postponed()
             return
+        self._attempt = None  # not before: an old peer without connections would have been forgotten
         self._retries = 0
         self.pause = 0.0
         self._retry_at = 0.0
         self._last = ""
-        peer.state.add_conn(peer, sock, hello, ctype, source_port=source_port)
+        if not peer.state.add_conn(peer, sock, hello, ctype, source_port=source_port):
+            self._failed(errno.ECONNRESET, f"{peer} reset the connection as soon as it was made")
+            return
         if not self.busy:
             self._next_soon()
 

@@ -107,8 +107,8 @@ class NiState:
         *,
         rename: bool = False,
         source_port: int = 0,
-    ) -> None:
-        """A handshake is through: the connection joins its peer's."""
+    ) -> bool:
+        """A handshake is through: the connection joins its peer's. False if it is gone already."""
         try:
             sockets.tune(sock, self.shared.params, self.tos)
             conn = Conn(
@@ -121,11 +121,11 @@ class NiState:
                 rename=rename,
                 source_port=source_port,
             )
-        except OSError:  # it was reset meanwhile
+        except OSError:
             sock.close()
-            self.forget_if_idle(peer)
-            return
+            return False
         peer.attach(conn, hello.src_incarnation)
+        return True
 
     def admit(self, sock: socket.socket, machine: PassiveHandshake) -> None:
         """A peer's HELLO is in: answer it, and take the connection or close it."""
@@ -142,7 +142,9 @@ class NiState:
         if sock.send(answer) != len(answer) or ctype is ConnType.NONE:
             sock.close()
             return
-        self.add_conn(self.peer(nid, pid), sock, hello, ctype, rename=rename)
+        peer = self.peer(nid, pid)
+        if not self.add_conn(peer, sock, hello, ctype, rename=rename):
+            self.forget_if_idle(peer)
 
     def _who(self, hello: Hello, remote_ip: str, port: int) -> tuple[Nid, int, bool]:
         """Who the peer is. Its HELLO is believed where its port is privileged, as kernel nodes do.
