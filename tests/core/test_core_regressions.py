@@ -698,3 +698,61 @@ def test_broken_pushes_are_counted_not_reported(fabric):
     for _ in range(3):
         send(fabric, a, portal=0, bits=PING_MATCH_BITS, data=b"garbage")
     assert b.stats.drops["push that is no ping info"] == 3
+
+
+# NIs and nets that come and go -------------------------------------------------------------------
+
+
+def rails(fabric):
+    a, b = fabric.node(str(A), str(A1)), fabric.node(str(B), str(B1))
+    a.peers.add(B, [B1])
+    attach(b, bytearray(64), None, options=TARGET | MdOption.MANAGE_REMOTE)
+    return a, b
+
+
+def test_what_a_handler_sends_while_an_ni_goes_takes_another(fabric):
+    a, _ = rails(fabric)
+    ended = []
+
+    def once_more(event):
+        if event.status == -errno.ENETDOWN:
+            a.put(a.memory.md_bind(b"again", ended.append, threshold=1), B, 5, 7, ack=False)
+
+    for _ in range(6):
+        a.put(a.memory.md_bind(b"first", once_more, threshold=1), B, 5, 7, ack=False)
+    a.del_ni(A1)
+    fabric.run()
+    assert [event.status for event in ended] == [0] * 3
+
+
+def test_an_ni_that_is_gone_is_forgotten_by_its_peers(fabric):
+    a, _ = rails(fabric)
+    for _ in range(3):
+        for _ in range(4):
+            send(fabric, a)
+        a.del_ni(A1)
+        a.add_ni(A1.net, A1)
+    living = set(a.nis.values())
+    for peer in a.peers:
+        assert peer.flows.keys() <= living
+        assert all(pni.flows.keys() <= living for pni in peer.nis())
+        assert not peer.standings
+
+
+def test_a_net_that_comes_back_brings_its_credits(fabric):
+    a, b = fabric.node(str(A)), fabric.node(str(B))
+    attach(b, bytearray(64), None)
+    send(fabric, a)
+    a.del_ni(A)
+    a.add_ni(A.net, A, tunables=NetTunables(peer_credits=2, credits=3))
+    pni = a.peers.find_ni(B)
+    assert (pni.tx_credits, pni.min_tx_credits, pni.max_tx_credits) == (2, 2, 2)
+    for _ in range(5):
+        a.put(a.memory.md_bind(b"1", None, threshold=1), B, 5, 7, ack=False)
+    assert len(fabric.wire) == 2
+    a.del_ni(A)
+    a.add_ni(A.net, A, tunables=NetTunables(peer_credits=8, credits=8))  # while messages still end
+    fabric.run()
+    assert b.stats.recv_count == 1
+    send(fabric, a)
+    assert b.stats.recv_count == 2

@@ -179,6 +179,8 @@ class LNet:
         ni.net.nis.remove(ni)
         if not ni.net.nis:
             del self.state.nets[ni.net.net]
+        self.state.epoch += 1  # before handlers hear of it and send anew
+        self.state.peers.ni_removed(ni)
         ni.lnd.shutdown(ni)
 
     def ni_event(self, ni: NI, event: NiEvent) -> None:
@@ -309,7 +311,8 @@ class LNet:
         self._transmit.send(msg)
 
     def _use(self, md: Md) -> None:
-        self.state.must_run()
+        if not self.state.running:
+            self.state.must_run()
         if not md.linked or md.me is not None or md.threshold == 0 or md.aborted:
             raise LNetError(
                 errno.ENOENT, "the memory descriptor is unlinked, attached or exhausted: bind a new one"

@@ -233,13 +233,21 @@ class PeerTable:
         return pni
 
     def net_added(self, net: Net) -> None:
-        """A net became local: its peer NIs get credits."""
+        """A net became local, maybe anew: its peer NIs get its credits, unless messages hold old ones."""
         credits = self._credits_for(net)
         for pni in self._by_nid.values():
-            if pni.nid.net == net and pni.max_tx_credits == 0:
-                pni.tx_credits += credits
-                pni.max_tx_credits = pni.min_tx_credits = credits
+            if pni.nid.net == net and pni.tx_credits == pni.max_tx_credits:
+                pni.tx_credits = pni.max_tx_credits = pni.min_tx_credits = credits
                 pni.rtr_credits = pni.min_rtr_credits = credits
+
+    def ni_removed(self, ni: NI) -> None:
+        """Keep nothing of a local NI that is gone."""
+        for peer in self._peers:
+            peer.standings.clear()
+            peer.flows.pop(ni, None)
+            for peer_net in peer.nets.values():
+                for pni in peer_net.nis:
+                    pni.flows.pop(ni, None)
 
     # Configuration (DLC) -----------------------------------------------------------------------
 
