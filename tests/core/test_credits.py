@@ -59,7 +59,7 @@ def test_ni_credits_are_shared_by_its_peers():
     (ni,) = (ni for nid, ni in a.nis.items() if not nid.is_lo)
     assert len(fabric.wire) == 3
     assert ni.tx_credits == -1
-    assert len(ni.tx_queue) == 1
+    assert len(ni.tx_queues[0].waiting) == 1
     fabric.run()
     assert sorted(order) == [0, 1, 2, 100, 101, 102]
     assert [n for n in order if n < 100] == [0, 1, 2]

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ulnet.core.cpt import CptTable
 from ulnet.core.event import Event
 from ulnet.core.instance import LNet
 from ulnet.core.msg import Msg
@@ -99,9 +100,21 @@ class Fabric:
     all_peer_nis: list[PeerNi] = field(default_factory=list)
     protocol_errors: list[int] = field(default_factory=list)
 
-    def node(self, *nids: str, tunables: NetTunables | None = None) -> LNet:
+    def node(
+        self,
+        *nids: str,
+        tunables: NetTunables | None = None,
+        cpts: CptTable | None = None,
+        current_cpu: Callable[[], int] = lambda: -1,
+    ) -> LNet:
         """A started core with these NIs."""
-        core = LNet(clock=self.clock, cookie=1000 + len(self.cores), report=self.reports.append)
+        core = LNet(
+            clock=self.clock,
+            cookie=1000 + len(self.cores),
+            report=self.reports.append,
+            cpts=cpts,
+            current_cpu=current_cpu,
+        )
         core.register_lnd(LoLnd(core, core.state.defer))
         core.register_lnd(MemLnd(self, core))
         attach = core.peers._attach
@@ -202,7 +215,7 @@ class Fabric:
                 assert md.refs == 0
         for ni in self.all_nis:
             assert ni.tx_credits == ni.max_tx_credits
-            assert not ni.tx_queue
+            assert not any(queue.waiting for queue in ni.tx_queues)
             assert ni.refs == 0
         for pni in self.all_peer_nis:
             assert pni.tx_credits == pni.max_tx_credits

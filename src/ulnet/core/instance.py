@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from ulnet.core.cpt import CptTable
 from ulnet.core.lnd import Lnd, NiEvent
 from ulnet.core.md import NO_TRACK_RESPONSE, TRACK_RESPONSE, Md, check_sink
 from ulnet.core.memory import Memory
@@ -44,8 +45,10 @@ class LNet:
         cookie: int,
         wake: Callable[[], None] = lambda: None,
         report: Callable[[str], None] = lambda line: None,
+        cpts: CptTable | None = None,
+        current_cpu: Callable[[], int] = lambda: -1,
     ) -> None:
-        self.state = NodeState(clock, cookie, wake, report)
+        self.state = NodeState(clock, cookie, wake, report, cpts or CptTable(), current_cpu)
         self.memory = Memory(self.state)
         self.selector = Selector(self.state)
         self.policies = Policies(self.state)
@@ -79,6 +82,11 @@ class LNet:
         return self.state.stats
 
     @property
+    def cpts(self) -> CptTable:
+        """The machine's CPTs."""
+        return self.state.cpts
+
+    @property
     def settings(self) -> GlobalSettings:
         """Node-wide settings."""
         return self.state.settings
@@ -103,13 +111,16 @@ class LNet:
         tunables: NetTunables | None = None,
         lnd_tunables: LndTunables | None = None,
         cpts: Iterable[int] | None = None,
+        device_node: int = -1,
     ) -> NI:
         """Add an NI, and its net if it is the first there; changes nothing when it raises.
 
-        A net's tunables are fixed by its first NI. Raises LNetError: EINVAL (NID, no driver, credits),
+        A net's tunables are fixed by its first NI. `cpts` are all unless given; `device_node` is the NUMA
+        node of its device (-1: not known). Raises LNetError: EINVAL (NID, no driver, credits), ERANGE (CPT),
         EEXIST (NID or interface), ENOSPC (too many NIs), ESHUTDOWN, or what the driver says.
         """
         lnd = self._check_new_ni(net, nid, interface)
+        chosen = self.cpts.checked_list(cpts)
         local = self.state.nets.get(net)
         if local is None:
             local = LocalNet(net, lnd, _checked(net, tunables or NetTunables()))
@@ -120,7 +131,8 @@ class LNet:
             nid,
             interface=interface,
             lnd_tunables=None if net == LO_NET else replace(lnd_tunables or LndTunables()),
-            cpts=tuple(cpts) if cpts is not None else (0,),
+            cpts=chosen,
+            dev_cpt=self.cpts.of_node(device_node),
         )
         lnd.startup(ni)
         ni.active = True
@@ -183,6 +195,15 @@ class LNet:
         self.state.peers.ni_removed(ni)
         ni.lnd.shutdown(ni)
 
+    def set_cpts(self, nid: Nid, cpts: Iterable[int] | None) -> None:
+        """Give an NI other CPTs, None for all. Raises LNetError: ENOENT, EINVAL (0@lo, none), ERANGE."""
+        if nid == LO_NID:
+            raise LNetError(errno.EINVAL, "0@lo has all CPTs: choose those of another NI")
+        ni = self.state.nis.get(nid)
+        if ni is None:
+            raise LNetError(errno.ENOENT, f"{nid} is not one of this node's NIDs: see 'lnetctl net show'")
+        self._transmit.change_cpts(ni, self.cpts.checked_list(cpts))
+
     def ni_event(self, ni: NI, event: NiEvent) -> None:
         """A driver tells that the device of ni failed or came back."""
         fatal = event is NiEvent.FATAL
@@ -194,7 +215,9 @@ class LNet:
         self.state.epoch += 1
         self.info.rebuild()
 
-    def explain(self, target: Nid, *, source: Nid | None = None, size: int = 0, cpt: int = 0) -> Explanation:
+    def explain(
+        self, target: Nid, *, source: Nid | None = None, size: int = 0, cpt: int | None = None
+    ) -> Explanation:
         """Which path a request of `size` bytes to `target` would take now, and why. Nothing is sent.
 
         A NID that no peer has is taken for a new peer of that NID. Raises LNetError: EINVAL, EHOSTUNREACH.
@@ -202,6 +225,7 @@ class LNet:
         if not may_be_peer(target) or target == LO_NID:
             raise LNetError(errno.EINVAL, f"{target} is no peer's interface: give the NID of one")
         dest = self.state.peers.find_ni(target) or self.state.peers.imagine(target)
+        cpt = self.state.local_cpt() if cpt is None else self.cpts.checked(cpt)
         told = Explanation()
         told.ni, told.peer_ni = self.selector.choose(dest, source=source, size=size, cpt=cpt, told=told)
         return told
@@ -232,13 +256,15 @@ class LNet:
         hdr_data: int = 0,
         source: Nid | None = None,
         pid: int = LNET_PID,
+        cpt: int | None = None,
     ) -> None:
-        """Send all of md's memory; SEND and (with ack) ACK events follow.
+        """Send all of md's memory; SEND and (with ack) ACK events follow. `cpt` is md's unless given.
 
-        Raises LNetError: ENOENT (md), EINVAL (numbers), ESHUTDOWN.
+        Raises LNetError: ENOENT (md), EINVAL (numbers), ERANGE (cpt), ESHUTDOWN.
         """
         if portal >> 32 or match_bits >> 64 or offset >> 32 or hdr_data >> 64 or pid >> 32:
             raise _too_wide(portal=portal, match_bits=match_bits, offset=offset, hdr_data=hdr_data, pid=pid)
+        cpt = md.cpt if cpt is None else self.cpts.checked(cpt)
         self._use(md)
         length = md.length
         if ack:
@@ -264,6 +290,7 @@ class LNet:
         )
         msg.md = md
         msg.target = target
+        msg.cpt = cpt
         msg.payload = md.fragments if length else []
         msg.src_spec = source
         self._transmit.send(msg)
@@ -278,14 +305,16 @@ class LNet:
         offset: int = 0,
         source: Nid | None = None,
         pid: int = LNET_PID,
+        cpt: int | None = None,
     ) -> None:
-        """Ask for md.length bytes into md; SEND and REPLY events follow.
+        """Ask for md.length bytes into md; SEND and REPLY events follow. `cpt` is md's unless given.
 
-        Raises LNetError: ENOENT (md), EINVAL (numbers, read-only memory), ESHUTDOWN.
+        Raises LNetError: ENOENT (md), EINVAL (numbers, read-only memory), ERANGE (cpt), ESHUTDOWN.
         """
         if portal >> 32 or match_bits >> 64 or offset >> 32 or pid >> 32:
             raise _too_wide(portal=portal, match_bits=match_bits, offset=offset, pid=pid)
         check_sink(md)
+        cpt = md.cpt if cpt is None else self.cpts.checked(cpt)
         self._use(md)
         md.replies_due += 1
         self._expect_response(md, 1, portal)
@@ -307,6 +336,7 @@ class LNet:
         )
         msg.md = md
         msg.target = target
+        msg.cpt = cpt
         msg.src_spec = source
         self._transmit.send(msg)
 

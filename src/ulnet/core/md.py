@@ -85,6 +85,7 @@ class Md:
         "aborted",
         "acks_due",
         "auto_unlink",
+        "cpt",
         "deadline_slot",
         "flights",
         "fragments",
@@ -124,6 +125,7 @@ class Md:
         self.max_size = max_size
         self.user_ptr = user_ptr
         self.auto_unlink = auto_unlink
+        self.cpt = 0  # where its memory is near
         self.timeout = timeout  # seconds for an operation; None: the transaction timeout for responses
         self.handle = 0
         self.me: MatchEntry | None = None

@@ -157,8 +157,12 @@ class Memory:
         user_ptr: object = None,
         auto_unlink: bool = True,
         timeout: float | None = None,
+        cpt: int | None = None,
     ) -> Md:
-        """A free-floating MD for put and get. Raises LNetError: EINVAL, ESHUTDOWN."""
+        """A free-floating MD for put and get; `cpt` tells where its memory is, by default near this thread.
+
+        Raises LNetError: EINVAL, ERANGE (cpt), ESHUTDOWN.
+        """
         self._state.must_run()
         md = Md(
             fragments_of(start),
@@ -170,6 +174,8 @@ class Memory:
             timeout=timeout,
         )
         check_bindable(md)
+        state = self._state
+        md.cpt = state.local_cpt() if cpt is None else state.cpts.checked(cpt)
         self._register(md)
         return md
 

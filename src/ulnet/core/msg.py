@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ulnet.core.flow import Flight
     from ulnet.core.md import Md
-    from ulnet.core.ni import NI
+    from ulnet.core.ni import NI, TxQueue
     from ulnet.core.peer import PeerNi
     from ulnet.nid import Nid
     from ulnet.wire.lnet import Header
@@ -44,7 +44,10 @@ class Msg:
         "sending",
         "src_spec",
         "target",
+        "tx_queue",
     )
+
+    tx_queue: TxQueue  # of its NI, once it has taken a credit there or waits for one
 
     def __init__(self, hdr: Header, sending: bool) -> None:
         self.hdr = hdr

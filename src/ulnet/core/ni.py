@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ulnet.core.cpt import ANY_CPT, share_of_nid
 from ulnet.core.stats import HealthStats, Latency, MsgStats
 from ulnet.core.tunables import LndTunables, NetTunables
 from ulnet.nid import Net, Nid
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from ulnet.core.lnd import Lnd
     from ulnet.core.msg import Msg
 
-__all__ = ["MAX_HEALTH", "NI", "NO_PRIORITY", "LocalNet"]
+__all__ = ["MAX_HEALTH", "NI", "NO_PRIORITY", "LocalNet", "TxQueue"]
 
 MAX_HEALTH = 1000
 NO_PRIORITY = 0xFFFFFFFF  # no policy gave one: the lowest
@@ -39,9 +40,20 @@ class LocalNet:
         return max((ni.health for ni in self.nis if not ni.fatal), default=0)
 
 
-class NI:
-    """One local interface on one net: credits, queue, counters, state.
+class TxQueue:
+    """Transmit credits of one CPT of an NI; messages without one wait here (then `credits` is negative)."""
 
+    __slots__ = ("credits", "waiting")
+
+    def __init__(self, credits: int) -> None:
+        self.credits = credits
+        self.waiting: deque[Msg] = deque()
+
+
+class NI:
+    """One local interface on one net: credits, queues, counters, state.
+
+    `tx_credits` is the sum over the queues of its CPTs; `dev_cpt` is the CPT of its device's NUMA node.
     `interface` is the device's name (None where there is none: `0@lo`, or an address given alone);
     `lnd_data` belongs to the driver.
     """
@@ -70,7 +82,7 @@ class NI:
         "stats",
         "tunables",
         "tx_credits",
-        "tx_queue",
+        "tx_queues",
     )
 
     def __init__(
@@ -81,6 +93,7 @@ class NI:
         interface: str | None = None,
         lnd_tunables: LndTunables | None = None,
         cpts: tuple[int, ...] = (0,),
+        dev_cpt: int = ANY_CPT,
     ) -> None:
         self.net = net
         self.lnd = net.lnd
@@ -89,10 +102,10 @@ class NI:
         self.tunables = replace(net.tunables)
         self.lnd_tunables = lnd_tunables
         self.cpts = cpts
-        self.dev_cpt = -1
+        self.dev_cpt = dev_cpt
         self.priority = NO_PRIORITY
-        self.tx_credits = self.max_tx_credits = self.min_tx_credits = self.tunables.credits
-        self.tx_queue: deque[Msg] = deque()
+        self.tx_queues = self._new_queues()
+        self.tx_credits = self.max_tx_credits = self.min_tx_credits = self._all_credits()
         self.seq = 0
         self.refs = 0  # messages that use this NI now
         self.active = False
@@ -104,6 +117,36 @@ class NI:
         self.latency_get = Latency()
         self.latency_ack = Latency()
         self.lnd_data: object = None
+
+    def _new_queues(self) -> list[TxQueue]:
+        """One queue a CPT (spec selection.md §8)."""
+        count, credits = len(self.cpts), self.tunables.credits
+        share = credits if count == 1 else min(max(credits // count, 8 * self.tunables.peer_credits), credits)
+        return [TxQueue(share) for _ in self.cpts]
+
+    def _all_credits(self) -> int:
+        return sum(queue.credits for queue in self.tx_queues)
+
+    def replace_cpts(self, cpts: tuple[int, ...]) -> list[Msg]:
+        """Use other CPTs, with fresh queues; what waited in the old ones is returned, to be queued anew.
+
+        Messages under way give their credits back to the queue that they came from.
+        """
+        waited = [msg for queue in self.tx_queues for msg in queue.waiting]
+        for queue in self.tx_queues:
+            queue.credits += len(queue.waiting)
+            queue.waiting.clear()
+        under_way = self.max_tx_credits - self.tx_credits - len(waited)
+        self.cpts = cpts
+        self.tx_queues = self._new_queues()
+        self.max_tx_credits = self._all_credits()
+        self.min_tx_credits = self.tx_credits = self.max_tx_credits - under_way
+        return waited
+
+    def queue_for(self, msg: Msg) -> TxQueue:
+        """That of the message's next hop: always the same, so that messages to it stay in order."""
+        assert msg.next_nid is not None
+        return self.tx_queues[share_of_nid(msg.next_nid, len(self.tx_queues))]
 
     @property
     def up(self) -> bool:

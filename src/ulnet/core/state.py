@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ulnet.core.cpt import CptTable
 from ulnet.core.deadlines import DeadlineWheel
 from ulnet.core.md import Md
 from ulnet.core.ni import NI, LocalNet
@@ -31,6 +32,7 @@ class NodeState:
 
     `clock` gives monotonic seconds. Work that must not run inside a caller's stack (completions of
     failed sends, loopback deliveries) is deferred; `wake` tells the owner that `tick` is wanted.
+    `current_cpu` tells which CPU the calling thread runs on (-1: not known).
     """
 
     __slots__ = (
@@ -38,7 +40,10 @@ class NodeState:
         "answers",
         "clock",
         "cookie",
+        "cpts",
+        "distances",
         "epoch",
+        "local_cpt",
         "nets",
         "nis",
         "peers",
@@ -53,13 +58,24 @@ class NodeState:
     )
 
     def __init__(
-        self, clock: Callable[[], float], cookie: int, wake: Callable[[], None], report: Callable[[str], None]
+        self,
+        clock: Callable[[], float],
+        cookie: int,
+        wake: Callable[[], None],
+        report: Callable[[str], None],
+        cpts: CptTable,
+        current_cpu: Callable[[], int],
     ) -> None:
         self.clock = clock
         self.cookie = cookie  # tells this life of the node from earlier ones in wire handles
         self.wake = wake
         self.report = report
         self.pid = LNET_PID
+        self.cpts = cpts
+        self.distances = cpts.distances_from
+        self.local_cpt: Callable[[], int] = lambda: 0  # of the calling thread
+        if cpts.count > 1:
+            self.local_cpt = lambda: cpts.of_cpu(current_cpu())
         self.settings = GlobalSettings()
         self.stats = GlobalStats()
         self.nets: dict[Net, LocalNet] = {}
@@ -75,10 +91,6 @@ class NodeState:
     def _peer_credits(self, net: Net) -> int:
         local = self.nets.get(net)
         return local.tunables.peer_credits if local is not None else 0
-
-    def distances(self, cpt: int) -> Callable[[int], int]:
-        """The NUMA distances from a CPT: one CPT so far, so all are near."""
-        return _near
 
     def must_run(self) -> None:
         """Raises LNetError(ESHUTDOWN) once the node shuts down."""
@@ -108,7 +120,3 @@ class NodeState:
     def work_pending(self) -> bool:
         """Whether something is deferred."""
         return bool(self._deferred)
-
-
-def _near(dev_cpt: int) -> int:
-    return 0

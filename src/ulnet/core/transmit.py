@@ -97,10 +97,10 @@ class Transmit:
         """Count msg on its path until its delivery is known: by the answer, where there is one."""
         pair = pni.flows.get(ni)
         if pair is None:
-            pair = pni.flows[ni] = Flow()
+            pair = pni.flows[ni] = Flow(pni.peer.paces)
         peer = pni.peer.flows.get(ni)
         if peer is None:
-            peer = pni.peer.flows[ni] = Flow()
+            peer = pni.peer.flows[ni] = Flow(pni.peer.paces)
         flight = msg.flight = Flight(pair, peer, _load_of(msg), now)
         if msg.md is not None and _awaits_answer(msg):
             msg.md.flights.append(flight)
@@ -156,10 +156,18 @@ class Transmit:
         ni.tx_credits = credits
         if credits < ni.min_tx_credits:
             ni.min_tx_credits = credits
+        queues = ni.tx_queues
+        queue = msg.tx_queue = queues[0] if len(queues) == 1 else ni.queue_for(msg)
+        queue.credits = credits = queue.credits - 1
         if credits < 0:
-            ni.tx_queue.append(msg)
+            queue.waiting.append(msg)
             return
         self._hand_over(msg, ni)
+
+    def change_cpts(self, ni: NI, cpts: tuple[int, ...]) -> None:
+        """Give an NI other CPTs; what waits on it waits in the new queues, in the same order."""
+        for msg in ni.replace_cpts(cpts):
+            self._post_on_ni(msg, ni)
 
     def _hand_over(self, msg: Msg, ni: NI) -> None:
         if not ni.active:
@@ -178,8 +186,10 @@ class Transmit:
             pni.answers -= 1
             self._state.answers -= 1
         ni.tx_credits += 1
-        if ni.tx_credits <= 0:
-            self._hand_over(ni.tx_queue.popleft(), ni)
+        queue = msg.tx_queue
+        queue.credits = credits = queue.credits + 1
+        if credits <= 0:
+            self._hand_over(queue.waiting.popleft(), ni)
         pni.tx_credits += 1
         if pni.tx_credits <= 0:
             waiting = pni.tx_queue.popleft()

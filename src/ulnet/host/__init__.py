@@ -1,16 +1,29 @@
-"""What only the operating system can tell: links, addresses, routes; as plain values."""
+"""What only the operating system can tell: links, addresses, routes, NUMA nodes; as plain values."""
 
-from ulnet.host.netlink import first_address, link_named, link_with_address, links
+from ulnet.host.netlink import device_node, first_address, link_named, link_with_address, links
+from ulnet.host.partitions import divide
 from ulnet.host.routes import source_address_for
+from ulnet.host.topology import NumaNode, Topology, cpu_reader, number_text, placed, read_topology
+from ulnet.host.topology_file import load_topology, parse_topology
 from ulnet.host.values import Address, HostError, Link
 
 __all__ = [
     "Address",
     "HostError",
     "Link",
+    "NumaNode",
+    "Topology",
+    "cpu_reader",
+    "device_node",
+    "divide",
     "first_address",
     "link_named",
     "link_with_address",
     "links",
+    "load_topology",
+    "number_text",
+    "parse_topology",
+    "placed",
+    "read_topology",
     "source_address_for",
 ]

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from ulnet.host.values import Address, HostError, Link
 
-__all__ = ["first_address", "link_named", "link_with_address", "links"]
+__all__ = ["device_node", "first_address", "link_named", "link_with_address", "links"]
 
 _IFF_UP, _IFF_LOOPBACK = 0x1, 0x8
 _IFA_F_TENTATIVE, _IFA_F_DADFAILED = 0x40, 0x08
@@ -138,7 +138,6 @@ def _link(message: Any, addresses: list[Address]) -> Link:
     # /sys may show another network namespace than ours; then it tells nothing of this link.
     known = _number(name, "ifindex") == index
     speed = _number(name, "speed") if known else None
-    numa = _number(name, "device/numa_node") if known else None
     return Link(
         name=name,
         index=index,
@@ -147,7 +146,7 @@ def _link(message: Any, addresses: list[Address]) -> Link:
         mtu=message.get_attr("IFLA_MTU") or 0,
         speed_mbps=speed if speed is not None and speed > 0 else None,
         addresses=tuple(addresses),
-        numa_node=-1 if numa is None else numa,
+        numa_node=device_node(name) if known else -1,
         loopback=bool(message["flags"] & _IFF_LOOPBACK),
     )
 
@@ -157,3 +156,9 @@ def _number(link_name: str, file: str) -> int | None:
         return int(os.fsdecode((_SYS / link_name / file).read_bytes()))
     except (OSError, ValueError):  # no such file, no driver to answer, or no number
         return None
+
+
+def device_node(link_name: str) -> int:
+    """The NUMA node of a link's device; -1 if it has none, or none is known."""
+    found = _number(link_name, "device/numa_node")
+    return -1 if found is None else found

@@ -1,0 +1,41 @@
+"""The machine under a node: its CPTs, and where its devices are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ulnet.core.cpt import CptTable, Partition
+from ulnet.host import HostError, Topology, cpu_reader, device_node, divide, read_topology
+
+__all__ = ["Machine"]
+
+
+class Machine:
+    """CPTs by cpu_pattern or cpu_npartitions, by default one a NUMA node. Raises HostError(EINVAL).
+
+    Without `topology` it is read from the system; what cannot be read there is `unreadable`, and counts as
+    one CPT.
+    """
+
+    def __init__(self, topology: Topology | None = None, *, pattern: str = "", partitions: int = 0) -> None:
+        self.unreadable = ""
+        if topology is None:
+            try:
+                topology = read_topology()
+            except HostError as why:
+                self.unreadable = why.text
+        self.topology = topology
+        self.cpts = CptTable()
+        self.current_cpu: Callable[[], int] = lambda: -1
+        if topology is not None:
+            parts = [Partition(*part) for part in divide(topology, pattern, partitions)]
+            self.cpts = CptTable(parts, topology.distances())
+        if self.cpts.count > 1:
+            self.current_cpu = cpu_reader()
+
+    def node_of(self, interface: str | None) -> int:
+        """The NUMA node of a device, -1 where it is not known."""
+        if interface is None:
+            return -1
+        places = self.topology.interfaces if self.topology is not None else None
+        return places.get(interface, -1) if places is not None else device_node(interface)
