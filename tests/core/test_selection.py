@@ -10,7 +10,7 @@ from support.fabric import Fabric
 from ulnet.core.flow import MIN_SAMPLE_BYTES, Flow
 from ulnet.core.md import MdOption
 from ulnet.core.selection import Explanation
-from ulnet.core.selection.criteria import EQUAL_WITHIN
+from ulnet.core.selection.rivals import EQUAL_WITHIN
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 

@@ -9,19 +9,30 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["MIN_SAMPLE_BYTES", "Flight", "Flow", "take_answered"]
+__all__ = ["MIN_SAMPLE_BYTES", "Flight", "Flow", "Paces", "take_answered"]
 
 MIN_SAMPLE_BYTES: Final = 65536
 _MIN_SAMPLE_SECONDS: Final = 0.002
 _WEIGHT: Final = 0.25  # of the newest sample
 
 
+class Paces:
+    """Counts new paths and changed rates towards one peer: what was reckoned from them is void then."""
+
+    __slots__ = ("changes",)
+
+    def __init__(self) -> None:
+        self.changes = 0
+
+
 class Flow:
     """One path: `outstanding` bytes sent and not confirmed, `rate` in bytes per second (0: not known)."""
 
-    __slots__ = ("_confirmed", "_since", "outstanding", "rate")
+    __slots__ = ("_confirmed", "_paces", "_since", "outstanding", "rate")
 
-    def __init__(self) -> None:
+    def __init__(self, paces: Paces | None = None) -> None:
+        self._paces = paces or Paces()
+        self._paces.changes += 1
         self.outstanding = 0
         self.rate = 0.0
         self._since = 0.0  # when the present sample began
@@ -46,6 +57,7 @@ class Flow:
             return
         sample = confirmed / elapsed
         self.rate = sample if not self.rate else self.rate + (sample - self.rate) * _WEIGHT
+        self._paces.changes += 1
         self._since = now
         self._confirmed = 0
 

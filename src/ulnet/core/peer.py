@@ -9,6 +9,7 @@ from enum import IntFlag
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ulnet.core.flow import Paces
 from ulnet.core.ni import MAX_HEALTH, NI, NO_PRIORITY
 from ulnet.core.stats import HealthStats, Latency, MsgStats
 from ulnet.core.status import LNetError
@@ -124,6 +125,7 @@ class Peer:
         "flows",
         "members",
         "nets",
+        "paces",
         "primary_nid",
         "remote_sequence",
         "seq",
@@ -138,6 +140,7 @@ class Peer:
         self.remote_sequence = 0  # of the last ping info that it pushed
         self.seq = 0
         self.flows: dict[NI, Flow] = {}  # from each local NI, to any of its NIDs
+        self.paces = Paces()  # of these flows and of those of its NIs
         self.standings: dict[int, Standing] = {}  # kept by the path selection, by CPT
 
     @property

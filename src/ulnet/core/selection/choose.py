@@ -14,7 +14,6 @@ import errno
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from ulnet.core.flow import Flow
 from ulnet.core.ni import NI, LocalNet
 from ulnet.core.peer import PeerNi
 from ulnet.core.selection.criteria import (
@@ -33,6 +32,7 @@ from ulnet.core.selection.criteria import (
     Step,
     narrow,
 )
+from ulnet.core.selection.rivals import Rivals
 from ulnet.core.selection.trace import Explanation, Stage
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
@@ -60,8 +60,8 @@ class Standing:
     def __init__(self, epoch: int, nets: Sequence[NetPair]) -> None:
         self.epoch = epoch
         self.nets = nets
-        self.locals: dict[LocalNet | None, Sequence[NI]] = {}  # under None: of all nets together
-        self.remotes: dict[NI, Sequence[PeerNi]] = {}
+        self.locals: dict[LocalNet | None, Rivals] = {}  # under None: of all nets together
+        self.remotes: dict[NI, Rivals] = {}
 
 
 class Selector:
@@ -111,8 +111,6 @@ class Selector:
         if not usable:
             raise self._no_route(dest)
         criteria = (*LOCAL_STANDING, *_LOCAL_LOAD[self.balance])
-        if self.balance == "expected":
-            _assume_rate(query, [peer.flows.get(ni) for ni in usable])
         return _stage("local NI", usable, criteria, query, told)[0], dest
 
     def _usable(self, dest: PeerNi) -> list[NI]:
@@ -133,23 +131,16 @@ class Selector:
     def _among_rails(
         self, dest: PeerNi, query: Query, cpt: int, told: Explanation | None
     ) -> tuple[NI, PeerNi]:
-        peer = query.peer
         balance = self.balance
         standing = self._standing(dest, query, cpt, told)
-        local_nis: Sequence[NI]
+        net = None
         if balance == "documents":
-            net = _stage("net, by turn", standing.nets, NET_TURN, query, told)[0]
-            local_nis = standing.locals[net.local]
-        else:
-            local_nis = standing.locals[None]
-            if len(local_nis) > 1:
-                _assume_rate(query, [peer.flows.get(ni) for ni in local_nis])
-        ni: NI = _stage("local NI, by load", local_nis, _LOCAL_LOAD[balance], query, told)[0]
+            net = _stage("net, by turn", standing.nets, NET_TURN, query, told)[0].local
+        query.rivals = rivals = standing.locals[net]
+        ni: NI = _stage("local NI, by load", rivals.candidates, _LOCAL_LOAD[balance], query, told)[0]
         query.ni = ni
-        peer_nis = standing.remotes[ni]
-        if len(peer_nis) > 1 and balance == "expected":
-            _assume_rate(query, [pni.flows.get(ni) for pni in peer_nis])
-        return ni, _stage("peer NI, by load", peer_nis, _PEER_LOAD[balance], query, told)[0]
+        query.rivals = rivals = standing.remotes[ni]
+        return ni, _stage("peer NI, by load", rivals.candidates, _PEER_LOAD[balance], query, told)[0]
 
     def _standing(self, dest: PeerNi, query: Query, cpt: int, told: Explanation | None) -> Standing:
         peer = query.peer
@@ -166,13 +157,13 @@ class Selector:
             raise self._no_route(dest)
         standing = Standing(epoch, _stage("net", nets, NET_STANDING, query, told))
         together = [ni for net in standing.nets for ni in net.local.nis if ni.active]
-        standing.locals[None] = _stage("local NI", together, LOCAL_STANDING, query, told)
+        standing.locals[None] = Rivals(_stage("local NI", together, LOCAL_STANDING, query, told))
         for net in standing.nets:
             here = [ni for ni in net.local.nis if ni.active]
-            standing.locals[net.local] = narrow(here, LOCAL_STANDING, query)[0]
+            standing.locals[net.local] = Rivals(narrow(here, LOCAL_STANDING, query)[0])
             for ni in here:
                 query.ni = ni
-                standing.remotes[ni] = narrow(net.remote.nis, PEER_STANDING, query)[0]
+                standing.remotes[ni] = Rivals(narrow(net.remote.nis, PEER_STANDING, query)[0])
         query.ni = None
         peer.standings[cpt] = standing
         return standing
@@ -204,8 +195,3 @@ def _stage(
 def _tell_case(told: Explanation | None, case: str) -> None:
     if told is not None:
         told.case = case
-
-
-def _assume_rate(query: Query, flows: Sequence[Flow | None]) -> None:
-    """A path that was never measured is taken for as fast as the fastest of its rivals."""
-    query.best_rate = max((flow.rate for flow in flows if flow is not None), default=0.0)

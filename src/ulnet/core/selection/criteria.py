@@ -1,7 +1,7 @@
 """The criteria of path selection, each with its name, in the documents' order (spec selection.md §4–§6).
 
-Every cost function is "less is better"; a criterion keeps the candidates of least cost. Choosing and
-explaining run these same functions over these same lists.
+Costs are "less is better" and reckoned for all candidates in one call; a criterion keeps the candidates
+of least cost. Choosing and explaining run these same functions over these same lists.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ulnet.core.flow import Flow
 from ulnet.core.ni import NI, LocalNet
-from ulnet.core.peer import Peer, PeerNet
+from ulnet.core.peer import Peer, PeerNet, PeerNi
+from ulnet.core.selection.rivals import UNUSED, Rivals
 
 __all__ = [
     "CREDITS",
-    "EQUAL_WITHIN",
     "HIGHER_IS_BETTER",
     "LOCAL_EXPECTED",
     "LOCAL_STANDING",
@@ -34,15 +33,10 @@ __all__ = [
 ]
 
 
-# Paths whose rates differ by less are taken for equal: where they share a bottleneck any split would
-# confirm itself, and noise would decide. What is outstanding still evens them out.
-EQUAL_WITHIN = 1.5
-
-
 class Query:
     """What a choice depends on besides its candidates."""
 
-    __slots__ = ("best_rate", "distance", "ni", "numa_range", "peer", "size")
+    __slots__ = ("distance", "ni", "numa_range", "peer", "rivals", "size")
 
     def __init__(self, peer: Peer, size: int, distance: Callable[[int], int], numa_range: int) -> None:
         self.peer = peer
@@ -50,7 +44,7 @@ class Query:
         self.distance = distance  # from the message's memory to a CPT
         self.numa_range = numa_range
         self.ni: NI | None = None  # once the local side is chosen
-        self.best_rate = 0.0  # of all candidates: what one that was never measured is taken for
+        self.rivals: Rivals | None = None  # the candidates of the present stage, where these are kept
 
 
 class NetPair(NamedTuple):
@@ -64,7 +58,12 @@ class Criterion(NamedTuple):
     """One comparison: candidates of more than the least cost are out."""
 
     name: str
-    cost: Callable[[Any, Query], float]
+    costs: Callable[[Sequence[Any], Query], list[float]]
+
+
+def _each(name: str, cost: Callable[[Any, Query], float]) -> Criterion:
+    """A criterion that looks at one candidate after another: slower, for those that are not run each time."""
+    return Criterion(name, lambda candidates, query: [cost(one, query) for one in candidates])
 
 
 @dataclass(slots=True)
@@ -88,62 +87,72 @@ def narrow(
     With `steps`, every comparison made is noted there.
     """
     decided_by = ""
-    for name, cost in criteria:
+    for name, costs_of in criteria:
         if len(candidates) < 2:
             break
-        costs = [cost(candidate, query) for candidate in candidates]
+        costs = costs_of(candidates, query)
         least = min(costs)
         if steps is not None:
             steps.append(Step(name, list(zip(candidates, costs, strict=True)), least))
-        kept = [one for one, value in zip(candidates, costs, strict=True) if value == least]
-        if len(kept) < len(candidates):
-            decided_by = name
-            candidates = kept
+        kept = costs.count(least)
+        if kept == len(costs):
+            continue
+        decided_by = name
+        if kept == 1:
+            return (candidates[costs.index(least)],), name
+        candidates = [one for one, cost in zip(candidates, costs, strict=True) if cost == least]
     return candidates, decided_by
 
 
-def _expected(flow: Flow | None, query: Query) -> float:
-    """Seconds until the message would be through: what is under way and itself, at the observed rate."""
-    best = query.best_rate
-    if flow is None:
-        return query.size / best if best else 0.0
-    rate = flow.rate
-    if rate * EQUAL_WITHIN >= best or not rate:
-        rate = best
-    return (flow.outstanding + query.size) / rate if rate else float(flow.outstanding)
+def _local_expected(nis: Sequence[NI], query: Query) -> list[float]:
+    rivals = query.rivals
+    if rivals is None or rivals.candidates is not nis:
+        rivals = Rivals(nis)
+    paces = query.peer.paces
+    if rivals.changes != paces.changes:
+        flows = query.peer.flows
+        rivals.take_rates([flows.get(ni, UNUSED) for ni in nis], paces.changes)
+    return rivals.expected(query.size)
+
+
+def _peer_expected(pnis: Sequence[PeerNi], query: Query) -> list[float]:
+    rivals = query.rivals
+    if rivals is None or rivals.candidates is not pnis:
+        rivals = Rivals(pnis)
+    paces = query.peer.paces
+    ni = query.ni
+    if rivals.changes != paces.changes and ni is not None:
+        rivals.take_rates([pni.flows.get(ni, UNUSED) for pni in pnis], paces.changes)
+    return rivals.expected(query.size)
 
 
 NET_STANDING = (
-    Criterion("peer-net health", lambda nets, query: -nets.remote.health),
-    Criterion("peer-net priority", lambda nets, query: nets.remote.priority),
-    Criterion("local-net health", lambda nets, query: -nets.local.health),
-    Criterion("local-net priority", lambda nets, query: nets.local.priority),
+    _each("peer-net health", lambda nets, query: -nets.remote.health),
+    _each("peer-net priority", lambda nets, query: nets.remote.priority),
+    _each("local-net health", lambda nets, query: -nets.local.health),
+    _each("local-net priority", lambda nets, query: nets.local.priority),
 )
 NET_TURN = (
-    Criterion("peer-net sequence", lambda nets, query: nets.remote.seq),
-    Criterion("local-net sequence", lambda nets, query: nets.local.seq),
+    _each("peer-net sequence", lambda nets, query: nets.remote.seq),
+    _each("local-net sequence", lambda nets, query: nets.local.seq),
 )
 LOCAL_STANDING = (
-    Criterion("usable", lambda ni, query: ni.fatal),
-    Criterion("health", lambda ni, query: -ni.health),
-    Criterion("UDSP priority", lambda ni, query: ni.priority),
-    Criterion("NUMA distance", lambda ni, query: max(query.distance(ni.dev_cpt), query.numa_range)),
+    _each("usable", lambda ni, query: ni.fatal),
+    _each("health", lambda ni, query: -ni.health),
+    _each("UDSP priority", lambda ni, query: ni.priority),
+    _each("NUMA distance", lambda ni, query: max(query.distance(ni.dev_cpt), query.numa_range)),
 )
 PEER_STANDING = (
-    Criterion("health", lambda pni, query: -pni.health),
-    Criterion("UDSP priority", lambda pni, query: pni.priority),
-    Criterion(
-        "UDSP preference", lambda pni, query: query.ni is None or query.ni.nid not in pni.preferred_nids
-    ),
-    Criterion(
+    _each("health", lambda pni, query: -pni.health),
+    _each("UDSP priority", lambda pni, query: pni.priority),
+    _each("UDSP preference", lambda pni, query: query.ni is None or query.ni.nid not in pni.preferred_nids),
+    _each(
         "UDSP pathway priority",
         lambda pni, query: 0 if query.ni is None else pni.pathways.get(query.ni.nid, 0),
     ),
 )
-CREDITS = Criterion("credits", lambda one, query: -one.tx_credits)
-TURN = Criterion("sequence", lambda one, query: one.seq)
-QUEUED = Criterion("queued bytes", lambda pni, query: pni.tx_queued_bytes)
-LOCAL_EXPECTED = Criterion(
-    "expected completion", lambda ni, query: _expected(query.peer.flows.get(ni), query)
-)
-PEER_EXPECTED = Criterion("expected completion", lambda pni, query: _expected(pni.flows.get(query.ni), query))
+CREDITS = Criterion("credits", lambda some, query: [-one.tx_credits for one in some])
+TURN = Criterion("sequence", lambda some, query: [one.seq for one in some])
+QUEUED = Criterion("queued bytes", lambda pnis, query: [pni.tx_queued_bytes for pni in pnis])
+LOCAL_EXPECTED = Criterion("expected completion", _local_expected)
+PEER_EXPECTED = Criterion("expected completion", _peer_expected)
