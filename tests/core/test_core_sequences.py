@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fabric import Fabric
-from ulnet.core.event import EventKind
-from ulnet.core.md import MdOption
+from ulnet.core.event import Event, EventKind
+from ulnet.core.instance import LNet
+from ulnet.core.md import Md, MdOption
+from ulnet.core.portal import MatchEntry
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import NetTunables
 from ulnet.nid import ANY_NID, LO_NID, Nid
@@ -85,9 +87,9 @@ class World:
         ]
         for core in self.cores:
             core.memory.set_lazy(6)
-        self.mds = []  # (core, md)
-        self.mes = []  # (core, me)
-        self.told = {}
+        self.mds: list[tuple[LNet, Md]] = []
+        self.mes: list[tuple[LNet, MatchEntry]] = []
+        self.told: dict[Md, list[Event]] = {}
         self.depth = 0
 
     def do(self, action, reaction=None):
