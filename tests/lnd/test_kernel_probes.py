@@ -23,6 +23,8 @@ from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid
 from ulnet.wire.socklnd import MAGIC, V1_MAGIC
 
+pytestmark = pytest.mark.requirement("LND-sock")
+
 PROBES = recording("i_raw_probes_from_host", "192.168.110.1")
 TYPES = recording("i2_ctype_probes", "192.168.110.1")
 

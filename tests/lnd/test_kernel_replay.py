@@ -19,6 +19,8 @@ from ulnet.node import PingResult
 from ulnet.wire.lnet import unpack_header
 from ulnet.wire.ping import PingInfo
 
+pytestmark = pytest.mark.requirement("LND-sock")
+
 FIRST_CONTACT = recording("a_connect_and_ping_1rail")
 OLD_RELEASE = recording("m_b2_15_vmC_to_master_vmA", "192.168.110.13")
 IPV6 = recording("j_large_nid_ipv6_hello_v4")
