@@ -215,12 +215,18 @@ def test_a_flow_measures_only_what_says_something():
     flow.begin(100, 0.0)
     flow.end(100, 5.0)
     assert flow.rate == 0  # small messages say nothing
-    flow.begin(MIN_SAMPLE_BYTES, 10.0)
-    flow.end(MIN_SAMPLE_BYTES, 10.5)
+    now = 10.0
+    for seconds in (9.0, 0.5, 0.5):  # the first also timed how the connection came up
+        flow.begin(MIN_SAMPLE_BYTES, now)
+        now += seconds
+        flow.end(MIN_SAMPLE_BYTES, now)
+        assert flow.rate == 0
+    flow.begin(MIN_SAMPLE_BYTES, now)
+    flow.end(MIN_SAMPLE_BYTES, now + 0.5)
     assert flow.rate == MIN_SAMPLE_BYTES * 2
-    flow.begin(1 << 20, 20.0)
-    flow.begin(1 << 20, 20.0)
-    flow.end(1 << 20, 21.0)
+    flow.begin(1 << 20, 40.0)
+    flow.begin(1 << 20, 40.0)
+    flow.end(1 << 20, 41.0)
     flow.abandon(1 << 20)
     assert MIN_SAMPLE_BYTES * 2 < flow.rate < 1 << 20
     assert flow.outstanding == 0

@@ -12,8 +12,9 @@ from typing import Final
 __all__ = ["MIN_SAMPLE_BYTES", "Flight", "Flow", "Paces", "take_answered"]
 
 MIN_SAMPLE_BYTES: Final = 65536
-_MIN_SAMPLE_SECONDS: Final = 0.002
+_MIN_SAMPLE_SECONDS: Final = 0.01
 _WEIGHT: Final = 0.25  # of the newest sample
+_FIRST_SAMPLES: Final = 3  # make the first rate; the one before them also timed the way's setting up
 
 
 class Paces:
@@ -28,7 +29,7 @@ class Paces:
 class Flow:
     """One path: `outstanding` bytes sent and not confirmed, `rate` in bytes per second (0: not known)."""
 
-    __slots__ = ("_confirmed", "_paces", "_since", "outstanding", "rate")
+    __slots__ = ("_confirmed", "_estimate", "_paces", "_samples", "_since", "outstanding", "rate")
 
     def __init__(self, paces: Paces | None = None) -> None:
         self._paces = paces or Paces()
@@ -37,6 +38,8 @@ class Flow:
         self.rate = 0.0
         self._since = 0.0  # when the present sample began
         self._confirmed = 0  # bytes of the present sample
+        self._samples = -1
+        self._estimate = 0.0
 
     def begin(self, size: int, now: float) -> None:
         """A message of `size` bytes goes this way."""
@@ -55,11 +58,19 @@ class Flow:
         elapsed = now - self._since
         if elapsed < _MIN_SAMPLE_SECONDS:
             return
-        sample = confirmed / elapsed
-        self.rate = sample if not self.rate else self.rate + (sample - self.rate) * _WEIGHT
-        self._paces.changes += 1
         self._since = now
         self._confirmed = 0
+        self._take(confirmed / elapsed)
+
+    def _take(self, sample: float) -> None:
+        samples = self._samples = self._samples + 1
+        if not samples:
+            return
+        weight = _WEIGHT if samples > _FIRST_SAMPLES else 1 / samples
+        self._estimate += (sample - self._estimate) * weight
+        if samples >= _FIRST_SAMPLES:
+            self.rate = self._estimate
+            self._paces.changes += 1
 
     def abandon(self, size: int) -> None:
         """That message failed: it says nothing of the rate."""
