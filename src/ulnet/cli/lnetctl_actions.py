@@ -7,8 +7,10 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 
-from ulnet.cli.lnetctl_options import BadValue, Parsed
+from ulnet.cli.lnetctl_grammar import SETTINGS
+from ulnet.cli.lnetctl_options import BadValue, Parsed, number
 from ulnet.dlc import model
 from ulnet.dlc.client import DEADLINE, Client, as_mapping, not_sent
 from ulnet.dlc.errors import DlcError, ErrorItem
@@ -19,6 +21,7 @@ __all__ = ["perform"]
 
 _HOST_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*\Z")
 _LONGEST_WAIT = 3600.0
+_ENODATA = frozenset({"retry_count", "transaction_timeout", "health_sensitivity", "router_sensitivity"})
 
 
 def perform(action: str, parsed: Parsed, socket_path: str | None) -> int:
@@ -119,6 +122,28 @@ def _level(parsed: Parsed, request_type: type[model.Request]) -> int:
         raise _refused(request_type, errno.EINVAL, str(bad)) from None
 
 
+def _net_set(parsed: Parsed) -> model.Request:
+    for name in ("health", "conns-per-peer", "lnd-timeout", "net"):
+        if parsed.flag(name):
+            text = f"net set --{name} is not built yet in this version of ulnet: it can set --cpt"
+            raise _refused(model.NetSet, errno.EOPNOTSUPP, text)
+    return model.NetSet(nids=_names(parsed.text("nid")), all=parsed.flag("all"), cpts=parsed.text("cpt"))
+
+
+def _set(name: str, parsed: Parsed) -> model.Request:
+    """A setting. What is no number is refused in the words and with the status of the real tool."""
+    if len(parsed.operands) != 1:
+        text = f"{name} takes one value: write 'lnetctl set {name} VALUE'"
+        raise DlcError(errno.EINVAL, text, verb="add", entity=name)
+    word = parsed.operands[0]
+    try:
+        value = number(name, word)
+    except BadValue:
+        text = f"cannot parse {name} value {word!r}: write a number"
+        raise DlcError(errno.EPERM, text, verb="parser", entity="set") from None
+    return model.GlobalSet({"max_interfaces" if name == "max_intf" else name: value})
+
+
 def _peer_add(parsed: Parsed) -> model.Request:
     return model.PeerAdd(
         primary=parsed.text("prim_nid"),
@@ -189,17 +214,21 @@ _BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {
     "net_add": _net_add,
     "net_del": _net_del,
     "net_show": _net_show,
+    "net_set": _net_set,
     "peer_add": _peer_add,
     "peer_del": _peer_del,
     "peer_show": _peer_show,
     "peer_list": lambda parsed: model.PeerList(),
     "explain": _explain,
     "ping": _ping,
+    "numa_show": lambda parsed: model.NumaShow(),
+    "cpt_of_nid": lambda parsed: model.CptOfNids([nid for word in parsed.operands for nid in _names(word)]),
     "stats_show": lambda parsed: model.StatsShow(),
     "stats_reset": lambda parsed: model.StatsReset(),
     "global_show": lambda parsed: model.GlobalShow(),
     "export": lambda parsed: model.Export(backup=parsed.flag("backup")),
 }
+_BUILDERS.update({f"set_{name}": partial(_set, name) for name in SETTINGS})
 
 
 # Replies to text ---------------------------------------------------------------------------------------
@@ -245,8 +274,16 @@ def _write_export(request: model.Request, parsed: Parsed, reply: Reply) -> int:
     return 0
 
 
+def _after_set(name: str, request: model.Request, parsed: Parsed, reply: Reply) -> int:
+    """Errors under the setting's name; a bad value of those of health has an errno of its own."""
+    swap = {-errno.EINVAL: -errno.ENODATA} if name in _ENODATA else {}
+    errors = [ErrorItem("add", name, swap.get(item.errno, item.errno), item.descr) for item in reply.errors]
+    return _report(errors)
+
+
 _FINISHERS: dict[str, Callable[[model.Request, Parsed, Reply], int]] = {
     "ping": _print_pings,
     "explain": _print_explanation,
     "export": _write_export,
 }
+_FINISHERS.update({f"set_{name}": partial(_after_set, name) for name in SETTINGS})

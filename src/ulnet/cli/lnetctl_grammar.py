@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["COMMANDS", "COMMON", "GROUPS", "Command", "Option", "commands_of"]
+__all__ = ["COMMANDS", "COMMON", "GROUPS", "SETTINGS", "Command", "Option", "commands_of"]
 
 
 class Option(NamedTuple):
@@ -95,7 +95,21 @@ _NETS = (
         examples=("lnetctl net show -v 2 --net tcp",),
         action="net_show",
     ),
-    Command(("net", "set"), "change an NI's or a net's values"),
+    Command(
+        ("net", "set"),
+        "change the CPTs of NIs (other values: not built yet)",
+        (
+            Option("nid", "the NIs to change", "LIST"),
+            Option("all", "change all NIs"),
+            Option("cpt", "CPU partitions that they use, such as [0,2-3], or * for all", "CPTS"),
+            Option("health", "not built yet", "N"),
+            Option("conns-per-peer", "not built yet", "N"),
+            Option("net", "not built yet", "TYPE"),
+            Option("lnd-timeout", "not built yet", "S"),
+        ),
+        examples=("lnetctl net set --nid 10.0.0.1@tcp --cpt [0,1]",),
+        action="net_set",
+    ),
 )
 
 _PRIMARY = Option("prim_nid", "primary NID of the peer", "NID")
@@ -162,6 +176,19 @@ _OTHERS = (
         action="explain",
     ),
     Command(
+        ("numa", "show"),
+        "show the CPTs, and how far they are from one another",
+        examples=("lnetctl numa show",),
+        action="numa_show",
+    ),
+    Command(
+        ("cpt-of-nid",),
+        "show which CPTs take care of NIDs",
+        operands="NID...",
+        examples=("lnetctl cpt-of-nid 10.0.0.2@tcp 10.0.0.[3-5]@tcp",),
+        action="cpt_of_nid",
+    ),
+    Command(
         ("stats", "show"),
         "show the node's counters",
         examples=("lnetctl stats show",),
@@ -189,22 +216,51 @@ _OTHERS = (
     ),
 )
 
+# Names of settings with what their values mean; `max_intf` is the documents' name for max_interfaces.
+SETTINGS = {
+    "numa_range": "NIs within this NUMA distance count as equally near; at least 0",
+    "max_interfaces": "how many NIs there may be; below 16 it is the default, 4096",
+    "max_intf": "the same as max_interfaces",
+    "discovery": "learn the NIDs of peers: 1, or 0 not to",
+    "drop_asym_route": "drop messages that came by another router than ours: 1, or 0 not to",
+    "retry_count": "how often a message is sent again; less than transaction_timeout",
+    "transaction_timeout": "seconds for an answer; more than retry_count",
+    "health_sensitivity": "how much a failure lowers health, 0 to 1000; 0 turns health off",
+    "recovery_interval": "deprecated: accepted, and changes nothing",
+    "router_sensitivity": "deprecated: percent, 0 to 100",
+    "response_tracking": "expect answers of GETs (1), PUTs (2), both (3), none but LNet's own (0)",
+    "recovery_limit": "seconds after which recovery gives up; 0 is never",
+    "max_recovery_ping_interval": "most seconds between recovery pings; above 0",
+}
+_SET = (
+    *(
+        Command(
+            ("set", name),
+            summary,
+            operands="VALUE",
+            examples=(f"lnetctl set {name} 1",),
+            action=f"set_{name}",
+        )
+        for name, summary in SETTINGS.items()
+    ),
+    Command(("set", "routing"), "forward messages for others"),
+    *(Command(("set", f"{size}_buffers"), f"how many {size} buffers") for size in ("tiny", "small", "large")),
+)
+
 _NOT_BUILT = (
     Command(("route",), "routes to other nets"),
     Command(("routing",), "forwarding of messages"),
-    Command(("set",), "change node-wide settings"),
     Command(("import",), "configure from a file (lnetd --config FILE does at start)"),
     Command(("discover",), "learn a peer's NIDs"),
     Command(("debug",), "recovery queues"),
     Command(("udsp",), "selection policy"),
     Command(("fault",), "rules that drop or delay messages"),
     Command(("service-id",), "o2iblnd's service"),
-    Command(("cpt-of-nid",), "CPTs of NIDs"),
     Command(("setup-mrrouting",), "kernel routes by interface"),
     Command(("setup-sysctl",), "kernel settings"),
 )
 
-COMMANDS: tuple[Command, ...] = (*_LNET, *_NETS, *_PEERS, *_OTHERS, *_NOT_BUILT)
+COMMANDS: tuple[Command, ...] = (*_LNET, *_NETS, *_PEERS, *_OTHERS, *_SET, *_NOT_BUILT)
 
 # First words, in the order in which help shows them.
 GROUPS: tuple[str, ...] = tuple(dict.fromkeys(command.words[0] for command in COMMANDS))

@@ -71,6 +71,7 @@ def parse(command: Command, words: Sequence[str]) -> Parsed:
     known = (*command.options, *COMMON)
     parsed = Parsed({}, [])
     rest = list(reversed(words))
+    takes_number = command.operands == "VALUE"  # which may be negative
     while rest:
         word = rest.pop()
         if word == "--":
@@ -78,7 +79,7 @@ def parse(command: Command, words: Sequence[str]) -> Parsed:
             break
         if word.startswith("--"):
             _long(known, word, rest, parsed)
-        elif word.startswith("-") and len(word) > 1:
+        elif word.startswith("-") and len(word) > 1 and not (takes_number and _INTEGER.match(word)):
             _short(known, word, rest, parsed)
         else:
             parsed.operands.append(word)

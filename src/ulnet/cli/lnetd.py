@@ -21,6 +21,7 @@ from ulnet.dlc.paths import default_socket
 from ulnet.dlc.protocol import ProtocolError
 from ulnet.dlc.server import ControlServer
 from ulnet.dlc.yaml_out import emit_errors
+from ulnet.host import HostError, load_topology
 from ulnet.lnd.tcp import TcpParams
 from ulnet.node import Node
 from ulnet.node.admin import Admin
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         steps = _read(options.config)
         return asyncio.run(_run(options, steps))
-    except (LNetError, ProtocolError) as refused:
+    except (LNetError, HostError, ProtocolError) as refused:
         _log.error("%s", refused.text)
     except _ConfigError as bad:
         sys.stderr.write(emit_errors(bad.errors))
@@ -87,6 +88,12 @@ def _parser() -> argparse.ArgumentParser:
         help="whose connections: from source ports below 1024 (default), all, none",
     )
     parser.add_argument("--accept-port", type=int, default=988, metavar="PORT", help="TCP port (988)")
+    parser.add_argument("--topology", metavar="FILE", help="YAML in place of the machine's NUMA nodes")
+    parts = parser.add_mutually_exclusive_group()
+    parts.add_argument("--cpu-npartitions", type=int, default=0, metavar="N", help="CPTs (one a NUMA node)")
+    parts.add_argument(
+        "--cpu-pattern", default="", metavar="TEXT", help="what is in each CPT: '0[0-3] 1[4-7]', 'N 0[0,1]'"
+    )
     parser.add_argument("--drain", type=_seconds, default=5.0, metavar="S", help="seconds to finish in (5)")
     parser.add_argument("--log-level", choices=_LEVELS, default="info", help="what goes to stderr (info)")
     parser.add_argument("--version", action="version", version=f"lnetd {__version__} (ulnet)")
@@ -151,7 +158,12 @@ async def _run(options: argparse.Namespace, steps: list[Step]) -> int:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.remove_signal_handler(number)
 
-    node = Node(tcp=TcpParams(accept=options.accept, accept_port=options.accept_port))
+    node = Node(
+        tcp=TcpParams(accept=options.accept, accept_port=options.accept_port),
+        topology=load_topology(options.topology) if options.topology is not None else None,
+        cpu_pattern=options.cpu_pattern,
+        cpu_npartitions=options.cpu_npartitions,
+    )
     admin = Admin(node, startup=steps, drain=options.drain)
     endpoint = Endpoint(options.socket)
     server = ControlServer(endpoint, admin.handle)

@@ -196,8 +196,8 @@ def _globals(schema: Schema, node: Node) -> list[Step]:
 
 
 def _numa(schema: Schema, node: Node) -> list[Step]:
-    fields = schema.fields(node, "numa", ("range",))
-    return _global_steps(schema, {"numa_range": fields["range"]} if fields else {}, node.line)
+    fields = schema.fields(node, "numa", ("range",), ("CPTs",))
+    return _global_steps(schema, {"numa_range": fields["range"]} if "range" in fields else {}, node.line)
 
 
 def _global_steps(schema: Schema, fields: Mapping[str, Node], line: int) -> list[Step]:

@@ -9,6 +9,9 @@ from msgspec import UNSET, Struct, UnsetType
 
 __all__ = [
     "CandidateView",
+    "CptOfNid",
+    "CptOfNidDocument",
+    "CptView",
     "ExplainDocument",
     "ExplainView",
     "ExportDocument",
@@ -22,6 +25,8 @@ __all__ = [
     "NetTunablesView",
     "NiHealth",
     "NidItem",
+    "NumaDocument",
+    "NumaView",
     "PeerDocument",
     "PeerListDocument",
     "PeerNiHealth",
@@ -262,6 +267,41 @@ class StatsDocument(Struct):
     """`stats show`."""
 
     statistics: Statistics
+
+
+class CptView(Struct):
+    """One CPT; distances as `0:10 1:21`."""
+
+    cpt: int
+    cpus: str | UnsetType = UNSET
+    nodes: str | UnsetType = UNSET
+    distances: str | UnsetType = UNSET
+
+
+class NumaView(Struct, rename={"cpts": "CPTs"}):
+    """NUMA as path selection sees it."""
+
+    range: int
+    cpts: list[CptView]
+
+
+class NumaDocument(Struct):
+    """`numa show`."""
+
+    numa: NumaView
+
+
+class CptOfNid(Struct):
+    """Which CPT takes care of a NID."""
+
+    nid: str
+    cpt: int
+
+
+class CptOfNidDocument(Struct, rename={"cpt_of_nid": "cpt-of-nid"}):
+    """`cpt-of-nid`."""
+
+    cpt_of_nid: list[CptOfNid]
 
 
 class Globals(Struct):

@@ -12,6 +12,7 @@ import msgspec
 
 __all__ = [
     "PINGS_AT_ONCE",
+    "CptOfNids",
     "Explain",
     "Export",
     "GlobalSet",
@@ -20,7 +21,9 @@ __all__ = [
     "LnetUnconfigure",
     "NetAdd",
     "NetDel",
+    "NetSet",
     "NetShow",
+    "NumaShow",
     "PeerAdd",
     "PeerDel",
     "PeerList",
@@ -108,6 +111,16 @@ class NetShow(_Request, tag="net.show"):
     verbosity: Verbosity = 0
 
 
+class NetSet(_Request, tag="net.set"):
+    """Change `nids`, or `all` NIs but `0@lo`: their CPTs."""
+
+    verb = "set"
+    entity = "net"
+    nids: list[str] = []
+    all: bool = False
+    cpts: str | None = None
+
+
 class PeerAdd(_Request, tag="peer.add"):
     """Configure a peer; without `primary` the first NID is it."""
 
@@ -166,6 +179,21 @@ class Ping(_Request, tag="ping"):
     timeout: Seconds = 1.0
 
 
+class NumaShow(_Request, tag="numa.show"):
+    """The CPTs, how far they are from one another, and the range within which NIs count as equally near."""
+
+    verb = "show"
+    entity = "numa"
+
+
+class CptOfNids(_Request, tag="cpt-of-nid"):
+    """Which CPT takes care of each NID."""
+
+    verb = "show"
+    entity = "cpt-of-nid"
+    nids: list[str]
+
+
 class StatsShow(_Request, tag="stats.show"):
     """Counters of the whole node."""
 
@@ -209,12 +237,15 @@ Request = (
     | NetAdd
     | NetDel
     | NetShow
+    | NetSet
     | PeerAdd
     | PeerDel
     | PeerShow
     | PeerList
     | Explain
     | Ping
+    | NumaShow
+    | CptOfNids
     | StatsShow
     | StatsReset
     | GlobalShow

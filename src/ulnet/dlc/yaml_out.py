@@ -31,7 +31,7 @@ PING = Layout(step=2, sequence=0, dash=2, tag="! ", quote="'")
 LIBRARY = Layout(step=4, sequence=4, dash=2, tag="", quote='"')
 
 _NETLINK_SECTIONS = frozenset({"net", "peer", "peer list", "route"})
-_PING_SECTIONS = frozenset({"ping", "discover", "manage"})
+_PING_SECTIONS = frozenset({"ping", "discover", "manage", "cpt-of-nid"})
 _NETLINK_ERRORS = frozenset({"net", "peer", "route", "ping", "discover", "import"})
 
 _PLAIN = re.compile(r"(?:[\w./(<]|[:-](?=[\w.:]))(?:[\w./()<>@\[\]{},;+=*%&!?|~^$'-]|:(?=\S)| (?=[^\s#]))*\Z")

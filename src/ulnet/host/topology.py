@@ -126,9 +126,9 @@ def _node(folder: Path, number: int) -> NumaNode:
     return NumaNode(number, number_list((folder / "cpulist").read_text(), "CPU"), distances)
 
 
-def placed(links: Iterable[Link], topology: Topology) -> list[Link]:
+def placed(links: Iterable[Link], topology: Topology | None) -> list[Link]:
     """The links, each in the node where the topology puts it."""
-    places = topology.interfaces
+    places = topology.interfaces if topology is not None else None
     if places is None:
         return list(links)
     return [replace(link, numa_node=places.get(link.name, -1)) for link in links]

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ulnet.core.cpt import CptTable, Partition
+from ulnet.core.status import LNetError
 from ulnet.host import HostError, Topology, cpu_reader, device_node, divide, read_topology
 
 __all__ = ["Machine"]
 
 
 class Machine:
-    """CPTs by cpu_pattern or cpu_npartitions, by default one a NUMA node. Raises HostError(EINVAL).
+    """CPTs by cpu_pattern or cpu_npartitions, by default one a NUMA node. Raises LNetError(EINVAL).
 
     Without `topology` it is read from the system; what cannot be read there is `unreadable`, and counts as
     one CPT.
@@ -28,7 +29,10 @@ class Machine:
         self.cpts = CptTable()
         self.current_cpu: Callable[[], int] = lambda: -1
         if topology is not None:
-            parts = [Partition(*part) for part in divide(topology, pattern, partitions)]
+            try:
+                parts = [Partition(*part) for part in divide(topology, pattern, partitions)]
+            except HostError as bad:
+                raise LNetError(bad.errno, bad.text) from None
             self.cpts = CptTable(parts, topology.distances())
         if self.cpts.count > 1:
             self.current_cpu = cpu_reader()

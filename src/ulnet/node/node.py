@@ -6,7 +6,7 @@ import asyncio
 import errno
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 from ulnet.core.instance import LNet
@@ -16,10 +16,12 @@ from ulnet.core.peer import Peer
 from ulnet.core.selection import Explanation
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import LndTunables, NetTunables
+from ulnet.host import Topology
 from ulnet.lnd.lo import LoLnd
 from ulnet.lnd.tcp import TcpLnd, TcpParams
 from ulnet.nid import ANY_NID, PID_ANY, Nid
 from ulnet.node.attachment import Attachment
+from ulnet.node.machine import Machine
 from ulnet.node.operations import PingResult, get, ping, put
 
 __all__ = ["Node"]
@@ -31,10 +33,20 @@ class Node:
     """One LNet node in this process.
 
     Use it as `async with Node() as node:`, or call `start` and `close`. NIDs are given as `Nid` or text.
-    Everything runs in the thread of the event loop; nothing here is thread-safe.
+    Everything runs in the thread of the event loop; nothing here is thread-safe. `topology` stands in for
+    the machine's NUMA nodes; `cpu_pattern` or `cpu_npartitions` divides them into CPTs, by default one a
+    node. Raises LNetError(EINVAL) for a division that cannot be.
     """
 
-    def __init__(self, *, tcp: TcpParams | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        tcp: TcpParams | None = None,
+        topology: Topology | None = None,
+        cpu_pattern: str = "",
+        cpu_npartitions: int = 0,
+    ) -> None:
+        self.machine = Machine(topology, pattern=cpu_pattern, partitions=cpu_npartitions)
         self._tcp_params = tcp or TcpParams()
         self._timer: asyncio.TimerHandle | None = None
         self._tick_soon = False
@@ -61,7 +73,17 @@ class Node:
         if self._core is not None:
             return self
         loop = self._loop = asyncio.get_running_loop()
-        core = LNet(clock=loop.time, cookie=time.time_ns(), wake=self._wake, report=_log.warning)
+        machine = self.machine
+        if machine.unreadable:
+            _log.warning("one CPT is assumed: %s", machine.unreadable)
+        core = LNet(
+            clock=loop.time,
+            cookie=time.time_ns(),
+            wake=self._wake,
+            report=_log.warning,
+            cpts=machine.cpts,
+            current_cpu=machine.current_cpu,
+        )
         core.register_lnd(LoLnd(core, core.state.defer))
         self.tcp = TcpLnd(core, loop, self._tcp_params, report=_log.warning)
         core.register_lnd(self.tcp)
@@ -136,11 +158,23 @@ class Node:
         interface: str | None = None,
         tunables: NetTunables | None = None,
         lnd_tunables: LndTunables | None = None,
+        cpts: Iterable[int] | None = None,
+        device_node: int | None = None,
     ) -> NI:
-        """Add the NI of one address: `add_ni("10.0.0.1@tcp")`. Raises LNetError."""
+        """Add the NI of one address: `add_ni("10.0.0.1@tcp")`. Raises LNetError.
+
+        It uses all CPTs unless `cpts` are given. `device_node` is the NUMA node of its device, by default
+        that of `interface`.
+        """
         nid = _nid(nid)
         return self.core.add_ni(
-            nid.net, nid, interface=interface, tunables=tunables, lnd_tunables=lnd_tunables
+            nid.net,
+            nid,
+            interface=interface,
+            tunables=tunables,
+            lnd_tunables=lnd_tunables,
+            cpts=cpts,
+            device_node=self.machine.node_of(interface) if device_node is None else device_node,
         )
 
     def del_ni(self, nid: Nid | str) -> None:
@@ -201,11 +235,13 @@ class Node:
         hdr_data: int = 0,
         source: Nid | str | None = None,
         timeout: float | None = None,
+        cpt: int | None = None,
     ) -> int:
         """Send up to 1 MiB; answers how many bytes the target took (with ack), else how many left.
 
         `data` must not change until this returns; it is not copied. `timeout` in seconds (default:
-        the transaction timeout). Raises LNetError with errno and reason.
+        the transaction timeout). `cpt` is where the memory is (default: where this thread runs).
+        Raises LNetError with errno and reason.
         """
         return await put(
             self.core,
@@ -218,6 +254,7 @@ class Node:
             hdr_data=hdr_data,
             source=_nid(source) if source is not None else None,
             timeout=timeout,
+            cpt=cpt,
         )
 
     async def get(
@@ -230,6 +267,7 @@ class Node:
         offset: int = 0,
         source: Nid | str | None = None,
         timeout: float | None = None,
+        cpt: int | None = None,
     ) -> int:
         """Fetch up to len(buffer) bytes (at most 1 MiB) into buffer; answers how many came.
 
@@ -245,10 +283,11 @@ class Node:
             offset=offset,
             source=_nid(source) if source is not None else None,
             timeout=timeout,
+            cpt=cpt,
         )
 
     def explain(
-        self, target: Nid | str, *, source: Nid | str | None = None, size: int = 0, cpt: int = 0
+        self, target: Nid | str, *, source: Nid | str | None = None, size: int = 0, cpt: int | None = None
     ) -> Explanation:
         """Which path a request of `size` bytes would take now, and what eliminated the others.
 

@@ -80,13 +80,24 @@ async def put(
     hdr_data: int,
     source: Nid | None,
     timeout: float | None,
+    cpt: int | None,
 ) -> int:
     """See Node.put."""
     if timeout is None and not ack:  # the core sees to answers only, unless told
         timeout = core.settings.transaction_timeout
     with Operation(core, target, EventKind.ACK if ack else EventKind.SEND) as operation:
         md = operation.bind(data, 2 if ack else 1, timeout)
-        core.put(md, target, portal, match_bits, ack=ack, offset=offset, hdr_data=hdr_data, source=source)
+        core.put(
+            md,
+            target,
+            portal,
+            match_bits,
+            ack=ack,
+            offset=offset,
+            hdr_data=hdr_data,
+            source=source,
+            cpt=cpt,
+        )
         return (await operation.done).mlength
 
 
@@ -101,11 +112,12 @@ async def get(
     source: Nid | None,
     timeout: float | None,
     options: int = 0,
+    cpt: int | None = None,
 ) -> int:
     """See Node.get."""
     with Operation(core, target, EventKind.REPLY) as operation:
         md = operation.bind(buffer, 2, timeout, options)
-        core.get(md, target, portal, match_bits, offset=offset, source=source)
+        core.get(md, target, portal, match_bits, offset=offset, source=source, cpt=cpt)
         return (await operation.done).mlength
 
 

@@ -11,19 +11,22 @@ from ulnet.core.status import LNetError
 from ulnet.dlc import model
 from ulnet.dlc.config import Step, step_error
 from ulnet.dlc.documents import (
+    CptOfNidDocument,
     ExplainDocument,
     ExportDocument,
     GlobalDocument,
     NetDocument,
+    NumaDocument,
     PeerDocument,
     PeerListDocument,
     StatsDocument,
 )
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.protocol import Answer
-from ulnet.host import HostError, Link, links
+from ulnet.host import HostError, Link, links, placed
 from ulnet.node.admin.explain import explain
 from ulnet.node.admin.nets import add_nis, delete_nis
+from ulnet.node.admin.numa import cpts_of_nids, set_nis, show_numa
 from ulnet.node.admin.peers import add_peer, delete_peer
 from ulnet.node.admin.pings import ping_all
 from ulnet.node.admin.settings import change_settings
@@ -63,12 +66,15 @@ class Admin:
             model.NetAdd: self._net_add,
             model.NetDel: self._net_del,
             model.NetShow: self._net_show,
+            model.NetSet: self._net_set,
             model.PeerAdd: self._peer_add,
             model.PeerDel: self._peer_del,
             model.PeerShow: self._peer_show,
             model.PeerList: self._peer_list,
             model.Explain: self._explain,
             model.Ping: self._ping,
+            model.NumaShow: self._numa_show,
+            model.CptOfNids: self._cpt_of_nid,
             model.StatsShow: self._stats_show,
             model.StatsReset: self._stats_reset,
             model.GlobalShow: self._global_show,
@@ -115,7 +121,8 @@ class Admin:
 
     async def _net_add(self, request: model.NetAdd) -> Answer:
         async with self._changing:
-            add_nis(self.node.core, request, self._host(), self._large)
+            links_here = placed(self._host(), self.node.machine.topology)
+            add_nis(self.node.core, request, links_here, self._large)
         return _DONE
 
     async def _net_del(self, request: model.NetDel) -> Answer:
@@ -125,6 +132,11 @@ class Admin:
 
     async def _net_show(self, request: model.NetShow) -> Answer:
         return Answer(NetDocument(show_nets(self.node.core, request.net, request.verbosity)))
+
+    async def _net_set(self, request: model.NetSet) -> Answer:
+        async with self._changing:
+            set_nis(self.node.core, request)
+        return _DONE
 
     # Peers -----------------------------------------------------------------------------------------
 
@@ -151,6 +163,12 @@ class Admin:
         return await ping_all(self.node, request)
 
     # The node --------------------------------------------------------------------------------------
+
+    async def _numa_show(self, request: model.NumaShow) -> Answer:
+        return Answer(NumaDocument(show_numa(self.node.core)))
+
+    async def _cpt_of_nid(self, request: model.CptOfNids) -> Answer:
+        return Answer(CptOfNidDocument(cpts_of_nids(self.node.core, request)))
 
     async def _stats_show(self, request: model.StatsShow) -> Answer:
         return Answer(StatsDocument(show_statistics(self.node.core)))

@@ -11,9 +11,7 @@ from ulnet.nid import LO_NET, Net, Nid, NidError, NidList
 from ulnet.nid.expr import NumberSet
 from ulnet.nid.net import NAMES
 
-__all__ = ["CPT_COUNT", "one_nid", "read_cpts", "read_interface", "read_net", "read_nids"]
-
-CPT_COUNT = 1  # CPU partitions of a node
+__all__ = ["one_nid", "read_cpts", "read_interface", "read_net", "read_nids"]
 
 _MANY = 1024  # NIDs in one request
 _NUMBERED = re.compile(rf"(?:{'|'.join(NAMES)})[0-9]+\Z")  # a known type with too high a number
@@ -54,7 +52,7 @@ def read_nids(texts: Iterable[str]) -> list[Nid]:
     return list(found)
 
 
-def read_interface(text: str) -> tuple[str, tuple[int, ...] | None]:
+def read_interface(text: str, cpt_count: int) -> tuple[str, tuple[int, ...] | None]:
     """`eth0` or `eth0[0,1]`: the name and its CPTs. Raises LNetError(EINVAL, ERANGE)."""
     match = _INTERFACE.match(text)
     if match is None:
@@ -62,20 +60,18 @@ def read_interface(text: str) -> tuple[str, tuple[int, ...] | None]:
             errno.EINVAL, f"interface {text!r} is not written as a name, or a name with CPTs such as eth0[0]"
         )
     name, cpts = match.groups()
-    return name, read_cpts(cpts) if cpts else None
+    return name, read_cpts(cpts, cpt_count) if cpts else None
 
 
-def read_cpts(text: str) -> tuple[int, ...]:
-    """`[0,2-3]` or `0`. Raises LNetError(EINVAL, ERANGE)."""
+def read_cpts(text: str, count: int) -> tuple[int, ...]:
+    """`[0,2-3]`, `0` or `*` of a node's `count` CPTs. Raises LNetError(EINVAL, ERANGE)."""
     try:
         numbers = NumberSet.parse(text, 0xFFFF, "CPT")
     except NidError as bad:
         raise LNetError(errno.EINVAL, f"{bad}; write CPTs such as [0] or [0,2-3]") from None
     if numbers.is_all:
-        return tuple(range(CPT_COUNT))
+        return tuple(range(count))
     highest = max(high for _, high, _ in numbers.ranges)
-    if highest >= CPT_COUNT:
-        raise LNetError(
-            errno.ERANGE, f"CPT {highest} does not exist: this node's CPTs are 0 to {CPT_COUNT - 1}"
-        )
+    if highest >= count:
+        raise LNetError(errno.ERANGE, f"CPT {highest} does not exist: this node's CPTs are 0 to {count - 1}")
     return tuple(sorted(numbers))

@@ -35,7 +35,11 @@ class _NewNi(NamedTuple):
 
 def add_nis(core: LNet, request: NetAdd, host: Sequence[Link], large: bool) -> None:
     """Add all NIs of the request or none. Raises LNetError."""
-    wanted = _wanted_by_nid(request, host) if request.nids else _wanted_by_interface(request, host, large)
+    count = core.cpts.count
+    if request.nids:
+        wanted = _wanted_by_nid(request, host, count)
+    else:
+        wanted = _wanted_by_interface(request, host, large, count)
     tunables = net_tunables(request.tunables)
     drivers = [lnd_tunables(request.tunables, new.link.speed_mbps) for new in wanted]
     _check_new(core, wanted)
@@ -49,6 +53,7 @@ def add_nis(core: LNet, request: NetAdd, host: Sequence[Link], large: bool) -> N
                 tunables=tunables,
                 lnd_tunables=driver,
                 cpts=new.cpts,
+                device_node=new.link.numa_node,
             )
             added.append(new.nid)
     except LNetError as refused:
@@ -59,12 +64,12 @@ def add_nis(core: LNet, request: NetAdd, host: Sequence[Link], large: bool) -> N
         raise LNetError(number, refused.text + none) from refused
 
 
-def _wanted_by_nid(request: NetAdd, host: Sequence[Link]) -> list[_NewNi]:
+def _wanted_by_nid(request: NetAdd, host: Sequence[Link], cpt_count: int) -> list[_NewNi]:
     if request.net is not None or request.interfaces:
         raise LNetError(
             errno.EINVAL, "a NID names its net and interface: give either --nid, or --net with --if"
         )
-    cpts = _cpts(request)
+    cpts = _cpts(request, cpt_count)
     nids = read_nids(request.nids)
     for nid in nids:
         read_net(str(nid.net), errno.ENOENT)
@@ -82,7 +87,7 @@ def _link_of(nid: Nid, host: Sequence[Link]) -> Link:
     return link
 
 
-def _wanted_by_interface(request: NetAdd, host: Sequence[Link], large: bool) -> list[_NewNi]:
+def _wanted_by_interface(request: NetAdd, host: Sequence[Link], large: bool, cpt_count: int) -> list[_NewNi]:
     if request.net is None:
         raise LNetError(
             errno.EINVAL,
@@ -93,17 +98,17 @@ def _wanted_by_interface(request: NetAdd, host: Sequence[Link], large: bool) -> 
         raise LNetError(
             errno.EINVAL, f"net {net} needs at least one interface: name it with --if, or the NID with --nid"
         )
-    common = _cpts(request)
+    common = _cpts(request, cpt_count)
     wanted = []
     for text in request.interfaces:
-        name, cpts = read_interface(text)
+        name, cpts = read_interface(text, cpt_count)
         link = _usable(name, host)
         wanted.append(_NewNi(_nid_on(link, net, request.prefer, large), link, cpts or common))
     return wanted
 
 
-def _cpts(request: NetAdd) -> tuple[int, ...] | None:
-    return read_cpts(request.cpts) if request.cpts else None
+def _cpts(request: NetAdd, count: int) -> tuple[int, ...] | None:
+    return read_cpts(request.cpts, count) if request.cpts else None
 
 
 def _usable(name: str, host: Sequence[Link]) -> Link:
@@ -194,7 +199,8 @@ def _nids_by_net(core: LNet, request: NetDel) -> list[Nid]:
         raise LNetError(errno.EINVAL, f"net {net} is not configured on this node: see 'lnetctl net show'")
     if not request.interfaces:
         return [ni.nid for ni in local.nis]
-    return [_ni_on(local, read_interface(text)[0]).nid for text in dict.fromkeys(request.interfaces)]
+    count = core.cpts.count
+    return [_ni_on(local, read_interface(text, count)[0]).nid for text in dict.fromkeys(request.interfaces)]
 
 
 def _ni_on(local: LocalNet, interface: str) -> NI:

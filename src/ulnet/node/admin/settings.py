@@ -56,6 +56,7 @@ def change_settings(core: LNet, values: Mapping[str, int]) -> None:
     changed = wanted.discovery != core.settings.discovery
     for field in fields(GlobalSettings):
         setattr(core.settings, field.name, getattr(wanted, field.name))
+    core.state.epoch += 1  # numa_range is among what kept choices depend on
     if changed:
         core.info.rebuild()
 
