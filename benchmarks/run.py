@@ -15,6 +15,7 @@ from rich.table import Table
 
 import hotspots
 import private_net
+import sections
 from report import Row, cells, machine, markdown, summarize
 from runner import COMPETITORS, HERE, Competitor, Run, run_once
 from work import CONGESTION, WORKS, Work
@@ -28,7 +29,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measure ulnet beside plain sockets, pyzmq and Open MPI.")
     parser.add_argument("--quick", action="store_true", help="a tenth of the messages, three rounds, no page")
     parser.add_argument("--rounds", type=int, help=f"runs of each (default: {ROUNDS})")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="competitors: " + ", ".join(_names()))
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="competitors or sections: " + ", ".join(_choices())
+    )
     parser.add_argument(
         "--work", nargs="+", metavar="WORK", help="works: " + ", ".join(w.name for w in WORKS)
     )
@@ -36,7 +39,7 @@ def main() -> int:
         "--json", type=Path, default=HERE.parent / "build/benchmarks.json", help="where the figures go"
     )
     options = parser.parse_args()
-    for given, known in ((options.only, _names()), (options.work, [work.name for work in WORKS])):
+    for given, known in ((options.only, _choices()), (options.work, [work.name for work in WORKS])):
         if unknown := [name for name in given or [] if name not in known]:
             parser.error(f"{', '.join(unknown)}: not measured here; choose from {', '.join(known)}")
     private_net.enter()
@@ -47,6 +50,7 @@ def main() -> int:
         work.quick() if options.quick else work for work in WORKS if work.name in (options.work or _all())
     ]
     players = [player for player in COMPETITORS if player.name in (options.only or _names())]
+    wanted = [name for name in sections.NAMES if name in (options.only or ([] if options.work else [name]))]
     for player in players:
         if lacking := player.missing():
             console.print(f"{player.title}: left out, {lacking} is not installed")
@@ -57,6 +61,8 @@ def main() -> int:
         console.print(
             f"load average {load:.2f}: other programs run, so no figure here is worth much", style="red"
         )
+    if not players:
+        works = []
     runs = measure(works, players, rounds, console)
     summaries = [(work, summarize(work, runs[work.name])) for work in works]
     facts = machine()
@@ -66,20 +72,29 @@ def main() -> int:
         f"system gives one); {rounds} rounds on {time.strftime('%Y-%m-%d')}; load average before: {load:.2f}."
     )
     show(summaries)
+    done = _sections(wanted, options.quick, options.rounds, console)
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(to_json(works, runs, facts, how))
+    options.json.write_text(to_json(works, runs, facts, how, done))
     complete = not (options.quick or options.only or options.work)
+    page = HERE.parent / "docs/benchmarks.md"
     if complete:
         small = next(work for work in works if work.name == "small-stream")
         profile = hotspots.markdown(small, hotspots.hotspots(small))
-        (HERE.parent / "docs/benchmarks.md").write_text(f"{markdown(summaries, facts, how)}\n{profile}")
-        console.print("docs/benchmarks.md written")
+        sections.write(page, f"{markdown(summaries, facts, how)}\n{profile}", done)
+    elif done and not options.quick:
+        sections.write(page, None, done)
+    if complete or (done and not options.quick):
+        console.print(f"docs/benchmarks.md written{'' if complete else ', these sections only'}")
     console.print(f"every run is in {options.json}")
     return 0
 
 
 def _names() -> list[str]:
     return [competitor.name for competitor in COMPETITORS]
+
+
+def _choices() -> list[str]:
+    return [*_names(), *sections.NAMES]
 
 
 def _all() -> list[str]:
@@ -106,20 +121,40 @@ def measure(works: list[Work], players: list[Competitor], rounds: int, console: 
     return runs
 
 
+def _sections(wanted: list[str], quick: bool, rounds: int | None, console: Console) -> list[sections.Section]:
+    """Measure and show the sections that stand by themselves."""
+    done = []
+    for name in wanted:
+        section = sections.measure(name, quick, rounds, console.print)
+        if section is not None:
+            for what, heads, body in section.tables:
+                _table(what or section.title, heads, body)
+            done.append(section)
+    return done
+
+
 def show(summaries: list[tuple[Work, list[Row]]]) -> None:
     """Tables on standard output."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
     for work, rows in summaries:
-        heads, body = cells(work, rows)
-        table = Table(title=work.title, title_justify="left", expand=False)
-        for number, head in enumerate(heads):
-            table.add_column(head, justify="right" if number else "left", no_wrap=True)
-        for line in body:
-            table.add_row(*line)
-        console.print(table)
+        _table(work.title, *cells(work, rows))
 
 
-def to_json(works: list[Work], runs: Runs, facts: dict[str, str], how: str) -> str:
+def _table(title: str, heads: list[str], body: list[list[str]]) -> None:
+    table = Table(title=title, title_justify="left", expand=False)
+    for number, head in enumerate(heads):
+        table.add_column(head, justify="right" if number else "left", no_wrap=not number)
+    for line in body:
+        table.add_row(*line)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+def to_json(
+    works: list[Work],
+    runs: Runs,
+    facts: dict[str, str],
+    how: str,
+    done: list[sections.Section],
+) -> str:
     """Every run, not only medians."""
     return json.dumps(
         {
@@ -130,6 +165,7 @@ def to_json(works: list[Work], runs: Runs, facts: dict[str, str], how: str) -> s
                 work: {name: [asdict(run) for run in done] for name, done in players.items()}
                 for work, players in runs.items()
             },
+            "sections": {section.name: section.runs for section in done},
         },
         indent=1,
     )

@@ -100,7 +100,7 @@ def narrow(
         decided_by = name
         if kept == 1:
             return (candidates[costs.index(least)],), name
-        candidates = [one for one, cost in zip(candidates, costs, strict=True) if cost == least]
+        candidates = [one for one, cost in zip(candidates, costs, strict=False) if cost == least]
     return candidates, decided_by
 
 

@@ -1,0 +1,189 @@
+"""What the choice of a path costs: the core alone, with a driver that carries nothing."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections import deque
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ulnet.core.instance import LNet
+from ulnet.core.md import Md
+from ulnet.core.msg import Msg
+from ulnet.core.ni import NI
+from ulnet.core.peer import PeerNi
+from ulnet.core.selection.choose import Balance
+from ulnet.core.status import HealthStatus
+from ulnet.nid import NetType, Nid
+
+SIZE = 64  # bytes: where choosing weighs most
+IN_FLIGHT = 8
+CHOICES_A_LOOK = 50  # choices in a row, between which nothing changes
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many interfaces each side has: `nis` on each of `nets` nets."""
+
+    title: str
+    nets: int
+    nis: int
+    balance: Balance = "expected"
+
+
+SHAPES = [
+    Shape("1×1", 1, 1),
+    Shape("4×4 on one net", 1, 4),
+    Shape("16×16 on one net", 1, 16),
+    Shape("16×16, each pair a net of its own", 16, 1),
+    Shape("1×1, documents", 1, 1, "documents"),
+    Shape("16×16 on one net, documents", 1, 16, "documents"),
+]
+BASELINES: dict[Balance, str] = {"expected": "1×1", "documents": "1×1, documents"}
+
+
+@dataclass(slots=True)
+class Cost:
+    """One run of one shape, µs."""
+
+    choice_us: float
+    send_us: float
+
+
+class NullLnd:
+    """Takes messages and holds them until the benchmark says that they are through."""
+
+    name = "tcp"
+    net_type = int(NetType.TCP)
+    reports_timeout = True
+
+    def __init__(self) -> None:
+        self.held: deque[Msg] = deque()
+
+    def startup(self, ni: NI) -> None:
+        """Nothing to prepare."""
+
+    def shutdown(self, ni: NI) -> None:
+        """Nothing to end."""
+
+    def send(self, ni: NI, msg: Msg) -> None:
+        """Hold it."""
+        self.held.append(msg)
+
+    def recv(
+        self, ni: NI, rx: object, msg: Msg | None, buffers: list[memoryview], mlen: int, rlen: int
+    ) -> None:
+        """Nothing ever comes in."""
+        raise AssertionError("this driver receives nothing")
+
+
+class Bench:
+    """A node with one multi-rail peer, and always `IN_FLIGHT` messages under way."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self._lnd = NullLnd()
+        self._core = LNet(clock=time.monotonic, cookie=1)
+        self._core.register_lnd(self._lnd)
+        self._core.selector.balance = shape.balance
+        rails = list(itertools.product(range(shape.nets), range(shape.nis)))
+        for net, nth in rails:
+            nid = Nid.parse(f"10.{net}.0.{nth + 1}@tcp{net}")
+            self._core.add_ni(nid.net, nid)
+        there = [Nid.parse(f"10.{net}.1.{nth + 1}@tcp{net}") for net, nth in rails]
+        peer = self._core.peers.add(there[0], there[1:])
+        self._target = there[0]
+        self._dest: PeerNi = next(peer.nis())
+        self._md: Md = self._core.memory.md_bind(bytes(SIZE), None)
+        for _ in range(IN_FLIGHT):
+            self._put()
+        for _ in range(4 * len(rails)):
+            self._send()
+
+    def _put(self) -> None:
+        self._core.put(self._md, self._target, 30, 1, ack=False)
+
+    def _send(self) -> None:
+        self._put()
+        self._core.finalize(self._lnd.held.popleft(), HealthStatus.OK)
+
+    def run(self, count: int) -> Cost:
+        """`count` whole sends, then as many choices in the states between sends."""
+        clock = time.process_time  # nothing here waits, and other programs do not count
+        send = self._send
+        began = clock()
+        for _ in range(count):
+            send()
+        send_us = (clock() - began) / count * 1e6
+        choose = self._core.selector.choose
+        dest = self._dest
+        spent = 0.0
+        looks = max(count // CHOICES_A_LOOK, 1)
+        for _ in range(looks):
+            send()
+            began = clock()
+            for _ in range(CHOICES_A_LOOK):
+                choose(dest, size=SIZE)
+            spent += clock() - began
+        return Cost(spent / looks / CHOICES_A_LOOK * 1e6, send_us)
+
+    def close(self) -> None:
+        """End the node."""
+        while self._lnd.held:
+            self._core.finalize(self._lnd.held.popleft(), HealthStatus.OK)
+        self._core.shutdown()
+
+
+Costs = dict[str, list[Cost]]
+
+
+def measure(rounds: int, count: int) -> Costs:
+    """All shapes in turn, `rounds` times."""
+    benches = [Bench(shape) for shape in SHAPES]
+    costs: Costs = {shape.title: [] for shape in SHAPES}
+    for _ in range(rounds):
+        for bench in benches:
+            costs[bench.shape.title].append(bench.run(count))
+    for bench in benches:
+        bench.close()
+    return costs
+
+
+HEADS = ["", "choice µs", "whole send µs", "slowest–fastest", "× 1×1", "share of the choice"]
+
+
+def cells(costs: Costs) -> list[list[str]]:
+    """Medians as rows of text."""
+    sends = {title: statistics.median(cost.send_us for cost in runs) for title, runs in costs.items()}
+    rows = []
+    for shape in SHAPES:
+        runs = costs[shape.title]
+        choice = statistics.median(cost.choice_us for cost in runs)
+        send = sends[shape.title]
+        spread = [cost.send_us for cost in runs]
+        rows.append(
+            [
+                shape.title,
+                f"{choice:.2f}",
+                f"{send:.2f}",
+                f"{max(spread):.1f}–{min(spread):.1f}",
+                f"{send / sends[BASELINES[shape.balance]]:.2f}",
+                f"{choice / send:.0%}",
+            ]
+        )
+    return rows
+
+
+HOW = (
+    f"The core alone, in one process, with a driver that carries nothing: PUTs of {SIZE} bytes to a "
+    f"Multi-Rail peer, {IN_FLIGHT} always under way; CPU time. A whole send is the PUT with its header, "
+    "choice, credits, completion and event. Each side has as many interfaces as the first column says; "
+    "balance is by expected completion where it does not say documents."
+)
+
+
+def to_dict(costs: Costs) -> dict[str, Any]:
+    """For the JSON file: every run."""
+    return {title: [asdict(cost) for cost in runs] for title, runs in costs.items()}

@@ -1,0 +1,111 @@
+"""The parts of the page that are measured by themselves: rails, and the choice of a path."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import choice
+from report import machine
+
+NAMES = ("choice", "rails")
+CHOICE_ROUNDS, CHOICES = 15, 5000
+RAIL_ROUNDS, RAIL_SECONDS = 3, 5.0
+
+Tell = Callable[[str], None]
+Table = tuple[str, list[str], list[list[str]]]  # what it shows, headings, rows
+
+
+@dataclass(slots=True)
+class Section:
+    """What was measured, ready to be shown."""
+
+    name: str
+    title: str
+    how: list[str] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    runs: dict[str, Any] = field(default_factory=dict)
+
+
+def measure(name: str, quick: bool, rounds: int | None, tell: Tell) -> Section | None:
+    """Measure one section; None where this machine cannot, after telling why."""
+    load = os.getloadavg()[0]
+    when = f"ulnet {machine()['ulnet']}, {time.strftime('%Y-%m-%d')}; load average before: {load:.2f}."
+    section = _choice(quick, rounds, tell) if name == "choice" else _rails(quick, rounds, tell)
+    if section is not None:
+        section.how.append(when)
+    return section
+
+
+def _choice(quick: bool, rounds: int | None, tell: Tell) -> Section:
+    tell("the choice of a path")
+    costs = choice.measure(rounds or (3 if quick else CHOICE_ROUNDS), CHOICES // (10 if quick else 1))
+    section = Section("choice", "Choice of a path", [choice.HOW], runs=choice.to_dict(costs))
+    section.tables.append(("", choice.HEADS, choice.cells(costs)))
+    return section
+
+
+def _rails(quick: bool, rounds: int | None, tell: Tell) -> Section | None:
+    import rails  # needs pytest, which the tests' namespaces are fixtures of
+
+    if lacking := rails.lacking():
+        tell(f"rails: left out, {lacking}; this part needs root and network namespaces")
+        return None
+    rounds, seconds = rounds or (1 if quick else RAIL_ROUNDS), 2.0 if quick else RAIL_SECONDS
+    results = rails.measure(rounds, seconds, tell)
+    section = Section("rails", "Several rails", runs=rails.to_dict(results))
+    section.how = [rails.how(rounds, seconds), rails.subflows(results)]
+    section.tables.append(("Steady stream, share of the rails' capacity", *rails.stream_cells(results)))
+    section.tables.append(
+        (
+            f"Short batches, share of the ideal. {rails.how_batches()}",
+            *rails.batch_cells(results),
+        )
+    )
+    return section
+
+
+def markdown(section: Section) -> str:
+    """The section's part of the page, between marks by which it is found again."""
+    lines = [_mark(section.name), f"## {section.title}"]
+    for text in section.how:
+        lines += ["", text]
+    for what, heads, rows in section.tables:
+        if what:
+            lines += ["", what]
+        lines += ["", _row(heads), "| --- |" + " ---: |" * (len(heads) - 1), *map(_row, rows)]
+    return "\n".join([*lines, _end(section.name)]) + "\n"
+
+
+def write(page: Path, head: str | None, sections: Sequence[Section]) -> None:
+    """Put these into the page; the rest of it stays as it was measured before."""
+    old = page.read_text() if page.exists() else ""
+    parts = {name: part for name in NAMES if (part := _find(old, name))}
+    parts |= {section.name: markdown(section) for section in sections}
+    if head is None:
+        head = old
+        for name in NAMES:
+            head = head.replace(_find(old, name), "")
+    ordered = [parts[name] for name in NAMES if name in parts]
+    page.write_text("\n".join([head.rstrip("\n") + "\n", *ordered]))
+
+
+def _find(text: str, name: str) -> str:
+    start, end = text.find(_mark(name)), text.find(_end(name))
+    return text[start : end + len(_end(name)) + 1] if 0 <= start < end else ""
+
+
+def _mark(name: str) -> str:
+    return f"<!-- measured by itself: {name} -->"
+
+
+def _end(name: str) -> str:
+    return f"<!-- end: {name} -->"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
