@@ -22,6 +22,17 @@ SOURCES = [*LOCAL, "10.*.0.*@tcp*", "10.[0-1].0.1@tcp[0-1]", "10.1.0.[1-2]@tcp1"
 TARGETS = [*REMOTE, "10.*.1.[1-9/2]@tcp*", "10.[0-2].1.2@tcp[0-2]", "*.*.*.*@tcp1"]
 
 
+NONE = st.none()
+PAIR = st.tuples(st.sampled_from(SOURCES), st.sampled_from(TARGETS), NONE)
+KEYS = st.one_of(
+    PAIR,
+    PAIR,
+    st.tuples(st.sampled_from(NETS + SOURCES), NONE, NONE),
+    st.tuples(NONE, st.sampled_from(NETS + TARGETS), NONE),
+    st.tuples(*(st.none() | st.sampled_from([*NETS, *some]) for some in (SOURCES, TARGETS, TARGETS))),
+)
+
+
 def d(text):
     return None if text is None else Descriptor.parse(text)
 
@@ -65,16 +76,12 @@ class World(RuleBasedStateMachine):
 
     @initialize()
     def begin(self):
-        self.core = Fabric().node(LOCAL[0])
+        self.core = Fabric().node(*LOCAL[:3])
+        self.core.peers.add(Nid.parse(REMOTE[0]), [Nid.parse(REMOTE[1]), Nid.parse(REMOTE[2])])
 
-    @rule(
-        src=st.none() | st.sampled_from(NETS + SOURCES),
-        dst=st.none() | st.sampled_from(NETS + TARGETS),
-        rte=st.none() | st.none() | st.sampled_from(TARGETS),
-        priority=st.none() | st.integers(0, 2),
-        index=st.none() | st.integers(0, 5),
-    )
-    def add(self, src, dst, rte, priority, index):
+    @rule(key=KEYS, priority=st.none() | st.integers(0, 2), index=st.none() | st.integers(0, 5))
+    def add(self, key, priority, index):
+        src, dst, rte = key
         before = self.listed()
         number = self.errno_of(
             self.core.policies.add, src=d(src), dst=d(dst), rte=d(rte), priority=priority, index=index
@@ -137,7 +144,9 @@ class World(RuleBasedStateMachine):
             nets = [(self.core.nets[net], there) for net, there in peer.nets.items() if net in self.core.nets]
             if not peer.multi_rail or not nets:
                 continue
+            chosen = self.core.selector.choose(next(peer.nis()))
             told = self.core.explain(peer.primary_nid)
+            assert chosen == (told.ni, told.peer_ni)
             net_rank = lambda pair: (pair[1].priority, pair[0].priority)  # noqa: E731
             assert net_rank((told.ni.net, told.peer_ni.net)) == min(map(net_rank, nets))
             best = [pair for pair in nets if net_rank(pair) == min(map(net_rank, nets))]
@@ -152,7 +161,7 @@ def rank(pni, nid):
 
 COVERED = ("cfg-095", "cfg-100", "cfg-105", "cfg-110", "cfg-115", "cfg-120")
 TestPoliciesInAnyOrder = pytest.mark.requirement(*COVERED)(World.TestCase)
-TestPoliciesInAnyOrder.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestPoliciesInAnyOrder.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
 
 
 def two_rails():

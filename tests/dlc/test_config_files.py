@@ -9,7 +9,7 @@ import pytest
 from support.shared import shared_path
 from ulnet.dlc.config import Step, read_config, step_error
 from ulnet.dlc.errors import ErrorItem
-from ulnet.dlc.model import GlobalSet, NetAdd, PeerAdd, Tunables
+from ulnet.dlc.model import GlobalSet, NetAdd, PeerAdd, SelectionAdd, Tunables, UdspAdd
 from ulnet.dlc.yaml_out import emit_errors
 
 NETS = """\
@@ -187,10 +187,77 @@ def test_a_refused_step_names_its_line_and_number() -> None:
         ("bad_syntax", 0, 1),
         ("unknown_key", 0, 1),
         ("route_add", 0, 1),
-        ("udsp", 0, 1),
+        ("udsp", 1, 0),
         ("ping", 0, 1),
     ],
 )
 def test_the_files_given_to_real_nodes(name: str, steps: int, errors: int) -> None:
     config = read_config(shared_path(f"reference/yaml/{name}.yaml").read_text())
     assert (len(config.steps), len(config.errors)) == (steps, errors)
+
+
+@pytest.mark.requirement("cfg-165", "HLD-selection")
+def test_policies_become_requests_in_both_forms() -> None:
+    text = """\
+udsp:
+    - idx: 2
+      src: tcp
+      action:
+          priority: 0
+    - dst: 10.0.0.*@tcp
+      rte: 10.0.0.9@tcp
+      seq_no: 4
+    - src: tcp1
+      priority: 3
+selection:
+    - type: net
+      id: 7
+      net: tcp2
+      priority: 0
+    - type: peer
+      local: 10.0.0.1@tcp
+      remote: 10.0.0.2@tcp
+"""
+    assert requests(text) == [
+        UdspAdd(src="tcp", priority=0, idx=2),
+        UdspAdd(dst="10.0.0.*@tcp", rte="10.0.0.9@tcp"),
+        UdspAdd(src="tcp1", priority=3),
+        SelectionAdd("net", net="tcp2", priority=0),
+        SelectionAdd("peer", local="10.0.0.1@tcp", remote="10.0.0.2@tcp"),
+    ]
+
+
+def test_all_that_is_wrong_with_policies_is_told() -> None:
+    text = """\
+udsp:
+    - src: tcp
+      action: high
+    - source: tcp
+    - src: tcp
+      priority: 1
+      action:
+          priority: 2
+    - src: tcp
+      idx: first
+selection:
+    - net: tcp
+    - type: router
+    - type: net
+      nid: 10.0.0.1@tcp
+    - type: peer
+      local: 10.0.0.1@tcp
+    - type: nid
+      nid: 10.0.0.1@tcp
+      side: left
+"""
+    assert [item.descr for item in read_config(text).errors] == [
+        "line 3: 'action' holds keys and values: write 'key: value' below it",
+        "line 4: invalid key 'source' in a udsp rule: did you mean 'src'?",
+        "line 5: 'priority' is given twice, also in 'action': leave one",
+        "line 10: idx 'first' is not a number: write digits, such as idx: 1",
+        "line 12: 'type' is missing: write 'type: …'",
+        "line 13: type 'router' of a selection rule is none of net, nid, peer",
+        "line 14: 'nid' has no place in a rule of type net",
+        "line 16: 'remote' is missing: write 'remote: …'",
+        "line 18: side 'left' of a selection rule is none of local, remote, both",
+    ]

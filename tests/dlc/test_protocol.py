@@ -48,6 +48,12 @@ REQUESTS: list[model.Request] = [
     model.StatsReset(),
     model.GlobalShow(),
     model.GlobalSet({"discovery": 0}),
+    model.UdspAdd(src="tcp", priority=0, idx=0),
+    model.UdspDel(all=True),
+    model.UdspShow(idx=3, verbosity=1),
+    model.SelectionAdd("peer", local="10.0.0.1@tcp", remote="10.0.0.2@tcp", priority=1),
+    model.SelectionDel("nid", nid="10.0.0.*@tcp", id=4),
+    model.SelectionShow("net", net="tcp"),
     model.Export(backup=True),
 ]
 

@@ -14,6 +14,7 @@ FILES = (
     "13_net_errors",
     "14_set",
     "15_route",
+    "16_udsp",
     "17_peer",
     "18_import",
     "19_lnet",

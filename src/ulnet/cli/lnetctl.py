@@ -79,26 +79,27 @@ _OWN = frozenset({"help", "--help", "-h", "version", "--version", "-V", "list-co
 
 
 def _help(names: Sequence[str]) -> int:
-    subs = {command.words[-1] for command in commands_of(names[0])}
-    if not subs or (len(names) > 1 and names[1] not in subs):
-        return _unknown(names[-1 if subs else 0], sorted(subs or GROUPS))
-    print(command_help(names[0], names[1] if len(names) > 1 else None), end="")
+    known = 0
+    while known < len(names) and commands_of(*names[: known + 1]):
+        known += 1
+    if known < len(names) and (known == 0 or commands_of(*names[:known])[0].words != tuple(names[:known])):
+        return _unknown(names[known], names[:known])
+    print(command_help(*names[:known]), end="")
     return 0
 
 
 def _run_command(words: Sequence[str], socket_path: str | None) -> int:
-    commands = commands_of(words[0])
-    if not commands:
-        return _unknown(words[0], GROUPS)
-    if len(commands[0].words) == 1:
-        return _run_one(commands[0], words[1:], socket_path)
-    subs = {command.words[1]: command for command in commands}
-    if len(words) == 1 or words[1] in ("help", "--help", "-h"):
-        print(command_help(words[0]), end="")
-        return INCOMPLETE if len(words) == 1 else 0
-    if words[1] not in subs:
-        return _unknown(words[1], list(subs), f"{words[0]} ")
-    return _run_one(subs[words[1]], words[2:], socket_path)
+    known = 0
+    while True:
+        commands = commands_of(*words[: known + 1])
+        if not commands:
+            return _unknown(words[known], words[:known])
+        known += 1
+        if commands[0].words == tuple(words[:known]):
+            return _run_one(commands[0], words[known:], socket_path)
+        if len(words) == known or words[known] in ("help", "--help", "-h"):
+            print(command_help(*words[:known]), end="")
+            return INCOMPLETE if len(words) == known else 0
 
 
 def _run_one(command: Command, words: Sequence[str], socket_path: str | None) -> int:
@@ -112,18 +113,24 @@ def _run_one(command: Command, words: Sequence[str], socket_path: str | None) ->
         print(f"{command.words[-1]}: {bad}. See 'lnetctl {name} --help'.", file=sys.stderr)
         return USAGE
     if parsed.flag("help"):
-        print(command_help(command.words[0], command.words[-1]), end="")
+        print(command_help(*command.words), end="")
         return 0
     from ulnet.cli.lnetctl_actions import perform
 
     return perform(command.action, parsed, parsed.text("socket") or socket_path)
 
 
-def _unknown(word: str, known: Sequence[str], group: str = "") -> int:
+def _unknown(word: str, before: Sequence[str]) -> int:
+    """A word that is no command, after words that are the beginning of some."""
     from difflib import get_close_matches  # late: right words do not need it
 
+    known = GROUPS
+    if before:
+        known = tuple(dict.fromkeys(command.words[len(before)] for command in commands_of(*before)))
     close = get_close_matches(word, known, n=1)
-    way_out = f"did you mean 'lnetctl {group}{close[0]}'?" if close else "See 'lnetctl --list-commands'."
+    way_out = "See 'lnetctl --list-commands'."
+    if close:
+        way_out = f"did you mean 'lnetctl {' '.join([*before, close[0]])}'?"
     print(f"lnetctl: '{word}' is not a valid command. {way_out}", file=sys.stderr)
     return USAGE
 

@@ -11,6 +11,7 @@ from functools import partial
 
 from ulnet.cli.lnetctl_grammar import SETTINGS
 from ulnet.cli.lnetctl_options import BadValue, Parsed, number
+from ulnet.cli.lnetctl_policy import POLICY_BUILDERS, SaidPlainly
 from ulnet.dlc import model
 from ulnet.dlc.client import DEADLINE, Client, as_mapping, not_sent
 from ulnet.dlc.errors import DlcError, ErrorItem
@@ -31,6 +32,9 @@ def perform(action: str, parsed: Parsed, socket_path: str | None) -> int:
         request = build(parsed)
         with Client(socket_path) as client:
             reply = client.request(request, _deadline(request))
+    except SaidPlainly as said:
+        sys.stdout.write(str(said))
+        return 256 - errno.EINVAL
     except DlcError as refused:
         return _report([refused.item])
     return _FINISHERS.get(action, _print)(request, parsed, reply)
@@ -227,6 +231,7 @@ _BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {
     "stats_reset": lambda parsed: model.StatsReset(),
     "global_show": lambda parsed: model.GlobalShow(),
     "export": lambda parsed: model.Export(backup=parsed.flag("backup")),
+    **POLICY_BUILDERS,
 }
 _BUILDERS.update({f"set_{name}": partial(_set, name) for name in SETTINGS})
 

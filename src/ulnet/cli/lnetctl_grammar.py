@@ -2,30 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from ulnet.cli.lnetctl_grammar_policy import POLICIES
+from ulnet.cli.lnetctl_words import Command, Option
 
 __all__ = ["COMMANDS", "COMMON", "GROUPS", "SETTINGS", "Command", "Option", "commands_of"]
-
-
-class Option(NamedTuple):
-    """`--name VALUE`; without `value` a flag. Kinds: text, number, seconds, level (an optional number)."""
-
-    name: str
-    help: str
-    value: str = ""
-    short: str = ""
-    kind: str = "text"
-
-
-class Command(NamedTuple):
-    """`lnetctl WORDS… OPTIONS… OPERANDS…`; `action` names what runs it, "" is not built yet."""
-
-    words: tuple[str, ...]
-    summary: str
-    options: tuple[Option, ...] = ()
-    operands: str = ""
-    examples: tuple[str, ...] = ()
-    action: str = ""
 
 
 COMMON = (
@@ -253,19 +233,18 @@ _NOT_BUILT = (
     Command(("import",), "configure from a file (lnetd --config FILE does at start)"),
     Command(("discover",), "learn a peer's NIDs"),
     Command(("debug",), "recovery queues"),
-    Command(("udsp",), "selection policy"),
     Command(("fault",), "rules that drop or delay messages"),
     Command(("service-id",), "o2iblnd's service"),
     Command(("setup-mrrouting",), "kernel routes by interface"),
     Command(("setup-sysctl",), "kernel settings"),
 )
 
-COMMANDS: tuple[Command, ...] = (*_LNET, *_NETS, *_PEERS, *_OTHERS, *_SET, *_NOT_BUILT)
+COMMANDS: tuple[Command, ...] = (*_LNET, *_NETS, *_PEERS, *_OTHERS, *_SET, *POLICIES, *_NOT_BUILT)
 
 # First words, in the order in which help shows them.
 GROUPS: tuple[str, ...] = tuple(dict.fromkeys(command.words[0] for command in COMMANDS))
 
 
-def commands_of(word: str) -> list[Command]:
-    """The commands that begin with a word."""
-    return [command for command in COMMANDS if command.words[0] == word]
+def commands_of(*words: str) -> list[Command]:
+    """The commands that begin with these words."""
+    return [command for command in COMMANDS if command.words[: len(words)] == words]

@@ -34,10 +34,9 @@ def overview() -> str:
     return _OVERVIEW.format(commands="\n".join(rows), later=later)
 
 
-def command_help(word: str, sub: str | None = None) -> str:
-    """All commands that begin with a word, or the one of them that is named."""
-    chosen = [command for command in commands_of(word) if sub is None or command.words[-1] == sub]
-    return "\n".join(_one(command) for command in chosen)
+def command_help(*words: str) -> str:
+    """All commands that begin with these words."""
+    return "\n".join(_one(command) for command in commands_of(*words))
 
 
 def _one(command: Command) -> str:

@@ -10,6 +10,7 @@ import errno
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from ulnet.dlc.config_policy import read_selection, read_udsp
 from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import GlobalSet, NetAdd, PeerAdd, Request, Tunables
 from ulnet.dlc.schema import Schema
@@ -33,7 +34,7 @@ GLOBALS = (
     "recovery_limit",
     "max_recovery_ping_interval",
 )
-_NOT_BUILT = ("route", "routing", "buffers", "udsp", "ip2nets", "ping", "discover")
+_NOT_BUILT = ("route", "routing", "buffers", "ip2nets", "ping", "discover")
 _COUNTERS = ("statistics", "sent_stats", "received_stats", "dropped_stats", "health stats", "udsp info")
 _NI_STATE = (*_COUNTERS, "status", "dev cpt")
 _NI = ("nid", "interfaces", "tunables", "lnd tunables", "CPT")
@@ -206,9 +207,22 @@ def _global_steps(schema: Schema, fields: Mapping[str, Node], line: int) -> list
     return [Step(GlobalSet(known), line)] if known else []
 
 
+# policies ----------------------------------------------------------------------------------------------
+
+
+def _udsp(schema: Schema, node: Node) -> list[Step]:
+    return [Step(rule, item.line, seq_no) for rule, item, seq_no in read_udsp(schema, node)]
+
+
+def _selection(schema: Schema, node: Node) -> list[Step]:
+    return [Step(rule, item.line, seq_no) for rule, item, seq_no in read_selection(schema, node)]
+
+
 _SECTIONS: dict[str, Callable[[Schema, Node], list[Step]]] = {
     "net": _nets,
     "peer": _peers,
     "global": _globals,
     "numa": _numa,
+    "udsp": _udsp,
+    "selection": _selection,
 }

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from msgspec import UNSET, Struct, UnsetType
 
+from ulnet.dlc.documents_policy import UdspView
+
 __all__ = [
     "CandidateView",
     "CptOfNid",
@@ -72,11 +74,19 @@ class MsgCounts(Struct):
     hello: int
 
 
-class UdspInfo(Struct, rename={"net_priority": "net priority", "nid_priority": "nid priority"}):
-    """What selection policy says of an NI; -1: nothing."""
+class UdspInfo(
+    Struct,
+    rename={
+        "net_priority": "net priority",
+        "nid_priority": "nid priority",
+        "sources": "Preferred source NIDs",
+    },
+):
+    """What selection policy says of an NI; -1: nothing. `sources` are numbered `NID-0` and on."""
 
     net_priority: int = -1
     nid_priority: int = -1
+    sources: dict[str, str] | UnsetType = UNSET
 
 
 class NiHealth(Struct, rename={"health_value": "health value", "no_route": "no route"}):
@@ -365,3 +375,4 @@ class ExportDocument(Struct, rename={"settings": "global"}):
     net: list[LocalNetView]
     peer: list[PeerView]
     settings: Globals
+    udsp: list[UdspView] = []

@@ -6,7 +6,7 @@ one place, the node, judges them; lists of NIDs may hold ranges (`10.0.0.[1-4]@t
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
@@ -30,9 +30,15 @@ __all__ = [
     "PeerShow",
     "Ping",
     "Request",
+    "SelectionAdd",
+    "SelectionDel",
+    "SelectionShow",
     "StatsReset",
     "StatsShow",
     "Tunables",
+    "UdspAdd",
+    "UdspDel",
+    "UdspShow",
 ]
 
 PINGS_AT_ONCE = 64  # of one request; the others wait their turn
@@ -223,6 +229,68 @@ class GlobalSet(_Request, tag="global.set"):
     values: dict[str, int]
 
 
+class UdspAdd(_Request, tag="udsp.add"):
+    """Add a selection rule, at `idx` or at the end; one that matches the same gets the new priority."""
+
+    verb = "add"
+    entity = "udsp"
+    src: str | None = None
+    dst: str | None = None
+    rte: str | None = None
+    priority: int | None = None
+    idx: int | None = None
+
+
+class UdspDel(_Request, tag="udsp.del"):
+    """Delete a selection rule, or all."""
+
+    verb = "add"  # under which the real tool files these errors
+    entity = "udsp"
+    idx: int | None = None
+    all: bool = False
+
+
+class UdspShow(_Request, tag="udsp.show"):
+    """Selection rules; with verbosity also what they do and how much they match."""
+
+    verb = "show"
+    entity = "udsp"
+    idx: int | None = None
+    verbosity: Verbosity = 0
+
+
+class _Selection(_Request):
+    """A rule in the documents' form: a `net` or `nid`, or `local` and `remote` NIDs of a pair."""
+
+    entity = "selection"
+    kind: Literal["net", "nid", "peer"]
+    net: str | None = None
+    nid: str | None = None
+    local: str | None = None
+    remote: str | None = None
+
+
+class SelectionAdd(_Selection, tag="selection.add"):
+    """Add a rule or change its priority; `side` restricts a net or nid to local or remote ones."""
+
+    verb = "add"
+    priority: int | None = None
+    side: Literal["both", "local", "remote"] = "both"
+
+
+class SelectionDel(_Selection, tag="selection.del"):
+    """Delete a rule by ID, by what it matches, or by both, if they agree."""
+
+    verb = "del"
+    id: int | None = None
+
+
+class SelectionShow(_Selection, tag="selection.show"):
+    """Rules of a kind, or those for a pattern."""
+
+    verb = "show"
+
+
 class Export(_Request, tag="export"):
     """The whole configuration; `backup` leaves out what a restore does not need."""
 
@@ -250,5 +318,11 @@ Request = (
     | StatsReset
     | GlobalShow
     | GlobalSet
+    | UdspAdd
+    | UdspDel
+    | UdspShow
+    | SelectionAdd
+    | SelectionDel
+    | SelectionShow
     | Export
 )

@@ -64,10 +64,16 @@ class RuleTable:
                 )
             old.priority = priority
             return
-        if len(self._rules) >= MAX_RULES:
-            raise LNetError(errno.ENOSPC, f"there are {MAX_RULES} rules, the most allowed: use patterns")
+        self.check_room(1)
         self._join_twin(new)
         self._rules.insert(len(self._rules) if index is None else index, new)
+
+    def check_room(self, count: int) -> None:
+        """Whether so many more may be added. Raises LNetError(ENOSPC)."""
+        if len(self._rules) + count > MAX_RULES:
+            raise LNetError(
+                errno.ENOSPC, f"there are {len(self._rules)} rules of {MAX_RULES} allowed: use patterns"
+            )
 
     def _join_twin(self, new: Rule) -> None:
         """Number a new rule: as the one for the other side, if there is such a one."""
@@ -97,7 +103,10 @@ def _check_combination(src: Descriptor | None, dst: Descriptor | None, rte: Desc
     if src is not None and rte is not None:
         raise LNetError(
             errno.EINVAL,
-            "src and rte cannot be combined: give src, dst, src with dst, or dst with rte",
+            "The combination of src, dst and rte is not supported: "
+            "give src, dst, src with dst, or dst with rte",
         )
     if src is None and dst is None and rte is None:
-        raise LNetError(errno.EINVAL, "a rule names nothing: give src, dst, src with dst, or dst with rte")
+        raise LNetError(
+            errno.EINVAL, "Missing required argument(s): give src, dst, src with dst, or dst with rte"
+        )

@@ -21,6 +21,7 @@ from ulnet.dlc.documents import (
     PeerListDocument,
     StatsDocument,
 )
+from ulnet.dlc.documents_policy import SelectionDocument, UdspDocument
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.protocol import Answer
 from ulnet.host import HostError, Link, links, placed
@@ -29,10 +30,12 @@ from ulnet.node.admin.nets import add_nis, delete_nis
 from ulnet.node.admin.numa import cpts_of_nids, set_nis, show_numa
 from ulnet.node.admin.peers import add_peer, delete_peer
 from ulnet.node.admin.pings import ping_all
+from ulnet.node.admin.selection import add_selection, delete_selection, show_selection
 from ulnet.node.admin.settings import change_settings
 from ulnet.node.admin.show_nets import backup_nets, show_nets
 from ulnet.node.admin.show_node import reset_statistics, show_globals, show_statistics
 from ulnet.node.admin.show_peers import backup_peers, list_peers, show_peers
+from ulnet.node.admin.udsp import add_rule, delete_rules, show_rules
 from ulnet.node.node import Node
 
 __all__ = ["Admin"]
@@ -79,6 +82,12 @@ class Admin:
             model.StatsReset: self._stats_reset,
             model.GlobalShow: self._global_show,
             model.GlobalSet: self._global_set,
+            model.UdspAdd: self._udsp_add,
+            model.UdspDel: self._udsp_del,
+            model.UdspShow: self._udsp_show,
+            model.SelectionAdd: self._selection_add,
+            model.SelectionDel: self._selection_del,
+            model.SelectionShow: self._selection_show,
             model.Export: self._export,
         }
 
@@ -162,6 +171,34 @@ class Admin:
     async def _ping(self, request: model.Ping) -> Answer:
         return await ping_all(self.node, request)
 
+    # Selection policies ----------------------------------------------------------------------------
+
+    async def _udsp_add(self, request: model.UdspAdd) -> Answer:
+        async with self._changing:
+            add_rule(self.node.core, request)
+        return _DONE
+
+    async def _udsp_del(self, request: model.UdspDel) -> Answer:
+        async with self._changing:
+            delete_rules(self.node.core, request)
+        return _DONE
+
+    async def _udsp_show(self, request: model.UdspShow) -> Answer:
+        return Answer(UdspDocument(show_rules(self.node.core, request.idx, request.verbosity)))
+
+    async def _selection_add(self, request: model.SelectionAdd) -> Answer:
+        async with self._changing:
+            add_selection(self.node.core, request)
+        return _DONE
+
+    async def _selection_del(self, request: model.SelectionDel) -> Answer:
+        async with self._changing:
+            delete_selection(self.node.core, request)
+        return _DONE
+
+    async def _selection_show(self, request: model.SelectionShow) -> Answer:
+        return Answer(SelectionDocument(show_selection(self.node.core, request)))
+
     # The node --------------------------------------------------------------------------------------
 
     async def _numa_show(self, request: model.NumaShow) -> Answer:
@@ -189,7 +226,7 @@ class Admin:
         core = self.node.core
         nets = backup_nets(core, self._host()) if request.backup else show_nets(core, None, 2)
         peers = backup_peers(core) if request.backup else show_peers(core, (), 3)
-        return Answer(ExportDocument(nets, peers, show_globals(core)))
+        return Answer(ExportDocument(nets, peers, show_globals(core), show_rules(core)))
 
 
 def _not_configured(request: model.Request) -> LNetError:

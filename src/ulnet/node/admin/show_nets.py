@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterable, Sequence
 
 from ulnet.core.instance import LNet
-from ulnet.core.ni import NI
+from ulnet.core.ni import NI, NO_PRIORITY
 from ulnet.core.peer import PeerNi
 from ulnet.core.stats import MsgStats
 from ulnet.core.status import HealthStatus, LNetError
@@ -24,7 +24,7 @@ from ulnet.dlc.documents import (
 from ulnet.host import HostError, Link, first_address, link_named
 from ulnet.nid import LO_NET, Net, NidError
 
-__all__ = ["backup_nets", "message_counts", "show_nets", "traffic"]
+__all__ = ["backup_nets", "message_counts", "show_nets", "shown_priority", "traffic"]
 
 
 def show_nets(core: LNet, net: str | None, verbosity: int) -> list[LocalNetView]:
@@ -59,7 +59,7 @@ def _ni(ni: NI, verbosity: int) -> LocalNiView:
         view.sent_stats, view.received_stats, view.dropped_stats = message_counts(ni.stats)
         view.health_stats = _health(ni)
     if verbosity >= 4:
-        view.udsp_info = UdspInfo()
+        view.udsp_info = UdspInfo(shown_priority(ni.net.priority), shown_priority(ni.priority))
     return view
 
 
@@ -100,6 +100,11 @@ def traffic(ni: NI | PeerNi) -> TrafficStats:
         *(get.samples, get.min, get.max, get.avg),
         *(ack.samples, ack.min, ack.max, ack.avg),
     )
+
+
+def shown_priority(priority: int) -> int:
+    """A priority as it is printed: -1 where no rule gave one."""
+    return -1 if priority == NO_PRIORITY else priority
 
 
 def message_counts(stats: MsgStats) -> tuple[MsgCounts, MsgCounts, MsgCounts]:

@@ -11,9 +11,11 @@ from ulnet.core.status import HealthStatus, LNetError
 from ulnet.dlc.documents import NidItem, PeerNiHealth, PeerNiView, PeerView, UdspInfo
 from ulnet.nid import LO_NID, Nid
 from ulnet.node.admin.names import read_nids
-from ulnet.node.admin.show_nets import message_counts, traffic
+from ulnet.node.admin.show_nets import message_counts, shown_priority, traffic
 
 __all__ = ["backup_peers", "list_peers", "show_peers"]
+
+_MOST_NIDS = 128  # of one list, as today
 
 
 def show_peers(core: LNet, nids: Sequence[str], verbosity: int) -> list[PeerView]:
@@ -75,8 +77,16 @@ def _peer_ni(pni: PeerNi, verbosity: int) -> PeerNiView:
         view.sent_stats, view.received_stats, view.dropped_stats = message_counts(pni.stats)
         view.health_stats = _health(pni)
     if verbosity >= 4:
-        view.udsp_info = UdspInfo()
+        view.udsp_info = _policy(pni)
     return view
+
+
+def _policy(pni: PeerNi) -> UdspInfo:
+    info = UdspInfo(shown_priority(pni.net.priority), shown_priority(pni.priority))
+    if pni.preferred_nids:
+        names = sorted(map(str, pni.preferred_nids))[:_MOST_NIDS]
+        info.sources = {f"NID-{at}": name for at, name in enumerate(names)}
+    return info
 
 
 def _health(pni: PeerNi) -> PeerNiHealth:

@@ -1,0 +1,74 @@
+"""The sections `udsp:` and `selection:` of configuration files (spec udsp.md §6, §7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from ulnet.dlc.model import SelectionAdd, UdspAdd
+from ulnet.dlc.schema import Schema
+from ulnet.dlc.yaml_in import MapNode, Node
+
+__all__ = ["read_selection", "read_udsp"]
+
+_UDSP = ("idx", "src", "dst", "rte", "action", "priority", "seq_no")
+_PATTERNS = {"net": ("net",), "nid": ("nid",), "peer": ("local", "remote")}
+
+
+def read_udsp(schema: Schema, node: Node) -> Iterator[tuple[UdspAdd, MapNode, int | None]]:
+    """Rules in their order; one without `idx` comes at the end.
+
+    `priority` may stand in `action`, or beside it as in older files.
+    """
+    for item in schema.items(node, "udsp"):
+        fields = schema.fields(item, "a udsp rule", _UDSP, ("effect", "matches"))
+        priority = schema.integer(fields, "priority")
+        if "action" in fields:
+            action = schema.fields(fields["action"], "action", ("priority",))
+            if "priority" in action and "priority" in fields:
+                schema.refuse(item.line, "'priority' is given twice, also in 'action': leave one")
+            elif "priority" in action:
+                priority = schema.integer(action, "priority")
+        rule = UdspAdd(
+            src=schema.text(fields, "src", item),
+            dst=schema.text(fields, "dst", item),
+            rte=schema.text(fields, "rte", item),
+            priority=priority,
+            idx=schema.integer(fields, "idx"),
+        )
+        yield rule, item, schema.integer(fields, "seq_no")
+
+
+def read_selection(schema: Schema, node: Node) -> Iterator[tuple[SelectionAdd, MapNode, int | None]]:
+    """Rules in the documents' form; the IDs that a node once gave them are passed over."""
+    for item in schema.items(node, "selection"):
+        names = ("type", "net", "nid", "local", "remote", "priority", "side", "seq_no")
+        fields = schema.fields(item, "a selection rule", names, ("id",))
+        kind = schema.text(fields, "type", item, required=True)
+        side = schema.text(fields, "side", item) or "both"
+        if kind is None:
+            continue
+        if kind not in _PATTERNS:
+            schema.refuse(item.line, f"type '{kind}' of a selection rule is none of net, nid, peer")
+            continue
+        if side not in ("both", "local", "remote"):
+            schema.refuse(item.line, f"side '{side}' of a selection rule is none of local, remote, both")
+            continue
+        foreign = [
+            name
+            for name in ("net", "nid", "local", "remote")
+            if name in fields and name not in _PATTERNS[kind]
+        ]
+        if foreign:
+            schema.refuse(item.line, f"'{foreign[0]}' has no place in a rule of type {kind}")
+            continue
+        patterns: dict[str, Any] = {
+            name: schema.text(fields, name, item, required=True) for name in _PATTERNS[kind]
+        }
+        rule = SelectionAdd(
+            kind=cast(Any, kind),
+            **patterns,
+            priority=schema.integer(fields, "priority"),
+            side=cast(Any, side),
+        )
+        yield rule, item, schema.integer(fields, "seq_no")

@@ -1,0 +1,81 @@
+"""`udsp add`, `udsp del`, `udsp show` (spec udsp.md §3, §6)."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from msgspec import UNSET, UnsetType
+
+from ulnet.core.instance import LNet
+from ulnet.core.policy import Descriptor, Effect, Rule
+from ulnet.core.status import LNetError
+from ulnet.dlc.documents_policy import PriorityAction, UdspView
+from ulnet.dlc.errors import DlcError
+from ulnet.dlc.model import UdspAdd, UdspDel
+from ulnet.nid import NidError
+
+__all__ = ["add_rule", "delete_rules", "show_rules"]
+
+_WHY_NOTHING = "nothing: a pair is one of NIDs on both sides, and a gateway needs the dst that it is for"
+_LATER = "preferred gateways of peer NIs: none yet, this version of ulnet does not route"
+
+
+def add_rule(core: LNet, request: UdspAdd) -> None:
+    """Add a rule, or change its priority. Raises LNetError, DlcError."""
+    src, dst, rte = (_read(name, getattr(request, name)) for name in ("src", "dst", "rte"))
+    try:
+        core.policies.add(src=src, dst=dst, rte=rte, priority=request.priority, index=request.idx)
+    except LNetError as refused:
+        if refused.errno == errno.EINVAL:
+            raise
+        text = f"cannot add udsp: {os.strerror(refused.errno)}: {refused.text}"
+        # As it is printed today: the one errno without a sign.
+        raise DlcError(refused.errno, text, verb="add", entity="udsp", signed=False) from None
+
+
+def _read(name: str, text: str | None) -> Descriptor | None:
+    if text is None:
+        return None
+    try:
+        return Descriptor.parse(text)
+    except NidError as bad:
+        raise LNetError(errno.EINVAL, f"failed to parse {name} parameter: {bad}") from None
+
+
+def delete_rules(core: LNet, request: UdspDel) -> None:
+    """Delete one rule or all. Raises LNetError(EINVAL, ENOENT)."""
+    if request.all and request.idx is None:
+        core.policies.clear()
+        return
+    if request.idx is None or request.all:
+        raise LNetError(errno.EINVAL, "Must specify --idx or --all, and not both")
+    try:
+        core.policies.delete(request.idx)
+    except LNetError as refused:
+        words = os.strerror(refused.errno)
+        raise LNetError(refused.errno, f"cannot del udsp: {words}: {refused.text}") from None
+
+
+def show_rules(core: LNet, idx: int | None = None, verbosity: int = 0) -> list[UdspView]:
+    """All rules, or one; none if there is no such one, as today."""
+    views = []
+    for at, rule in enumerate(core.policies.rules):
+        if idx is None or idx == at:
+            views.append(_view(core, at, rule, verbosity))
+    return views
+
+
+def _view(core: LNet, at: int, rule: Rule, verbosity: int) -> UdspView:
+    view = UdspView(at, _text(rule.src), _text(rule.dst), _text(rule.rte))
+    if rule.priority is not None:
+        view.action = PriorityAction(rule.priority)
+    if verbosity:
+        known = {Effect.NOTHING: _WHY_NOTHING, Effect.GATEWAY: _LATER}
+        view.effect = known.get(rule.effect, rule.effect.value)
+        view.matches = core.policies.matches(rule)
+    return view
+
+
+def _text(descriptor: Descriptor | None) -> str | UnsetType:
+    return UNSET if descriptor is None else str(descriptor)
