@@ -262,3 +262,63 @@ async def test_a_connection_that_is_gone_when_it_is_made(
         assert Nid.parse(at.nid(3)) not in {nid for nid, _ in a.state().peers}
     finally:
         listener.close()
+
+
+class NotConnected:
+    """A socket whose peer is gone: its name cannot be asked for any more."""
+
+    def __init__(self, real: socket.socket) -> None:
+        self.real = real
+
+    def getpeername(self) -> object:
+        raise OSError(errno.ENOTCONN, "gone")
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.real, name)
+
+
+@pytest.mark.parametrize("when", ["connected", "HELLO"])
+async def test_a_reset_between_two_looks_at_our_own_call(
+    make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    a = make(at.nid(1), min_reconnectms=1)
+    listener = RawListener(at.ip(2), a.params.accept_port)
+    real_dial = sockets.dial
+
+    def dial_badly(*args: object, **kwargs: object) -> object:
+        return NotConnected(real_dial(*args, **kwargs))  # type: ignore[arg-type]
+
+    try:
+        if when == "connected":
+            monkeypatch.setattr(sockets, "dial", dial_badly)
+        msg = a.put(at.nid(2), b"x")
+        called = await listener.accept()
+        if when == "HELLO":
+            await called.read(16 + 56)
+            attempt = a.dialer(at.nid(2))._attempt
+            assert attempt is not None and attempt._sock is not None
+            monkeypatch.setattr(attempt, "_sock", NotConnected(attempt._sock))
+            await called.send(hello_bytes(Nid.parse(at.nid(2)), a.ni.nid))
+        outcome = await a.ended(msg)
+        assert (outcome.status, outcome.errno) == (HealthStatus.REMOTE_DROPPED, errno.ECONNRESET)
+        assert a.lnd.pending_handshakes == a.lnd.open_connections == 0
+    finally:
+        listener.close()
+
+
+async def test_a_handler_shuts_down_while_a_restarted_peer_is_taken(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1))
+    listener = RawListener(at.ip(2), a.params.accept_port)
+    try:
+        a.put(at.nid(2), b"x")
+        called, _, _ = await listener.accept_hello()
+        old = await connect(a, at.nid(2), CONTROL, incarnation=7)
+        await old.frame()
+        await old.send(lnet_frame(put_header(a.ni.nid, Nid.parse(at.nid(2)), 10), b"half"))
+        await until(lambda: a.core.arrivals)
+        a.core.on_finalize = lambda outcome: a.lnd.shutdown(a.nis.pop(a.ni.nid)) if a.nis else None
+        await called.send(hello_bytes(Nid.parse(at.nid(2)), a.ni.nid, incarnation=8))
+        await until(lambda: not a.nis)
+        assert await called.rest() == (b"", "EOF")
+    finally:
+        listener.close()

@@ -157,11 +157,19 @@ class Dialer:
     def established(self, sock: socket.socket, hello: Hello, ctype: ConnType) -> None:
         """The handshake is through."""
         peer = self._peer
-        local_ip, source_port = sock.getsockname()[:2]
+        try:
+            local_ip, source_port = sock.getsockname()[:2]
+            remote_ip = sock.getpeername()[0]
+        except OSError:  # it was reset meanwhile
+            self._stillborn(sock)
+            return
         if peer.conns and (peer.incarnation, peer.version) != (hello.src_incarnation, hello.version):
             reason = f"{peer} has been restarted"
             peer.close(list(peer.conns), Failure(errno.ESTALE, HealthStatus.LOCAL_ERROR, reason))
-        if peer.full(ctype, local_ip, sock.getpeername()[0]):
+            if not peer.state.open:  # a handler had enough
+                sock.close()
+                return
+        if peer.full(ctype, local_ip, remote_ip):
             sock.close()  # the peer was faster: its own connection came in meanwhile
             self.postponed()
             return
@@ -171,10 +179,13 @@ class Dialer:
         self._retry_at = 0.0
         self._last = ""
         if not peer.state.add_conn(peer, sock, hello, ctype, source_port=source_port):
-            self._failed(errno.ECONNRESET, f"{peer} reset the connection as soon as it was made")
-            return
-        if not self.busy:
+            self._stillborn(sock)
+        elif not self.busy:
             self._next_soon()
+
+    def _stillborn(self, sock: socket.socket) -> None:
+        sock.close()
+        self.failed(errno.ECONNRESET, f"{self._peer} reset the connection as soon as it was made")
 
     def postponed(self) -> None:
         """The peer said "not now"."""

@@ -60,8 +60,12 @@ class Outbound:
             return
         self._loop.remove_writer(sock)
         number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if number == 0 and sock.getsockname() == sock.getpeername():
-            number = errno.ECONNREFUSED  # it met itself: nobody listens there
+        if number == 0:
+            try:
+                if sock.getsockname() == sock.getpeername():
+                    number = errno.ECONNREFUSED  # it met itself: nobody listens there
+            except OSError:
+                number = errno.ECONNRESET
         if number == errno.ECONNRESET:  # accepted and reset before we looked
             self._broke(number)
             return
