@@ -7,6 +7,7 @@ import random
 import pytest
 
 from support.fabric import Fabric
+from ulnet.core.cpt import CptTable, Partition
 from ulnet.core.flow import MIN_SAMPLE_BYTES, Flow
 from ulnet.core.md import MdOption
 from ulnet.core.selection import Explanation
@@ -14,12 +15,25 @@ from ulnet.core.selection.rivals import EQUAL_WITHIN
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 
+NUMA = {
+    (0, 0): 10,
+    (0, 1): 20,
+    (0, 2): 30,
+    (1, 0): 20,
+    (1, 1): 10,
+    (1, 2): 20,
+    (2, 0): 30,
+    (2, 1): 20,
+    (2, 2): 10,
+}
+TABLE = CptTable([Partition((node,), (node,)) for node in range(3)], NUMA)
+
 
 def world(rng, nets=3, nis=3, peer_nis=3):
     """One node and one multi-rail peer with random standing and load."""
     fabric = Fabric()
     own = [f"10.{net}.0.{i}@tcp{net}" for net in range(nets) for i in range(1, rng.randint(1, nis) + 1)]
-    core = fabric.node(*own)
+    core = fabric.node(*own, cpts=TABLE)
     there = [
         f"10.{net}.1.{i}@tcp{net}" for net in range(nets) for i in range(1, rng.randint(0, peer_nis) + 1)
     ]
@@ -30,6 +44,7 @@ def world(rng, nets=3, nis=3, peer_nis=3):
         local.priority = few(0, 1, 0xFFFFFFFF)
         local.seq = rng.randint(0, 3)
         for ni in local.nis:
+            ni.dev_cpt = few(-1, 0, 1, 2)
             ni.health, ni.fatal = few(1000, 1000, 900), few(False, False, True)
             ni.priority, ni.tx_credits, ni.seq = few(0, 0xFFFFFFFF), rng.randint(-2, 2), rng.randint(0, 3)
             if rng.random() < 0.5:
@@ -58,7 +73,7 @@ def flow_of(rng):
     return flow
 
 
-def naive(core, peer, balance, size):
+def naive(core, peer, balance, size, cpt):
     """The documents' words, with sorted()."""
     nets = [(core.nets[net], remote) for net, remote in peer.nets.items() if net in core.nets]
 
@@ -85,7 +100,10 @@ def naive(core, peer, balance, size):
         least = min(map(key, items), default=None)
         return [item for item in items if key(item) == least]
 
-    ni_standing = lambda ni: (ni.fatal, -ni.health, ni.priority, 0)  # noqa: E731
+    def ni_standing(ni):
+        distance = NUMA.get((cpt, ni.dev_cpt), 30)
+        return (ni.fatal, -ni.health, ni.priority, max(distance, core.settings.numa_range))
+
     if balance == "documents":
         local, _ = sorted(nets, key=lambda pair: (pair[1].seq, pair[0].seq))[0]
         rivals = kept(local.nis, ni_standing)
@@ -106,7 +124,7 @@ def naive(core, peer, balance, size):
     return ni, pni
 
 
-@pytest.mark.requirement("HLD-order", "snd-030", "snd-035", "snd-060")
+@pytest.mark.requirement("HLD-order", "snd-005", "snd-025", "snd-030", "snd-035", "snd-060")
 @pytest.mark.parametrize("balance", ["expected", "documents"])
 @pytest.mark.parametrize("seed", range(50))
 def test_ten_thousand_choices_agree_with_a_naive_model_and_with_their_explanation(balance, seed):
@@ -114,15 +132,17 @@ def test_ten_thousand_choices_agree_with_a_naive_model_and_with_their_explanatio
     for _ in range(10):
         core, peer = world(rng)
         core.selector.balance = balance
+        core.settings.numa_range = rng.choice([0, 0, 20, 30])
         dest = next(peer.nis())
         for _ in range(10):  # the standing part is kept between these
             size = rng.choice([0, 100, 1 << 20])
             if not any(net in core.nets for net in peer.nets):
                 break
-            chosen = core.selector.choose(dest, size=size)
-            assert chosen == naive(core, peer, balance, size)
+            cpt = rng.choice([-1, 0, 1, 2])
+            chosen = core.selector.choose(dest, size=size, cpt=cpt)
+            assert chosen == naive(core, peer, balance, size, cpt)
             told = Explanation()
-            assert core.selector.choose(dest, size=size, told=told) == chosen
+            assert core.selector.choose(dest, size=size, cpt=cpt, told=told) == chosen
             check(told, chosen)
             for ni in core.nis.values():
                 ni.tx_credits = rng.randint(-2, 2)

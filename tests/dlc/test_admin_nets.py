@@ -15,7 +15,7 @@ from ulnet.core.status import LNetError
 from ulnet.dlc import model
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.model import Tunables
-from ulnet.host import Address, Link
+from ulnet.host import Address, Link, NumaNode, Topology
 from ulnet.nid import NetType
 from ulnet.node import Node
 from ulnet.node.admin import Admin
@@ -59,7 +59,8 @@ class Driver:
 
 @pytest.fixture
 async def node() -> AsyncIterator[Node]:
-    async with Node() as node:
+    one_cpt = Topology((NumaNode(0, (0,), (10,)),))  # whatever this machine has
+    async with Node(topology=one_cpt) as node:
         yield node
 
 
