@@ -252,6 +252,10 @@ class PeerTable:
                 for pni in peer_net.nis:
                     pni.flows.pop(ni, None)
 
+    def nis(self) -> Iterable[PeerNi]:
+        """All peer NIs; nobody may come or go meanwhile."""
+        return self._by_nid.values()
+
     # Configuration (DLC) -----------------------------------------------------------------------
 
     def add(

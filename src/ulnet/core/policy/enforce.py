@@ -7,7 +7,7 @@ deleted leaves nothing behind, and what it had overridden is in force again.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from ulnet.core.ni import NO_PRIORITY
 from ulnet.core.peer import PeerNi
@@ -46,23 +46,24 @@ class Policies:
 
         Raises LNetError and changes nothing: EINVAL, EALREADY, ENOSPC.
         """
-        self.rules.add(src, dst, rte, priority, index)
-        self._apply_all()
+        self._changed([self.rules.add(src, dst, rte, priority, index)])
 
     def delete(self, index: int) -> None:
         """Delete one rule and its effects. Raises LNetError(ENOENT)."""
-        self.rules.delete(index)
-        self._apply_all()
+        self._changed([self.rules.delete(index)])
 
     def remove(self, rules: Collection[Rule]) -> None:
         """Delete these rules."""
         self.rules.remove(rules)
-        self._apply_all()
+        self._changed(rules)
 
     def clear(self) -> None:
         """Delete all rules."""
         self.rules.clear()
-        self._apply_all()
+        self._sort()
+        self._apply_to_locals()
+        for pni in self._state.peers.nis():
+            self._apply_to_peer_ni(pni)
 
     def matches(self, rule: Rule) -> int:
         """How many nets, NIs, peer nets, peer NIs or pairs of NIs the rule is about at this moment."""
@@ -84,34 +85,48 @@ class Policies:
         """Local nets or NIs came or went; the caller moves the epoch."""
         if not self.rules:
             return
-        for local in self._state.nets.values():
-            local.priority = self._of_net(Effect.LOCAL_NET, local.net)
-            for ni in local.nis:
-                ni.priority = self._of_nid(Effect.LOCAL_NI, ni.nid)
+        self._apply_to_locals()
         if self._by_effect[Effect.PATHWAY]:
-            for peer in self._state.peers:
-                for pni in peer.nis():
-                    self._set_pathways(pni)
+            for pni in self._state.peers.nis():
+                self._set_pathways(pni)
 
-    def _apply_all(self) -> None:
+    def _changed(self, rules: Collection[Rule]) -> None:
+        """Rules came, went or got another priority: only what they match can have another result now."""
+        self._sort()
+        for rule in rules:
+            if rule.dst is None:
+                self._apply_to_locals()
+            elif rule.rte is None:
+                for pni in self._matched_by(rule.dst):
+                    self._apply_to_peer_ni(pni)
+
+    def _sort(self) -> None:
         for kept in self._by_effect.values():
             kept.clear()
         for rule in self.rules:
             self._by_effect[rule.effect].append(rule)
+        self._state.epoch += 1
+
+    def _matched_by(self, dst: Descriptor) -> Iterator[PeerNi]:
+        nets: dict[Net, bool] = {}  # there are few: ask each once
+        for pni in self._state.peers.nis():
+            net = pni.net.net
+            if net not in nets:
+                nets[net] = dst.nets.match(net)
+            if nets[net] and (dst.is_net or dst.match_nid(pni.nid)):
+                yield pni
+
+    def _apply_to_locals(self) -> None:
         for local in self._state.nets.values():
             local.priority = self._of_net(Effect.LOCAL_NET, local.net)
             for ni in local.nis:
                 ni.priority = self._of_nid(Effect.LOCAL_NI, ni.nid)
-        for peer in self._state.peers:
-            for pni in peer.nis():
-                self._peer_ni_changed(pni)
-        self._state.epoch += 1
 
     def _peer_ni_added(self, pni: PeerNi) -> None:
         if self.rules:
-            self._peer_ni_changed(pni)
+            self._apply_to_peer_ni(pni)
 
-    def _peer_ni_changed(self, pni: PeerNi) -> None:
+    def _apply_to_peer_ni(self, pni: PeerNi) -> None:
         pni.net.priority = self._of_net(Effect.PEER_NET, pni.net.net)
         pni.priority = self._of_nid(Effect.PEER_NI, pni.nid)
         self._set_pathways(pni)

@@ -39,8 +39,8 @@ class RuleTable:
         rte: Descriptor | None,
         priority: int | None,
         index: int | None,
-    ) -> None:
-        """Append or insert a rule, or give the rule that matches the same another priority.
+    ) -> Rule:
+        """Append or insert a rule, or give the rule that matches the same another priority; the rule.
 
         Raises LNetError: EINVAL (combination, numbers), EALREADY (it is there), ENOSPC.
         """
@@ -63,10 +63,11 @@ class RuleTable:
                     "only its priority can be changed, else delete it first",
                 )
             old.priority = priority
-            return
+            return old
         self.check_room(1)
         self._join_twin(new)
         self._rules.insert(len(self._rules) if index is None else index, new)
+        return new
 
     def check_room(self, count: int) -> None:
         """Whether so many more may be added. Raises LNetError(ENOSPC)."""
@@ -83,12 +84,12 @@ class RuleTable:
         else:
             self._next_number += 1
 
-    def delete(self, index: int) -> None:
-        """Remove one rule; later ones move up. Raises LNetError(ENOENT)."""
+    def delete(self, index: int) -> Rule:
+        """Remove one rule, which is returned; later ones move up. Raises LNetError(ENOENT)."""
         if not 0 <= index < len(self._rules):
             held = f"0 to {len(self._rules) - 1}" if self._rules else "none"
             raise LNetError(errno.ENOENT, f"there is no rule with idx {index}: this node has {held}")
-        del self._rules[index]
+        return self._rules.pop(index)
 
     def remove(self, rules: Collection[Rule]) -> None:
         """Remove these."""
