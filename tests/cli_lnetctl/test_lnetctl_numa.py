@@ -44,6 +44,15 @@ def test_cpts_are_shown_given_and_changed(big: Daemon) -> None:
     assert {one["cpt"] for one in yaml.safe_load(answer)["cpt-of-nid"]} <= {0, 1}
 
 
+def test_explain_takes_a_cpt_that_exists(big: Daemon) -> None:
+    for words in (("net", "add", "--nid", "127.0.0.1@tcp"), ("peer", "add", "--prim_nid", "127.0.0.2@tcp")):
+        assert big.lnetctl(*words).code == 0
+    assert big.lnetctl("explain", "--to", "127.0.0.2@tcp", "--numa", "1").code == 0
+    done = big.lnetctl("explain", "--to", "127.0.0.2@tcp", "--numa", "2")
+    assert done.code == 222
+    assert "CPT 2 does not exist: this node's CPTs are 0 to 1" in done.err
+
+
 def test_a_part_of_net_set_is_not_built(big: Daemon) -> None:
     done = big.lnetctl("net", "set", "--all", "--health", "500")
     assert (done.code, done.out) == (161, "")
