@@ -36,7 +36,7 @@ def test_the_table_names_every_candidate_and_the_winner(daemon: Daemon) -> None:
         assert any(line.startswith(name) for line in lines)
     for criterion in ("peer-net health", "UDSP priority", "NUMA distance", "expected completion", "credits"):
         assert criterion in told.out
-    assert sum(line.endswith("chosen") for line in lines) == 4  # net, local NI twice, peer NI
+    assert sum(line.endswith("chosen") for line in lines) == 5  # net, local NI and peer NI twice
 
 
 def test_json_has_the_same_and_a_source_binds(daemon: Daemon) -> None:

@@ -211,8 +211,11 @@ def test_a_pair_with_a_better_priority_goes_first():
     assert pair(core) == ("10.0.0.1@tcp", "10.0.1.2@tcp")
     core.policies.add(src=d("10.0.0.1@tcp"), dst=d("10.0.1.1@tcp"), priority=3)
     assert pair(core) == ("10.0.0.1@tcp", "10.0.1.1@tcp")
-    told = core.explain(Nid.parse("10.0.1.1@tcp"))
-    assert core.explain(Nid.parse("10.0.1.2@tcp")).peer_ni is told.peer_ni
+    (stage,) = (one for one in core.explain(Nid.parse("10.0.1.1@tcp")).stages if one.name == "peer NI")
+    assert stage.decided_by == "UDSP pathway priority"
+    core.policies.delete(2)
+    (stage,) = (one for one in core.explain(Nid.parse("10.0.1.1@tcp")).stages if one.name == "peer NI")
+    assert stage.decided_by == "UDSP preference"
 
 
 @pytest.mark.requirement("cfg-150", "cfg-155")

@@ -139,6 +139,8 @@ class Selector:
         query.rivals = rivals = standing.locals[net]
         ni: NI = _stage("local NI, by load", rivals.candidates, _LOCAL_LOAD[balance], query, told)[0]
         query.ni = ni
+        if told is not None:  # what is kept in `standing` was decided for every NI; tell it of this one
+            _stage("peer NI", query.peer.nets[ni.net.net].nis, PEER_STANDING, query, told)
         query.rivals = rivals = standing.remotes[ni]
         return ni, _stage("peer NI, by load", rivals.candidates, _PEER_LOAD[balance], query, told)[0]
 
