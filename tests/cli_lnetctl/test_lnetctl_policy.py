@@ -45,7 +45,7 @@ def without_our_words(text: str) -> str:
     return re.sub(r'(descr: "(?:cannot \w+ udsp: )?[^:"]*):[^"]*"', r'\1"', text)
 
 
-@pytest.mark.requirement("cfg-160", "cfg-165", "cfg-050")
+@pytest.mark.requirement("cfg-160")
 def test_udsp_commands_say_what_the_real_tool_says(ask: Ask) -> None:
     steps = [step for step in read_steps(shared_path("reference")) if step.command.startswith("lnetctl udsp")]
     steps = [step for step in steps if step.file == "16_udsp"]
@@ -65,7 +65,7 @@ def test_udsp_commands_say_what_the_real_tool_says(ask: Ask) -> None:
             assert (got.code, got.out, without_our_words(got.err)) == (step.code, step.out, step.err), words
 
 
-@pytest.mark.requirement("cfg-160")
+@pytest.mark.requirement("cfg-160", "cfg-095", "cfg-100")
 def test_rules_come_go_and_are_shown(ask: Ask) -> None:
     assert ask("udsp show") == (0, "", "")
     assert ask("udsp add --src tcp") == (0, "", "")
@@ -186,7 +186,7 @@ def test_priorities_and_preferences_are_shown_with_what_has_them(ask: Ask) -> No
 # The documents' commands -----------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("HLD-selection")
+@pytest.mark.requirement("HLD-selection", "cfg-105")
 def test_the_documents_commands_make_the_same_rules(ask: Ask) -> None:
     for words in (
         "net add --net o2ib[1,2] --priority 3",
