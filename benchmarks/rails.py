@@ -207,8 +207,8 @@ def how_batches() -> str:
     """How the batches were measured."""
     return (
         f"{BATCH} messages of 1 MiB at once on idle rails, after the stream; the share of the time in which "
-        f"all rails together would carry them. Whole messages reach no more than {BATCH / 8.75:.2f} on "
-        "4:1 but for what the idle rail takes in faster than its rate (its bucket) and the answers tell late."
+        f"all rails together would carry them. Whole messages reach {BATCH / 8.75:.2f} on 4:1 at best, and a "
+        "little more by the 256 KiB that an idle rail's bucket lets through at once; MPTCP may split them."
     )
 
 
