@@ -7,9 +7,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import ulnet
 from runner import COMPETITORS, run_once
 from work import Work
 
+PACKAGE = Path(ulnet.__file__).parent
 ROWS = 14
 START_UP = 1e-3  # fewer calls a message than this: imports and the like
 
@@ -25,9 +27,9 @@ class Hotspot:
 
 def hotspots(work: Work) -> dict[str, list[Hotspot]]:
     """The costliest functions of the sending and of the receiving process."""
-    ulnet = next(competitor for competitor in COMPETITORS if competitor.name == "ulnet_node")
+    player = next(competitor for competitor in COMPETITORS if competitor.name == "ulnet_node")
     with tempfile.TemporaryDirectory() as folder:
-        run_once(ulnet, work, profiles=Path(folder))
+        run_once(player, work, profiles=Path(folder))
         messages = work.count + work.warmup
         return {
             "sender": _read(Path(folder) / "drive.prof", messages),
@@ -50,9 +52,9 @@ def _read(path: Path, messages: int) -> list[Hotspot]:
 def _name(file: str, line: int, name: str) -> str:
     if file == "~":  # built in
         return name.strip("<>")
-    parts = Path(file).parts
-    start = parts.index("ulnet") if "ulnet" in parts else len(parts) - 2
-    return f"{'/'.join(parts[start:])}:{name}"
+    path = Path(file)
+    ours = path.is_relative_to(PACKAGE)  # looking for "ulnet" would find a checkout of that name
+    return f"{path.relative_to(PACKAGE.parent) if ours else Path(*path.parts[-2:])}:{name}"
 
 
 def markdown(work: Work, spots: dict[str, list[Hotspot]]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import hotspots
@@ -86,3 +88,11 @@ def test_the_profile_names_our_functions() -> None:
         assert ours
         assert all(spot.own_us > 0 for spot in ours)
     assert "| `ulnet/core/" in hotspots.markdown(work, found)
+
+
+def test_a_profile_from_a_checkout_called_ulnet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hotspots, "PACKAGE", Path("/home/me/ulnet/src/ulnet"))
+    name = hotspots._name
+    assert name("/home/me/ulnet/src/ulnet/core/msg.py", 1, "send") == "ulnet/core/msg.py:send"
+    assert name("/home/me/ulnet/.venv/lib/asyncio/events.py", 1, "_run") == "asyncio/events.py:_run"
+    assert name("~", 0, "<built-in method builtins.len>") == "built-in method builtins.len"
