@@ -153,6 +153,15 @@ async def test_without_a_daemon_the_error_tells_how_to_start_one(tmp_path: Path)
         await AsyncClient(path).request(model.NetShow())
 
 
+async def test_a_path_too_long_for_a_socket_is_told_as_such(tmp_path: Path) -> None:
+    path = str(tmp_path / ("x" * 200))
+    with pytest.raises(DlcError, match="at most 107 bytes; name a shorter one") as blocking:
+        Client(path).request(model.NetShow())
+    with pytest.raises(DlcError, match="at most 107 bytes; name a shorter one") as on_asyncio:
+        await AsyncClient(path).request(model.NetShow())
+    assert blocking.value.errno == on_asyncio.value.errno == errno.ENAMETOOLONG
+
+
 async def test_a_client_survives_that_the_daemon_drops_silent_connections(tmp_path: Path) -> None:
     async with serving(tmp_path, idle=0.05) as (_, server), AsyncClient(server.endpoint.path) as client:
         assert as_mapping(await client.request(model.PeerList())) == names(3)

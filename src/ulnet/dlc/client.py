@@ -14,7 +14,7 @@ import msgspec
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.hangup import has_gone
 from ulnet.dlc.model import Request
-from ulnet.dlc.paths import default_socket
+from ulnet.dlc.paths import default_socket, too_long
 from ulnet.dlc.protocol import (
     HEADER_SIZE,
     MAX_REPLY,
@@ -126,6 +126,9 @@ def not_sent(request: Request, number: int, text: str) -> DlcError:
 
 def no_daemon(request: Request, path: str, error: OSError) -> DlcError:
     """What it means that the socket failed."""
+    complaint = too_long(path)  # Python's error has no number then
+    if complaint:
+        return not_sent(request, errno.ENAMETOOLONG, complaint)
     number = error.errno or (errno.ECONNRESET if isinstance(error, ConnectionError) else errno.EIO)
     if number in (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR):
         return not_sent(

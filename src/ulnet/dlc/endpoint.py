@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ulnet.dlc.paths import too_long
 from ulnet.dlc.protocol import ProtocolError
 
 __all__ = ["Endpoint"]
 
-_LONGEST_PATH = 107  # bytes, in the kernel's socket address
 _BACKLOG = 64
 _PATIENCE = 5.0  # seconds for another daemon that is just starting in the same directory
 
@@ -27,11 +27,9 @@ class Endpoint:
     def __init__(self, path: str) -> None:
         """Raises ProtocolError: EADDRINUSE (another lnetd answers there), EACCES, EPERM, ENAMETOOLONG, …."""
         self.path = path
-        if len(os.fsencode(path)) > _LONGEST_PATH:
-            raise ProtocolError(
-                errno.ENAMETOOLONG,
-                f"{path}: a socket's path has at most {_LONGEST_PATH} bytes; name a shorter one",
-            )
+        complaint = too_long(path)
+        if complaint:
+            raise ProtocolError(errno.ENAMETOOLONG, complaint)
         try:
             _make_directory(Path(path).parent)
             with _alone_in(Path(path).parent):

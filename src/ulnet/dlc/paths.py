@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["default_socket"]
+__all__ = ["default_socket", "too_long"]
+
+_LONGEST = 107  # bytes, in the kernel's socket address
+
+
+def too_long(path: str) -> str | None:
+    """What is wrong with a path that no socket can have."""
+    if len(os.fsencode(path)) <= _LONGEST:
+        return None
+    return f"{path}: a socket's path has at most {_LONGEST} bytes; name a shorter one"
 
 
 def default_socket() -> str:
