@@ -6,11 +6,12 @@ import asyncio
 import errno
 import json
 import os
+import resource
 import socket
 import stat
 import struct
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from select import select
 from typing import Any
@@ -24,8 +25,8 @@ from ulnet.dlc.aclient import AsyncClient
 from ulnet.dlc.client import Client, as_mapping
 from ulnet.dlc.documents import NidItem, PeerListDocument
 from ulnet.dlc.endpoint import Endpoint
-from ulnet.dlc.errors import DlcError
-from ulnet.dlc.protocol import HEADER_SIZE, Answer, ProtocolError, decode_reply, encode_request
+from ulnet.dlc.errors import DlcError, ErrorItem
+from ulnet.dlc.protocol import HEADER_SIZE, Answer, ProtocolError, decode_reply, encode_reply, encode_request
 from ulnet.dlc.server import ControlServer
 
 
@@ -195,6 +196,51 @@ async def test_more_clients_than_allowed_are_told_so(tmp_path: Path) -> None:
         assert as_mapping(await clients[2].request(model.PeerList())) == names(3)
         for client in clients:
             await client.close()
+
+
+def take_all_files(held: list[int]) -> None:
+    with suppress(OSError):
+        while True:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+
+
+async def test_when_files_run_out_clients_wait_and_the_log_stays_short(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+    async with serving(tmp_path) as (_, server):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.setblocking(False)
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+                take_all_files(held)
+                client.connect(server.endpoint.path)
+                client.send(encode_request(model.PeerList()))
+                while not caplog.records:
+                    await asyncio.sleep(0.01)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                for descriptor in held:
+                    os.close(descriptor)
+            answer = await asyncio.get_running_loop().sock_recv(client, 4096)
+    assert not decode_reply(answer[HEADER_SIZE:]).errors
+    assert [record.getMessage() for record in caplog.records] == [
+        "a client of the control socket has to wait: Too many open files"
+    ]
+    assert caplog.records[0].exc_info is None
+
+
+async def test_an_answer_that_came_before_the_request_could_leave_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon with too many clients says so and hangs up, whether it has been asked or not."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    theirs.sendall(encode_reply(Answer(errors=[ErrorItem("manage", "request", -errno.EBUSY, "full")])))
+    theirs.close()
+    monkeypatch.setattr(Client, "_connect", lambda self, give_up: ours)
+    with Client(str(tmp_path / "s")) as client:
+        assert client.request(model.PeerList()).errors[0].descr == "full"
 
 
 async def test_a_client_that_goes_away_ends_its_request(tmp_path: Path) -> None:

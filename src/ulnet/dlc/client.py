@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -55,7 +56,8 @@ class Client:
             if self._socket is None:
                 self._socket = self._connect(give_up)
             self._wait(give_up)
-            self._socket.sendall(frame)
+            with suppress(BrokenPipeError):  # a daemon that is full has said so, and hung up, already
+                self._socket.sendall(frame)
             size = payload_size(self._receive(HEADER_SIZE, give_up), MAX_REPLY)
             return decode_reply(self._receive(size, give_up))
         except TimeoutError:

@@ -29,6 +29,7 @@ __all__ = ["ControlServer", "Handler"]
 Handler = Callable[[Request], Awaitable[Answer]]
 
 _log = logging.getLogger("ulnet.control")
+_PAUSE = 1.0  # seconds until the next try, when there is no descriptor for a client
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
@@ -51,17 +52,45 @@ class ControlServer:
         self.max_request = max_request
         self.idle = idle
         self.sessions: set[_Session] = set()
-        self._server: asyncio.AbstractServer | None = None
+        self._arriving: set[asyncio.Task[object]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
         """Accept clients."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(lambda: _Session(self, loop), sock=self.endpoint.socket)
+        self._loop = asyncio.get_running_loop()
+        self._watch(self._loop)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._pause = None
+        loop.add_reader(self.endpoint.socket, self._accept, loop)
+
+    def _accept(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            connection, _ = self.endpoint.socket.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:  # no descriptor is free; asyncio's own server would fill the log
+            _log.warning("a client of the control socket has to wait: %s", error.strerror)
+            loop.remove_reader(self.endpoint.socket)
+            self._pause = loop.call_later(_PAUSE, self._watch, loop)
+            return
+        connection.setblocking(False)
+        task: asyncio.Task[object] = loop.create_task(
+            loop.connect_accepted_socket(lambda: _Session(self, loop), connection)
+        )
+        self._arriving.add(task)
+        task.add_done_callback(self._arriving.discard)
 
     async def close(self, grace: float = 5.0) -> None:
         """Accept nobody more; requests under way get `grace` seconds; then remove the socket."""
-        if self._server is not None:
-            self._server.close()
+        if self._loop is not None:
+            self._loop.remove_reader(self.endpoint.socket)
+            self._loop = None
+            if self._pause is not None:
+                self._pause.cancel()
+            self.endpoint.socket.close()  # who comes now is refused
+            await asyncio.gather(*self._arriving, return_exceptions=True)
         tasks = []
         for session in list(self.sessions):
             task = session.finish()
