@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import HealthStatus
@@ -81,7 +82,7 @@ class Dialer:
         return Failure(
             errno.EHOSTUNREACH,
             HealthStatus.REMOTE_ERROR,
-            f"no connection to {self._peer} and no attempt before {wait:.0f} s have passed; "
+            f"no connection to {self._peer} and no attempt before {ceil(wait)} s have passed; "
             f"the last one ended so: {self._last}",
         )
 
