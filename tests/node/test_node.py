@@ -155,7 +155,7 @@ async def test_a_refused_source_port_and_a_foreign_nid_are_told(make_node: MakeN
 async def test_a_silent_target_times_out_as_asked(make_node: MakeNode) -> None:
     a = await make_node("127.0.1.1@tcp")
     silent = socket.create_server(("127.0.1.2", port_of(a)))
-    with silent, pytest.raises(LNetError) as refused:
+    with silent, pytest.raises(LNetError, match="the peer is silent") as refused:
         await a.ping("127.0.1.2@tcp", timeout=0.3)
     assert refused.value.errno == errno.ETIMEDOUT
 

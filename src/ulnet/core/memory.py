@@ -26,6 +26,9 @@ __all__ = ["Memory"]
 
 _WMD = struct.Struct("<QQ")
 
+_NOT_SENT = "the message did not leave in time: the peer is silent (host down, firewall, no LNet node there)"
+_NOT_ANSWERED = "no response arrived in time: the message left, but LNet there may hang; or allow more time"
+
 # Spec wire-lnet.md §3: the low bits of an object cookie name its type (MD = 1).
 _MD_COOKIE_STEP = 4
 _MD_COOKIE_TYPE = 1
@@ -225,7 +228,7 @@ class Memory:
         event = Event(EventKind.UNLINK, md, None)
         event.status = -status
         if status == errno.ETIMEDOUT:
-            event.reason = "the message did not leave in time" if md.refs else "no response arrived in time"
+            event.reason = _NOT_SENT if md.refs else _NOT_ANSWERED
         return event
 
     def _remove(self, md: Md) -> None:

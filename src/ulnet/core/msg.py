@@ -19,18 +19,16 @@ class Msg:
     """One PUT, GET, ACK or REPLY, going out or coming in.
 
     `hdr` is complete before an LND sees an outgoing message; `payload` holds its bytes as memoryviews
-    of the owner's memory. `lnd_data` is the driver's. `sending` tells the direction.
+    of the owner's memory. `sending` tells the direction.
     """
 
     __slots__ = (
         "committed",
         "cpt",
-        "deadline",
         "final",
         "flight",
         "hdr",
         "kept_event",
-        "lnd_data",
         "md",
         "mlength",
         "next_nid",
@@ -62,7 +60,6 @@ class Msg:
         self.target: Nid | None = None  # of our own requests: the destination as the caller named it
         self.mlength = 0
         self.offset = 0
-        self.deadline = 0.0
         self.queued_at = 0.0
         self.cpt = 0
         self.committed = False  # holds credits
@@ -70,4 +67,3 @@ class Msg:
         self.flight: Flight | None = None
         self.rx: object = None
         self.kept_event: object = None
-        self.lnd_data: object = None

@@ -54,7 +54,6 @@ class PeerNi:
         "latency_ack",
         "latency_egress",
         "latency_get",
-        "lnd_data",
         "max_tx_credits",
         "min_rtr_credits",
         "min_tx_credits",
@@ -96,7 +95,6 @@ class PeerNi:
         self.latency_egress = Latency()
         self.latency_get = Latency()
         self.latency_ack = Latency()
-        self.lnd_data: object = None
 
 
 class PeerNet:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from ulnet.core.cpt import CptTable
 from ulnet.core.deadlines import DeadlineWheel
@@ -17,14 +17,7 @@ from ulnet.core.status import LNetError
 from ulnet.core.tunables import GlobalSettings
 from ulnet.nid import LNET_PID, Net, Nid
 
-__all__ = ["NodeState", "Rng"]
-
-
-class Rng(Protocol):
-    """Where chance comes from (random.Random fits)."""
-
-    def getrandbits(self, k: int, /) -> int:
-        """k random bits."""
+__all__ = ["NodeState"]
 
 
 class NodeState:
