@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ulnet.core.cpt import CptTable
+from ulnet.core.initiate import Initiate
 from ulnet.core.lnd import Lnd, NiEvent
-from ulnet.core.md import NO_TRACK_RESPONSE, TRACK_RESPONSE, Md, check_sink
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI, LocalNet
@@ -22,13 +22,9 @@ from ulnet.core.stats import GlobalStats
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.core.transmit import Transmit
 from ulnet.core.tunables import GlobalSettings, LndTunables, NetTunables
-from ulnet.nid import LNET_PID, LO_NET, LO_NID, Net, Nid
-from ulnet.wire.lnet import NO_WMD, PING_PORTAL, Header, MsgType
+from ulnet.nid import LO_NET, LO_NID, Net, Nid
 
 __all__ = ["LNet"]
-
-_PUT = int(MsgType.PUT)
-_GET = int(MsgType.GET)
 
 
 class LNet:
@@ -54,7 +50,10 @@ class LNet:
         self.policies = Policies(self.state)
         self._transmit = Transmit(self.state, self.memory, self.selector)
         self._receive = Receive(self.state, self.memory, self._transmit)
+        self._initiate = Initiate(self.state, self.memory, self._transmit)
         self._lnds: dict[int, Lnd] = {}
+        self.put = self._initiate.put
+        self.get = self._initiate.get
         self.parse = self._receive.parse
         self.forget_rx = self._receive.forget_rx
         self.info = SelfInfo(self.state, self.memory)
@@ -242,123 +241,6 @@ class LNet:
         while self.state.work_pending:
             self.state.run_deferred()
 
-    # Users -----------------------------------------------------------------------------------------
-
-    def put(
-        self,
-        md: Md,
-        target: Nid,
-        portal: int,
-        match_bits: int,
-        *,
-        ack: bool = True,
-        offset: int = 0,
-        hdr_data: int = 0,
-        source: Nid | None = None,
-        pid: int = LNET_PID,
-        cpt: int | None = None,
-    ) -> None:
-        """Send all of md's memory; SEND and (with ack) ACK events follow. `cpt` is md's unless given.
-
-        Raises LNetError: ENOENT (md), EINVAL (numbers), ERANGE (cpt), ESHUTDOWN.
-        """
-        if portal >> 32 or match_bits >> 64 or offset >> 32 or hdr_data >> 64 or pid >> 32:
-            raise _too_wide(portal=portal, match_bits=match_bits, offset=offset, hdr_data=hdr_data, pid=pid)
-        cpt = md.cpt if cpt is None else self.cpts.checked(cpt)
-        self._use(md)
-        length = md.length
-        if ack:
-            md.acks_due += 1
-            self._expect_response(md, 2, portal)
-        elif md.timeout is not None:
-            self.memory.track_response(md, self.state.clock())
-        msg = Msg(
-            Header(
-                type=_PUT,
-                dest_nid=target,
-                src_nid=LO_NID,
-                dest_pid=pid,
-                src_pid=self.state.pid,
-                payload_length=length,
-                wmd=self.memory.wmd_of(md) if ack else NO_WMD,
-                match_bits=match_bits,
-                hdr_data=hdr_data,
-                portal=portal,
-                offset=offset,
-            ),
-            sending=True,
-        )
-        msg.md = md
-        msg.target = target
-        msg.cpt = cpt
-        msg.payload = md.fragments if length else []
-        msg.src_spec = source
-        self._transmit.send(msg)
-
-    def get(
-        self,
-        md: Md,
-        target: Nid,
-        portal: int,
-        match_bits: int,
-        *,
-        offset: int = 0,
-        source: Nid | None = None,
-        pid: int = LNET_PID,
-        cpt: int | None = None,
-    ) -> None:
-        """Ask for md.length bytes into md; SEND and REPLY events follow. `cpt` is md's unless given.
-
-        Raises LNetError: ENOENT (md), EINVAL (numbers, read-only memory), ERANGE (cpt), ESHUTDOWN.
-        """
-        if portal >> 32 or match_bits >> 64 or offset >> 32 or pid >> 32:
-            raise _too_wide(portal=portal, match_bits=match_bits, offset=offset, pid=pid)
-        check_sink(md)
-        cpt = md.cpt if cpt is None else self.cpts.checked(cpt)
-        self._use(md)
-        md.replies_due += 1
-        self._expect_response(md, 1, portal)
-        msg = Msg(
-            Header(
-                type=_GET,
-                dest_nid=target,
-                src_nid=LO_NID,
-                dest_pid=pid,
-                src_pid=self.state.pid,
-                payload_length=0,
-                wmd=self.memory.wmd_of(md),
-                match_bits=match_bits,
-                portal=portal,
-                offset=offset,
-                length=md.length,
-            ),
-            sending=True,
-        )
-        msg.md = md
-        msg.target = target
-        msg.cpt = cpt
-        msg.src_spec = source
-        self._transmit.send(msg)
-
-    def _use(self, md: Md) -> None:
-        if not self.state.running:
-            self.state.must_run()
-        if not md.linked or md.me is not None or md.threshold == 0 or md.aborted:
-            raise LNetError(
-                errno.ENOENT, "the memory descriptor is unlinked, attached or exhausted: bind a new one"
-            )
-        if md.threshold > 0:
-            md.threshold -= 1
-        md.refs += 1
-
-    def _expect_response(self, md: Md, kind_bit: int, portal: int) -> None:
-        md.sent_at = now = self.state.clock()
-        wanted = md.options & TRACK_RESPONSE or md.timeout is not None or portal == PING_PORTAL
-        if not wanted and not md.options & NO_TRACK_RESPONSE:
-            wanted = self.settings.response_tracking & kind_bit
-        if wanted:
-            self.memory.track_response(md, now)
-
     # Drivers ---------------------------------------------------------------------------------------
 
     def finalize(self, msg: Msg, status: HealthStatus, errno: int = 0, reason: str = "") -> None:
@@ -379,18 +261,14 @@ class LNet:
         """Do what is due at `now` (seconds of the node's clock)."""
         self.state.run_deferred()
         self.memory.expire_responses(now)
+        self.state.timers.run(now)
 
     def next_deadline(self) -> float | None:
         """When tick is wanted next; None: when `wake` says so."""
-        return self.state.responses.next_deadline()
-
-
-_WIDTHS = {"portal": 32, "match_bits": 64, "offset": 32, "hdr_data": 64, "pid": 32}
-
-
-def _too_wide(**numbers: int) -> LNetError:
-    name = next(name for name, number in numbers.items() if number >> _WIDTHS[name])
-    return LNetError(errno.EINVAL, f"{name} {numbers[name]}: must be an unsigned {_WIDTHS[name]}-bit number")
+        response, timer = self.state.responses.next_deadline(), self.state.timers.next_deadline()
+        if response is None or timer is None:
+            return timer if response is None else response
+        return min(response, timer)
 
 
 def _checked(net: Net, tunables: NetTunables) -> NetTunables:

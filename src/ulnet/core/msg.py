@@ -25,6 +25,7 @@ class Msg:
     __slots__ = (
         "committed",
         "cpt",
+        "exact",
         "final",
         "flight",
         "hdr",
@@ -62,6 +63,7 @@ class Msg:
         self.offset = 0
         self.queued_at = 0.0
         self.cpt = 0
+        self.exact = False  # goes to that NID of its peer and no other
         self.committed = False  # holds credits
         self.final = False
         self.flight: Flight | None = None

@@ -127,6 +127,7 @@ class Peer:
         "primary_nid",
         "remote_sequence",
         "seq",
+        "settled",
         "standings",
     )
 
@@ -137,6 +138,7 @@ class Peer:
         self.members: set[Nid] = set()
         self.remote_sequence = 0  # of the last ping info that it pushed
         self.seq = 0
+        self.settled = False  # discovery has nothing to find out or tell: messages need not ask it
         self.flows: dict[NI, Flow] = {}  # from each local NI, to any of its NIDs
         self.paces = Paces()  # of these flows and of those of its NIs
         self.standings: dict[int, Standing] = {}  # kept by the path selection, by CPT

@@ -14,6 +14,7 @@ from ulnet.core.ni import NI, LocalNet
 from ulnet.core.peer import PeerTable
 from ulnet.core.stats import GlobalStats
 from ulnet.core.status import LNetError
+from ulnet.core.timers import Timers
 from ulnet.core.tunables import GlobalSettings
 from ulnet.nid import LNET_PID, Net, Nid
 
@@ -47,6 +48,7 @@ class NodeState:
         "seq",
         "settings",
         "stats",
+        "timers",
         "wake",
     )
 
@@ -75,6 +77,7 @@ class NodeState:
         self.nis: dict[Nid, NI] = {}
         self.peers = PeerTable(self._peer_credits)
         self.responses: DeadlineWheel[Md] = DeadlineWheel(wake)
+        self.timers = Timers(wake)
         self.running = True
         self.epoch = 0  # moves when NIs, their health or a policy change: kept choices are void then
         self.seq = 0  # counts sends: who has the lowest number was used longest ago

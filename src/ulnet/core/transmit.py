@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.flow import Flight, Flow
@@ -10,7 +11,7 @@ from ulnet.core.md import Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
-from ulnet.core.peer import PeerNi, may_be_peer
+from ulnet.core.peer import Peer, PeerNi, may_be_peer
 from ulnet.core.selection import Selector
 from ulnet.core.state import NodeState
 from ulnet.core.status import HealthStatus, LNetError
@@ -33,36 +34,47 @@ class Transmit:
     object's queue, first in, first out. Both come back when the message is finalized.
     """
 
-    __slots__ = ("_memory", "_selector", "_state")
+    __slots__ = ("_memory", "_selector", "_state", "hold")
 
     def __init__(self, state: NodeState, memory: Memory, selector: Selector) -> None:
         self._state = state
         self._selector = selector
         self._memory = memory
+        # Set by discovery: whether it keeps a message back until the peer is known (it launches it then).
+        self.hold: Callable[[Msg, Peer], bool] = lambda msg, peer: False
 
     def send(self, msg: Msg) -> None:
         """Send msg to its header's destination; failures arrive as its completion, later."""
-        state = self._state
-        stats = state.stats
+        stats = self._state.stats
         stats.msgs_alloc += 1
         if stats.msgs_alloc > stats.msgs_max:
             stats.msgs_max = stats.msgs_alloc
+        self.launch(msg)
+
+    def launch(self, msg: Msg) -> None:
+        """Choose a path for msg, now or when its peer is discovered, and post it there.
+
+        A message that holds no credits may be launched again: it then sets out as if for the first time.
+        """
+        state = self._state
         hdr = msg.hdr
-        dst = hdr.dest_nid
+        dst = msg.target or hdr.dest_nid
         if dst == LO_NID:
             self._send_loopback(msg)
             return
         dest = state.peers.learn(dst)
         if dest is None:
             if may_be_peer(dst):
-                self._fail(msg, errno.ENOMEM, f"too many unknown peers: cannot remember {dst}")
+                self.fail(msg, errno.ENOMEM, f"too many unknown peers: cannot remember {dst}")
             else:
-                self._fail(msg, errno.EINVAL, f"{dst} cannot be a destination: give the NID of one interface")
+                self.fail(msg, errno.EINVAL, f"{dst} cannot be a destination: give the NID of one interface")
+            return
+        if not dest.peer.settled and self.hold(msg, dest.peer):
             return
         try:
             ni, pni = self._choose(msg, dest)
         except LNetError as refusal:
-            self._fail(msg, refusal.errno, refusal.text)
+            self.fail(msg, refusal.errno, refusal.text)
             return
         hdr.src_nid = ni.nid
         hdr.dest_nid = pni.nid
@@ -78,7 +90,7 @@ class Transmit:
     def _choose(self, msg: Msg, dest: PeerNi) -> tuple[NI, PeerNi]:
         """The path of msg; the choice counts as a turn of all that it uses."""
         hdr = msg.hdr
-        response = hdr.type in _ANSWERS
+        response = hdr.type in _ANSWERS or msg.exact
         ping = hdr.portal == PING_PORTAL
         source = msg.src_spec
         ni, pni = self._selector.choose(
@@ -119,7 +131,7 @@ class Transmit:
     def _send_loopback(self, msg: Msg) -> None:
         ni = self._state.nis.get(LO_NID)
         if ni is None:
-            self._fail(msg, errno.ESHUTDOWN, "the node is shutting down")
+            self.fail(msg, errno.ESHUTDOWN, "the node is shutting down")
             return
         msg.hdr.src_nid = LO_NID
         msg.ni = ni
@@ -128,7 +140,8 @@ class Transmit:
         ni.refs += 1
         ni.lnd.send(ni, msg)
 
-    def _fail(self, msg: Msg, err: int, reason: str) -> None:
+    def fail(self, msg: Msg, err: int, reason: str) -> None:
+        """End msg with that errno, soon: never in its caller's stack."""
         status = HealthStatus.REMOTE_ERROR if err == errno.EHOSTUNREACH else HealthStatus.LOCAL_ERROR
         self._state.defer(self.finalize, msg, status, err, reason)
 
@@ -171,9 +184,9 @@ class Transmit:
 
     def _hand_over(self, msg: Msg, ni: NI) -> None:
         if not ni.active:
-            self._fail(msg, errno.ENETDOWN, f"the local interface {ni.nid} was removed")
+            self.fail(msg, errno.ENETDOWN, f"the local interface {ni.nid} was removed")
         elif msg.md is not None and msg.md.aborted:
-            self._fail(msg, errno.ECANCELED, "the memory descriptor was unlinked before the message left")
+            self.fail(msg, errno.ECANCELED, "the memory descriptor was unlinked before the message left")
         else:
             ni.lnd.send(ni, msg)
 
