@@ -146,7 +146,7 @@ class World(RuleBasedStateMachine):
                 continue
             chosen = self.core.selector.choose(next(peer.nis()))
             told = self.core.explain(peer.primary_nid)
-            assert chosen == (told.ni, told.peer_ni)
+            assert chosen[:2] == (told.ni, told.peer_ni)
             net_rank = lambda pair: (pair[1].priority, pair[0].priority)  # noqa: E731
             assert net_rank((told.ni.net, told.peer_ni.net)) == min(map(net_rank, nets))
             best = [pair for pair in nets if net_rank(pair) == min(map(net_rank, nets))]

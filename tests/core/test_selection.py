@@ -140,7 +140,7 @@ def test_ten_thousand_choices_agree_with_a_naive_model_and_with_their_explanatio
                 break
             cpt = rng.choice([-1, 0, 1, 2])
             chosen = core.selector.choose(dest, size=size, cpt=cpt)
-            assert chosen == naive(core, peer, balance, size, cpt)
+            assert chosen[:2] == naive(core, peer, balance, size, cpt)
             told = Explanation()
             assert core.selector.choose(dest, size=size, cpt=cpt, told=told) == chosen
             check(told, chosen)
@@ -171,7 +171,7 @@ def check(told, chosen):
         assert stage.winner is left[0]
         assert stage.decided_by == decided
     stages = {stage.name: stage for stage in told.stages}
-    assert (stages["local NI, by load"].winner, told.stages[-1].winner) == chosen
+    assert (stages["local NI, by load"].winner, told.stages[-1].winner) == chosen[:2]
     assert told.stages[-1].candidates == survivors(stages["peer NI"])
 
 

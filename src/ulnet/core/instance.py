@@ -226,7 +226,7 @@ class LNet:
         dest = self.state.peers.find_ni(target) or self.state.peers.imagine(target)
         cpt = self.state.local_cpt() if cpt is None else self.cpts.checked(cpt)
         told = Explanation()
-        told.ni, told.peer_ni = self.selector.choose(dest, source=source, size=size, cpt=cpt, told=told)
+        told.ni, told.peer_ni, *_ = self.selector.choose(dest, source=source, size=size, cpt=cpt, told=told)
         return told
 
     def shutdown(self) -> None:

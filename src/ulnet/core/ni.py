@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,16 +15,17 @@ if TYPE_CHECKING:
     from ulnet.core.lnd import Lnd
     from ulnet.core.msg import Msg
 
-__all__ = ["MAX_HEALTH", "NI", "NO_PRIORITY", "LocalNet", "TxQueue"]
+__all__ = ["MAX_HEALTH", "NI", "NO_PRIORITY", "NO_WEIGHT", "LocalNet", "TxQueue"]
 
 MAX_HEALTH = 1000
 NO_PRIORITY = 0xFFFFFFFF  # no policy gave one: the lowest
+NO_WEIGHT = 0  # no policy gave one
 
 
 class LocalNet:
     """A net this node is on, with its NIs in the order they were added."""
 
-    __slots__ = ("lnd", "net", "nis", "priority", "seq", "tunables")
+    __slots__ = ("lnd", "net", "nis", "priority", "seq", "tunables", "weight")
 
     def __init__(self, net: Net, lnd: Lnd, tunables: NetTunables) -> None:
         self.net = net
@@ -32,6 +33,7 @@ class LocalNet:
         self.tunables = tunables
         self.nis: list[NI] = []
         self.priority = NO_PRIORITY
+        self.weight = NO_WEIGHT
         self.seq = 0
 
     @property
@@ -60,6 +62,7 @@ class NI:
 
     __slots__ = (
         "active",
+        "choices",
         "cpts",
         "dev_cpt",
         "fatal",
@@ -83,6 +86,7 @@ class NI:
         "tunables",
         "tx_credits",
         "tx_queues",
+        "weight",
     )
 
     def __init__(
@@ -104,6 +108,7 @@ class NI:
         self.cpts = cpts
         self.dev_cpt = dev_cpt
         self.priority = NO_PRIORITY
+        self.weight = NO_WEIGHT
         self.tx_queues = self._new_queues()
         self.tx_credits = self.max_tx_credits = self.min_tx_credits = self._all_credits()
         self.seq = 0
@@ -112,6 +117,7 @@ class NI:
         self.fatal = False
         self.health = MAX_HEALTH
         self.stats = MsgStats()
+        self.choices: defaultdict[str, int] = defaultdict(int)  # by the criterion that decided
         self.health_stats = HealthStats()
         self.latency_egress = Latency()
         self.latency_get = Latency()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import errno
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntFlag
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from ulnet.core.flow import Paces
-from ulnet.core.ni import MAX_HEALTH, NI, NO_PRIORITY
+from ulnet.core.ni import MAX_HEALTH, NI, NO_PRIORITY, NO_WEIGHT
 from ulnet.core.stats import HealthStats, Latency, MsgStats
 from ulnet.core.status import LNetError
 from ulnet.nid import LO_NID, Net, NetType, Nid
@@ -48,6 +48,7 @@ class PeerNi:
 
     __slots__ = (
         "answers",
+        "choices",
         "flows",
         "health",
         "health_stats",
@@ -68,9 +69,11 @@ class PeerNi:
         "rtr_credits",
         "seq",
         "stats",
+        "turn_lengths",
         "tx_credits",
         "tx_queue",
         "tx_queued_bytes",
+        "weight",
     )
 
     def __init__(self, nid: Nid, net: PeerNet, credits: int) -> None:
@@ -85,12 +88,15 @@ class PeerNi:
         self.preferred: Nid | None = None  # the local NID that a non-multi-rail peer hears from
         self.preferred_nids: frozenset[Nid] = frozenset()  # local NIDs, by policy
         self.pathways: Mapping[Nid, int] = _NO_PATHWAYS  # the priority of each of them
+        self.turn_lengths: Mapping[Nid, int] = _NO_PATHWAYS  # by local NID, where a policy gives one
         self.priority = NO_PRIORITY
+        self.weight = NO_WEIGHT
         self.flows: dict[NI, Flow] = {}  # from each local NI
         self.refs = 1
         self.seq = 0
         self.health = MAX_HEALTH
         self.stats = MsgStats()
+        self.choices: defaultdict[str, int] = defaultdict(int)  # by the criterion that decided
         self.health_stats = HealthStats()
         self.latency_egress = Latency()
         self.latency_get = Latency()
@@ -100,13 +106,14 @@ class PeerNi:
 class PeerNet:
     """The NIDs of one peer on one net."""
 
-    __slots__ = ("net", "nis", "peer", "priority", "seq")
+    __slots__ = ("net", "nis", "peer", "priority", "seq", "weight")
 
     def __init__(self, net: Net, peer: Peer) -> None:
         self.net = net
         self.peer = peer
         self.nis: list[PeerNi] = []
         self.priority = NO_PRIORITY
+        self.weight = NO_WEIGHT
         self.seq = 0
 
     @property
@@ -129,6 +136,7 @@ class Peer:
         "seq",
         "settled",
         "standings",
+        "turns",
     )
 
     def __init__(self, primary_nid: Nid, flags: int = 0) -> None:
@@ -142,6 +150,7 @@ class Peer:
         self.flows: dict[NI, Flow] = {}  # from each local NI, to any of its NIDs
         self.paces = Paces()  # of these flows and of those of its NIs
         self.standings: dict[int, Standing] = {}  # kept by the path selection, by CPT
+        self.turns: dict[object, dict[object, int]] = {}  # of weighted ways: messages in this round
 
     @property
     def multi_rail(self) -> bool:
@@ -247,6 +256,7 @@ class PeerTable:
         """Keep nothing of a local NI that is gone."""
         for peer in self._peers:
             peer.standings.clear()
+            peer.turns.clear()
             peer.flows.pop(ni, None)
             for peer_net in peer.nets.values():
                 for pni in peer_net.nis:
@@ -412,6 +422,7 @@ class PeerTable:
         peer_net.nis.append(pni)
         peer.members.add(nid)
         peer.standings.clear()
+        peer.turns.clear()
         self._by_nid[nid] = pni
         if not peer.configured:
             self._unconfigured += 1
@@ -425,6 +436,7 @@ class PeerTable:
             del self._by_nid[nid]
         peer.members -= gone
         peer.standings.clear()
+        peer.turns.clear()
         if not peer.configured:
             self._unconfigured -= len(gone)
         for net in {nid.net for nid in gone}:

@@ -93,15 +93,13 @@ class Transmit:
         response = hdr.type in _ANSWERS or msg.exact
         ping = hdr.portal == PING_PORTAL
         source = msg.src_spec
-        ni, pni = self._selector.choose(
+        choice = self._selector.choose(
             dest, source=source, response=response, ping=ping, size=_load_of(msg), cpt=msg.cpt
         )
-        peer = pni.peer
-        if not response and not peer.multi_rail and pni.preferred is None and (source or not ping):
+        ni, pni, _, _ = choice
+        if not response and not pni.peer.multi_rail and pni.preferred is None and (source or not ping):
             pni.preferred = ni.nid
-        state = self._state
-        state.seq = ni.net.seq = ni.seq = state.seq + 1
-        peer.seq = pni.net.seq = pni.seq = peer.seq + 1
+        self._selector.took(choice, msg)
         return ni, pni
 
     @staticmethod

@@ -5,17 +5,27 @@ with the peer until the node's `epoch` moves; for each message only load, credit
 
 Where the documents compare nets by turn alone, unequal nets would each get the same share of messages.
 With `balance` "expected" the NIs of all nets that are equal in standing compete by expected completion;
-with "documents" nets take turns and peer NIs compare queued bytes, to the letter.
+with "documents" nets take turns and peer NIs compare queued bytes, to the letter. Where a policy gives
+weights, turns of so many messages decide in place of load, in either balance.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+from ulnet.core.msg import Msg
 from ulnet.core.ni import NI, LocalNet
-from ulnet.core.peer import PeerNi
+from ulnet.core.peer import Peer, PeerNi
+from ulnet.core.selection.choice import (
+    FIRST_OF_EQUALS,
+    NOT_MULTI_RAIL,
+    ONLY_ONE,
+    RESPONSE,
+    SOURCE_GIVEN,
+    Choice,
+)
 from ulnet.core.selection.criteria import (
     CREDITS,
     LOCAL_EXPECTED,
@@ -26,6 +36,7 @@ from ulnet.core.selection.criteria import (
     PEER_STANDING,
     QUEUED,
     TURN,
+    WEIGHTED_TURN,
     Criterion,
     NetPair,
     Query,
@@ -34,6 +45,7 @@ from ulnet.core.selection.criteria import (
 )
 from ulnet.core.selection.rivals import Rivals
 from ulnet.core.selection.trace import Explanation, Stage
+from ulnet.core.selection.weights import sum_of, turns_of, weight_of_ni, weight_of_pathway
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
@@ -50,6 +62,8 @@ _PEER_LOAD: dict[Balance, Sequence[Criterion]] = {
     "expected": (PEER_EXPECTED, CREDITS, TURN),
     "documents": (QUEUED, CREDITS, TURN),
 }
+_BY_WEIGHT = (WEIGHTED_TURN,)
+_BOUND = frozenset({SOURCE_GIVEN, RESPONSE, NOT_MULTI_RAIL})
 
 
 class Standing:
@@ -57,20 +71,34 @@ class Standing:
 
     __slots__ = ("epoch", "locals", "nets", "remotes")
 
-    def __init__(self, epoch: int, nets: Sequence[NetPair]) -> None:
+    def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.nets = nets
+        self.nets = Rivals(())
         self.locals: dict[LocalNet | None, Rivals] = {}  # under None: of all nets together
         self.remotes: dict[NI, Rivals] = {}
+
+    def rivals(self) -> Iterator[Rivals]:
+        """Those of all stages."""
+        yield self.nets
+        yield from self.locals.values()
+        yield from self.remotes.values()
+
+    def take_turns(self, ni: NI, pni: PeerNi) -> None:
+        """A message goes from `ni` to `pni`: it counts where weights decide."""
+        net = NetPair(ni.net, pni.net)
+        for rivals, one in ((self.nets, net), (self.locals[ni.net], ni), (self.remotes[ni], pni)):
+            if rivals.turns is not None:
+                rivals.turns.take(one)
 
 
 class Selector:
     """Chooses paths for one node; `balance` tells how load is weighed."""
 
-    __slots__ = ("_state", "balance")
+    __slots__ = ("_state", "_weighted", "balance")
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
+        self._weighted = False  # some choice was by weight: all must be counted from then on
         self.balance: Balance = "expected"
 
     def choose(
@@ -83,7 +111,7 @@ class Selector:
         size: int = 0,
         cpt: int = 0,
         told: Explanation | None = None,
-    ) -> tuple[NI, PeerNi]:
+    ) -> Choice:
         """The pair for a message to the node behind `dest`; with `told`, also the reasons.
 
         `source` binds the message to one NI; a `response`, and all to a peer without multi-rail, goes to
@@ -100,24 +128,37 @@ class Selector:
             ni = next((ni for ni in self._usable(dest) if ni.nid in dest.preferred_nids), None)
             if ni is not None:
                 _tell_case(told, "peer without Multi-Rail: always from the NI that a policy names first")
-                return ni, dest
+                return ni, dest, NOT_MULTI_RAIL, NOT_MULTI_RAIL
         if not response and not ping and dest.preferred is not None:
             ni = self._state.nis.get(dest.preferred)
             if ni is not None and ni.active:
                 _tell_case(told, "peer without Multi-Rail: always from the NI that it knows")
-                return ni, dest
+                return ni, dest, NOT_MULTI_RAIL, NOT_MULTI_RAIL
         _tell_case(told, "response: to the NID that asked" if response else "peer without Multi-Rail")
         usable = self._usable(dest)
         if not usable:
             raise self._no_route(dest)
         criteria = (*LOCAL_STANDING, *_LOCAL_LOAD[self.balance])
-        return _stage("local NI", usable, criteria, query, told)[0], dest
+        left, by = _stage("local NI", usable, criteria, query, told)
+        return left[0], dest, _settled(by, usable), RESPONSE if response else NOT_MULTI_RAIL
+
+    def took(self, choice: Choice, msg: Msg) -> None:
+        """Count a choice: as a turn of all that it uses, and by what decided it."""
+        ni, pni, ni_by, pni_by = choice
+        peer = pni.peer
+        if self._weighted and pni_by not in _BOUND:
+            peer.standings[msg.cpt].take_turns(ni, pni)
+        ni.choices[ni_by] += 1
+        pni.choices[pni_by] += 1
+        state = self._state
+        state.seq = ni.net.seq = ni.seq = state.seq + 1
+        peer.seq = pni.net.seq = pni.seq = peer.seq + 1
 
     def _usable(self, dest: PeerNi) -> list[NI]:
         local = self._state.nets.get(dest.nid.net)
         return [ni for ni in local.nis if ni.active] if local is not None else []
 
-    def _from_source(self, source: Nid, dest: PeerNi, told: Explanation | None) -> tuple[NI, PeerNi]:
+    def _from_source(self, source: Nid, dest: PeerNi, told: Explanation | None) -> Choice:
         _tell_case(told, "source given: from that NI to the NID as given")
         ni = self._state.nis.get(source)
         if ni is None or not ni.active:
@@ -126,23 +167,31 @@ class Selector:
             )
         if ni.net.net != dest.nid.net:
             raise self._no_route(dest)
-        return ni, dest
+        return ni, dest, SOURCE_GIVEN, SOURCE_GIVEN
 
-    def _among_rails(
-        self, dest: PeerNi, query: Query, cpt: int, told: Explanation | None
-    ) -> tuple[NI, PeerNi]:
+    def _among_rails(self, dest: PeerNi, query: Query, cpt: int, told: Explanation | None) -> Choice:
         balance = self.balance
         standing = self._standing(dest, query, cpt, told)
         net = None
-        if balance == "documents":
-            net = _stage("net, by turn", standing.nets, NET_TURN, query, told)[0].local
+        rivals = standing.nets
+        if rivals.turns is not None:
+            query.rivals = rivals
+            net = _stage("net, by weight", rivals.candidates, _BY_WEIGHT, query, told)[0][0].local
+        elif balance == "documents":
+            net = _stage("net, by turn", rivals.candidates, NET_TURN, query, told)[0][0].local
         query.rivals = rivals = standing.locals[net]
-        ni: NI = _stage("local NI, by load", rivals.candidates, _LOCAL_LOAD[balance], query, told)[0]
+        if told is not None:
+            _stage("local NI", _active(standing.nets.candidates, net), LOCAL_STANDING, query, told)
+        criteria = _LOCAL_LOAD[balance] if rivals.turns is None else _BY_WEIGHT
+        left, by = _stage("local NI, by load", rivals.candidates, criteria, query, told)
+        ni: NI = left[0]
         query.ni = ni
         if told is not None:  # what is kept in `standing` was decided for every NI; tell it of this one
             _stage("peer NI", query.peer.nets[ni.net.net].nis, PEER_STANDING, query, told)
-        query.rivals = rivals = standing.remotes[ni]
-        return ni, _stage("peer NI, by load", rivals.candidates, _PEER_LOAD[balance], query, told)[0]
+        query.rivals = remotes = standing.remotes[ni]
+        criteria = _PEER_LOAD[balance] if remotes.turns is None else _BY_WEIGHT
+        left, peer_by = _stage("peer NI, by load", remotes.candidates, criteria, query, told)
+        return ni, left[0], by or rivals.settled, peer_by or remotes.settled
 
     def _standing(self, dest: PeerNi, query: Query, cpt: int, told: Explanation | None) -> Standing:
         peer = query.peer
@@ -157,18 +206,33 @@ class Selector:
         ]
         if not nets:
             raise self._no_route(dest)
-        standing = Standing(epoch, _stage("net", nets, NET_STANDING, query, told))
-        together = [ni for net in standing.nets for ni in net.local.nis if ni.active]
-        standing.locals[None] = Rivals(_stage("local NI", together, LOCAL_STANDING, query, told))
-        for net in standing.nets:
-            here = [ni for ni in net.local.nis if ni.active]
-            standing.locals[net.local] = Rivals(narrow(here, LOCAL_STANDING, query)[0])
-            for ni in here:
-                query.ni = ni
-                standing.remotes[ni] = Rivals(narrow(net.remote.nis, PEER_STANDING, query)[0])
+        left: Sequence[NetPair] = _stage("net", nets, NET_STANDING, query, told)[0]
+        standing = Standing(epoch)
+        weights = [self._stand(standing, pair, query) for pair in left]
+        standing.nets = _rivals(left, "", weights, peer, None)
+        if len(left) == 1:
+            standing.locals[None] = standing.locals[left[0].local]
+        else:
+            standing.locals[None] = Rivals(*_settle(_active(left, None), LOCAL_STANDING, query))
         query.ni = None
+        if any(one.turns is not None for one in standing.rivals()):
+            self._weighted = True
         peer.standings[cpt] = standing
         return standing
+
+    @staticmethod
+    def _stand(standing: Standing, pair: NetPair, query: Query) -> int:
+        """Who is left of the NIs and peer NIs of one net; its weight."""
+        peer = query.peer
+        for ni in _active([pair], None):
+            query.ni = ni
+            remotes, settled = _settle(pair.remote.nis, PEER_STANDING, query)
+            weights = [weight_of_pathway(ni, pni) for pni in remotes]
+            standing.remotes[ni] = _rivals(remotes, settled, weights, peer, ni)
+        nis, settled = _settle(_active([pair], None), LOCAL_STANDING, query)
+        weights = [weight_of_ni(ni, standing.remotes[ni].candidates) for ni in nis]
+        standing.locals[pair.local] = _rivals(nis, settled, weights, peer, pair.local)
+        return pair.remote.weight or pair.local.weight or sum_of(weights)
 
     def _no_route(self, dest: PeerNi) -> LNetError:
         nets = ", ".join(str(net) for net in self._state.nets) or "none"
@@ -178,20 +242,42 @@ class Selector:
         )
 
 
+def _active(nets: Sequence[NetPair], only: LocalNet | None) -> list[NI]:
+    return [ni for net in nets if only in (None, net.local) for ni in net.local.nis if ni.active]
+
+
+def _rivals(
+    left: Sequence[Any], settled: str, weights: Sequence[int], peer: Peer, stage: LocalNet | NI | None
+) -> Rivals:
+    return Rivals(left, settled, turns_of(left, weights, peer.turns, stage))
+
+
+def _settle(
+    candidates: Sequence[Any], criteria: Sequence[Criterion], query: Query
+) -> tuple[Sequence[Any], str]:
+    """Who is left, and what is to be named as the reason if nothing more decides."""
+    left, by = narrow(candidates, criteria, query)
+    return left, _settled(by, left)
+
+
+def _settled(by: str, left: Sequence[Any]) -> str:
+    return by or (ONLY_ONE if len(left) == 1 else FIRST_OF_EQUALS)
+
+
 def _stage(
     name: str,
     candidates: Sequence[Any],
     criteria: Sequence[Criterion],
     query: Query,
     told: Explanation | None,
-) -> Sequence[Any]:
-    """Narrow candidates down; when told is wanted, with every comparison."""
+) -> tuple[Sequence[Any], str]:
+    """Narrow candidates down, and tell by what; when told is wanted, with every comparison."""
     if told is None:
-        return narrow(candidates, criteria, query)[0]
+        return narrow(candidates, criteria, query)
     steps: list[Step] = []
     left, decided_by = narrow(candidates, criteria, query, steps)
     told.stages.append(Stage(name, list(candidates), steps, left[0], decided_by))
-    return left
+    return left, decided_by
 
 
 def _tell_case(told: Explanation | None, case: str) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "PEER_STANDING",
     "QUEUED",
     "TURN",
+    "WEIGHTED_TURN",
     "Criterion",
     "NetPair",
     "Query",
@@ -126,6 +127,12 @@ def _peer_expected(pnis: Sequence[PeerNi], query: Query) -> list[float]:
     return rivals.expected(query.size)
 
 
+def _weighted_turn(candidates: Sequence[Any], query: Query) -> list[float]:
+    assert query.rivals is not None
+    assert query.rivals.turns is not None
+    return query.rivals.turns.places(candidates)
+
+
 NET_STANDING = (
     _each("peer-net health", lambda nets, query: -nets.remote.health),
     _each("peer-net priority", lambda nets, query: nets.remote.priority),
@@ -156,3 +163,4 @@ TURN = Criterion("sequence", lambda some, query: [one.seq for one in some])
 QUEUED = Criterion("queued bytes", lambda pnis, query: [pni.tx_queued_bytes for pni in pnis])
 LOCAL_EXPECTED = Criterion("expected completion", _local_expected)
 PEER_EXPECTED = Criterion("expected completion", _peer_expected)
+WEIGHTED_TURN = Criterion("weighted turn", _weighted_turn)

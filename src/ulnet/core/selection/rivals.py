@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ulnet.core.flow import Flow
+from ulnet.core.selection.weights import Turns
 
 __all__ = ["EQUAL_WITHIN", "UNUSED", "Rivals"]
 
@@ -17,12 +18,17 @@ UNUSED = Flow()  # stands for every path that nothing went yet
 
 
 class Rivals:
-    """The candidates with their flows and rates, which are kept until the peer's `paces` change."""
+    """The candidates with their flows and rates, which are kept until the peer's `paces` change.
 
-    __slots__ = ("_best", "_equal", "_flows", "_rates", "candidates", "changes")
+    `settled` tells what left these and no others; with `turns`, weights decide in place of load.
+    """
 
-    def __init__(self, candidates: Sequence[Any]) -> None:
+    __slots__ = ("_best", "_equal", "_flows", "_rates", "candidates", "changes", "settled", "turns")
+
+    def __init__(self, candidates: Sequence[Any], settled: str = "", turns: Turns | None = None) -> None:
         self.candidates = candidates
+        self.settled = settled
+        self.turns = turns
         self.changes = -1  # of the peer's `paces` when the rates were taken
         self._flows: Sequence[Flow] = ()
         self._rates: list[float] = []
