@@ -9,6 +9,7 @@ import pytest
 from support.fabric import Fabric
 from ulnet.core.cpt import ANY_CPT, CptTable, Partition
 from ulnet.core.md import MdOption
+from ulnet.core.status import HealthStatus
 from ulnet.nid import Nid
 
 NODES = 8
@@ -47,7 +48,7 @@ def send(core, handler=None, cpt=None, md_cpt=None):
     fabric = core.nis[Nid.parse("10.0.0.1@tcp")].lnd.fabric
     ni, msg = fabric.wire[-1]
     fabric.wire.clear()
-    core.finalize(msg, 0)
+    core.finalize(msg, HealthStatus.OK)
     return ni
 
 

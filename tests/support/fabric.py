@@ -12,7 +12,7 @@ from ulnet.core.event import Event
 from ulnet.core.instance import LNet
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
-from ulnet.core.peer import Peer, PeerNi
+from ulnet.core.peer import PeerNi
 from ulnet.core.status import HealthStatus
 from ulnet.core.tunables import NetTunables
 from ulnet.lnd.lo import LoLnd
@@ -117,14 +117,13 @@ class Fabric:
         )
         core.register_lnd(LoLnd(core, core.state.defer))
         core.register_lnd(MemLnd(self, core))
-        attach = core.peers._attach
+        told = core.peers.attached
 
-        def recorded(peer: Peer, nid: Nid) -> PeerNi:
-            pni = attach(peer, nid)
+        def recorded(pni: PeerNi) -> None:
             self.all_peer_nis.append(pni)
-            return pni
+            told(pni)
 
-        core.peers._attach = recorded  # type: ignore[method-assign]
+        core.peers.attached = recorded
         core.start()
         for text in nids:
             nid = Nid.parse(text)
