@@ -6,10 +6,11 @@ import asyncio
 import errno
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
 from ulnet.core.instance import LNet
+from ulnet.core.lnd import Lnd
 from ulnet.core.md import INFINITE, OP_GET, OP_PUT, TRUNCATE, Buffer, EventHandler
 from ulnet.core.ni import NI
 from ulnet.core.peer import Peer
@@ -35,7 +36,9 @@ class Node:
     Use it as `async with Node() as node:`, or call `start` and `close`. NIDs are given as `Nid` or text.
     Everything runs in the thread of the event loop; nothing here is thread-safe. `topology` stands in for
     the machine's NUMA nodes; `cpu_pattern` or `cpu_npartitions` divides them into CPTs, by default one a
-    node. Raises LNetError(EINVAL) for a division that cannot be.
+    node. `drivers` makes the drivers of a core, in the place of TCP's; `cookie` gives a number that no
+    earlier life of the node used; `report` takes lines for the log. Raises LNetError(EINVAL) for a division
+    that cannot be.
     """
 
     def __init__(
@@ -45,9 +48,15 @@ class Node:
         topology: Topology | None = None,
         cpu_pattern: str = "",
         cpu_npartitions: int = 0,
+        drivers: Callable[[LNet], Sequence[Lnd]] | None = None,
+        cookie: Callable[[], int] = time.time_ns,
+        report: Callable[[str], None] = _log.warning,
     ) -> None:
         self.machine = Machine(topology, pattern=cpu_pattern, partitions=cpu_npartitions)
         self._tcp_params = tcp or TcpParams()
+        self._drivers = drivers
+        self._cookie = cookie
+        self._report = report
         self._timer: asyncio.TimerHandle | None = None
         self._tick_soon = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -78,15 +87,19 @@ class Node:
             _log.warning("one CPT is assumed: %s", machine.unreadable)
         core = LNet(
             clock=loop.time,
-            cookie=time.time_ns(),
+            cookie=self._cookie(),
             wake=self._wake,
-            report=_log.warning,
+            report=self._report,
             cpts=machine.cpts,
             current_cpu=machine.current_cpu,
         )
         core.register_lnd(LoLnd(core, core.state.defer))
-        self.tcp = TcpLnd(core, loop, self._tcp_params, report=_log.warning)
-        core.register_lnd(self.tcp)
+        if self._drivers is None:
+            self.tcp = TcpLnd(core, loop, self._tcp_params, report=self._report)
+            core.register_lnd(self.tcp)
+        else:
+            for driver in self._drivers(core):
+                core.register_lnd(driver)
         self._core = core
         core.start()
         return self
