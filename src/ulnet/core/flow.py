@@ -27,15 +27,19 @@ class Paces:
 
 
 class Flow:
-    """One path: `outstanding` bytes sent and not confirmed, `rate` in bytes per second (0: not known)."""
+    """One path: `outstanding` bytes sent and not confirmed, `rate` in bytes per second (0: not known).
 
-    __slots__ = ("_confirmed", "_estimate", "_paces", "_samples", "_since", "outstanding", "rate")
+    `stalled` says that its driver sees no progress there.
+    """
+
+    __slots__ = ("_confirmed", "_estimate", "_paces", "_samples", "_since", "outstanding", "rate", "stalled")
 
     def __init__(self, paces: Paces | None = None) -> None:
         self._paces = paces or Paces()
         self._paces.changes += 1
         self.outstanding = 0
         self.rate = 0.0
+        self.stalled = False
         self._since = 0.0  # when the present sample began
         self._confirmed = 0  # bytes of the present sample
         self._samples = -1

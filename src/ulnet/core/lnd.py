@@ -20,6 +20,8 @@ class NiEvent(Enum):
 
     FATAL = auto()  # the device cannot carry anything now
     RECOVERED = auto()
+    DEGRADED = auto()  # it carries far less than it should
+    RESTORED = auto()
 
 
 class Lnd(Protocol):
@@ -55,6 +57,15 @@ class Upcalls(Protocol):
 
     def ni_event(self, ni: NI, event: NiEvent) -> None:
         """The device of ni changed."""
+
+    def path_stalled(self, ni: NI, nid: Nid) -> None:
+        """What was sent from ni to the next hop nid makes no progress: new messages avoid that path.
+
+        Those under way there stay until the driver ends them. Unknown paths, and repetitions, are ignored.
+        """
+
+    def path_moving(self, ni: NI, nid: Nid) -> None:
+        """That path makes progress again, or its connections are gone."""
 
     def forget_rx(self, rx: object) -> None:
         """rx died while the core still held it for a message that waits for a match."""

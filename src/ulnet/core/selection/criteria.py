@@ -133,8 +133,21 @@ def _weighted_turn(candidates: Sequence[Any], query: Query) -> list[float]:
     return query.rivals.turns.places(candidates)
 
 
+def _stalled(ni: NI | None, pni: PeerNi) -> bool:
+    if ni is None:
+        return False
+    flow = pni.flows.get(ni)
+    return flow is not None and flow.stalled
+
+
+def _all_stalled(ni: NI, query: Query) -> bool:
+    net = query.peer.nets.get(ni.net.net)
+    return net is not None and all(_stalled(ni, pni) for pni in net.nis)
+
+
 NET_STANDING = (
     _each("peer-net health", lambda nets, query: -nets.remote.health),
+    _each("progress", lambda nets, query: all(_all_stalled(ni, query) for ni in nets.local.nis)),
     _each("peer-net priority", lambda nets, query: nets.remote.priority),
     _each("local-net health", lambda nets, query: -nets.local.health),
     _each("local-net priority", lambda nets, query: nets.local.priority),
@@ -146,11 +159,13 @@ NET_TURN = (
 LOCAL_STANDING = (
     _each("usable", lambda ni, query: ni.fatal),
     _each("health", lambda ni, query: -ni.health),
+    _each("progress", _all_stalled),
     _each("UDSP priority", lambda ni, query: ni.priority),
     _each("NUMA distance", lambda ni, query: max(query.distance(ni.dev_cpt), query.numa_range)),
 )
 PEER_STANDING = (
     _each("health", lambda pni, query: -pni.health),
+    _each("progress", lambda pni, query: _stalled(query.ni, pni)),
     _each("UDSP priority", lambda pni, query: pni.priority),
     _each("UDSP preference", lambda pni, query: query.ni is None or query.ni.nid not in pni.preferred_nids),
     _each(

@@ -1,0 +1,46 @@
+"""Paths without progress: their driver sees it long before its time-outs say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ulnet.core.ni import NI
+from ulnet.core.peer import PeerNi
+from ulnet.core.state import NodeState
+from ulnet.nid import Nid
+
+__all__ = ["Paths"]
+
+
+class Paths:
+    """Marks paths that the selection avoids while others make progress (its criterion "progress").
+
+    `leave` moves the messages that wait for credits of such a path.
+    """
+
+    __slots__ = ("_state", "leave")
+
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+        self.leave: Callable[[NI, PeerNi], None] = lambda ni, pni: None
+
+    def stalled(self, ni: NI, nid: Nid) -> None:
+        """The driver sees no progress from ni to the next hop nid."""
+        pni = self._change(ni, nid, True)
+        if pni is not None:
+            self.leave(ni, pni)
+
+    def moving(self, ni: NI, nid: Nid) -> None:
+        """It does again, or that path's connections are gone."""
+        self._change(ni, nid, False)
+
+    def _change(self, ni: NI, nid: Nid, stalled: bool) -> PeerNi | None:
+        pni = self._state.peers.find_ni(nid)
+        flow = pni.flows.get(ni) if pni is not None else None
+        if flow is None or flow.stalled == stalled:
+            return None
+        flow.stalled = stalled
+        self._state.epoch += 1
+        word = "no progress: other paths are preferred" if stalled else "progress again"
+        self._state.report(f"path {ni.nid} -> {nid}: {word}")
+        return pni
