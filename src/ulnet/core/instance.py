@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ulnet.core.cpt import CptTable
+from ulnet.core.faults import FaultInjector
+from ulnet.core.health import Paths
 from ulnet.core.initiate import Initiate
 from ulnet.core.lnd import Lnd, NiEvent
 from ulnet.core.memory import Memory
@@ -31,7 +33,8 @@ class LNet:
     """LNet, sans-I/O (docs/design/contracts.md).
 
     `clock` gives monotonic seconds; `cookie` is a number no earlier life of this node used (wall-clock
-    nanoseconds serve); `wake` is called when `tick` has work now; `report` takes one line for the log.
+    nanoseconds serve); `wake` is called when `tick` has work now; `report` takes one line for the log;
+    `chance` gives random numbers from 0 up to, but without, 1 (fault rules alone ask for them).
     """
 
     def __init__(
@@ -43,11 +46,13 @@ class LNet:
         report: Callable[[str], None] = lambda line: None,
         cpts: CptTable | None = None,
         current_cpu: Callable[[], int] = lambda: -1,
+        chance: Callable[[], float] = lambda: 0.5,
     ) -> None:
         self.state = NodeState(clock, cookie, wake, report, cpts or CptTable(), current_cpu)
         self.memory = Memory(self.state)
         self.selector = Selector(self.state)
         self.policies = Policies(self.state)
+        self.faults = FaultInjector(self.state, chance)
         self._transmit = Transmit(self.state, self.memory, self.selector)
         self._receive = Receive(self.state, self.memory, self._transmit)
         self._initiate = Initiate(self.state, self.memory, self._transmit)
@@ -57,6 +62,9 @@ class LNet:
         self.parse = self._receive.parse
         self.forget_rx = self._receive.forget_rx
         self.info = SelfInfo(self.state, self.memory)
+        self._paths = Paths(self.state)
+        self.path_stalled = self._paths.stalled
+        self.path_moving = self._paths.moving
 
     # Tables ----------------------------------------------------------------------------------------
 
@@ -192,6 +200,7 @@ class LNet:
             del self.state.nets[ni.net.net]
         self.state.epoch += 1  # before handlers hear of it and send anew
         self.state.peers.ni_removed(ni)
+        self.faults.ni_removed(ni)
         ni.lnd.shutdown(ni)
 
     def set_cpts(self, nid: Nid, cpts: Iterable[int] | None) -> None:
@@ -205,7 +214,7 @@ class LNet:
 
     def ni_event(self, ni: NI, event: NiEvent) -> None:
         """A driver tells that the device of ni failed or came back."""
-        fatal = event is NiEvent.FATAL
+        fatal = event is NiEvent.FATAL or (ni.fatal and event is not NiEvent.RECOVERED)
         if ni.fatal != fatal:
             ni.fatal = fatal
             self._nis_changed()
@@ -235,6 +244,7 @@ class LNet:
             return
         self.state.running = False
         self.info.stop()
+        self.faults.close()
         while self.state.nis:  # handlers may delete some too
             self._remove_ni(next(iter(self.state.nis.values())))
         self.memory.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 from ulnet.core.event import Event, EventKind
+from ulnet.core.faults import Fate
 from ulnet.core.flow import take_answered
 from ulnet.core.md import ACK_DISABLE, TRUNCATE, Md
 from ulnet.core.memory import Memory
@@ -63,6 +64,8 @@ class Receive:
         if not ni.active:
             self._drop(ni, None, hdr, rx, "the interface is shutting down")
             return 0
+        if self._state.faults is not None and self._struck(ni, hdr, from_nid, rx):
+            return 0
         src = hdr.src_nid
         pni = self._state.peers.learn(src) if src != LO_NID or ni.nid == LO_NID else None
         if pni is None:
@@ -87,6 +90,19 @@ class Receive:
         else:
             self._reply(ni, pni, hdr, from_nid, rx)
         return 0
+
+    def _struck(self, ni: NI, hdr: Header, from_nid: Nid, rx: object) -> bool:
+        """Whether a fault rule drops the message or keeps it for a while."""
+        faults = self._state.faults
+        assert faults is not None
+        fate = faults.receive(ni, hdr, rx, lambda: self._parse_again(ni, hdr, from_nid, rx))
+        if fate is Fate.DROPPED:
+            self._drop(ni, None, hdr, rx, "a fault rule")
+        return fate is not Fate.PASSES
+
+    def _parse_again(self, ni: NI, hdr: Header, from_nid: Nid, rx: object) -> None:
+        if self.parse(ni, hdr, from_nid, rx) and hdr.payload_length:
+            ni.lnd.recv(ni, rx, None, [], 0, hdr.payload_length)
 
     # The four kinds --------------------------------------------------------------------------------
 
@@ -337,6 +353,9 @@ class Receive:
 
     def forget_rx(self, rx: object) -> None:
         """The connection of delayed messages died: their payload will never come."""
+        if self._state.faults is not None:
+            for ni, hdr in self._state.faults.forget_rx(rx):
+                self._drop(ni, None, hdr, None, "its connection closed while a fault rule held it")
         for portal in self._memory.portals:
             if portal is None or not portal.delayed:
                 continue

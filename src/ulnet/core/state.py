@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ulnet.core.cpt import CptTable
 from ulnet.core.deadlines import DeadlineWheel
@@ -17,6 +17,9 @@ from ulnet.core.status import LNetError
 from ulnet.core.timers import Timers
 from ulnet.core.tunables import GlobalSettings
 from ulnet.nid import LNET_PID, Net, Nid
+
+if TYPE_CHECKING:
+    from ulnet.core.faults import FaultInjector
 
 __all__ = ["NodeState"]
 
@@ -37,6 +40,7 @@ class NodeState:
         "cpts",
         "distances",
         "epoch",
+        "faults",
         "local_cpt",
         "nets",
         "nis",
@@ -78,6 +82,7 @@ class NodeState:
         self.peers = PeerTable(self._peer_credits)
         self.responses: DeadlineWheel[Md] = DeadlineWheel(wake)
         self.timers = Timers(wake)
+        self.faults: FaultInjector | None = None  # set while there are fault rules
         self.running = True
         self.epoch = 0  # moves when NIs, their health or a policy change: kept choices are void then
         self.seq = 0  # counts sends: who has the lowest number was used longest ago

@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable
 
 from ulnet.core.event import Event, EventKind
+from ulnet.core.faults import Fate
 from ulnet.core.flow import Flight, Flow
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
@@ -185,8 +186,17 @@ class Transmit:
             self.fail(msg, errno.ENETDOWN, f"the local interface {ni.nid} was removed")
         elif msg.md is not None and msg.md.aborted:
             self.fail(msg, errno.ECANCELED, "the memory descriptor was unlinked before the message left")
-        else:
+        elif self._state.faults is None or not self._struck(msg, ni):
             ni.lnd.send(ni, msg)
+
+    def _struck(self, msg: Msg, ni: NI) -> bool:
+        """Whether a fault rule fails the message or keeps it for a while."""
+        faults = self._state.faults
+        assert faults is not None
+        fate = faults.send(msg, ni, lambda: self._hand_over(msg, ni))
+        if isinstance(fate, HealthStatus):
+            self._state.defer(self.finalize, msg, fate, errno.EIO, "a fault rule dropped the message")
+        return fate is not Fate.PASSES
 
     def _return_credits(self, msg: Msg, ni: NI, pni: PeerNi) -> None:
         msg.committed = False
