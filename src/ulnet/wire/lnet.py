@@ -59,6 +59,22 @@ _SMALL_TYPE_AT: Final = 24
 _LARGE_TYPE_AT: Final = 48
 
 
+_FIELDS: Final = (
+    "type",
+    "dest_nid",
+    "src_nid",
+    "dest_pid",
+    "src_pid",
+    "payload_length",
+    "wmd",
+    "match_bits",
+    "hdr_data",
+    "portal",
+    "offset",
+    "length",
+)
+
+
 class Header:
     """One flat header for all message types; fields that a type does not have are 0 or NO_WMD.
 
@@ -112,12 +128,12 @@ class Header:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Header):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in Header.__slots__)
+        return all(getattr(self, name) == getattr(other, name) for name in _FIELDS)
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in Header.__slots__)
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in _FIELDS)
         return f"Header({fields})"
 
 

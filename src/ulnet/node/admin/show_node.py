@@ -45,10 +45,11 @@ def show_statistics(core: LNet) -> Statistics:
 
 
 def reset_statistics(core: LNet) -> None:
-    """Zero them; how many messages live now is a state, not a count, and stays."""
+    """Zero them; how many messages live and answers are awaited now is a state, not a count, and stays."""
     fresh = GlobalStats()
     fresh.msgs_alloc = fresh.msgs_max = core.stats.msgs_alloc
-    core.stats.__dict__.update(fresh.__dict__)
+    fresh.rst_alloc = core.stats.rst_alloc
+    core.state.stats = fresh
 
 
 def show_globals(core: LNet) -> Globals:
