@@ -1,0 +1,7 @@
+"""Routes, gateways, and the forwarding of messages for others (spec routing.md)."""
+
+from ulnet.core.routing.settings import RoutingSettings
+from ulnet.core.routing.state import RoutingState
+from ulnet.core.routing.table import UNDEFINED_HOPS, Route, RouteTable
+
+__all__ = ["UNDEFINED_HOPS", "Route", "RouteTable", "RoutingSettings", "RoutingState"]

@@ -1,0 +1,121 @@
+"""The router checker: gateways are asked for their state, now and then, on each net (spec routing.md §3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from ulnet.core.timers import Timer, Timers
+from ulnet.nid import Net, Nid
+
+__all__ = ["Checks", "Watched"]
+
+
+class Watched:
+    """One gateway under watch: when it is due on which net, and whether an answer is awaited."""
+
+    __slots__ = ("awaited", "checked", "due", "nid", "timer")
+
+    def __init__(self, nid: Nid) -> None:
+        self.nid = nid
+        self.due: dict[Net, float] = {}
+        self.awaited = False
+        self.checked = False  # at least once, whatever came of it
+        self.timer: Timer | None = None
+
+
+class Asks(Protocol):
+    """What discovery does for the checks."""
+
+    def __call__(self, gateway: Nid, net: Net) -> None:
+        """Ping the gateway on that net and push to it, whatever is known; `Checks.answered` tells the end."""
+
+
+class Checks:
+    """Watches gateways by the NIDs that routes name; one question at a time each.
+
+    `nets_of` lists the nets that the gateway and this node share; `interval` is in seconds, 0 or less
+    switches the checks off, all but the first, which comes with the route.
+    """
+
+    __slots__ = ("_ask", "_clock", "_interval", "_nets_of", "_timers", "_watched")
+
+    def __init__(
+        self,
+        timers: Timers,
+        clock: Callable[[], float],
+        ask: Asks,
+        nets_of: Callable[[Nid], Sequence[Net]],
+        interval: Callable[[], int],
+    ) -> None:
+        self._timers = timers
+        self._clock = clock
+        self._ask = ask
+        self._nets_of = nets_of
+        self._interval = interval
+        self._watched: dict[Nid, Watched] = {}
+
+    def __iter__(self) -> Iterator[Watched]:
+        return iter(list(self._watched.values()))
+
+    def find(self, gateway: Nid) -> Watched | None:
+        """What is known of the checks of a gateway."""
+        return self._watched.get(gateway)
+
+    def watch(self, gateway: Nid) -> None:
+        """Check a gateway at once, then at intervals; one under watch is checked at once."""
+        watched = self._watched.setdefault(gateway, Watched(gateway))
+        watched.due.clear()
+        self._set_timer(watched, self._clock())
+
+    def forget(self, gateway: Nid) -> None:
+        """Check it no more."""
+        watched = self._watched.pop(gateway, None)
+        if watched is not None:
+            self._timers.cancel(watched.timer)
+
+    def forget_all(self) -> None:
+        """Check nothing any more."""
+        for gateway in list(self._watched):
+            self.forget(gateway)
+
+    def answered(self, gateway: Nid) -> None:
+        """A check ended, with an answer or without."""
+        watched = self._watched.get(gateway)
+        if watched is not None:
+            watched.awaited = False
+            watched.checked = True
+
+    @property
+    def all_checked(self) -> bool:
+        """Whether every gateway was checked once."""
+        return all(watched.checked for watched in self._watched.values())
+
+    def interval_changed(self) -> None:
+        """Another interval counts from now on."""
+        for watched in self._watched.values():
+            watched.due.clear()
+            if self._interval() > 0 or not watched.checked:
+                self._set_timer(watched, self._clock())
+            else:
+                self._timers.cancel(watched.timer)
+                watched.timer = None
+
+    def _set_timer(self, watched: Watched, when: float) -> None:
+        self._timers.cancel(watched.timer)
+        watched.timer = self._timers.at(when, lambda: self._run(watched))
+
+    def _run(self, watched: Watched) -> None:
+        watched.timer = None
+        now, interval = self._clock(), self._interval()
+        nets = self._nets_of(watched.nid)
+        watched.due = {net: watched.due.get(net, now) for net in nets}
+        net = min(watched.due, key=watched.due.__getitem__, default=None)
+        pace = interval if interval > 0 else 60
+        if net is not None and watched.due[net] <= now and not watched.awaited:
+            watched.due[net] = now + pace
+            watched.awaited = True
+            self._ask(watched.nid, net)
+        if watched.nid in self._watched and interval > 0 and watched.timer is None:
+            # No earlier than in a second: an answer may be awaited, or no net be left.
+            self._set_timer(watched, max(min(watched.due.values(), default=now + pace), now + 1.0))

@@ -1,0 +1,54 @@
+"""The choice of a gateway, as criteria (spec selection.md §7; Multi-Rail design, route selection).
+
+Gateways that cannot be used are no candidates (liveness.py). Of the others today's LNet compares health
+behind what was configured; with `balance` "documents" health comes before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ulnet.core.peer import PeerNi
+from ulnet.core.routing.table import Route
+from ulnet.core.selection.criteria import Criterion, Query
+from ulnet.nid import Nid
+
+__all__ = ["GATEWAY", "GATEWAY_BY_DOCUMENTS", "Way"]
+
+
+class Way(NamedTuple):
+    """A route that can be used, and its gateway's best NI on the nets that may be used.
+
+    `preferred`: a policy names the gateway for this destination.
+    """
+
+    route: Route
+    peer_ni: PeerNi
+    preferred: bool = False
+
+    @property
+    def nid(self) -> Nid:
+        """The gateway as the route names it."""
+        return self.route.gateway
+
+
+def _of_way(name: str, cost: Callable[[Way], float]) -> Criterion:
+    def costs(ways: Sequence[Way], query: Query) -> list[float]:
+        return [cost(way) for way in ways]
+
+    return Criterion(name, costs)
+
+
+_PREFERENCE = _of_way("UDSP preference", lambda way: not way.preferred)
+_PRIORITY = _of_way("route priority", lambda way: way.route.priority)
+_HOPS = _of_way("hops", lambda way: way.route.distance)
+_HEALTH = _of_way("health", lambda way: -way.peer_ni.health)
+_LOAD = (
+    _of_way("queued bytes", lambda way: way.peer_ni.tx_queued_bytes),
+    _of_way("credits", lambda way: -way.peer_ni.tx_credits),
+    _of_way("sequence", lambda way: way.route.seq),
+)
+
+GATEWAY = (_PREFERENCE, _PRIORITY, _HOPS, _HEALTH, *_LOAD)
+GATEWAY_BY_DOCUMENTS = (_PREFERENCE, _HEALTH, _PRIORITY, _HOPS, *_LOAD)

@@ -1,0 +1,144 @@
+"""Who may pass through a router, and when: peer router credits, then buffers (spec routing.md §6).
+
+A message takes a router credit of the peer NI that sent it, then a buffer. Without a credit it waits with
+its sender, without a buffer with the pool; until then its connection is not read on, so that TCP slows
+the sender down. So a peer that takes nothing can hold no more buffers than its senders have credits, and
+others keep flowing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from ulnet.core.routing.pools import BufferPool, Pools
+
+if TYPE_CHECKING:
+    from ulnet.core.ni import NI
+    from ulnet.core.peer import PeerNi
+    from ulnet.nid import Nid
+    from ulnet.wire.lnet import Header
+
+__all__ = ["MAX_WAITING", "Gate", "Transit"]
+
+# Messages without payload that may wait for one peer NI's credits: they do not stall its connection.
+MAX_WAITING: Final = 16384
+
+
+class Transit:
+    """A message on its way through: where it came from, and what it holds."""
+
+    __slots__ = ("buffer", "cpt", "from_nid", "hdr", "left", "ni", "pool", "rx", "sender")
+
+    def __init__(self, ni: NI, sender: PeerNi, hdr: Header, from_nid: Nid, rx: object, cpt: int) -> None:
+        self.ni = ni
+        self.sender = sender
+        self.hdr = hdr
+        self.from_nid = from_nid
+        self.rx = rx
+        self.cpt = cpt
+        self.pool: BufferPool | None = None  # whose buffer it holds or waits for
+        self.buffer: bytearray | None = None
+        self.left = False  # gave everything back
+
+
+class Gate:
+    """Credits and queues. `admit` is called for each message that has all it needs, never from `leave`.
+
+    `soon` calls a function later, outside the present stack.
+    """
+
+    __slots__ = ("_admit", "_inside", "_queues", "_soon", "pools")
+
+    def __init__(
+        self,
+        pools: Pools,
+        admit: Callable[[Transit], None],
+        soon: Callable[[Callable[[Transit], None], Transit], None],
+    ) -> None:
+        self.pools = pools
+        self._admit = admit
+        self._soon = soon
+        self._queues: dict[PeerNi, deque[Transit]] = {}
+        self._inside = 0
+
+    def __len__(self) -> int:
+        """Messages that pass through or wait to."""
+        return self._inside
+
+    def enter(self, transit: Transit) -> bool:
+        """A message came; False if it must be dropped: too many of its kind wait."""
+        sender = transit.sender
+        credits = sender.rtr_credits - 1
+        if credits < -MAX_WAITING:
+            return False
+        self._inside += 1
+        sender.rtr_credits = credits
+        if credits < sender.min_rtr_credits:
+            sender.min_rtr_credits = credits
+        if credits < 0:
+            self._queues.setdefault(sender, deque()).append(transit)
+        elif self._has_buffer(transit):
+            self._admit(transit)
+        return True
+
+    def leave(self, transit: Transit) -> None:
+        """A message has passed, or will not: its buffer and its credit go to those who wait longest."""
+        if transit.left:
+            return
+        transit.left = True
+        self._inside -= 1
+        pool = transit.pool
+        if pool is None:  # it waited with its sender
+            self._queues[transit.sender].remove(transit)
+        elif transit.buffer is None:
+            pool.waiting.remove(transit)
+        else:
+            pool.give_back(transit.buffer)
+            transit.buffer = None
+            self._next_for(pool)
+        self._return_credit(transit.sender)
+
+    def _next_for(self, pool: BufferPool) -> None:
+        while pool.waiting and pool.free:
+            waiter = pool.waiting.popleft()
+            waiter.buffer = pool.take()
+            self._soon(self._admit_late, waiter)
+
+    def _return_credit(self, sender: PeerNi) -> None:
+        sender.rtr_credits += 1
+        queue = self._queues.get(sender)
+        if queue is None:
+            return
+        if queue and sender.rtr_credits > -len(queue):
+            waiter = queue.popleft()
+            if self._has_buffer(waiter):
+                self._soon(self._admit_late, waiter)
+        if not queue:
+            del self._queues[sender]
+
+    def _has_buffer(self, transit: Transit) -> bool:
+        pool = transit.pool = self.pools.fitting(transit.hdr.payload_length, transit.cpt)
+        if pool.free and not pool.waiting:
+            transit.buffer = pool.take()
+            return True
+        pool.waiting.append(transit)
+        pool.note_credits()
+        return False
+
+    def _admit_late(self, transit: Transit) -> None:
+        if not transit.left:  # it may have been dropped meanwhile
+            self._admit(transit)
+
+    def waiting(self) -> Iterator[Transit]:
+        """All that wait for a credit or a buffer."""
+        for queue in list(self._queues.values()):
+            yield from list(queue)
+        for pool in self.pools:
+            yield from list(pool.waiting)
+
+    def resized(self) -> None:
+        """The pools have other sizes: who waits may have a buffer now."""
+        for pool in self.pools:
+            self._next_for(pool)

@@ -1,0 +1,142 @@
+"""Buffers for messages that pass through a router (spec routing.md §5).
+
+A pool counts from the start as if all its buffers were there; memory is taken when a buffer is first
+needed and kept for the next message, the one used last going first, as it is still in the CPU's cache.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ulnet.core.status import LNetError
+
+if TYPE_CHECKING:
+    from ulnet.core.routing.gate import Transit
+
+__all__ = ["DEFAULT_COUNTS", "PAGE", "BufferPool", "Counts", "Pools"]
+
+PAGE: Final = 4096
+_PAGES: Final = (0, 1, 256)  # of a tiny, small and large buffer
+
+
+class Counts(NamedTuple):
+    """Buffers over all CPTs."""
+
+    tiny: int
+    small: int
+    large: int
+
+
+DEFAULT_COUNTS: Final = Counts(2048, 16384, 1024)
+
+
+class BufferPool:
+    """Buffers of one size; messages that find none wait here, first in, first out."""
+
+    __slots__ = ("_free", "count", "in_use", "min_credits", "pages", "size", "waiting")
+
+    def __init__(self, pages: int, count: int) -> None:
+        self.pages = pages
+        self.size = pages * PAGE
+        self.count = count
+        self.in_use = 0
+        self.min_credits = count
+        self.waiting: deque[Transit] = deque()
+        self._free: list[bytearray] = []
+
+    @property
+    def credits(self) -> int:
+        """Free buffers less those who wait for one."""
+        return max(self.count - self.in_use, 0) - len(self.waiting)
+
+    @property
+    def free(self) -> bool:
+        """Whether a buffer can be taken now."""
+        return self.in_use < self.count
+
+    def take(self) -> bytearray:
+        """A buffer that is free."""
+        self.in_use += 1
+        self.note_credits()
+        return self._free.pop() if self._free else bytearray(self.size)
+
+    def give_back(self, buffer: bytearray) -> None:
+        """A buffer is not needed any more; while there are too many, it goes."""
+        self.in_use -= 1
+        if self.in_use + len(self._free) < self.count:
+            self._free.append(buffer)
+
+    def note_credits(self) -> None:
+        """Keep the lowest credits there were."""
+        if self.credits < self.min_credits:
+            self.min_credits = self.credits
+
+    def resize(self, count: int) -> None:
+        """Have more buffers, or fewer as they come back."""
+        self.count = count
+        self.min_credits = min(count, self.credits)
+        del self._free[max(count - self.in_use, 0) :]
+
+    def release_memory(self) -> None:
+        """Keep no memory of free buffers."""
+        self._free.clear()
+
+
+class Pools:
+    """The pools of each CPT: tiny (no payload), small (a page), large (1 MiB)."""
+
+    __slots__ = ("by_cpt", "counts")
+
+    def __init__(self, cpts: int) -> None:
+        self.counts = DEFAULT_COUNTS
+        shares = [max(1, count // cpts) for count in DEFAULT_COUNTS]
+        self.by_cpt = [
+            tuple(BufferPool(pages, share) for pages, share in zip(_PAGES, shares, strict=True))
+            for _ in range(cpts)
+        ]
+
+    def __iter__(self) -> Iterator[BufferPool]:
+        return (pool for pools in self.by_cpt for pool in pools)
+
+    def fitting(self, size: int, cpt: int) -> BufferPool:
+        """The pool of the smallest buffers that hold so many bytes."""
+        tiny, small, large = self.by_cpt[cpt]
+        if not size:
+            return tiny
+        return small if size <= PAGE else large
+
+    @staticmethod
+    def checked(tiny: int | None, small: int | None, large: int | None, now: Counts) -> Counts:
+        """The counts to be: None keeps one, 0 is its default. Raises LNetError(EINVAL)."""
+        wanted = []
+        for name, count, kept, default in zip(
+            Counts._fields, (tiny, small, large), now, DEFAULT_COUNTS, strict=True
+        ):
+            if count is not None and not 0 <= count < 2**31:
+                raise LNetError(
+                    errno.EINVAL, f"{name}_buffers {count} is out of range: use 1 and more, 0 for the default"
+                )
+            wanted.append(kept if count is None else count or default)
+        return Counts(*wanted)
+
+    def resize(self, counts: Counts) -> None:
+        """Have so many buffers over all CPTs."""
+        self.counts = counts
+        for pools in self.by_cpt:
+            for pool, count in zip(pools, counts, strict=True):
+                share = max(1, count // len(self.by_cpt))
+                if share != pool.count:
+                    pool.resize(share)
+
+    def release_memory(self) -> None:
+        """Keep no memory of free buffers."""
+        for pool in self:
+            pool.release_memory()
+
+    @property
+    def in_use(self) -> int:
+        """Buffers taken now."""
+        return sum(pool.in_use for pool in self)

@@ -1,0 +1,104 @@
+"""The router checker's pace: at once, then at intervals on each net, one question at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from ulnet.core.routing.checks import Checks
+from ulnet.core.timers import Timers
+from ulnet.nid import Net, Nid
+
+GATEWAY = Nid.parse("10.0.0.9@tcp")
+TCP, TCP1 = Net.parse("tcp"), Net.parse("tcp1")
+
+
+class Bench:
+    def __init__(self, interval=60, answers=True):
+        self.now = 1000.0
+        self.nets = [TCP, TCP1]
+        self.interval = interval
+        self.answers = answers
+        self.asked = []
+        self.timers = Timers(lambda: None)
+        self.checks = Checks(
+            self.timers, lambda: self.now, self.ask, lambda nid: self.nets, lambda: self.interval
+        )
+
+    def ask(self, gateway, net):
+        self.asked.append((round(self.now), net))
+        if self.answers:
+            self.checks.answered(gateway)
+
+    def run(self, seconds):
+        """Time goes by, to each deadline."""
+        end = self.now + seconds
+        while (due := self.timers.next_deadline()) is not None and due <= end:
+            self.now = max(due, self.now)
+            self.timers.run(self.now)
+        self.now = end
+
+
+@pytest.mark.requirement("RTR")
+def test_a_gateway_is_asked_at_once_and_then_on_each_net():
+    bench = Bench()
+    bench.checks.watch(GATEWAY)
+    bench.run(200)
+    assert [net for _, net in bench.asked].count(TCP) == 4
+    assert [net for _, net in bench.asked].count(TCP1) == 4
+    assert bench.asked[0] == (1000, TCP)
+    assert bench.checks.all_checked
+    when = [time for time, net in bench.asked if net == TCP]
+    assert all(59 <= b - a <= 62 for a, b in zip(when, when[1:], strict=False))
+
+
+def test_no_second_question_before_the_first_has_ended():
+    bench = Bench(answers=False)
+    bench.checks.watch(GATEWAY)
+    bench.run(300)
+    assert len(bench.asked) == 1
+    assert not bench.checks.all_checked
+    bench.checks.answered(GATEWAY)
+    bench.run(2)
+    assert len(bench.asked) == 2
+
+
+def test_without_interval_only_the_first_check_is_made():
+    bench = Bench(interval=0)
+    bench.checks.watch(GATEWAY)
+    bench.run(1000)
+    assert len(bench.asked) == 1
+    assert len(bench.timers) == 0
+    bench.interval = 10
+    bench.checks.interval_changed()
+    bench.run(30)
+    assert len(bench.asked) > 4
+    bench.interval = 0
+    bench.checks.interval_changed()
+    bench.run(1000)
+    assert len(bench.timers) == 0
+
+
+def test_a_gateway_that_is_forgotten_is_left_alone():
+    bench = Bench()
+    bench.checks.watch(GATEWAY)
+    bench.run(1)
+    asked = len(bench.asked)
+    bench.checks.forget(GATEWAY)
+    bench.checks.forget(GATEWAY)
+    bench.checks.answered(GATEWAY)
+    bench.run(1000)
+    assert len(bench.asked) == asked
+    assert len(bench.timers) == 0
+    assert list(bench.checks) == []
+
+
+def test_nets_come_and_go():
+    bench = Bench()
+    bench.nets = []
+    bench.checks.watch(GATEWAY)
+    bench.run(10)
+    assert bench.asked == []
+    bench.nets = [TCP1]
+    bench.checks.watch(GATEWAY)
+    bench.run(1)
+    assert bench.asked == [(1010, TCP1)]

@@ -1,0 +1,178 @@
+"""Router credits and buffers: conserved whatever comes, goes, waits and is dropped; nobody starves."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from ulnet.core.peer import Peer, PeerNet, PeerNi
+from ulnet.core.routing.gate import MAX_WAITING, Gate, Transit
+from ulnet.core.routing.pools import DEFAULT_COUNTS, Counts, Pools
+from ulnet.core.status import LNetError
+from ulnet.nid import LO_NID, Nid
+from ulnet.wire.lnet import Header, MsgType
+
+CREDITS = 2
+SIZES = (0, 1, 4096, 4097, 1 << 20)
+
+
+def sender(number, credits=CREDITS):
+    nid = Nid.parse(f"10.0.0.{number}@tcp")
+    return PeerNi(nid, PeerNet(nid.net, Peer(nid)), credits)
+
+
+def transit(pni, size=0, cpt=0):
+    hdr = Header(
+        type=MsgType.PUT, dest_nid=LO_NID, src_nid=pni.nid, dest_pid=0, src_pid=0, payload_length=size
+    )
+    return Transit(None, pni, hdr, pni.nid, object(), cpt)
+
+
+class Bench:
+    """A gate, and what it admitted."""
+
+    def __init__(self, counts=None):
+        self.pools = Pools(1)
+        self.pools.resize(counts or Counts(1, 1, 1))
+        self.later = []
+        self.admitted = []
+        self.gate = Gate(self.pools, self.admitted.append, lambda call, one: self.later.append((call, one)))
+
+    def settle(self):
+        while self.later:
+            call, one = self.later.pop(0)
+            call(one)
+
+
+class Traffic(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.bench = Bench(Counts(3, 2, 1))
+        self.senders = [sender(number) for number in range(3)]
+        self.inside = []
+
+    @rule(who=st.integers(0, 2), size=st.sampled_from(SIZES))
+    def come(self, who, size):
+        one = transit(self.senders[who], size)
+        assert self.bench.gate.enter(one)
+        self.inside.append(one)
+
+    @precondition(lambda self: self.inside)
+    @rule(at=st.integers(0, 1000))
+    def go(self, at):
+        """Passed through, or dropped while it waited."""
+        one = self.inside.pop(at % len(self.inside))
+        self.bench.gate.leave(one)
+        self.bench.gate.leave(one)  # once is enough
+
+    @rule(counts=st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4)))
+    def resize(self, counts):
+        self.bench.pools.resize(Counts(*counts))
+        self.bench.gate.resized()
+
+    @rule()
+    def time_passes(self):
+        self.bench.settle()
+
+    @invariant()
+    def all_is_accounted_for(self):
+        bench = self.bench
+        assert len(bench.gate) == len(self.inside)
+        with_buffer = [one for one in self.inside if one.buffer is not None]
+        assert bench.pools.in_use == len(with_buffer)
+        waiting = list(bench.gate.waiting())
+        assert len(waiting) + len(with_buffer) == len(self.inside)
+        assert len({id(one.buffer) for one in with_buffer}) == len(with_buffer)
+        for one in with_buffer:
+            assert len(one.buffer) >= one.hdr.payload_length
+            assert not any(one.buffer is free for free in one.pool._free)
+        for pni in self.senders:
+            mine = [one for one in self.inside if one.sender is pni]
+            assert pni.rtr_credits == CREDITS - len(mine)
+            held = [one for one in mine if one.pool is not None]
+            assert len(held) == min(len(mine), CREDITS)  # nobody waits for a credit that is there
+        for pool in bench.pools:
+            assert pool.min_credits <= pool.credits <= pool.count
+            assert not (pool.free and pool.waiting)  # nor for a buffer
+            assert pool.in_use + len(pool._free) <= max(pool.count, pool.in_use)
+
+    def teardown(self):
+        for one in self.inside:
+            self.bench.gate.leave(one)
+        self.bench.settle()
+        assert len(self.bench.gate) == 0
+        assert self.bench.pools.in_use == 0
+        assert all(pni.rtr_credits == CREDITS for pni in self.senders)
+        assert not self.bench.gate._queues
+
+
+TestTraffic = Traffic.TestCase
+TestTraffic.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.requirement("RTR")
+def test_the_oldest_waits_least():
+    bench, pni = Bench(), sender(1, credits=1)
+    first, second, third = (transit(pni) for _ in range(3))
+    for one in (first, second, third):
+        bench.gate.enter(one)
+    assert bench.admitted == [first]
+    assert (pni.rtr_credits, pni.min_rtr_credits) == (-2, -2)
+    bench.gate.leave(first)
+    assert bench.admitted == [first]  # never inside the caller's stack
+    bench.settle()
+    assert bench.admitted == [first, second]
+    bench.gate.leave(second)
+    bench.settle()
+    assert bench.admitted[-1] is third
+
+
+@pytest.mark.requirement("RTR")
+def test_a_peer_that_is_stuck_holds_no_more_than_its_senders_credits():
+    bench = Bench(Counts(CREDITS + 1, 1, 1))
+    stuck, lively = sender(1), sender(2)
+    for _ in range(10):
+        bench.gate.enter(transit(stuck))
+    for _ in range(5):
+        one = transit(lively)
+        bench.gate.enter(one)
+        assert one in bench.admitted
+        bench.gate.leave(one)
+    assert len(bench.gate) == 10
+
+
+def test_the_smallest_buffer_that_holds_a_message():
+    pools = Pools(2)
+    tiny, small, large = pools.by_cpt[1]
+    fitting = [pools.fitting(size, 1) for size in SIZES]
+    assert fitting == [tiny, small, small, large, large]
+    assert [pool.count for pool in pools.by_cpt[0]] == [count // 2 for count in DEFAULT_COUNTS]
+
+
+def test_messages_without_payload_do_not_wait_without_bound():
+    bench, pni = Bench(), sender(1, credits=0)
+    pni.rtr_credits = -MAX_WAITING
+    assert not bench.gate.enter(transit(pni))
+    assert len(bench.gate) == 0
+    assert pni.rtr_credits == -MAX_WAITING
+
+
+def test_sizes_are_checked_and_zero_is_the_default():
+    now = Counts(5, 6, 7)
+    assert Pools.checked(None, 0, 9, now) == (5, DEFAULT_COUNTS.small, 9)
+    with pytest.raises(LNetError, match="tiny_buffers -1 is out of range"):
+        Pools.checked(-1, None, None, now)
+
+
+def test_memory_is_taken_when_needed_and_reused():
+    bench, pni = Bench(Counts(1, 1, 4)), sender(1, credits=8)
+    large = bench.pools.by_cpt[0][2]
+    for _ in range(3):
+        one = transit(pni, 1 << 20)
+        bench.gate.enter(one)
+        bench.gate.leave(one)
+    assert len(large._free) == 1
+    bench.pools.release_memory()
+    assert large._free == []
