@@ -11,7 +11,7 @@ XDIST := -n $(JOBS) --dist loadfile --max-worker-restart=0
 PYTEST := $(BIN)/python -m pytest $(XDIST)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test lint types bench docs test-long format clean
+.PHONY: help setup dev demo test lint types bench docs test-long format clean wheel
 
 help: ## these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -47,6 +47,9 @@ test-long: ## all tests, with more examples and the long ones
 format: dev ## let ruff mend layout and import order
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+wheel: dev ## compile the hot rooms with mypyc: a wheel in dist/, unpacked in build/compiled
+	$(BIN)/python scripts/compiled.py --must
 
 setup: ## make .venv with the package in it
 	@$(SETUP)
