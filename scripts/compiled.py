@@ -24,7 +24,7 @@ HOME = ROOT / "build" / "compiled"
 STAMP = HOME / "STAMP"
 DIST = ROOT / "dist"
 INPUTS = ("pyproject.toml", "README.md", "LICENSE", "NOTICE")
-_PIP_WHEEL = (sys.executable, *"-m pip --disable-pip-version-check wheel --quiet --no-deps".split())
+_PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 SECONDS = 90  # roughly, on a slow machine
 
 
@@ -73,7 +73,7 @@ def build(stamp: str) -> int:
         for name in INPUTS:
             shutil.copy(ROOT / name, copy / name)
         done = subprocess.run(
-            [*_PIP_WHEEL, "--wheel-dir", str(Path(folder, "wheel")), str(copy)],
+            [*_PIP, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(Path(folder, "wheel")), str(copy)],
             env={**os.environ, "HATCH_BUILD_HOOK_ENABLE_MYPYC": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
