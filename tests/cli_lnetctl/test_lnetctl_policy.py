@@ -69,7 +69,10 @@ def test_udsp_commands_say_what_the_real_tool_says(ask: Ask) -> None:
 def test_rules_come_go_and_are_shown(ask: Ask) -> None:
     assert ask("udsp show") == (0, "", "")
     assert ask("udsp add --src tcp") == (0, "", "")
-    there = "the rule for src tcp is there as idx 0; only its priority can be changed, else delete it first"
+    there = (
+        "the rule for src tcp is there as idx 0; "
+        "only its priority and weight can be changed, else delete it first"
+    )
     assert ask("udsp add --src tcp --priority 0") == (
         114,
         "",

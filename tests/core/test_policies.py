@@ -15,6 +15,7 @@ from ulnet.core.status import LNetError
 from ulnet.nid import Net, Nid, NidError
 
 UNSET = 0xFFFFFFFF
+NOTHING = UNSET, 0
 LOCAL = [f"10.{net}.0.{host}@tcp{net or ''}" for net in range(3) for host in (1, 2)]
 REMOTE = [f"10.{net}.1.{host}@tcp{net or ''}" for net in range(4) for host in (1, 2)]
 NETS = ["tcp", "tcp1", "tcp*", "tcp[1-2]", "tcp[0,2]", "o2ib"]
@@ -41,12 +42,12 @@ def from_scratch(core):
     """The documents' walk: clear everything, then from the last rule to the first, each overwriting."""
     found = {}
     for local in core.nets.values():
-        found[local] = UNSET
-        found.update(dict.fromkeys(local.nis, UNSET))
+        found[local] = NOTHING
+        found.update(dict.fromkeys(local.nis, NOTHING))
     pnis = [pni for peer in core.peers for pni in peer.nis()]
     for pni in pnis:
-        found[pni.net] = found[pni] = UNSET
-    lists = {pni: {} for pni in pnis}  # NID: priority, None where a rule without one named it
+        found[pni.net] = found[pni] = NOTHING
+    lists = {pni: {} for pni in pnis}  # NID: priority and weight, None where the rule has none
     for one in reversed(list(core.policies.rules)):
         src, dst, rte = one.key
         if rte is not None:
@@ -54,20 +55,23 @@ def from_scratch(core):
         if src is not None and dst is not None:
             for pni in pnis:
                 if dst.match_nid(pni.nid) and not src.is_net:
-                    if one.priority is None:
-                        lists[pni] = {nid: rank for nid, rank in lists[pni].items() if rank is not None}
-                    lists[pni].update({nid: one.priority for nid in core.nis if src.match_nid(nid)})
+                    here = one.priority, one.weight
+                    if here == (None, None):
+                        lists[pni] = {nid: other for nid, other in lists[pni].items() if other != here}
+                    lists[pni].update({nid: here for nid in core.nis if src.match_nid(nid)})
         elif src is not None:
             for local in core.nets.values():
                 if src.match_net(local.net):
-                    found[local] = one.priority
-                found.update({ni: one.priority for ni in local.nis if src.match_nid(ni.nid)})
+                    found[local] = one.priority, one.weight or 0
+                found.update(
+                    {ni: (one.priority, one.weight or 0) for ni in local.nis if src.match_nid(ni.nid)}
+                )
         else:
             for pni in pnis:
                 if dst.match_net(pni.net.net):
-                    found[pni.net] = one.priority
+                    found[pni.net] = one.priority, one.weight or 0
                 if dst.match_nid(pni.nid):
-                    found[pni] = one.priority
+                    found[pni] = one.priority, one.weight or 0
     return found, lists
 
 
@@ -79,19 +83,30 @@ class World(RuleBasedStateMachine):
         self.core = Fabric().node(*LOCAL[:3])
         self.core.peers.add(Nid.parse(REMOTE[0]), [Nid.parse(REMOTE[1]), Nid.parse(REMOTE[2])])
 
-    @rule(key=KEYS, priority=st.none() | st.integers(0, 2), index=st.none() | st.integers(0, 5))
-    def add(self, key, priority, index):
+    @rule(
+        key=KEYS,
+        priority=st.none() | st.integers(0, 2),
+        index=st.none() | st.integers(0, 5),
+        weight=st.none() | st.integers(0, 3),
+    )
+    def add(self, key, priority, index, weight):
         src, dst, rte = key
         before = self.listed()
         number = self.errno_of(
-            self.core.policies.add, src=d(src), dst=d(dst), rte=d(rte), priority=priority, index=index
+            self.core.policies.add,
+            src=d(src),
+            dst=d(dst),
+            rte=d(rte),
+            priority=priority,
+            index=index,
+            weight=weight,
         )
         if number:
             assert number in (errno.EINVAL, errno.EALREADY)
             assert self.listed() == before
 
     def listed(self):
-        return [(one.key, one.priority) for one in self.core.policies.rules]
+        return [(one.key, one.priority, one.weight) for one in self.core.policies.rules]
 
     def errno_of(self, call, *args, **more):
         try:
@@ -131,11 +146,12 @@ class World(RuleBasedStateMachine):
     @invariant()
     def as_applied_afresh(self):
         found, lists = from_scratch(self.core)
-        for one, priority in found.items():
-            assert one.priority == priority
+        for one, actions in found.items():
+            assert (one.priority, one.weight) == actions
         for pni, ranks in lists.items():
             assert pni.preferred_nids == ranks.keys()
-            assert pni.pathways == {nid: rank or 0 for nid, rank in ranks.items()}
+            assert pni.pathways == {nid: rank or 0 for nid, (rank, _) in ranks.items()}
+            assert pni.turn_lengths == {nid: weight for nid, (_, weight) in ranks.items() if weight}
 
     @invariant()
     def selection_honours_them(self):
@@ -299,6 +315,9 @@ def test_a_duplicate_is_refused_and_another_priority_replaces_the_first():
         ("tcp", None, None, {"priority": -1}, errno.EINVAL),
         ("tcp", None, None, {"priority": UNSET}, errno.EINVAL),
         ("tcp", None, None, {"index": -1}, errno.EINVAL),
+        ("tcp", None, None, {"weight": 0}, errno.EINVAL),
+        ("tcp", None, None, {"weight": 1001}, errno.EINVAL),
+        (None, "10.0.0.1@tcp5", "10.0.0.1@tcp", {"weight": 3}, errno.EINVAL),
     ],
 )
 def test_rules_that_cannot_be_are_refused(src, dst, rte, more, number):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter, defaultdict
 
 import pytest
 
@@ -10,10 +11,12 @@ from support.fabric import Fabric
 from ulnet.core.cpt import CptTable, Partition
 from ulnet.core.flow import MIN_SAMPLE_BYTES, Flow
 from ulnet.core.md import MdOption
+from ulnet.core.msg import Msg
 from ulnet.core.selection import Explanation
 from ulnet.core.selection.rivals import EQUAL_WITHIN
 from ulnet.core.status import LNetError
-from ulnet.nid import Nid
+from ulnet.nid import LO_NID, Nid
+from ulnet.wire.lnet import Header
 
 NUMA = {
     (0, 0): 10,
@@ -30,7 +33,7 @@ TABLE = CptTable([Partition((node,), (node,)) for node in range(3)], NUMA)
 
 
 def world(rng, nets=3, nis=3, peer_nis=3):
-    """One node and one multi-rail peer with random standing and load."""
+    """One node and one multi-rail peer with random standing and load, every other time with weights."""
     fabric = Fabric()
     own = [f"10.{net}.0.{i}@tcp{net}" for net in range(nets) for i in range(1, rng.randint(1, nis) + 1)]
     core = fabric.node(*own, cpts=TABLE)
@@ -40,19 +43,21 @@ def world(rng, nets=3, nis=3, peer_nis=3):
     there = there or ["10.0.1.1@tcp0"]
     peer = core.peers.add(Nid.parse(there[0]), [Nid.parse(nid) for nid in there[1:]])
     few = lambda *values: rng.choice(values)  # noqa: E731
+    weigh = (lambda: few(0, 0, 1, 2, 3)) if rng.random() < 0.5 else (lambda: 0)
     for local in core.nets.values():
-        local.priority = few(0, 1, 0xFFFFFFFF)
+        local.priority, local.weight = few(0, 1, 0xFFFFFFFF), weigh()
         local.seq = rng.randint(0, 3)
         for ni in local.nis:
             ni.dev_cpt = few(-1, 0, 1, 2)
-            ni.health, ni.fatal = few(1000, 1000, 900), few(False, False, True)
+            ni.health, ni.fatal, ni.weight = few(1000, 1000, 900), few(False, False, True), weigh()
             ni.priority, ni.tx_credits, ni.seq = few(0, 0xFFFFFFFF), rng.randint(-2, 2), rng.randint(0, 3)
             if rng.random() < 0.5:
                 peer.flows[ni] = flow_of(rng)
     for remote in peer.nets.values():
-        remote.priority, remote.seq = few(0, 1), rng.randint(0, 3)
+        remote.priority, remote.seq, remote.weight = few(0, 1), rng.randint(0, 3), weigh()
         for pni in remote.nis:
-            pni.health, pni.priority = few(1000, 1000, 500), few(0, 1)
+            pni.health, pni.priority, pni.weight = few(1000, 1000, 500), few(0, 1), weigh()
+            pni.turn_lengths = {nid: weight for nid in core.nis if (weight := weigh())}
             pni.tx_credits, pni.tx_queued_bytes, pni.seq = (
                 rng.randint(-2, 2),
                 rng.randint(0, 3),
@@ -73,77 +78,131 @@ def flow_of(rng):
     return flow
 
 
-def naive(core, peer, balance, size, cpt):
-    """The documents' words, with sorted()."""
-    nets = [(core.nets[net], remote) for net, remote in peer.nets.items() if net in core.nets]
+def kept(items, key):
+    least = min(map(key, items), default=None)
+    return [item for item in items if key(item) == least]
 
-    def standing(pair):
+
+def total(weights):
+    weights = list(weights)
+    return sum(weight or 1 for weight in weights) if any(weights) else 0
+
+
+class Naive:
+    """The documents' words, with sorted(). `sent` counts a round's messages of every weighted stage."""
+
+    def __init__(self, core, peer, balance):
+        self.core, self.peer, self.balance = core, peer, balance
+        self.sent = defaultdict(Counter)
+
+    def choose(self, size, cpt):
+        """A local NI and a peer NI; the message is taken to be sent."""
+        core, peer = self.core, self.peer
+        nets = [(core.nets[net], remote) for net, remote in peer.nets.items() if net in core.nets]
+        nets = kept(nets, self.net_standing)
+        rivals = kept([ni for local, _ in nets for ni in local.nis], lambda ni: self.ni_standing(ni, cpt))
+        nis = {net: kept(net[0].nis, lambda ni: self.ni_standing(ni, cpt)) for net in nets}
+        if self.balance == "expected":  # NIs of all nets compete
+            nis = {net: [ni for ni in nis[net] if ni in rivals] for net in nets}
+            nets = [net for net in nets if nis[net]]
+        weights = {
+            net: net[1].weight or net[0].weight or total(self.ni_weight(ni) for ni in nis[net])
+            for net in nets
+        }
+        if any(weights.values()) and len(nets) > 1:
+            net = self.turn("nets", weights)
+            rivals = nis[net]
+        elif self.balance == "documents" or len(nets) == 1:
+            net = sorted(nets, key=lambda pair: (pair[1].seq, pair[0].seq))[0]
+            rivals = nis[net]
+        weights = {ni: self.ni_weight(ni) for ni in rivals}
+        if any(weights.values()) and len(rivals) > 1:
+            ni = self.turn(rivals[0].net, weights)
+        else:
+            ni = self.lightest_ni(rivals, size)
+        pnis = self.pathways(ni)
+        weights = {pni: pni.turn_lengths.get(ni.nid, pni.weight) for pni in pnis}
+        if any(weights.values()) and len(pnis) > 1:
+            return ni, self.turn(ni, weights)
+        return ni, self.lightest_pni(ni, pnis, size)
+
+    def net_standing(self, pair):
         local, remote = pair
         healthy = [ni.health for ni in local.nis if not ni.fatal]
         peer_health = max(pni.health for pni in remote.nis)
         return (-peer_health, remote.priority, -max(healthy, default=0), local.priority)
 
-    best = min(map(standing, nets))
-    nets = [pair for pair in nets if standing(pair) == best]
-
-    def expected(flow, flows):
-        fastest = max((one.rate for one in flows if one), default=0.0)
-        rate = (flow.rate if flow else 0.0) or fastest
-        if rate * EQUAL_WITHIN >= fastest:
-            rate = fastest
-        outstanding = flow.outstanding if flow else 0
-        if not flow:
-            return size / fastest if fastest else 0.0
-        return (outstanding + size) / rate if rate else float(outstanding)
-
-    def kept(items, key):
-        least = min(map(key, items), default=None)
-        return [item for item in items if key(item) == least]
-
-    def ni_standing(ni):
+    def ni_standing(self, ni, cpt):
         distance = NUMA.get((cpt, ni.dev_cpt), 30)
-        return (ni.fatal, -ni.health, ni.priority, max(distance, core.settings.numa_range))
+        return (ni.fatal, -ni.health, ni.priority, max(distance, self.core.settings.numa_range))
 
-    if balance == "documents":
-        local, _ = sorted(nets, key=lambda pair: (pair[1].seq, pair[0].seq))[0]
-        rivals = kept(local.nis, ni_standing)
-        ni = sorted(rivals, key=lambda ni: (-ni.tx_credits, ni.seq))[0]
-    else:
-        rivals = kept([ni for local, _ in nets for ni in local.nis], ni_standing)
-        flows = [peer.flows.get(ni) for ni in rivals]
-        if len(rivals) == 1:
-            flows = []
-        ni = sorted(rivals, key=lambda ni: (expected(peer.flows.get(ni), flows), -ni.tx_credits, ni.seq))[0]
-    remote = peer.nets[ni.net.net]
-    peers = kept(remote.nis, lambda pni: (-pni.health, pni.priority, ni.nid not in pni.preferred_nids))
-    if balance == "documents":
-        pni = sorted(peers, key=lambda pni: (pni.tx_queued_bytes, -pni.tx_credits, pni.seq))[0]
-    else:
-        flows = [pni.flows.get(ni) for pni in peers]
-        pni = sorted(peers, key=lambda p: (expected(p.flows.get(ni), flows), -p.tx_credits, p.seq))[0]
-    return ni, pni
+    def pathways(self, ni):
+        def standing(pni):
+            return (-pni.health, pni.priority, ni.nid not in pni.preferred_nids)
+
+        return kept(self.peer.nets[ni.net.net].nis, standing)
+
+    def ni_weight(self, ni):
+        return ni.weight or total(pni.turn_lengths.get(ni.nid, pni.weight) for pni in self.pathways(ni))
+
+    def turn(self, stage, weights):
+        sent = self.sent[stage]
+        if all(sent[one] >= (weight or 1) for one, weight in weights.items()):
+            sent.clear()
+        one = next(one for one, weight in weights.items() if sent[one] < (weight or 1))
+        sent[one] += 1
+        return one
+
+    def lightest_ni(self, rivals, size):
+        if self.balance == "documents":
+            return sorted(rivals, key=lambda ni: (-ni.tx_credits, ni.seq))[0]
+        flows = self.peer.flows
+        known = [flows.get(ni) for ni in rivals] if len(rivals) > 1 else []
+        key = lambda ni: (expected(flows.get(ni), known, size), -ni.tx_credits, ni.seq)  # noqa: E731
+        return sorted(rivals, key=key)[0]
+
+    def lightest_pni(self, ni, pnis, size):
+        if self.balance == "documents":
+            return sorted(pnis, key=lambda pni: (pni.tx_queued_bytes, -pni.tx_credits, pni.seq))[0]
+        known = [pni.flows.get(ni) for pni in pnis]
+        return sorted(pnis, key=lambda p: (expected(p.flows.get(ni), known, size), -p.tx_credits, p.seq))[0]
 
 
-@pytest.mark.requirement("HLD-order", "snd-005", "snd-025", "snd-030", "snd-035", "snd-060")
+def expected(flow, flows, size):
+    fastest = max((one.rate for one in flows if one), default=0.0)
+    rate = (flow.rate if flow else 0.0) or fastest
+    if rate * EQUAL_WITHIN >= fastest:
+        rate = fastest
+    outstanding = flow.outstanding if flow else 0
+    if not flow:
+        return size / fastest if fastest else 0.0
+    return (outstanding + size) / rate if rate else float(outstanding)
+
+
+@pytest.mark.requirement("HLD-order", "cfg-145", "snd-005", "snd-025", "snd-030", "snd-035", "snd-060")
 @pytest.mark.parametrize("balance", ["expected", "documents"])
 @pytest.mark.parametrize("seed", range(50))
 def test_ten_thousand_choices_agree_with_a_naive_model_and_with_their_explanation(balance, seed):
     rng = random.Random(seed)
+    msg = Msg(Header(type=1, dest_nid=LO_NID, src_nid=LO_NID), sending=True)
     for _ in range(10):
         core, peer = world(rng)
         core.selector.balance = balance
         core.settings.numa_range = rng.choice([0, 0, 20, 30])
         dest = next(peer.nis())
+        model = Naive(core, peer, balance)
         for _ in range(10):  # the standing part is kept between these
             size = rng.choice([0, 100, 1 << 20])
             if not any(net in core.nets for net in peer.nets):
                 break
             cpt = rng.choice([-1, 0, 1, 2])
             chosen = core.selector.choose(dest, size=size, cpt=cpt)
-            assert chosen[:2] == naive(core, peer, balance, size, cpt)
+            assert chosen[:2] == model.choose(size, cpt)
             told = Explanation()
             assert core.selector.choose(dest, size=size, cpt=cpt, told=told) == chosen
             check(told, chosen)
+            msg.cpt = cpt
+            core.selector.took(chosen, msg)
             for ni in core.nis.values():
                 ni.tx_credits = rng.randint(-2, 2)
             for pni in peer.nis():

@@ -116,7 +116,8 @@ def _net_del(parsed: Parsed) -> model.Request:
 
 
 def _net_show(parsed: Parsed) -> model.Request:
-    return model.NetShow(net=parsed.text("net"), verbosity=_level(parsed, model.NetShow))
+    level = _level(parsed, model.NetShow)
+    return model.NetShow(net=parsed.text("net"), verbosity=level, choices=parsed.flag("choices"))
 
 
 def _level(parsed: Parsed, request_type: type[model.Request]) -> int:
@@ -164,7 +165,8 @@ def _peer_del(parsed: Parsed) -> model.Request:
 
 
 def _peer_show(parsed: Parsed) -> model.Request:
-    return model.PeerShow(nids=_names(parsed.text("nid")), verbosity=_level(parsed, model.PeerShow))
+    level = _level(parsed, model.PeerShow)
+    return model.PeerShow(_names(parsed.text("nid")), verbosity=level, choices=parsed.flag("choices"))
 
 
 def _ping(parsed: Parsed) -> model.Request:

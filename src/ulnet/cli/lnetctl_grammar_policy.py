@@ -8,18 +8,27 @@ __all__ = ["POLICIES"]
 
 _VERBOSE = Option("verbose", "also what each rule does, and how much it matches now", "LEVEL", "v", "level")
 
+_PRIORITY = Option("priority", "0, the highest, which is the default, and up", "N", kind="number")
+_WEIGHT = Option(
+    "weight", "messages in a row before the next of those with this priority has its turn", "N", kind="number"
+)
+
 _UDSP = (
     Command(
         ("udsp", "add"),
-        "add a selection policy, or change the priority of one",
+        "add a selection policy, or change the priority or weight of one",
         (
             Option("src", "local NIDs or nets, by pattern, such as 10.0.0.[1-4]@tcp or tcp[1-3]", "DESCR"),
             Option("dst", "remote NIDs or nets; with --src: --src is preferred for sending to them", "DESCR"),
             Option("rte", "gateways' NIDs; with --dst: they are preferred on the way there", "DESCR"),
-            Option("priority", "0, the highest, which is the default, and up", "N", kind="number"),
+            _PRIORITY,
+            _WEIGHT,
             Option("idx", "place in the list, where earlier rules override later ones (the end)", "N"),
         ),
-        examples=("lnetctl udsp add --src 10.0.0.1@tcp --priority 1",),
+        examples=(
+            "lnetctl udsp add --src 10.0.0.1@tcp --priority 1",
+            "lnetctl udsp add --src tcp --weight 3",
+        ),
         action="udsp_add",
     ),
     Command(
@@ -38,7 +47,6 @@ _UDSP = (
     ),
 )
 
-_PRIORITY = Option("priority", "0, the highest, which is the default, and up", "N", kind="number")
 _SIDE = Option("side", "local or remote ones only (both)", "SIDE")
 _ID = Option(
     "id", "the rule's ID, as shown; given with a pattern, both must name one rule", "ID", kind="number"
@@ -55,8 +63,8 @@ def _selection(kind: str, what: str, patterns: tuple[Option, ...], example: str)
     return (
         Command(
             ("selection", kind, "add"),
-            f"add a rule for {what}, or change its priority",
-            (*patterns, _PRIORITY, *more),
+            f"add a rule for {what}, or change its priority or weight",
+            (*patterns, _PRIORITY, _WEIGHT, *more),
             examples=(f"lnetctl selection {kind} add {example} --priority 1",),
             action=f"selection_{kind}_add",
         ),

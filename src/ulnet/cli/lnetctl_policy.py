@@ -26,7 +26,10 @@ def _udsp_add(parsed: Parsed) -> model.Request:
 
         raise SaidPlainly(command_help("udsp", "add"))
     return model.UdspAdd(
-        src, dst, rte, priority=_natural(parsed, "priority", "priority"), idx=_natural(parsed, "idx", "index")
+        *(src, dst, rte),
+        priority=_natural(parsed, "priority", "priority"),
+        weight=_natural(parsed, "weight", "weight"),
+        idx=_natural(parsed, "idx", "index"),
     )
 
 
@@ -66,7 +69,11 @@ def _selection(action: str, kind: str) -> Callable[[Parsed], model.Request]:
         more: dict[str, object] = {}
         try:
             if action == "add":
-                more = {"priority": parsed.number("priority"), "side": _side(parsed)}
+                more = {
+                    "priority": parsed.number("priority"),
+                    "weight": parsed.number("weight"),
+                    "side": _side(parsed),
+                }
             elif action == "del":
                 more = {"id": parsed.number("id")}
         except BadValue as bad:

@@ -11,29 +11,29 @@ from ulnet.dlc.yaml_in import MapNode, Node
 
 __all__ = ["read_selection", "read_udsp"]
 
-_UDSP = ("idx", "src", "dst", "rte", "action", "priority", "seq_no")
+_UDSP = ("idx", "src", "dst", "rte", "action", "priority", "weight", "seq_no")
+_ACTIONS = ("priority", "weight")
 _PATTERNS = {"net": ("net",), "nid": ("nid",), "peer": ("local", "remote")}
 
 
 def read_udsp(schema: Schema, node: Node) -> Iterator[tuple[UdspAdd, MapNode, int | None]]:
     """Rules in their order; one without `idx` comes at the end.
 
-    `priority` may stand in `action`, or beside it as in older files.
+    `priority` and `weight` may stand in `action`, or beside it as in older files.
     """
     for item in schema.items(node, "udsp"):
         fields = schema.fields(item, "a udsp rule", _UDSP, ("effect", "matches"))
-        priority = schema.integer(fields, "priority")
-        if "action" in fields:
-            action = schema.fields(fields["action"], "action", ("priority",))
-            if "priority" in action and "priority" in fields:
-                schema.refuse(item.line, "'priority' is given twice, also in 'action': leave one")
-            elif "priority" in action:
-                priority = schema.integer(action, "priority")
+        action = schema.fields(fields["action"], "action", _ACTIONS) if "action" in fields else {}
+        for name in _ACTIONS:
+            if name in action and name in fields:
+                schema.refuse(item.line, f"'{name}' is given twice, also in 'action': leave one")
+        priority, weight = (schema.integer({**fields, **action}, name) for name in _ACTIONS)
         rule = UdspAdd(
             src=schema.text(fields, "src", item),
             dst=schema.text(fields, "dst", item),
             rte=schema.text(fields, "rte", item),
             priority=priority,
+            weight=weight,
             idx=schema.integer(fields, "idx"),
         )
         yield rule, item, schema.integer(fields, "seq_no")
@@ -42,7 +42,7 @@ def read_udsp(schema: Schema, node: Node) -> Iterator[tuple[UdspAdd, MapNode, in
 def read_selection(schema: Schema, node: Node) -> Iterator[tuple[SelectionAdd, MapNode, int | None]]:
     """Rules in the documents' form; the IDs that a node once gave them are passed over."""
     for item in schema.items(node, "selection"):
-        names = ("type", "net", "nid", "local", "remote", "priority", "side", "seq_no")
+        names = ("type", "net", "nid", "local", "remote", "priority", "weight", "side", "seq_no")
         fields = schema.fields(item, "a selection rule", names, ("id",))
         kind = schema.text(fields, "type", item, required=True)
         side = schema.text(fields, "side", item) or "both"
@@ -69,6 +69,7 @@ def read_selection(schema: Schema, node: Node) -> Iterator[tuple[SelectionAdd, M
             kind=cast(Any, kind),
             **patterns,
             priority=schema.integer(fields, "priority"),
+            weight=schema.integer(fields, "weight"),
             side=cast(Any, side),
         )
         yield rule, item, schema.integer(fields, "seq_no")

@@ -80,13 +80,22 @@ class UdspInfo(
         "net_priority": "net priority",
         "nid_priority": "nid priority",
         "sources": "Preferred source NIDs",
+        "net_weight": "net weight",
+        "nid_weight": "nid weight",
+        "turns": "weight by source NID",
     },
 ):
-    """What selection policy says of an NI; -1: nothing. `sources` are numbered `NID-0` and on."""
+    """What selection policy says of an NI; -1: nothing. `sources` are numbered `NID-0` and on.
+
+    The real tool has no weights: they are shown where there are some.
+    """
 
     net_priority: int = -1
     nid_priority: int = -1
     sources: dict[str, str] | UnsetType = UNSET
+    net_weight: int | UnsetType = UNSET
+    nid_weight: int | UnsetType = UNSET
+    turns: dict[str, int] | UnsetType = UNSET
 
 
 class NiHealth(Struct, rename={"health_value": "health value", "no_route": "no route"}):
@@ -146,6 +155,7 @@ class LocalNiView(
     lnd_tunables: LndTunablesView | UnsetType = UNSET
     dev_cpt: int | UnsetType = UNSET
     cpt: str | UnsetType = UNSET
+    choices: dict[str, int] | UnsetType = UNSET  # ours: by the criterion that decided
 
 
 class LocalNetView(Struct, rename={"net_type": "net type", "local_nis": "local NI(s)"}):
@@ -197,6 +207,7 @@ class PeerNiView(Struct, rename={"udsp_info": "udsp info", "health_stats": "heal
     received_stats: MsgCounts | UnsetType = UNSET
     dropped_stats: MsgCounts | UnsetType = UNSET
     health_stats: PeerNiHealth | UnsetType = UNSET
+    choices: dict[str, int] | UnsetType = UNSET
 
 
 class PeerView(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from msgspec import UNSET, Struct, UnsetType
 
-__all__ = ["PriorityAction", "SelectionDocument", "SelectionView", "UdspDocument", "UdspView"]
+__all__ = ["Action", "SelectionDocument", "SelectionView", "UdspDocument", "UdspView"]
 
 
-class PriorityAction(Struct):
+class Action(Struct):
     """`action:`."""
 
-    priority: int
+    priority: int | UnsetType = UNSET
+    weight: int | UnsetType = UNSET
 
 
 class UdspView(Struct):
@@ -20,7 +21,7 @@ class UdspView(Struct):
     src: str | UnsetType = UNSET
     dst: str | UnsetType = UNSET
     rte: str | UnsetType = UNSET
-    action: PriorityAction | UnsetType = UNSET
+    action: Action | UnsetType = UNSET
     effect: str | UnsetType = UNSET
     matches: int | UnsetType = UNSET
 
@@ -42,6 +43,7 @@ class SelectionView(Struct):
     remote: str | UnsetType = UNSET
     side: str | UnsetType = UNSET
     priority: int | UnsetType = UNSET
+    weight: int | UnsetType = UNSET
 
 
 class SelectionDocument(Struct):

@@ -109,12 +109,13 @@ class NetDel(_Request, tag="net.del"):
 
 
 class NetShow(_Request, tag="net.show"):
-    """Local nets and their NIs."""
+    """Local nets and their NIs; with `choices` what decided when an NI was chosen."""
 
     verb = "show"
     entity = "net"
     net: str | None = None
     verbosity: Verbosity = 0
+    choices: bool = False
 
 
 class NetSet(_Request, tag="net.set"):
@@ -149,12 +150,13 @@ class PeerDel(_Request, tag="peer.del"):
 
 
 class PeerShow(_Request, tag="peer.show"):
-    """Peers and their NIs; `nids` are any of theirs."""
+    """Peers and their NIs; `nids` are any of theirs; `choices` as with nets."""
 
     verb = "show"
     entity = "peer"
     nids: list[str] = []
     verbosity: Verbosity = 0
+    choices: bool = False
 
 
 class PeerList(_Request, tag="peer.list"):
@@ -230,7 +232,7 @@ class GlobalSet(_Request, tag="global.set"):
 
 
 class UdspAdd(_Request, tag="udsp.add"):
-    """Add a selection rule, at `idx` or at the end; one that matches the same gets the new priority."""
+    """Add a selection rule, at `idx` or at the end; one that matches the same is changed."""
 
     verb = "add"
     entity = "udsp"
@@ -238,6 +240,7 @@ class UdspAdd(_Request, tag="udsp.add"):
     dst: str | None = None
     rte: str | None = None
     priority: int | None = None
+    weight: int | None = None
     idx: int | None = None
 
 
@@ -271,10 +274,11 @@ class _Selection(_Request):
 
 
 class SelectionAdd(_Selection, tag="selection.add"):
-    """Add a rule or change its priority; `side` restricts a net or nid to local or remote ones."""
+    """Add a rule or change its priority and weight; `side` restricts a net or nid to local or remote ones."""
 
     verb = "add"
     priority: int | None = None
+    weight: int | None = None
     side: Literal["both", "local", "remote"] = "both"
 
 

@@ -2,7 +2,7 @@
 
 from ulnet.core.policy.descriptor import Descriptor
 from ulnet.core.policy.enforce import Policies
-from ulnet.core.policy.rule import MAX_PRIORITY, Effect, Rule
+from ulnet.core.policy.rule import MAX_PRIORITY, MAX_WEIGHT, Effect, Key, Rule
 from ulnet.core.policy.table import MAX_RULES
 
-__all__ = ["MAX_PRIORITY", "MAX_RULES", "Descriptor", "Effect", "Policies", "Rule"]
+__all__ = ["MAX_PRIORITY", "MAX_RULES", "MAX_WEIGHT", "Descriptor", "Effect", "Key", "Policies", "Rule"]

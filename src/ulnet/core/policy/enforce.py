@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from ulnet.core.ni import NO_PRIORITY
+from ulnet.core.ni import NO_PRIORITY, NO_WEIGHT
 from ulnet.core.peer import PeerNi
 from ulnet.core.policy.descriptor import Descriptor
-from ulnet.core.policy.rule import Effect, Rule
+from ulnet.core.policy.rule import HIGHEST, Effect, Rule
 from ulnet.core.policy.table import RuleTable
 from ulnet.core.state import NodeState
 from ulnet.nid import Net, Nid
@@ -41,12 +41,13 @@ class Policies:
         rte: Descriptor | None = None,
         priority: int | None = None,
         index: int | None = None,
+        weight: int | None = None,
     ) -> None:
-        """Add a rule at `index`, or at the end; a rule that matches the same gets the new priority.
+        """Add a rule at `index`, or at the end; one that matches the same gets the new priority and weight.
 
         Raises LNetError and changes nothing: EINVAL, EALREADY, ENOSPC.
         """
-        self._changed([self.rules.add(src, dst, rte, priority, index)])
+        self._changed([self.rules.add(src, dst, rte, priority, index, weight)])
 
     def delete(self, index: int) -> None:
         """Delete one rule and its effects. Raises LNetError(ENOENT)."""
@@ -118,50 +119,59 @@ class Policies:
 
     def _apply_to_locals(self) -> None:
         for local in self._state.nets.values():
-            local.priority = self._of_net(Effect.LOCAL_NET, local.net)
+            local.priority, local.weight = self._of_net(Effect.LOCAL_NET, local.net)
             for ni in local.nis:
-                ni.priority = self._of_nid(Effect.LOCAL_NI, ni.nid)
+                ni.priority, ni.weight = self._of_nid(Effect.LOCAL_NI, ni.nid)
 
     def _peer_ni_added(self, pni: PeerNi) -> None:
         if self.rules:
             self._apply_to_peer_ni(pni)
 
     def _apply_to_peer_ni(self, pni: PeerNi) -> None:
-        pni.net.priority = self._of_net(Effect.PEER_NET, pni.net.net)
-        pni.priority = self._of_nid(Effect.PEER_NI, pni.nid)
+        pni.net.priority, pni.net.weight = self._of_net(Effect.PEER_NET, pni.net.net)
+        pni.priority, pni.weight = self._of_nid(Effect.PEER_NI, pni.nid)
         self._set_pathways(pni)
 
     def _set_pathways(self, pni: PeerNi) -> None:
-        """Of the rules without priority, the first is in force, as today; those with one add to it."""
+        """Of the rules with neither priority nor weight the first is in force, as today; others add to it."""
         pathways: dict[Nid, int] = {}
+        turn_lengths: dict[Nid, int] = {}
         plain = False
         for rule in self._by_effect[Effect.PATHWAY]:
             if rule.src is None or rule.dst is None or not rule.dst.match_nid(pni.nid):
                 continue
-            if rule.priority is None:
+            if rule.priority is None and rule.weight is None:
                 if plain:
                     continue
                 plain = True
             for nid in self._state.nis:
-                if rule.src.match_nid(nid):
-                    pathways.setdefault(nid, rule.priority or 0)
+                if rule.src.match_nid(nid) and nid not in pathways:
+                    pathways[nid] = rule.priority or HIGHEST
+                    if rule.weight is not None:
+                        turn_lengths[nid] = rule.weight
         pni.preferred_nids = frozenset(pathways)
         pni.pathways = pathways
+        pni.turn_lengths = turn_lengths
 
-    def _of_net(self, effect: Effect, net: Net) -> int:
+    def _of_net(self, effect: Effect, net: Net) -> tuple[int, int]:
+        """Priority and weight of the first rule that matches."""
         for rule in self._by_effect[effect]:
             one = rule.src or rule.dst
             if one is not None and one.match_net(net):
-                return _priority(rule)
-        return NO_PRIORITY
+                return _actions(rule)
+        return NO_PRIORITY, NO_WEIGHT
 
-    def _of_nid(self, effect: Effect, nid: Nid) -> int:
+    def _of_nid(self, effect: Effect, nid: Nid) -> tuple[int, int]:
+        """Priority and weight of the first rule that matches."""
         for rule in self._by_effect[effect]:
             one = rule.src or rule.dst
             if one is not None and one.match_nid(nid):
-                return _priority(rule)
-        return NO_PRIORITY
+                return _actions(rule)
+        return NO_PRIORITY, NO_WEIGHT
 
 
-def _priority(rule: Rule) -> int:
-    return NO_PRIORITY if rule.priority is None else rule.priority
+def _actions(rule: Rule) -> tuple[int, int]:
+    return (
+        NO_PRIORITY if rule.priority is None else rule.priority,
+        NO_WEIGHT if rule.weight is None else rule.weight,
+    )

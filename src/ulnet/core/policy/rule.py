@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 from ulnet.core.ni import NO_PRIORITY
 from ulnet.core.policy.descriptor import Descriptor
 
-__all__ = ["MAX_PRIORITY", "Effect", "Rule"]
+__all__ = ["HIGHEST", "MAX_PRIORITY", "MAX_WEIGHT", "Effect", "Key", "Rule"]
 
+Key: TypeAlias = tuple[Descriptor | None, Descriptor | None, Descriptor | None]
+
+HIGHEST = 0  # of a rule for which no priority is given: what was named shall be preferred (cfg-155)
 MAX_PRIORITY = NO_PRIORITY - 1
+MAX_WEIGHT = 1000  # messages in a row: a longer turn would starve the others
 
 
 class Effect(Enum):
@@ -30,6 +35,7 @@ class Rule:
     """`number` stays with a rule for life, whereas its index is its place in the list.
 
     Rules for local and for remote nets (or NIDs) of one pattern share a number: one rule of the documents.
+    `weight` is how many messages go the way of what it matches before the next of equals has its turn.
     """
 
     number: int
@@ -37,11 +43,17 @@ class Rule:
     dst: Descriptor | None = None
     rte: Descriptor | None = None
     priority: int | None = None
+    weight: int | None = None
 
     @property
-    def key(self) -> tuple[Descriptor | None, Descriptor | None, Descriptor | None]:
+    def key(self) -> Key:
         """What it matches; no two rules have the same."""
         return self.src, self.dst, self.rte
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is about nets or NIDs by themselves; only such rules need a priority."""
+        return self.rte is None and (self.src is None or self.dst is None)
 
     @property
     def effect(self) -> Effect:

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Collection, Iterator
 
 from ulnet.core.policy.descriptor import Descriptor
-from ulnet.core.policy.rule import MAX_PRIORITY, Rule
+from ulnet.core.policy.rule import HIGHEST, MAX_PRIORITY, MAX_WEIGHT, Key, Rule
 from ulnet.core.status import LNetError
 
 __all__ = ["MAX_RULES", "RuleTable"]
@@ -39,35 +39,53 @@ class RuleTable:
         rte: Descriptor | None,
         priority: int | None,
         index: int | None,
+        weight: int | None = None,
     ) -> Rule:
-        """Append or insert a rule, or give the rule that matches the same another priority; the rule.
+        """Append or insert a rule, or change priority and weight of the one that matches the same; the rule.
 
         Raises LNetError: EINVAL (combination, numbers), EALREADY (it is there), ENOSPC.
         """
         _check_combination(src, dst, rte)
-        if priority is None and rte is None and (src is None or dst is None):
-            priority = 0  # the highest: what was named shall be preferred
-        if priority is not None and not 0 <= priority <= MAX_PRIORITY:
-            raise LNetError(
-                errno.EINVAL, f"priority {priority} is out of range: use 0 (the highest) to {MAX_PRIORITY}"
-            )
-        if index is not None and index < 0:
-            raise LNetError(errno.EINVAL, f"idx {index} is out of range: 0 is the first place")
-        new = Rule(self._next_number, src, dst, rte, priority)
-        old = next((rule for rule in self._rules if rule.key == new.key), None)
+        _check_numbers(rte, priority, index, weight)
+        old = self.find((src, dst, rte))
         if old is not None:
-            if priority is None or old.priority is None or priority == old.priority:
+            if not self.would_change(old, priority, weight):
                 raise LNetError(
                     errno.EALREADY,
                     f"the rule for {old} is there as idx {self._rules.index(old)}; "
-                    "only its priority can be changed, else delete it first",
+                    "only its priority and weight can be changed, else delete it first",
                 )
-            old.priority = priority
+            self._change(old, priority, weight)
             return old
         self.check_room(1)
+        new = Rule(self._next_number, src, dst, rte, priority, weight)
+        if priority is None and new.is_single:
+            new.priority = HIGHEST
         self._join_twin(new)
         self._rules.insert(len(self._rules) if index is None else index, new)
         return new
+
+    def find(self, key: Key) -> Rule | None:
+        """The rule that matches these."""
+        return next((rule for rule in self._rules if rule.key == key), None)
+
+    @staticmethod
+    def would_change(old: Rule, priority: int | None, weight: int | None) -> bool:
+        """Whether adding the rule again with these makes another of it; a pair gets no priority later."""
+        if priority is None and weight is None and old.is_single:
+            priority = HIGHEST
+        if priority is not None and old.priority is None:
+            return False
+        return priority not in (None, old.priority) or weight not in (None, old.weight)
+
+    @staticmethod
+    def _change(old: Rule, priority: int | None, weight: int | None) -> None:
+        if weight is not None:
+            old.weight = weight
+        elif priority is None:
+            priority = HIGHEST
+        if priority is not None:
+            old.priority = priority
 
     def check_room(self, count: int) -> None:
         """Whether so many more may be added. Raises LNetError(ENOSPC)."""
@@ -111,3 +129,22 @@ def _check_combination(src: Descriptor | None, dst: Descriptor | None, rte: Desc
         raise LNetError(
             errno.EINVAL, "Missing required argument(s): give src, dst, src with dst, or dst with rte"
         )
+
+
+def _check_numbers(
+    rte: Descriptor | None, priority: int | None, index: int | None, weight: int | None
+) -> None:
+    if priority is not None and not 0 <= priority <= MAX_PRIORITY:
+        raise LNetError(
+            errno.EINVAL, f"priority {priority} is out of range: use 0 (the highest) to {MAX_PRIORITY}"
+        )
+    if index is not None and index < 0:
+        raise LNetError(errno.EINVAL, f"idx {index} is out of range: 0 is the first place")
+    if weight is None:
+        return
+    if rte is not None:
+        raise LNetError(
+            errno.EINVAL, "a rule for gateways has no weight: give weights to nets, NIDs or pairs of NIDs"
+        )
+    if not 1 <= weight <= MAX_WEIGHT:
+        raise LNetError(errno.EINVAL, f"weight {weight} is out of range: use 1 to {MAX_WEIGHT} messages")

@@ -45,7 +45,7 @@ from ulnet.core.selection.criteria import (
 )
 from ulnet.core.selection.rivals import Rivals
 from ulnet.core.selection.trace import Explanation, Stage
-from ulnet.core.selection.weights import sum_of, turns_of, weight_of_ni, weight_of_pathway
+from ulnet.core.selection.weights import sum_of, turns_of, weight_of_pathway
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
@@ -69,10 +69,12 @@ _BOUND = frozenset({SOURCE_GIVEN, RESPONSE, NOT_MULTI_RAIL})
 class Standing:
     """What stays true of the ways to one peer until the epoch moves: who is left by the standing criteria."""
 
-    __slots__ = ("epoch", "locals", "nets", "remotes")
+    __slots__ = ("balance", "epoch", "locals", "nets", "remotes", "together")
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch: int, balance: Balance, together: Sequence[NI]) -> None:
         self.epoch = epoch
+        self.balance = balance
+        self.together = together  # the NIs of all nets that are left
         self.nets = Rivals(())
         self.locals: dict[LocalNet | None, Rivals] = {}  # under None: of all nets together
         self.remotes: dict[NI, Rivals] = {}
@@ -172,6 +174,8 @@ class Selector:
     def _among_rails(self, dest: PeerNi, query: Query, cpt: int, told: Explanation | None) -> Choice:
         balance = self.balance
         standing = self._standing(dest, query, cpt, told)
+        if told is not None and balance == "expected":
+            _stage("local NI", standing.together, LOCAL_STANDING, query, told)
         net = None
         rivals = standing.nets
         if rivals.turns is not None:
@@ -179,9 +183,9 @@ class Selector:
             net = _stage("net, by weight", rivals.candidates, _BY_WEIGHT, query, told)[0][0].local
         elif balance == "documents":
             net = _stage("net, by turn", rivals.candidates, NET_TURN, query, told)[0][0].local
+        if told is not None and balance == "documents" and net is not None:
+            _stage("local NI", _active(net), LOCAL_STANDING, query, told)
         query.rivals = rivals = standing.locals[net]
-        if told is not None:
-            _stage("local NI", _active(standing.nets.candidates, net), LOCAL_STANDING, query, told)
         criteria = _LOCAL_LOAD[balance] if rivals.turns is None else _BY_WEIGHT
         left, by = _stage("local NI, by load", rivals.candidates, criteria, query, told)
         ni: NI = left[0]
@@ -197,7 +201,7 @@ class Selector:
         peer = query.peer
         epoch = self._state.epoch
         kept = peer.standings.get(cpt)
-        if kept is not None and kept.epoch == epoch and told is None:
+        if kept is not None and kept.epoch == epoch and kept.balance == self.balance and told is None:
             return kept
         nets = [
             NetPair(local, remote)
@@ -206,33 +210,42 @@ class Selector:
         ]
         if not nets:
             raise self._no_route(dest)
-        left: Sequence[NetPair] = _stage("net", nets, NET_STANDING, query, told)[0]
-        standing = Standing(epoch)
-        weights = [self._stand(standing, pair, query) for pair in left]
-        standing.nets = _rivals(left, "", weights, peer, None)
-        if len(left) == 1:
-            standing.locals[None] = standing.locals[left[0].local]
-        else:
-            standing.locals[None] = Rivals(*_settle(_active(left, None), LOCAL_STANDING, query))
+        nets = list(_stage("net", nets, NET_STANDING, query, told)[0])
+        standing = Standing(epoch, self.balance, [ni for net in nets for ni in _active(net.local)])
+        self._stand_nis(standing, nets, query)
         query.ni = None
         if any(one.turns is not None for one in standing.rivals()):
             self._weighted = True
         peer.standings[cpt] = standing
         return standing
 
+    def _stand_nis(self, standing: Standing, nets: list[NetPair], query: Query) -> None:
+        """Who is left of the NIs, of all nets together or of each by itself, and of the peer's."""
+        left, settled = _settle(standing.together, LOCAL_STANDING, query)
+        together = Rivals(left, settled)
+        weights = []
+        for net in list(nets):
+            if self.balance == "documents":
+                nis, settled = _settle(_active(net.local), LOCAL_STANDING, query)
+            else:
+                nis = [ni for ni in left if ni.net is net.local]
+            if not nis:
+                nets.remove(net)
+                continue
+            weights_of_nis = [self._stand_pathways(standing, ni, net, query) for ni in nis]
+            standing.locals[net.local] = _rivals(nis, settled, weights_of_nis, query.peer, net.local)
+            weights.append(net.remote.weight or net.local.weight or sum_of(weights_of_nis))
+        standing.nets = _rivals(nets, "", weights, query.peer, None)
+        standing.locals[None] = together if len(nets) > 1 else standing.locals[nets[0].local]
+
     @staticmethod
-    def _stand(standing: Standing, pair: NetPair, query: Query) -> int:
-        """Who is left of the NIs and peer NIs of one net; its weight."""
-        peer = query.peer
-        for ni in _active([pair], None):
-            query.ni = ni
-            remotes, settled = _settle(pair.remote.nis, PEER_STANDING, query)
-            weights = [weight_of_pathway(ni, pni) for pni in remotes]
-            standing.remotes[ni] = _rivals(remotes, settled, weights, peer, ni)
-        nis, settled = _settle(_active([pair], None), LOCAL_STANDING, query)
-        weights = [weight_of_ni(ni, standing.remotes[ni].candidates) for ni in nis]
-        standing.locals[pair.local] = _rivals(nis, settled, weights, peer, pair.local)
-        return pair.remote.weight or pair.local.weight or sum_of(weights)
+    def _stand_pathways(standing: Standing, ni: NI, net: NetPair, query: Query) -> int:
+        """Who is left of the peer's NIs for one NI; the weight of that NI."""
+        query.ni = ni
+        left, settled = _settle(net.remote.nis, PEER_STANDING, query)
+        weights = [weight_of_pathway(ni, pni) for pni in left]
+        standing.remotes[ni] = _rivals(left, settled, weights, query.peer, ni)
+        return ni.weight or sum_of(weights)
 
     def _no_route(self, dest: PeerNi) -> LNetError:
         nets = ", ".join(str(net) for net in self._state.nets) or "none"
@@ -242,8 +255,8 @@ class Selector:
         )
 
 
-def _active(nets: Sequence[NetPair], only: LocalNet | None) -> list[NI]:
-    return [ni for net in nets if only in (None, net.local) for ni in net.local.nis if ni.active]
+def _active(net: LocalNet) -> list[NI]:
+    return [ni for ni in net.nis if ni.active]
 
 
 def _rivals(

@@ -11,17 +11,12 @@ from collections.abc import Sequence
 from ulnet.core.ni import NI, NO_WEIGHT
 from ulnet.core.peer import PeerNi
 
-__all__ = ["Turns", "sum_of", "turns_of", "weight_of_ni", "weight_of_pathway"]
+__all__ = ["Turns", "sum_of", "turns_of", "weight_of_pathway"]
 
 
 def weight_of_pathway(ni: NI, pni: PeerNi) -> int:
     """That of the pair if a rule names it, else that of the peer NI."""
     return pni.turn_lengths.get(ni.nid, pni.weight)
-
-
-def weight_of_ni(ni: NI, pathways: Sequence[PeerNi]) -> int:
-    """Its own, or the sum over what is left of its pathways."""
-    return ni.weight or sum_of([weight_of_pathway(ni, pni) for pni in pathways])
 
 
 def sum_of(weights: Sequence[int]) -> int:

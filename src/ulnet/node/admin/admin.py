@@ -140,7 +140,7 @@ class Admin:
         return _DONE
 
     async def _net_show(self, request: model.NetShow) -> Answer:
-        return Answer(NetDocument(show_nets(self.node.core, request.net, request.verbosity)))
+        return Answer(NetDocument(show_nets(self.node.core, request.net, request.verbosity, request.choices)))
 
     async def _net_set(self, request: model.NetSet) -> Answer:
         async with self._changing:
@@ -160,7 +160,9 @@ class Admin:
         return _DONE
 
     async def _peer_show(self, request: model.PeerShow) -> Answer:
-        return Answer(PeerDocument(show_peers(self.node.core, request.nids, request.verbosity)))
+        return Answer(
+            PeerDocument(show_peers(self.node.core, request.nids, request.verbosity, request.choices))
+        )
 
     async def _peer_list(self, request: model.PeerList) -> Answer:
         return Answer(PeerListDocument(list_peers(self.node.core)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 
 from ulnet.core.instance import LNet
-from ulnet.core.policy import Descriptor, Effect, Rule
+from ulnet.core.policy import Descriptor, Effect, Key, Rule
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents_policy import SelectionView
 from ulnet.dlc.model import SelectionAdd, SelectionDel, SelectionShow
@@ -17,7 +17,6 @@ from ulnet.nid import NidError
 
 __all__ = ["add_selection", "delete_selection", "show_selection"]
 
-_Key = tuple[Descriptor | None, Descriptor | None, Descriptor | None]
 _KINDS = {
     Effect.LOCAL_NET: "net",
     Effect.PEER_NET: "net",
@@ -28,19 +27,19 @@ _KINDS = {
 
 
 def add_selection(core: LNet, request: SelectionAdd) -> None:
-    """Add a rule, or change its priority. Raises LNetError(EINVAL, EALREADY, ENOSPC), changing nothing."""
+    """Add a rule, or change its priority and weight. All or none: LNetError(EINVAL, EALREADY, ENOSPC)."""
     keys = _keys(request)
     if keys is None:
         names = "--local and --remote" if request.kind == "peer" else f"--{request.kind}"
         raise LNetError(errno.EINVAL, f"a {request.kind} rule needs what it is about: give {names}")
     if len(keys) == 2 and request.side != "both":
         keys = keys[:1] if request.side == "local" else keys[1:]
-    priority = 0 if request.priority is None and request.kind != "peer" else request.priority
-    there = {rule.key: rule.priority for rule in core.policies.rules}
-    wanted = [key for key in keys if key not in there or there[key] != priority] or keys
-    core.policies.rules.check_room(sum(key not in there for key in wanted))
-    for src, dst, rte in wanted:
-        core.policies.add(src=src, dst=dst, rte=rte, priority=priority)
+    rules, priority, weight = core.policies.rules, request.priority, request.weight
+    there = {key: rules.find(key) for key in keys}
+    rules.check_room(sum(old is None for old in there.values()))
+    wanted = [key for key, old in there.items() if old is None or rules.would_change(old, priority, weight)]
+    for src, dst, rte in wanted or keys:
+        core.policies.add(src=src, dst=dst, rte=rte, priority=priority, weight=weight)
 
 
 def delete_selection(core: LNet, request: SelectionDel) -> None:
@@ -76,14 +75,15 @@ def show_selection(core: LNet, request: SelectionShow) -> list[SelectionView]:
     local = _read(request, request.local if request.kind == "peer" else request.net or request.nid)
     remote = _read(request, request.remote)
     views: list[SelectionView] = []
-    shown: set[tuple[int, int | None]] = set()
+    shown: set[tuple[int, int | None, int | None]] = set()
     for rule in _of_kind(core, request.kind):
         if request.kind == "peer":
             wanted = _passes(local, rule.src) and _passes(remote, rule.dst)
         else:
             wanted = _passes(local, rule.src or rule.dst)
-        if wanted and (rule.number, rule.priority) not in shown:
-            shown.add((rule.number, rule.priority))
+        alike = rule.number, rule.priority, rule.weight
+        if wanted and alike not in shown:
+            shown.add(alike)
             views.append(_view(core, rule))
     return views
 
@@ -95,11 +95,13 @@ def _view(core: LNet, rule: Rule) -> SelectionView:
         view.local, view.remote = str(rule.src), str(rule.dst)
     else:
         setattr(view, kind, str(rule.src or rule.dst))
-        other = (rule.dst, rule.src, None)
-        if not any(one.key == other and one.priority == rule.priority for one in core.policies.rules):
+        twin = core.policies.rules.find((rule.dst, rule.src, None))
+        if twin is None or (twin.priority, twin.weight) != (rule.priority, rule.weight):
             view.side = "local" if rule.src is not None else "remote"
     if rule.priority is not None:
         view.priority = rule.priority
+    if rule.weight is not None:
+        view.weight = rule.weight
     return view
 
 
@@ -111,7 +113,7 @@ def _of_kind(core: LNet, kind: str) -> list[Rule]:
     return [rule for rule in core.policies.rules if _KINDS.get(rule.effect) == kind]
 
 
-def _keys(request: SelectionAdd | SelectionDel) -> list[_Key] | None:
+def _keys(request: SelectionAdd | SelectionDel) -> list[Key] | None:
     """What rules of today's list match by; None if the request names no pattern."""
     if request.kind == "peer":
         local, remote = _read(request, request.local), _read(request, request.remote)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Sequence
 
+from msgspec import UNSET, UnsetType
+
 from ulnet.core.instance import LNet
 from ulnet.core.ni import NI, NO_PRIORITY
 from ulnet.core.peer import PeerNi
@@ -24,13 +26,15 @@ from ulnet.dlc.documents import (
 from ulnet.host import HostError, Link, first_address, link_named
 from ulnet.nid import LO_NET, Net, NidError
 
-__all__ = ["backup_nets", "message_counts", "show_nets", "shown_priority", "traffic"]
+__all__ = ["backup_nets", "choices_of", "message_counts", "policy_of", "show_nets", "traffic"]
 
 
-def show_nets(core: LNet, net: str | None, verbosity: int) -> list[LocalNetView]:
+def show_nets(core: LNet, net: str | None, verbosity: int, choices: bool = False) -> list[LocalNetView]:
     """All nets, or one. Raises LNetError: ENOENT (no such name), ESRCH (not configured)."""
     chosen = list(core.nets.values()) if net is None else [core.nets[_local_net(core, net)]]
-    return [LocalNetView(str(local.net), [_ni(ni, verbosity) for ni in local.nis]) for local in chosen]
+    return [
+        LocalNetView(str(local.net), [_ni(ni, verbosity, choices) for ni in local.nis]) for local in chosen
+    ]
 
 
 def _local_net(core: LNet, text: str) -> Net:
@@ -44,7 +48,7 @@ def _local_net(core: LNet, text: str) -> Net:
     return net
 
 
-def _ni(ni: NI, verbosity: int) -> LocalNiView:
+def _ni(ni: NI, verbosity: int, choices: bool) -> LocalNiView:
     view = LocalNiView(nid=str(ni.nid), status="up" if ni.up else "down")
     if ni.interface is not None:
         view.interfaces = {0: ni.interface}
@@ -59,7 +63,9 @@ def _ni(ni: NI, verbosity: int) -> LocalNiView:
         view.sent_stats, view.received_stats, view.dropped_stats = message_counts(ni.stats)
         view.health_stats = _health(ni)
     if verbosity >= 4:
-        view.udsp_info = UdspInfo(shown_priority(ni.net.priority), shown_priority(ni.priority))
+        view.udsp_info = policy_of(ni)
+    if choices:
+        view.choices = choices_of(ni)
     return view
 
 
@@ -105,6 +111,21 @@ def traffic(ni: NI | PeerNi) -> TrafficStats:
 def shown_priority(priority: int) -> int:
     """A priority as it is printed: -1 where no rule gave one."""
     return -1 if priority == NO_PRIORITY else priority
+
+
+def policy_of(one: NI | PeerNi) -> UdspInfo:
+    """What rules say of an NI or peer NI, and of its net."""
+    info = UdspInfo(shown_priority(one.net.priority), shown_priority(one.priority))
+    if one.net.weight:
+        info.net_weight = one.net.weight
+    if one.weight:
+        info.nid_weight = one.weight
+    return info
+
+
+def choices_of(one: NI | PeerNi) -> dict[str, int] | UnsetType:
+    """How often it was chosen, by the criterion that decided; the most frequent first."""
+    return dict(sorted(one.choices.items(), key=lambda item: -item[1])) or UNSET
 
 
 def message_counts(stats: MsgStats) -> tuple[MsgCounts, MsgCounts, MsgCounts]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
+from itertools import islice
 
 from ulnet.core.instance import LNet
 from ulnet.core.peer import Peer, PeerNi
@@ -11,19 +12,19 @@ from ulnet.core.status import HealthStatus, LNetError
 from ulnet.dlc.documents import NidItem, PeerNiHealth, PeerNiView, PeerView, UdspInfo
 from ulnet.nid import LO_NID, Nid
 from ulnet.node.admin.names import read_nids
-from ulnet.node.admin.show_nets import message_counts, shown_priority, traffic
+from ulnet.node.admin.show_nets import choices_of, message_counts, policy_of, traffic
 
 __all__ = ["backup_peers", "list_peers", "show_peers"]
 
 _MOST_NIDS = 128  # of one list, as today
 
 
-def show_peers(core: LNet, nids: Sequence[str], verbosity: int) -> list[PeerView]:
+def show_peers(core: LNet, nids: Sequence[str], verbosity: int, choices: bool = False) -> list[PeerView]:
     """All peers, or those that have the NIDs. Raises LNetError(EINVAL, ENOENT)."""
     chosen = _peers(core)
     if nids:
         chosen = list(dict.fromkeys(_peer_of(core, nid) for nid in read_nids(nids)))
-    return [_peer(peer, verbosity) for peer in chosen]
+    return [_peer(peer, verbosity, choices) for peer in chosen]
 
 
 def list_peers(core: LNet) -> list[NidItem]:
@@ -54,15 +55,15 @@ def _peer_of(core: LNet, nid: Nid) -> Peer:
     return peer
 
 
-def _peer(peer: Peer, verbosity: int) -> PeerView:
+def _peer(peer: Peer, verbosity: int, choices: bool) -> PeerView:
     view = PeerView(str(peer.primary_nid), peer.multi_rail)
     if verbosity >= 3:
         view.peer_state = peer.state_flags
-    view.peer_ni = [_peer_ni(pni, verbosity) for pni in peer.nis()]
+    view.peer_ni = [_peer_ni(pni, verbosity, choices) for pni in peer.nis()]
     return view
 
 
-def _peer_ni(pni: PeerNi, verbosity: int) -> PeerNiView:
+def _peer_ni(pni: PeerNi, verbosity: int, choices: bool) -> PeerNiView:
     view = PeerNiView(str(pni.nid), state="NA")  # aliveness is judged for gateways only
     if verbosity >= 1:
         view.max_ni_tx_credits = pni.max_tx_credits
@@ -78,11 +79,15 @@ def _peer_ni(pni: PeerNi, verbosity: int) -> PeerNiView:
         view.health_stats = _health(pni)
     if verbosity >= 4:
         view.udsp_info = _policy(pni)
+    if choices:
+        view.choices = choices_of(pni)
     return view
 
 
 def _policy(pni: PeerNi) -> UdspInfo:
-    info = UdspInfo(shown_priority(pni.net.priority), shown_priority(pni.priority))
+    info = policy_of(pni)
+    if pni.turn_lengths:
+        info.turns = {str(nid): weight for nid, weight in islice(pni.turn_lengths.items(), _MOST_NIDS)}
     if pni.preferred_nids:
         names = sorted(map(str, pni.preferred_nids))[:_MOST_NIDS]
         info.sources = {f"NID-{at}": name for at, name in enumerate(names)}

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from ulnet.core.instance import LNet
 from ulnet.core.policy import Descriptor, Effect, Rule
 from ulnet.core.status import LNetError
-from ulnet.dlc.documents_policy import PriorityAction, UdspView
+from ulnet.dlc.documents_policy import Action, UdspView
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.model import UdspAdd, UdspDel
 from ulnet.nid import NidError
@@ -22,10 +22,12 @@ _LATER = "preferred gateways of peer NIs: none yet, this version of ulnet does n
 
 
 def add_rule(core: LNet, request: UdspAdd) -> None:
-    """Add a rule, or change its priority. Raises LNetError, DlcError."""
+    """Add a rule, or change its priority and weight. Raises LNetError, DlcError."""
     src, dst, rte = (_read(name, getattr(request, name)) for name in ("src", "dst", "rte"))
     try:
-        core.policies.add(src=src, dst=dst, rte=rte, priority=request.priority, index=request.idx)
+        core.policies.add(
+            src=src, dst=dst, rte=rte, priority=request.priority, index=request.idx, weight=request.weight
+        )
     except LNetError as refused:
         if refused.errno == errno.EINVAL:
             raise
@@ -68,13 +70,17 @@ def show_rules(core: LNet, idx: int | None = None, verbosity: int = 0) -> list[U
 
 def _view(core: LNet, at: int, rule: Rule, verbosity: int) -> UdspView:
     view = UdspView(at, _text(rule.src), _text(rule.dst), _text(rule.rte))
-    if rule.priority is not None:
-        view.action = PriorityAction(rule.priority)
+    if rule.priority is not None or rule.weight is not None:
+        view.action = Action(_number(rule.priority), _number(rule.weight))
     if verbosity:
         known = {Effect.NOTHING: _WHY_NOTHING, Effect.GATEWAY: _LATER}
         view.effect = known.get(rule.effect, rule.effect.value)
         view.matches = core.policies.matches(rule)
     return view
+
+
+def _number(number: int | None) -> int | UnsetType:
+    return UNSET if number is None else number
 
 
 def _text(descriptor: Descriptor | None) -> str | UnsetType:
