@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ulnet.core.flow import Flight
+    from ulnet.core.health.resend import Attempts
     from ulnet.core.md import Md
     from ulnet.core.ni import NI, TxQueue
     from ulnet.core.peer import PeerNi
@@ -23,6 +24,7 @@ class Msg:
     """
 
     __slots__ = (
+        "attempts",
         "committed",
         "cpt",
         "exact",
@@ -44,6 +46,7 @@ class Msg:
         "src_spec",
         "target",
         "tx_queue",
+        "unsent",
     )
 
     tx_queue: TxQueue  # of its NI, once it has taken a credit there or waits for one
@@ -66,6 +69,8 @@ class Msg:
         self.exact = False  # goes to that NID of its peer and no other
         self.committed = False  # holds credits
         self.final = False
+        self.unsent = False  # set by a driver that fails it: no byte has left, so any other path may be tried
         self.flight: Flight | None = None
+        self.attempts: Attempts | None = None  # once it has failed and may set out again
         self.rx: object = None
         self.kept_event: object = None
