@@ -1,0 +1,212 @@
+"""Virtual time: one queue of events, and for each node an asyncio event loop on it.
+
+Events happen in order of time, those of one moment in the order they were planned; nothing else decides. A
+node's loop runs its callbacks a random moment late, in their order, as a busy machine would. Once
+its node is dead, nothing that was planned on it happens any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from random import Random
+from typing import Any, TypeVar, TypeVarTuple, Unpack
+
+__all__ = ["NodeLoop", "Scheduler"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+_Event = tuple[float, int, Callable[..., Any], tuple[Any, ...]]
+
+
+class Scheduler:
+    """The queue of all events, and the time (seconds since the simulation began)."""
+
+    __slots__ = ("_heap", "_seq", "events", "now")
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.events = 0  # that have happened
+        self._heap: list[_Event] = []
+        self._seq = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def at(self, when: float, call: Callable[..., Any], *args: Any) -> None:
+        """Plan call(*args); what should have been before now happens now."""
+        self._seq = seq = self._seq + 1
+        heapq.heappush(self._heap, (when if when > self.now else self.now, seq, call, args))
+
+    def after(self, delay: float, call: Callable[..., Any], *args: Any) -> None:
+        """Plan call(*args) in `delay` seconds."""
+        self._seq = seq = self._seq + 1
+        heapq.heappush(self._heap, (self.now + delay, seq, call, args))
+
+    @property
+    def next_time(self) -> float | None:
+        """When the next event happens."""
+        return self._heap[0][0] if self._heap else None
+
+    def step(self) -> bool:
+        """Let the next event happen; False when there is none."""
+        if not self._heap:
+            return False
+        when, _, call, args = heapq.heappop(self._heap)
+        self.now = when
+        self.events += 1
+        call(*args)
+        return True
+
+
+class _Handle(asyncio.TimerHandle):
+    """What asyncio gets for a planned callback."""
+
+    __slots__ = ("_call", "_owner")
+
+    def __init__(
+        self,
+        owner: NodeLoop,
+        when: float,
+        call: Callable[..., Any],
+        args: tuple[Any, ...],
+        context: Context | None,
+    ) -> None:
+        self._owner = owner
+        self._when = when
+        self._call = call if context is None else context.run
+        self._args = args if context is None else (call, *args)
+        self._cancelled = False
+
+    def __repr__(self) -> str:
+        return f"<handle of {self._owner.name} at {self._when}>"
+
+    def cancel(self) -> None:
+        """It will not happen."""
+        self._cancelled = True
+        self._args = ()
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self._cancelled
+
+    def when(self) -> float:
+        """When it happens, in the loop's time."""
+        return self._when
+
+    def happen(self) -> None:
+        """Call it, unless it was cancelled or its node died."""
+        if not self._cancelled and self._owner.alive:
+            self._owner.enter(self._call, *self._args)
+
+
+class NodeLoop(asyncio.AbstractEventLoop):
+    """The event loop of one life of one node: asyncio's own tasks, futures and locks run on it.
+
+    Its clock began `offset` seconds before the simulation. `lateness` is the most that a callback is late.
+    `ran` is called after each; `failed` gets what asyncio could not tell anybody.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        name: str,
+        rng: Random,
+        *,
+        offset: float = 0.0,
+        lateness: float = 0.0,
+        ran: Callable[[], None] = lambda: None,
+        failed: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.name = name
+        self.alive = True
+        self._scheduler = scheduler
+        self._random = rng.random
+        self._offset = offset
+        self._lateness = lateness
+        self._soonest = 0.0
+        self._ran = ran
+        self._failed = failed
+
+    def enter(self, call: Callable[..., T], *args: Any) -> T:
+        """Call inside the loop: for `call` it is the running one."""
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        try:
+            return call(*args)
+        finally:
+            asyncio._set_running_loop(outer)
+            self._ran()
+
+    def kill(self) -> None:
+        """Nothing happens here any more."""
+        self.alive = False
+
+    # What asyncio asks for ------------------------------------------------------------------------
+
+    def time(self) -> float:
+        """Seconds of this node's clock."""
+        return self._scheduler.now + self._offset
+
+    def call_soon(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """In a moment, after what was planned so before."""
+        scheduler = self._scheduler
+        when = scheduler.now
+        if self._lateness:
+            when = self._soonest = max(self._soonest, when + self._random() * self._lateness)
+        handle = _Handle(self, when + self._offset, callback, args, context)
+        scheduler.at(when, handle.happen)
+        return handle
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """In `delay` seconds."""
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """At a time of this node's clock, never too early."""
+        handle = _Handle(self, when, callback, args, context)
+        self._scheduler.at(when - self._offset + 1e-9, handle.happen)
+        return handle
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """A future of this loop."""
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self, coro: Coroutine[Any, Any, T] | Any, *, name: str | None = None, context: Context | None = None
+    ) -> asyncio.Task[T]:
+        """A task of this loop."""
+        return asyncio.Task(coro, loop=self, name=name, context=context)
+
+    def get_debug(self) -> bool:
+        """Never."""
+        return False
+
+    def is_running(self) -> bool:
+        """Whether its node lives."""
+        return self.alive
+
+    def is_closed(self) -> bool:
+        """Whether its node is dead."""
+        return not self.alive
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """A failure that nobody waits for."""
+        if self.alive:
+            self._failed(f"{context.get('message')}: {context.get('exception')!r}")

@@ -1,0 +1,59 @@
+"""What was sent and what arrived, over all nodes: no wrong byte, and nothing twice that must not be."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+from ulnet.core.event import Event
+
+if TYPE_CHECKING:
+    from ulnet.sim.node import SimNode
+    from ulnet.sim.traffic import Operation
+
+__all__ = ["Ledger"]
+
+
+class _Entry:
+    """One PUT of this simulation."""
+
+    __slots__ = ("checksum", "delivered", "node", "operation")
+
+    def __init__(self, node: SimNode, operation: Operation, checksum: int) -> None:
+        self.node = node
+        self.operation = operation
+        self.checksum = checksum
+        self.delivered = 0
+
+
+class Ledger:
+    """The PUTs of all nodes, by their number."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def sent(self, node: SimNode, operation: Operation, data: bytes) -> None:
+        """A PUT begins."""
+        self._entries[operation.number] = _Entry(node, operation, zlib.crc32(data))
+
+    def delivered(self, node: SimNode, event: Event) -> None:
+        """A PUT is in a node's memory."""
+        entry = self._entries.get(event.hdr_data)
+        if entry is None:
+            return  # of a foreign node
+        entry.delivered += 1
+        if event.mlength == entry.operation.size and zlib.crc32(event.data) != entry.checksum:
+            node.sim.broken(node, f"{entry.operation} arrived with other bytes than were sent")
+        if entry.delivered > 1 and not entry.node.core.stats.resend_count:
+            node.sim.broken(node, f"{entry.operation} was delivered twice, and was not sent twice")
+
+    def check(self) -> str:
+        """What is wrong with the finished PUTs; empty if nothing is."""
+        for entry in self._entries.values():
+            operation = entry.operation
+            if operation.wanted.name == "ACK" and operation.ok and not entry.delivered:
+                return f"{operation} was acknowledged, and never delivered"
+        return ""

@@ -1,0 +1,329 @@
+"""A simulated node: the very Node that runs on real sockets, on a virtual host, clock and network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ulnet.core.event import Event, EventKind
+from ulnet.core.instance import LNet
+from ulnet.core.lnd import Lnd
+from ulnet.core.md import INFINITE, MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE
+from ulnet.core.ni import NI
+from ulnet.core.self_info import MIN_INFO_SIZE
+from ulnet.core.tunables import LndTunables, NetTunables
+from ulnet.dlc.config import read_config
+from ulnet.dlc.errors import ErrorItem
+from ulnet.dlc.model import LnetConfigure, Request
+from ulnet.dlc.protocol import Answer
+from ulnet.host import NumaNode, Topology
+from ulnet.lnd.sim import SimLnd
+from ulnet.nid import LO_NID, NetType, Nid
+from ulnet.node import Node
+from ulnet.node.admin import Admin
+from ulnet.sim.cables import Host
+from ulnet.sim.clock import NodeLoop
+from ulnet.sim.traffic import Inbox, Operation
+from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
+
+if TYPE_CHECKING:
+    from ulnet.sim.simulation import Simulation
+
+__all__ = ["SimNode"]
+
+T = TypeVar("T")
+_FIRST_COOKIE = 1_700_000_000_000_000_000
+_ONE_CPU = Topology((NumaNode(0, (0,), (10,)),), {})
+_DRIVERS = (NetType.TCP, NetType.O2IB)
+
+
+class SimNode:
+    """One node of a simulation. All it needs to come up again after `kill` is remembered.
+
+    `core` is its LNet, `node` the Node around it, `admin` what answers requests. NIDs may be text.
+    """
+
+    def __init__(self, sim: Simulation, name: str, host: Host) -> None:
+        self.sim = sim
+        self.name = name
+        self.host = host
+        self.index = len(sim.nodes)
+        self.lives = 0
+        self.alive = False
+        self.reports: list[str] = []  # lines for the log
+        self.operations: dict[Operation, None] = {}  # of this life, not ended
+        self.inboxes: list[Inbox] = []
+        self._startup: list[Callable[[], object]] = []
+        self.loop: NodeLoop
+        self.node: Node
+        self.admin: Admin
+        self.core: LNet
+        self._boot()
+
+    def __str__(self) -> str:
+        return self.name
+
+    # Life ---------------------------------------------------------------------------------------------
+
+    def _boot(self) -> None:
+        sim = self.sim
+        self.lives += 1
+        rng = sim.chance(f"{self.name}/{self.lives}")
+        self.loop = NodeLoop(  # type: ignore[abstract]  # what asyncio has for sockets is not used
+            sim.scheduler,
+            self.name,
+            rng,
+            offset=float(rng.randrange(1000, 100_000)),
+            lateness=sim.lateness,
+            ran=lambda: sim.touch(self),
+            failed=self._report,
+        )
+        self.node = Node(topology=_ONE_CPU, drivers=self._drivers, cookie=self._cookie, report=self._report)
+        self.admin = Admin(self.node, host=self.host.links)
+        self.alive = True
+        self._now(self.admin.handle(LnetConfigure()))
+        self.core = self.node.core
+
+    def _drivers(self, core: LNet) -> Sequence[Lnd]:
+        return [SimLnd(core, self.host, kind) for kind in _DRIVERS]
+
+    def _cookie(self) -> int:
+        return _FIRST_COOKIE + int(self.sim.now * 1e9) + (self.index << 20) + self.lives
+
+    def _report(self, line: str) -> None:
+        self.reports.append(line)
+        self.sim.reported(self, line)
+
+    def kill(self, silent: bool = False) -> None:
+        """It is gone this very moment: its host resets its connections or, if silent, has no power."""
+        if not self.alive:
+            return
+        self.alive = False
+        self.loop.kill()
+        self.host.die(silent)
+        self.operations.clear()
+        self.sim.note(f"kill {self.name} silent={silent}")
+
+    def restart(self) -> None:
+        """It comes up anew, with a new cookie and nothing remembered but its configuration."""
+        self.kill()
+        self.host.power_on()
+        self.sim.note(f"start {self.name}")
+        self._boot()
+        for step in list(self._startup):
+            self.loop.enter(step)
+
+    def _now(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Run what needs no time."""
+        try:
+            self.loop.enter(coro.send, None)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        coro.close()
+        raise RuntimeError("that takes virtual time: use call()")
+
+    # Configuration ------------------------------------------------------------------------------------
+
+    def add_ni(
+        self,
+        nid: Nid | str,
+        *,
+        tunables: NetTunables | None = None,
+        lnd_tunables: LndTunables | None = None,
+    ) -> NI:
+        """Add an NI, with an interface for its address if the host has none. Raises LNetError."""
+        nid = _nid(nid)
+        port = self.host.port_of(nid) or self.sim.add_port(self, nid)
+
+        def add() -> NI:
+            return self.node.add_ni(
+                nid, interface=port.name, tunables=tunables, lnd_tunables=lnd_tunables, device_node=-1
+            )
+
+        ni = self.loop.enter(add)
+        self._startup.append(add)
+        return ni
+
+    def del_ni(self, nid: Nid | str) -> None:
+        """Remove an NI. Raises LNetError."""
+        self.loop.enter(self.node.del_ni, _nid(nid))
+
+    def add_peer(self, primary: Nid | str, *nids: Nid | str, multi_rail: bool = True) -> None:
+        """Configure a peer. Raises LNetError."""
+
+        def add() -> None:
+            self.node.add_peer(primary, nids, multi_rail=multi_rail)
+
+        self.loop.enter(add)
+        self._startup.append(add)
+
+    def configure(self, yaml: str) -> list[ErrorItem]:
+        """Apply lnetctl YAML; the errors, if any. It is applied again after a restart."""
+        config = read_config(yaml)
+        if config.errors:
+            return config.errors
+
+        def apply() -> list[ErrorItem]:
+            return self._now(self.admin.apply(config.steps))
+
+        self._startup.append(apply)
+        return apply()
+
+    def request(self, request: Request, limit: float = 1000.0) -> Answer:
+        """Have a request answered, however much virtual time that takes. Raises DlcError, SimError."""
+        return self.call(self.admin.handle(request), limit)
+
+    def call(self, coro: Coroutine[Any, Any, T], limit: float = 1000.0) -> T:
+        """Run a coroutine on this node, and the simulation with it until it is done."""
+        task = self.spawn(coro)
+        self.sim.run_until(task.done, limit)
+        result: T = task.result()
+        return result
+
+    def spawn(self, coro: Coroutine[Any, Any, T]) -> Any:
+        """Begin a coroutine on this node: an asyncio task."""
+        return self.loop.enter(self.loop.create_task, coro)
+
+    @property
+    def nids(self) -> list[Nid]:
+        """Its NIDs without `0@lo`, in the order they were added."""
+        return [nid for nid in self.core.nis if nid != LO_NID]
+
+    @property
+    def nid(self) -> Nid:
+        """The first of them."""
+        return self.nids[0]
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is under way or awaited."""
+        stats = self.core.stats
+        return self.alive and (stats.msgs_alloc > 0 or stats.rst_alloc > 0 or self.core.state.work_pending)
+
+    # Messages -----------------------------------------------------------------------------------------
+
+    def attach(
+        self,
+        portal: int,
+        match_bits: int = 0,
+        *,
+        ignore_bits: int = (1 << 64) - 1,
+        size: int = 1 << 20,
+        keep_data: bool = True,
+        lazy: bool = False,
+    ) -> Inbox:
+        """Memory for PUTs and GETs, all of which begin at its start; by default for all match bits."""
+        inbox = Inbox(keep_data)
+        self.inboxes.append(inbox)
+
+        def attach() -> None:
+            memory = self.core.memory
+            if lazy:
+                memory.set_lazy(portal)
+            me = memory.me_attach(portal, match_bits=match_bits, ignore_bits=ignore_bits)
+            inbox.md = memory.md_attach(
+                me,
+                bytearray(size),
+                lambda event: self._delivered(inbox, event),
+                options=OP_PUT | OP_GET | TRUNCATE | MANAGE_REMOTE,
+                threshold=INFINITE,
+            )
+
+        self.loop.enter(attach)
+        self._startup.append(attach)
+        return inbox
+
+    def _delivered(self, inbox: Inbox, event: Event) -> None:
+        inbox.take(event, self.sim.now)
+        if event.kind is EventKind.PUT and not event.status:
+            self.sim.ledger.delivered(self, event)
+
+    def put(
+        self,
+        target: Nid | str,
+        portal: int,
+        match_bits: int = 0,
+        data: bytes = b"",
+        *,
+        ack: bool = True,
+        source: Nid | str | None = None,
+        timeout: float | None = None,
+    ) -> Operation:
+        """Send data. Raises LNetError for what cannot even begin."""
+        target = _nid(target)
+        wanted = EventKind.ACK if ack else EventKind.SEND
+        operation = Operation("put", target, wanted, self.sim.next_number(), len(data))
+        self.sim.ledger.sent(self, operation, data)
+
+        def begin() -> None:
+            md = operation.md = self.core.memory.md_bind(
+                data, lambda event: self._event(operation, event), threshold=2 if ack else 1, timeout=timeout
+            )
+            self.core.put(
+                md,
+                target,
+                portal,
+                match_bits,
+                ack=ack,
+                hdr_data=operation.number,
+                source=_nid(source) if source is not None else None,
+            )
+
+        return self._begin(operation, begin)
+
+    def get(
+        self,
+        target: Nid | str,
+        portal: int,
+        match_bits: int = 0,
+        size: int = 0,
+        *,
+        source: Nid | str | None = None,
+        timeout: float | None = None,
+    ) -> Operation:
+        """Fetch `size` bytes into `Operation.buffer`. Raises LNetError for what cannot even begin."""
+        target = _nid(target)
+        operation = Operation("get", target, EventKind.REPLY, self.sim.next_number(), size)
+        operation.buffer = bytearray(size)
+
+        def begin() -> None:
+            md = operation.md = self.core.memory.md_bind(
+                operation.buffer,
+                lambda event: self._event(operation, event),
+                threshold=2,
+                options=TRUNCATE,
+                timeout=timeout,
+            )
+            source_nid = _nid(source) if source is not None else None
+            self.core.get(md, target, portal, match_bits, source=source_nid)
+
+        return self._begin(operation, begin)
+
+    def ping(self, target: Nid | str, size: int = MIN_INFO_SIZE, timeout: float = 10.0) -> Operation:
+        """A bare ping: GET of the ping buffer."""
+        operation = self.get(target, PING_PORTAL, PING_MATCH_BITS, size, timeout=timeout)
+        operation.kind = "ping"
+        return operation
+
+    def _begin(self, operation: Operation, begin: Callable[[], None]) -> Operation:
+        self.operations[operation] = None
+        try:
+            self.loop.enter(begin)
+        except Exception:
+            self.operations.pop(operation, None)
+            raise
+        return operation
+
+    def _event(self, operation: Operation, event: Event) -> None:
+        operation.handle(event)
+        if operation.broken:
+            self.sim.broken(self, operation.broken)
+        if operation.ended:
+            self.operations.pop(operation, None)
+        elif operation.status and operation.md is not None:  # as Node.put does: nothing more is wanted
+            self.core.memory.md_unlink(operation.md)
+
+
+def _nid(nid: Nid | str) -> Nid:
+    return nid if isinstance(nid, Nid) else Nid.parse(nid)

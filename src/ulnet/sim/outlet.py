@@ -1,0 +1,104 @@
+"""A station's place on the fabric: its connections, and the pause after a failed attempt to connect.
+
+The rules are those of the TCP driver: one connection for a pair of NIDs, made on first use; whoever
+comes anew has been restarted; after a failure the next attempt waits 1 s, then 2 s, up to 60 s.
+"""
+
+from __future__ import annotations
+
+import errno
+from math import ceil
+from typing import TYPE_CHECKING, Final
+
+from ulnet.sim.conn import Conn
+
+if TYPE_CHECKING:
+    from ulnet.lnd.sim import Frame, Station
+    from ulnet.nid import Nid
+    from ulnet.sim.cables import Fabric, Port
+
+__all__ = ["Outlet"]
+
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 60.0
+
+
+class _Pause:
+    """Nobody is called before `until`."""
+
+    __slots__ = ("seconds", "until", "why")
+
+    def __init__(self, seconds: float, until: float, why: str) -> None:
+        self.seconds = seconds
+        self.until = until
+        self.why = why
+
+
+class Outlet:
+    """Where one NI meets the wire."""
+
+    __slots__ = ("_pauses", "closed", "conns", "fabric", "nid", "port", "station")
+
+    def __init__(self, fabric: Fabric, port: Port, station: Station) -> None:
+        self.fabric = fabric
+        self.port = port
+        self.station = station
+        self.nid = station.nid
+        self.closed = False
+        self.conns: dict[Nid, Conn] = {}
+        self._pauses: dict[Nid, _Pause] = {}
+
+    def __str__(self) -> str:
+        return f"{self.port.host.name}:{self.nid}"
+
+    def send(self, dest: Nid, frame: Frame) -> None:
+        """Carry a frame to a NID on the same switch."""
+        conn = self.conns.get(dest)
+        if conn is None:
+            pause = self._pauses.get(dest)
+            now = self.fabric.scheduler.now
+            if pause is not None and now < pause.until:
+                self.fabric.under_way += 1
+                self.fabric.scheduler.after(0.0, self._refuse, frame, dest, pause)
+                return
+            conn = self.conns[dest] = Conn(self.fabric, self, dest)
+            conn.dial()
+        conn.send(self, frame)
+
+    def _refuse(self, frame: Frame, dest: Nid, pause: _Pause) -> None:
+        self.fabric.under_way -= 1
+        wait = max(ceil(pause.until - self.fabric.scheduler.now), 1)
+        why = (
+            f"no connection to {dest} and no attempt before {wait} s have passed; "
+            f"the last one ended so: {pause.why}"
+        )
+        self.report(frame, (errno.EALREADY, why, True))
+
+    def report(self, frame: Frame, failed: tuple[int, str, bool] | None) -> None:
+        """Tell the station how a frame fared."""
+        if not self.closed and not frame.over:
+            frame.over = True
+            self.port.host.touch()
+            self.station.sent(frame, failed)
+
+    def dial_failed(self, dest: Nid, why: str) -> None:
+        """The next attempt waits, longer each time."""
+        before = self._pauses.get(dest)
+        seconds = min(before.seconds * 2, _LONGEST_PAUSE) if before is not None else _FIRST_PAUSE
+        self._pauses[dest] = _Pause(seconds, self.fabric.scheduler.now + seconds, why)
+
+    def connected(self, dest: Nid, conn: Conn) -> None:
+        """A connection is up: it is used from now on."""
+        self.conns[dest] = conn
+        self._pauses.pop(dest, None)
+
+    def close(self, tell_peers: bool = True) -> None:
+        """Leave the fabric; the station is told nothing more."""
+        if self.closed:
+            return
+        self.closed = True
+        self.port.switch.outlets.pop(self.nid, None)
+        self.port.host.outlets.pop(self, None)
+        for conn in list(self.conns.values()):
+            conn.close(self, errno.ESHUTDOWN, f"{self.nid} has been shut down", tell_peer=tell_peers)
+        self._pauses.clear()

@@ -1,0 +1,338 @@
+"""A simulation: nodes on a virtual network, with one clock and one seed (docs/design/simulator.md)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import TypeVar
+
+from ulnet.nid import Nid
+from ulnet.sim.cables import Cut, Fabric, Host, LinkParams, Port
+from ulnet.sim.clock import Scheduler
+from ulnet.sim.invariants import at_rest, now_and_then, quickly
+from ulnet.sim.ledger import Ledger
+from ulnet.sim.node import SimNode
+
+__all__ = ["Broken", "NotQuiet", "SimError", "Simulation"]
+
+T = TypeVar("T")
+_LEAST_GAP = 1e-3  # seconds without an event: a good moment to see whether all is quiet
+_FULL_CHECK = 64  # events of one node between two looks at all that it has
+
+
+class SimError(AssertionError):
+    """Something a simulation found; it tells the seed, the time and the number of events."""
+
+
+class Broken(SimError):
+    """An invariant does not hold."""
+
+
+class NotQuiet(SimError):
+    """Something is still under way after all that time."""
+
+
+class Simulation:
+    """Everything of one run follows from `seed` and from the calls that are made.
+
+    `link` is what cables are like unless told otherwise; `lateness` how many seconds a node's next step may
+    be late. With `trace`, all that happens is kept as lines; with `check`, invariants are looked at after
+    every event.
+    """
+
+    def __init__(
+        self,
+        seed: int | str = 0,
+        *,
+        link: LinkParams | None = None,
+        lateness: float = 20e-6,
+        trace: bool = False,
+        check: bool = True,
+    ) -> None:
+        self.seed = seed
+        self.link = link or LinkParams()
+        self.lateness = lateness
+        self.scheduler = Scheduler()
+        self.fabric = Fabric(self.scheduler, self.chance("fabric"))
+        self.nodes: dict[str, SimNode] = {}
+        self.ledger = Ledger()
+        self.trace: list[str] = []
+        self.checks = 0  # of invariants, on one node
+        self.allowed_reports: tuple[str, ...] = ()  # beginnings of log lines that are no failure
+        self.busy: list[Callable[[SimNode], bool]] = [lambda node: node.busy]
+        self.properties: list[Callable[[SimNode], str]] = []  # more to check, now and then and at rest
+        self._check = check
+        self._touched: dict[SimNode, None] = {}
+        self._turns: dict[SimNode, int] = {}
+        self._numbers = 0
+        self._broken = ""
+        self._tracing = trace
+        if trace:
+            self.fabric.note = self.note
+
+    # Making ---------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the beginning."""
+        return self.scheduler.now
+
+    def chance(self, use: str) -> Random:
+        """A stream of random numbers for one use: what one use draws changes nothing for others."""
+        return Random(f"{self.seed}/{use}")
+
+    def next_number(self) -> int:
+        """A number for an operation."""
+        self._numbers += 1
+        return self._numbers
+
+    def node(self, name: str, *nids: Nid | str, config: str = "", link: LinkParams | None = None) -> SimNode:
+        """A started node with these NIs, each on an interface of its own for its address.
+
+        `config` is lnetctl YAML, applied after that. Raises LNetError, ValueError.
+        """
+        made = self._add(name)
+        for nid in nids:
+            nid = nid if isinstance(nid, Nid) else Nid.parse(nid)
+            if made.host.port_of(nid) is None:
+                self.add_port(made, nid, link)
+            made.add_ni(nid)
+        if config:
+            errors = made.configure(config)
+            if errors:
+                raise ValueError("; ".join(error.descr for error in errors))
+        return made
+
+    def _add(self, name: str) -> SimNode:
+        if name in self.fabric.hosts:
+            raise ValueError(f"there is a node {name} already: choose another name")
+        node = SimNode(self, name, Host(self.fabric, name))
+        node.host.touch = lambda: self.touch(node)
+        self.nodes[name] = node
+        return node
+
+    def add_port(
+        self, node: SimNode, nid: Nid | str, link: LinkParams | None = None, switch: str | None = None
+    ) -> Port:
+        """An interface for a NID's address: eth0, eth1… Without `switch` it is on that of its network."""
+        nid = nid if isinstance(nid, Nid) else Nid.parse(nid)
+        name = f"eth{len(node.host.ports)}"
+        address = str(nid).partition("@")[0]
+        return node.host.add_port(name, switch or default_switch(nid), [address], link or self.link)
+
+    # Running --------------------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """One event; False when there is none left. Raises Broken."""
+        try:
+            happened = self.scheduler.step()
+        except SimError:
+            raise
+        except Exception as error:
+            error.add_note(self._where())
+            raise
+        if self._touched:
+            self._look()
+        if self._broken:
+            raise Broken(f"{self._broken} ({self._where()})")
+        return happened
+
+    def run(self, seconds: float) -> None:
+        """Let that much virtual time pass."""
+        self.run_until(lambda: False, seconds, must=False)
+
+    def run_until(self, done: Callable[[], bool], limit: float = 1000.0, must: bool = True) -> None:
+        """Run until done() or for `limit` virtual seconds; NotQuiet if it `must` have been done by then."""
+        until = self.now + limit
+        scheduler = self.scheduler
+        while not done():
+            following = scheduler.next_time
+            if following is None or following > until:
+                scheduler.now = max(scheduler.now, until)
+                if must and not done():
+                    raise NotQuiet(f"not done after {limit:g} virtual seconds ({self._where()})")
+                return
+            self.step()
+
+    def run_until_quiet(self, limit: float = 1000.0) -> None:
+        """Run until no message is under way or awaited, anywhere; then check all invariants.
+
+        Raises NotQuiet after `limit` virtual seconds, and Broken.
+        """
+        until = self.now + limit
+        scheduler = self.scheduler
+        while True:
+            following = scheduler.next_time
+            calm = following is None or following > scheduler.now + _LEAST_GAP
+            if calm and not self.fabric.under_way and not self._busy_node():
+                break
+            if following is None or following > until:
+                busy = ", ".join(str(node) for node in self.nodes.values() if self.is_busy(node)) or "none"
+                raise NotQuiet(
+                    f"not quiet after {limit:g} virtual seconds: {self.fabric.under_way} frames under way, "
+                    f"busy nodes: {busy} ({self._where()})"
+                )
+            self.step()
+        self.check_at_rest()
+
+    def is_busy(self, node: SimNode) -> bool:
+        """Whether something is under way or awaited on a node."""
+        return any(busy(node) for busy in self.busy)
+
+    def _busy_node(self) -> bool:
+        return any(self.is_busy(node) for node in self.nodes.values())
+
+    # Faults ---------------------------------------------------------------------------------------------
+
+    def port(self, where: str | Nid | Port) -> Port:
+        """A port by name (`a.eth0`) or NID. Raises ValueError."""
+        if isinstance(where, Port):
+            return where
+        for host in self.fabric.hosts.values():
+            for port in host.ports.values():
+                if where == str(port):
+                    return port
+        try:
+            nid = where if isinstance(where, Nid) else Nid.parse(where)
+        except ValueError:
+            nid = None
+        for host in self.fabric.hosts.values():
+            found = host.port_of(nid) if nid is not None else None
+            if found is not None:
+                return found
+        raise ValueError(f"{where} is no port: name one as NODE.INTERFACE, such as a.eth0, or by NID")
+
+    def link_down(self, where: str | Nid | Port) -> None:
+        """Pull a cable: its host notices, others only miss what came that way."""
+        self._set_link(self.port(where), False)
+
+    def link_up(self, where: str | Nid | Port) -> None:
+        """Put the cable back."""
+        self._set_link(self.port(where), True)
+
+    def _set_link(self, port: Port, up: bool) -> None:
+        self.note(f"link {port} {'up' if up else 'down'}")
+        port.host.set_link(port, up)
+        if self._touched:
+            self._look()
+
+    def ports(self, what: Iterable[str | Nid | SimNode | Port]) -> list[Port]:
+        """Ports by name, NID, or all of a node (itself or its name)."""
+        found: list[Port] = []
+        for one in what:
+            if isinstance(one, SimNode):
+                found += one.host.ports.values()
+            elif isinstance(one, str) and one in self.fabric.hosts:
+                found += self.fabric.hosts[one].ports.values()
+            else:
+                found.append(self.port(one))
+        return found
+
+    def partition(
+        self,
+        src: Iterable[str | Nid | SimNode | Port],
+        dst: Iterable[str | Nid | SimNode | Port],
+        *,
+        both: bool = True,
+    ) -> list[Cut]:
+        """Nothing passes from src to dst (nor back, if `both`), and nobody is told. `heal` ends it."""
+        a, b = self.ports(src), self.ports(dst)
+        self.note(f"partition {[str(port) for port in a]} {[str(port) for port in b]} both={both}")
+        cuts = [self.fabric.cut(a, b)]
+        if both:
+            cuts.append(self.fabric.cut(b, a))
+        return cuts
+
+    def heal(self, cuts: Iterable[Cut] | None = None) -> None:
+        """End these partitions, or all."""
+        self.note("heal")
+        for cut in list(self.fabric.cuts) if cuts is None else cuts:
+            self.fabric.heal(cut)
+
+    # Judging --------------------------------------------------------------------------------------------
+
+    def touch(self, node: SimNode) -> None:
+        """A node did something: it is looked at after this event."""
+        self._touched[node] = None
+
+    def _look(self) -> None:
+        touched, self._touched = self._touched, {}
+        if not self._check:
+            return
+        for node in touched:
+            if not node.alive:
+                continue
+            self.checks += 1
+            turn = self._turns.get(node, 0) + 1
+            self._turns[node] = turn
+            wrong = quickly(node.core)
+            if not wrong and (turn % _FULL_CHECK == 0 or len(node.core.peers) <= 4):
+                wrong = now_and_then(node.core) or self._own_properties(node)
+            if wrong:
+                self.broken(node, wrong)
+
+    def _own_properties(self, node: SimNode) -> str:
+        return next(filter(None, (check(node) for check in self.properties)), "")
+
+    def check(self) -> None:
+        """Look at all nodes now. Raises Broken."""
+        for node in self.nodes.values():
+            if node.alive:
+                wrong = quickly(node.core) or now_and_then(node.core) or self._own_properties(node)
+                if wrong:
+                    self.broken(node, wrong)
+        if self._broken:
+            raise Broken(f"{self._broken} ({self._where()})")
+
+    def check_at_rest(self) -> None:
+        """What must hold when nothing is under way: everything is back where it began. Raises Broken."""
+        self.check()
+        for node in self.nodes.values():
+            if not node.alive:
+                continue
+            wrong = at_rest(node.core)
+            if not wrong and node.operations:
+                wrong = f"{next(iter(node.operations))} never ended"
+            if wrong:
+                self.broken(node, f"at rest: {wrong}")
+        wrong = self.ledger.check()
+        if wrong and not self._broken:
+            self._broken = wrong
+        if self._broken:
+            raise Broken(f"{self._broken} ({self._where()})")
+
+    def broken(self, node: SimNode, what: str) -> None:
+        """An invariant does not hold: the run ends after this event."""
+        if not self._broken:
+            self._broken = f"node {node}: {what}"
+
+    def reported(self, node: SimNode, line: str) -> None:
+        """A node wrote a line to its log. A failed handler or driver is a failed run."""
+        self.note(f"log {node} {line}")
+        if line.startswith(("event handler failed", "driver finalized")):
+            self.broken(node, line)
+
+    def _where(self) -> str:
+        return f"seed {self.seed!r}, {self.now:.6f} s, event {self.scheduler.events}"
+
+    # The trace ------------------------------------------------------------------------------------------
+
+    def note(self, line: str) -> None:
+        """Add a line to the trace."""
+        if self._tracing:
+            self.trace.append(f"{self.scheduler.now:.9f} {line}")
+
+    @property
+    def digest(self) -> str:
+        """A hash of the whole trace: equal if and only if the same things happened."""
+        return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
+
+
+def default_switch(nid: Nid) -> str:
+    """The switch that a NID's port is on unless told otherwise: that of its IPv4 /16, else of its net."""
+    address = str(nid).partition("@")[0]
+    octets = address.split(".")
+    if len(octets) == 4:
+        return f"{octets[0]}.{octets[1]}"
+    return address.rpartition(":")[0].rstrip(":") or str(nid.net)

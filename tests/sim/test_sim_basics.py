@@ -1,0 +1,103 @@
+"""Nodes on the virtual network: messages, faults, lives."""
+
+from __future__ import annotations
+
+import errno
+
+from ulnet.core.status import HealthStatus
+from ulnet.sim import Simulation
+from ulnet.sim.node import SimNode
+
+
+def pair(sim: Simulation) -> tuple[SimNode, SimNode]:
+    a = sim.node("a", "10.0.0.1@tcp", "10.1.0.1@tcp1")
+    b = sim.node("b", "10.0.0.2@tcp", "10.1.0.2@tcp1")
+    a.add_peer("10.0.0.2@tcp", "10.1.0.2@tcp1")
+    return a, b
+
+
+def test_put_get_and_ping_over_two_rails() -> None:
+    sim = Simulation(seed=1)
+    a, b = pair(sim)
+    inbox = b.attach(30)
+    puts = [a.put("10.0.0.2@tcp", 30, data=bytes([n]) * 100_000) for n in range(20)]
+    get = a.get("10.0.0.2@tcp", 30, size=5000)
+    ping = a.ping("10.0.0.2@tcp")
+    sim.run_until_quiet()
+    assert all(operation.ok and operation.ended for operation in (*puts, get, ping))
+    assert sorted(delivery.data[0] for delivery in inbox.deliveries if delivery.data) == list(range(20))
+    assert {str(delivery.source) for delivery in inbox.deliveries} == {"10.0.0.1@tcp", "10.1.0.1@tcp1"}
+    assert sim.now < 0.1
+
+
+def test_a_cut_rail_loses_only_what_was_on_it() -> None:
+    sim = Simulation(seed=7)
+    a, b = pair(sim)
+    a.core.settings.retry_count = 0
+    inbox = b.attach(30)
+    puts = [a.put("10.0.0.2@tcp", 30, data=bytes(100_000)) for _ in range(20)]
+    sim.run(0.0005)
+    sim.link_down("b.eth1")
+    assert b.core.nis[b.nids[1]].fatal
+    sim.run_until_quiet()
+    assert any(put.ok for put in puts)
+    assert any(not put.ok for put in puts)
+    assert len(inbox) >= sum(put.ok for put in puts)
+
+
+def test_a_killed_process_refuses_and_a_restarted_one_answers() -> None:
+    sim = Simulation(seed=2)
+    a = sim.node("a", "10.0.0.1@tcp")
+    b = sim.node("b", "10.0.0.2@tcp")
+    a.core.settings.retry_count = 0
+    inbox = b.attach(30)
+    first = a.put(b.nid, 30, data=b"one")
+    sim.run_until_quiet()
+    cookie = b.core.state.cookie
+    b.kill()
+    sim.run(1)
+    refused = a.put("10.0.0.2@tcp", 30, data=b"two")
+    sim.run_until_quiet()
+    b.restart()
+    sim.run(5)
+    again = a.put("10.0.0.2@tcp", 30, data=b"three")
+    sim.run_until_quiet()
+    assert (first.status, refused.status, again.status) == (0, -errno.ECONNREFUSED, 0)
+    assert [delivery.data for delivery in inbox.deliveries] == [b"one", b"three"]
+    assert b.core.state.cookie != cookie
+
+
+def test_silence_ends_in_a_timeout_and_a_healed_partition_delivers() -> None:
+    sim = Simulation(seed=3)
+    a = sim.node("a", "10.0.0.1@tcp")
+    b = sim.node("b", "10.0.0.2@tcp")
+    a.core.settings.retry_count = 0
+    b.attach(30)
+    a.put(b.nid, 30, data=b"connects")
+    sim.run_until_quiet()
+    sim.partition([a], [b])
+    late = a.put(b.nid, 30, data=b"late")
+    sim.run(10)
+    sim.heal()
+    sim.run_until_quiet()
+    assert late.ok
+    sim.partition([a], [b])
+    lost = a.put(b.nid, 30, data=bytes(50_000))
+    sim.run_until_quiet()
+    assert lost.status == -errno.ETIMEDOUT
+    assert a.core.stats.by_status[HealthStatus.REMOTE_TIMEOUT] == 1
+
+
+def test_the_same_seed_gives_the_same_trace() -> None:
+    def digest(seed: int) -> str:
+        sim = Simulation(seed, trace=True)
+        a, b = pair(sim)
+        b.attach(30)
+        for _ in range(5):
+            a.put(b.nid, 30, data=bytes(3000))
+        sim.run_until_quiet()
+        assert len(sim.trace) > 20
+        return sim.digest
+
+    assert digest(5) == digest(5)
+    assert digest(5) != digest(6)
