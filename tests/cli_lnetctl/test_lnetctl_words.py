@@ -155,7 +155,10 @@ def test_every_example_in_help_is_a_command_that_parses() -> None:
 
 
 def test_every_command_has_an_action_and_every_action_a_command() -> None:
-    assert {command.action for command in BUILT} == set(lnetctl_actions._BUILDERS)
+    assert {command.action for command in BUILT} == {
+        *lnetctl_actions._BUILDERS,
+        *lnetctl_actions._RUNNERS,
+    }
 
 
 def test_the_commands_of_the_real_tool_are_all_known(capsys: pytest.CaptureFixture[str]) -> None:

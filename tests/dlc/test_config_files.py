@@ -9,7 +9,15 @@ import pytest
 from support.shared import shared_path
 from ulnet.dlc.config import Step, read_config, step_error
 from ulnet.dlc.errors import ErrorItem
-from ulnet.dlc.model import GlobalSet, NetAdd, PeerAdd, SelectionAdd, Tunables, UdspAdd
+from ulnet.dlc.model import (
+    GlobalSet,
+    NetAdd,
+    PeerAdd,
+    PeerRefresh,
+    SelectionAdd,
+    Tunables,
+    UdspAdd,
+)
 from ulnet.dlc.yaml_out import emit_errors
 
 NETS = """\
@@ -56,11 +64,12 @@ def test_nets_become_requests_and_what_only_an_export_has_is_passed_over() -> No
             net="tcp1",
             interfaces=["eth0"],
             prefer="10.0.0.1@tcp1",
+            in_file=True,
             tunables=Tunables(peer_timeout=100, credits=512, conns_per_peer=4, timeout=20, tos=-1),
             cpts="[0,1]",
         ),
-        NetAdd(net="tcp1", interfaces=["eth1[0]", "eth2"]),
-        NetAdd(nids=["10.0.0.9@tcp1"]),
+        NetAdd(net="tcp1", interfaces=["eth1[0]", "eth2"], in_file=True),
+        NetAdd(nids=["10.0.0.9@tcp1"], in_file=True),
     ]
     assert [step.line for step in read_config(NETS).steps] == [8, 25, 28]
 
@@ -81,8 +90,8 @@ peer:
       seq_no: 7
 """
     assert requests(text) == [
-        PeerAdd(primary="10.0.0.2@tcp", nids=["10.0.0.2@tcp"], multi_rail=False),
-        PeerAdd(primary="10.0.0.3@tcp", nids=["10.0.1.[2-3]@tcp1"]),
+        PeerRefresh(["10.0.0.2@tcp"], "10.0.0.2@tcp", multi_rail=False),
+        PeerRefresh(["10.0.1.[2-3]@tcp1"], "10.0.0.3@tcp", multi_rail=True),
     ]
     assert read_config(text).steps[1].seq_no == 7
 
@@ -157,7 +166,7 @@ def test_everything_wrong_is_told_at_once_with_line_rule_and_way_out() -> None:
         (-22, "line 18: key 'discovery' of global is given twice: leave one"),
         (-22, "line 17: 'discovery' is one number, not a list or a mapping"),
         (-22, "line 19: invalid key 'pear' in a file: did you mean 'peer'?"),
-        (-95, "line 21: section 'route' is not built yet in this version of ulnet"),
+        (-22, "line 22: 'gateway' is missing: write 'gateway: …'"),
     ]
     assert {(item.verb, item.entity) for item in errors} == {("add", "import")}
 
@@ -183,12 +192,12 @@ def test_a_refused_step_names_its_line_and_number() -> None:
         ("global", 1, 0),
         ("empty", 0, 0),
         ("bad_iface", 1, 0),  # what interfaces there are is the node's to know
-        ("bad_net", 1, 0),
+        ("bad_net", 0, 1),
         ("bad_syntax", 0, 1),
         ("unknown_key", 0, 1),
-        ("route_add", 0, 1),
+        ("route_add", 1, 0),
         ("udsp", 1, 0),
-        ("ping", 0, 1),
+        ("ping", 0, 0),  # that is for `import --exec`
     ],
 )
 def test_the_files_given_to_real_nodes(name: str, steps: int, errors: int) -> None:

@@ -27,6 +27,8 @@ _ENODATA = frozenset({"retry_count", "transaction_timeout", "health_sensitivity"
 
 def perform(action: str, parsed: Parsed, socket_path: str | None) -> int:
     """Run one command; the exit status."""
+    if action in _RUNNERS:
+        return _RUNNERS[action](parsed, socket_path)
     build = _BUILDERS[action]
     try:
         request = build(parsed)
@@ -236,6 +238,18 @@ _BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {
     **POLICY_BUILDERS,
 }
 _BUILDERS.update({f"set_{name}": partial(_set, name) for name in SETTINGS})
+
+
+# Commands of more than one request ---------------------------------------------------------------------
+
+
+def _import(parsed: Parsed, socket_path: str | None) -> int:
+    from ulnet.cli.lnetctl_import import run_import  # late: it reads YAML
+
+    return run_import(parsed, socket_path)
+
+
+_RUNNERS: dict[str, Callable[[Parsed, str | None], int]] = {"import": _import}
 
 
 # Replies to text ---------------------------------------------------------------------------------------

@@ -188,6 +188,22 @@ _OTHERS = (
         action="global_show",
     ),
     Command(
+        ("import",),
+        "configure from FILE, or from standard input",
+        (
+            Option(
+                "add", "add what it names, which is the default; a peer's NIDs become those named", short="a"
+            ),
+            Option("del", "delete what it names", short="d"),
+            Option("show", "show what it names", short="s"),
+            Option("exec", "ping and discover what it names", short="e"),
+            Option("old-api", "accepted and without effect: there is one way only", short="o"),
+        ),
+        "[FILE]",
+        ("lnetctl import /etc/lnet.conf", "lnetctl import --del < lnet.yaml"),
+        "import",
+    ),
+    Command(
         ("export",),
         "print the configuration, or write it to FILE",
         (Option("backup", "only what a restore needs", short="b"),),
@@ -231,7 +247,6 @@ _SET = (
 _NOT_BUILT = (
     Command(("route",), "routes to other nets"),
     Command(("routing",), "forwarding of messages"),
-    Command(("import",), "configure from a file (lnetd --config FILE does at start)"),
     Command(("discover",), "learn a peer's NIDs"),
     Command(("debug",), "recovery queues"),
     Command(("fault",), "rules that drop or delay messages"),

@@ -6,30 +6,45 @@ one place, the node, judges them; lists of NIDs may hold ranges (`10.0.0.[1-4]@t
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from ulnet.dlc.model_files import Ip2netsRule, NetMatch, PeerRefresh, PeerRemove
+from ulnet.dlc.model_routing import BuffersSet, RouteAdd, RouteDel, RouteShow, RoutingSet, RoutingShow
+from ulnet.dlc.request import BaseRequest as _Request
+from ulnet.dlc.request import Seconds, Tunables, Verbosity
+
 __all__ = [
     "PINGS_AT_ONCE",
+    "BuffersSet",
     "CptOfNids",
     "Explain",
     "Export",
     "GlobalSet",
     "GlobalShow",
+    "Ip2netsRule",
     "LnetConfigure",
     "LnetUnconfigure",
     "NetAdd",
     "NetDel",
+    "NetMatch",
     "NetSet",
     "NetShow",
     "NumaShow",
     "PeerAdd",
     "PeerDel",
     "PeerList",
+    "PeerRefresh",
+    "PeerRemove",
     "PeerShow",
     "Ping",
     "Request",
+    "RouteAdd",
+    "RouteDel",
+    "RouteShow",
+    "RoutingSet",
+    "RoutingShow",
     "SelectionAdd",
     "SelectionDel",
     "SelectionShow",
@@ -42,16 +57,6 @@ __all__ = [
 ]
 
 PINGS_AT_ONCE = 64  # of one request; the others wait their turn
-
-Verbosity = Annotated[int, msgspec.Meta(ge=0, le=4)]
-Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
-
-
-class _Request(msgspec.Struct, tag_field="op", forbid_unknown_fields=True, omit_defaults=True):
-    """`verb` and `entity` are how lnetctl files errors of this request."""
-
-    verb: ClassVar[str] = ""
-    entity: ClassVar[str] = ""
 
 
 class LnetConfigure(_Request, tag="lnet.configure"):
@@ -70,22 +75,11 @@ class LnetUnconfigure(_Request, tag="lnet.unconfigure"):
     entity = "lnet"
 
 
-class Tunables(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True):
-    """Of a net and its driver; None and -1 are the default."""
-
-    peer_timeout: int | None = None
-    peer_credits: int | None = None
-    peer_buffer_credits: int | None = None
-    credits: int | None = None
-    conns_per_peer: int | None = None
-    timeout: int | None = None
-    tos: int | None = None
-
-
 class NetAdd(_Request, tag="net.add"):
     """Add NIs: `net` with `interfaces` (each may carry CPTs: `eth0[0,1]`), or `nids`. All or none.
 
     `prefer` is the NID to take for an interface that has several addresses, if it has that one.
+    `in_file`: an interface that there is not is filed as the real tool's import does.
     """
 
     verb = "add"
@@ -94,6 +88,7 @@ class NetAdd(_Request, tag="net.add"):
     interfaces: list[str] = []
     nids: list[str] = []
     prefer: str | None = None
+    in_file: bool = False
     tunables: Tunables = Tunables()
     cpts: str | None = None
 
@@ -245,12 +240,15 @@ class UdspAdd(_Request, tag="udsp.add"):
 
 
 class UdspDel(_Request, tag="udsp.del"):
-    """Delete a selection rule, or all."""
+    """Delete a selection rule by its place or by what it matches, or all."""
 
     verb = "add"  # under which the real tool files these errors
     entity = "udsp"
     idx: int | None = None
     all: bool = False
+    src: str | None = None
+    dst: str | None = None
+    rte: str | None = None
 
 
 class UdspShow(_Request, tag="udsp.show"):
@@ -310,10 +308,19 @@ Request = (
     | NetDel
     | NetShow
     | NetSet
+    | NetMatch
     | PeerAdd
     | PeerDel
     | PeerShow
     | PeerList
+    | PeerRefresh
+    | PeerRemove
+    | RouteAdd
+    | RouteDel
+    | RouteShow
+    | RoutingSet
+    | RoutingShow
+    | BuffersSet
     | Explain
     | Ping
     | NumaShow

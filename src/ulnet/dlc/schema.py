@@ -14,12 +14,23 @@ __all__ = ["Schema"]
 class Schema:
     """Readers that return what is good and note what is not in `errors`."""
 
-    def __init__(self) -> None:
+    def __init__(self, verb: str = "add") -> None:
+        self.verb = verb
         self.errors: list[ErrorItem] = []
+        self.lines: list[int] = []  # of the errors
+
+    def mark(self) -> int:
+        """How much is wrong so far, to be given to `good` at the end of an item."""
+        return len(self.errors)
+
+    def good(self, mark: int) -> bool:
+        """Whether nothing was noted since then."""
+        return len(self.errors) == mark
 
     def refuse(self, line: int, text: str, number: int = errno.EINVAL) -> None:
         """Note an error."""
-        self.errors.append(ErrorItem("add", "import", -number, f"line {line}: {text}"))
+        self.errors.append(ErrorItem(self.verb, "import", -number, f"line {line}: {text}"))
+        self.lines.append(line)
 
     def unknown(self, key: ScalarNode, what: str, names: Sequence[str]) -> None:
         """Note a key that nobody knows."""
@@ -88,6 +99,13 @@ class Schema:
         else:
             self.refuse(node.line, f"'{name}' is one number, not a list or a mapping")
         return None
+
+    def setting(self, fields: Mapping[str, Node], name: str) -> int | None:
+        """A number; True and False are 1 and 0."""
+        node = fields.get(name)
+        if isinstance(node, ScalarNode) and isinstance(node.value, bool):
+            return int(node.value)
+        return self.integer(fields, name)
 
     def boolean(self, fields: Mapping[str, Node], name: str, default: bool) -> bool:
         """True or False."""

@@ -26,8 +26,10 @@ from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.protocol import Answer
 from ulnet.host import HostError, Link, links, placed
 from ulnet.node.admin.explain import explain
-from ulnet.node.admin.nets import add_nis, delete_nis
+from ulnet.node.admin.ip2nets import NO_MATCH, match_nets
+from ulnet.node.admin.nets import NoInterface, add_nis, delete_nis
 from ulnet.node.admin.numa import cpts_of_nids, set_nis, show_numa
+from ulnet.node.admin.peer_files import refresh_peer, remove_nids
 from ulnet.node.admin.peers import add_peer, delete_peer
 from ulnet.node.admin.pings import ping_all
 from ulnet.node.admin.selection import add_selection, delete_selection, show_selection
@@ -70,10 +72,13 @@ class Admin:
             model.NetDel: self._net_del,
             model.NetShow: self._net_show,
             model.NetSet: self._net_set,
+            model.NetMatch: self._net_match,
             model.PeerAdd: self._peer_add,
             model.PeerDel: self._peer_del,
             model.PeerShow: self._peer_show,
             model.PeerList: self._peer_list,
+            model.PeerRefresh: self._peer_refresh,
+            model.PeerRemove: self._peer_remove,
             model.Explain: self._explain,
             model.Ping: self._ping,
             model.NumaShow: self._numa_show,
@@ -93,8 +98,11 @@ class Admin:
 
     async def handle(self, request: model.Request) -> Answer:
         """Execute a request. Raises DlcError when it is refused; nothing has changed then."""
-        handler = self._handlers[type(request)]
+        handler = self._handlers.get(type(request))
         try:
+            if handler is None:
+                text = f"section or command '{request.entity}' is not built yet in this version of ulnet"
+                raise LNetError(errno.EOPNOTSUPP, text)
             if not self.node.running and request.entity != "lnet":
                 raise _not_configured(request)
             return await handler(request)
@@ -106,9 +114,11 @@ class Admin:
         errors: list[ErrorItem] = []
         for step in steps:
             try:
-                await self.handle(step.request)
+                answer = await self.handle(step.request)
             except DlcError as refused:
                 errors.append(step_error(step, refused.item))
+            else:
+                errors += [step_error(step, item) for item in answer.errors]
         return errors
 
     # LNet as a whole -------------------------------------------------------------------------------
@@ -130,9 +140,21 @@ class Admin:
 
     async def _net_add(self, request: model.NetAdd) -> Answer:
         async with self._changing:
-            links_here = placed(self._host(), self.node.machine.topology)
-            add_nis(self.node.core, request, links_here, self._large)
+            try:
+                add_nis(self.node.core, request, self._links(), self._large)
+            except NoInterface as missing:
+                if not request.in_file:
+                    raise
+                raise DlcError(NO_MATCH, missing.text, verb="add", entity="import") from None
         return _DONE
+
+    def _links(self) -> list[Link]:
+        return placed(self._host(), self.node.machine.topology)
+
+    async def _net_match(self, request: model.NetMatch) -> Answer:
+        async with self._changing:
+            core, here = self.node.core, self._links()
+            return Answer(errors=match_nets(core, request, here, self._large))
 
     async def _net_del(self, request: model.NetDel) -> Answer:
         async with self._changing:
@@ -158,6 +180,14 @@ class Admin:
         async with self._changing:
             delete_peer(self.node.core, request)
         return _DONE
+
+    async def _peer_refresh(self, request: model.PeerRefresh) -> Answer:
+        async with self._changing:
+            return Answer(errors=refresh_peer(self.node.core, request))
+
+    async def _peer_remove(self, request: model.PeerRemove) -> Answer:
+        async with self._changing:
+            return Answer(errors=remove_nids(self.node.core, request))
 
     async def _peer_show(self, request: model.PeerShow) -> Answer:
         return Answer(

@@ -15,7 +15,11 @@ from ulnet.nid import Net, Nid, NidError
 from ulnet.node.admin.names import one_nid, read_cpts, read_interface, read_net, read_nids
 from ulnet.node.admin.tunables import lnd_tunables, net_tunables
 
-__all__ = ["add_nis", "delete_nis"]
+__all__ = ["NoInterface", "add_nis", "delete_nis"]
+
+
+class NoInterface(LNetError):
+    """This host has no interface of that name."""
 
 
 # What the core refuses by its rules; other failures are a driver's that could not start: ENETDOWN.
@@ -115,7 +119,7 @@ def _usable(name: str, host: Sequence[Link]) -> Link:
     try:
         link = link_named(name, host)
     except HostError as missing:
-        raise LNetError(errno.ENETDOWN, missing.text) from None
+        raise NoInterface(errno.ENETDOWN, missing.text) from None
     if link.loopback:
         raise LNetError(
             errno.ENETDOWN,

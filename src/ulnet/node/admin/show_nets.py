@@ -87,6 +87,8 @@ def _backup_ni(ni: NI, host: Sequence[Link]) -> LocalNiView:
         view.nid = str(ni.nid)
     if ni.lnd_tunables is not None:
         view.lnd_tunables = LndTunablesView(ni.lnd_tunables.conns_per_peer, tos=ni.lnd_tunables.tos)
+        if ni.lnd_tunables.timeout != LndTunables().timeout:  # today's tool leaves it out, and loses it
+            view.lnd_tunables.timeout = ni.lnd_tunables.timeout
     return view
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from ulnet.core.instance import LNet
-from ulnet.core.peer import Peer, PeerNi
+from ulnet.core.peer import Peer, PeerFlag, PeerNi
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.dlc.documents import NidItem, PeerNiHealth, PeerNiView, PeerView, UdspInfo
 from ulnet.nid import LO_NID, Nid
@@ -34,12 +34,14 @@ def list_peers(core: LNet) -> list[NidItem]:
 
 def backup_peers(core: LNet) -> list[PeerView]:
     """What a restore needs."""
-    return [
-        PeerView(
-            str(peer.primary_nid), peer.multi_rail, peer_ni=[PeerNiView(str(pni.nid)) for pni in peer.nis()]
-        )
-        for peer in _peers(core)
-    ]
+    views = []
+    for peer in _peers(core):
+        view = PeerView(str(peer.primary_nid), peer.multi_rail)
+        if peer.flags & PeerFlag.LOCK_PRIMARY:  # nothing else tells of the lock
+            view.peer_state = peer.state_flags
+        view.peer_ni = [PeerNiView(str(pni.nid)) for pni in peer.nis()]
+        views.append(view)
+    return views
 
 
 def _peers(core: LNet) -> list[Peer]:

@@ -47,6 +47,9 @@ def _read(name: str, text: str | None) -> Descriptor | None:
 
 def delete_rules(core: LNet, request: UdspDel) -> None:
     """Delete one rule or all. Raises LNetError(EINVAL, ENOENT)."""
+    if request.src is not None or request.dst is not None or request.rte is not None:
+        _delete_matching(core, request)
+        return
     if request.all and request.idx is None:
         core.policies.clear()
         return
@@ -57,6 +60,15 @@ def delete_rules(core: LNet, request: UdspDel) -> None:
     except LNetError as refused:
         words = os.strerror(refused.errno)
         raise LNetError(refused.errno, f"cannot del udsp: {words}: {refused.text}") from None
+
+
+def _delete_matching(core: LNet, request: UdspDel) -> None:
+    key = tuple(_read(name, getattr(request, name)) for name in ("src", "dst", "rte"))
+    found = [rule for rule in core.policies.rules if rule.key == key]
+    if not found:
+        what = " ".join(f"{name} {one}" for name, one in zip(("src", "dst", "rte"), key, strict=True) if one)
+        raise LNetError(errno.ENOENT, f"cannot del udsp: no rule has {what}: see 'lnetctl udsp show'")
+    core.policies.remove(found)
 
 
 def show_rules(core: LNet, idx: int | None = None, verbosity: int = 0) -> list[UdspView]:

@@ -1,0 +1,71 @@
+"""`lnetctl import`: the requests of a file, one after the other."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+from ulnet.cli.lnetctl_options import Parsed
+from ulnet.dlc.client import Client
+from ulnet.dlc.config import Verb, read_config
+from ulnet.dlc.errors import DlcError, ErrorItem
+from ulnet.dlc.importing import import_config
+from ulnet.dlc.yaml_out import emit_document, emit_errors
+
+__all__ = ["run_import"]
+
+_VERBS: tuple[Verb, ...] = ("add", "del", "show", "exec")
+
+
+def run_import(parsed: Parsed, socket_path: str | None) -> int:
+    """The exit status: that of the first error in the file."""
+    chosen = [verb for verb in _VERBS if parsed.flag(verb)]
+    if len(chosen) > 1:
+        text = f"--{chosen[0]} and --{chosen[1]} exclude each other: give one of them"
+        return _report([ErrorItem("add", "import", -errno.EINVAL, text)])
+    try:
+        text = _read(parsed.operands)
+    except _Unreadable as bad:
+        sys.stderr.write(emit_errors([ErrorItem("yaml", "builder", -1, bad.text)]))
+        return 256 - bad.errno
+    config = read_config(text, chosen[0] if chosen else "add")
+    try:
+        with Client(socket_path) as client:
+            document, errors = import_config(client, config)
+    except DlcError as refused:
+        return _report([refused.item])
+    sys.stdout.write(emit_document(document))
+    return _report(errors)
+
+
+class _Unreadable(Exception):
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(text)
+        self.errno = number
+        self.text = text
+
+
+def _read(operands: list[str]) -> str:
+    if len(operands) > 1:
+        raise _Unreadable(errno.EINVAL, f"one file at a time: {operands[1]!r} is one too many")
+    name = operands[0] if operands else "standard input"
+    try:
+        if not operands or operands[0] == "-":
+            return sys.stdin.read()
+        with open(operands[0], encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        number = error.errno or errno.EIO
+        raise _Unreadable(number, f"cannot open '{name}': {os.strerror(number)}") from None
+    except UnicodeDecodeError as bad:
+        text = f"{name} is not UTF-8 text: {bad.reason} at byte {bad.start}"
+        raise _Unreadable(errno.EILSEQ, text) from None
+
+
+def _report(errors: list[ErrorItem]) -> int:
+    if not errors:
+        return 0
+    sys.stdout.flush()
+    sys.stderr.write(emit_errors(errors))
+    return errors[0].exit_code

@@ -1,0 +1,75 @@
+"""What `import` does with a file, request by request, whoever carries them (spec lnetctl.md §1, §4)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ulnet.dlc.aclient import AsyncClient
+from ulnet.dlc.client import DEADLINE, Client
+from ulnet.dlc.errors import ErrorItem
+from ulnet.dlc.model import Ping, Request
+from ulnet.dlc.protocol import Reply
+from ulnet.dlc.steps import Config, step_error
+
+__all__ = ["Imported", "deadline_of", "import_config", "import_config_async", "importing"]
+
+
+class Imported(NamedTuple):
+    """What was shown, and what was refused in the order of the file; all the rest was done."""
+
+    document: dict[str, Any]
+    errors: list[ErrorItem]
+
+
+def importing(config: Config) -> Generator[Request, Reply, Imported]:
+    """Yields requests, takes their replies. An item that is refused does not keep others from being done."""
+    document: dict[str, Any] = {}
+    refused = list(zip(config.lines, config.errors, strict=True))
+    for step in config.steps:
+        reply = yield step.request
+        refused += [(step.line, step_error(step, item)) for item in reply.errors]
+        _merge(document, msgspec.json.decode(reply.result) or {})
+    refused.sort(key=lambda one: one[0])
+    return Imported(document, [item for _, item in refused])
+
+
+def _merge(document: dict[str, Any], more: dict[str, Any]) -> None:
+    """Sections that are shown several times become one."""
+    for key, value in more.items():
+        if isinstance(value, list):
+            known = document.setdefault(key, [])
+            known += [item for item in value if item not in known]
+        else:
+            document[key] = value
+
+
+def deadline_of(request: Request) -> float:
+    """How long its answer may take."""
+    return DEADLINE + request.timeout if isinstance(request, Ping) else DEADLINE
+
+
+def import_config(client: Client, config: Config) -> Imported:
+    """Do what a file asks for. Raises DlcError when the node does not answer."""
+    work = importing(config)
+    try:
+        request = next(work)
+        while True:
+            request = work.send(client.request(request, deadline_of(request)))
+    except StopIteration as end:
+        result: Imported = end.value
+        return result
+
+
+async def import_config_async(client: AsyncClient, config: Config) -> Imported:
+    """As import_config."""
+    work = importing(config)
+    try:
+        request = next(work)
+        while True:
+            request = work.send(await client.request(request, deadline_of(request)))
+    except StopIteration as end:
+        result: Imported = end.value
+        return result

@@ -1,0 +1,192 @@
+"""The strings of module parameters: networks=, ip2nets=, routes= (Multi-Rail design; bonding §2.2.3).
+
+networks="tcp0(eth0[0,1], eth1, credits=512), o2ib(ib0)[0]"
+ip2nets="tcp(eth0) 192.168.0.[1-4]; tcp1 10.*.*.* # the others"
+routes="o2ib 2 192.168.0.[1-2]@tcp:1; tcp[1-3] 10.0.0.9@tcp"
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ulnet.dlc.model import Ip2netsRule, NetAdd, RouteAdd, Tunables
+from ulnet.dlc.model_files import NetMatch
+from ulnet.nid import AddressPattern, InterfacePattern, Net, NetPattern, NidError, NidList
+from ulnet.nid.errors import shown
+from ulnet.nid.expr import split_list
+
+__all__ = ["LegacyError", "read_ip2nets", "read_networks", "read_routes"]
+
+_LONGEST = 65536
+_MOST_NETS = 64
+_SPEC = re.compile(r"\s*([A-Za-z0-9]+(?:\[[^\]]*\])?)\s*(?:\((.*)\))?\s*(\[[^\]]*\])?\s*\Z", re.DOTALL)
+_HEAD = re.compile(r"\s*([A-Za-z0-9]+\s*(?:\([^()]*\))?\s*(?:\[[^\]]*\])?)(?:\s+(.*))?\Z", re.DOTALL)
+_OPTION = re.compile(r"\s*([A-Za-z_]+)\s*=\s*(.*?)\s*\Z", re.DOTALL)
+_OPTIONS = frozenset(Tunables.__struct_fields__)
+_HOPS = re.compile(r"[0-9]{1,3}\Z")
+
+
+class LegacyError(Exception):
+    """The string cannot be read: one sentence that names the part, the rule and the way out."""
+
+
+def read_networks(text: str, tunables: Tunables | None = None) -> list[NetAdd | NetMatch]:
+    """`networks=`: a net without interface gets the host's first. `tunables` are those of the module."""
+    requests: list[NetAdd | NetMatch] = []
+    for part in _split(_uncommented(text), ","):
+        net, interfaces, given, cpts = _spec(part, tunables or Tunables())
+        if interfaces:
+            request = NetAdd(net=net, interfaces=interfaces, in_file=True, tunables=given, cpts=cpts)
+            requests.append(request)
+        else:
+            requests.append(NetMatch([Ip2netsRule(net, tunables=given, cpts=cpts)]))
+    if not requests:
+        raise LegacyError("networks= names no net: write one, such as networks=tcp0(eth0)")
+    return requests
+
+
+def read_ip2nets(text: str, tunables: Tunables | None = None, cpts: str | None = None) -> list[Ip2netsRule]:
+    """`ip2nets=`, also --ip2net: rules in their order; `tunables` and `cpts` are for those that give none."""
+    rules: list[Ip2netsRule] = []
+    for line in re.split(r"[;\n]", _uncommented(text)):
+        if not line.strip():
+            continue
+        head = _HEAD.match(line)
+        if head is None:
+            raise LegacyError(
+                f"{shown(line.strip())} is no ip2nets rule: write a net, its interfaces and address ranges, "
+                "such as tcp(eth0) 192.168.0.*"
+            )
+        net, interfaces, given, own = _spec(head[1], tunables or Tunables())
+        ranges = split_list(head[2] or "")
+        for one in ranges:
+            _range(one)
+        rules.append(Ip2netsRule(net, interfaces, ranges, given, own or cpts))
+    if not rules:
+        raise LegacyError("ip2nets holds no rule: write one, such as tcp(eth0) 192.168.0.*")
+    return rules
+
+
+def read_routes(text: str) -> list[RouteAdd]:
+    """`routes=`: nets, hops if known, gateways with `:PRIORITY`."""
+    routes: list[RouteAdd] = []
+    for line in re.split(r"[;\n]", _uncommented(text)):
+        words = split_list(line)
+        if words:
+            routes += _route(words, line.strip())
+    return routes
+
+
+def _route(words: list[str], line: str) -> list[RouteAdd]:
+    nets: list[str] = []
+    hop = -1
+    gateways: list[tuple[str, int]] = []
+    for word in words:
+        if "@" in word:
+            gateways.append(_gateway(word, line))
+        elif _HOPS.match(word):
+            hop = int(word)
+            if not 1 <= hop <= 255:
+                raise LegacyError(f"route {shown(line)}: {word} hops are out of range: write 1 to 255")
+        else:
+            nets += _nets(word, line)
+    if not nets or not gateways:
+        raise LegacyError(
+            f"route {shown(line)} is not complete: write a net and a gateway, such as tcp1 192.168.0.1@tcp"
+        )
+    return [RouteAdd(net, gateway, hop, priority) for net in nets for gateway, priority in gateways]
+
+
+def _nets(word: str, line: str) -> list[str]:
+    try:
+        pattern = NetPattern.parse(word)
+        if pattern.numbers.is_all:
+            raise NidError(f"net {shown(word)} stands for all numbers: name them, such as tcp[1-3]")
+        nets = [str(net) for net, _ in zip(pattern, range(_MOST_NETS + 1), strict=False)]
+    except NidError as bad:
+        raise LegacyError(f"route {shown(line)}: {bad}") from None
+    if len(nets) > _MOST_NETS:
+        raise LegacyError(f"route {shown(line)}: {word} are more than {_MOST_NETS} nets: write fewer")
+    return nets
+
+
+def _gateway(word: str, line: str) -> tuple[str, int]:
+    nid, colon, digits = word.partition("@")[2].partition(":")
+    text = f"{word.partition('@')[0]}@{nid}"
+    if colon and not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+        raise LegacyError(f"route {shown(line)}: after ':' comes a priority, such as {text}:1")
+    try:
+        NidList.parse(text)
+    except NidError as bad:
+        raise LegacyError(f"route {shown(line)}: {bad}") from None
+    return text, int(digits) if colon else 0
+
+
+# Parts ---------------------------------------------------------------------------------------------------
+
+
+def _uncommented(text: str) -> str:
+    """Without comments: from # to the end of the rule."""
+    if len(text) > _LONGEST:
+        raise LegacyError(f"the string has {len(text)} characters: {_LONGEST} are the most")
+    return re.sub(r"#[^;\n]*", "", text)
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Parts between separators outside brackets, none of them empty."""
+    parts, depth, begin = [], 0, 0
+    for at, char in enumerate(text):
+        depth += (char in "([") - (char in ")]")
+        if char == separator and depth == 0:
+            parts.append(text[begin:at])
+            begin = at + 1
+    if depth != 0:
+        raise LegacyError(f"{shown(text)}: a bracket is not closed, or not opened: write tcp0(eth0,eth1)")
+    return [part.strip() for part in (*parts, text[begin:]) if part.strip()]
+
+
+def _spec(text: str, tunables: Tunables) -> tuple[str, list[str], Tunables, str | None]:
+    """`tcp0(eth0[0,1], eth1, credits=256)[0-3]`: net, interfaces, tunables, CPTs."""
+    match = _SPEC.match(text)
+    if match is None:
+        raise LegacyError(f"{shown(text.strip())} is no net with interfaces: write tcp0 or tcp0(eth0,eth1)")
+    net, inside, cpts = match.groups()
+    if net.startswith("bond"):
+        raise LegacyError(f"net {net}: bonding is not built yet in this version of ulnet")
+    try:
+        name = str(Net.parse(net))
+    except NidError as bad:
+        raise LegacyError(str(bad)) from None
+    interfaces: list[str] = []
+    options: dict[str, Any] = {}
+    for part in _split(inside or "", ","):
+        option = _OPTION.match(part)
+        if option is None:
+            interfaces.append(_interface(part, name))
+        else:
+            options[option[1]] = _option(option[1], option[2], name)
+    given = {key: getattr(tunables, key) for key in _OPTIONS}
+    return name, interfaces, Tunables(**{**given, **options}), cpts
+
+
+def _interface(text: str, net: str) -> str:
+    try:
+        return str(InterfacePattern.parse(text))
+    except NidError as bad:
+        raise LegacyError(f"net {net}: {bad}") from None
+
+
+def _option(name: str, value: str, net: str) -> int:
+    if name not in _OPTIONS:
+        raise LegacyError(f"net {net}: no option is called {name!r}: known are {', '.join(sorted(_OPTIONS))}")
+    if not re.fullmatch(r"-?[0-9]{1,9}", value):
+        raise LegacyError(f"net {net}: {name}={value} is not a number: write digits, such as {name}=8")
+    return int(value)
+
+
+def _range(text: str) -> None:
+    try:
+        AddressPattern.parse(text)
+    except NidError as bad:
+        raise LegacyError(f"{bad}") from None

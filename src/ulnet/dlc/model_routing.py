@@ -1,0 +1,67 @@
+"""Requests about routes and forwarding (spec lnetctl.md §1 route, §4)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ulnet.dlc.request import BaseRequest, Verbosity
+
+__all__ = ["BuffersSet", "RouteAdd", "RouteDel", "RouteShow", "RoutingSet", "RoutingShow"]
+
+
+class RouteAdd(BaseRequest, tag="route.add"):
+    """A net is reached through gateways; `gateway` may be a range or a list, hop -1 is undefined."""
+
+    verb = "add"
+    entity = "route"
+    net: str
+    gateway: str
+    hop: int = -1
+    priority: int = 0
+    health_sensitivity: int = 1
+
+
+class RouteDel(BaseRequest, tag="route.del"):
+    """Delete routes to a net through gateways."""
+
+    verb = "del"
+    entity = "route"
+    net: str
+    gateway: str
+
+
+class RouteShow(BaseRequest, tag="route.show"):
+    """Routes, filtered by what is given."""
+
+    verb = "show"
+    entity = "route"
+    net: str | None = None
+    gateway: str | None = None
+    hop: int | None = None
+    priority: int | None = None
+    verbosity: Verbosity = 0
+
+
+class RoutingSet(BaseRequest, tag="routing.set"):
+    """Forward messages for others, or not."""
+
+    verb: ClassVar[str] = "add"
+    entity = "routing"
+    enable: bool
+
+
+class BuffersSet(BaseRequest, tag="buffers.set"):
+    """How many router buffers of each size there are, over all CPTs; None keeps them."""
+
+    verb = "add"
+    entity = "buf"
+    tiny: int | None = None
+    small: int | None = None
+    large: int | None = None
+
+
+class RoutingShow(BaseRequest, tag="routing.show"):
+    """Whether messages are forwarded, and the router buffers."""
+
+    verb = "show"
+    entity = "routing"

@@ -1,0 +1,196 @@
+"""ip2nets: address patterns choose among this host's interfaces (Multi-Rail design; spec lnetctl.md §4).
+
+A rule is for this host if some interface has an address in its ranges. An interface that such a rule names,
+and whose address does not match, is refused: the rule and the host contradict each other.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ulnet.core.instance import LNet
+from ulnet.core.status import LNetError
+from ulnet.dlc.errors import ErrorItem
+from ulnet.dlc.model import Ip2netsRule, NetAdd, NetDel, NetMatch
+from ulnet.host import Address, HostError, Link, first_address
+from ulnet.nid import AddressPattern, InterfacePattern, Net, Nid, NidError
+from ulnet.nid.address import parse_ipv4, parse_ipv6
+from ulnet.node.admin.names import read_net
+from ulnet.node.admin.nets import add_nis, delete_nis
+
+__all__ = ["NO_MATCH", "Chosen", "choose", "match_nets"]
+
+NO_MATCH = errno.ENOMSG  # 42, lnetctl's "no match"
+_WITH_CPTS = re.compile(r"(.+?)(\[[^\[\]]*\])\Z")
+
+
+class Chosen(NamedTuple):
+    """An interface that a rule takes, with the address that makes its NID."""
+
+    link: Link
+    address: Address
+    cpts: str | None
+
+
+def match_nets(core: LNet, request: NetMatch, host: Sequence[Link], large: bool) -> list[ErrorItem]:
+    """Add or delete what the rules choose, each all or none; the errors of those that were refused."""
+    errors: list[ErrorItem] = []
+    done: set[Net] = set()
+    matched = False
+    for index, rule in enumerate(request.rules):
+        try:
+            net = read_net(rule.net, errno.EINVAL)
+            if request.first_wins and net in done:
+                continue
+            chosen = choose(rule, host)
+            if not chosen:
+                continue
+            matched = True
+            done.add(net)
+            if request.delete:
+                _delete(core, net, chosen)
+            else:
+                _add(core, rule, net, chosen, host, large)
+        except LNetError as refused:
+            matched = True
+            where = f"rule {index}: " if len(request.rules) > 1 else ""
+            entity = "import" if refused.errno == NO_MATCH else request.entity
+            verb = "del" if request.delete else request.verb
+            errors.append(ErrorItem(verb, entity, -refused.errno, where + refused.text))
+    if not matched:
+        errors.append(ErrorItem(request.verb, "import", -NO_MATCH, _nothing(request.rules, host)))
+    return errors
+
+
+def _nothing(rules: Sequence[Ip2netsRule], host: Sequence[Link]) -> str:
+    patterns = ", ".join(one for rule in rules for one in rule.ranges) or "any address"
+    has = ", ".join(f"{link.name} {address.ip}" for link in _usable(host) for address in link.addresses)
+    return f"no interface of this host matches {patterns}: it has {has or 'none that is up with an address'}"
+
+
+def _usable(host: Sequence[Link]) -> list[Link]:
+    return [link for link in host if link.up and not link.loopback]
+
+
+def choose(rule: Ip2netsRule, host: Sequence[Link]) -> list[Chosen]:
+    """The interfaces that a rule is for, in the host's order; none if it is not for this host.
+
+    Raises LNetError: NO_MATCH (no such interface), EINVAL (it has no matching address, no pattern).
+    """
+    ranges = _ranges(rule)
+    matching = {
+        link.name: address for link in _usable(host) if (address := _matching(link, ranges)) is not None
+    }
+    if ranges and not matching:
+        return []
+    if not rule.interfaces:
+        return [Chosen(link, matching[link.name], None) for link in host if link.name in matching][
+            : None if ranges else 1
+        ]
+    chosen: dict[str, Chosen] = {}
+    for text in rule.interfaces:
+        for link, cpts in _named(text, host, matching, ranges, rule):
+            chosen.setdefault(link.name, Chosen(link, matching[link.name], cpts))
+    return list(chosen.values())
+
+
+def _ranges(rule: Ip2netsRule) -> list[AddressPattern]:
+    try:
+        return [AddressPattern.parse(text) for text in rule.ranges]
+    except NidError as bad:
+        raise LNetError(errno.EINVAL, str(bad)) from None
+
+
+def _matching(link: Link, ranges: Sequence[AddressPattern]) -> Address | None:
+    """The address of a link that is in one of the ranges; without ranges its first."""
+    if not ranges:
+        try:
+            return first_address(link)
+        except HostError:
+            return None
+    for address in link.addresses:
+        binary = parse_ipv6(address.ip) if ":" in address.ip else parse_ipv4(address.ip)
+        if address.usable and binary is not None and any(one.match(binary) for one in ranges):
+            return address
+    return None
+
+
+def _named(
+    text: str,
+    host: Sequence[Link],
+    matching: dict[str, Address],
+    ranges: Sequence[AddressPattern],
+    rule: Ip2netsRule,
+) -> list[tuple[Link, str | None]]:
+    """The links that one name or pattern of a rule means, with their CPTs.
+
+    `eth0[0-1]` are CPTs of eth0 where the host has an eth0, else eth0 to eth1 without the first 0.
+    """
+    names = {link.name: link for link in host}
+    bare = _WITH_CPTS.match(text)
+    cpts = None
+    if text not in names and bare is not None and (bare[1] in names or "[" in bare[1]):
+        text, cpts = bare[1], bare[2]
+    if text in names:
+        if text not in matching:
+            raise LNetError(errno.EINVAL, _contradiction(names[text], rule))
+        return [(names[text], cpts)]
+    try:
+        pattern = InterfacePattern.parse(text)
+    except NidError as bad:
+        raise LNetError(errno.EINVAL, str(bad)) from None
+    meant = [link for link in host if pattern.match(link.name)]
+    if not meant:
+        has = ", ".join(names) or "none"
+        raise LNetError(NO_MATCH, f"no interface matches {text!r}: this host has {has}")
+    found = [(link, cpts) for link in meant if link.name in matching]
+    if not found:
+        raise LNetError(errno.EINVAL, _contradiction(meant[0], rule))
+    return found
+
+
+def _contradiction(link: Link, rule: Ip2netsRule) -> str:
+    has = ", ".join(address.ip for address in link.addresses) or "no address"
+    if not link.up:
+        has += ", and is down"
+    return (
+        f"interface {link.name} has {has}: that does not match {', '.join(rule.ranges) or 'any'} of the rule "
+        f"for net {rule.net}; name another interface or pattern"
+    )
+
+
+def _add(
+    core: LNet, rule: Ip2netsRule, net: Net, chosen: Sequence[Chosen], host: Sequence[Link], large: bool
+) -> None:
+    added: list[str] = []
+    try:
+        for one in chosen:
+            nid = str(Nid.of(net, one.address.ip))
+            request = NetAdd(
+                net=str(net),
+                interfaces=[one.link.name + (one.cpts or "")],
+                prefer=nid,
+                tunables=rule.tunables,
+                cpts=rule.cpts,
+            )
+            add_nis(core, request, host, large)
+            added.append(nid)
+    except (LNetError, HostError) as refused:
+        for nid in reversed(added):
+            delete_nis(core, NetDel(nids=[nid]))
+        raise LNetError(refused.errno, refused.text) from refused
+
+
+def _delete(core: LNet, net: Net, chosen: Sequence[Chosen]) -> None:
+    """Those of the net's NIs that are on the chosen interfaces."""
+    names = {one.link.name for one in chosen}
+    local = core.nets.get(net)
+    nids = [str(ni.nid) for ni in local.nis if ni.interface in names] if local is not None else []
+    if not nids:
+        raise LNetError(
+            errno.ENOENT, f"net {net} has no NI on {', '.join(sorted(names))}: see 'lnetctl net show'"
+        )
+    delete_nis(core, NetDel(nids=nids))
