@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from ulnet.core.routing.checks import Checks
@@ -48,7 +50,7 @@ def test_a_gateway_is_asked_at_once_and_then_on_each_net():
     assert bench.asked[0] == (1000, TCP)
     assert bench.checks.all_checked
     when = [time for time, net in bench.asked if net == TCP]
-    assert all(59 <= b - a <= 62 for a, b in zip(when, when[1:], strict=False))
+    assert all(59 <= b - a <= 62 for a, b in pairwise(when))
 
 
 def test_no_second_question_before_the_first_has_ended():

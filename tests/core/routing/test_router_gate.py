@@ -7,27 +7,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ulnet.core.peer import Peer, PeerNet, PeerNi
-from ulnet.core.routing.gate import MAX_WAITING, Gate, Transit
+from support.transits import sender, transit
+from ulnet.core.routing.gate import MAX_WAITING, Gate
 from ulnet.core.routing.pools import DEFAULT_COUNTS, Counts, Pools
 from ulnet.core.status import LNetError
-from ulnet.nid import LO_NID, Nid
-from ulnet.wire.lnet import Header, MsgType
 
 CREDITS = 2
 SIZES = (0, 1, 4096, 4097, 1 << 20)
-
-
-def sender(number, credits=CREDITS):
-    nid = Nid.parse(f"10.0.0.{number}@tcp")
-    return PeerNi(nid, PeerNet(nid.net, Peer(nid)), credits)
-
-
-def transit(pni, size=0, cpt=0):
-    hdr = Header(
-        type=MsgType.PUT, dest_nid=LO_NID, src_nid=pni.nid, dest_pid=0, src_pid=0, payload_length=size
-    )
-    return Transit(None, pni, hdr, pni.nid, object(), cpt)
 
 
 class Bench:
@@ -50,7 +36,7 @@ class Traffic(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.bench = Bench(Counts(3, 2, 1))
-        self.senders = [sender(number) for number in range(3)]
+        self.senders = [sender(number, CREDITS) for number in range(3)]
         self.inside = []
 
     @rule(who=st.integers(0, 2), size=st.sampled_from(SIZES))
@@ -132,7 +118,7 @@ def test_the_oldest_waits_least():
 @pytest.mark.requirement("RTR")
 def test_a_peer_that_is_stuck_holds_no_more_than_its_senders_credits():
     bench = Bench(Counts(CREDITS + 1, 1, 1))
-    stuck, lively = sender(1), sender(2)
+    stuck, lively = sender(1, CREDITS), sender(2, CREDITS)
     for _ in range(10):
         bench.gate.enter(transit(stuck))
     for _ in range(5):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ulnet.core.peer import PeerNi
+from ulnet.core.peer import PeerNet, PeerNi
 from ulnet.core.routing.table import Route
 from ulnet.core.selection.criteria import Criterion, Query
 from ulnet.nid import Nid
 
-__all__ = ["GATEWAY", "GATEWAY_BY_DOCUMENTS", "Way"]
+__all__ = ["GATEWAY", "GATEWAY_BY_DOCUMENTS", "REMOTE_NET", "Way", "rank"]
 
 
 class Way(NamedTuple):
@@ -52,3 +52,22 @@ _LOAD = (
 
 GATEWAY = (_PREFERENCE, _PRIORITY, _HOPS, _HEALTH, *_LOAD)
 GATEWAY_BY_DOCUMENTS = (_PREFERENCE, _HEALTH, _PRIORITY, _HOPS, *_LOAD)
+
+
+def _of_net(name: str, cost: Callable[[PeerNet], float]) -> Criterion:
+    def costs(nets: Sequence[PeerNet], query: Query) -> list[float]:
+        return [cost(net) for net in nets]
+
+    return Criterion(name, costs)
+
+
+REMOTE_NET = (
+    _of_net("peer-net health", lambda net: -net.health),
+    _of_net("peer-net priority", lambda net: net.priority),
+    _of_net("peer-net sequence", lambda net: net.seq),
+)
+
+
+def rank(pni: PeerNi) -> tuple[int, int, int, int]:
+    """How good an NI of a gateway is for judging its route: the less, the better."""
+    return -pni.health, pni.priority, -pni.tx_credits, pni.seq

@@ -1,0 +1,63 @@
+"""The words of `route` and `routing`, and the settings of a router, as tables (spec lnetctl.md §1, §2)."""
+
+from __future__ import annotations
+
+from ulnet.cli.lnetctl_words import Command, Option
+
+__all__ = ["ROUTER_SETTINGS", "ROUTES"]
+
+_NET = Option("net", "the net that is reached so, such as tcp1", "NET")
+_GATEWAY = Option("gateway", "NIDs of gateways on nets of this node, also ranges", "NIDS")
+_HOP = Option("hop", "nodes to the net's other end, 1 to 255 (undefined: counts as 1)", "N", kind="number")
+_PRIORITY = Option("priority", "0, the best, which is the default, and up", "N", kind="number")
+_EXAMPLE = "--net tcp1 --gateway 10.0.0.[9-10]@tcp"
+
+ROUTES = (
+    Command(
+        ("route", "add"),
+        "reach a net through gateways",
+        (
+            _NET,
+            _GATEWAY,
+            _HOP,
+            Option("hop-count", "the same as --hop", "N", kind="number"),
+            _PRIORITY,
+            Option("health_sensitivity", "deprecated: accepted, and changes nothing", "N", kind="number"),
+        ),
+        examples=(f"lnetctl route add {_EXAMPLE}",),
+        action="route_add",
+    ),
+    Command(
+        ("route", "del"),
+        "delete routes",
+        (_NET, _GATEWAY),
+        examples=(f"lnetctl route del {_EXAMPLE}",),
+        action="route_del",
+    ),
+    Command(
+        ("route", "show"),
+        "show routes",
+        (
+            _NET,
+            _GATEWAY,
+            Option("hop", "only routes of that many hops", "N", kind="number"),
+            Option("priority", "only routes of that priority", "N", kind="number"),
+            Option("verbose", "also hops, priority, state and type", "LEVEL", "v", "level"),
+        ),
+        examples=("lnetctl route show -v --net tcp1",),
+        action="route_show",
+    ),
+    Command(
+        ("routing", "show"),
+        "show whether this node routes, and its router buffers",
+        examples=("lnetctl routing show",),
+        action="routing_show",
+    ),
+)
+
+ROUTER_SETTINGS = {
+    "routing": "forward messages for others: 1, or 0 no more",
+    "tiny_buffers": "how many messages without payload may pass through at once; 0: 2048",
+    "small_buffers": "how many messages of up to 4096 bytes; 0: 16384",
+    "large_buffers": "how many messages of up to 1 MiB; 0: 1024",
+}

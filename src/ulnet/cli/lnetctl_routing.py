@@ -1,0 +1,84 @@
+"""lnetctl's words for routes and routers as requests (spec lnetctl.md §1, §2)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from functools import partial
+
+from ulnet.cli.lnetctl_grammar_routing import ROUTER_SETTINGS
+from ulnet.cli.lnetctl_options import BadValue, Parsed, number
+from ulnet.cli.lnetctl_policy import SaidPlainly
+from ulnet.dlc import model
+from ulnet.dlc.errors import DlcError
+
+__all__ = ["ROUTING_BUILDERS"]
+
+
+def _route_add(parsed: Parsed) -> model.Request:
+    net, gateway = _mandatory(parsed)
+    try:
+        hop = parsed.number("hop-count") if parsed.flag("hop-count") else parsed.number("hop")
+        priority = parsed.number("priority") or 0
+    except BadValue as bad:
+        raise _refused(model.RouteAdd, str(bad)) from None
+    if hop is not None and not 1 <= hop <= 255:  # -1, which a request may have, is no number of hops
+        raise _refused(model.RouteAdd, f"hop {hop} is out of range: use 1 to 255, or leave it out")
+    return model.RouteAdd(net, gateway, -1 if hop is None else hop, priority)
+
+
+def _route_del(parsed: Parsed) -> model.Request:
+    return model.RouteDel(*_mandatory(parsed))
+
+
+def _mandatory(parsed: Parsed) -> tuple[str, str]:
+    """Net and gateway; what is missing is told as the real tool does."""
+    net, gateway = parsed.text("net"), parsed.text("gateway")
+    if not net or not gateway:
+        missing = [name for name, text in (("net", net), ("gateway", gateway)) if not text]
+        raise SaidPlainly(f"missing mandatory parameters:'{' , '.join(missing)}'\n")
+    return net, gateway
+
+
+def _route_show(parsed: Parsed) -> model.Request:
+    try:
+        hop, priority, level = parsed.number("hop"), parsed.number("priority"), parsed.level("verbose")
+    except BadValue as bad:
+        raise _refused(model.RouteShow, str(bad)) from None
+    return model.RouteShow(parsed.text("net"), parsed.text("gateway"), hop, priority, level)
+
+
+def _set(name: str, parsed: Parsed) -> model.Request:
+    """A setting of routers; what is no number is refused with the status of the real tool."""
+    if len(parsed.operands) != 1:
+        text = f"{name} takes one value: write 'lnetctl set {name} VALUE'"
+        raise DlcError(errno.EINVAL, text, verb="add", entity=name)
+    word = parsed.operands[0]
+    try:
+        value = number(name, word)
+    except BadValue:
+        value = -1
+    if name == "routing":
+        if value not in (0, 1):
+            raise _unread(f"cannot parse routing value {word!r}: must be 0 for disable or 1 for enable")
+        return model.RoutingSet(bool(value))
+    if value < 0:
+        raise _unread(f"cannot parse {name} value {word!r}: write a number, 0 for the default")
+    return model.BuffersSet(**{name.removesuffix("_buffers"): value})
+
+
+def _unread(text: str) -> DlcError:
+    return DlcError(errno.EPERM, text, verb="parser", entity="set")
+
+
+def _refused(request_type: type[model.Request], text: str) -> DlcError:
+    return DlcError(errno.EINVAL, text, verb=request_type.verb, entity=request_type.entity)
+
+
+ROUTING_BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {
+    "route_add": _route_add,
+    "route_del": _route_del,
+    "route_show": _route_show,
+    "routing_show": lambda parsed: model.RoutingShow(),
+    **{f"set_{name}": partial(_set, name) for name in ROUTER_SETTINGS},
+}

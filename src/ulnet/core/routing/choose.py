@@ -1,0 +1,183 @@
+"""The path to a node on another net: final NI, gateway, and the way there (spec selection.md §3, §7).
+
+The choice of the pair of NIs towards the gateway is the one of any message to that peer, so that all of its
+rails are used.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import NamedTuple
+
+from ulnet.core.ni import NI
+from ulnet.core.peer import Peer, PeerNet, PeerNi
+from ulnet.core.routing.criteria import GATEWAY, GATEWAY_BY_DOCUMENTS, REMOTE_NET, Way, rank
+from ulnet.core.routing.gateways import Gateways
+from ulnet.core.routing.table import Route
+from ulnet.core.selection.choice import SOURCE_GIVEN
+from ulnet.core.selection.choose import Selector
+from ulnet.core.selection.choose import _stage as stage
+from ulnet.core.selection.criteria import CREDITS, PEER_STANDING, TURN, Query
+from ulnet.core.selection.trace import Explanation
+from ulnet.core.state import NodeState
+from ulnet.core.status import LNetError
+from ulnet.nid import Net, Nid
+
+__all__ = ["RoutedPath", "RoutedSelector"]
+
+_PEER = (*PEER_STANDING, CREDITS, TURN)
+
+
+class RoutedPath(NamedTuple):
+    """From `ni` to the gateway's `peer_ni`, on to `final`; an answer that takes its way back has no route."""
+
+    ni: NI
+    peer_ni: PeerNi
+    ni_by: str
+    peer_ni_by: str
+    final: PeerNi
+    route: Route | None
+
+
+class RoutedSelector:
+    """Chooses gateways for one node; `selector` chooses the pair of NIs to get there."""
+
+    __slots__ = ("_gateways", "_selector", "_seq", "_state")
+
+    def __init__(self, state: NodeState, gateways: Gateways, selector: Selector) -> None:
+        self._state = state
+        self._gateways = gateways
+        self._selector = selector
+        self._seq = 0
+
+    def choose(
+        self,
+        dest: PeerNi,
+        *,
+        source: Nid | None = None,
+        bound: bool = False,
+        ping: bool = False,
+        via: Nid | None = None,
+        size: int = 0,
+        cpt: int = 0,
+        not_over: Peer | None = None,
+        told: Explanation | None = None,
+    ) -> RoutedPath:
+        """The path to `dest`, or with multi-rail to any NI of its peer unless it is `bound` to dest itself.
+
+        `source` binds the message to one NI; `via` is the next hop by which the request of an answer came;
+        `not_over` is the node that a message came from, to which it must not go back.
+        Changes nothing. Raises LNetError: EINVAL (source), EHOSTUNREACH.
+        """
+        peer = dest.peer
+        query = Query(peer, size, self._state.distances(cpt), self._state.settings.numa_range)
+        free = source is None and not bound
+        if free and not peer.multi_rail and not ping:
+            source = self._preferred(dest)
+        back = self._way_back(source, via, query)
+        if back is not None:
+            ni, pni = back
+            if told is not None:
+                told.case = "answer: back over the gateway that its request came from"
+            return RoutedPath(ni, pni, SOURCE_GIVEN, SOURCE_GIVEN, dest, None)
+        final = self._final(dest, query, told) if free and peer.multi_rail else dest
+        route, pni = self._gateway(final, source, not_over, query, told)
+        if source is not None:
+            own = self._own_ni(source)
+            if told is not None:
+                told.case = f"source given: from that NI over a gateway to {final.nid}"
+            return RoutedPath(own, pni, SOURCE_GIVEN, SOURCE_GIVEN, final, route)
+        bound_hop = not pni.peer.multi_rail
+        ni, pni, ni_by, pni_by = self._selector.choose(
+            pni, response=bound_hop, ping=True, size=size, cpt=cpt, told=told
+        )
+        if told is not None:
+            kind = "Multi-Rail peer" if peer.multi_rail else "peer without Multi-Rail"
+            told.case = f"{kind} on another net: over a gateway to {final.nid}"
+        return RoutedPath(ni, pni, ni_by, pni_by, final, route)
+
+    def took(self, path: RoutedPath) -> None:
+        """Count a choice: the final NI and the route have had their turn."""
+        final, route = path.final, path.route
+        final.seq = final.net.seq = final.peer.seq = final.peer.seq + 1
+        if route is not None:
+            self._seq = route.seq = self._seq + 1
+
+    # ---------------------------------------------------------------------------------------------
+
+    def _preferred(self, dest: PeerNi) -> Nid | None:
+        """The NI from which a peer without multi-rail always hears, if a gateway can be reached from it."""
+        for nid in (*sorted(dest.preferred_nids), dest.preferred):
+            ni = self._state.nis.get(nid) if nid is not None else None
+            if ni is not None and ni.active and self._ways(dest, ni.net.net):
+                return nid
+        return None
+
+    def _own_ni(self, source: Nid) -> NI:
+        ni = self._state.nis.get(source)
+        if ni is None or not ni.active:
+            raise LNetError(
+                errno.EINVAL, f"source NID {source} is not one of this node's: see 'lnetctl net show'"
+            )
+        return ni
+
+    def _way_back(self, source: Nid | None, via: Nid | None, query: Query) -> tuple[NI, PeerNi] | None:
+        """The NI and the gateway by which the request came, if both are still there."""
+        if source is None or via is None:
+            return None
+        pni, ni = self._state.peers.find_ni(via), self._own_ni(source)
+        if pni is None or pni.nid.net != ni.net.net or not self._gateways.is_gateway(pni.peer):
+            return None
+        return ni, pni
+
+    def _final(self, dest: PeerNi, query: Query, told: Explanation | None) -> PeerNi:
+        """Which NI of a multi-rail peer the message goes to in the end."""
+        nets = [net for net in dest.peer.nets.values() if self._gateways.usable(net.net)]
+        if not nets:
+            return dest  # for which no gateway will be found
+        net: PeerNet = stage("remote net", nets, REMOTE_NET, query, told)[0][0]
+        pni: PeerNi = stage("final NI", net.nis, _PEER, query, told)[0][0]
+        return pni
+
+    def _gateway(
+        self,
+        final: PeerNi,
+        source: Nid | None,
+        not_over: Peer | None,
+        query: Query,
+        told: Explanation | None,
+    ) -> tuple[Route, PeerNi]:
+        net = None if source is None else self._own_ni(source).net.net
+        ways = [way for way in self._ways(final, net) if way.peer_ni.peer is not not_over]
+        if not ways:
+            raise self._unreachable(final, source)
+        criteria = GATEWAY_BY_DOCUMENTS if self._selector.balance == "documents" else GATEWAY
+        way: Way = stage("gateway", ways, criteria, query, told)[0][0]
+        return way.route, way.peer_ni
+
+    def _ways(self, final: PeerNi, net: Net | None) -> list[Way]:
+        """The routes that can be used, each with its gateway's best NI on `net`, or on any local net."""
+        ways: list[Way] = []
+        for route in self._gateways.usable(final.nid.net):
+            peer = self._state.peers.find(route.gateway)
+            if peer is None:
+                continue
+            nets = self._state.nets if net is None else (net,)
+            reachable = [pni for one in peer.nets.values() if one.net in nets for pni in one.nis]
+            if reachable:
+                named = any(d.match_nid(nid) for d in final.preferred_gateways for nid in peer.members)
+                ways.append(Way(route, min(reachable, key=rank), named))
+        return ways
+
+    def _unreachable(self, final: PeerNi, source: Nid | None) -> LNetError:
+        net = final.nid.net
+        routes = self._gateways.table.to(net)
+        if not routes:
+            nets = ", ".join(str(net) for net in self._state.nets) or "none"
+            text = f"this node is on {nets}; add a net on {net} or a route to it"
+        else:
+            known = (f"{route.gateway} ({self._gateways.why_down(route) or 'not there'})" for route in routes)
+            text = f"no gateway to {net} can be used: {', '.join(known)}"
+            if source is not None and self._gateways.usable(net):
+                text = f"no gateway to {net} can be reached from {source}: leave the source free"
+        return LNetError(errno.EHOSTUNREACH, f"no route to {final.nid}: {text}")

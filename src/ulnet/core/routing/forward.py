@@ -1,0 +1,206 @@
+"""Messages for others: received into a router buffer, sent on with their header as it is (spec routing.md §6).
+
+The payload is written once, by the driver that receives it, and read once, by the one that sends it on.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Final
+
+from ulnet.core.msg import Msg
+from ulnet.core.ni import MAX_HEALTH, NI
+from ulnet.core.peer import PeerNi
+from ulnet.core.routing.choose import RoutedSelector
+from ulnet.core.routing.gate import Transit
+from ulnet.core.routing.gateways import Gateways
+from ulnet.core.routing.router import Router
+from ulnet.core.selection import Selector
+from ulnet.core.state import NodeState
+from ulnet.core.status import HealthStatus, LNetError
+from ulnet.nid import LNET_PID, Nid
+from ulnet.wire.lnet import Header
+
+__all__ = ["Forwarding"]
+
+_NOT_A_ROUTER: Final = "not for this node, and routing is disabled"
+
+
+class Forwarding:
+    """What passes through one node. `post` hands a message to the sending half, with NI and next hop.
+
+    Every drop is counted by its reason, and gives back what the message held.
+    """
+
+    __slots__ = ("_gateways", "_held", "_routed", "_router", "_selector", "_state", "post")
+
+    def __init__(
+        self, state: NodeState, gateways: Gateways, selector: Selector, routed: RoutedSelector
+    ) -> None:
+        self._state = state
+        self._gateways = gateways
+        self._selector = selector
+        self._routed = routed
+        self._router = Router(state, gateways.settings, self._admit)
+        self._router.drop = self._drop
+        self._held: dict[object, Transit] = {}  # by their connection, which waits with them
+        self.post: Callable[[Msg, NI, PeerNi], None] = lambda msg, ni, pni: None
+
+    @property
+    def router(self) -> Router:
+        """The state of this node as a router."""
+        return self._router
+
+    # In --------------------------------------------------------------------------------------------
+
+    def take(self, ni: NI, hdr: Header, from_nid: Nid, rx: object) -> None:
+        """A header came that names another node."""
+        if not self._router.forwards:
+            self._refuse(ni, hdr, rx, _NOT_A_ROUTER)
+            return
+        if hdr.src_nid in self._state.nis:
+            self._refuse(ni, hdr, rx, "it came from this node itself: a routing loop")
+            return
+        sender = self._state.peers.learn(from_nid)
+        if sender is None:
+            self._refuse(ni, hdr, rx, "too many unknown peers")
+            return
+        transit = Transit(ni, sender, hdr, from_nid, rx, self._state.local_cpt())
+        if hdr.payload_length:
+            self._held[rx] = transit
+        ni.refs += 1
+        sender.refs += 1
+        if not self._router.gate.enter(transit):
+            self._held.pop(rx, None)
+            self._forget(transit)
+            self._refuse(ni, hdr, rx, "too many messages wait for router credits of their sender")
+
+    def forget_rx(self, rx: object) -> None:
+        """A connection died while its message waited here."""
+        transit = self._held.get(rx)
+        if transit is not None:
+            transit.rx = None
+            self._drop(transit, "its connection closed while it waited for a router buffer")
+
+    def _admit(self, transit: Transit) -> None:
+        size = transit.hdr.payload_length
+        if not size:
+            self._set_out(transit, Msg(transit.hdr, sending=True))
+            return
+        del self._held[transit.rx]
+        msg = Msg(transit.hdr, sending=False)
+        msg.ni = transit.ni
+        msg.peer_ni = transit.sender
+        msg.next_nid = transit.from_nid
+        msg.transit = transit
+        rx, transit.rx = transit.rx, None
+        stats = self._state.stats
+        stats.msgs_alloc += 1
+        if stats.msgs_alloc > stats.msgs_max:
+            stats.msgs_max = stats.msgs_alloc
+        assert transit.buffer is not None
+        transit.ni.lnd.recv(transit.ni, rx, msg, [memoryview(transit.buffer)[:size]], size, size)
+
+    def received(self, msg: Msg, status: HealthStatus) -> None:
+        """A payload is in its router buffer, or will never be."""
+        transit = msg.transit
+        assert transit is not None
+        self._state.stats.msgs_alloc -= 1
+        if status:
+            self._drop(transit, "its connection failed on the way into the router")
+            return
+        out = Msg(transit.hdr, sending=True)
+        assert transit.buffer is not None
+        out.payload = [memoryview(transit.buffer)[: transit.hdr.payload_length]]
+        self._set_out(transit, out)
+
+    # Out -------------------------------------------------------------------------------------------
+
+    def _set_out(self, transit: Transit, msg: Msg) -> None:
+        msg.transit = transit
+        stats = self._state.stats
+        stats.msgs_alloc += 1
+        if stats.msgs_alloc > stats.msgs_max:
+            stats.msgs_max = stats.msgs_alloc
+        why = self.launch(msg)
+        if why:
+            stats.msgs_alloc -= 1
+            self._drop(transit, why)
+
+    def launch(self, msg: Msg) -> str:
+        """Send a message on, for the first time or again; "" or why it cannot be."""
+        transit, hdr = msg.transit, msg.hdr
+        assert transit is not None
+        if not self._router.forwards:
+            return "routing was disabled while it passed"
+        dest = self._state.peers.learn(hdr.dest_nid)
+        if dest is None:
+            return "too many unknown peers"
+        try:
+            ni, pni, final = self._path(transit, dest, hdr)
+        except LNetError:
+            return "no route from here on"
+        if final:
+            hdr.dest_nid = pni.nid
+        msg.next_pid = hdr.dest_pid if final else LNET_PID
+        self.post(msg, ni, pni)
+        return ""
+
+    def _path(self, transit: Transit, dest: PeerNi, hdr: Header) -> tuple[NI, PeerNi, bool]:
+        """The way on from here, and whether it is the last hop."""
+        size = hdr.payload_length
+        if dest.nid.net in self._state.nets:
+            bound = not self._may_redirect(dest, hdr)
+            choice = self._selector.choose(dest, response=bound, ping=True, size=size, cpt=transit.cpt)
+            return choice[0], choice[1], True
+        path = self._routed.choose(
+            dest, bound=True, ping=True, size=size, cpt=transit.cpt, not_over=transit.sender.peer
+        )
+        self._routed.took(path)
+        return path.ni, path.peer_ni, False
+
+    def _may_redirect(self, dest: PeerNi, hdr: Header) -> bool:
+        """Whether another NI of the peer may get it: both ends know of rails, and that one is not well."""
+        if not dest.peer.multi_rail or (dest.health == MAX_HEALTH and not dest.said_down):
+            return False
+        origin = self._state.peers.find(hdr.src_nid)
+        return origin is not None and origin.multi_rail
+
+    def sent(self, msg: Msg, status: HealthStatus) -> None:
+        """A message was sent on, or could not be."""
+        transit = msg.transit
+        assert transit is not None
+        if status:
+            self._drop(transit, "the next hop could not be reached")
+            return
+        stats = self._state.stats
+        stats.route_count += 1
+        stats.route_length += msg.hdr.payload_length
+        self._forget(transit)
+        self._router.gate.leave(transit)
+
+    # Drops -----------------------------------------------------------------------------------------
+
+    def _drop(self, transit: Transit, why: str) -> None:
+        """End a message wherever it is on its way."""
+        if transit.hdr.payload_length and transit.rx is not None:
+            del self._held[transit.rx]
+        self._refuse(transit.ni, transit.hdr, transit.rx, why)
+        transit.rx = None
+        self._forget(transit)
+        self._router.gate.leave(transit)
+
+    def _forget(self, transit: Transit) -> None:
+        transit.ni.refs -= 1
+        transit.sender.refs -= 1
+
+    def _refuse(self, ni: NI, hdr: Header, rx: object, why: str) -> None:
+        """Count a message that goes nowhere; its payload is still read off the connection."""
+        stats = self._state.stats
+        stats.drop_count += 1
+        stats.drop_length += hdr.payload_length
+        stats.drops[why] += 1
+        ni.stats.dropped[hdr.type] += 1
+        if hdr.payload_length and rx is not None:
+            ni.lnd.recv(ni, rx, None, [], 0, hdr.payload_length)

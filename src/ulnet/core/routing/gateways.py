@@ -1,0 +1,204 @@
+"""Routes with their gateways: which there are, and which can be used (spec routing.md §1–§3)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+
+from ulnet.core.peer import Peer, PeerFlag, PeerNi
+from ulnet.core.routing.checks import Checks
+from ulnet.core.routing.liveness import GatewayView, cached_after_ping, why_down
+from ulnet.core.routing.settings import RoutingSettings
+from ulnet.core.routing.table import Route, RouteTable
+from ulnet.core.state import NodeState
+from ulnet.core.status import LNetError
+from ulnet.nid import Net, Nid
+
+__all__ = ["Gateways"]
+
+_MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
+_NO_DISCOVERY = int(PeerFlag.NO_DISCOVERY)
+_ROUTER_ENABLED = int(PeerFlag.ROUTER_ENABLED)
+
+
+class Gateways:
+    """The routes of one node. Gateways are known by the NIDs that routes give them.
+
+    So they stay the same when peers merge, split, or get another primary NID. `ask` is discovery's: ping
+    the gateway on that net and push to it, whatever is known; it tells the end to `checked`.
+    """
+
+    __slots__ = ("_alive", "_chance", "_state", "_usable", "_usable_at", "ask", "checks", "settings", "table")
+
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+        self.settings = RoutingSettings()
+        self.table = RouteTable(state.peers.find, self._place)
+        self.ask: Callable[[Nid, Net], None] = lambda gateway, net: None
+        self.checks = Checks(
+            state.timers,
+            state.clock,
+            lambda gateway, net: self.ask(gateway, net),
+            self.shared_nets,
+            lambda: self.settings.alive_router_check_interval,
+        )
+        self._alive: dict[Nid, bool] = {}
+        self._chance = state.cookie
+        self._usable: dict[Net, list[Route]] = {}
+        self._usable_at = -1  # the epoch for which these hold
+
+    def _place(self, count: int) -> int:
+        self._chance = (self._chance * 6364136223846793005 + 1442695040888963407) & (2**64 - 1)
+        return (self._chance >> 33) % count
+
+    # Configuration ---------------------------------------------------------------------------------
+
+    def add(self, net: Net, gateway: Nid, hops: int, priority: int) -> Route:
+        """Add a route and check its gateway at once.
+
+        Raises LNetError and changes nothing: EINVAL, EEXIST, EHOSTUNREACH, ENOSPC, ENOMEM, ESHUTDOWN.
+        """
+        state = self._state
+        state.must_run()
+        route = Route(net, gateway, hops, priority)
+        self.table.check(route, state.nets, state.nis)
+        if state.peers.learn(gateway) is None:
+            raise LNetError(errno.ENOMEM, f"too many unknown peers: cannot remember gateway {gateway}")
+        route.alive = self._alive.setdefault(gateway, not self.settings.check_routers_before_use)
+        self.table.insert(route)
+        state.epoch += 1
+        self.checks.watch(gateway)
+        return route
+
+    def delete(self, net: Net | None, gateway: Nid | None) -> None:
+        """Delete routes. Raises LNetError(ENOENT)."""
+        for route in self.table.find(net, gateway):
+            self._remove(route)
+
+    def _remove(self, route: Route) -> None:
+        self.table.remove(route)
+        self._gone(route)
+
+    def _gone(self, route: Route) -> None:
+        self._state.epoch += 1
+        if not any(other.gateway == route.gateway for other in self.table):
+            del self._alive[route.gateway]
+            self.checks.forget(route.gateway)
+
+    def clear(self) -> None:
+        """Delete all routes."""
+        for route in self.table:
+            self._remove(route)
+
+    def must_not_be_local(self, net: Net) -> None:
+        """A net is to become local. Raises LNetError(EUSERS) if routes lead there."""
+        routes = self.table.to(net)
+        if routes:
+            raise LNetError(
+                errno.EUSERS,
+                f"net {net} is known as remote, over gateway {routes[0].gateway}: "
+                "delete the routes to it first",
+            )
+
+    def must_not_be_gateway(self, peer: Peer) -> None:
+        """A peer is to be deleted. Raises LNetError(EBUSY) if routes go over it."""
+        route = next((route for route in self.table if peer.owns(route.gateway)), None)
+        if route is not None:
+            raise LNetError(
+                errno.EBUSY,
+                f"peer {peer.primary_nid} is the gateway of the route to {route.net}: "
+                f"delete that first, with 'lnetctl route del --net {route.net} --gateway {route.gateway}'",
+            )
+
+    # How gateways are --------------------------------------------------------------------------------
+
+    def is_gateway(self, peer: Peer) -> bool:
+        """Whether routes go over this peer."""
+        return any(peer.owns(gateway) for gateway in self._alive)
+
+    def of_peer(self, peer: Peer) -> Iterator[Nid]:
+        """The NIDs by which routes call this peer."""
+        return iter([gateway for gateway in self._alive if peer.owns(gateway)])
+
+    def shared_nets(self, gateway: Nid) -> list[Net]:
+        """The nets that a gateway and this node are on."""
+        peer = self._state.peers.find(gateway)
+        nets = peer.nets if peer is not None else (gateway.net,)
+        return [net for net in nets if net in self._state.nets]
+
+    def view(self, gateway: Nid) -> GatewayView:
+        """What is known of a gateway now."""
+        peer = self._state.peers.find(gateway)
+        flags = peer.flags if peer is not None else 0
+        both = self._state.settings.discovery and flags & _MULTI_RAIL and not flags & _NO_DISCOVERY
+        nets = {} if peer is None else {net.net: _any_up(net.nis) for net in peer.nets.values()}
+        return GatewayView(
+            alive=self._alive.get(gateway, False),
+            discovers=bool(both),
+            forwards=bool(flags & _ROUTER_ENABLED),
+            nets=nets,
+        )
+
+    def why_down(self, route: Route) -> str:
+        """Why a route cannot be used now, "" if it can."""
+        return why_down(route, self.view(route.gateway), self.settings.avoid_asym_router_failure)
+
+    def usable(self, net: Net) -> list[Route]:
+        """The routes to a net that can be used now."""
+        epoch = self._state.epoch
+        if self._usable_at != epoch:
+            self._usable.clear()
+            self._usable_at = epoch
+        routes = self._usable.get(net)
+        if routes is None:
+            routes = self._usable[net] = [route for route in self.table.to(net) if not self.why_down(route)]
+        return routes
+
+    # News of gateways --------------------------------------------------------------------------------
+
+    def checked(self, peer: Peer, failed: bool) -> None:
+        """A round of discovery with a peer ended; if it is a gateway, its routes follow."""
+        gateways = list(self.of_peer(peer))
+        if not gateways:
+            return
+        for gateway in gateways:
+            self._alive[gateway] = not failed
+            self.checks.answered(gateway)
+            view = self.view(gateway)
+            for route in self.table:
+                if route.gateway != gateway:
+                    continue
+                if failed:
+                    route.alive = False
+                else:
+                    avoid = self.settings.avoid_asym_router_failure
+                    route.alive, route.single_hop = cached_after_ping(route, view, avoid)
+        for route in self.table.drop_twins():
+            self._gone(route)
+        self._state.epoch += 1
+
+    def heard_over(self, pni: PeerNi, source: Net) -> None:
+        """A message from that net came over a gateway: it and its routes there live."""
+        for gateway in self.of_peer(pni.peer):
+            if self._alive[gateway]:
+                continue
+            self._alive[gateway] = True
+            pni.said_down = False
+            for route in self.table.to(source):
+                if route.gateway == gateway:
+                    route.alive = True
+            self._state.epoch += 1
+
+    def lost(self, pni: PeerNi) -> None:
+        """A driver cannot reach that NID: without discovery the routes that name it are down."""
+        for gateway in self.of_peer(pni.peer):
+            if self.view(gateway).discovers:
+                continue
+            for route in self.table:
+                if route.gateway == gateway and gateway == pni.nid and route.alive:
+                    route.alive = False
+                    self._state.epoch += 1
+
+
+def _any_up(nis: list[PeerNi]) -> bool:
+    return any(not pni.said_down for pni in nis)

@@ -1,0 +1,130 @@
+"""Routing switched on and off, and what a router has: buffers, credits, its state (spec routing.md §4).
+
+Messages pass from `set routing 1` on, but peers hear of it only when all have had time to see that this
+node is up; they hear at once that it stops, and messages still pass until none comes any more.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Final
+
+from ulnet.core.routing.gate import Gate, Transit
+from ulnet.core.routing.pools import DEFAULT_COUNTS, Pools
+from ulnet.core.routing.settings import RoutingSettings
+from ulnet.core.routing.state import TRANSITIONS, RoutingAction, RoutingInput, RoutingState
+from ulnet.core.state import NodeState
+from ulnet.core.status import LNetError
+from ulnet.core.timers import Timer
+
+__all__ = ["Router"]
+
+_LOOK_AGAIN: Final = 1.0  # seconds between looks whether all has passed
+_LONGEST_DRAIN: Final = 3  # settling times
+
+
+class Router:
+    """One node's routing. `tell` pushes what it says of itself anew; `drop` ends a message that waits."""
+
+    __slots__ = (
+        "_give_up_at",
+        "_settings",
+        "_state",
+        "_timer",
+        "announced",
+        "drop",
+        "forwards",
+        "gate",
+        "opened",
+        "state",
+        "tell",
+    )
+
+    def __init__(self, state: NodeState, settings: RoutingSettings, admit: Callable[[Transit], None]) -> None:
+        self._state = state
+        self._settings = settings
+        self.state = RoutingState.DISABLED
+        self.forwards = False  # read for each message that is not for this node
+        self.announced = False  # whether the ping info says that this node routes
+        self.opened = False  # whether it ever routed: its buffers are shown from then on
+        self.gate = Gate(Pools(state.cpts.count), admit, state.defer)
+        self.tell: Callable[[], None] = lambda: None
+        self.drop: Callable[[Transit, str], None] = lambda transit, why: None
+        self._timer: Timer | None = None
+        self._give_up_at = 0.0
+
+    def enable(self, wanted: bool) -> None:
+        """`set routing 1` or 0. Raises LNetError: EBUSY while it stops, ESHUTDOWN."""
+        self._state.must_run()
+        self._input(RoutingInput.ENABLE if wanted else RoutingInput.DISABLE)
+
+    def set_buffers(
+        self, tiny: int | None = None, small: int | None = None, large: int | None = None
+    ) -> None:
+        """Have so many buffers; None keeps a number, 0 is its default. Raises LNetError(EINVAL).
+
+        As today, a node that does not route forgets them: they begin with the defaults.
+        """
+        pools = self.gate.pools
+        counts = Pools.checked(tiny, small, large, pools.counts)
+        if self.state is not RoutingState.DISABLED:
+            pools.resize(counts)
+            self.gate.resized()
+
+    def close(self) -> None:
+        """The node shuts down."""
+        self._state.timers.cancel(self._timer)
+        if self.forwards:
+            self._close()
+            self.state = RoutingState.DISABLED
+
+    # ---------------------------------------------------------------------------------------------
+
+    def _input(self, event: RoutingInput) -> None:
+        action, after = TRANSITIONS[self.state, event]
+        if action is RoutingAction.REFUSE:
+            raise LNetError(
+                errno.EBUSY, "routing still stops, until what passes has left: try again in some minutes"
+            )
+        if after is not self.state:
+            self._state.timers.cancel(self._timer)
+            self._timer = None
+        self.state = after
+        now, settling = self._state.clock(), self._settings.settling_time
+        if action is RoutingAction.OPEN:
+            self._open()
+            self._set_timer(now + settling, lambda: self._input(RoutingInput.SETTLED))
+        elif action is RoutingAction.ANNOUNCE:
+            self.announced = True
+            self.tell()
+        elif action is RoutingAction.RETRACT:
+            self._give_up_at = now + _LONGEST_DRAIN * settling
+            self._set_timer(now + settling, self._look_whether_drained)
+            if self.announced:
+                self.announced = False
+                self.tell()
+        elif action is RoutingAction.CLOSE:
+            self._close()
+
+    def _set_timer(self, when: float, call: Callable[[], None]) -> None:
+        self._timer = self._state.timers.at(when, call)
+
+    def _look_whether_drained(self) -> None:
+        now = self._state.clock()
+        if not len(self.gate) or now >= self._give_up_at:
+            self._input(RoutingInput.DRAINED)
+        else:
+            self._set_timer(now + _LOOK_AGAIN, self._look_whether_drained)
+
+    def _open(self) -> None:
+        self.opened = True
+        self.forwards = True
+        self.gate.pools.resize(DEFAULT_COUNTS)
+        self.gate.resized()
+
+    def _close(self) -> None:
+        self.forwards = False
+        for transit in list(self.gate.waiting()):
+            self.drop(transit, "routing was disabled while it waited")
+        self.gate.pools.release_memory()

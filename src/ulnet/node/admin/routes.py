@@ -1,0 +1,81 @@
+"""`route add`, `route del`, `route show` (spec lnetctl.md §1 route)."""
+
+from __future__ import annotations
+
+import errno
+
+from ulnet.core.instance import LNet
+from ulnet.core.routing import Route
+from ulnet.core.status import LNetError
+from ulnet.dlc.documents_routing import RouteView
+from ulnet.dlc.model import RouteAdd, RouteDel, RouteShow
+from ulnet.nid import Net, NidError
+from ulnet.node.admin.names import read_nids
+
+__all__ = ["add_routes", "backup_routes", "delete_routes", "show_routes"]
+
+
+def add_routes(core: LNet, request: RouteAdd) -> None:
+    """Add a route over each of the gateways, or none. Raises LNetError."""
+    gateways = core.gateways
+    net = _net(request.net)
+    nids = read_nids([request.gateway])
+    for nid in nids:
+        gateways.table.check(Route(net, nid, request.hop, request.priority), core.nets, core.nis)
+    added = []
+    try:
+        for nid in nids:
+            added.append(gateways.add(net, nid, request.hop, request.priority))
+    except LNetError:
+        for route in added:
+            gateways.delete(net, route.gateway)
+        raise
+
+
+def delete_routes(core: LNet, request: RouteDel) -> None:
+    """Delete the routes over all of the gateways, or none. Raises LNetError."""
+    net = _net(request.net)
+    nids = read_nids([request.gateway])
+    routes = {route.gateway: route for nid in nids for route in core.gateways.table.find(net, nid)}
+    for route in routes.values():
+        core.gateways.delete(net, route.gateway)
+
+
+def show_routes(core: LNet, request: RouteShow) -> list[RouteView]:
+    """The routes that all filters let through. Raises LNetError(EINVAL, ENXIO)."""
+    net = None if request.net is None else _net(request.net)
+    nids = None if request.gateway is None else read_nids([request.gateway])
+    return [
+        _view(core, route, request.verbosity)
+        for route in core.gateways.table
+        if (net is None or route.net == net)
+        and (nids is None or route.gateway in nids)
+        and (request.hop is None or route.hops == request.hop)
+        and (request.priority is None or route.priority == request.priority)
+    ]
+
+
+def backup_routes(core: LNet) -> list[RouteView]:
+    """What a restore needs."""
+    return [
+        RouteView(str(route.net), str(route.gateway), route.hops, route.priority)
+        for route in core.gateways.table
+    ]
+
+
+def _view(core: LNet, route: Route, verbosity: int) -> RouteView:
+    view = RouteView(str(route.net), str(route.gateway))
+    if verbosity:
+        view.hop = route.hops
+        view.priority = route.priority
+        view.state = "down" if core.gateways.why_down(route) else "up"
+        view.type = "single-hop" if route.ends_there else "multi-hop"
+    return view
+
+
+def _net(text: str) -> Net:
+    """A net's name; with the errno of the real tool for what is none."""
+    try:
+        return Net.parse(text)
+    except NidError as bad:
+        raise LNetError(errno.ENXIO, str(bad)) from None

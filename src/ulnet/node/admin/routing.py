@@ -1,0 +1,51 @@
+"""`set routing`, `set …_buffers`, `routing show` (spec lnetctl.md §2, routing.md §4, §5)."""
+
+from __future__ import annotations
+
+from ulnet.core.instance import LNet
+from ulnet.core.routing import RoutingState
+from ulnet.core.routing.pools import BufferPool
+from ulnet.dlc.documents_routing import BufferView, RoutingDocument
+from ulnet.dlc.model import BuffersSet, RoutingSet
+
+__all__ = ["backup_routing", "set_buffers", "set_routing", "show_routing"]
+
+_SIZES = ("tiny", "small", "large")
+_ROUTES = (RoutingState.ENABLED, RoutingState.STARTING)
+
+
+def set_routing(core: LNet, request: RoutingSet) -> None:
+    """Forward messages from now on, or no more. Raises LNetError(EBUSY)."""
+    core.router.enable(request.enable)
+
+
+def set_buffers(core: LNet, request: BuffersSet) -> None:
+    """Have so many buffers. Raises LNetError(EINVAL)."""
+    core.router.set_buffers(*((None if n == -1 else n) for n in (request.tiny, request.small, request.large)))
+
+
+def show_routing(core: LNet) -> RoutingDocument:
+    """Nothing of a node that never routed, as today."""
+    router = core.router
+    if not router.opened:
+        return RoutingDocument()
+    items: list[dict[str, int | dict[str, BufferView]]] = [
+        {f"cpt[{cpt}]": {name: _pool(pool) for name, pool in zip(_SIZES, pools, strict=True)}}
+        for cpt, pools in enumerate(router.gate.pools.by_cpt)
+    ]
+    return RoutingDocument([*items, {"enable": int(router.state)}], _counts(core))
+
+
+def backup_routing(core: LNet) -> tuple[dict[str, int], dict[str, int]]:
+    """What a restore needs: whether the node routes, and its numbers of buffers."""
+    if core.router.state not in _ROUTES:
+        return {}, {}
+    return {"enable": 1}, _counts(core)
+
+
+def _counts(core: LNet) -> dict[str, int]:
+    return dict(zip(_SIZES, core.router.gate.pools.counts, strict=True))
+
+
+def _pool(pool: BufferPool) -> BufferView:
+    return BufferView(pool.pages, pool.count, pool.credits, pool.min_credits)

@@ -1,0 +1,137 @@
+"""Routing switched on and off: what is told to peers when, what still passes, what is kept of the buffers."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from support.fabric import Clock
+from support.transits import sender, transit
+from ulnet.core.cpt import CptTable
+from ulnet.core.routing.pools import DEFAULT_COUNTS
+from ulnet.core.routing.router import Router
+from ulnet.core.routing.settings import RoutingSettings
+from ulnet.core.routing.state import RoutingState
+from ulnet.core.state import NodeState
+from ulnet.core.status import LNetError
+
+
+class Bench:
+    def __init__(self):
+        self.clock = Clock()
+        self.state = NodeState(self.clock, 1, lambda: None, print, CptTable(), lambda: -1)
+        self.admitted = []
+        self.told = []
+        self.dropped = []
+        self.router = Router(self.state, RoutingSettings(), self.admitted.append)
+        self.router.tell = lambda: self.told.append(self.router.announced)
+        self.router.drop = self.drop
+
+    def drop(self, one, why):
+        self.dropped.append(why)
+        self.router.gate.leave(one)
+
+    def run(self, seconds):
+        end = self.clock.now + seconds
+        while (due := self.state.timers.next_deadline()) is not None and due <= end:
+            self.clock.now = max(due, self.clock.now)
+            self.state.timers.run(self.clock.now)
+        self.clock.now = end
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+@pytest.mark.requirement("RTR")
+def test_peers_are_told_late_of_a_start_and_at_once_of_a_stop(bench):
+    router = bench.router
+    assert (router.state, router.forwards, router.opened) == (RoutingState.DISABLED, False, False)
+    router.enable(True)
+    assert (router.state, router.forwards, bench.told) == (RoutingState.STARTING, True, [])
+    bench.run(109)
+    assert bench.told == []
+    bench.run(2)
+    assert (router.state, bench.told) == (RoutingState.ENABLED, [True])
+    router.enable(True)
+    router.enable(False)
+    assert (router.state, router.forwards, bench.told) == (RoutingState.STOPPING, True, [True, False])
+    with pytest.raises(LNetError, match="still stops") as refused:
+        router.enable(True)
+    assert refused.value.errno == errno.EBUSY
+    bench.run(112)
+    assert (router.state, router.forwards) == (RoutingState.DISABLED, False)
+    assert len(bench.state.timers) == 0
+    router.enable(False)
+    router.enable(True)
+    assert router.state is RoutingState.STARTING
+
+
+def test_a_stop_waits_for_what_passes_and_not_for_ever(bench):
+    router, pni = bench.router, sender(1, credits=1)
+    router.enable(True)
+    passing, waiting = transit(pni), transit(pni)
+    router.gate.enter(passing)
+    router.gate.enter(waiting)
+    router.enable(False)
+    assert bench.told == []  # nobody was told that it routes
+    bench.run(300)
+    assert (router.state, router.forwards) == (RoutingState.STOPPING, True)
+    bench.run(40)
+    assert (router.state, router.forwards) == (RoutingState.DISABLED, False)
+    assert bench.dropped == ["routing was disabled while it waited"]
+    router.gate.leave(passing)
+    assert len(router.gate) == 0
+
+
+def test_a_stop_ends_soon_after_the_last_message_has_passed(bench):
+    router, pni = bench.router, sender(1)
+    router.enable(True)
+    passing = transit(pni)
+    router.gate.enter(passing)
+    router.enable(False)
+    bench.run(120)
+    assert router.state is RoutingState.STOPPING
+    router.gate.leave(passing)
+    bench.run(2)
+    assert router.state is RoutingState.DISABLED
+
+
+def test_numbers_of_buffers_last_while_the_node_routes(bench):
+    router = bench.router
+    router.set_buffers(tiny=64)
+    assert router.gate.pools.counts == DEFAULT_COUNTS
+    router.enable(True)
+    router.set_buffers(tiny=64, large=16)
+    assert router.gate.pools.counts == (64, DEFAULT_COUNTS.small, 16)
+    router.set_buffers(large=0)
+    assert router.gate.pools.counts == (64, DEFAULT_COUNTS.small, DEFAULT_COUNTS.large)
+    with pytest.raises(LNetError) as refused:
+        router.set_buffers(small=-1)
+    assert refused.value.errno == errno.EINVAL
+    router.enable(False)
+    bench.run(200)
+    router.enable(True)
+    assert router.gate.pools.counts == DEFAULT_COUNTS
+
+
+def test_more_buffers_let_those_in_who_wait(bench):
+    router, pni = bench.router, sender(1, credits=8)
+    router.enable(True)
+    router.set_buffers(tiny=1)
+    first, second = transit(pni), transit(pni)
+    router.gate.enter(first)
+    router.gate.enter(second)
+    assert bench.admitted == [first]
+    router.set_buffers(tiny=2)
+    bench.state.run_deferred()
+    assert bench.admitted == [first, second]
+
+
+def test_a_node_that_ends_keeps_no_timer(bench):
+    bench.router.enable(True)
+    bench.router.close()
+    assert len(bench.state.timers) == 0
+    assert not bench.router.forwards

@@ -1,0 +1,25 @@
+"""Senders and messages for tests of what passes through a router."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ulnet.core.peer import Peer, PeerNet, PeerNi
+from ulnet.core.routing.gate import Transit
+from ulnet.nid import LO_NID, Nid
+from ulnet.wire.lnet import Header, MsgType
+
+
+def sender(number: int, credits: int = 2) -> PeerNi:
+    """A peer NI with so many router credits."""
+    nid = Nid.parse(f"10.0.0.{number}@tcp")
+    return PeerNi(nid, PeerNet(nid.net, Peer(nid)), credits)
+
+
+def transit(pni: PeerNi, size: int = 0, cpt: int = 0) -> Transit:
+    """A message of that size from it; it came over no NI."""
+    hdr = Header(
+        type=MsgType.PUT, dest_nid=LO_NID, src_nid=pni.nid, dest_pid=0, src_pid=0, payload_length=size
+    )
+    nowhere: Any = None
+    return Transit(nowhere, pni, hdr, pni.nid, object(), cpt)
