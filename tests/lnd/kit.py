@@ -87,6 +87,9 @@ class FakeCore:
         self.on_finalize: Callable[[Outcome], None] | None = None
         self.on_parse: Callable[[Arrival], None] | None = None
         self.sending = False
+        self.events: list[tuple[NI, NiEvent]] = []  # of devices
+        self.stalled: list[tuple[NI, Nid]] = []  # paths that make no progress now
+        self.ever_stalled: list[tuple[NI, Nid]] = []
 
     # Upcalls
 
@@ -138,7 +141,15 @@ class FakeCore:
             self.on_finalize(outcome)
 
     def ni_event(self, ni: NI, event: NiEvent) -> None:
-        raise AssertionError("no device changes here")
+        self.events.append((ni, event))
+
+    def path_stalled(self, ni: NI, nid: Nid) -> None:
+        assert (ni, nid) not in self.stalled, "told twice"
+        self.stalled.append((ni, nid))
+        self.ever_stalled.append((ni, nid))
+
+    def path_moving(self, ni: NI, nid: Nid) -> None:
+        self.stalled.remove((ni, nid))
 
     def forget_rx(self, rx: object) -> None:
         mine = [one for one in self.held if one.rx is rx]

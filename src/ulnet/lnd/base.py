@@ -1,16 +1,35 @@
-"""What drivers share: failing a message only after `send` has returned (docs/design/contracts.md)."""
+"""What drivers share: failing a message only after `send` has returned, and news of devices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from ulnet.core.lnd import Upcalls
     from ulnet.core.msg import Msg
+    from ulnet.core.ni import NI
     from ulnet.core.status import HealthStatus
 
-__all__ = ["Failures"]
+__all__ = ["Device", "DeviceWatch", "Failures"]
+
+
+class Device(NamedTuple):
+    """What has become of an NI's device: `failure` says why it can carry nothing, "" that it can again."""
+
+    name: str
+    failure: str = ""
+    gone: bool = False  # for good: one that comes back under the same name is another one
+
+
+class DeviceWatch(Protocol):
+    """Who knows the host's devices tells a driver of those that it uses."""
+
+    def add(self, ni: NI, tell: Callable[[Device], None]) -> None:
+        """Call `tell` whenever the device of ni fails or can be used again; never from inside `add`."""
+
+    def remove(self, ni: NI) -> None:
+        """The NI is gone."""
 
 
 class Failures:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ulnet.core.status import HealthStatus, errno_text
 from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.errors import Failure, send_status
+from ulnet.lnd.tcp.pulse import QUIET, is_stalled, unacknowledged
 from ulnet.lnd.tcp.receive import BAD_SUM, FRAME, PAUSED, STRAY_ACK, Receiver
 from ulnet.lnd.tcp.shared import Shared
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE, KEEPALIVE_COOKIE, ConnType, FrameType, checksum
@@ -26,7 +27,7 @@ _MAX_ACKS: Final = 65536  # acknowledgements that a peer may leave unread
 class Conn(Receiver):
     """One established connection; it is the `rx` that the core holds while a payload waits."""
 
-    __slots__ = ("ctype", "last_used", "local_ip", "remote_ip", "source_port")
+    __slots__ = ("ctype", "last_used", "local_ip", "remote_ip", "source_port", "stuck")
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class Conn(Receiver):
         self.local_ip: str = sock.getsockname()[0]
         self.remote_ip: str = sock.getpeername()[0]
         self.last_used = 0
+        self.stuck = False  # the network takes nothing from us now
 
     @property
     def paused(self) -> bool:
@@ -79,6 +81,38 @@ class Conn(Receiver):
             return False
         conn.acknowledge(cookie)
         return True
+
+    # Progress -------------------------------------------------------------------------------------
+
+    def beat(self, now: float) -> bool:
+        """See how what was sent gets on; False when nothing is under way any more, or the time is up."""
+        sock = self.sock
+        if sock is None:
+            return False
+        left = unacknowledged(sock)
+        acked = self.sent_total - left
+        if acked != self.acked:
+            self.acked = acked
+            self.progress_at = self.peer.last_alive = now
+            if self.stuck:
+                self.stuck = False
+                self.peer.moves_on(self)
+        if not left and self.tx_idle:
+            return False
+        quiet = now - self.progress_at
+        if quiet >= self.timeout:
+            self._timed_out("took" if not self.tx_idle else "acknowledged")
+            return False
+        if quiet >= QUIET and not self.stuck and is_stalled(sock, quiet):
+            self.stuck = True
+            self.peer.gets_stuck(self)
+        return True
+
+    def _timed_out(self, did: str) -> None:
+        reason = f"timed out: {self.peer} {did} none of our data for {self.timeout:g} s"
+        self.shared.report(reason)
+        failure = Failure(errno.ETIMEDOUT, HealthStatus.NETWORK_TIMEOUT, reason)
+        self.peer.close_address(self.remote_ip, failure)
 
     # The end --------------------------------------------------------------------------------------
 
@@ -114,6 +148,7 @@ class Conn(Receiver):
         loop.remove_reader(sock)
         loop.remove_writer(sock)
         self.shared.starved.discard(self)
+        self.shared.pulse.forget(self)
         if reset:
             sockets.reset(sock)
         else:

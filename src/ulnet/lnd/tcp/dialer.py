@@ -13,6 +13,7 @@ from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.errors import Failure, connect_status, why_connect_failed
 from ulnet.lnd.tcp.handshake import ActiveHandshake
 from ulnet.lnd.tcp.outbound import Outbound
+from ulnet.lnd.tcp.pulse import SILENT
 from ulnet.wire.socklnd import ConnType, Hello
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Dialer:
 
     __slots__ = (
         "_attempt",
+        "_began",
         "_last",
         "_peer",
         "_retries",
@@ -42,6 +44,7 @@ class Dialer:
         "incomplete",
         "limit",
         "pause",
+        "watched",
     )
 
     def __init__(self, peer: Peer) -> None:
@@ -56,6 +59,8 @@ class Dialer:
         self.pause = 0.0  # after the last attempt, if that failed
         self._retry_at = 0.0
         self._last = ""  # why the last attempt failed
+        self._began = 0.0  # when the present attempt did
+        self.watched = False  # by the pulse
 
     @property
     def connecting(self) -> bool:
@@ -104,7 +109,19 @@ class Dialer:
             self._soon = None
         if self._attempt is not None:
             self._attempt.cancel()
-            self._attempt = None
+            self._over()
+
+    def _over(self) -> None:
+        """The present attempt is no more."""
+        self._attempt = None
+        self._shared.pulse.forget(self)
+        self._peer.moves_on(self)
+
+    def beat(self, now: float) -> bool:
+        """See how the attempt gets on: one that is not answered makes the path one to be avoided."""
+        if now - self._began >= SILENT and self not in self._peer.stuck:
+            self._peer.gets_stuck(self)
+        return True
 
     def _next_soon(self) -> None:
         self._soon = self._shared.loop.call_soon(self._next)
@@ -145,6 +162,8 @@ class Dialer:
             return
         machine = ActiveHandshake(state.identity, peer.nid, peer.pid, ctype, self._version)
         self._attempt = Outbound(self, self._shared.loop, sock, machine, where, peer.timeout)
+        self._shared.pulse.watch(self)
+        self._began = self._shared.now
 
     def _complete(self) -> None:
         """No more connections are to be made. What still waits fits none of them."""
@@ -174,7 +193,7 @@ class Dialer:
             sock.close()  # the peer was faster: its own connection came in meanwhile
             self.postponed()
             return
-        self._attempt = None  # not before: an old peer without connections would have been forgotten
+        self._over()  # not before: an old peer without connections would have been forgotten
         self._retries = 0
         self.pause = 0.0
         self._retry_at = 0.0
@@ -190,7 +209,7 @@ class Dialer:
 
     def postponed(self) -> None:
         """The peer said "not now"."""
-        self._attempt = None
+        self._over()
         if self._out_of_retries("it keeps refusing this connection as a duplicate"):
             return
         shortest = self._shared.params.min_reconnectms / 1000
@@ -198,7 +217,7 @@ class Dialer:
 
     def other_version(self, version: int) -> None:
         """The peer wants another protocol version."""
-        self._attempt = None
+        self._over()
         self._version = version
         if not self._out_of_retries(f"it cannot make up its mind between protocol {version} and others"):
             self._next_soon()
@@ -217,7 +236,7 @@ class Dialer:
 
     def failed(self, number: int, reason: str) -> None:
         """The attempt came to nothing."""
-        self._attempt = None
+        self._over()
         self._failed(number, reason)
 
     def _failed(self, number: int, reason: str) -> None:

@@ -10,7 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ulnet.core.lnd import NiEvent
 from ulnet.core.status import HealthStatus, LNetError
+from ulnet.lnd.base import Device, DeviceWatch
 from ulnet.lnd.tcp.acceptor import Acceptor
 from ulnet.lnd.tcp.conn import Conn
 from ulnet.lnd.tcp.errors import Failure
@@ -34,7 +36,8 @@ class TcpLnd:
     """One driver for all tcp nets of a node, on one event loop.
 
     A message is sent at the end of the loop iteration that queued it. All deadlines are seen to by
-    one timer, which runs while there is an NI. `report` takes a line for the log now and then.
+    one timer, which runs while there is an NI, and of what is under way by a faster one, which runs
+    while there is any. `report` takes a line for the log now and then; `watch` tells of devices.
     """
 
     name = "tcp"
@@ -50,8 +53,10 @@ class TcpLnd:
         pid: int = LNET_PID,
         realtime_ns: Callable[[], int] = time.time_ns,
         report: Callable[[str], None] = lambda line: None,
+        watch: DeviceWatch | None = None,
     ) -> None:
         self._shared = Shared(core, loop, params if params is not None else TcpParams(), report)
+        self._watch = watch
         self._states: dict[Nid, NiState] = {}
         self._acceptor = Acceptor(self._shared, self._states)
         self._pid = pid
@@ -72,19 +77,22 @@ class TcpLnd:
         conns = _conns_per_peer(ni)
         self._acceptor.open(ni.nid, ni.interface)
         identity = Identity(ni.nid, self._pid, self._realtime_ns())
-        ni.lnd_data = self._states[ni.nid] = NiState(self._shared, ni, identity, conns)
-        if self._timer is None:
-            self._sweep()
+        self._shared.now = self._shared.loop.time()
+        state = NiState(self._shared, ni, identity, conns)
+        ni.lnd_data = self._states[ni.nid] = state
+        self._set_pace()
+        if self._watch is not None:
+            self._watch.add(ni, lambda device: self._device_changed(state, device))
 
     def shutdown(self, ni: NI) -> None:
         """Close the NI's connections and finalize its messages, at once."""
         state = self._states.pop(ni.nid, None)
         if state is None:
             return
+        if self._watch is not None:
+            self._watch.remove(ni)
         self._acceptor.close(ni.nid)
-        if not self._states and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._set_pace()
         state.shut()
 
     def send(self, ni: NI, msg: Msg) -> None:
@@ -97,7 +105,7 @@ class TcpLnd:
         if peer is None:
             failure = self._unreachable(state, nid, msg.next_pid)
             if failure is not None:
-                state.failures.add(msg, failure.status, failure.errno, failure.reason)
+                state.fail_unsent(msg, failure)
                 return
             peer = state.peer(nid, msg.next_pid)
         peer.launch(msg)
@@ -126,13 +134,61 @@ class TcpLnd:
         for state in list(self._states.values()):
             self.shutdown(state.ni)
 
+    # Devices ------------------------------------------------------------------------------------------
+
+    def _device_changed(self, state: NiState, device: Device) -> None:
+        """The device of an NI failed, or can be used again."""
+        ni = state.ni
+        shared = self._shared
+        if device.failure:
+            reason = f"{ni.nid}: interface {device.name}: {device.failure}"
+            state.down = reason
+            if device.gone:
+                self._acceptor.close(ni.nid)
+                state.deaf = True
+            shared.report(reason)
+            shared.core.ni_event(ni, NiEvent.FATAL)
+            if state.open:
+                state.device_failed(reason, device.gone)
+            return
+        if state.deaf:  # the listener was tied to a device that is gone; there is a new one
+            try:
+                self._acceptor.open(ni.nid, ni.interface)
+            except LNetError as refused:
+                shared.report(f"{ni.nid} stays down: {refused.text}")
+                return
+            state.deaf = False
+        state.down = ""
+        shared.report(f"{ni.nid}: interface {device.name} can be used again")
+        shared.core.ni_event(ni, NiEvent.RECOVERED)
+
     # Deadlines ----------------------------------------------------------------------------------------
+
+    def set_timeout(self, seconds: float) -> None:
+        """The LND time-out of all NIs there are, and of what is under way on them."""
+        for state in self._states.values():
+            state.set_timeout(seconds)
+        self._set_pace()
+
+    def _set_pace(self) -> None:
+        """Sweep often enough for the shortest time-out; not at all without an NI."""
+        shared = self._shared
+        states = self._states.values()
+        shortest = min((state.timeout for state in states), default=0.0)
+        shared.sweep_interval = min(shared.params.sweep_interval, shortest / 8)
+        for state in states:
+            state.divide()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if states:
+            self._timer = shared.loop.call_later(shared.sweep_interval, self._sweep)
 
     def _sweep(self) -> None:
         shared = self._shared
         shared.now = now = shared.loop.time()
         shared.reports_again()
-        self._timer = shared.loop.call_later(shared.params.sweep_interval, self._sweep)
+        self._timer = shared.loop.call_later(shared.sweep_interval, self._sweep)
         starved = list(shared.starved)
         shared.starved.clear()
         for conn in starved:

@@ -12,12 +12,13 @@ from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.conn import Conn
 from ulnet.lnd.tcp.errors import Failure
 from ulnet.lnd.tcp.handshake import Identity, PassiveHandshake
-from ulnet.lnd.tcp.peer import Peer, unsent_bytes
+from ulnet.lnd.tcp.peer import Peer
 from ulnet.lnd.tcp.shared import Shared
 from ulnet.nid import PID_USER_FLAG, Nid
 from ulnet.wire.socklnd import KEEPALIVE_COOKIE, ConnType, Hello
 
 if TYPE_CHECKING:
+    from ulnet.core.msg import Msg
     from ulnet.core.ni import NI
 
 __all__ = ["NiState"]
@@ -33,7 +34,9 @@ class NiState:
         "_placed",
         "_sweeps",
         "conns_per_peer",
+        "deaf",
         "device",
+        "down",
         "failures",
         "identity",
         "min_bulk",
@@ -53,6 +56,8 @@ class NiState:
         self.ni = ni
         self.identity = identity
         self.device = ni.interface
+        self.down = ""  # why its device can carry nothing now
+        self.deaf = False  # it does not listen, for its device is gone
         self.timeout = params.sock_timeout
         self.tos = params.tos
         if tunables is not None:
@@ -64,14 +69,35 @@ class NiState:
         self.open = True
         self.peers: dict[tuple[Nid, int], Peer] = {}
         self.failures = Failures(shared.core, self._drain_soon)
-        # Each sweep looks at one bucket of peers, so that each peer's turn comes four times per time-out.
-        count = max(1, int(self.timeout / 4 / params.sweep_interval))
-        self._buckets: list[dict[Peer, None]] = [{} for _ in range(count)]
+        self._buckets: list[dict[Peer, None]] = [{}]
         self._placed = 0
         self._sweeps = 0
 
     def _drain_soon(self) -> None:
         self.shared.loop.call_soon(self.failures.drain)
+
+    def fail_unsent(self, msg: Msg, failure: Failure) -> None:
+        """End a message of which nothing has left, soon."""
+        msg.unsent = True
+        self.failures.add(msg, failure.status, failure.errno, failure.reason)
+
+    def set_timeout(self, seconds: float) -> None:
+        """The time-out of all that is under way, and of what comes."""
+        self.timeout = seconds
+        for peer in self.peers.values():
+            peer.timeout = seconds
+            for conn in peer.conns:
+                conn.timeout = seconds
+
+    def divide(self) -> None:
+        """Fit the buckets to the pace of sweeps, each of which looks at one: all have their turn in time."""
+        count = max(1, int(self.timeout / 4 / self.shared.sweep_interval))
+        if count == len(self._buckets):
+            return
+        self._buckets = [{} for _ in range(count)]
+        for place, peer in enumerate(self.peers.values()):
+            peer.bucket = place % count
+            self._buckets[peer.bucket][peer] = None
 
     # Peers ------------------------------------------------------------------------------------------
 
@@ -177,12 +203,12 @@ class NiState:
         """Look at a part of the peers."""
         self._sweeps += 1
         # Deadlines were reckoned from the sweep before: none may come too early.
-        past = now - self.shared.params.sweep_interval
+        past = now - self.shared.sweep_interval
         for peer in list(self._buckets[self._sweeps % len(self._buckets)]):
             self._check_queue(peer, past)
             late: list[Conn] = []
             for conn in list(peer.conns):
-                if conn.sock is not None and not self._check_conn(peer, conn, now, past):
+                if conn.sock is not None and not self._check_conn(peer, conn, past):
                     late.append(conn)
             if not late:
                 self._keep_alive(peer, now)
@@ -191,37 +217,21 @@ class NiState:
     def _check_queue(self, peer: Peer, past: float) -> None:
         while peer.queue and peer.queue[0][0] <= past:
             _, msg = peer.queue.popleft()
+            msg.unsent = True
             reason = f"timed out after {self.timeout:g} s without a connection to {peer}"
             self.shared.core.finalize(msg, HealthStatus.NETWORK_TIMEOUT, errno.ETIMEDOUT, reason)
 
-    def _check_conn(self, peer: Peer, conn: Conn, now: float, past: float) -> bool:
-        """False if the connection had to be closed."""
+    def _check_conn(self, peer: Peer, conn: Conn, past: float) -> bool:
+        """False if the connection had to be closed. (What is sent is seen to by the pulse.)"""
         if conn.paused and conn.sock is not None and sockets.is_dead(conn.sock):
             conn.receive_failed(errno.ECONNRESET)  # nothing else would tell: it is not read now
             return False
-        what = ""
-        if conn.rx_deadline and conn.rx_deadline <= past:
-            what = "sent no more of a message that it had begun"
-        elif not conn.tx_idle and conn.tx_deadline <= past:
-            what = "took none of our data"
-        elif conn.tx_idle and conn.unacked and not self._acknowledged(peer, conn, now, past):
-            what = "acknowledged none of our data"
-        if not what:
+        if not conn.rx_deadline or conn.rx_deadline > past:
             return True
-        reason = f"timed out: {peer} {what} for {self.timeout:g} s"
+        reason = f"timed out: {peer} sent no more of a message that it had begun for {self.timeout:g} s"
         self.shared.report(reason)
         peer.close_address(conn.remote_ip, Failure(errno.ETIMEDOUT, HealthStatus.NETWORK_TIMEOUT, reason))
         return False
-
-    def _acknowledged(self, peer: Peer, conn: Conn, now: float, past: float) -> bool:
-        """False if the peer's host has acknowledged nothing for too long."""
-        before, conn.outstanding = conn.outstanding, unsent_bytes(conn)
-        if not conn.outstanding:
-            conn.unacked = False
-            peer.last_alive = now
-        elif not before or conn.outstanding < before:
-            conn.tx_deadline = now + self.timeout
-        return conn.tx_deadline > past
 
     def _keep_alive(self, peer: Peer, now: float) -> None:
         """A NOOP after a long silence, on the connection for acknowledgements if nothing waits there."""
@@ -233,6 +243,23 @@ class NiState:
         if conn is not None and conn.tx_idle:
             peer.next_keepalive = now + _KEEPALIVE_PAUSE
             conn.acknowledge(KEEPALIVE_COOKIE)
+
+    # The device -------------------------------------------------------------------------------------
+
+    def device_failed(self, reason: str, gone: bool) -> None:
+        """Nothing can leave now: what has not begun to leave may go elsewhere.
+
+        Connections stay, for they go on when the device is back within their time-outs, with all that the
+        kernel holds; those of a device that is gone for good are closed.
+        """
+        failure = Failure(errno.ENETDOWN, HealthStatus.LOCAL_INTERRUPT, reason)
+        for peer in list(self.peers.values()):
+            if peer.dialer is not None:
+                peer.dialer.cancel()
+            peer.withdraw(failure)
+            if gone:
+                peer.close(list(peer.conns), Failure(errno.ENETDOWN, HealthStatus.LOCAL_ERROR, reason))
+            self.forget_if_idle(peer)
 
     # The end ----------------------------------------------------------------------------------------
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import errno
-import fcntl
-import struct
-import termios
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.tcp.conn import Conn
 from ulnet.lnd.tcp.dialer import Dialer
 from ulnet.lnd.tcp.errors import Failure
+from ulnet.lnd.tcp.pulse import unacknowledged
 from ulnet.nid import Nid, ProcessId
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE, ConnType
@@ -22,10 +21,8 @@ if TYPE_CHECKING:
     from ulnet.core.ni import NI
     from ulnet.lnd.tcp.nistate import NiState
 
-__all__ = ["Peer", "unsent_bytes"]
+__all__ = ["Peer"]
 
-_INT: Final = struct.Struct("i")
-_SIOCOUTQ: Final = termios.TIOCOUTQ
 # Bytes before the payload, by protocol version; before any connection exists the version is 0.
 _OVERHEAD: Final = (
     FRAME_HEADER_SIZE + HEADER_SIZE,
@@ -36,11 +33,10 @@ _OVERHEAD: Final = (
 )
 
 
-def unsent_bytes(conn: Conn) -> int:
-    """Bytes that the peer's host has not acknowledged yet."""
+def _load(conn: Conn) -> int:
+    """Bytes that wait on a connection, here or in the kernel."""
     assert conn.sock is not None
-    value: int = _INT.unpack(fcntl.ioctl(conn.sock, _SIOCOUTQ, bytes(4)))[0]
-    return value
+    return conn.tx_bytes + unacknowledged(conn.sock)
 
 
 class Peer:
@@ -62,6 +58,7 @@ class Peer:
         "pid",
         "queue",
         "state",
+        "stuck",
         "timeout",
         "version",
     )
@@ -80,6 +77,7 @@ class Peer:
         self.incarnation = 0
         self.last_alive = state.shared.now
         self.next_keepalive = 0.0
+        self.stuck: dict[object, None] = {}  # what makes no progress: connections, the dialer
         self._overhead = _OVERHEAD[0]
         self._small: list[Conn] = []
         self._large: list[Conn] = []
@@ -119,7 +117,7 @@ class Peer:
         if failure is None:
             self.queue.append((self.state.shared.loop.time() + self.timeout, msg))
         else:
-            self.state.failures.add(msg, failure.status, failure.errno, failure.reason)
+            self.state.fail_unsent(msg, failure)
 
     def _dial(self) -> Failure | None:
         """See to it that a connection is being made; a Failure if that is not to be."""
@@ -143,9 +141,9 @@ class Peer:
             return conns[0]
         shared = self.state.shared
         best = conns[0]
-        least = best.tx_bytes + unsent_bytes(best)
+        least = _load(best)
         for conn in conns[1:]:
-            load = conn.tx_bytes + unsent_bytes(conn)
+            load = _load(conn)
             if load < least or (load == least and conn.last_used < best.last_used):
                 best = conn
                 least = load
@@ -206,6 +204,7 @@ class Peer:
             partly, rest = conn.shut(reset=conn is reset)
             begun += partly
             unsent += rest
+        lost: list[Msg] = []
         if not self.conns:
             self.version = 0
             self.incarnation = 0
@@ -218,15 +217,46 @@ class Peer:
             if conns and self.state.open:
                 self._pick(conns).queue(msg, size)
             else:
-                begun.append(msg)
+                lost.append(msg)
         self.state.forget_if_idle(self)
         for conn in doomed:
             conn.fail_receive(failure)
-        for msg in begun:
-            self.state.shared.core.finalize(msg, failure.status, failure.errno, failure.reason)
+        self._end(begun, failure, unsent=False)
+        self._end(lost, failure, unsent=True)
+        for conn in doomed:
+            self.moves_on(conn)
+
+    def _end(self, msgs: Iterable[Msg], failure: Failure, *, unsent: bool) -> None:
+        finalize = self.state.shared.core.finalize
+        for msg in msgs:
+            msg.unsent = unsent
+            finalize(msg, failure.status, failure.errno, failure.reason)
+
+    def withdraw(self, failure: Failure) -> None:
+        """Fail what has not begun to leave, here and on all connections; connections stay."""
+        waiting = [msg for _, msg in self.queue]
+        self.queue.clear()
+        for conn in self.conns:
+            waiting += conn.take_queue()
+        self._end(waiting, failure, unsent=True)
 
     def fail_queue(self, failure: Failure) -> None:
         """No connection came up: what waits for one fails."""
         queue, self.queue = self.queue, deque()
-        for _, msg in queue:
-            self.state.shared.core.finalize(msg, failure.status, failure.errno, failure.reason)
+        self._end([msg for _, msg in queue], failure, unsent=True)
+
+    # Progress -------------------------------------------------------------------------------------
+
+    def gets_stuck(self, what: object) -> None:
+        """A connection, or the making of one, makes no progress: the core prefers other paths then."""
+        first = not self.stuck
+        self.stuck[what] = None
+        if first:
+            self.state.shared.core.path_stalled(self.ni, self.nid)
+
+    def moves_on(self, what: object) -> None:
+        """It does again, or is gone."""
+        if what in self.stuck:
+            del self.stuck[what]
+            if not self.stuck:
+                self.state.shared.core.path_moving(self.ni, self.nid)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ulnet.lnd.tcp.params import TcpParams
+from ulnet.lnd.tcp.pulse import Pulse
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE
 
@@ -21,7 +22,7 @@ BUFFER_SIZE: Final = 65536  # one for all connections: headers and small message
 
 
 class Shared:
-    """One per driver. `now` is the loop's time at the last sweep: good enough for deadlines of seconds."""
+    """One per driver. `now` is the loop's time at the last sweep or beat: good enough for deadlines."""
 
     __slots__ = (
         "_report",
@@ -32,7 +33,9 @@ class Shared:
         "loop",
         "now",
         "params",
+        "pulse",
         "starved",
+        "sweep_interval",
         "tails",
         "tick",
         "view",
@@ -49,6 +52,8 @@ class Shared:
         self.loop = loop
         self.params = params
         self.now = loop.time()
+        self.pulse = Pulse(loop, self)
+        self.sweep_interval = params.sweep_interval  # shorter where a time-out is short
         self.tick = 0  # counts uses of connections, to find the least recent
         self.buf = bytearray(BUFFER_SIZE)
         self.view = memoryview(self.buf)

@@ -44,6 +44,7 @@ class Transmitter:
     """Queue of messages and acknowledgements towards a peer."""
 
     __slots__ = (
+        "acked",
         "acks",
         "batch",
         "batch_start",
@@ -53,19 +54,19 @@ class Transmitter:
         "iov",
         "iov_bytes",
         "large",
-        "outstanding",
         "prefix",
+        "progress_at",
         "sent",
+        "sent_total",
         "shared",
         "sock",
         "sums",
         "timeout",
         "tx_bytes",
-        "tx_deadline",
         "tx_idle",
         "tx_queue",
-        "unacked",
         "version",
+        "watched",
         "writing",
     )
 
@@ -92,9 +93,14 @@ class Transmitter:
         self.sent = 0  # of the batch
         self.tx_idle = True  # nothing queued, no flush scheduled
         self.writing = False  # the socket was full: the loop tells when it is not
-        self.unacked = False  # the peer's kernel may not have acknowledged all that we sent
-        self.outstanding = 0  # how many bytes those were at the last sweep
-        self.tx_deadline = 0.0
+        self.watched = False  # by the pulse: something is to be sent, or to be acknowledged by TCP
+        self.sent_total = 0  # bytes given to the kernel
+        self.acked = 0  # how many of them the peer's host has acknowledged, as last seen
+        self.progress_at = 0.0  # when that last grew
+
+    def beat(self, now: float) -> bool:
+        """See how what was sent gets on; False when nothing is under way any more."""
+        raise NotImplementedError
 
     def broken(self, failure: Failure) -> None:
         """The socket failed."""
@@ -116,8 +122,12 @@ class Transmitter:
     def kick(self) -> None:
         """Something is queued on an idle connection."""
         self.tx_idle = False
-        self.tx_deadline = self.shared.now + self.timeout
-        self.shared.flush_soon(self)
+        shared = self.shared
+        if not self.watched:
+            self.acked = self.sent_total
+            shared.pulse.watch(self)
+            self.progress_at = shared.now
+        shared.flush_soon(self)
 
     def flush(self) -> None:
         """Send until nothing is left, the socket is full, or it is the others' turn."""
@@ -139,9 +149,7 @@ class Transmitter:
             except OSError as error:
                 self._send_failed(error.errno or errno.EIO)
                 return
-            if count:
-                self.unacked = True
-                self.tx_deadline = self.shared.now + self.timeout
+            self.sent_total += count
             if count < self.iov_bytes:
                 self._advance(count)
                 if not self.writing and self.sock is not None:
@@ -265,6 +273,36 @@ class Transmitter:
             return
         text = f"sending failed: {errno_text(number)}"
         self.broken(Failure(number, send_status(number), text))
+
+    def take_queue(self) -> list[Msg]:
+        """Take back the messages of which nothing has left; one that has begun goes on, if it can."""
+        begun = 0
+        start = self.batch_start
+        for end in self.ends:
+            if start >= self.sent:
+                break
+            begun += 1
+            start = end
+        taken = self.batch[begun:]
+        if taken:
+            del self.batch[begun:], self.ends[begun:]
+            self._cut(start - self.sent)
+        taken += self.tx_queue
+        self.tx_queue.clear()
+        for msg in taken:
+            self.tx_bytes -= self.head_size + msg.hdr.payload_length
+        return taken
+
+    def _cut(self, count: int) -> None:
+        """Leave `count` bytes of the batch to be sent."""
+        self.iov_bytes = count
+        kept: list[bytes | memoryview] = []
+        for piece in self.iov:
+            if not count:
+                break
+            kept.append(piece if len(piece) <= count else memoryview(piece)[:count])
+            count -= len(kept[-1])
+        self.iov = kept
 
     def take_unsent(self) -> tuple[list[Msg], list[Msg]]:
         """Empty the queue of a closed connection: messages partly sent, and those not begun."""

@@ -1,0 +1,111 @@
+"""Connections with something under way, looked at many times a second; without any there is no timer.
+
+The kernel knows of a silent path long before a time-out does: what it has sent stays unacknowledged.
+A path is called stalled when that lasts longer than its round trips explain; messages still fail by the
+time-out alone (spec wire-socklnd.md §6), which is kept to a twentieth of a second here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import socket
+import struct
+import termios
+from typing import Final, Protocol
+
+__all__ = ["QUIET", "SILENT", "Pulse", "Watched", "is_stalled", "judge", "unacknowledged"]
+
+INTERVAL: Final = 0.05
+_MOST: Final = 500  # looked at in one beat; where there are more, each has its turn later
+QUIET: Final = 0.1  # seconds without an acknowledgement that are strange in a stream of packets
+SILENT: Final = 0.25  # in a few packets: the peer may delay its acknowledgement for 0.2 s
+_FEW: Final = 3  # packets
+# Of struct tcp_info: packets in flight, ms since an acknowledgement, round trip and its spread in µs.
+_INFO: Final = struct.Struct("=24xI28xI8xII")
+_INT: Final = struct.Struct("i")
+_SIOCOUTQ: Final = termios.TIOCOUTQ
+
+
+class Watched(Protocol):
+    """Something with deadlines; `watched` belongs to `Pulse`."""
+
+    watched: bool
+
+    def beat(self, now: float) -> bool:
+        """Look at it; False: it needs no more watching."""
+
+
+class Clock(Protocol):
+    """Keeps the time of the last look, for all who need it only roughly."""
+
+    now: float
+
+
+class Pulse:
+    """Calls `beat` of what is watched, twenty times a second."""
+
+    __slots__ = ("_clock", "_loop", "_timer", "_watched")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
+        self._watched: dict[Watched, None] = {}
+
+    def watch(self, one: Watched) -> None:
+        """Look at it from now on. (It is not watched yet.)"""
+        one.watched = True
+        self._watched[one] = None
+        if self._timer is None:
+            self._clock.now = self._loop.time()
+            self._timer = self._loop.call_later(INTERVAL, self._beat)
+
+    def forget(self, one: Watched) -> None:
+        """It is gone."""
+        one.watched = False
+        self._watched.pop(one, None)
+        if not self._watched and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _beat(self) -> None:
+        self._timer = None
+        now = self._clock.now = self._loop.time()
+        watched = self._watched
+        turn = list(watched)
+        if len(turn) > _MOST:
+            del turn[_MOST:]
+            for one in turn:  # the others are first next time
+                del watched[one]
+                watched[one] = None
+        for one in turn:
+            if one.watched and not one.beat(now) and one.watched:
+                one.watched = False
+                del watched[one]
+        if watched and self._timer is None:
+            self._timer = self._loop.call_later(INTERVAL, self._beat)
+
+
+def unacknowledged(sock: socket.socket) -> int:
+    """Bytes given to the kernel that the peer's host has not acknowledged yet."""
+    value: int = _INT.unpack(fcntl.ioctl(sock, _SIOCOUTQ, bytes(4)))[0]
+    return value
+
+
+def is_stalled(sock: socket.socket, quiet: float) -> bool:
+    """Whether the network is to blame that nothing was acknowledged for `quiet` seconds."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
+    return judge(info, quiet)
+
+
+def judge(info: bytes, quiet: float) -> bool:
+    """The same, of the kernel's struct tcp_info."""
+    if len(info) < _INFO.size:
+        return False
+    in_flight, last_ack, round_trip, spread = _INFO.unpack_from(info)
+    if not in_flight:  # the peer's host has all that it lets us send: its program reads slowly
+        return False
+    usual: float = (round_trip + 4 * spread) / 1e6
+    patience = max(usual, QUIET if in_flight > _FEW else SILENT)
+    return quiet >= patience <= float(last_ack) / 1000
