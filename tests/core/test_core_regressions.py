@@ -8,11 +8,12 @@ import math
 import pytest
 
 from support.fabric import Fabric, Recorder
-from ulnet.core import peer as peer_module
+from ulnet.core import peer_table as peer_module
 from ulnet.core import receive as receive_module
 from ulnet.core.event import EventKind
 from ulnet.core.md import MdOption
-from ulnet.core.peer import PeerTable
+from ulnet.core.peer import PeerFlag
+from ulnet.core.peer_table import PeerTable
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import NetTunables
 from ulnet.nid import ANY_NID, LO_NET, LO_NID, Net, NetType, Nid
@@ -98,7 +99,7 @@ def test_waiting_messages_are_matched_in_order_of_arrival_whatever_handlers_atta
 
 
 def test_a_stalled_push_and_thousands_behind_it_leave_the_push_buffer_posted(fabric):
-    a, b = fabric.node(str(A)), fabric.node(str(B))
+    a, b = fabric.node(str(A), str(A1)), fabric.node(str(B), discovery=True)
     a.put(a.memory.md_bind(b"garbage", None, threshold=1), B, 0, PING_MATCH_BITS, ack=False)
     held = []
     ni = b.nis[B]
@@ -467,7 +468,7 @@ def push_of(fabric, core, nids, source=A):
 
 
 def test_a_push_cannot_list_loopback_or_wildcard_nids(fabric):
-    a, b = fabric.node(str(A)), fabric.node(str(B))
+    a, b = fabric.node(str(A)), fabric.node(str(B), discovery=True)
     push_of(fabric, a, [LO_NID, A, A1])
     assert list(b.peers.find(A).nids()) == [A]
     push_of(fabric, a, [A, Nid.of(LO_NET, 1), ANY_NID, LO_NID, A1])
@@ -481,7 +482,7 @@ def test_a_push_cannot_list_loopback_or_wildcard_nids(fabric):
 
 def test_pushes_cannot_grow_the_table_without_bound(fabric, monkeypatch):
     monkeypatch.setattr(peer_module, "MAX_UNCONFIGURED", 50)
-    a, b = fabric.node(str(A)), fabric.node(str(B))
+    a, b = fabric.node(str(A)), fabric.node(str(B), discovery=True)
     push_of(fabric, a, [A, *(Nid.of(A.net, 1000 + n) for n in range(40))])
     push_of(fabric, a, [A, *(Nid.of(A.net, 1000 + n) for n in range(40))])
     assert len(list(b.peers.find(A).nids())) == 41
@@ -537,8 +538,10 @@ def test_merging_a_large_peer_is_linear():
 
     table = PeerTable(lambda net: 8)
     nids = [Counting(Nid.of(A.net, 5000 + n)) for n in range(2000)]
-    table.merge(table.learn(nids[0]).peer, nids[0], nids)
-    table.merge(table.find(nids[0]), nids[0], nids[:1000])
+    peer = table.learn(nids[0]).peer
+    peer.mark(PeerFlag.MULTI_RAIL)
+    table.merge(peer, nids[0], nids)
+    table.merge(peer, nids[0], nids[:1000])
     assert len(list(table.find(nids[0]).nids())) == 1000
     assert counted < 60_000
 

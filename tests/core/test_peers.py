@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fabric import Fabric, Recorder
-from ulnet.core import peer as peer_module
+from ulnet.core import peer_table as peer_module
 from ulnet.core.md import MdOption
-from ulnet.core.peer import PeerTable
+from ulnet.core.peer import PeerFlag
+from ulnet.core.peer_table import PeerTable
 from ulnet.core.status import LNetError
 from ulnet.nid import ANY_NID, LO_NID, Nid
 
@@ -178,16 +179,20 @@ def test_a_net_added_later_gives_its_peers_credits():
 def test_merge_follows_what_the_peer_lists(table):
     table.learn(B)
     table.learn(C)
-    peer = table.merge(table.find(C), B, [B, B1, C])
+    peer = table.find(C)
+    peer.mark(PeerFlag.MULTI_RAIL)
+    known = table.find_ni(B)
+    assert table.merge(peer, B, [B, B1, C]) == {}
     assert list(peer.nids()) == [B, C, B1]
-    assert peer.multi_rail
+    assert table.find_ni(B) is known  # with its credits, and what waits for them
     assert len(table) == 1
-    peer = table.merge(peer, B, [B, B1])
+    table.merge(peer, B, [B, B1])
     assert list(peer.nids()) == [B, B1]
     assert table.find(C) is None
     table.add(D)
-    table.merge(peer, B, [B, D])
+    assert table.merge(peer, B, [B, D]) == {D: errno.EEXIST}
     assert table.find(D).primary_nid == D
+    assert table.merge(table.find(D), B, [B]) == {B: errno.EPERM, D: errno.EPERM}
 
 
 nids = st.sampled_from([A, B, C, D, B1, D1])
@@ -210,6 +215,8 @@ def test_no_sequence_of_changes_breaks_the_table(script):
         if name == "merge":
             peer = table.find(nid)
             if peer is not None:
+                if len(rest[0]) != 2:
+                    peer.mark(PeerFlag.MULTI_RAIL)
                 table.merge(peer, rest[0][0] if rest[0] else nid, rest[0])
         else:
             try:

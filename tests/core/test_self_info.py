@@ -79,7 +79,7 @@ def test_ipv6_nids_are_listed_as_large_entries():
 @pytest.mark.requirement("dyn-005", "dyn-040")
 def test_a_push_groups_the_senders_nids_and_is_acknowledged():
     fabric = Fabric()
-    a, b = fabric.node(str(A), "10.1.0.1@tcp1"), fabric.node(str(B))
+    a, b = fabric.node(str(A), "10.1.0.1@tcp1"), fabric.node(str(B), discovery=True)
     size = len(a.info.info().pack())
     for _ in range(3):  # the buffer is posted anew each time
         got = push(fabric, a, a.info.info())
@@ -93,21 +93,21 @@ def test_a_push_groups_the_senders_nids_and_is_acknowledged():
 @pytest.mark.parametrize("features", [Feature.NI_STATUS, Feature.NI_STATUS | Feature.MULTI_RAIL])
 def test_pushes_of_others_generations_change_nothing(features):
     fabric = Fabric()
-    a, b = fabric.node(str(A)), fabric.node(str(B))
+    a, b = fabric.node(str(A)), fabric.node(str(B), discovery=True)
     push(fabric, a, PingInfo(int(features), 12345, 4, [NiEntry(A), NiEntry(B1)]))
     assert list(b.peers.find(A).nids()) == [A]
 
 
 def test_a_push_that_does_not_list_its_sender_is_ignored():
     fabric = Fabric()
-    a, b = fabric.node(str(A)), fabric.node(str(B))
+    a, b = fabric.node(str(A)), fabric.node(str(B), discovery=True)
     push(fabric, a, PingInfo(0x1E, 12345, 4, [NiEntry(B1)]))
     assert b.peers.find(B1) is None
 
 
 def test_garbage_and_oversize_pushes_are_survived():
     fabric = Fabric()
-    a, b = fabric.node(str(A)), fabric.node(str(B))
+    a, b = fabric.node(str(A)), fabric.node(str(B), discovery=True)
     for data in (b"", b"garbage", bytes(300), b"gnip" * 100, bytes(1 << 20)):
         a.put(a.memory.md_bind(data, None, threshold=2), B, 0, PING_MATCH_BITS)
         fabric.run()

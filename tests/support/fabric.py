@@ -106,8 +106,9 @@ class Fabric:
         tunables: NetTunables | None = None,
         cpts: CptTable | None = None,
         current_cpu: Callable[[], int] = lambda: -1,
+        discovery: bool = False,
     ) -> LNet:
-        """A started core with these NIs."""
+        """A started core with these NIs; unless told, it discovers nobody (tests of the core below that)."""
         core = LNet(
             clock=self.clock,
             cookie=1000 + len(self.cores),
@@ -125,6 +126,8 @@ class Fabric:
 
         core.peers.attached = recorded
         core.start()
+        if not discovery:
+            core.discovery.stop()
         for text in nids:
             nid = Nid.parse(text)
             core.add_ni(nid.net, nid, tunables=tunables)

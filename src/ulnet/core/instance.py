@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ulnet.core.cpt import CptTable
+from ulnet.core.discovery import Discovery
 from ulnet.core.faults import FaultInjector
 from ulnet.core.health import Paths
 from ulnet.core.initiate import Initiate
@@ -14,7 +15,8 @@ from ulnet.core.lnd import Lnd, NiEvent
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI, LocalNet
-from ulnet.core.peer import PeerTable, may_be_peer
+from ulnet.core.peer import Peer, may_be_peer
+from ulnet.core.peer_table import PeerTable
 from ulnet.core.policy import Policies
 from ulnet.core.receive import Receive
 from ulnet.core.selection import Explanation, Selector
@@ -62,6 +64,8 @@ class LNet:
         self.parse = self._receive.parse
         self.forget_rx = self._receive.forget_rx
         self.info = SelfInfo(self.state, self.memory)
+        self.discovery = Discovery(self.state, self.memory, self._transmit, self._initiate, self.info)
+        self.peer_restarted = self.discovery.peer_restarted
         self._paths = Paths(self.state)
         self.path_stalled = self._paths.stalled
         self.path_moving = self._paths.moving
@@ -105,9 +109,10 @@ class LNet:
         self._lnds[lnd.net_type] = lnd
 
     def start(self) -> None:
-        """Bring up `0@lo` and answer pings."""
+        """Bring up `0@lo`, answer pings, discover peers."""
         self.add_ni(LO_NET, LO_NID)
         self.info.start()
+        self.discovery.start()
 
     def add_ni(
         self,
@@ -238,11 +243,32 @@ class LNet:
         told.ni, told.peer_ni, *_ = self.selector.choose(dest, source=source, size=size, cpt=cpt, told=told)
         return told
 
+    # Discovery -------------------------------------------------------------------------------------
+
+    def discover(
+        self, nid: Nid, *, force: bool = False, done: Callable[[LNetError | None, Peer | None], None]
+    ) -> None:
+        """Ask a peer anew who it is, and tell it our NIDs; `force`: even if it was told them already.
+
+        `done` hears once, later, of the error or the peer. Raises LNetError: EINVAL, ENOMEM, ESHUTDOWN.
+        """
+        self.discovery.discover(nid, force=force, done=done)
+
+    def set_discovery(self, mode: int) -> None:
+        """0: off, 1: on, 2: verify, which compares what peers tell with what is configured."""
+        before = self.settings.discovery
+        self.settings.discovery = mode
+        if bool(before) != bool(mode):
+            self.info.rebuild(tell=False)
+        if before != mode:
+            self.discovery.mode_changed(before)
+
     def shutdown(self) -> None:
         """End everything: drivers stop, messages are finalized, MDs get their last events. Once is enough."""
         if not self.state.running:
             return
         self.state.running = False
+        self.discovery.stop()
         self.info.stop()
         self.faults.close()
         while self.state.nis:  # handlers may delete some too

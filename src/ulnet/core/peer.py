@@ -1,31 +1,28 @@
-"""Peers: peer, peer net, peer NI, and the table of them (spec discovery.md §1, §7, lnetctl.md §1 peer)."""
+"""Peers: peer, peer net, peer NI, and the flags of a peer (spec discovery.md §1, §2)."""
 
 from __future__ import annotations
 
-import errno
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from enum import IntFlag
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from ulnet.core.flow import Paces
 from ulnet.core.ni import MAX_HEALTH, NI, NO_PRIORITY, NO_WEIGHT
 from ulnet.core.stats import HealthStats, Latency, MsgStats
-from ulnet.core.status import LNetError
-from ulnet.nid import LO_NID, Net, NetType, Nid
+from ulnet.nid import Net, NetType, Nid
 
 if TYPE_CHECKING:
+    from ulnet.core.discovery.exchange import Exchange
+    from ulnet.core.discovery.parking import Waiter
     from ulnet.core.flow import Flow
     from ulnet.core.msg import Msg
     from ulnet.core.selection.choose import Standing
+    from ulnet.wire.ping import PingInfo
 
-__all__ = ["MAX_UNCONFIGURED", "Peer", "PeerFlag", "PeerNet", "PeerNi", "PeerTable", "may_be_peer"]
+__all__ = ["Peer", "PeerFlag", "PeerNet", "PeerNi", "may_be_peer"]
 
-# NIDs of peers that nobody configured: a bound on what strangers can make us keep.
-MAX_UNCONFIGURED = 65536
 _NO_PATHWAYS: Mapping[Nid, int] = {}
-_CANDIDATES = 16  # how many are looked at to find one that can be forgotten
 
 
 def may_be_peer(nid: Nid) -> bool:
@@ -40,7 +37,35 @@ class PeerFlag(IntFlag):
     NO_DISCOVERY = 0x2
     ROUTER_ENABLED = 0x4
     CONFIGURED = 0x8
+    DISCOVERED = 0x10  # a pass of discovery was completed
+    REDISCOVER = 0x20  # discovery failed: look again
+    DISCOVERING = 0x40  # queued, or waiting for an answer
+    DATA_PRESENT = 0x80  # a ping reply or push waits to be merged
+    NIDS_UPTODATE = 0x100
+    PING_SENT = 0x200
+    PUSH_SENT = 0x400
+    PING_FAILED = 0x800
+    PUSH_FAILED = 0x1000
+    FORCE_PING = 0x2000
+    FORCE_PUSH = 0x4000
+    RTR_NI_FORCE_DEL = 0x8000
+    RTR_DISCOVERY = 0x10000
+    RTR_DISCOVERED = 0x20000
+    MARK_DELETION = 0x40000
+    MARK_DELETED = 0x80000
     LOCK_PRIMARY = 0x100000
+    BAD_CONFIG = 0x200000
+
+
+# Messages wait unless the first two are set and none of the others is.
+_KNOWN = int(PeerFlag.DISCOVERED | PeerFlag.NIDS_UPTODATE)
+_KNOWN_OR_NOT = _KNOWN | int(
+    PeerFlag.REDISCOVER
+    | PeerFlag.DATA_PRESENT
+    | PeerFlag.FORCE_PING
+    | PeerFlag.MARK_DELETION
+    | PeerFlag.MARK_DELETED
+)
 
 
 class PeerNi:
@@ -67,6 +92,7 @@ class PeerNi:
         "priority",
         "refs",
         "rtr_credits",
+        "said_down",
         "seq",
         "stats",
         "turn_lengths",
@@ -95,6 +121,7 @@ class PeerNi:
         self.refs = 1
         self.seq = 0
         self.health = MAX_HEALTH
+        self.said_down = False  # what its peer last told of it
         self.stats = MsgStats()
         self.choices: defaultdict[str, int] = defaultdict(int)  # by the criterion that decided
         self.health_stats = HealthStats()
@@ -126,31 +153,63 @@ class Peer:
     """A node as we know it: its primary NID and all others, grouped by net."""
 
     __slots__ = (
+        "attempts",
+        "differences",
+        "error",
+        "exchanges",
         "flags",
         "flows",
+        "gone",
+        "heard_at",
+        "heard_from",
+        "info_size",
+        "locked_at",
         "members",
         "nets",
+        "news",
         "paces",
+        "parked",
         "primary_nid",
         "remote_sequence",
         "seq",
         "settled",
         "standings",
+        "told_sequence",
         "turns",
+        "waiters",
     )
 
     def __init__(self, primary_nid: Nid, flags: int = 0) -> None:
         self.primary_nid = primary_nid
-        self.flags = flags
+        self.flags = flags  # change them by `mark`
+        self.settled = False  # as the flags say; messages to a peer that is not must ask discovery
+        self.gone = False  # no longer in the table
         self.nets: dict[Net, PeerNet] = {}
-        self.members: set[Nid] = set()
-        self.remote_sequence = 0  # of the last ping info that it pushed
+        self.members: dict[Nid, PeerNi] = {}
+        self.locked_at = 0  # when its primary NID was locked: the smaller, the earlier
         self.seq = 0
-        self.settled = False  # discovery has nothing to find out or tell: messages need not ask it
         self.flows: dict[NI, Flow] = {}  # from each local NI, to any of its NIDs
         self.paces = Paces()  # of these flows and of those of its NIs
         self.standings: dict[int, Standing] = {}  # kept by the path selection, by CPT
         self.turns: dict[object, dict[object, int]] = {}  # of weighted ways: messages in this round
+        # Of discovery:
+        self.remote_sequence = 0  # of the last info it sent
+        self.told_sequence = 0  # of the last info that it acknowledged
+        self.heard_at: Nid | None = None  # our NID that its last ping reply came to
+        self.heard_from: Nid | None = None  # its NID that sent it
+        self.info_size = 0  # the most its info took, bytes
+        self.attempts = 0  # pings of this round
+        self.news: PingInfo | None = None  # to be merged
+        self.exchanges: dict[str, Exchange] = {}  # the ping and the push under way
+        self.error: tuple[int, str] | None = None  # of the last round
+        self.parked: list[Msg] = []
+        self.waiters: list[Waiter] = []
+        self.differences: tuple[str, ...] = ()  # between what is configured and what it says
+
+    def mark(self, add: int = 0, remove: int = 0) -> None:
+        """Change flags; `settled` follows."""
+        flags = self.flags = self.flags & ~remove | add
+        self.settled = flags & _KNOWN_OR_NOT == _KNOWN
 
     @property
     def multi_rail(self) -> bool:
@@ -186,271 +245,18 @@ class Peer:
                 if pni.nid != self.primary_nid:
                     yield pni.nid
 
+    def net(self, net: Net) -> PeerNet:
+        """Its NIDs on that net; made on first use."""
+        found = self.nets.get(net)
+        if found is None:
+            found = self.nets[net] = PeerNet(net, self)
+        return found
+
     def owns(self, nid: Nid) -> bool:
         """Whether nid is one of its NIDs."""
         return nid in self.members
 
     @property
     def idle(self) -> bool:
-        """Whether no message refers to any of its NIDs."""
-        return all(pni.refs == 1 for net in self.nets.values() for pni in net.nis)
-
-
-class PeerTable:
-    """All peers in the order they were made; every NID belongs to at most one."""
-
-    def __init__(self, credits_for: Callable[[Net], int]) -> None:
-        self._credits_for = credits_for  # peer_credits of a local net, 0 for others
-        self._peers: dict[Peer, None] = {}
-        self._by_nid: dict[Nid, PeerNi] = {}
-        self._strangers: dict[Peer, None] = {}  # those not configured, longest known first
-        self._unconfigured = 0  # their NIDs
-        self.attached: Callable[[PeerNi], None] = lambda pni: None  # is told of every new peer NI
-
-    def __iter__(self) -> Iterator[Peer]:
-        return iter(list(self._peers))
-
-    def __len__(self) -> int:
-        return len(self._peers)
-
-    def find(self, nid: Nid) -> Peer | None:
-        """The peer that nid belongs to."""
-        pni = self._by_nid.get(nid)
-        return pni.peer if pni is not None else None
-
-    def find_ni(self, nid: Nid) -> PeerNi | None:
-        """The peer NI of nid."""
-        return self._by_nid.get(nid)
-
-    def learn(self, nid: Nid) -> PeerNi | None:
-        """The peer NI of nid; an unknown NID becomes a peer of one NID.
-
-        None when it cannot name a peer, or when there are too many and all of them are in use.
-        """
-        pni = self._by_nid.get(nid)
-        if pni is not None:
-            return pni
-        if not (may_be_peer(nid) or nid == LO_NID) or not self._has_room():
-            return None
-        peer = Peer(nid)
-        self._insert(peer)
-        return self._attach(peer, nid)
-
-    def imagine(self, nid: Nid) -> PeerNi:
-        """The peer NI that `learn` would make of an unknown NID; the table stays as it is."""
-        peer_net = PeerNet(nid.net, Peer(nid))
-        pni = PeerNi(nid, peer_net, self._credits_for(nid.net))
-        peer_net.nis.append(pni)
-        peer_net.peer.nets[nid.net] = peer_net
-        return pni
-
-    def net_added(self, net: Net) -> None:
-        """A net became local, maybe anew: its peer NIs get its credits, unless messages hold old ones."""
-        credits = self._credits_for(net)
-        for pni in self._by_nid.values():
-            if pni.nid.net == net and pni.tx_credits == pni.max_tx_credits:
-                pni.tx_credits = pni.max_tx_credits = pni.min_tx_credits = credits
-                pni.rtr_credits = pni.min_rtr_credits = credits
-
-    def ni_removed(self, ni: NI) -> None:
-        """Keep nothing of a local NI that is gone."""
-        for peer in self._peers:
-            peer.standings.clear()
-            peer.turns.clear()
-            peer.flows.pop(ni, None)
-            for peer_net in peer.nets.values():
-                for pni in peer_net.nis:
-                    pni.flows.pop(ni, None)
-
-    def nis(self) -> Iterable[PeerNi]:
-        """All peer NIs; nobody may come or go meanwhile."""
-        return self._by_nid.values()
-
-    # Configuration (DLC) -----------------------------------------------------------------------
-
-    def add(
-        self, primary: Nid, nids: Sequence[Nid] = (), multi_rail: bool = True, lock_primary: bool = False
-    ) -> Peer:
-        """Configure a peer, or add NIDs to a configured one. Raises LNetError and changes nothing."""
-        known = self._check_add(primary, nids, multi_rail)
-        if known is None or not known.configured:
-            if known is not None:
-                self._remove(known)
-            flags = PeerFlag.CONFIGURED | (PeerFlag.MULTI_RAIL if multi_rail else 0)
-            known = Peer(primary, int(flags))
-            self._insert(known)
-            self._attach(known, primary)
-        if lock_primary:
-            known.flags |= PeerFlag.LOCK_PRIMARY
-        for nid in nids:
-            if not known.owns(nid):
-                self._take_from_other(nid)
-                self._attach(known, nid)
-        return known
-
-    def _check_add(self, primary: Nid, nids: Sequence[Nid], multi_rail: bool) -> Peer | None:
-        for nid in (primary, *nids):
-            if not may_be_peer(nid):
-                raise LNetError(errno.EINVAL, f"{nid} cannot name a peer: give the NID of one interface")
-        peer = self.find(primary)
-        if peer is not None and peer.configured:
-            if peer.primary_nid != primary:
-                raise LNetError(
-                    errno.EEXIST,
-                    f"{primary} belongs to the configured peer {peer.primary_nid}: "
-                    "use that primary NID, or delete that peer first",
-                )
-            if peer.multi_rail != multi_rail:
-                kind = "Multi-Rail" if peer.multi_rail else "not Multi-Rail"
-                raise LNetError(
-                    errno.EPERM,
-                    f"peer {primary} is configured as {kind}: delete it first to change that",
-                )
-        base = peer if peer is not None and peer.configured else None
-        nets = dict.fromkeys(base.nets, 1) if base is not None else {primary.net: 1}
-        for nid in dict.fromkeys(nids):
-            other = self.find(nid)
-            if other is not None and other is not peer and other.configured:
-                raise LNetError(
-                    errno.EEXIST,
-                    f"{nid} belongs to the configured peer {other.primary_nid}: "
-                    "a NID can be in one peer only; delete it there first",
-                )
-            if nid == primary or (base is not None and base.owns(nid)):
-                continue
-            if not multi_rail and nets.get(nid.net):
-                raise LNetError(
-                    errno.ENOTUNIQ,
-                    f"peer {primary} is not Multi-Rail and has a NID on {nid.net} already: "
-                    f"{nid} would be its second there; leave out --non_mr or this NID",
-                )
-            nets[nid.net] = 1
-        return peer
-
-    def delete(self, primary: Nid, nids: Sequence[Nid] | None = None, force: bool = False) -> None:
-        """Delete NIDs of a peer, or the whole peer. Raises LNetError and changes nothing."""
-        peer = self._check_delete(primary, nids or ())
-        if nids and primary not in nids:
-            self._detach(peer, nids)
-            return
-        if peer.flags & PeerFlag.LOCK_PRIMARY and not force:
-            self._detach(peer, peer.members - {primary})
-            return
-        self._remove(peer)
-
-    def _check_delete(self, primary: Nid, nids: Sequence[Nid]) -> Peer:
-        if primary.is_any:
-            raise LNetError(errno.EINVAL, "the wildcard NID cannot name a peer: give its primary NID")
-        peer = self.find(primary)
-        if peer is None:
-            raise LNetError(errno.ENOENT, f"no peer has the NID {primary}: see 'lnetctl peer show'")
-        if peer.primary_nid != primary:
-            raise LNetError(
-                errno.ENODEV,
-                f"{primary} is not the primary NID of its peer: that is {peer.primary_nid}; use it instead",
-            )
-        for nid in nids:
-            other = self.find(nid)
-            if other is None:
-                raise LNetError(errno.ENOENT, f"peer {primary} has no NID {nid}: see 'lnetctl peer show'")
-            if other is not peer:
-                raise LNetError(errno.ECHILD, f"{nid} belongs to peer {other.primary_nid}, not to {primary}")
-        return peer
-
-    # What a peer tells of itself (a push) --------------------------------------------------------
-
-    def merge(self, peer: Peer, primary: Nid, nids: Sequence[Nid]) -> Peer:
-        """Group NIDs into one multi-rail peer, as the peer itself lists them. Configured peers stay."""
-        if peer.configured or not may_be_peer(primary):
-            return peer
-        owner = self.find(primary)
-        if owner is not None and owner is not peer:
-            if owner.configured:
-                return peer
-            self._remove(peer)
-            peer = owner
-        peer.flags |= PeerFlag.MULTI_RAIL
-        listed = dict.fromkeys((primary, *nids))
-        for nid in listed:
-            other = self.find(nid)
-            if other is peer or (other is not None and other.configured) or not may_be_peer(nid):
-                continue
-            self._take_from_other(nid)
-            if not self._has_room(keep=peer):
-                break
-            self._attach(peer, nid)
-        if peer.owns(primary):
-            peer.primary_nid = primary
-            self._detach(peer, peer.members - listed.keys())
-        for pni in peer.nis():
-            pni.preferred = None
-        return peer
-
-    # ---------------------------------------------------------------------------------------------
-
-    def _insert(self, peer: Peer) -> None:
-        self._peers[peer] = None
-        if not peer.configured:
-            self._strangers[peer] = None
-
-    def _remove(self, peer: Peer) -> None:
-        for nid in peer.members:
-            del self._by_nid[nid]
-        del self._peers[peer]
-        if not peer.configured:
-            del self._strangers[peer]
-            self._unconfigured -= len(peer.members)
-
-    def _has_room(self, keep: Peer | None = None) -> bool:
-        """Whether one more NID of a stranger fits, if need be in the place of one long idle."""
-        if self._unconfigured < MAX_UNCONFIGURED:
-            return True
-        for peer in list(islice(self._strangers, _CANDIDATES)):
-            if peer is not keep and peer.idle:
-                self._remove(peer)
-                return True
-            del self._strangers[peer]  # to the end: others are asked next time
-            self._strangers[peer] = None
-        return False
-
-    def _attach(self, peer: Peer, nid: Nid) -> PeerNi:
-        net = nid.net
-        peer_net = peer.nets.get(net)
-        if peer_net is None:
-            peer_net = peer.nets[net] = PeerNet(net, peer)
-        pni = PeerNi(nid, peer_net, self._credits_for(net))
-        peer_net.nis.append(pni)
-        peer.members.add(nid)
-        peer.standings.clear()
-        peer.turns.clear()
-        self._by_nid[nid] = pni
-        if not peer.configured:
-            self._unconfigured += 1
-        self.attached(pni)
-        return pni
-
-    def _detach(self, peer: Peer, nids: Iterable[Nid]) -> None:
-        """Take some of its NIDs, not the primary, from a peer."""
-        gone = set(nids)
-        for nid in gone:
-            del self._by_nid[nid]
-        peer.members -= gone
-        peer.standings.clear()
-        peer.turns.clear()
-        if not peer.configured:
-            self._unconfigured -= len(gone)
-        for net in {nid.net for nid in gone}:
-            peer_net = peer.nets[net]
-            peer_net.nis = [pni for pni in peer_net.nis if pni.nid not in gone]
-            if not peer_net.nis:
-                del peer.nets[net]
-
-    def _take_from_other(self, nid: Nid) -> None:
-        """Free nid from an unconfigured peer; the primary NID takes its whole peer along."""
-        other = self.find(nid)
-        if other is None:
-            return
-        if other.primary_nid == nid:
-            self._remove(other)
-        else:
-            self._detach(other, [nid])
+        """Whether no message refers to any of its NIDs, and discovery is not at work."""
+        return not self.flags & 0x40 and all(pni.refs == 1 for pni in self.members.values())

@@ -1,9 +1,8 @@
-"""What this node tells of itself, and what peers push to it (spec wire-lnet.md §5, §6).
-
-Pings are answered and pushes are taken; this node starts no discovery of its own.
-"""
+"""What this node tells of itself, and the buffer for what peers push to it (spec wire-lnet.md §5, §6)."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, Md
@@ -21,7 +20,11 @@ MIN_INFO_SIZE = 272
 
 
 class SelfInfo:
-    """The ping buffer of one node, rebuilt with a higher sequence number whenever its NIs change."""
+    """The ping buffer of one node, rebuilt with a higher sequence number whenever its NIs change.
+
+    Discovery hears of that (`changed`), and of each push: its source and the info, or None where that is
+    not whole or none at all (`pushed`).
+    """
 
     def __init__(self, state: NodeState, memory: Memory) -> None:
         self._state = state
@@ -31,6 +34,9 @@ class SelfInfo:
         self._push_buffer = bytearray(MIN_INFO_SIZE)
         self.sequence = 0
         self._started = False
+        self.data = memoryview(b"")  # what a ping gets and a push carries; renewed, never changed
+        self.changed: Callable[[], None] = lambda: None
+        self.pushed: Callable[[Nid, PingInfo | None], None] = lambda source, info: None
 
     def start(self) -> None:
         """Attach the ping target and post the push buffer."""
@@ -64,14 +70,16 @@ class SelfInfo:
                 features |= Feature.PRIMARY_LARGE
         return PingInfo(int(features), self._state.pid, self.sequence, entries)
 
-    def rebuild(self) -> None:
-        """The NIs changed: renew the buffer. Replies under way keep the old one."""
+    def rebuild(self, tell: bool = True) -> None:
+        """The NIs changed: renew the buffer, and let peers know. Replies under way keep the old one."""
         if not self._started or self._ping is None:
             return
         self.sequence += 1
-        data = memoryview(self.info().pack())
+        data = self.data = memoryview(self.info().pack())
         self._ping.fragments = [data]
         self._ping.length = data.nbytes
+        if tell:
+            self.changed()
 
     def _post_push_buffer(self) -> None:
         if not self._started:
@@ -87,28 +95,22 @@ class SelfInfo:
 
     def _pushed(self, event: Event) -> None:
         try:
-            if event.kind is EventKind.PUT and not event.status:
-                if event.mlength < event.rlength:
-                    self._push_buffer = bytearray(event.rlength)
-                else:
-                    self._take_push(event)
+            if event.kind is EventKind.PUT:
+                self.pushed(event.source, self._read_push(event))
         finally:
             if event.unlinked:
                 self._post_push_buffer()
 
-    def _take_push(self, event: Event) -> None:
+    def _read_push(self, event: Event) -> PingInfo | None:
+        """The info of a push, if it is whole; a buffer that is too small grows."""
+        if event.status:
+            return None
+        if event.mlength < event.rlength:
+            self._push_buffer = bytearray(event.rlength)
+            return None
         try:
             info = PingInfo.unpack(event.data)
         except WireError:
             self._state.stats.drops["push that is no ping info"] += 1
-            return
-        wanted = Feature.MULTI_RAIL | Feature.DISCOVERY
-        if info.features & wanted != wanted or not self._state.settings.discovery:
-            return
-        peer = self._state.peers.find(event.source)
-        nids = [entry.nid for entry in info.entries if entry.nid != LO_NID]
-        primary: Nid | None = info.primary
-        if peer is None or primary is None or event.source not in nids:
-            return
-        peer.remote_sequence = info.sequence
-        self._state.peers.merge(peer, primary, nids)
+            return None
+        return None if info.truncated else info

@@ -11,7 +11,7 @@ from ulnet.core.cpt import CptTable
 from ulnet.core.deadlines import DeadlineWheel
 from ulnet.core.md import Md
 from ulnet.core.ni import NI, LocalNet
-from ulnet.core.peer import PeerTable
+from ulnet.core.peer_table import PeerTable
 from ulnet.core.stats import GlobalStats
 from ulnet.core.status import LNetError
 from ulnet.core.timers import Timers

@@ -1,0 +1,96 @@
+"""One ping or push under way to a peer (spec wire-lnet.md §5, §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Literal
+
+from ulnet.core.event import Event, EventKind
+from ulnet.core.initiate import Initiate
+from ulnet.core.md import TRUNCATE, Md
+from ulnet.core.memory import Memory
+from ulnet.core.peer import Peer
+from ulnet.core.self_info import MIN_INFO_SIZE
+from ulnet.core.status import LNetError
+from ulnet.nid import Nid
+from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
+
+__all__ = ["PING", "PUSH", "Exchange", "Exchanges"]
+
+PING: Final = "ping"
+PUSH: Final = "push"
+
+
+class Exchange:
+    """A ping or push under way. `done` hears once of its answer or its failure, unless it is cancelled."""
+
+    __slots__ = ("done", "kind", "md", "peer", "sequence")
+
+    def __init__(self, peer: Peer, kind: Literal["ping", "push"], sequence: int = 0) -> None:
+        self.peer = peer
+        self.kind = kind
+        self.sequence = sequence  # of the info that a push carries
+        self.md: Md | None = None
+        self.done: Callable[[Exchange, Event], None] | None = None
+
+    def handle(self, event: Event) -> None:
+        """An event of its memory descriptor."""
+        done = self.done
+        if done is None or (event.kind is EventKind.SEND and not event.status):
+            return
+        self.done = None
+        done(self, event)
+
+
+class Exchanges:
+    """Starts and ends pings and pushes for `Discovery`."""
+
+    __slots__ = ("_initiate", "_memory")
+
+    def __init__(self, memory: Memory, initiate: Initiate) -> None:
+        self._memory = memory
+        self._initiate = initiate
+
+    def ping(self, peer: Peer, done: Callable[[Exchange, Event], None]) -> None:
+        """Ask the peer for its info. Raises LNetError."""
+        exchange = Exchange(peer, PING)
+        buffer = bytearray(max(MIN_INFO_SIZE, peer.info_size))
+        md = exchange.md = self._memory.md_bind(buffer, exchange.handle, threshold=2, options=TRUNCATE)
+        self._start(exchange, done)
+        try:
+            self._initiate.get(md, peer.primary_nid, PING_PORTAL, PING_MATCH_BITS)
+        except LNetError:
+            self.end(peer, PING)
+            raise
+
+    def push(
+        self,
+        peer: Peer,
+        data: memoryview,
+        sequence: int,
+        path: tuple[Nid | None, Nid],
+        done: Callable[[Exchange, Event], None],
+    ) -> None:
+        """Tell the peer our info, along `path`: our NID (None: any) and its own. Raises LNetError."""
+        exchange = Exchange(peer, PUSH, sequence)
+        md = exchange.md = self._memory.md_bind(data, exchange.handle, threshold=2)
+        self._start(exchange, done)
+        source, target = path
+        try:
+            self._initiate.put(md, target, PING_PORTAL, PING_MATCH_BITS, source=source)
+        except LNetError:
+            self.end(peer, PUSH)
+            raise
+
+    @staticmethod
+    def _start(exchange: Exchange, done: Callable[[Exchange, Event], None]) -> None:
+        exchange.done = done
+        exchange.peer.exchanges[exchange.kind] = exchange
+
+    def end(self, peer: Peer, kind: str) -> None:
+        """Take the memory of an exchange back, whether it is over or not; an answer is no longer heard."""
+        exchange = peer.exchanges.pop(kind, None)
+        if exchange is not None:
+            exchange.done = None
+            if exchange.md is not None:
+                self._memory.md_unlink(exchange.md)

@@ -1,0 +1,396 @@
+"""Discovery of one node: the queue, the turns, and those who wait (spec discovery.md §3, §4).
+
+All turns are taken from a deferred call: events only note what happened, so that nothing here runs
+inside a driver's stack or inside a sender's.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Final
+
+from ulnet.core.discovery.answers import Answers, size_needed
+from ulnet.core.discovery.exchange import PING, PUSH, Exchange, Exchanges
+from ulnet.core.discovery.merging import Merging
+from ulnet.core.discovery.parking import Waiter
+from ulnet.core.discovery.table import STATE_MASK, TRANSITIONS, Action, Input, State, decide
+from ulnet.core.event import Event, EventKind
+from ulnet.core.initiate import Initiate
+from ulnet.core.memory import Memory
+from ulnet.core.msg import Msg
+from ulnet.core.peer import Peer, PeerFlag, may_be_peer
+from ulnet.core.self_info import SelfInfo
+from ulnet.core.state import NodeState
+from ulnet.core.status import LNetError
+from ulnet.core.transmit import Transmit
+from ulnet.nid import LO_NID, Nid
+from ulnet.wire.errors import WireError
+from ulnet.wire.lnet import PING_PORTAL, MsgType
+from ulnet.wire.ping import Feature, PingInfo
+
+__all__ = ["Discovery"]
+
+_ANSWERS = (int(MsgType.ACK), int(MsgType.REPLY))
+_MAX_PINGS: Final = 8  # of one round: info that never fits or never makes sense is not asked for ever
+_MAX_ROUNDS: Final = 4  # a caller whose peer is replaced again and again is told so
+
+_MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
+_NO_DISCOVERY = int(PeerFlag.NO_DISCOVERY)
+_CONFIGURED = int(PeerFlag.CONFIGURED)
+_DISCOVERED = int(PeerFlag.DISCOVERED)
+_REDISCOVER = int(PeerFlag.REDISCOVER)
+_DISCOVERING = int(PeerFlag.DISCOVERING)
+_DATA_PRESENT = int(PeerFlag.DATA_PRESENT)
+_UPTODATE = int(PeerFlag.NIDS_UPTODATE)
+_PING_FAILED = int(PeerFlag.PING_FAILED)
+_PUSH_FAILED = int(PeerFlag.PUSH_FAILED)
+_PUSH_SENT = int(PeerFlag.PUSH_SENT)
+_FORCE_PING = int(PeerFlag.FORCE_PING)
+_FORCE_PUSH = int(PeerFlag.FORCE_PUSH)
+_MARKED = int(PeerFlag.MARK_DELETION | PeerFlag.MARK_DELETED)
+_FAILED = _PING_FAILED | _PUSH_FAILED
+
+
+class Discovery:
+    """Finds out who peers are and tells them who we are; messages to unknown peers wait here meanwhile."""
+
+    def __init__(
+        self, state: NodeState, memory: Memory, transmit: Transmit, initiate: Initiate, info: SelfInfo
+    ) -> None:
+        self._state = state
+        self._transmit = transmit
+        self._info = info
+        self._exchanges = Exchanges(memory, initiate)
+        self._queue: dict[Peer, None] = {}
+        self._scheduled = False
+        self.active = False
+        self.unexpected = 0  # inputs that the table does not have
+        self.merging = Merging(state.peers, self._mode, state.report)
+        self._answers = Answers(self._mode, state.report)
+        self._actions: dict[Action, Callable[[Peer], None]] = {
+            action: getattr(self, f"_{action.name.lower()}")
+            for action in Action
+            if action
+            not in (Action.TAKE_REPLY, Action.NOTE_PING, Action.TAKE_PUSH, Action.TAKE_ACK, Action.NOTE_PUSH)
+        }
+
+    def _mode(self) -> int:
+        return self._state.settings.discovery
+
+    def start(self) -> None:
+        """From now on messages to peers that are not known wait for them."""
+        self.active = True
+        self._transmit.hold = self._hold
+        self._state.peers.removed = self._removed
+        self._state.peers.deprived = self._deprived
+        self._info.pushed = self._pushed
+        self._info.changed = self.tell_peers
+
+    def stop(self) -> None:
+        """End all discoveries: who waits is told, what is under way is taken back."""
+        self.active = False
+        self._queue.clear()
+        for peer in self._state.peers:
+            self._end(peer, errno.ESHUTDOWN, "the node is shutting down")
+
+    # Triggers --------------------------------------------------------------------------------------
+
+    def discover(
+        self, nid: Nid, *, force: bool = False, done: Callable[[LNetError | None, Peer | None], None]
+    ) -> None:
+        """Find out anew who has nid, and tell it our NIDs if it wants them; `force`: in any case.
+
+        `done` hears once, later, of the error or the peer. Raises LNetError: EINVAL, ENOMEM, ESHUTDOWN.
+        """
+        self._state.must_run()
+        waiter = Waiter(nid, done)
+        peer = self._peer_of(nid)
+        if nid != LO_NID:
+            peer.mark(_FORCE_PING | _FORCE_PUSH if force else 0, _UPTODATE)
+        self._wait(waiter, peer)
+
+    def _peer_of(self, nid: Nid) -> Peer:
+        pni = self._state.peers.learn(nid)
+        if pni is None:
+            if may_be_peer(nid):
+                raise LNetError(errno.ENOMEM, f"too many unknown peers: cannot remember {nid}")
+            raise LNetError(errno.EINVAL, f"{nid} cannot be a peer: give the NID of one interface")
+        return pni.peer
+
+    def _wait(self, waiter: Waiter, peer: Peer) -> None:
+        if peer.primary_nid == LO_NID:
+            self._state.defer(self._tell, waiter, None, peer)
+            return
+        peer.waiters.append(waiter)
+        self._feed(peer, Input.WANTED)
+
+    def _tell(self, waiter: Waiter, error: LNetError | None, peer: Peer | None) -> None:
+        try:
+            waiter.done(error, peer)
+        except Exception as exc:  # a user's call must not break the node
+            self._state.report(f"who waited for the discovery of {waiter.nid} failed: {exc!r}")
+
+    def tell_peers(self) -> None:
+        """Our NIs changed: peers that know of our rails hear of it."""
+        if self.active:
+            for peer in self._state.peers:
+                if self.push_due(peer):
+                    self._feed(peer, Input.WANTED)
+
+    def mode_changed(self, before: int) -> None:
+        """The setting `discovery` has another value, and our info tells so already."""
+        for peer in self._state.peers:
+            if peer.primary_nid == LO_NID:
+                continue
+            if before and not self._mode():
+                if peer.multi_rail:  # it hears of it; before the next message we look what it is now
+                    peer.mark(_FORCE_PUSH)
+                    self._feed(peer, Input.WANTED)
+            else:
+                peer.mark(remove=_UPTODATE)
+
+    def peer_restarted(self, nid: Nid) -> None:
+        """Another life of a node, or another node, answers behind nid: look who before more is sent."""
+        peer = self._state.peers.find(nid)
+        if peer is not None and self.active and peer.primary_nid != LO_NID:
+            peer.told_sequence = 0
+            peer.mark(remove=_UPTODATE)
+
+    def push_due(self, peer: Peer) -> bool:
+        """Whether the peer should be told our NIDs (spec discovery.md §3)."""
+        flags = peer.flags
+        if not flags & _MULTI_RAIL or flags & (_MARKED | _PUSH_SENT):
+            return False
+        if flags & _FORCE_PUSH:
+            return True
+        return not flags & _NO_DISCOVERY and self._mode() != 0 and peer.told_sequence < self._info.sequence
+
+    def _hold(self, msg: Msg, peer: Peer) -> bool:
+        hdr = msg.hdr
+        if not self.active or hdr.portal == PING_PORTAL or hdr.type in _ANSWERS:
+            return False
+        peer.parked.append(msg)
+        if not peer.flags & _DISCOVERING:
+            self._feed(peer, Input.WANTED)
+        return True
+
+    def _deprived(self, peer: Peer) -> None:
+        """Configuration took NIDs of the peer away."""
+        if self.active and peer.flags & _DISCOVERED:
+            peer.mark(remove=_UPTODATE)
+            self._feed(peer, Input.WANTED)
+
+    def _removed(self, peer: Peer) -> None:
+        """The peer left the table: who waits for it goes on with whoever has its NIDs now."""
+        self._queue.pop(peer, None)
+        self._exchanges.end(peer, PING)
+        self._exchanges.end(peer, PUSH)
+        peer.news = None
+        peer.mark(remove=STATE_MASK | _DATA_PRESENT | _UPTODATE)
+        if peer.parked or peer.waiters:
+            self._state.defer(self._move_on, peer)
+
+    def _move_on(self, peer: Peer) -> None:
+        parked, peer.parked = peer.parked, []
+        waiters, peer.waiters = peer.waiters, []
+        for msg in parked:
+            self._transmit.launch(msg)
+        for waiter in waiters:
+            waiter.rounds += 1
+            try:
+                self._state.must_run()
+                if waiter.rounds > _MAX_ROUNDS:
+                    raise LNetError(errno.EAGAIN, f"{waiter.nid}: its peer changes all the time; try again")
+                self._wait(waiter, self._peer_of(waiter.nid))
+            except LNetError as refused:
+                self._tell(waiter, refused, None)
+
+    # Turns -----------------------------------------------------------------------------------------
+
+    def _feed(self, peer: Peer, what: Input) -> bool:
+        """One input of the state machine; whether the table has it."""
+        found = TRANSITIONS.get((State(peer.flags & STATE_MASK), what))
+        if found is None:
+            self.unexpected += 1
+            state = f"state {peer.flags:#x}"
+            self._state.report(f"discovery of {peer.primary_nid}: {what.name} in {state} ignored")
+            return False
+        action, after = found
+        peer.mark(after, STATE_MASK & ~after)
+        call = self._actions.get(action)
+        if call is not None:
+            call(peer)
+        else:
+            self._enqueue(peer)
+        return True
+
+    def _enqueue(self, peer: Peer) -> None:
+        self._queue[peer] = None
+        if not self._scheduled:
+            self._scheduled = True
+            self._state.defer(self._work)
+
+    def _work(self) -> None:
+        self._scheduled = False
+        queue, self._queue = self._queue, {}
+        for peer in queue:
+            if self.active and not peer.gone:
+                self._turn(peer)
+
+    def _turn(self, peer: Peer) -> None:
+        """Do for the peer what can be done now."""
+        while not peer.gone:
+            what = decide(peer.flags, self.push_due(peer), peer.error is not None)
+            if not self._feed(peer, what) or what in _LAST:
+                return
+
+    # Actions ---------------------------------------------------------------------------------------
+
+    def _nothing(self, peer: Peer) -> None:
+        pass
+
+    def _delete(self, peer: Peer) -> None:
+        self._state.peers.recreate(peer)
+
+    def _merge(self, peer: Peer) -> None:
+        owner = self.merging.merge(peer)
+        if owner is not peer:
+            self._feed(owner, Input.WANTED)
+
+    def _force_ping(self, peer: Peer) -> None:
+        self._exchanges.end(peer, PING)
+        peer.mark(_FORCE_PING, _PING_FAILED)
+
+    def _send_ping(self, peer: Peer) -> None:
+        peer.attempts += 1
+        peer.mark(remove=_FORCE_PING)
+        peer.error = None
+        try:
+            if peer.attempts > _MAX_PINGS:
+                raise LNetError(errno.EPROTO, "it answers pings with what is no whole ping info")
+            self._exchanges.ping(peer, self._answered)
+        except LNetError as refused:
+            peer.error = (refused.errno, refused.text)
+            self._ping_lost(peer)
+
+    def _send_push(self, peer: Peer) -> None:
+        peer.mark(remove=_FORCE_PUSH)
+        peer.error = None
+        info = self._info
+        try:
+            self._exchanges.push(peer, info.data, info.sequence, self._push_path(peer), self._answered)
+        except LNetError as refused:
+            peer.error = (refused.errno, refused.text)
+            self._push_lost(peer)
+
+    def _push_path(self, peer: Peer) -> tuple[Nid | None, Nid]:
+        """The way by which the last ping reply came, as long as both its ends are well (wire-lnet.md §6)."""
+        ni = self._state.nis.get(peer.heard_at) if peer.heard_at is not None else None
+        there = peer.members.get(peer.heard_from) if peer.heard_from is not None else None
+        if ni is None or not ni.up or there is None or not there.health or there.said_down:
+            return None, peer.primary_nid
+        return (ni.nid, there.nid) if ni.net.net == there.nid.net else (None, peer.primary_nid)
+
+    def _forget_push(self, peer: Peer) -> None:
+        peer.mark(remove=_FORCE_PUSH)
+
+    def _give_up(self, peer: Peer) -> None:
+        number, why = peer.error or (errno.EIO, "no reason is known")
+        self._end(peer, number, why)
+
+    def _complete(self, peer: Peer) -> None:
+        peer.attempts = 0
+        peer.error = None
+        peer.mark(_DISCOVERED, _REDISCOVER)
+        if not self._mode() and peer.multi_rail and not peer.configured:
+            peer.mark(remove=_UPTODATE)  # it was told that we stopped; see it as one NID again on next use
+        parked, peer.parked = peer.parked, []
+        waiters, peer.waiters = peer.waiters, []
+        for msg in parked:
+            self._transmit.launch(msg)
+        for waiter in waiters:
+            self._tell(waiter, None, peer)
+
+    def _end(self, peer: Peer, number: int, why: str) -> None:
+        """Discovery of the peer failed: so do those who wait for it, and the next message tries again."""
+        peer.attempts = 0
+        peer.news = None
+        peer.mark(_REDISCOVER, STATE_MASK | _FAILED | _DATA_PRESENT | _FORCE_PING | _FORCE_PUSH)
+        self._exchanges.end(peer, PING)
+        self._exchanges.end(peer, PUSH)
+        parked, peer.parked = peer.parked, []
+        waiters, peer.waiters = peer.waiters, []
+        for msg in parked:
+            self._transmit.fail(msg, number, f"{peer.primary_nid} could not be discovered: {why}")
+        for waiter in waiters:
+            self._tell(waiter, LNetError(number, why), None)
+
+    # Events ----------------------------------------------------------------------------------------
+
+    def _answered(self, exchange: Exchange, event: Event) -> None:
+        """The ping or push of a peer is over, one way or the other."""
+        peer = exchange.peer
+        if exchange.kind == PING:
+            if event.kind is EventKind.REPLY and not event.status:
+                self._take_reply(peer, event)
+            else:
+                peer.error = _error(event)
+                self._ping_lost(peer)
+        elif event.kind is EventKind.ACK and not event.status:
+            peer.told_sequence = exchange.sequence
+            self._exchanges.end(peer, PUSH)
+            self._feed(peer, Input.ACK)
+        else:
+            peer.error = _error(event)
+            self._push_lost(peer)
+
+    def _take_reply(self, peer: Peer, event: Event) -> None:
+        data = event.data
+        peer.heard_at, peer.heard_from = event.target, event.source
+        info = None
+        try:
+            info = PingInfo.unpack(data)
+            peer.info_size = max(peer.info_size, size_needed(data))
+        except WireError:
+            pass
+        self._exchanges.end(peer, PING)
+        if info is None or info.truncated:
+            peer.mark(_PING_FAILED)
+            self._feed(peer, Input.BAD_REPLY)
+            return
+        self._answers.take_reply(peer, info)
+        self._feed(peer, Input.REPLY)
+
+    def _ping_lost(self, peer: Peer) -> None:
+        self._exchanges.end(peer, PING)
+        peer.mark(_PING_FAILED)
+        self._feed(peer, Input.PING_LOST)
+
+    def _push_lost(self, peer: Peer) -> None:
+        self._exchanges.end(peer, PUSH)
+        peer.mark(_PUSH_FAILED)
+        self._feed(peer, Input.PUSH_LOST)
+
+    def _pushed(self, source: Nid, info: PingInfo | None) -> None:
+        """A push arrived; without info where it was not whole or made no sense."""
+        peer = self._state.peers.find(source)
+        if peer is None or not self.active or source == LO_NID:
+            return
+        listed = info is not None and any(entry.nid == source for entry in info.entries)
+        if info is not None and not info.features & Feature.MULTI_RAIL:
+            self._state.stats.drops["push of a peer without Multi-Rail"] += 1
+            return
+        if info is None or not listed:
+            peer.mark(_FORCE_PING, _UPTODATE)
+            self._feed(peer, Input.WANTED)
+            return
+        self._answers.take_push(peer, info)
+        self._feed(peer, Input.PUSHED)
+
+
+_LAST = frozenset({Input.DELETE, Input.GIVE_UP, Input.PING, Input.PUSH, Input.WAIT, Input.DONE})
+
+
+def _error(event: Event) -> tuple[int, str]:
+    return -event.status or errno.ECANCELED, event.reason or "no answer came"

@@ -1,0 +1,136 @@
+"""Makes of what a peer told of itself the peer, its nets and NIDs (spec discovery.md §6)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Final
+
+from ulnet.core.discovery.answers import see_sequence
+from ulnet.core.peer import Peer, PeerFlag, PeerNi, may_be_peer
+from ulnet.core.peer_table import PeerTable
+from ulnet.nid import Nid
+from ulnet.wire.ping import Feature, NiStatus, PingInfo
+
+__all__ = ["MAX_DIFFERENCES", "Merging"]
+
+MAX_DIFFERENCES: Final = 64  # that are kept of one peer
+
+_MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
+_NO_DISCOVERY = int(PeerFlag.NO_DISCOVERY)
+_ROUTER = int(PeerFlag.ROUTER_ENABLED)
+_UPTODATE = int(PeerFlag.NIDS_UPTODATE)
+_DATA_PRESENT = int(PeerFlag.DATA_PRESENT)
+
+
+class Merging:
+    """Merges news into the table. Conflicts with configuration never stop it: they are told, and kept.
+
+    `status` hears of every NID that its peer tells to be up (True) or down, when that changed.
+    """
+
+    __slots__ = ("_mode", "_peers", "_report", "differences", "status")
+
+    def __init__(self, peers: PeerTable, mode: Callable[[], int], report: Callable[[str], None]) -> None:
+        self._peers = peers
+        self._mode = mode
+        self._report = report
+        self.differences = 0  # found since the start
+        self.status: Callable[[PeerNi, bool], None] = lambda pni, up: None
+
+    def merge(self, peer: Peer) -> Peer:
+        """Merge the news of peer; answers which peer has the NIDs now."""
+        news, peer.news = peer.news, None
+        peer.mark(_UPTODATE, _DATA_PRESENT)
+        if news is None:
+            return peer
+        primary = news.primary
+        if primary is None or not may_be_peer(primary):
+            return peer
+        if self._bound(peer):
+            self._compare(peer, news, primary)
+            self._take_statuses(peer, news)
+            return peer
+        owner = self._peers.find(primary)
+        if owner is not None and owner is not peer and primary != peer.primary_nid:
+            return self._hand_over(peer, owner, news)
+        if primary != peer.primary_nid:
+            self._report(f"peer {peer.primary_nid} now answers as {primary}")
+        self._regroup(peer, news, primary)
+        return peer
+
+    def _bound(self, peer: Peer) -> bool:
+        """Whether the NIDs of peer stay as they are, whatever it tells."""
+        off = not peer.multi_rail or peer.flags & _NO_DISCOVERY or self._mode() != 1
+        return bool(off) or peer.configured
+
+    def _hand_over(self, peer: Peer, owner: Peer, news: PingInfo) -> Peer:
+        """The node behind this NID is known by another one already: what it told is about that peer."""
+        owner.mark(0 if owner.configured else _MULTI_RAIL, _NO_DISCOVERY)
+        owner.heard_at, owner.heard_from = peer.heard_at, peer.heard_from
+        owner.info_size = max(owner.info_size, peer.info_size)
+        known = owner.news
+        if known is None or known.sequence < news.sequence or not owner.multi_rail:
+            owner.news = news
+            see_sequence(owner, news.sequence)
+        return self.merge(owner)
+
+    def _regroup(self, peer: Peer, info: PingInfo, primary: Nid) -> None:
+        kept = self._peers.merge(peer, primary, [entry.nid for entry in info.entries])
+        self._take_statuses(peer, info)
+        for nid, why in kept.items():
+            pni = peer.members.get(nid)
+            if pni is not None and why == errno.EPERM:
+                self._set_status(pni, down=True)
+            elif pni is None:
+                other = self._peers.find(nid)
+                if other is not None:
+                    self._report(
+                        f"peer {peer.primary_nid} lists {nid}, which stays with peer {other.primary_nid}"
+                    )
+
+    def _take_statuses(self, peer: Peer, info: PingInfo) -> None:
+        peer.mark(0 if info.features & Feature.RTE_DISABLED else _ROUTER, _ROUTER)
+        for entry in info.entries:
+            pni = peer.members.get(entry.nid)
+            if pni is not None:
+                self._set_status(pni, down=entry.status == NiStatus.DOWN)
+
+    def _set_status(self, pni: PeerNi, down: bool) -> None:
+        if pni.said_down != down:
+            pni.said_down = down
+            self.status(pni, not down)
+
+    # Configured and seen ---------------------------------------------------------------------------
+
+    def _compare(self, peer: Peer, info: PingInfo, primary: Nid) -> None:
+        """Tell what differs between a peer as it is configured and as it says it is (dyn-060)."""
+        mode = self._mode()
+        if mode == 0 or (mode == 1 and not peer.configured):
+            return
+        found = differences(self._peers, peer, info, primary)
+        for line in found:
+            if line not in peer.differences:
+                self.differences += 1
+                self._report(line)
+        peer.differences = tuple(found[:MAX_DIFFERENCES])
+
+
+def differences(peers: PeerTable, peer: Peer, info: PingInfo, primary: Nid) -> list[str]:
+    """One sentence for each thing in which the peer differs from what it says of itself."""
+    name = f"peer {peer.primary_nid}"
+    found = []
+    if primary != peer.primary_nid:
+        found.append(f"{name} says that its primary NID is {primary}")
+    says = bool(info.features & Feature.MULTI_RAIL)
+    if says != peer.multi_rail:
+        found.append(f"{name} says that it is {'' if says else 'not '}Multi-Rail; it is configured otherwise")
+    listed = dict.fromkeys(entry.nid for entry in info.entries)
+    for nid in listed:
+        if peer.owns(nid):
+            continue
+        other = peers.find(nid)
+        where = f"configured for peer {other.primary_nid}" if other is not None else "not configured"
+        found.append(f"{name} lists {nid}, which is {where}")
+    unlisted = (nid for nid in peer.members if nid not in listed)
+    return found + [f"{name} is configured with {nid}, which it does not list" for nid in unlisted]

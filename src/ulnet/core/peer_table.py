@@ -1,0 +1,338 @@
+"""All peers, and the rules by which their NIDs come and go (spec discovery.md §7, lnetctl.md §1 peer)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
+
+from ulnet.core.ni import NI
+from ulnet.core.peer import Peer, PeerFlag, PeerNet, PeerNi, may_be_peer
+from ulnet.core.status import LNetError
+from ulnet.nid import LO_NID, Net, Nid
+
+__all__ = ["MAX_UNCONFIGURED", "PeerTable"]
+
+# NIDs of peers that nobody configured: a bound on what strangers can make us keep.
+MAX_UNCONFIGURED = 65536
+_CANDIDATES = 16  # how many are looked at to find one that can be forgotten
+
+_MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
+_CONFIGURED = int(PeerFlag.CONFIGURED)
+_LOCK = int(PeerFlag.LOCK_PRIMARY)
+_BAD_CONFIG = int(PeerFlag.BAD_CONFIG)
+
+
+class PeerTable:
+    """All peers in the order they were made; every NID belongs to at most one.
+
+    Discovery and policies hear of changes: `attached` of every NID that a peer gets, `removed` of a peer
+    that leaves, `deprived` of one that lost NIDs to configuration.
+    """
+
+    def __init__(self, credits_for: Callable[[Net], int]) -> None:
+        self._credits_for = credits_for  # peer_credits of a local net, 0 for others
+        self._peers: dict[Peer, None] = {}
+        self._by_nid: dict[Nid, PeerNi] = {}
+        self._strangers: dict[Peer, None] = {}  # those not configured, longest known first
+        self._unconfigured = 0  # their NIDs
+        self._locks = 0
+        self.attached: Callable[[PeerNi], None] = lambda pni: None
+        self.removed: Callable[[Peer], None] = lambda peer: None
+        self.deprived: Callable[[Peer], None] = lambda peer: None
+
+    def __iter__(self) -> Iterator[Peer]:
+        return iter(list(self._peers))
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def find(self, nid: Nid) -> Peer | None:
+        """The peer that nid belongs to."""
+        pni = self._by_nid.get(nid)
+        return pni.peer if pni is not None else None
+
+    def find_ni(self, nid: Nid) -> PeerNi | None:
+        """The peer NI of nid."""
+        return self._by_nid.get(nid)
+
+    def learn(self, nid: Nid) -> PeerNi | None:
+        """The peer NI of nid; an unknown NID becomes a peer of one NID.
+
+        None when it cannot name a peer, or when there are too many and all of them are in use.
+        """
+        pni = self._by_nid.get(nid)
+        if pni is not None:
+            return pni
+        if not (may_be_peer(nid) or nid == LO_NID) or not self._has_room():
+            return None
+        peer = Peer(nid, int(PeerFlag.NO_DISCOVERY) if nid == LO_NID else 0)
+        self._insert(peer)
+        return self._attach(peer, nid)
+
+    def imagine(self, nid: Nid) -> PeerNi:
+        """The peer NI that `learn` would make of an unknown NID; the table stays as it is."""
+        peer_net = PeerNet(nid.net, Peer(nid))
+        pni = PeerNi(nid, peer_net, self._credits_for(nid.net))
+        peer_net.nis.append(pni)
+        peer_net.peer.nets[nid.net] = peer_net
+        return pni
+
+    def net_added(self, net: Net) -> None:
+        """A net became local, maybe anew: its peer NIs get its credits, unless messages hold old ones."""
+        credits = self._credits_for(net)
+        for pni in self._by_nid.values():
+            if pni.nid.net == net and pni.tx_credits == pni.max_tx_credits:
+                pni.tx_credits = pni.max_tx_credits = pni.min_tx_credits = credits
+                pni.rtr_credits = pni.min_rtr_credits = credits
+
+    def ni_removed(self, ni: NI) -> None:
+        """Keep nothing of a local NI that is gone."""
+        for peer in self._peers:
+            peer.standings.clear()
+            peer.turns.clear()
+            peer.flows.pop(ni, None)
+            for pni in peer.members.values():
+                pni.flows.pop(ni, None)
+
+    def nis(self) -> Iterable[PeerNi]:
+        """All peer NIs; nobody may come or go meanwhile."""
+        return self._by_nid.values()
+
+    # Configuration (DLC) -----------------------------------------------------------------------
+
+    def add(
+        self, primary: Nid, nids: Sequence[Nid] = (), multi_rail: bool = True, lock_primary: bool = False
+    ) -> Peer:
+        """Configure a peer, or add NIDs to a configured one. Raises LNetError and changes nothing."""
+        known = self._check_add(primary, nids, multi_rail)
+        if known is None or not known.configured:
+            if known is not None:
+                self._remove(known)
+            known = Peer(primary, _CONFIGURED | (_MULTI_RAIL if multi_rail else 0))
+            self._insert(known)
+            self._attach(known, primary)
+        if lock_primary and not known.flags & _LOCK:
+            self._locks = known.locked_at = self._locks + 1
+            known.mark(_LOCK)
+        for nid in nids:
+            if not known.owns(nid):
+                self._configure(known, nid)
+        return known
+
+    def _configure(self, peer: Peer, nid: Nid) -> None:
+        """Give a NID to a configured peer, in place of an unconfigured one that may have it."""
+        other = self.find(nid)
+        if other is not None and other.primary_nid == nid:
+            self._remove(other)
+        elif other is not None:
+            self._detach(other, [nid])
+            self.deprived(other)
+        self._attach(peer, nid)
+
+    def _check_add(self, primary: Nid, nids: Sequence[Nid], multi_rail: bool) -> Peer | None:
+        for nid in (primary, *nids):
+            if not may_be_peer(nid):
+                raise LNetError(errno.EINVAL, f"{nid} cannot name a peer: give the NID of one interface")
+        peer = self.find(primary)
+        if peer is not None and peer.configured:
+            if peer.primary_nid != primary:
+                raise LNetError(
+                    errno.EEXIST,
+                    f"{primary} belongs to the configured peer {peer.primary_nid}: "
+                    "use that primary NID, or delete that peer first",
+                )
+            if peer.multi_rail != multi_rail:
+                kind = "Multi-Rail" if peer.multi_rail else "not Multi-Rail"
+                raise LNetError(
+                    errno.EPERM,
+                    f"peer {primary} is configured as {kind}: delete it first to change that",
+                )
+        base = peer if peer is not None and peer.configured else None
+        nets = dict.fromkeys(base.nets, 1) if base is not None else {primary.net: 1}
+        for nid in dict.fromkeys(nids):
+            other = self.find(nid)
+            if other is not None and other is not peer and other.configured:
+                raise LNetError(
+                    errno.EEXIST,
+                    f"{nid} belongs to the configured peer {other.primary_nid}: "
+                    "a NID can be in one peer only; delete it there first",
+                )
+            if nid == primary or (base is not None and base.owns(nid)):
+                continue
+            if not multi_rail and nets.get(nid.net):
+                raise LNetError(
+                    errno.ENOTUNIQ,
+                    f"peer {primary} is not Multi-Rail and has a NID on {nid.net} already: "
+                    f"{nid} would be its second there; leave out --non_mr or this NID",
+                )
+            nets[nid.net] = 1
+        return peer
+
+    def delete(self, primary: Nid, nids: Sequence[Nid] | None = None, force: bool = False) -> None:
+        """Delete NIDs of a peer, or the whole peer. Raises LNetError and changes nothing."""
+        peer = self._check_delete(primary, nids or ())
+        if nids and primary not in nids:
+            self._detach(peer, nids)
+            self.deprived(peer)
+        elif peer.flags & _LOCK and not force:
+            self._detach(peer, [nid for nid in peer.members if nid != primary])
+            self.deprived(peer)
+        else:
+            self._remove(peer)
+
+    def _check_delete(self, primary: Nid, nids: Sequence[Nid]) -> Peer:
+        if primary.is_any:
+            raise LNetError(errno.EINVAL, "the wildcard NID cannot name a peer: give its primary NID")
+        peer = self.find(primary)
+        if peer is None:
+            raise LNetError(errno.ENOENT, f"no peer has the NID {primary}: see 'lnetctl peer show'")
+        if peer.primary_nid != primary:
+            raise LNetError(
+                errno.ENODEV,
+                f"{primary} is not the primary NID of its peer: that is {peer.primary_nid}; use it instead",
+            )
+        for nid in nids:
+            other = self.find(nid)
+            if other is None:
+                raise LNetError(errno.ENOENT, f"peer {primary} has no NID {nid}: see 'lnetctl peer show'")
+            if other is not peer:
+                raise LNetError(errno.ECHILD, f"{nid} belongs to peer {other.primary_nid}, not to {primary}")
+        return peer
+
+    # What a peer tells of itself -----------------------------------------------------------------
+
+    def merge(self, peer: Peer, primary: Nid, nids: Iterable[Nid]) -> dict[Nid, int]:
+        """Make peer what it lists itself: those NIDs and no others, under that primary NID.
+
+        Answers which NIDs a rule kept from coming or going, with its errno. A NID that another peer has
+        moves here; where it is that peer's primary NID, that peer is dissolved.
+        """
+        listed = dict.fromkeys((primary, *nids))
+        refused = {nid: why for nid in listed if (why := self._adopt(peer, nid, listed))}
+        if not peer.configured and not peer.flags & _LOCK and peer.owns(primary):
+            peer.primary_nid = primary
+        gone = [nid for nid in peer.members if nid not in listed]
+        kept = {nid: errno.EPERM for nid in gone if peer.configured or nid == peer.primary_nid}
+        self._detach(peer, [nid for nid in gone if nid not in kept])
+        return refused | kept
+
+    def _adopt(self, peer: Peer, nid: Nid, listed: Collection[Nid]) -> int:
+        """Give peer a NID that it lists as its own; 0, or the errno of the rule that forbids it."""
+        other = self.find(nid)
+        if other is peer:
+            return 0
+        if peer.configured:
+            return errno.EPERM
+        if not may_be_peer(nid):
+            return errno.EINVAL
+        if not peer.multi_rail and nid.net in peer.nets:
+            return errno.ENOTUNIQ
+        if other is None:
+            if not self._has_room(keep=peer):
+                return errno.ENOMEM
+            self._attach(peer, nid)
+            return 0
+        if other.configured:
+            return errno.EEXIST
+        if other.primary_nid == nid:
+            return self._dissolve(other, peer, listed)
+        for pni in self._detach(other, [nid]):
+            self._join(peer, pni)
+        return 0
+
+    def _dissolve(self, other: Peer, peer: Peer, listed: Collection[Nid]) -> int:
+        """Let a peer go over into the one that turned out to be the same node.
+
+        The primary NID that was locked first stays; a locked one with several NIDs is not touched.
+        """
+        if other.flags & _LOCK and len(other.members) > 1:
+            other.mark(_BAD_CONFIG)
+            peer.mark(_BAD_CONFIG)
+            return errno.EEXIST
+        takes_name = other.flags & _LOCK and (not peer.flags & _LOCK or other.locked_at < peer.locked_at)
+        moving = [pni for pni in other.members.values() if pni.nid in listed]
+        self._take_out(other)
+        for pni in moving:
+            self._join(peer, pni)
+        if takes_name:
+            peer.primary_nid = other.primary_nid
+            peer.locked_at = other.locked_at
+            peer.mark(_LOCK)
+        self.removed(other)
+        return 0
+
+    # ---------------------------------------------------------------------------------------------
+
+    def recreate(self, peer: Peer) -> None:
+        """Forget a peer: the next message makes it anew."""
+        self._remove(peer)
+
+    def _insert(self, peer: Peer) -> None:
+        self._peers[peer] = None
+        if not peer.configured:
+            self._strangers[peer] = None
+
+    def _remove(self, peer: Peer) -> None:
+        self._take_out(peer)
+        self.removed(peer)
+
+    def _take_out(self, peer: Peer) -> None:
+        for nid in peer.members:
+            del self._by_nid[nid]
+        peer.gone = True
+        del self._peers[peer]
+        if not peer.configured:
+            del self._strangers[peer]
+            self._unconfigured -= len(peer.members)
+
+    def _has_room(self, keep: Peer | None = None) -> bool:
+        """Whether one more NID of a stranger fits, if need be in the place of one long idle."""
+        if self._unconfigured < MAX_UNCONFIGURED:
+            return True
+        for peer in list(islice(self._strangers, _CANDIDATES)):
+            if peer is not keep and peer.idle:
+                self._remove(peer)
+                return True
+            del self._strangers[peer]  # to the end: others are asked next time
+            self._strangers[peer] = None
+        return False
+
+    def _attach(self, peer: Peer, nid: Nid) -> PeerNi:
+        return self._join(peer, PeerNi(nid, peer.net(nid.net), self._credits_for(nid.net)))
+
+    def _join(self, peer: Peer, pni: PeerNi) -> PeerNi:
+        """Give peer a NID that no peer has; what is under way to it goes on."""
+        pni.net = peer.net(pni.nid.net)
+        pni.peer = peer
+        pni.net.nis.append(pni)
+        pni.flows.clear()  # they belong to those of the former peer
+        if peer.multi_rail:
+            pni.preferred = None
+        peer.members[pni.nid] = pni
+        peer.standings.clear()
+        peer.turns.clear()
+        self._by_nid[pni.nid] = pni
+        if not peer.configured:
+            self._unconfigured += 1
+        self.attached(pni)
+        return pni
+
+    def _detach(self, peer: Peer, nids: Iterable[Nid]) -> list[PeerNi]:
+        """Take some of its NIDs, not the primary, from a peer."""
+        gone = dict.fromkeys(nids)
+        if not gone:
+            return []
+        taken = [peer.members.pop(nid) for nid in gone]
+        for nid in gone:
+            del self._by_nid[nid]
+        peer.standings.clear()
+        peer.turns.clear()
+        if not peer.configured:
+            self._unconfigured -= len(gone)
+        for net in dict.fromkeys(nid.net for nid in gone):
+            peer_net = peer.nets[net]
+            peer_net.nis = [pni for pni in peer_net.nis if pni.nid not in gone]
+            if not peer_net.nis:
+                del peer.nets[net]
+        return taken
