@@ -1,5 +1,6 @@
 """What only the operating system can tell: links, addresses, routes, NUMA nodes; as plain values."""
 
+from ulnet.host.link_monitor import LinkMonitor
 from ulnet.host.netlink import device_node, first_address, link_named, link_with_address, links
 from ulnet.host.partitions import divide
 from ulnet.host.routes import source_address_for
@@ -11,6 +12,7 @@ __all__ = [
     "Address",
     "HostError",
     "Link",
+    "LinkMonitor",
     "NumaNode",
     "Topology",
     "cpu_reader",

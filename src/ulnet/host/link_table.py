@@ -93,6 +93,10 @@ class LinkTable:
         """The number of the link that has that address."""
         return next((index for index, known in self._addresses.items() if address in known), None)
 
+    def has(self, index: int, address: bytes) -> bool:
+        """Whether a link has that address."""
+        return address in self._addresses.get(index, ())
+
     def name_of(self, index: int) -> str:
         """The name of a link, "" if it is gone."""
         link = self._links.get(index)
@@ -107,7 +111,7 @@ class LinkTable:
             return "it is switched off"
         if not link.flags & _IFF_LOWER_UP:
             return "it has no carrier"
-        if address is not None and address not in self._addresses.get(index, ()):
+        if address is not None and not self.has(index, address):
             return "it has lost the address"
         return ""
 

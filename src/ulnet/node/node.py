@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Self
@@ -22,6 +23,7 @@ from ulnet.lnd.lo import LoLnd
 from ulnet.lnd.tcp import TcpLnd, TcpParams
 from ulnet.nid import ANY_NID, PID_ANY, Nid
 from ulnet.node.attachment import Attachment
+from ulnet.node.devices import Devices
 from ulnet.node.machine import Machine
 from ulnet.node.operations import PingResult, get, ping, put
 
@@ -37,8 +39,8 @@ class Node:
     Everything runs in the thread of the event loop; nothing here is thread-safe. `topology` stands in for
     the machine's NUMA nodes; `cpu_pattern` or `cpu_npartitions` divides them into CPTs, by default one a
     node. `drivers` makes the drivers of a core, in the place of TCP's; `cookie` gives a number that no
-    earlier life of the node used; `report` takes lines for the log. Raises LNetError(EINVAL) for a division
-    that cannot be.
+    earlier life of the node used; `report` takes lines for the log; `chance` gives random numbers, for fault
+    rules. Raises LNetError(EINVAL) for a division that cannot be.
     """
 
     def __init__(
@@ -51,12 +53,14 @@ class Node:
         drivers: Callable[[LNet], Sequence[Lnd]] | None = None,
         cookie: Callable[[], int] = time.time_ns,
         report: Callable[[str], None] = _log.warning,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         self.machine = Machine(topology, pattern=cpu_pattern, partitions=cpu_npartitions)
         self._tcp_params = tcp or TcpParams()
         self._drivers = drivers
         self._cookie = cookie
         self._report = report
+        self._chance = chance
         self._timer: asyncio.TimerHandle | None = None
         self._tick_soon = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -92,10 +96,12 @@ class Node:
             report=self._report,
             cpts=machine.cpts,
             current_cpu=machine.current_cpu,
+            chance=self._chance,
         )
         core.register_lnd(LoLnd(core, core.state.defer))
         if self._drivers is None:
-            self.tcp = TcpLnd(core, loop, self._tcp_params, report=self._report)
+            devices = Devices(loop, self._report)
+            self.tcp = TcpLnd(core, loop, self._tcp_params, report=self._report, watch=devices)
             core.register_lnd(self.tcp)
         else:
             for driver in self._drivers(core):

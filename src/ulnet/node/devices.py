@@ -1,0 +1,98 @@
+"""Tells drivers at once what becomes of the devices under their NIs: links, carriers, addresses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from ulnet.core.ni import NI
+from ulnet.host import HostError, LinkMonitor
+from ulnet.lnd.base import Device
+
+__all__ = ["Devices"]
+
+
+@dataclass(slots=True)
+class _Watched:
+    """The device of one NI."""
+
+    tell: Callable[[Device], None]
+    index: int
+    name: str
+    address: bytes | None  # None: it never had the NI's address as its own (loopback has whole nets)
+    failure: str = ""
+
+
+class Devices:
+    """A `DeviceWatch` over one netlink socket, which is open while there is an NI to watch.
+
+    An NI that was given without an interface is watched by the link that has its address. Where netlink
+    is not to be had, `report` is told so once, and nobody is watched.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, report: Callable[[str], None]) -> None:
+        self._loop = loop
+        self._report = report
+        self._monitor: LinkMonitor | None = None
+        self._unavailable = False
+        self._watched: dict[NI, _Watched] = {}
+
+    def add(self, ni: NI, tell: Callable[[Device], None]) -> None:
+        """Call `tell` whenever the device of ni fails or can be used again."""
+        if self._unavailable or (ni.interface is None and ip_address(ni.nid.ip).is_loopback):
+            return
+        if self._monitor is None:
+            try:
+                self._monitor = LinkMonitor(self._loop, self._changed)
+            except HostError as refused:
+                self._unavailable = True
+                self._report(f"{refused.text}: a device that fails will be noticed by time-outs alone")
+                return
+        table = self._monitor.table
+        address = ni.nid.address
+        if ni.interface is None:
+            index = table.holder_of(address)
+        else:
+            index = table.index_of(ni.interface.partition(":")[0])
+        if index is not None:
+            kept = address if table.has(index, address) else None
+            self._watched[ni] = _Watched(tell, index, table.name_of(index), kept)
+            self._loop.call_soon(self._look, ni)
+        self._close_if_idle()
+
+    def remove(self, ni: NI) -> None:
+        """The NI is gone."""
+        self._watched.pop(ni, None)
+        self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        if not self._watched and self._monitor is not None:
+            self._monitor.close()
+            self._monitor = None
+
+    def _changed(self) -> None:
+        for ni in list(self._watched):
+            self._look(ni)
+
+    def _look(self, ni: NI) -> None:
+        """Compare what is with what was told of the device of ni."""
+        device, monitor = self._watched.get(ni), self._monitor
+        if device is None or monitor is None:
+            return
+        failure = monitor.table.why_unusable(device.index, device.address)
+        if not monitor.table.name_of(device.index):
+            self._tell(device, failure, gone=True)
+            successor = monitor.table.index_of(device.name)
+            if successor is None:
+                return
+            device.index = successor
+            failure = monitor.table.why_unusable(successor, device.address)
+        if ni in self._watched:  # who was told may have deleted it
+            self._tell(device, failure)
+
+    def _tell(self, device: _Watched, failure: str, gone: bool = False) -> None:
+        if device.failure != failure:
+            device.failure = failure
+            device.tell(Device(device.name, failure, gone))
