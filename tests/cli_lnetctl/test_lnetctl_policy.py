@@ -316,3 +316,113 @@ def test_rules_come_from_files_and_go_into_backups(
         file.write_text(backup)
         again = start_daemon("--config", str(file), name=f"{len(words)}.sock")
         assert again.lnetctl("udsp", "show").out == shown
+
+
+# Weights -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("cfg-145", "cfg-160")
+def test_weights_are_set_changed_and_shown(ask: Ask) -> None:
+    assert ask("udsp add --src tcp --weight 3") == (0, "", "")
+    assert ask("udsp add --src 10.0.0.1@tcp --dst 10.0.0.2@tcp --weight 2").code == 0
+    assert ask("udsp add --src tcp --weight 4").code == 0
+    assert ask("udsp add --src tcp --weight 4").code == 114
+    assert ask("udsp add --src tcp --priority 1").code == 0
+    assert ask("udsp show").out == (
+        "udsp:\n    - idx: 0\n      src: tcp\n      action:\n          priority: 1\n          weight: 4\n"
+        "    - idx: 1\n      src: 10.0.0.1@tcp\n      dst: 10.0.0.2@tcp\n"
+        "      action:\n          weight: 2\n"
+    )
+    assert ask("selection net add --net tcp1 --weight 5").code == 0
+    assert ask("selection peer add --local 10.0.0.1@tcp --remote 10.0.0.2@tcp --weight 7").code == 0
+    assert ask("selection net show --net tcp1").out == (
+        "selection:\n    - type: net\n      id: 2\n      net: tcp1\n      priority: 0\n      weight: 5\n"
+    )
+    assert ask("selection peer show").out.endswith("remote: 10.0.0.2@tcp\n      weight: 7\n")
+
+
+@pytest.mark.requirement("cfg-145")
+def test_weights_are_shown_with_what_has_them(ask: Ask) -> None:
+    assert ask("net add --nid 127.0.0.2@tcp").code == 0
+    assert ask("peer add --prim_nid 10.0.0.9@tcp").code == 0
+    before = ask("net show -v 4").out, ask("peer show -v 4").out
+    for words in ("--src tcp --weight 3", "--dst 10.0.0.9@tcp --weight 2"):
+        assert ask(f"udsp add {words}").code == 0
+    assert ask("udsp add --src 127.0.0.2@tcp --dst 10.0.0.9@tcp --weight 5").code == 0
+    nets, peers = (yaml.safe_load(ask(f"{what} show -v 4").out) for what in ("net", "peer"))
+    (ni,) = nets["net"][1]["local NI(s)"]
+    assert ni["udsp info"] == {"net priority": 0, "nid priority": -1, "net weight": 3}
+    (pni,) = peers["peer"][0]["peer ni"]
+    assert pni["udsp info"]["nid weight"] == 2
+    assert pni["udsp info"]["weight by source NID"] == {"127.0.0.2@tcp": 5}
+    assert ask("udsp del --all").code == 0
+    assert (ask("net show -v 4").out, ask("peer show -v 4").out) == before
+
+
+@pytest.mark.requirement("cfg-145", "cfg-165")
+def test_weights_come_from_files_and_go_into_backups(
+    start_daemon: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    file = tmp_path / "lnet.yaml"
+    file.write_text(
+        "udsp:\n    - src: tcp\n      action:\n          weight: 3\n    - dst: tcp2\n      weight: 2\n"
+        "selection:\n    - type: nid\n      nid: 10.0.0.1@tcp\n      priority: 2\n      weight: 9\n"
+    )
+    first = start_daemon("--config", str(file))
+    shown = first.lnetctl("udsp", "show").out
+    actions = [rule["action"] for rule in yaml.safe_load(shown)["udsp"]]
+    assert actions == [
+        {"priority": 0, "weight": 3},
+        {"priority": 0, "weight": 2},
+        {"priority": 2, "weight": 9},
+        {"priority": 2, "weight": 9},
+    ]
+    file.write_text(first.lnetctl("export", "--backup").out)
+    again = start_daemon("--config", str(file), name="again.sock")
+    assert again.lnetctl("udsp", "show").out == shown
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("udsp add --src tcp --weight 0", "weight 0 is out of range: use 1 to 1000 messages"),
+        ("udsp add --src tcp --weight 1001", "weight 1001 is out of range: use 1 to 1000 messages"),
+        ("udsp add --src tcp --weight much", 'Invalid weight "much"'),
+        ("udsp add --src tcp --weight -2", 'Invalid weight "-2"'),
+        ("udsp add --dst 10.0.0.1@tcp5 --rte 10.0.0.1@tcp --weight 2", "a rule for gateways has no weight"),
+        ("selection nid add --nid 10.0.0.1@tcp --weight 0", "weight 0 is out of range"),
+        ("selection nid add --nid 10.0.0.1@tcp --weight x", "--weight 'x' is not a number"),
+    ],
+)
+def test_bad_weights_change_nothing(ask: Ask, line: str, text: str) -> None:
+    got = ask(line)
+    assert got.code != 0
+    assert text in got.out + got.err
+    assert ask("udsp show").out == ""
+
+
+# Counters ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("HLD-order")
+def test_choices_are_counted_by_what_decided(
+    start_daemon: Callable[..., Daemon], port: int, tmp_path: Path
+) -> None:
+    here, there = (start_daemon(name=name) for name in ("here.sock", "there.sock"))
+    rails = ("127.0.0.{}@tcp", "127.0.1.{}@tcp1")
+    for daemon, number in ((here, 1), (there, 2)):
+        for rail in rails:
+            assert daemon.lnetctl("net", "add", "--nid", rail.format(number)).code == 0
+    assert "choices" not in here.lnetctl("net", "show", "-v", "4").out
+    there_nids = [rail.format(2) for rail in rails]
+    assert here.lnetctl("peer", "add", "--prim_nid", there_nids[0], "--nid", there_nids[1]).code == 0
+    assert here.lnetctl("udsp", "add", "--src", "tcp1").code == 0
+    for _ in range(4):
+        assert here.lnetctl("ping", there_nids[0]).code == 0
+    nets = yaml.safe_load(here.lnetctl("net", "show", "--choices").out)["net"]
+    counted = {net["net type"]: net["local NI(s)"][0].get("choices", {}) for net in nets}
+    assert counted["tcp1"]["local-net priority"] >= 4
+    assert "local-net priority" not in counted["tcp"]
+    (peer,) = yaml.safe_load(here.lnetctl("peer", "show", "--choices").out)["peer"]
+    counted = {ni["nid"]: ni.get("choices", {}) for ni in peer["peer ni"]}
+    assert counted[there_nids[1]]["only one"] >= 4

@@ -14,6 +14,7 @@ COMMANDS = {
     "decode": "print a packet capture as LNet conversation",
     "demo": "two nodes with two rails each in this machine: move a file, compare it",
     "ping": "ask LNet nodes for their NIDs, without a daemon",
+    "trace": "follow a running node: which pair of NIDs carries what, and why",
 }
 
 _HELP = """\

@@ -50,6 +50,7 @@ __all__ = [
     "SelectionShow",
     "StatsReset",
     "StatsShow",
+    "Trace",
     "Tunables",
     "UdspAdd",
     "UdspDel",
@@ -170,6 +171,17 @@ class Explain(_Request, tag="explain"):
     source: str | None = None
     size: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)] = 0
     numa: Annotated[int, msgspec.Meta(ge=0, le=4096)] = 0
+
+
+class Trace(_Request, tag="trace"):
+    """What pairs carry live traffic, since `cursor` of that `session`; of one peer if `target` is given."""
+
+    verb = "show"
+    entity = "trace"
+    target: str | None = None
+    every_message: bool = False
+    session: int = 0
+    cursor: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class Ping(_Request, tag="ping"):
@@ -322,6 +334,7 @@ Request = (
     | RoutingShow
     | BuffersSet
     | Explain
+    | Trace
     | Ping
     | NumaShow
     | CptOfNids

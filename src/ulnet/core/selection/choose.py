@@ -43,6 +43,7 @@ from ulnet.core.selection.criteria import (
     Step,
     narrow,
 )
+from ulnet.core.selection.live import LiveTrace
 from ulnet.core.selection.rivals import Rivals
 from ulnet.core.selection.trace import Explanation, Stage
 from ulnet.core.selection.weights import sum_of, turns_of, weight_of_pathway
@@ -54,6 +55,7 @@ __all__ = ["Balance", "Selector"]
 
 Balance = Literal["expected", "documents"]
 
+_UNDECIDED = frozenset({ONLY_ONE, FIRST_OF_EQUALS})
 _LOCAL_LOAD: dict[Balance, Sequence[Criterion]] = {
     "expected": (LOCAL_EXPECTED, CREDITS, TURN),
     "documents": (CREDITS, TURN),
@@ -96,12 +98,14 @@ class Standing:
 class Selector:
     """Chooses paths for one node; `balance` tells how load is weighed."""
 
-    __slots__ = ("_state", "_weighted", "balance")
+    __slots__ = ("_sessions", "_state", "_weighted", "balance", "trace")
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
         self._weighted = False  # some choice was by weight: all must be counted from then on
         self.balance: Balance = "expected"
+        self.trace: LiveTrace | None = None  # while somebody follows
+        self._sessions = 0  # traces so far
 
     def choose(
         self,
@@ -155,6 +159,17 @@ class Selector:
         state = self._state
         state.seq = ni.net.seq = ni.seq = state.seq + 1
         peer.seq = pni.net.seq = pni.seq = peer.seq + 1
+        if self.trace is not None and not self.trace.note(choice, msg, state.clock()):
+            self.trace = None
+
+    def follow(self, every_message: bool) -> LiveTrace:
+        """The trace of live traffic, which is kept for a while from now on."""
+        now = self._state.clock()
+        if self.trace is None:
+            self._sessions += 1
+            self.trace = LiveTrace(self._sessions, now)
+        self.trace.wanted(now, every_message)
+        return self.trace
 
     def _usable(self, dest: PeerNi) -> list[NI]:
         local = self._state.nets.get(dest.nid.net)
@@ -176,26 +191,31 @@ class Selector:
         standing = self._standing(dest, query, cpt, told)
         if told is not None and balance == "expected":
             _stage("local NI", standing.together, LOCAL_STANDING, query, told)
-        net = None
+        net, net_by = None, ""
         rivals = standing.nets
         if rivals.turns is not None:
             query.rivals = rivals
-            net = _stage("net, by weight", rivals.candidates, _BY_WEIGHT, query, told)[0][0].local
+            left, net_by = _stage("net, by weight", rivals.candidates, _BY_WEIGHT, query, told)
+            net = left[0].local
         elif balance == "documents":
-            net = _stage("net, by turn", rivals.candidates, NET_TURN, query, told)[0][0].local
+            left, net_by = _stage("net, by turn", rivals.candidates, NET_TURN, query, told)
+            net = left[0].local
         if told is not None and balance == "documents" and net is not None:
             _stage("local NI", _active(net), LOCAL_STANDING, query, told)
         query.rivals = rivals = standing.locals[net]
         criteria = _LOCAL_LOAD[balance] if rivals.turns is None else _BY_WEIGHT
         left, by = _stage("local NI, by load", rivals.candidates, criteria, query, told)
         ni: NI = left[0]
+        by = by or rivals.settled
+        if net_by and by in _UNDECIDED:
+            by = net_by
         query.ni = ni
         if told is not None:  # what is kept in `standing` was decided for every NI; tell it of this one
             _stage("peer NI", query.peer.nets[ni.net.net].nis, PEER_STANDING, query, told)
         query.rivals = remotes = standing.remotes[ni]
         criteria = _PEER_LOAD[balance] if remotes.turns is None else _BY_WEIGHT
         left, peer_by = _stage("peer NI, by load", remotes.candidates, criteria, query, told)
-        return ni, left[0], by or rivals.settled, peer_by or remotes.settled
+        return ni, left[0], by, peer_by or remotes.settled
 
     def _standing(self, dest: PeerNi, query: Query, cpt: int, told: Explanation | None) -> Standing:
         peer = query.peer
@@ -210,23 +230,23 @@ class Selector:
         ]
         if not nets:
             raise self._no_route(dest)
-        nets = list(_stage("net", nets, NET_STANDING, query, told)[0])
-        standing = Standing(epoch, self.balance, [ni for net in nets for ni in _active(net.local)])
-        self._stand_nis(standing, nets, query)
+        left, net_by = _stage("net", nets, NET_STANDING, query, told)
+        standing = Standing(epoch, self.balance, [ni for net in left for ni in _active(net.local)])
+        self._stand_nis(standing, list(left), net_by, query)
         query.ni = None
         if any(one.turns is not None for one in standing.rivals()):
             self._weighted = True
         peer.standings[cpt] = standing
         return standing
 
-    def _stand_nis(self, standing: Standing, nets: list[NetPair], query: Query) -> None:
+    def _stand_nis(self, standing: Standing, nets: list[NetPair], net_by: str, query: Query) -> None:
         """Who is left of the NIs, of all nets together or of each by itself, and of the peer's."""
-        left, settled = _settle(standing.together, LOCAL_STANDING, query)
+        left, settled = _settle(standing.together, LOCAL_STANDING, query, net_by)
         together = Rivals(left, settled)
         weights = []
         for net in list(nets):
             if self.balance == "documents":
-                nis, settled = _settle(_active(net.local), LOCAL_STANDING, query)
+                nis, settled = _settle(_active(net.local), LOCAL_STANDING, query, net_by)
             else:
                 nis = [ni for ni in left if ni.net is net.local]
             if not nis:
@@ -266,11 +286,11 @@ def _rivals(
 
 
 def _settle(
-    candidates: Sequence[Any], criteria: Sequence[Criterion], query: Query
+    candidates: Sequence[Any], criteria: Sequence[Criterion], query: Query, before: str = ""
 ) -> tuple[Sequence[Any], str]:
     """Who is left, and what is to be named as the reason if nothing more decides."""
     left, by = narrow(candidates, criteria, query)
-    return left, _settled(by, left)
+    return left, _settled(by or before, left)
 
 
 def _settled(by: str, left: Sequence[Any]) -> str:

@@ -22,6 +22,7 @@ from ulnet.dlc.documents import (
     StatsDocument,
 )
 from ulnet.dlc.documents_policy import SelectionDocument, UdspDocument
+from ulnet.dlc.documents_trace import TraceDocument
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.protocol import Answer
 from ulnet.host import HostError, Link, links, placed
@@ -37,6 +38,7 @@ from ulnet.node.admin.settings import change_settings
 from ulnet.node.admin.show_nets import backup_nets, show_nets
 from ulnet.node.admin.show_node import reset_statistics, show_globals, show_statistics
 from ulnet.node.admin.show_peers import backup_peers, list_peers, show_peers
+from ulnet.node.admin.trace import read_trace
 from ulnet.node.admin.udsp import add_rule, delete_rules, show_rules
 from ulnet.node.node import Node
 
@@ -80,6 +82,7 @@ class Admin:
             model.PeerRefresh: self._peer_refresh,
             model.PeerRemove: self._peer_remove,
             model.Explain: self._explain,
+            model.Trace: self._trace,
             model.Ping: self._ping,
             model.NumaShow: self._numa_show,
             model.CptOfNids: self._cpt_of_nid,
@@ -199,6 +202,9 @@ class Admin:
 
     async def _explain(self, request: model.Explain) -> Answer:
         return Answer(ExplainDocument(explain(self.node.core, request)))
+
+    async def _trace(self, request: model.Trace) -> Answer:
+        return Answer(TraceDocument(read_trace(self.node.core, request)))
 
     async def _ping(self, request: model.Ping) -> Answer:
         return await ping_all(self.node, request)
