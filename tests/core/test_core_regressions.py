@@ -32,7 +32,7 @@ def fabric():
     yield fabric
     fabric.run()
     fabric.assert_conserved()
-    assert not fabric.reports
+    assert not fabric.complaints
 
 
 def attach(core, buffer, handler, *, portal=5, bits=7, options=TARGET, **md):
@@ -756,6 +756,6 @@ def test_a_net_that_comes_back_brings_its_credits(fabric):
     a.del_ni(A)
     a.add_ni(A.net, A, tunables=NetTunables(peer_credits=8, credits=8))  # while messages still end
     fabric.run()
-    assert b.stats.recv_count == 1
+    assert b.stats.recv_count == 1 + 3  # the driver had two of the five; the others took the new NI
     send(fabric, a)
-    assert b.stats.recv_count == 2
+    assert b.stats.recv_count == 5

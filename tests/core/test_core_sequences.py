@@ -222,18 +222,21 @@ class World:
         for core, md in self.mds:
             core.memory.md_unlink(md)
         self.fabric.run()
+        while any(core.health.resender for core in self.cores):
+            self.fabric.clock.now += 0.1
+            self.fabric.run()
         self.check()
 
     def check(self):
         self.fabric.assert_conserved()
-        assert not self.fabric.reports
+        assert not self.fabric.complaints
         assert not self.fabric.protocol_errors
         for events in self.told.values():
             assert [event.unlinked for event in events] == [False] * (len(events) - 1) + [True]
             assert all(event.status <= 0 for event in events)
         for core in self.cores:
             assert core.stats.rst_alloc == len(core.state.responses) == 0
-            assert core.next_deadline() is None
+            assert core.next_deadline() is None or core.health.recovery.busy
             assert core.state.answers == 0
             for portal in core.memory.portals:
                 assert portal is None or not portal.delayed

@@ -22,7 +22,7 @@ def fabric():
     yield fabric
     fabric.run()
     fabric.assert_conserved()
-    assert not fabric.reports
+    assert not fabric.complaints
 
 
 def attach(core, buffer, handler, *, portal=5, bits=7, options=TARGET, **md):

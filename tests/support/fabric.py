@@ -207,6 +207,11 @@ class Fabric:
                 return
         raise AssertionError("the fabric does not come to rest")
 
+    @property
+    def complaints(self) -> list[str]:
+        """What a core reported of broken handlers and drivers; news of health is not among it."""
+        return [line for line in self.reports if line.startswith(("event handler", "driver"))]
+
     def assert_conserved(self) -> None:
         """Credits, queues, references and message counts are back where they began."""
         for core in self.cores:

@@ -9,9 +9,9 @@ from dataclasses import replace
 from ulnet.core.cpt import CptTable
 from ulnet.core.discovery import Discovery
 from ulnet.core.faults import FaultInjector
-from ulnet.core.health import Paths
+from ulnet.core.health import Health
 from ulnet.core.initiate import Initiate
-from ulnet.core.lnd import Lnd, NiEvent
+from ulnet.core.lnd import Lnd
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI, LocalNet
@@ -66,9 +66,10 @@ class LNet:
         self.info = SelfInfo(self.state, self.memory)
         self.discovery = Discovery(self.state, self.memory, self._transmit, self._initiate, self.info)
         self.peer_restarted = self.discovery.peer_restarted
-        self._paths = Paths(self.state)
-        self.path_stalled = self._paths.stalled
-        self.path_moving = self._paths.moving
+        self.health = Health(self.state, self.memory, self._transmit, self._initiate, self._nis_changed)
+        self.ni_event = self.health.ni_event
+        self.path_stalled = self.health.paths.stalled
+        self.path_moving = self.health.paths.moving
 
     # Tables ----------------------------------------------------------------------------------------
 
@@ -153,6 +154,7 @@ class LNet:
         if net not in self.state.nets:
             self.state.nets[net] = local
             self.state.peers.net_added(net)
+        self.health.ni_added(ni)
         self.policies.nis_changed()
         self._nis_changed()
         return ni
@@ -206,6 +208,7 @@ class LNet:
         self.state.epoch += 1  # before handlers hear of it and send anew
         self.state.peers.ni_removed(ni)
         self.faults.ni_removed(ni)
+        self.health.ni_deleted(ni)
         ni.lnd.shutdown(ni)
 
     def set_cpts(self, nid: Nid, cpts: Iterable[int] | None) -> None:
@@ -216,13 +219,6 @@ class LNet:
         if ni is None:
             raise LNetError(errno.ENOENT, f"{nid} is not one of this node's NIDs: see 'lnetctl net show'")
         self._transmit.change_cpts(ni, self.cpts.checked_list(cpts))
-
-    def ni_event(self, ni: NI, event: NiEvent) -> None:
-        """A driver tells that the device of ni failed or came back."""
-        fatal = event is NiEvent.FATAL or (ni.fatal and event is not NiEvent.RECOVERED)
-        if ni.fatal != fatal:
-            ni.fatal = fatal
-            self._nis_changed()
 
     def _nis_changed(self) -> None:
         self.state.epoch += 1
@@ -271,6 +267,7 @@ class LNet:
         self.discovery.stop()
         self.info.stop()
         self.faults.close()
+        self.health.close()
         while self.state.nis:  # handlers may delete some too
             self._remove_ni(next(iter(self.state.nis.values())))
         self.memory.close()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ulnet.core.event import Event
     from ulnet.core.flow import Flight
     from ulnet.core.portal import MatchEntry
+    from ulnet.nid import Nid
 
 __all__ = ["INFINITE", "MAX_FRAGMENTS", "Buffer", "EventHandler", "Md", "MdOption", "fragments_of"]
 
@@ -95,6 +96,7 @@ class Md:
         "linked",
         "max_size",
         "me",
+        "next_nid",
         "offset",
         "options",
         "refs",
@@ -137,6 +139,7 @@ class Md:
         self.linked = False
         self.deadline_slot = -1
         self.sent_at = 0.0
+        self.next_nid: Nid | None = None  # the next hop of its last message
         self.flights: list[Flight] = []  # requests that await their answer
         if options & MAX_SIZE and not 0 <= max_size <= self.length:
             raise LNetError(

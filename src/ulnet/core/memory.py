@@ -37,7 +37,16 @@ _MD_COOKIE_TYPE = 1
 class Memory:
     """Portals, match entries and memory descriptors of one node."""
 
-    __slots__ = ("_drop_delayed", "_next_cookie", "_state", "_wmd_prefix", "mds", "portals", "retry_delayed")
+    __slots__ = (
+        "_drop_delayed",
+        "_next_cookie",
+        "_state",
+        "_wmd_prefix",
+        "mds",
+        "overdue",
+        "portals",
+        "retry_delayed",
+    )
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
@@ -48,6 +57,7 @@ class Memory:
         # Set by the receiving side: match waiting messages again; drop one that waits.
         self.retry_delayed: Callable[[Portal], None] = lambda portal: None
         self._drop_delayed: Callable[[Msg, str], None] = lambda msg, why: None
+        self.overdue: Callable[[Md], None] = lambda md: None  # set by health: no answer came for md
 
     def on_delayed(self, retry: Callable[[Portal], None], drop: Callable[[Msg, str], None]) -> None:
         """Tell what to do with messages that wait on a lazy portal."""
@@ -295,6 +305,7 @@ class Memory:
             md.deadline_slot = -1
             self._state.stats.rst_alloc -= 1
             self._state.stats.response_timeout_count += 1
+            self.overdue(md)
             self.md_unlink(md, errno.ETIMEDOUT)
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ulnet.core.cpt import ANY_CPT, share_of_nid
+from ulnet.core.states import NetState, NiState
 from ulnet.core.stats import HealthStats, Latency, MsgStats
 from ulnet.core.tunables import LndTunables, NetTunables
 from ulnet.nid import Net, Nid
@@ -25,7 +26,7 @@ NO_WEIGHT = 0  # no policy gave one
 class LocalNet:
     """A net this node is on, with its NIs in the order they were added."""
 
-    __slots__ = ("lnd", "net", "nis", "priority", "seq", "tunables", "weight")
+    __slots__ = ("lnd", "net", "nis", "priority", "seq", "state", "tunables", "weight")
 
     def __init__(self, net: Net, lnd: Lnd, tunables: NetTunables) -> None:
         self.net = net
@@ -35,6 +36,7 @@ class LocalNet:
         self.priority = NO_PRIORITY
         self.weight = NO_WEIGHT
         self.seq = 0
+        self.state = NetState.INIT
 
     @property
     def health(self) -> int:
@@ -82,11 +84,14 @@ class NI:
         "priority",
         "refs",
         "seq",
+        "state",
         "stats",
         "tunables",
         "tx_credits",
         "tx_queues",
+        "watched",
         "weight",
+        "worn",
     )
 
     def __init__(
@@ -114,8 +119,11 @@ class NI:
         self.seq = 0
         self.refs = 0  # messages that use this NI now
         self.active = False
-        self.fatal = False
+        self.state = NiState.INIT
+        self.fatal = False  # its state is FAILED
         self.health = MAX_HEALTH
+        self.worn = False  # health fell to 0 and is not whole again
+        self.watched = False  # not wholly well: health wants to know what becomes of messages
         self.stats = MsgStats()
         self.choices: defaultdict[str, int] = defaultdict(int)  # by the criterion that decided
         self.health_stats = HealthStats()
@@ -157,4 +165,4 @@ class NI:
     @property
     def up(self) -> bool:
         """Whether ping info reports this NI as UP."""
-        return not self.fatal and self.health > 0
+        return not (self.fatal or self.worn)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ulnet.core.flow import Paces
 from ulnet.core.ni import MAX_HEALTH, NI, NO_PRIORITY, NO_WEIGHT
+from ulnet.core.states import PeerNiState, PeerState
 from ulnet.core.stats import HealthStats, Latency, MsgStats
 from ulnet.nid import Net, NetType, Nid
 
@@ -77,6 +78,7 @@ class PeerNi:
         "flows",
         "health",
         "health_stats",
+        "heard_at",
         "latency_ack",
         "latency_egress",
         "latency_get",
@@ -94,11 +96,13 @@ class PeerNi:
         "rtr_credits",
         "said_down",
         "seq",
+        "state",
         "stats",
         "turn_lengths",
         "tx_credits",
         "tx_queue",
         "tx_queued_bytes",
+        "watched",
         "weight",
     )
 
@@ -121,6 +125,9 @@ class PeerNi:
         self.refs = 1
         self.seq = 0
         self.health = MAX_HEALTH
+        self.state = PeerNiState.CREATED
+        self.watched = True  # not wholly well, or never used: health wants to know what becomes of messages
+        self.heard_at = -1.0  # when the last message came from it; below 0: never
         self.said_down = False  # what its peer last told of it
         self.stats = MsgStats()
         self.choices: defaultdict[str, int] = defaultdict(int)  # by the criterion that decided
@@ -174,6 +181,7 @@ class Peer:
         "seq",
         "settled",
         "standings",
+        "state",
         "told_sequence",
         "turns",
         "waiters",
@@ -188,6 +196,7 @@ class Peer:
         self.members: dict[Nid, PeerNi] = {}
         self.locked_at = 0  # when its primary NID was locked: the smaller, the earlier
         self.seq = 0
+        self.state = PeerState.ACTIVE  # or INACTIVE: all paths failed
         self.flows: dict[NI, Flow] = {}  # from each local NI, to any of its NIDs
         self.paces = Paces()  # of these flows and of those of its NIs
         self.standings: dict[int, Standing] = {}  # kept by the path selection, by CPT

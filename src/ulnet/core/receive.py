@@ -26,6 +26,7 @@ _ACK = int(MsgType.ACK)
 _PUT = int(MsgType.PUT)
 _GET = int(MsgType.GET)
 _REPLY = int(MsgType.REPLY)
+_MOST_PAYLOAD = {_ACK: 0, _GET: 0, _PUT: LNET_MTU, _REPLY: LNET_MTU}  # other kinds nobody sends
 
 # Messages that may wait on one lazy portal; those with payload also stall their connection.
 MAX_DELAYED = 4096
@@ -48,13 +49,7 @@ class Receive:
     def parse(self, ni: NI, hdr: Header, from_nid: Nid, rx: object) -> int:
         """Take a header that arrived on ni from the next hop from_nid: 0, or -errno for a protocol error."""
         kind = hdr.type
-        if kind in (_ACK, _GET):
-            if hdr.payload_length:
-                return -errno.EPROTO
-        elif kind in (_PUT, _REPLY):
-            if hdr.payload_length > LNET_MTU:
-                return -errno.EPROTO
-        else:
+        if hdr.payload_length > _MOST_PAYLOAD.get(kind, -1):
             return -errno.EPROTO
         if hdr.dest_nid != ni.nid:
             if hdr.dest_nid.net == ni.nid.net or hdr.dest_nid in self._state.nis:
@@ -74,6 +69,9 @@ class Receive:
             return 0
         if pni.preferred is None and not pni.peer.multi_rail and src.net == ni.nid.net:
             pni.preferred = ni.nid
+        pni.heard_at = self._state.clock()
+        if ni.watched or pni.watched:
+            self._transmit.health.heard(ni, pni)
         if (
             (pni.answers >= MAX_PEER_ANSWERS or self._state.answers >= MAX_ANSWERS)
             and hdr.wmd != NO_WMD
@@ -228,9 +226,7 @@ class Receive:
             kind, md, hdr, pni.peer.primary_nid, msg.next_nid, msg.mlength, hdr.payload_length, msg.offset
         )
         if status:
-            stats.by_status[status] += 1
-            ni.health_stats.by_status[status] += 1
-            pni.health_stats.by_status[status] += 1
+            self._transmit.health.broken(ni, pni, status)
             event.status = -(err or errno.EIO)
             event.health = status
             event.reason = reason

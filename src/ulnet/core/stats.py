@@ -59,14 +59,26 @@ class Latency:
 
 
 class HealthStats:
-    """How often each health status was charged to an NI or peer NI."""
+    """How often messages of an NI or peer NI ended with each health status, and were resent for it.
 
-    __slots__ = ("by_status", "next_ping", "ping_count")
+    `next_ping` is the time (the node's clock, seconds) before which recovery does not ping it again.
+    """
+
+    __slots__ = ("by_status", "down_events", "next_ping", "ping_count", "resends", "up_events")
 
     def __init__(self) -> None:
         self.by_status = [0] * 11  # indexed by HealthStatus
+        self.resends = [0] * 11
+        self.down_events = 0  # of its device, for local NIs
+        self.up_events = 0
         self.ping_count = 0
-        self.next_ping = 0
+        self.next_ping = 0.0
+
+    def reset(self) -> None:
+        """Zero what is counted; recovery keeps its pace."""
+        self.by_status = [0] * 11
+        self.resends = [0] * 11
+        self.down_events = self.up_events = 0
 
 
 class GlobalStats:

@@ -1,44 +1,45 @@
-"""The sending half: choose a path, take credits, hand to the driver, finish (spec selection.md §8)."""
+"""The sending half: choose a path, post, finish or try another path (spec selection.md §8, health.md §3)."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+from ulnet.core.credits import ANSWERS, Credits
 from ulnet.core.event import Event, EventKind
-from ulnet.core.faults import Fate
 from ulnet.core.flow import Flight, Flow
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
 from ulnet.core.peer import Peer, PeerNi, may_be_peer
-from ulnet.core.selection import Selector
+from ulnet.core.selection import Choice, Selector
 from ulnet.core.state import NodeState
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.nid import LO_NID
 from ulnet.wire.lnet import HEADER_SIZE, NO_WMD, PING_PORTAL, MsgType
 
+if TYPE_CHECKING:
+    from ulnet.core.health import Health
+    from ulnet.core.health.resend import Attempts
+
 __all__ = ["Transmit"]
 
 _PUT = int(MsgType.PUT)
 _REPLY = int(MsgType.REPLY)
-_ACK = int(MsgType.ACK)
 _GET = int(MsgType.GET)
-_ANSWERS = (_ACK, _REPLY)
 
 
-class Transmit:
-    """Outgoing messages of one node.
+class Transmit(Credits):
+    """Outgoing messages of one node, from `send` until the owner of their memory is told how they ended."""
 
-    A message takes one credit of its peer NI, then one of its NI; without a credit it waits in that
-    object's queue, first in, first out. Both come back when the message is finalized.
-    """
+    __slots__ = ("_memory", "_selector", "health", "hold")
 
-    __slots__ = ("_memory", "_selector", "_state", "hold")
+    health: Health  # set by it: it judges failures and decides what is sent again
 
     def __init__(self, state: NodeState, memory: Memory, selector: Selector) -> None:
-        self._state = state
+        super().__init__(state)
         self._selector = selector
         self._memory = memory
         # Set by discovery: whether it keeps a message back until the peer is known (it launches it then).
@@ -86,22 +87,56 @@ class Transmit:
         msg.queued_at = now = state.clock()
         if pni.peer.multi_rail:
             self._take_off(msg, ni, pni, now)
+        if msg.md is not None:
+            msg.md.next_nid = pni.nid
+        if pni.watched:
+            self.health.posted(pni)
         self._post(msg, ni, pni)
+
+    def relaunch(self, msg: Msg) -> None:
+        """Launch a message that came back without having left, or end it if nobody wants it any more."""
+        if not self._state.running:
+            self.fail(msg, errno.ESHUTDOWN, "the node is shutting down")
+        elif msg.md is not None and msg.md.aborted:
+            self.fail(msg, errno.ECANCELED, "the memory descriptor was unlinked before the message left")
+        else:
+            self.launch(msg)
 
     def _choose(self, msg: Msg, dest: PeerNi) -> tuple[NI, PeerNi]:
         """The path of msg; the choice counts as a turn of all that it uses."""
         hdr = msg.hdr
-        response = hdr.type in _ANSWERS or msg.exact
+        response = hdr.type in ANSWERS or msg.exact
         ping = hdr.portal == PING_PORTAL
         source = msg.src_spec
-        choice = self._selector.choose(
-            dest, source=source, response=response, ping=ping, size=_load_of(msg), cpt=msg.cpt
-        )
+        if msg.attempts is None:
+            try:
+                choice = self._selector.choose(
+                    dest, source=source, response=response, ping=ping, size=_load_of(msg), cpt=msg.cpt
+                )
+            except LNetError:
+                if source is None or hdr.type not in ANSWERS:
+                    raise
+                choice = self._choose_again(msg, dest, ())  # the NI that was asked is gone: others answer
+        else:
+            choice = self._choose_again(msg, dest, msg.attempts.tried)
+            self.health.switched(msg, choice[0], choice[1])
         ni, pni, _, _ = choice
         if not response and not pni.peer.multi_rail and pni.preferred is None and (source or not ping):
             pni.preferred = ni.nid
         self._selector.took(choice, msg)
         return ni, pni
+
+    def _choose_again(self, msg: Msg, dest: PeerNi, tried: Sequence[tuple[NI, PeerNi]]) -> Choice:
+        """A path not tried, if there is one; an answer may leave from any NI, to any NID of its peer."""
+        answer = msg.hdr.type in ANSWERS
+        return self._selector.choose_again(
+            dest,
+            source=None if answer else msg.src_spec,
+            tried=tried,
+            response=answer,
+            size=_load_of(msg),
+            cpt=msg.cpt,
+        )
 
     @staticmethod
     def _take_off(msg: Msg, ni: NI, pni: PeerNi, now: float) -> None:
@@ -116,7 +151,10 @@ class Transmit:
         if msg.md is not None and _awaits_answer(msg):
             msg.md.flights.append(flight)
 
-    def _land(self, msg: Msg, flight: Flight, failed: bool) -> None:
+    def _land(self, msg: Msg, failed: bool) -> None:
+        flight = msg.flight
+        if flight is None:
+            return
         msg.flight = None
         if msg.md is not None and _awaits_answer(msg):
             if failed and flight in msg.md.flights:
@@ -139,106 +177,55 @@ class Transmit:
         ni.refs += 1
         ni.lnd.send(ni, msg)
 
-    def fail(self, msg: Msg, err: int, reason: str) -> None:
-        """End msg with that errno, soon: never in its caller's stack."""
-        status = HealthStatus.REMOTE_ERROR if err == errno.EHOSTUNREACH else HealthStatus.LOCAL_ERROR
-        self._state.defer(self.finalize, msg, status, err, reason)
-
-    # Credits ---------------------------------------------------------------------------------------
-
-    def _post(self, msg: Msg, ni: NI, pni: PeerNi) -> None:
-        msg.committed = True
-        ni.refs += 1
-        pni.refs += 1
-        pni.tx_queued_bytes += msg.hdr.payload_length + HEADER_SIZE
-        if msg.hdr.type in _ANSWERS:
-            pni.answers += 1
-            self._state.answers += 1
-        credits = pni.tx_credits - 1
-        pni.tx_credits = credits
-        if credits < pni.min_tx_credits:
-            pni.min_tx_credits = credits
-        if credits < 0:
-            pni.tx_queue.append(msg)
-            return
-        self._post_on_ni(msg, ni)
-
-    def _post_on_ni(self, msg: Msg, ni: NI) -> None:
-        credits = ni.tx_credits - 1
-        ni.tx_credits = credits
-        if credits < ni.min_tx_credits:
-            ni.min_tx_credits = credits
-        queues = ni.tx_queues
-        queue = msg.tx_queue = queues[0] if len(queues) == 1 else ni.queue_for(msg)
-        queue.credits = credits = queue.credits - 1
-        if credits < 0:
-            queue.waiting.append(msg)
-            return
-        self._hand_over(msg, ni)
-
-    def change_cpts(self, ni: NI, cpts: tuple[int, ...]) -> None:
-        """Give an NI other CPTs; what waits on it waits in the new queues, in the same order."""
-        for msg in ni.replace_cpts(cpts):
-            self._post_on_ni(msg, ni)
-
-    def _hand_over(self, msg: Msg, ni: NI) -> None:
-        if not ni.active:
-            self.fail(msg, errno.ENETDOWN, f"the local interface {ni.nid} was removed")
-        elif msg.md is not None and msg.md.aborted:
-            self.fail(msg, errno.ECANCELED, "the memory descriptor was unlinked before the message left")
-        elif self._state.faults is None or not self._struck(msg, ni):
-            ni.lnd.send(ni, msg)
-
-    def _struck(self, msg: Msg, ni: NI) -> bool:
-        """Whether a fault rule fails the message or keeps it for a while."""
-        faults = self._state.faults
-        assert faults is not None
-        fate = faults.send(msg, ni, lambda: self._hand_over(msg, ni))
-        if isinstance(fate, HealthStatus):
-            self._state.defer(self.finalize, msg, fate, errno.EIO, "a fault rule dropped the message")
-        return fate is not Fate.PASSES
-
-    def _return_credits(self, msg: Msg, ni: NI, pni: PeerNi) -> None:
-        msg.committed = False
-        ni.refs -= 1
-        pni.refs -= 1
-        pni.tx_queued_bytes -= msg.hdr.payload_length + HEADER_SIZE
-        if msg.hdr.type in _ANSWERS:
-            pni.answers -= 1
-            self._state.answers -= 1
-        ni.tx_credits += 1
-        queue = msg.tx_queue
-        queue.credits = credits = queue.credits + 1
-        if credits <= 0:
-            self._hand_over(queue.waiting.popleft(), ni)
-        pni.tx_credits += 1
-        if pni.tx_credits <= 0:
-            waiting = pni.tx_queue.popleft()
-            assert waiting.ni is not None
-            self._post_on_ni(waiting, waiting.ni)
-
     # Completion ------------------------------------------------------------------------------------
 
     def finalize(self, msg: Msg, status: HealthStatus, err: int = 0, reason: str = "") -> None:
-        """An outgoing message is done: return its credits, count it, tell the owner of its MD."""
-        state = self._state
-        stats = state.stats
-        stats.msgs_alloc -= 1
-        ni = msg.ni
-        pni = msg.peer_ni
+        """The driver is done with msg: return its credits, count it, tell the owner of its MD."""
+        if status:
+            again = self.health.failed(msg, status)
+            self._give_back(msg)
+            if again:
+                msg.final = False
+                self.health.resender.schedule(msg)
+            else:
+                self._end(msg, status, err, reason)
+            return
+        ni, pni = msg.ni, msg.peer_ni
+        assert ni is not None
+        self._state.stats.msgs_alloc -= 1
+        if pni is None:
+            ni.refs -= 1
+        else:
+            self._return_credits(msg, ni, pni)
+            if ni.watched or pni.watched:
+                self.health.sent(ni, pni)
+        if msg.flight is not None:
+            self._land(msg, failed=False)
+        self._count_sent(msg, ni, pni)
+        if msg.md is not None:
+            self._tell_owner(msg, msg.md, status, err, reason)
+
+    def fail(self, msg: Msg, err: int, reason: str) -> None:
+        """End msg with that errno, soon: never in its caller's stack. Nobody's health suffers."""
+        status = HealthStatus.REMOTE_ERROR if err == errno.EHOSTUNREACH else HealthStatus.LOCAL_ERROR
+        self._state.defer(self._end, msg, status, err, reason)
+
+    def _end(self, msg: Msg, status: HealthStatus, err: int, reason: str) -> None:
+        """msg failed for good."""
+        self._give_back(msg)
+        self._state.stats.msgs_alloc -= 1
+        if msg.md is not None:
+            self._tell_owner(msg, msg.md, status, err, reason + _told_of(msg.attempts))
+
+    def _give_back(self, msg: Msg) -> None:
+        """msg holds nothing of its path any more."""
+        ni, pni = msg.ni, msg.peer_ni
         if msg.committed and ni is not None and pni is not None:
             self._return_credits(msg, ni, pni)
         elif ni is not None:
             ni.refs -= 1
-        if msg.flight is not None:
-            self._land(msg, msg.flight, bool(status))
-        if status:
-            self._count_failure(ni, pni, status)
-        elif ni is not None:
-            self._count_sent(msg, ni, pni)
-        md = msg.md
-        if md is not None:
-            self._tell_owner(msg, md, status, err, reason)
+        self._land(msg, failed=True)
+        msg.ni = msg.peer_ni = None
 
     def _count_sent(self, msg: Msg, ni: NI, pni: PeerNi | None) -> None:
         stats = self._state.stats
@@ -249,18 +236,13 @@ class Transmit:
         ni.stats.sent[kind] += 1
         if pni is not None:
             pni.stats.sent[kind] += 1
-        if kind == _PUT:
+        if msg.attempts is not None:
+            stats.successful_resends += 1
+        elif kind == _PUT:
             nsec = int((self._state.clock() - msg.queued_at) * 1e9)
             ni.latency_egress.add(nsec)
             if pni is not None:
                 pni.latency_egress.add(nsec)
-
-    def _count_failure(self, ni: NI | None, pni: PeerNi | None, status: HealthStatus) -> None:
-        self._state.stats.by_status[status] += 1
-        if ni is not None:
-            ni.health_stats.by_status[status] += 1
-        if pni is not None:
-            pni.health_stats.by_status[status] += 1
 
     def _tell_owner(self, msg: Msg, md: Md, status: HealthStatus, err: int, reason: str) -> None:
         event = msg.kept_event
@@ -277,6 +259,12 @@ class Transmit:
         if status or hdr.wmd is NO_WMD:
             self._memory.forget_response(md)
         self._memory.complete(md, event)
+
+
+def _told_of(attempts: Attempts | None) -> str:
+    if attempts is None or not attempts.count:
+        return ""
+    return f" (sent {attempts.count + 1} times, over {len(attempts.tried)} paths)"
 
 
 def _load_of(msg: Msg) -> int:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ulnet.core.health.paths import Paths
+from ulnet.core.health.health import Health
 
-__all__ = ["Paths"]
+__all__ = ["Health"]

@@ -18,9 +18,11 @@ from typing import Any, Literal
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI, LocalNet
 from ulnet.core.peer import Peer, PeerNi
+from ulnet.core.selection.again import choose_untried
 from ulnet.core.selection.choice import (
     FIRST_OF_EQUALS,
     NOT_MULTI_RAIL,
+    NOT_TRIED,
     ONLY_ONE,
     RESPONSE,
     SOURCE_GIVEN,
@@ -65,7 +67,7 @@ _PEER_LOAD: dict[Balance, Sequence[Criterion]] = {
     "documents": (QUEUED, CREDITS, TURN),
 }
 _BY_WEIGHT = (WEIGHTED_TURN,)
-_BOUND = frozenset({SOURCE_GIVEN, RESPONSE, NOT_MULTI_RAIL})
+_BOUND = frozenset({SOURCE_GIVEN, RESPONSE, NOT_MULTI_RAIL, NOT_TRIED})
 
 
 class Standing:
@@ -147,6 +149,30 @@ class Selector:
         criteria = (*LOCAL_STANDING, *_LOCAL_LOAD[self.balance])
         left, by = _stage("local NI", usable, criteria, query, told)
         return left[0], dest, _settled(by, usable), RESPONSE if response else NOT_MULTI_RAIL
+
+    def choose_again(
+        self,
+        dest: PeerNi,
+        *,
+        source: Nid | None,
+        tried: Sequence[tuple[NI, PeerNi]],
+        response: bool,
+        size: int = 0,
+        cpt: int = 0,
+    ) -> Choice:
+        """The pair for a message that failed: one not tried, while one is left. Raises LNetError as `choose`.
+
+        To a peer without multi-rail all goes to `dest`, and requests from the NI that it knows, as ever.
+        """
+        peer = dest.peer
+        if not peer.multi_rail and not response:
+            return self.choose(dest, source=source, size=size, cpt=cpt)
+        query = Query(peer, size, self._state.distances(cpt), self._state.settings.numa_range)
+        targets = peer.members.values() if peer.multi_rail else (dest,)
+        choice = choose_untried(self._state.nets, targets, query, source, tried)
+        if choice is None:
+            raise self._no_route(dest)
+        return choice
 
     def took(self, choice: Choice, msg: Msg) -> None:
         """Count a choice: as a turn of all that it uses, and by what decided it."""

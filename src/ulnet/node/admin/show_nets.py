@@ -150,7 +150,7 @@ def _health(ni: NI) -> NiHealth:
         timeouts=count[HealthStatus.LOCAL_TIMEOUT],
         error=count[HealthStatus.LOCAL_ERROR],
         ping_count=ni.health_stats.ping_count,
-        next_ping=ni.health_stats.next_ping,
+        next_ping=int(ni.health_stats.next_ping),
     )
 
 

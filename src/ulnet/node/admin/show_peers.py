@@ -105,5 +105,5 @@ def _health(pni: PeerNi) -> PeerNiHealth:
         error=count[HealthStatus.REMOTE_ERROR],
         network_timeout=count[HealthStatus.NETWORK_TIMEOUT],
         ping_count=pni.health_stats.ping_count,
-        next_ping=pni.health_stats.next_ping,
+        next_ping=int(pni.health_stats.next_ping),
     )

@@ -1,0 +1,307 @@
+"""What becomes of both ends and of a message when it is done, well or not (spec health.md §3).
+
+The healthy way asks only whether one of the ends is `watched`: not wholly well, or never used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ulnet.core.health.classify import RULES, Rule
+from ulnet.core.health.notices import Notices
+from ulnet.core.health.paths import Paths
+from ulnet.core.health.recovery import Recovery
+from ulnet.core.health.resend import Resender
+from ulnet.core.health.values import Values
+from ulnet.core.initiate import Initiate
+from ulnet.core.lnd import NiEvent
+from ulnet.core.md import Md
+from ulnet.core.memory import Memory
+from ulnet.core.msg import Msg
+from ulnet.core.ni import MAX_HEALTH, NI, LocalNet
+from ulnet.core.peer import Peer, PeerNi
+from ulnet.core.state import NodeState
+from ulnet.core.states import (
+    LOCAL_NET,
+    LOCAL_NI,
+    PEER,
+    PEER_NI,
+    Action,
+    NetInput,
+    NiInput,
+    NiState,
+    PeerInput,
+    PeerNiInput,
+    PeerNiState,
+    PeerState,
+)
+from ulnet.core.status import HealthStatus
+
+if TYPE_CHECKING:
+    from ulnet.core.transmit import Transmit
+
+__all__ = ["Health"]
+
+_LO_AND_ONE = 2
+_INPUTS = {
+    NiEvent.FATAL: NiInput.FATAL,
+    NiEvent.RECOVERED: NiInput.RECOVERED,
+    NiEvent.DEGRADED: NiInput.DEGRADED,
+    NiEvent.RESTORED: NiInput.RESTORED,
+}
+
+
+class Health:
+    """Health of one node: values, states, recovery, resends."""
+
+    def __init__(
+        self,
+        state: NodeState,
+        memory: Memory,
+        transmit: Transmit,
+        initiate: Initiate,
+        status_changed: Callable[[], None],
+    ) -> None:
+        self._state = state
+        self._transmit = transmit
+        self._notices = Notices(state.clock, state.report)
+        self._status_changed = status_changed
+        self.values = values = Values(state, status_changed)
+        self.recovery = recovery = Recovery(
+            state, memory, initiate, self._ni_stays, self._peer_stays, values.raise_ni
+        )
+        values.admit_ni, values.release_ni = recovery.admit_ni, recovery.release_ni
+        values.admit_peer, values.release_peer = recovery.admit_peer, recovery.release_peer
+        self.resender = Resender(state)
+        self.resender.launch = self.send_again
+        self.paths = Paths(state)
+        self.paths.leave = transmit.leave
+        transmit.health = self
+        memory.overdue = self.overdue
+
+    # Messages --------------------------------------------------------------------------------------
+
+    def posted(self, pni: PeerNi) -> None:
+        """A message sets out to a watched peer NI."""
+        self._peer_ni_input(pni, PeerNiInput.POSTED)
+
+    def send_again(self, msg: Msg) -> None:
+        """An attempt more."""
+        self._transmit.relaunch(msg)
+        if msg.committed:
+            self._state.stats.resend_count += 1
+
+    def sent(self, ni: NI, pni: PeerNi) -> None:
+        """A message left, and one of its ends is watched."""
+        self.values.raise_ni(ni)
+        if pni.watched:
+            self._peer_ni_input(pni, PeerNiInput.SENT)
+
+    def heard(self, ni: NI, pni: PeerNi) -> None:
+        """A message arrived, and one of its ends is watched."""
+        ni.health_stats.ping_count = 0
+        self.values.raise_ni(ni)
+        if pni.watched:
+            pni.health_stats.ping_count = 0
+            self.values.raise_peer(pni)
+            self._peer_ni_input(pni, PeerNiInput.HEARD)
+
+    def failed(self, msg: Msg, status: HealthStatus) -> bool:
+        """An outgoing message failed: charge who is to blame; whether it is to be sent again."""
+        state = self._state
+        ni, pni = msg.ni, msg.peer_ni
+        if ni is None or pni is None or not state.running:
+            return False
+        rule = RULES[status]
+        self._count(ni, pni, status)
+        if self._too_late(msg, ni):
+            return False
+        self._charge(rule, ni, pni)
+        if not self._may_help(msg, rule, pni) or not self.resender.allows(msg, ni, pni):
+            return False
+        ni.health_stats.resends[status] += 1
+        pni.health_stats.resends[status] += 1
+        return True
+
+    def broken(self, ni: NI, pni: PeerNi, status: HealthStatus) -> None:
+        """The payload of an incoming message never came."""
+        self._count(ni, pni, status)
+        if self._state.running:
+            self._charge(RULES[status], ni, pni)
+
+    def overdue(self, md: Md) -> None:
+        """No answer came in time: the next hop is charged."""
+        nid = md.next_nid
+        if nid is None or nid in self._state.nis:
+            return
+        pni = self._state.peers.find_ni(nid)
+        if pni is not None:
+            self._notices.say(("overdue", nid), f"no response in time by way of {nid}")
+            self.values.lower_peer(pni)
+            self._peer_ni_input(pni, PeerNiInput.FAILED)
+
+    def _count(self, ni: NI, pni: PeerNi, status: HealthStatus) -> None:
+        self._state.stats.by_status[status] += 1
+        ni.health_stats.by_status[status] += 1
+        pni.health_stats.by_status[status] += 1
+
+    def _too_late(self, msg: Msg, ni: NI) -> bool:
+        """Whether it is past its deadline: nobody is charged then."""
+        settings = self._state.settings
+        if ni.lnd.reports_timeout:
+            timeout = (ni.lnd_tunables.timeout if ni.lnd_tunables else 0) or settings.lnd_timeout
+            patience = timeout * (settings.retry_count + 1) + 1
+        else:
+            patience = settings.transaction_timeout
+        return self._state.clock() > msg.queued_at + patience
+
+    def _charge(self, rule: Rule, ni: NI, pni: PeerNi) -> None:
+        if rule.local and ni.active:
+            self.values.lower_ni(ni)
+        if rule.peer:
+            if len(pni.peer.members) > 1 and pni.nid not in self._state.nis:
+                self.values.lower_peer(pni)
+            self._peer_ni_input(pni, PeerNiInput.FAILED)
+        if pni.peer.multi_rail:
+            self._transmit.leave(ni, pni)
+
+    def _may_help(self, msg: Msg, rule: Rule, pni: PeerNi) -> bool:
+        """Whether another attempt is safe, and there is another path: with one NI, or one NID, there is none.
+
+        Whatever the status, it is safe where the driver is sure that nothing has left.
+        """
+        other_ni = len(self._state.nis) > _LO_AND_ONE
+        other_nid = len(pni.peer.members) > 1
+        if msg.unsent:
+            msg.unsent = False
+            return other_ni or other_nid
+        return rule.resend and (other_ni if rule.local else other_nid)
+
+    def switched(self, msg: Msg, ni: NI, pni: PeerNi) -> None:
+        """A message that failed sets out again, on that pair."""
+        attempts = msg.attempts
+        if attempts is None or attempts.last is None:
+            return
+        old_ni, old_pni = attempts.last
+        attempts.last = None
+        if old_ni is not ni or old_pni is not pni:
+            self._notices.say(
+                ("switch", old_ni.nid, old_pni.nid, ni.nid, pni.nid),
+                f"resending over {ni.nid} -> {pni.nid}: {old_ni.nid} -> {old_pni.nid} failed",
+            )
+
+    # NIs and peers ---------------------------------------------------------------------------------
+
+    def ni_added(self, ni: NI) -> None:
+        """A local NI is there."""
+        self._ni_input(ni, NiInput.ADDED)
+
+    def ni_deleted(self, ni: NI) -> None:
+        """A local NI is gone from the tables; its messages go elsewhere, where there is an elsewhere."""
+        self.recovery.release_ni(ni)
+        self._ni_input(ni, NiInput.DELETED)
+
+    def ni_event(self, ni: NI, event: NiEvent) -> None:
+        """A driver tells of the device of ni."""
+        self._ni_input(ni, _INPUTS[event])
+
+    def peer_told(self, pni: PeerNi, up: bool) -> None:
+        """The peer itself says what has become of its NI: down is a failure, up heals one never heard of."""
+        if not up:
+            self.values.lower_peer(pni)
+            self._peer_ni_input(pni, PeerNiInput.FAILED)
+        elif pni.heard_at < 0:
+            self.values.set_peer(pni, MAX_HEALTH)
+
+    def peer_gone(self, pni: PeerNi) -> None:
+        """A NID belongs to no peer, or to another one, from now on."""
+        self.recovery.release_peer(pni)
+
+    def settings_changed(self) -> None:
+        """Sensitivity may be 0 now, or not any more."""
+        if not self._state.settings.health_sensitivity:
+            self.recovery.close()
+            return
+        for ni in self._state.nis.values():
+            if ni.health < MAX_HEALTH:
+                self.recovery.admit_ni(ni)
+        for pni in self._state.peers.nis():
+            if pni.health < MAX_HEALTH:
+                self.recovery.admit_peer(pni)
+
+    def close(self) -> None:
+        """The node shuts down."""
+        self.recovery.close()
+        self.resender.close()
+
+    def _ni_stays(self, ni: NI) -> bool:
+        return ni.health < MAX_HEALTH and ni.active and self._state.settings.health_sensitivity > 0
+
+    def _peer_stays(self, pni: PeerNi) -> bool:
+        settings = self._state.settings
+        if pni.health == MAX_HEALTH or not settings.health_sensitivity or pni.heard_at < 0:
+            return False
+        if settings.recovery_limit and self._state.clock() - pni.heard_at > settings.recovery_limit:
+            pni.health_stats.ping_count = 0
+            return False
+        return self._state.peers.find_ni(pni.nid) is pni
+
+    # State machines --------------------------------------------------------------------------------
+
+    def _ni_input(self, ni: NI, what: NiInput) -> None:
+        step = LOCAL_NI.get((ni.state, what))
+        if step is None:
+            return
+        action, ni.state = step
+        ni.fatal = ni.state is NiState.FAILED
+        ni.watched = ni.health < MAX_HEALTH or ni.state is not NiState.ACTIVE
+        if action is not Action.NOTHING and what is not NiInput.DELETED:
+            self._state.report(f"local NI {ni.nid}: {what.value}, {ni.state.value} now")
+        if action is Action.LEAVE:
+            if what is NiInput.FATAL:
+                ni.health_stats.down_events += 1
+                self._status_changed()
+            self._transmit.leave(ni, None)
+        elif action is Action.RETURN:
+            ni.health_stats.up_events += 1
+            self._status_changed()
+        self._follow_net(ni.net)
+
+    def _follow_net(self, net: LocalNet) -> None:
+        if not net.nis:
+            what = NetInput.LAST_DELETED
+        elif all(ni.fatal for ni in net.nis):
+            what = NetInput.ALL_FAILED
+        else:
+            what = NetInput.NI_USABLE
+        step = LOCAL_NET.get((net.state, what))
+        if step is not None:
+            action, net.state = step
+            if action is Action.REPORT:
+                self._state.report(f"net {net.net}: {what.value}, {net.state.value} now")
+
+    def _peer_ni_input(self, pni: PeerNi, what: PeerNiInput) -> None:
+        step = PEER_NI.get((pni.state, what))
+        if step is None:
+            return
+        action, state = step
+        changed = state is not pni.state
+        pni.state = state
+        pni.watched = pni.health < MAX_HEALTH or state is not PeerNiState.CONNECTED
+        if action is Action.RECOVER:
+            self.recovery.admit_peer(pni)
+            if changed and len(pni.peer.members) > 1:
+                self._notices.say(("peer NI", pni.nid), f"peer NI {pni.nid}: {what.value}, {state.value} now")
+        if changed and (state is PeerNiState.FAILED or pni.peer.state is PeerState.INACTIVE):
+            self._follow_peer(pni.peer)
+
+    def _follow_peer(self, peer: Peer) -> None:
+        every = all(pni.state is PeerNiState.FAILED for net in peer.nets.values() for pni in net.nis)
+        what = PeerInput.ALL_FAILED if every else PeerInput.PATH_RECOVERED
+        step = PEER.get((peer.state, what))
+        if step is not None:
+            _, peer.state = step
+            self._notices.say(
+                ("peer", peer.primary_nid), f"peer {peer.primary_nid}: {what.value}, {peer.state.value} now"
+            )

@@ -1,0 +1,196 @@
+"""Recovery: who is not well is pinged until it is, less and less often (spec health.md §4).
+
+A local NI pings itself, down through its driver; a peer NI is pinged at exactly that NID. One ping at a
+time; without anybody to recover there is no timer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from ulnet.core.event import Event, EventKind
+from ulnet.core.initiate import Initiate
+from ulnet.core.md import TRUNCATE
+from ulnet.core.memory import Memory
+from ulnet.core.ni import NI
+from ulnet.core.peer import PeerNi
+from ulnet.core.state import NodeState
+from ulnet.core.status import LNetError
+from ulnet.core.timers import Timer
+from ulnet.nid import Nid
+from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
+
+__all__ = ["Recovery", "RecoveryQueue"]
+
+_INFO_SIZE = 272
+_MOST_DOUBLINGS = 31
+_FIRST_SUMMARY = 60.0
+_MOST_BETWEEN_SUMMARIES = 300.0
+_SHOWN = 10
+
+Patient = TypeVar("Patient", NI, PeerNi)
+
+
+class RecoveryQueue(Generic[Patient]):
+    """NIs of one side under recovery, longest first.
+
+    `stays` tells who is to be pinged further; `source` from which NI; `answered` hears of answers.
+    """
+
+    __slots__ = ("_initiate", "_memory", "_state", "_timers", "answered", "source", "stays")
+
+    def __init__(
+        self,
+        state: NodeState,
+        memory: Memory,
+        initiate: Initiate,
+        stays: Callable[[Patient], bool],
+        source: Callable[[Patient], Nid | None],
+        answered: Callable[[Patient], None],
+    ) -> None:
+        self._state = state
+        self._memory = memory
+        self._initiate = initiate
+        self._timers: dict[Patient, Timer | None] = {}  # of the next ping; None: one is under way
+        self.stays: Callable[[Patient], bool] = stays
+        self.source: Callable[[Patient], Nid | None] = source
+        self.answered: Callable[[Patient], None] = answered
+
+    def __len__(self) -> int:
+        return len(self._timers)
+
+    def patients(self) -> list[Patient]:
+        """All of them."""
+        return list(self._timers)
+
+    def admit(self, who: Patient) -> bool:
+        """Recover who, unless it is well, beyond hope, or here already; whether it is new here."""
+        if who in self._timers or not self.stays(who):
+            return False
+        self._plan(who)
+        return True
+
+    def release(self, who: Patient) -> None:
+        """It is well, or gone."""
+        self._state.timers.cancel(self._timers.pop(who, None))
+
+    def close(self) -> None:
+        """Ping nobody any more."""
+        for who in self.patients():
+            self.release(who)
+
+    def _plan(self, who: Patient) -> None:
+        when = max(self._state.clock(), who.health_stats.next_ping)
+        self._timers[who] = self._state.timers.at(when, lambda: self._ping(who))
+
+    def _ping(self, who: Patient) -> None:
+        if not self.stays(who):
+            self.release(who)
+            return
+        self._timers[who] = None
+        stats = who.health_stats
+        wait = min(
+            1 << min(stats.ping_count, _MOST_DOUBLINGS), self._state.settings.max_recovery_ping_interval
+        )
+        stats.next_ping = self._state.clock() + wait
+        stats.ping_count += 1
+        md = self._memory.md_bind(
+            bytearray(_INFO_SIZE), lambda event: self._heard(who, event), threshold=2, options=TRUNCATE
+        )
+        try:
+            self._initiate.get(md, who.nid, PING_PORTAL, PING_MATCH_BITS, source=self.source(who), exact=True)
+        except LNetError:
+            self._memory.md_unlink(md)
+
+    def _heard(self, who: Patient, event: Event) -> None:
+        if event.unlinked:
+            if who in self._timers and self._state.running:
+                if self.stays(who):
+                    self._plan(who)
+                else:
+                    self.release(who)
+        elif event.status:
+            self._memory.md_unlink(event.md)
+        if event.kind is EventKind.REPLY and not event.status:
+            self.answered(who)
+
+
+class Recovery:
+    """Both queues, and the line in the log while somebody is there."""
+
+    __slots__ = ("_state", "_summary", "_wait", "local", "peers")
+
+    def __init__(
+        self,
+        state: NodeState,
+        memory: Memory,
+        initiate: Initiate,
+        ni_stays: Callable[[NI], bool],
+        peer_stays: Callable[[PeerNi], bool],
+        ni_answered: Callable[[NI], None],
+    ) -> None:
+        self._state = state
+        self.local: RecoveryQueue[NI] = RecoveryQueue(
+            state, memory, initiate, ni_stays, lambda ni: ni.nid, ni_answered
+        )
+        self.peers: RecoveryQueue[PeerNi] = RecoveryQueue(
+            state, memory, initiate, peer_stays, lambda pni: None, lambda pni: None
+        )
+        self._summary: Timer | None = None
+        self._wait = _FIRST_SUMMARY
+
+    def admit_ni(self, ni: NI) -> None:
+        """Recover a local NI."""
+        if self.local.admit(ni):
+            self._start_summaries()
+
+    def admit_peer(self, pni: PeerNi) -> None:
+        """Recover a peer NI."""
+        if self.peers.admit(pni):
+            self._start_summaries()
+
+    def release_ni(self, ni: NI) -> None:
+        """A local NI is well, or gone."""
+        self.local.release(ni)
+        self._stop_summaries()
+
+    def release_peer(self, pni: PeerNi) -> None:
+        """A peer NI is well, or gone."""
+        self.peers.release(pni)
+        self._stop_summaries()
+
+    @property
+    def busy(self) -> bool:
+        """Whether anybody is here."""
+        return bool(self.local) or bool(self.peers)
+
+    def close(self) -> None:
+        """Ping nobody any more."""
+        self.local.close()
+        self.peers.close()
+        self._stop_summaries()
+
+    def _start_summaries(self) -> None:
+        if self._summary is None:
+            self._wait = _FIRST_SUMMARY
+            self._summary = self._state.timers.at(self._state.clock() + self._wait, self._summarize)
+
+    def _stop_summaries(self) -> None:
+        if self._summary is not None and not self.busy:
+            self._state.timers.cancel(self._summary)
+            self._summary = None
+
+    def _summarize(self) -> None:
+        self._summary = None
+        for kind, nids in (
+            ("local", [ni.nid for ni in self.local.patients()]),
+            ("peer", [pni.nid for pni in self.peers.patients()]),
+        ):
+            if nids:
+                shown = ", ".join(map(str, nids[:_SHOWN]))
+                showing = min(len(nids), _SHOWN)
+                self._state.report(f"{len(nids)} {kind} NIs in recovery (showing {showing}): {shown}")
+        if self.busy:
+            self._wait = min(self._wait * 2, _MOST_BETWEEN_SUMMARIES)
+            self._summary = self._state.timers.at(self._state.clock() + self._wait, self._summarize)

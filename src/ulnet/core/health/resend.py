@@ -1,0 +1,98 @@
+"""Messages that failed and set out again: how often, until when, how soon (spec health.md §3, §10).
+
+A message that failed on a path it had not tried sets out again at once; on one that it had, after a
+pause that doubles. So an instant failure cannot spin, and another path costs no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ulnet.core.msg import Msg
+from ulnet.core.ni import NI
+from ulnet.core.peer import PeerNi
+from ulnet.core.state import NodeState
+from ulnet.core.timers import Timer
+
+__all__ = ["Attempts", "Resender"]
+
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+
+
+class Attempts:
+    """What a message that failed remembers: its attempts, the pairs that it took, when it gives up."""
+
+    __slots__ = ("count", "deadline", "last", "pause", "tried")
+
+    def __init__(self, deadline: float) -> None:
+        self.count = 0
+        self.deadline = deadline
+        self.pause = 0.0  # before the last attempt
+        self.last: tuple[NI, PeerNi] | None = None  # where it failed, until another path is chosen
+        self.tried: list[tuple[NI, PeerNi]] = []
+
+    def pause_after(self, ni: NI, pni: PeerNi) -> float:
+        """Seconds to wait after a failure on that pair."""
+        if (ni, pni) not in self.tried:
+            return 0.0
+        return min(max(self.pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
+
+
+class Resender:
+    """Decides about another attempt and keeps the messages that pause; `launch` sends one again."""
+
+    __slots__ = ("_pausing", "_state", "launch")
+
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+        self._pausing: dict[Msg, Timer] = {}
+        self.launch: Callable[[Msg], None] = lambda msg: None
+
+    def __len__(self) -> int:
+        return len(self._pausing)
+
+    def allows(self, msg: Msg, ni: NI, pni: PeerNi) -> bool:
+        """Whether msg, which failed on that pair, may be sent again; it is counted then."""
+        state = self._state
+        limit = state.settings.retry_count
+        if msg.exact or not limit or (msg.md is not None and msg.md.aborted):
+            return False
+        attempts = msg.attempts
+        if attempts is None:
+            attempts = msg.attempts = Attempts(msg.queued_at + self._patience(msg))
+        pause = attempts.pause_after(ni, pni)
+        if attempts.count >= limit or state.clock() + pause >= attempts.deadline:
+            state.stats.failed_resends += attempts.count > 0
+            return False
+        attempts.count += 1
+        attempts.last = (ni, pni)
+        attempts.pause = pause
+        if not pause:
+            attempts.tried.append((ni, pni))
+        return True
+
+    def _patience(self, msg: Msg) -> float:
+        timeout = msg.md.timeout if msg.md is not None else None
+        return self._state.settings.transaction_timeout if timeout is None else timeout
+
+    def schedule(self, msg: Msg) -> None:
+        """Send msg again, now or after its pause."""
+        attempts = msg.attempts
+        assert attempts is not None
+        state = self._state
+        if attempts.pause:
+            when = state.clock() + attempts.pause
+            self._pausing[msg] = state.timers.at(when, lambda: self._resume(msg))
+        else:
+            state.defer(self.launch, msg)
+
+    def _resume(self, msg: Msg) -> None:
+        del self._pausing[msg]
+        self.launch(msg)
+
+    def close(self) -> None:
+        """The node shuts down: those that pause end."""
+        for msg, timer in list(self._pausing.items()):
+            self._state.timers.cancel(timer)
+            self._resume(msg)

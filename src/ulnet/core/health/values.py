@@ -1,0 +1,84 @@
+"""Health values of local and peer NIs: up, down, and what follows from a change (spec health.md §1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ulnet.core.ni import MAX_HEALTH, NI
+from ulnet.core.peer import PeerNi
+from ulnet.core.state import NodeState
+from ulnet.core.states import NiState, PeerNiState
+
+__all__ = ["Values"]
+
+
+class Values:
+    """Changes values. Kept choices are void then; who is not well is recovered, who is well is released.
+
+    `status_changed` is called when ping info must tell another status of an NI.
+    """
+
+    __slots__ = ("_state", "admit_ni", "admit_peer", "release_ni", "release_peer", "status_changed")
+
+    def __init__(self, state: NodeState, status_changed: Callable[[], None]) -> None:
+        self._state = state
+        self.status_changed = status_changed
+        self.admit_ni: Callable[[NI], None] = lambda ni: None
+        self.admit_peer: Callable[[PeerNi], None] = lambda pni: None
+        self.release_ni: Callable[[NI], None] = lambda ni: None
+        self.release_peer: Callable[[PeerNi], None] = lambda pni: None
+
+    @property
+    def step(self) -> int:
+        """By how much one failure or success changes a value; 0: health is off."""
+        return self._state.settings.health_sensitivity
+
+    def lower_ni(self, ni: NI) -> None:
+        """A failure was the local side's."""
+        if self.step:
+            self.set_ni(ni, max(ni.health - self.step, 0))
+
+    def raise_ni(self, ni: NI) -> None:
+        """The local side did well."""
+        if ni.health < MAX_HEALTH:
+            self.set_ni(ni, min(ni.health + self.step, MAX_HEALTH))
+
+    def set_ni(self, ni: NI, value: int) -> None:
+        """An NI is reported as down from 0 on, until it is wholly well."""
+        if value != ni.health:
+            ni.health = value
+            self._state.epoch += 1
+            ni.watched = value < MAX_HEALTH or ni.state is not NiState.ACTIVE
+            worn = value == 0 or (ni.worn and value < MAX_HEALTH)
+            if worn != ni.worn:
+                ni.worn = worn
+                told = "is 0: it is reported as down" if worn else f"is {MAX_HEALTH}: it is reported as up"
+                self._state.report(f"local NI {ni.nid}: health {told}")
+                self.status_changed()
+        if value == MAX_HEALTH:
+            ni.health_stats.ping_count = 0
+            self.release_ni(ni)
+        else:
+            self.admit_ni(ni)
+
+    def lower_peer(self, pni: PeerNi) -> None:
+        """A failure was the peer's, or the way's to it."""
+        if self.step:
+            self.set_peer(pni, max(pni.health - self.step, 0))
+
+    def raise_peer(self, pni: PeerNi) -> None:
+        """The peer did well."""
+        if pni.health < MAX_HEALTH:
+            self.set_peer(pni, min(pni.health + self.step, MAX_HEALTH))
+
+    def set_peer(self, pni: PeerNi, value: int) -> None:
+        """A value as it is."""
+        if value != pni.health:
+            pni.health = value
+            self._state.epoch += 1
+            pni.watched = value < MAX_HEALTH or pni.state is not PeerNiState.CONNECTED
+        if value == MAX_HEALTH:
+            pni.health_stats.ping_count = 0
+            self.release_peer(pni)
+        else:
+            self.admit_peer(pni)
