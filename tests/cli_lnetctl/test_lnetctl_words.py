@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 import subprocess
 import sys
 
@@ -149,7 +150,7 @@ def test_every_command_explains_itself_with_an_example(
 def test_every_example_in_help_is_a_command_that_parses() -> None:
     for command in BUILT:
         for example in command.examples:
-            words = example.split(" > ")[0].split()
+            words = shlex.split(re.split(r" [<>] ", example)[0])
             assert tuple(words[1 : 1 + len(command.words)]) == command.words
             parse(command, words[1 + len(command.words) :])
 

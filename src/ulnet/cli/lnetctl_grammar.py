@@ -24,7 +24,7 @@ _LNET = (
         ("lnet", "configure"),
         "start LNet on this node, with 0@lo alone",
         (
-            Option("all", "also do what lnetd's start-up file says", short="a"),
+            Option("all", "also do what lnetd was started with: files, module parameters", short="a"),
             Option("large", "an interface named without NID gets its IPv6 address, if it has one", short="l"),
         ),
         examples=("lnetctl lnet configure",),
@@ -46,6 +46,7 @@ _NETS = (
             _NET,
             _IF,
             Option("nid", "NIDs to bring up, in place of --net and --if", "LIST"),
+            Option("ip2net", "rules by address, in place of --net and --if: 'tcp(eth0) 10.0.*.*'", "RULES"),
             Option("peer-timeout", "seconds until a silent peer counts as dead (180)", "S", kind="number"),
             Option("peer-credits", "messages in flight to one peer NI (8)", "N", kind="number"),
             Option(
@@ -59,7 +60,11 @@ _NETS = (
             Option("tos", "IP's type of service, 0 to 255 (-1: unset)", "N", kind="number"),
             Option("skip-mr-route-setup", "accepted and without effect: no kernel routes are touched here"),
         ),
-        examples=("lnetctl net add --net tcp --if eth0,eth1", "lnetctl net add --nid 10.0.0.1@tcp1"),
+        examples=(
+            "lnetctl net add --net tcp --if eth0,eth1",
+            "lnetctl net add --nid 10.0.0.1@tcp1",
+            "lnetctl net add --ip2net 'tcp 10.0.*.*; tcp1(eth1) 10.1.[0-3].*'",
+        ),
         action="net_add",
     ),
     Command(

@@ -9,6 +9,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 
@@ -17,6 +18,8 @@ from ulnet.core.status import LNetError
 from ulnet.dlc.config import Step, read_config
 from ulnet.dlc.endpoint import Endpoint
 from ulnet.dlc.errors import ErrorItem
+from ulnet.dlc.legacy import LegacyError
+from ulnet.dlc.modprobe import module_requests, read_modprobe
 from ulnet.dlc.paths import default_socket
 from ulnet.dlc.protocol import ProtocolError
 from ulnet.dlc.server import ControlServer
@@ -34,6 +37,9 @@ _EPILOG = """\
 example:
   lnetd --config /etc/ulnet/lnet.yaml
   lnetctl net add --net tcp --if eth0
+
+  lnetd --modprobe /etc/modprobe.d/lustre.conf
+  lnetd --ip2nets 'tcp(eth0) 192.168.0.*; tcp1 10.*.*.*'
 
 FILE holds sections as `lnetctl export --backup` writes them; if anything in it is wrong, all of that is
 told and nothing is started. LNet is up (with 0@lo) when lnetd is up; with --unconfigured it waits for
@@ -53,13 +59,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     _log_to_stderr(options.log_level)
     _allow_many_files()
     try:
-        steps = _read(options.config)
+        steps = [*_parameters(options), *_read(options.config)]
         return asyncio.run(_run(options, steps))
     except (LNetError, HostError, ProtocolError) as refused:
         _log.error("%s", refused.text)
     except _ConfigError as bad:
         sys.stderr.write(emit_errors(bad.errors))
-        _log.error("%s: %d errors; nothing is started", options.config, len(bad.errors))
+        source = options.config or options.modprobe or "the start-up options"
+        _log.error("%s: %d errors; nothing is started", source, len(bad.errors))
     return 1
 
 
@@ -79,6 +86,10 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", metavar="FILE", help="YAML to start with")
+    parser.add_argument("--modprobe", metavar="FILE", help="module parameters to start with, before --config")
+    parser.add_argument("--networks", metavar="TEXT", help="as the module parameter: tcp0(eth0,eth1)")
+    parser.add_argument("--ip2nets", metavar="TEXT", help="as the module parameter: tcp(eth0) 10.0.*.*")
+    parser.add_argument("--routes", metavar="TEXT", help="as the module parameter: o2ib 10.0.0.1@tcp")
     parser.add_argument("--socket", metavar="PATH", default=default_socket(), help="control socket")
     parser.add_argument("--unconfigured", action="store_true", help="wait for `lnetctl lnet configure`")
     parser.add_argument(
@@ -127,26 +138,57 @@ class _Lines(logging.Formatter):
         return "\n".join(mark + line for line in text.splitlines())
 
 
+def _tell_systemd(news: str) -> None:
+    """To the service manager, if it wants to know (Type=notify)."""
+    path = os.environ.get("NOTIFY_SOCKET")
+    if not path:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as to_manager:
+        try:
+            to_manager.sendto(news.encode(), "\0" + path[1:] if path.startswith("@") else path)
+        except OSError as error:
+            _log.warning("the service manager cannot be told %s: %s", news, error.strerror)
+
+
 def _allow_many_files() -> None:
     """Every connection is a descriptor: use what the system allows."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def _parameters(options: argparse.Namespace) -> list[Step]:
+    """What module parameters ask for; what nothing corresponds to is a line of the log."""
+    names = ("networks", "ip2nets", "routes")
+    given = {name: getattr(options, name) for name in names if getattr(options, name)}
+    try:
+        found = [module_requests(given)]
+        if options.modprobe is not None:
+            found.insert(0, read_modprobe(_text_of(options.modprobe)))
+    except LegacyError as bad:
+        raise LNetError(errno.EINVAL, str(bad)) from None
+    for parameters in found:
+        for note in parameters.notes:
+            _log.info("%s: %s", options.modprobe, note)
+    return [Step(request, 0) for parameters in found for request in parameters.requests]
+
+
 def _read(path: str | None) -> list[Step]:
     if path is None:
         return []
+    config = read_config(_text_of(path))
+    if config.errors:
+        raise _ConfigError(config.errors)
+    return config.steps
+
+
+def _text_of(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
-            text = file.read()
+            return file.read()
     except OSError as error:
         raise LNetError(error.errno or errno.EIO, f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as bad:
         raise LNetError(errno.EILSEQ, f"{path} is not UTF-8 text: {bad.reason} at byte {bad.start}") from None
-    config = read_config(text)
-    if config.errors:
-        raise _ConfigError(config.errors)
-    return config.steps
 
 
 async def _run(options: argparse.Namespace, steps: list[Step]) -> int:
@@ -177,8 +219,10 @@ async def _run(options: argparse.Namespace, steps: list[Step]) -> int:
                 raise _ConfigError(errors)
         await server.start()
         _log.info("ready: LNet is %s, control socket %s", "up" if node.running else "down", options.socket)
+        _tell_systemd("READY=1")
         await stop.wait()
         _log.info("stopping")
+        _tell_systemd("STOPPING=1")
     finally:
         await server.close(options.drain)
         await node.close(options.drain)

@@ -11,6 +11,7 @@ from ulnet import __version__
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
+    "convert": "write module parameters and older YAML as today's YAML",
     "decode": "print a packet capture as LNet conversation",
     "demo": "two nodes with two rails each in this machine: move a file, compare it",
     "ping": "ask LNet nodes for their NIDs, without a daemon",

@@ -30,4 +30,5 @@ class Config(NamedTuple):
 
 def step_error(step: Step, item: ErrorItem) -> ErrorItem:
     """An error of a step's request, with the line that asked for it."""
-    return ErrorItem(item.verb, item.entity, item.errno, f"line {step.line}: {item.descr}", step.seq_no)
+    where = f"line {step.line}: " if step.line else ""  # a module parameter has no line
+    return ErrorItem(item.verb, item.entity, item.errno, where + item.descr, step.seq_no)

@@ -38,7 +38,7 @@ def backup_peers(core: LNet) -> list[PeerView]:
     for peer in _peers(core):
         view = PeerView(str(peer.primary_nid), peer.multi_rail)
         if peer.flags & PeerFlag.LOCK_PRIMARY:  # nothing else tells of the lock
-            view.peer_state = peer.state_flags
+            view.peer_state = int(PeerFlag.LOCK_PRIMARY)
         view.peer_ni = [PeerNiView(str(pni.nid)) for pni in peer.nis()]
         views.append(view)
     return views

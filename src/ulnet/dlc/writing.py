@@ -1,0 +1,123 @@
+"""Requests as a configuration file in today's form: what `read_config` reads is written back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ulnet.dlc import model
+from ulnet.dlc.config_peer import LOCKED
+from ulnet.dlc.model import Request, Tunables
+
+__all__ = ["document_of"]
+
+_LND = ("conns_per_peer", "timeout", "tos")
+_ORDER = ("net", "ip2nets", "route", "routing", "buffers", "peer", "peers", "global", "udsp", "selection")
+
+
+def document_of(requests: Iterable[Request]) -> dict[str, Any]:
+    """The sections that ask for these; requests that no file makes are left out."""
+    found: dict[str, Any] = {}
+    for request in requests:
+        if isinstance(request, model.NetAdd):
+            _net(found.setdefault("net", []), request)
+        elif isinstance(request, model.NetMatch):
+            _match(found, request)
+        elif isinstance(request, model.PeerAdd | model.PeerRefresh):
+            _peer(found, request)
+        elif isinstance(request, model.GlobalSet):
+            found.setdefault("global", {}).update(request.values)
+        elif isinstance(request, model.UdspAdd):
+            found.setdefault("udsp", []).append(_udsp(request))
+        elif isinstance(request, model.SelectionAdd):
+            found.setdefault("selection", []).append(_selection(request))
+        elif isinstance(request, model.RouteAdd):
+            found.setdefault("route", []).append(_route(request))
+        elif isinstance(request, model.RoutingSet):
+            found["routing"] = {"enable": int(request.enable)}
+        elif isinstance(request, model.BuffersSet):
+            sizes = {name: getattr(request, name) for name in ("tiny", "small", "large")}
+            found["buffers"] = {name: size for name, size in sizes.items() if size is not None}
+    return {name: found[name] for name in _ORDER if name in found}
+
+
+def _net(items: list[dict[str, Any]], request: model.NetAdd) -> None:
+    net = request.net
+    if net is None:
+        net = request.nids[0].partition("@")[2] or "tcp"
+    ni: dict[str, Any] = {}
+    nid = request.prefer if request.interfaces else request.nids[0]
+    if nid is not None:
+        ni["nid"] = nid
+    if request.interfaces:
+        ni["interfaces"] = dict(enumerate(request.interfaces))
+    ni.update(_tunables(request.tunables, request.cpts))
+    if not items or items[-1].get("net type") != net or "local NI(s)" not in items[-1]:
+        items.append({"net type": net, "local NI(s)": []})
+    items[-1]["local NI(s)"].append(ni)
+
+
+def _tunables(tunables: Tunables, cpts: str | None) -> dict[str, Any]:
+    given = {name: getattr(tunables, name) for name in Tunables.__struct_fields__}
+    nets = {name: value for name, value in given.items() if value is not None and name not in _LND}
+    drivers = {name: given[name] for name in _LND if given[name] is not None}
+    parts: dict[str, Any] = {"tunables": nets, "lnd tunables": drivers}
+    found = {name: values for name, values in parts.items() if values}
+    return {**found, **({"CPT": cpts} if cpts is not None else {})}
+
+
+def _match(found: dict[str, Any], request: model.NetMatch) -> None:
+    for rule in request.rules:
+        more = _tunables(rule.tunables, rule.cpts)
+        if not rule.interfaces and not rule.ranges:  # the host's first interface: only ip2net can say so
+            item = {"net type": rule.net, "ip2net": rule.net, **more}
+            found.setdefault("net", []).append(item)
+            continue
+        item = {"net-spec": rule.net}
+        if rule.interfaces:
+            item["interfaces"] = dict(enumerate(rule.interfaces))
+        if rule.ranges:
+            item["ip-range"] = dict(enumerate(rule.ranges))
+        found.setdefault("ip2nets", []).append({**item, **more})
+
+
+def _peer(found: dict[str, Any], request: model.PeerAdd | model.PeerRefresh) -> None:
+    nids = list(request.nids)
+    if request.primary is None:
+        item: dict[str, Any] = {"nids": dict(enumerate(nids))}
+        if request.multi_rail is not None:
+            item["Multi-Rail"] = request.multi_rail
+        found.setdefault("peers", []).append(item)
+        return
+    item = {"primary nid": request.primary, "Multi-Rail": request.multi_rail is not False}
+    if request.lock_primary:
+        item["peer state"] = LOCKED
+    if nids or isinstance(request, model.PeerRefresh):
+        item["peer ni"] = [{"nid": nid} for nid in nids]
+    found.setdefault("peer", []).append(item)
+
+
+def _udsp(request: model.UdspAdd) -> dict[str, Any]:
+    names = ("idx", "src", "dst", "rte")
+    item = {name: getattr(request, name) for name in names if getattr(request, name) is not None}
+    action = {
+        name: getattr(request, name) for name in ("priority", "weight") if getattr(request, name) is not None
+    }
+    return {**item, **({"action": action} if action else {})}
+
+
+def _selection(request: model.SelectionAdd) -> dict[str, Any]:
+    names = ("net", "nid", "local", "remote", "priority", "weight")
+    item: dict[str, Any] = {"type": request.kind}
+    item.update({name: getattr(request, name) for name in names if getattr(request, name) is not None})
+    return {**item, **({"side": request.side} if request.side != "both" else {})}
+
+
+def _route(request: model.RouteAdd) -> dict[str, Any]:
+    item: dict[str, Any] = {"net": request.net, "gateway": request.gateway}
+    if request.hop != -1:
+        item["hop"] = request.hop
+    item["priority"] = request.priority
+    if request.health_sensitivity != 1:
+        item["health_sensitivity"] = request.health_sensitivity
+    return item

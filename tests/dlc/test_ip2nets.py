@@ -1,0 +1,84 @@
+"""ip2nets: which of a host's interfaces rules choose, and what contradicts what the host has."""
+
+from __future__ import annotations
+
+import pytest
+
+from ulnet.core.status import LNetError
+from ulnet.dlc.model import Ip2netsRule
+from ulnet.host import Address, Link
+from ulnet.node.admin.ip2nets import choose
+
+HOST = [
+    Link("lo", 1, addresses=(Address("127.0.0.1", 8),), loopback=True),
+    Link("eth0", 2, addresses=(Address("192.158.19.3", 24),)),
+    Link("eth1", 3, addresses=(Address("192.168.3.3", 24), Address("10.0.0.1", 8))),
+    Link("eth2", 4, addresses=(Address("10.0.0.2", 8),)),
+    Link("eth3", 5, up=False, addresses=(Address("10.0.0.3", 8),)),
+    Link("ib0", 6),
+]
+
+
+def chosen(rule: Ip2netsRule) -> list[tuple[str, str, str | None]]:
+    return [(one.link.name, one.address.ip, one.cpts) for one in choose(rule, HOST)]
+
+
+@pytest.mark.requirement("HLD-ip2nets", "HLD-expr")
+@pytest.mark.parametrize(
+    ("interfaces", "ranges", "expected"),
+    [
+        ([], ["192.168.*.3"], [("eth1", "192.168.3.3", None)]),
+        ([], ["10.0.0.*"], [("eth1", "10.0.0.1", None), ("eth2", "10.0.0.2", None)]),
+        ([], ["172.16.*.*"], []),
+        (["eth0"], ["172.16.*.*"], []),  # the rule is for other hosts
+        (["eth2"], ["10.0.0.*"], [("eth2", "10.0.0.2", None)]),
+        (["eth2[0-1]"], ["10.0.0.0/8"], [("eth2", "10.0.0.2", "[0-1]")]),
+        (["eth[2,1]"], ["10.0.0.*"], [("eth1", "10.0.0.1", None), ("eth2", "10.0.0.2", None)]),
+        (["eth[0-9][1]"], ["10.*.*.*"], [("eth1", "10.0.0.1", "[1]"), ("eth2", "10.0.0.2", "[1]")]),
+        (
+            ["eth*"],
+            ["*.*.*.*"],
+            [("eth0", "192.158.19.3", None), ("eth1", "192.168.3.3", None), ("eth2", "10.0.0.2", None)],
+        ),
+        (["eth1", "eth*"], ["10.*.*.[1-2]"], [("eth1", "10.0.0.1", None), ("eth2", "10.0.0.2", None)]),
+        ([], [], [("eth0", "192.158.19.3", None)]),  # as networks=tcp: the first
+        (["eth1"], [], [("eth1", "192.168.3.3", None)]),
+    ],
+)
+def test_what_rules_choose(
+    interfaces: list[str], ranges: list[str], expected: list[tuple[str, str, str | None]]
+) -> None:
+    assert chosen(Ip2netsRule("tcp", interfaces, ranges)) == expected
+
+
+@pytest.mark.requirement("HLD-ip2nets")
+@pytest.mark.parametrize(
+    ("interfaces", "ranges", "number", "told"),
+    [
+        (
+            ["eth0"],
+            ["192.168.*.3"],
+            22,
+            "interface eth0 has 192.158.19.3: that does not match 192.168.*.3 of the rule for net tcp; "
+            "name another interface or pattern",
+        ),
+        (["eth1", "eth0"], ["10.*.*.*"], 22, "interface eth0 has 192.158.19.3: that does not match 10.*.*.*"),
+        (["eth3"], ["10.0.0.*"], 22, "interface eth3 has 10.0.0.3, and is down: that does not match"),
+        (["ib0"], ["10.0.0.*"], 22, "interface ib0 has no address: that does not match"),
+        (
+            ["eth9"],
+            ["10.0.0.*"],
+            42,
+            "no interface matches 'eth9': this host has lo, eth0, eth1, eth2, eth3, ib0",
+        ),
+        ([], ["10.0.0"], 22, "address '10.0.0' has not four parts"),
+        (["eth[1-"], ["10.0.0.*"], 22, "interface 'eth[1-' is neither a name nor a pattern"),
+    ],
+)
+def test_what_contradicts_the_host_is_refused(
+    interfaces: list[str], ranges: list[str], number: int, told: str
+) -> None:
+    with pytest.raises(LNetError) as refused:
+        chosen(Ip2netsRule("tcp", interfaces, ranges))
+    assert refused.value.errno == number
+    assert refused.value.text.startswith(told)
