@@ -7,12 +7,13 @@ import random
 import pytest
 
 from support.fabric import Fabric
-from ulnet.core.cpt import ANY_CPT, CptTable, Partition
+from ulnet.core.cpt import ANY_CPT, LARGE_MEMORY, CptTable, Partition
 from ulnet.core.md import MdOption
 from ulnet.core.status import HealthStatus
 from ulnet.nid import Nid
 
 NODES = 8
+DISTANCES = {(0, 0): 10, (0, 1): 21, (1, 0): 21, (1, 1): 10}
 THERE = Nid.parse("10.0.1.1@tcp")
 
 
@@ -189,3 +190,23 @@ def test_answers_ignore_distance():
     fabric.run()
     assert into == b"answer"
     assert [str(nid) for nid, ni in b.nis.items() if ni.stats.sent[3]] == ["10.0.0.7@tcp"]
+
+
+@pytest.mark.requirement("snd-020", "CPT")
+def test_large_memory_is_where_its_pages_are_and_small_memory_near_the_thread():
+    nodes = {b"on 5": 5, b"gone": -1, b"on 9": 9}
+    core = Fabric().node("10.0.0.1@tcp", cpts=TABLE, current_cpu=lambda: 6)
+    core.state.node_of_memory = lambda view: nodes[bytes(view[:4])]
+    bind = core.memory.md_bind
+    large = [name.ljust(LARGE_MEMORY) for name in nodes]
+    assert [bind(memory, None).cpt for memory in large] == [5, 3, 3]
+    assert bind([large[0], b"more"], None).cpt == 5
+    assert bind(b"on 5", None).cpt == 3
+    assert bind(b"", None).cpt == 3
+    assert bind(large[0], None, cpt=7).cpt == 7
+
+
+def test_of_several_partitions_with_the_memorys_node_it_is_that_of_the_thread():
+    halves = CptTable([Partition((0,), (0,)), Partition((1,), (0,)), Partition((2,), (1,))], DISTANCES)
+    assert [halves.with_node(0, cpt) for cpt in (0, 1, 2, ANY_CPT)] == [0, 1, 0, 0]
+    assert [halves.with_node(node, 1) for node in (1, -1, 8)] == [2, 1, 1]

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from ulnet.host import HostError, NumaNode, Topology, read_topology
+from ulnet.host import HostError, NumaNode, Topology, memory_node_reader, read_topology
 from ulnet.lnd.tcp import TcpParams
 from ulnet.node import Node, machine
 
@@ -63,3 +63,26 @@ async def test_a_system_that_does_not_tell_its_nodes_counts_as_one_cpt(
             assert node.core.cpts.count == 1
             assert await node.put("0@lo", 5, 7, b"", ack=False) == 0
     assert "one CPT is assumed: no /sys here" in caplog.text
+
+
+@pytest.mark.requirement("snd-020", "CPT")
+async def test_large_memory_is_asked_for_its_node_on_the_real_machine_only() -> None:
+    asked: list[int] = []
+    reader = memory_node_reader()
+    if reader is None:
+        pytest.skip("this system does not tell where memory is (move_pages(2) is missing or forbidden)")
+
+    def asking(view: memoryview) -> int:
+        asked.append(reader(view))
+        return asked[-1]
+
+    cpus = len([cpu for node in read_topology().nodes for cpu in node.cpus])
+    if cpus < 2:
+        pytest.skip("this test needs two CPUs")
+    async with new_node(cpu_npartitions=2) as node:
+        assert node.core.state.node_of_memory is not None
+        node.core.state.node_of_memory = asking
+        md = node.core.memory.md_bind(bytearray(b"x" * (1 << 20)), None)
+        assert asked[0] in node.core.cpts.partitions[md.cpt].nodes
+    async with new_node(topology=TWO) as node:
+        assert node.core.state.node_of_memory is None

@@ -15,9 +15,10 @@ from zlib import crc32
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 
-__all__ = ["ANY_CPT", "CptTable", "Partition", "share_of_nid"]
+__all__ = ["ANY_CPT", "LARGE_MEMORY", "CptTable", "Partition", "share_of_nid"]
 
 ANY_CPT = -1  # not known, or any
+LARGE_MEMORY = 65536  # bytes from which it pays to ask on which node they are
 
 
 class Partition(NamedTuple):
@@ -80,6 +81,12 @@ class CptTable:
     def of_node(self, node: int) -> int:
         """The CPT that has a NUMA node: of several always the first; else ANY_CPT."""
         return self._cpt_of_node.get(node, ANY_CPT)
+
+    def with_node(self, node: int, preferred: int) -> int:
+        """A CPT that has a NUMA node: `preferred` if it has, or if none has."""
+        if 0 <= preferred < len(self.partitions) and node in self.partitions[preferred].nodes:
+            return preferred
+        return self._cpt_of_node.get(node, preferred)
 
     def checked(self, cpt: int) -> int:
         """The CPT of a message. Raises LNetError(ERANGE)."""

@@ -188,7 +188,7 @@ class Memory:
         )
         check_bindable(md)
         state = self._state
-        md.cpt = state.local_cpt() if cpt is None else state.cpts.checked(cpt)
+        md.cpt = state.cpt_of(md.fragments) if cpt is None else state.cpts.checked(cpt)
         self._register(md)
         return md
 

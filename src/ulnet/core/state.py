@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ulnet.core.cpt import CptTable
+from ulnet.core.cpt import LARGE_MEMORY, CptTable
 from ulnet.core.deadlines import DeadlineWheel
 from ulnet.core.md import Md
 from ulnet.core.ni import NI, LocalNet
@@ -44,6 +44,7 @@ class NodeState:
         "local_cpt",
         "nets",
         "nis",
+        "node_of_memory",
         "peers",
         "pid",
         "report",
@@ -75,6 +76,7 @@ class NodeState:
         self.local_cpt: Callable[[], int] = lambda: 0  # of the calling thread
         if cpts.count > 1:
             self.local_cpt = lambda: cpts.of_cpu(current_cpu())
+        self.node_of_memory: Callable[[memoryview], int] | None = None  # where somebody can tell
         self.settings = GlobalSettings()
         self.stats = GlobalStats()
         self.nets: dict[Net, LocalNet] = {}
@@ -92,6 +94,14 @@ class NodeState:
     def _peer_credits(self, net: Net) -> int:
         local = self.nets.get(net)
         return local.tunables.peer_credits if local is not None else 0
+
+    def cpt_of(self, fragments: Sequence[memoryview]) -> int:
+        """That of large memory, as far as it is known, else that of the calling thread."""
+        cpt = self.local_cpt()
+        node_of = self.node_of_memory
+        if node_of is None or not fragments or fragments[0].nbytes < LARGE_MEMORY:
+            return cpt
+        return self.cpts.with_node(node_of(fragments[0]), cpt)
 
     def must_run(self) -> None:
         """Raises LNetError(ESHUTDOWN) once the node shuts down."""

@@ -1,6 +1,7 @@
 """What only the operating system can tell: links, addresses, routes, NUMA nodes; as plain values."""
 
 from ulnet.host.link_monitor import LinkMonitor
+from ulnet.host.memory_node import memory_node_reader
 from ulnet.host.netlink import device_node, first_address, link_named, link_with_address, links
 from ulnet.host.partitions import divide
 from ulnet.host.routes import source_address_for
@@ -23,6 +24,7 @@ __all__ = [
     "link_with_address",
     "links",
     "load_topology",
+    "memory_node_reader",
     "number_text",
     "parse_topology",
     "placed",

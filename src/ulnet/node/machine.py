@@ -6,7 +6,15 @@ from collections.abc import Callable
 
 from ulnet.core.cpt import CptTable, Partition
 from ulnet.core.status import LNetError
-from ulnet.host import HostError, Topology, cpu_reader, device_node, divide, read_topology
+from ulnet.host import (
+    HostError,
+    Topology,
+    cpu_reader,
+    device_node,
+    divide,
+    memory_node_reader,
+    read_topology,
+)
 
 __all__ = ["Machine"]
 
@@ -20,6 +28,7 @@ class Machine:
 
     def __init__(self, topology: Topology | None = None, *, pattern: str = "", partitions: int = 0) -> None:
         self.unreadable = ""
+        real = topology is None
         if topology is None:
             try:
                 topology = read_topology()
@@ -28,6 +37,7 @@ class Machine:
         self.topology = topology
         self.cpts = CptTable()
         self.current_cpu: Callable[[], int] = lambda: -1
+        self.node_of_memory: Callable[[memoryview], int] | None = None
         if topology is not None:
             try:
                 parts = [Partition(*part) for part in divide(topology, pattern, partitions)]
@@ -36,6 +46,8 @@ class Machine:
             self.cpts = CptTable(parts, topology.distances())
         if self.cpts.count > 1:
             self.current_cpu = cpu_reader()
+            if real:
+                self.node_of_memory = memory_node_reader()
 
     def node_of(self, interface: str | None) -> int:
         """The NUMA node of a device, -1 where it is not known."""

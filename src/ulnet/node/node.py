@@ -98,6 +98,7 @@ class Node:
             current_cpu=machine.current_cpu,
             chance=self._chance,
         )
+        core.state.node_of_memory = machine.node_of_memory
         core.register_lnd(LoLnd(core, core.state.defer))
         if self._drivers is None:
             devices = Devices(loop, self._report)
