@@ -67,6 +67,8 @@ class LNet:
         self.discovery = Discovery(self.state, self.memory, self._transmit, self._initiate, self.info)
         self.peer_restarted = self.discovery.peer_restarted
         self.health = Health(self.state, self.memory, self._transmit, self._initiate, self._nis_changed)
+        self.discovery.merging.status = self.health.peer_told
+        self.peers.detached = self.health.peer_gone
         self.ni_event = self.health.ni_event
         self.path_stalled = self.health.paths.stalled
         self.path_moving = self.health.paths.moving

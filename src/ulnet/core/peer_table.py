@@ -26,8 +26,8 @@ _BAD_CONFIG = int(PeerFlag.BAD_CONFIG)
 class PeerTable:
     """All peers in the order they were made; every NID belongs to at most one.
 
-    Discovery and policies hear of changes: `attached` of every NID that a peer gets, `removed` of a peer
-    that leaves, `deprived` of one that lost NIDs to configuration.
+    Others hear of changes: `attached` of every NID that a peer gets, `detached` of one that no peer has any
+    more, `removed` of a peer that leaves, `deprived` of one that lost NIDs to configuration.
     """
 
     def __init__(self, credits_for: Callable[[Net], int]) -> None:
@@ -38,6 +38,7 @@ class PeerTable:
         self._unconfigured = 0  # their NIDs
         self._locks = 0
         self.attached: Callable[[PeerNi], None] = lambda pni: None
+        self.detached: Callable[[PeerNi], None] = lambda pni: None
         self.removed: Callable[[Peer], None] = lambda peer: None
         self.deprived: Callable[[Peer], None] = lambda peer: None
 
@@ -126,7 +127,7 @@ class PeerTable:
         if other is not None and other.primary_nid == nid:
             self._remove(other)
         elif other is not None:
-            self._detach(other, [nid])
+            self._drop(other, [nid])
             self.deprived(other)
         self._attach(peer, nid)
 
@@ -173,10 +174,10 @@ class PeerTable:
         """Delete NIDs of a peer, or the whole peer. Raises LNetError and changes nothing."""
         peer = self._check_delete(primary, nids or ())
         if nids and primary not in nids:
-            self._detach(peer, nids)
+            self._drop(peer, nids)
             self.deprived(peer)
         elif peer.flags & _LOCK and not force:
-            self._detach(peer, [nid for nid in peer.members if nid != primary])
+            self._drop(peer, [nid for nid in peer.members if nid != primary])
             self.deprived(peer)
         else:
             self._remove(peer)
@@ -214,7 +215,7 @@ class PeerTable:
             peer.primary_nid = primary
         gone = [nid for nid in peer.members if nid not in listed]
         kept = {nid: errno.EPERM for nid in gone if peer.configured or nid == peer.primary_nid}
-        self._detach(peer, [nid for nid in gone if nid not in kept])
+        self._drop(peer, [nid for nid in gone if nid not in kept])
         return refused | kept
 
     def _adopt(self, peer: Peer, nid: Nid, listed: Collection[Nid]) -> int:
@@ -251,10 +252,13 @@ class PeerTable:
             peer.mark(_BAD_CONFIG)
             return errno.EEXIST
         takes_name = other.flags & _LOCK and (not peer.flags & _LOCK or other.locked_at < peer.locked_at)
-        moving = [pni for pni in other.members.values() if pni.nid in listed]
+        moving = {pni for pni in other.members.values() if pni.nid in listed}
         self._take_out(other)
-        for pni in moving:
-            self._join(peer, pni)
+        for pni in other.members.values():
+            if pni in moving:
+                self._join(peer, pni)
+            else:
+                self.detached(pni)
         if takes_name:
             peer.primary_nid = other.primary_nid
             peer.locked_at = other.locked_at
@@ -275,6 +279,8 @@ class PeerTable:
 
     def _remove(self, peer: Peer) -> None:
         self._take_out(peer)
+        for pni in peer.members.values():
+            self.detached(pni)
         self.removed(peer)
 
     def _take_out(self, peer: Peer) -> None:
@@ -317,6 +323,10 @@ class PeerTable:
             self._unconfigured += 1
         self.attached(pni)
         return pni
+
+    def _drop(self, peer: Peer, nids: Iterable[Nid]) -> None:
+        for pni in self._detach(peer, nids):
+            self.detached(pni)
 
     def _detach(self, peer: Peer, nids: Iterable[Nid]) -> list[PeerNi]:
         """Take some of its NIDs, not the primary, from a peer."""

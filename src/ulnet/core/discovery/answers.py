@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from ulnet.core.peer import Peer, PeerFlag
 from ulnet.wire.lnet import LNET_MTU
@@ -24,11 +24,11 @@ _MARK_DELETION = int(PeerFlag.MARK_DELETION)
 class Answers:
     """Judges the infos of peers. `mode` tells how discovery is set: 0 off, 1 on, 2 to verify only."""
 
-    __slots__ = ("_mode", "_report")
+    __slots__ = ("_mode", "_say")
 
-    def __init__(self, mode: Callable[[], int], report: Callable[[str], None]) -> None:
+    def __init__(self, mode: Callable[[], int], say: Callable[[Hashable, str], None]) -> None:
         self._mode = mode
-        self._report = report
+        self._say = say
 
     def take_reply(self, peer: Peer, info: PingInfo) -> None:
         """A whole ping reply: news that replace any other."""
@@ -76,7 +76,7 @@ class Answers:
         if peer.configured:
             return  # the differences are told when the info is merged
         if not says:
-            self._report(f"peer {peer.primary_nid} is no longer Multi-Rail")
+            self._say(("rails", peer.primary_nid), f"peer {peer.primary_nid} is no longer Multi-Rail")
             peer.mark(remove=_MULTI_RAIL)
         elif able and self._mode() == 1:
             peer.mark(_MULTI_RAIL)

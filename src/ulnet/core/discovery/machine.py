@@ -16,6 +16,7 @@ from ulnet.core.discovery.merging import Merging
 from ulnet.core.discovery.parking import Waiter
 from ulnet.core.discovery.table import STATE_MASK, TRANSITIONS, Action, Input, State, decide
 from ulnet.core.event import Event, EventKind
+from ulnet.core.health.notices import Notices
 from ulnet.core.initiate import Initiate
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
@@ -66,8 +67,9 @@ class Discovery:
         self._scheduled = False
         self.active = False
         self.unexpected = 0  # inputs that the table does not have
-        self.merging = Merging(state.peers, self._mode, state.report)
-        self._answers = Answers(self._mode, state.report)
+        say = Notices(state.clock, state.report).say
+        self.merging = Merging(state.peers, self._mode, state.report, say)
+        self._answers = Answers(self._mode, say)
         self._actions: dict[Action, Callable[[Peer], None]] = {
             action: getattr(self, f"_{action.name.lower()}")
             for action in Action
@@ -132,10 +134,10 @@ class Discovery:
             self._state.report(f"who waited for the discovery of {waiter.nid} failed: {exc!r}")
 
     def tell_peers(self) -> None:
-        """Our NIs changed: peers that know of our rails hear of it."""
+        """Our NIs changed: peers that know of our rails hear of it. Others will, when they are discovered."""
         if self.active:
             for peer in self._state.peers:
-                if self.push_due(peer):
+                if peer.flags & _DISCOVERED and self.push_due(peer):
                     self._feed(peer, Input.WANTED)
 
     def mode_changed(self, before: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Final
 
 from ulnet.core.discovery.answers import see_sequence
@@ -29,12 +29,19 @@ class Merging:
     `status` hears of every NID that its peer tells to be up (True) or down, when that changed.
     """
 
-    __slots__ = ("_mode", "_peers", "_report", "differences", "status")
+    __slots__ = ("_mode", "_peers", "_report", "_say", "differences", "status")
 
-    def __init__(self, peers: PeerTable, mode: Callable[[], int], report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        peers: PeerTable,
+        mode: Callable[[], int],
+        report: Callable[[str], None],
+        say: Callable[[Hashable, str], None],
+    ) -> None:
         self._peers = peers
         self._mode = mode
         self._report = report
+        self._say = say  # a line of a kind that may come often
         self.differences = 0  # found since the start
         self.status: Callable[[PeerNi, bool], None] = lambda pni, up: None
 
@@ -55,7 +62,7 @@ class Merging:
         if owner is not None and owner is not peer and primary != peer.primary_nid:
             return self._hand_over(peer, owner, news)
         if primary != peer.primary_nid:
-            self._report(f"peer {peer.primary_nid} now answers as {primary}")
+            self._say(("primary", peer.primary_nid), f"peer {peer.primary_nid} answers as {primary} now")
         self._regroup(peer, news, primary)
         return peer
 
@@ -85,9 +92,8 @@ class Merging:
             elif pni is None:
                 other = self._peers.find(nid)
                 if other is not None:
-                    self._report(
-                        f"peer {peer.primary_nid} lists {nid}, which stays with peer {other.primary_nid}"
-                    )
+                    text = f"peer {peer.primary_nid} lists {nid}, which stays with peer {other.primary_nid}"
+                    self._say(("kept", peer.primary_nid), text)
 
     def _take_statuses(self, peer: Peer, info: PingInfo) -> None:
         peer.mark(0 if info.features & Feature.RTE_DISABLED else _ROUTER, _ROUTER)
