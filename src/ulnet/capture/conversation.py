@@ -14,12 +14,14 @@ from ulnet.capture.describe import (
     say_noop,
     say_request,
 )
+from ulnet.capture.describe_bond import looks_like_bond
 from ulnet.capture.event import Say, Saying
 from ulnet.capture.packet import Endpoint
 from ulnet.capture.reader import ANY, Missing, Reader, Script, Skip
 from ulnet.capture.sync import SCAN_KEEP, find_frame, is_small_header
 from ulnet.wire import acceptor, socklnd
 from ulnet.wire.acceptor import AcceptorError, ConnRequest
+from ulnet.wire.bond import kind_of
 from ulnet.wire.errors import ByteOrder, WireError
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, Header, MsgType, unpack_header
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE, FrameType, Hello, unpack_frame_header
@@ -201,12 +203,12 @@ class Side:
         left = header.payload_length
         payload = b""
         more: tuple[str, ...] = ()
-        push = header.type == MsgType.PUT and is_ping(header)
+        push = header.type == MsgType.PUT and (is_ping(header) or kind_of(header) is not None)
         try:
             if (push or header.type == MsgType.REPLY) and 4 <= left <= _MAX_PING_INFO:
                 start = yield 4
                 left -= 4
-                if looks_like_ping_info(start):
+                if looks_like_ping_info(start) or looks_like_bond(start):
                     payload = start + (yield left)
                     left = 0
         except Missing as missing:

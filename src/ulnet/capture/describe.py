@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
+from ulnet.capture.describe_bond import KIND_WORDS, bond_words, looks_like_bond
 from ulnet.capture.event import Saying
 from ulnet.wire.acceptor import ConnRequest
+from ulnet.wire.bond import Kind, kind_of
 from ulnet.wire.errors import Buffer, WireError
 from ulnet.wire.lnet import LNET_MTU, NO_WMD, PING_MATCH_BITS, PING_PORTAL, Header, MsgType
 from ulnet.wire.ping import MAGIC as PING_MAGIC
@@ -147,6 +149,9 @@ def say_message(
     text = f"{carrier}{name:<5} {header.src_nid} → {header.dest_nid}  {', '.join(words)}"
     if looks_like_ping_info(payload):
         text += _ping_words(payload, facts)
+    elif looks_like_bond(payload):
+        kind = Kind.BEACON if header.type == MsgType.REPLY else kind_of(header)
+        text += bond_words(kind, payload, facts) if kind is not None else ""
     return Saying("message", text, facts)
 
 
@@ -165,8 +170,11 @@ def _own_words(header: Header, requests: Requests, facts: dict[str, object]) -> 
         return [size]
     facts |= {"portal": header.portal, "match_bits": f"{header.match_bits:#x}", "offset": header.offset}
     target = f"portal {header.portal} match {header.match_bits:#x}"
+    bond = kind_of(header)
     if is_ping(header):
         target = "push" if kind == MsgType.PUT else "ping"
+    elif bond is not None:
+        target = KIND_WORDS[bond]
     words = [target]
     if kind == MsgType.GET:
         facts["sink_length"] = header.length
@@ -183,7 +191,8 @@ def _own_words(header: Header, requests: Requests, facts: dict[str, object]) -> 
     else:
         facts["md"] = _md_facts(header.wmd)
         words.append(("ACK to " if kind == MsgType.PUT else "") + _md(header.wmd))
-        requests.note(header.wmd, target if is_ping(header) else f"{MsgType(kind).name} {target}")
+        named = is_ping(header) or bond is not None
+        requests.note(header.wmd, target if named else f"{MsgType(kind).name} {target}")
     return words
 
 

@@ -21,6 +21,7 @@ class NetType(IntEnum):
     KFI = 16
     EFA = 18
     BXI3F = 19
+    BOND = 176  # ours: ADDR@bondN over other NIs (docs/wire-bond.md)
 
 
 # In the order in which LNet tries them: a net's text is matched by prefix.
@@ -34,11 +35,15 @@ NAMES: dict[str, int] = {
     "kfi": NetType.KFI.value,
     "efa": NetType.EFA.value,
     "bxi3f": NetType.BXI3F.value,
+    "bond": NetType.BOND.value,
 }
 _NAME_OF = {number: name for name, number in NAMES.items()}
 
-# Types whose addresses are written as IP addresses; the others are numbers.
-IP_TYPES = frozenset({NetType.TCP.value, NetType.O2IB.value, NetType.GIP.value, NetType.EFA.value})
+# Types whose addresses are written as IP addresses; the others are numbers. A bond's address is that of
+# its first slave, so it may be either.
+IP_TYPES = frozenset(
+    {NetType.TCP.value, NetType.O2IB.value, NetType.GIP.value, NetType.EFA.value, NetType.BOND.value}
+)
 
 _MAX_TYPE = 0xFF
 _MAX_NUMBER = 0xFFFF

@@ -46,7 +46,7 @@ class Nid(bytes):
         net = Net.parse(net_text) if at else Net.of(NetType.TCP)
         if net == LO_NET:
             return LO_NID
-        if not net.is_ip:
+        if not net.is_ip or (net.type == NetType.BOND and address.isalnum()):
             return cls.of(net, parse_number(address))
         packed = parse_ipv6(address) if ":" in address else parse_ipv4(address)
         if packed is None:
@@ -122,6 +122,8 @@ class Nid(bytes):
         if self.is_any:
             return "<?>"
         net, address = self.net, self.address
+        if net.type == NetType.BOND and len(address) == 4 and not address[0]:
+            return f"{int.from_bytes(address, 'big')}@{net}"  # no host's IP address begins with 0
         if net.type in IP_TYPES and len(address) in (4, 16):
             return f"{format_ip(address)}@{net}"
         if net.type in _NUMBERED and len(address) == 4:
