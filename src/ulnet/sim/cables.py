@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from ulnet.core.status import LNetError
 from ulnet.host import Address, Link
 from ulnet.sim.clock import Scheduler
+from ulnet.sim.errors import PlanError
+from ulnet.sim.outlet import Outlet
 
 if TYPE_CHECKING:
     from ulnet.lnd.sim import Station
     from ulnet.nid import Nid
-    from ulnet.sim.outlet import Outlet
 
 __all__ = ["Cut", "Fabric", "Host", "LinkParams", "Port", "Switch"]
 
@@ -37,7 +38,7 @@ class LinkParams:
 
     def __post_init__(self) -> None:
         if min(self.rate, self.delay, self.jitter) < 0 or not 0 <= self.loss < 1:
-            raise ValueError("a link's rate, delay and jitter are not negative, and its loss is below 1")
+            raise PlanError("a link's rate, delay and jitter are not negative, and its loss is below 1")
 
 
 class Switch:
@@ -150,12 +151,12 @@ class Host:
         fabric.hosts[name] = self
 
     def add_port(self, name: str, switch: str, addresses: Iterable[str], params: LinkParams) -> Port:
-        """Put an interface with these addresses on a switch. Raises ValueError for one that is taken."""
+        """Put an interface with these addresses on a switch. Raises PlanError for one that is taken."""
         joined = self.fabric.switch(switch)
         port = Port(self, name, joined, tuple(addresses), params)
         for address in port.addresses:
             if address in joined.ports:
-                raise ValueError(f"{address} is on switch {switch} already: {joined.ports[address]} has it")
+                raise PlanError(f"{address} is on switch {switch} already: {joined.ports[address]} has it")
         joined.ports.update(dict.fromkeys(port.addresses, port))
         self.ports[name] = port
         return port
@@ -185,8 +186,6 @@ class Host:
 
     def open(self, station: Station) -> Outlet:
         """A station's place on the port with its address. Raises LNetError(EADDRNOTAVAIL, EADDRINUSE)."""
-        from ulnet.sim.outlet import Outlet
-
         port = self.port_of(station.nid)
         if port is None:
             raise LNetError(errno.EADDRNOTAVAIL, f"{station.nid}: host {self.name} has no such address")

@@ -119,7 +119,7 @@ class _Stream:
             return
         fabric = conn.fabric
         src, dst = self.src.port, self.dst.port
-        loss = src.params.loss + dst.params.loss
+        loss = 1 - (1 - src.params.loss) * (1 - dst.params.loss)
         if fabric.blocked(src, dst) or (loss and fabric.random() < loss):
             self._again(frame, self._arrive)
         else:
@@ -146,10 +146,16 @@ class _Stream:
         self.drop(frame)
 
     def drop(self, frame: Frame) -> None:
-        """It never arrives."""
-        if frame in self.queue:
-            self.queue.remove(frame)
-            self.conn.fabric.under_way -= 1
+        """It never arrives, and in order nothing behind it does."""
+        queue = self.queue
+        if frame not in queue:
+            return
+        if self.ordered:
+            while queue.pop() is not frame:
+                self.conn.fabric.under_way -= 1
+        else:
+            queue.remove(frame)
+        self.conn.fabric.under_way -= 1
 
     def _pump(self) -> None:
         queue = self.queue
@@ -190,8 +196,12 @@ class _Stream:
         del self.arriving[arrival]
         fabric = self.conn.fabric
         fabric.under_way -= 1
+        self.pump_soon()
+
+    def pump_soon(self) -> None:
+        """The next one may be delivered."""
         if self.queue:
-            fabric.scheduler.after(0.0, self._pump)
+            self.conn.fabric.scheduler.after(0.0, self._pump)
 
     def _acknowledge(self, frame: Frame) -> None:
         fabric = self.conn.fabric
@@ -214,11 +224,23 @@ class _Stream:
 class Conn:
     """One connection, and what waits for it; `a` is who calls."""
 
-    __slots__ = ("_flying", "_peers", "_started", "_streams", "_tries", "_waiting", "a", "dest", "fabric")
+    __slots__ = (
+        "_flying",
+        "_peers",
+        "_started",
+        "_streams",
+        "_tries",
+        "_waiting",
+        "a",
+        "b",
+        "dest",
+        "fabric",
+    )
 
     def __init__(self, fabric: Fabric, a: Outlet, dest: Nid) -> None:
         self.fabric = fabric
         self.a = a
+        self.b: Outlet | None = None  # once it is established; a NID that calls itself is both
         self.dest = dest
         self._peers: dict[Outlet, Outlet | None] = {a: None}  # of each side that has it open
         self._waiting: list[Frame] = []
@@ -234,7 +256,7 @@ class Conn:
     @property
     def established(self) -> bool:
         """Whether there is another side."""
-        return len(self._flying) > 1
+        return self.b is not None
 
     def send(self, side: Outlet, frame: Frame) -> None:
         """Send a frame, or let it wait for the connection."""
@@ -248,7 +270,8 @@ class Conn:
     def _stream(self, side: Outlet, bulk: bool) -> _Stream:
         stream = self._streams.get((side, bulk))
         if stream is None:
-            other = next(one for one in self._flying if one is not side)
+            other = self.b if side is self.a else self.a
+            assert other is not None
             stream = self._streams[side, bulk] = _Stream(self, side, other)
         return stream
 
@@ -316,8 +339,9 @@ class Conn:
 
     def _establish(self, b: Outlet) -> None:
         a = self.a
+        self.b = b
         self._peers = {a: b, b: a}
-        self._flying[b] = {}
+        self._flying.setdefault(b, {})
         a.connected(self.dest, self)
         b.connected(a.nid, self)
         if self.fabric.note is not None:
@@ -380,6 +404,7 @@ class Conn:
                 for arrival in list(stream.arriving):
                     if not arrival.gone:
                         arrival.lost(number, why)
+                stream.pump_soon()
 
 
 def _address(nid: Nid) -> str:

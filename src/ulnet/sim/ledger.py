@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING
 
-from ulnet.core.event import Event
+from ulnet.core.md import Buffer
 
 if TYPE_CHECKING:
     from ulnet.sim.node import SimNode
@@ -39,16 +39,17 @@ class Ledger:
         """A PUT begins."""
         self._entries[operation.number] = _Entry(node, operation, zlib.crc32(data))
 
-    def delivered(self, node: SimNode, event: Event) -> None:
+    def delivered(self, number: int, data: Buffer) -> None:
         """A PUT is in a node's memory."""
-        entry = self._entries.get(event.hdr_data)
+        entry = self._entries.get(number)
         if entry is None:
             return  # of a foreign node
         entry.delivered += 1
-        if event.mlength == entry.operation.size and zlib.crc32(event.data) != entry.checksum:
-            node.sim.broken(node, f"{entry.operation} arrived with other bytes than were sent")
-        if entry.delivered > 1 and not entry.node.core.stats.resend_count:
-            node.sim.broken(node, f"{entry.operation} was delivered twice, and was not sent twice")
+        sender, operation = entry.node, entry.operation
+        if len(data) == operation.size and zlib.crc32(data) != entry.checksum:
+            sender.sim.broken(sender, f"{operation} arrived with other bytes than were sent")
+        if entry.delivered > 1 and not sender.core.stats.resend_count:
+            sender.sim.broken(sender, f"{operation} was delivered twice, and was not sent twice")
 
     def check(self) -> str:
         """What is wrong with the finished PUTs; empty if nothing is."""

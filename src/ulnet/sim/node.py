@@ -237,7 +237,7 @@ class SimNode:
     def _delivered(self, inbox: Inbox, event: Event) -> None:
         inbox.take(event, self.sim.now)
         if event.kind is EventKind.PUT and not event.status:
-            self.sim.ledger.delivered(self, event)
+            self.sim.ledger.delivered(event.hdr_data, event.data)
 
     def put(
         self,

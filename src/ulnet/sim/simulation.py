@@ -10,35 +10,25 @@ from typing import TypeVar
 from ulnet.nid import Nid
 from ulnet.sim.cables import Cut, Fabric, Host, LinkParams, Port
 from ulnet.sim.clock import Scheduler
+from ulnet.sim.errors import Broken, NotQuiet, PlanError, SimError
+from ulnet.sim.foreign import ForeignNode, Heard, SingleRailNode
 from ulnet.sim.invariants import at_rest, now_and_then, quickly
 from ulnet.sim.ledger import Ledger
 from ulnet.sim.node import SimNode
 
-__all__ = ["Broken", "NotQuiet", "SimError", "Simulation"]
+__all__ = ["Simulation", "default_switch"]
 
-T = TypeVar("T")
+F = TypeVar("F", bound=ForeignNode)
 _LEAST_GAP = 1e-3  # seconds without an event: a good moment to see whether all is quiet
-_FULL_CHECK = 64  # events of one node between two looks at all that it has
-
-
-class SimError(AssertionError):
-    """Something a simulation found; it tells the seed, the time and the number of events."""
-
-
-class Broken(SimError):
-    """An invariant does not hold."""
-
-
-class NotQuiet(SimError):
-    """Something is still under way after all that time."""
+_EVERY = 4  # events of a small node are between two looks at all that it has
 
 
 class Simulation:
     """Everything of one run follows from `seed` and from the calls that are made.
 
     `link` is what cables are like unless told otherwise; `lateness` how many seconds a node's next step may
-    be late. With `trace`, all that happens is kept as lines; with `check`, invariants are looked at after
-    every event.
+    be late. With `trace`, all that happens is kept as lines. Invariants are looked at after every event,
+    unless `check` is false; `thorough` looks at peers and memory each time too.
     """
 
     def __init__(
@@ -49,6 +39,7 @@ class Simulation:
         lateness: float = 20e-6,
         trace: bool = False,
         check: bool = True,
+        thorough: bool = False,
     ) -> None:
         self.seed = seed
         self.link = link or LinkParams()
@@ -56,18 +47,19 @@ class Simulation:
         self.scheduler = Scheduler()
         self.fabric = Fabric(self.scheduler, self.chance("fabric"))
         self.nodes: dict[str, SimNode] = {}
+        self.foreigners: dict[str, ForeignNode] = {}
         self.ledger = Ledger()
         self.trace: list[str] = []
         self.checks = 0  # of invariants, on one node
-        self.allowed_reports: tuple[str, ...] = ()  # beginnings of log lines that are no failure
         self.busy: list[Callable[[SimNode], bool]] = [lambda node: node.busy]
         self.properties: list[Callable[[SimNode], str]] = []  # more to check, now and then and at rest
         self._check = check
+        self.thorough = thorough
         self._touched: dict[SimNode, None] = {}
         self._turns: dict[SimNode, int] = {}
         self._numbers = 0
         self._broken = ""
-        self._tracing = trace
+        self.tracing = trace
         if trace:
             self.fabric.note = self.note
 
@@ -87,39 +79,70 @@ class Simulation:
         self._numbers += 1
         return self._numbers
 
+    def foreign(
+        self, name: str, *nids: Nid | str, on_message: Callable[[Heard], None] | None = None
+    ) -> ForeignNode:
+        """A scripted node that speaks bytes. Raises LNetError, NidError, PlanError."""
+        host, known = self._host(name, nids)
+        return self._keep(ForeignNode(name, host, known, on_message))
+
+    def single_rail(self, name: str, *nids: Nid | str) -> SingleRailNode:
+        """A node of the generation before multi-rail. Raises LNetError, NidError, PlanError."""
+        host, known = self._host(name, nids)
+
+        def took(heard: Heard) -> None:
+            self.ledger.delivered(heard.hdr.hdr_data, heard.payload)
+
+        return self._keep(SingleRailNode(name, host, known, took))
+
+    def _keep(self, node: F) -> F:
+        self.foreigners[node.name] = node
+        return node
+
+    def _host(self, name: str, nids: Iterable[Nid | str]) -> tuple[Host, list[Nid]]:
+        """A host with a port for each address."""
+        if name in self.fabric.hosts:
+            raise PlanError(f"there is a node {name} already: choose another name")
+        host = Host(self.fabric, name)
+        known = [nid if isinstance(nid, Nid) else Nid.parse(nid) for nid in nids]
+        for nid in known:
+            if host.port_of(nid) is None:
+                self.add_port(host, nid)
+        return host, known
+
     def node(self, name: str, *nids: Nid | str, config: str = "", link: LinkParams | None = None) -> SimNode:
         """A started node with these NIs, each on an interface of its own for its address.
 
-        `config` is lnetctl YAML, applied after that. Raises LNetError, ValueError.
+        `config` is lnetctl YAML, applied after that. Raises LNetError, NidError, PlanError.
         """
-        made = self._add(name)
+        host, _ = self._host(name, ())
+        made = self.nodes[name] = SimNode(self, name, host)
+        host.touch = lambda: self.touch(made)
         for nid in nids:
             nid = nid if isinstance(nid, Nid) else Nid.parse(nid)
-            if made.host.port_of(nid) is None:
-                self.add_port(made, nid, link)
+            if host.port_of(nid) is None:
+                self.add_port(host, nid, link)
             made.add_ni(nid)
         if config:
             errors = made.configure(config)
             if errors:
-                raise ValueError("; ".join(error.descr for error in errors))
+                raise PlanError("; ".join(error.descr for error in errors))
         return made
 
-    def _add(self, name: str) -> SimNode:
-        if name in self.fabric.hosts:
-            raise ValueError(f"there is a node {name} already: choose another name")
-        node = SimNode(self, name, Host(self.fabric, name))
-        node.host.touch = lambda: self.touch(node)
-        self.nodes[name] = node
-        return node
-
     def add_port(
-        self, node: SimNode, nid: Nid | str, link: LinkParams | None = None, switch: str | None = None
+        self,
+        node: SimNode | Host,
+        nid: Nid | str,
+        link: LinkParams | None = None,
+        switch: str | None = None,
+        name: str | None = None,
     ) -> Port:
         """An interface for a NID's address: eth0, eth1… Without `switch` it is on that of its network."""
         nid = nid if isinstance(nid, Nid) else Nid.parse(nid)
-        name = f"eth{len(node.host.ports)}"
+        host = node.host if isinstance(node, SimNode) else node
+        name = name or f"eth{len(host.ports)}"
         address = str(nid).partition("@")[0]
-        return node.host.add_port(name, switch or default_switch(nid), [address], link or self.link)
+        return host.add_port(name, switch or default_switch(nid), [address], link or self.link)
 
     # Running --------------------------------------------------------------------------------------------
 
@@ -186,7 +209,7 @@ class Simulation:
     # Faults ---------------------------------------------------------------------------------------------
 
     def port(self, where: str | Nid | Port) -> Port:
-        """A port by name (`a.eth0`) or NID. Raises ValueError."""
+        """A port by name (`a.eth0`) or NID. Raises PlanError."""
         if isinstance(where, Port):
             return where
         for host in self.fabric.hosts.values():
@@ -201,7 +224,7 @@ class Simulation:
             found = host.port_of(nid) if nid is not None else None
             if found is not None:
                 return found
-        raise ValueError(f"{where} is no port: name one as NODE.INTERFACE, such as a.eth0, or by NID")
+        raise PlanError(f"{where} is no port: name one as NODE.INTERFACE, such as a.eth0, or by NID")
 
     def link_down(self, where: str | Nid | Port) -> None:
         """Pull a cable: its host notices, others only miss what came that way."""
@@ -217,11 +240,11 @@ class Simulation:
         if self._touched:
             self._look()
 
-    def ports(self, what: Iterable[str | Nid | SimNode | Port]) -> list[Port]:
+    def ports(self, what: Iterable[str | Nid | SimNode | ForeignNode | Port]) -> list[Port]:
         """Ports by name, NID, or all of a node (itself or its name)."""
         found: list[Port] = []
         for one in what:
-            if isinstance(one, SimNode):
+            if isinstance(one, SimNode | ForeignNode):
                 found += one.host.ports.values()
             elif isinstance(one, str) and one in self.fabric.hosts:
                 found += self.fabric.hosts[one].ports.values()
@@ -231,8 +254,8 @@ class Simulation:
 
     def partition(
         self,
-        src: Iterable[str | Nid | SimNode | Port],
-        dst: Iterable[str | Nid | SimNode | Port],
+        src: Iterable[str | Nid | SimNode | ForeignNode | Port],
+        dst: Iterable[str | Nid | SimNode | ForeignNode | Port],
         *,
         both: bool = True,
     ) -> list[Cut]:
@@ -264,11 +287,16 @@ class Simulation:
             if not node.alive:
                 continue
             self.checks += 1
-            turn = self._turns.get(node, 0) + 1
-            self._turns[node] = turn
-            wrong = quickly(node.core)
-            if not wrong and (turn % _FULL_CHECK == 0 or len(node.core.peers) <= 4):
-                wrong = now_and_then(node.core) or self._own_properties(node)
+            core = node.core
+            wrong = quickly(core)
+            turns = self._turns.get(node, 0)
+            if turns or wrong:
+                self._turns[node] = turns - 1
+            else:
+                # A look at all costs as much as there is: so it comes the more seldom, the more there is.
+                if not self.thorough:
+                    self._turns[node] = _EVERY + (len(core.peers) + len(core.memory.mds)) // _EVERY
+                wrong = now_and_then(core) or self._own_properties(node)
             if wrong:
                 self.broken(node, wrong)
 
@@ -320,7 +348,7 @@ class Simulation:
 
     def note(self, line: str) -> None:
         """Add a line to the trace."""
-        if self._tracing:
+        if self.tracing:
             self.trace.append(f"{self.scheduler.now:.9f} {line}")
 
     @property

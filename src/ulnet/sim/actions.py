@@ -1,0 +1,308 @@
+"""What can happen in a plan: each kind of event as a typed value that knows how to happen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from ulnet.core.status import LNetError
+from ulnet.dlc.config import read_config
+from ulnet.dlc.model import Request
+from ulnet.nid import NidError
+from ulnet.sim.errors import PlanError
+from ulnet.sim.plan import LinkPlan
+
+if TYPE_CHECKING:
+    from ulnet.sim.run import Run
+    from ulnet.sim.traffic import Operation
+
+__all__ = ["KINDS", "Action", "action_of", "request_of"]
+
+
+class Action(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename={"source": "from"}):
+    """`short` is the field that a lone word stands for."""
+
+    short: ClassVar[str] = ""
+
+    def happen(self, run: Run) -> None:
+        """Do it. Raises LNetError, NidError, ValueError for what the nodes refuse."""
+        raise NotImplementedError
+
+
+class _Traffic(Action):
+    """`count` messages of `size` bytes, one each `every` seconds, from a node to a NID or to a node."""
+
+    source: str
+    to: str
+    portal: int = 30
+    bits: int = 0
+    size: int = 100
+    count: int = 1
+    every: float = 0.0
+
+    def happen(self, run: Run) -> None:
+        """Begin the first now, and plan the others."""
+        if not 0 <= self.size <= 1 << 20:
+            raise PlanError(f"size {self.size}: one message carries 0 to {1 << 20} bytes")
+        for number in range(self.count):
+            run.sim.scheduler.after(number * self.every, self._one, run)
+
+    def _one(self, run: Run) -> None:
+        node = run.node(self.source)
+        if not node.alive:
+            return
+        try:
+            run.operations.append(self.begin(run))
+        except (LNetError, NidError) as refused:
+            run.refuse(self, refused)
+
+    def begin(self, run: Run) -> Operation:
+        """One message."""
+        raise NotImplementedError
+
+
+class Put(_Traffic):
+    """PUTs; with `ack: false` nobody confirms them."""
+
+    ack: bool = True
+
+    def begin(self, run: Run) -> Operation:
+        """One PUT."""
+        node = run.node(self.source)
+        data = (run.sim.now.hex().encode() * (self.size // 8 + 1))[: self.size]
+        return node.put(run.target(self.to), self.portal, self.bits, data, ack=self.ack)
+
+
+class Get(_Traffic):
+    """GETs."""
+
+    def begin(self, run: Run) -> Operation:
+        """One GET."""
+        return run.node(self.source).get(run.target(self.to), self.portal, self.bits, self.size)
+
+
+class Ping(_Traffic):
+    """Pings."""
+
+    def begin(self, run: Run) -> Operation:
+        """One ping."""
+        return run.node(self.source).ping(run.target(self.to))
+
+
+class Attach(Action):
+    """Memory on a portal, for all match bits."""
+
+    node: str
+    portal: int = 30
+    size: int = 1 << 20
+    lazy: bool = False
+
+    def happen(self, run: Run) -> None:
+        """Attach it."""
+        node = run.node(self.node)
+        if node.alive:
+            node.attach(self.portal, size=self.size, lazy=self.lazy, keep_data=False)
+
+
+class Down(Action):
+    """Pull a cable."""
+
+    short = "port"
+    port: str
+
+    def happen(self, run: Run) -> None:
+        """Pull it."""
+        run.sim.link_down(self.port)
+
+
+class Up(Action):
+    """Put it back."""
+
+    short = "port"
+    port: str
+
+    def happen(self, run: Run) -> None:
+        """Put it back."""
+        run.sim.link_up(self.port)
+
+
+class Link(Action):
+    """Change a cable."""
+
+    port: str
+    link: LinkPlan
+
+    def happen(self, run: Run) -> None:
+        """From now on."""
+        port = run.sim.port(self.port)
+        port.params = self.link.on(port.params)
+
+
+class Partition(Action):
+    """Nothing passes from some nodes, NIDs or ports to others, nor back unless `one_way`."""
+
+    between: list[str]
+    and_: list[str] = msgspec.field(name="and")
+    one_way: bool = False
+
+    def happen(self, run: Run) -> None:
+        """Until `heal`."""
+        run.sim.partition(self.between, self.and_, both=not self.one_way)
+
+
+class Heal(Action):
+    """End all partitions."""
+
+    short = "what"
+    what: str = "all"
+
+    def happen(self, run: Run) -> None:
+        """End them."""
+        run.sim.heal()
+
+
+class Repair(Action):
+    """All cables are in and lose nothing, and all partitions are over; nodes stay as they are."""
+
+    short = "what"
+    what: str = "all"
+
+    def happen(self, run: Run) -> None:
+        """Put everything right."""
+        run.sim.heal()
+        for host in run.sim.fabric.hosts.values():
+            for port in host.ports.values():
+                run.sim.link_up(port)
+                port.params = replace(port.params, loss=0.0)
+
+
+class Kill(Action):
+    """End a node at once; `silent`: without a word, as when its power fails."""
+
+    short = "node"
+    node: str
+    silent: bool = False
+
+    def happen(self, run: Run) -> None:
+        """End it."""
+        run.any_node(self.node).kill(self.silent)
+
+
+class Restart(Action):
+    """Start a node anew."""
+
+    short = "node"
+    node: str
+
+    def happen(self, run: Run) -> None:
+        """Start it."""
+        run.any_node(self.node).restart()
+
+
+class AddNi(Action):
+    """Add an NI, and an interface if need be."""
+
+    node: str
+    nid: str
+
+    def happen(self, run: Run) -> None:
+        """Add it."""
+        node = run.node(self.node)
+        if node.alive:
+            node.add_ni(self.nid)
+
+
+class DelNi(Action):
+    """Remove an NI."""
+
+    node: str
+    nid: str
+
+    def happen(self, run: Run) -> None:
+        """Remove it."""
+        node = run.node(self.node)
+        if node.alive:
+            node.del_ni(self.nid)
+
+
+class AddPeer(Action):
+    """Configure a peer."""
+
+    node: str
+    nids: list[str]
+    multi_rail: bool = True
+
+    def happen(self, run: Run) -> None:
+        """Configure it."""
+        node = run.node(self.node)
+        if node.alive:
+            node.add_peer(self.nids[0], *self.nids[1:], multi_rail=self.multi_rail)
+
+
+class Lnetctl(Action):
+    """A request of the control socket, or lnetctl YAML to import."""
+
+    node: str
+    request: dict[str, Any] | None = None
+    config: str | None = None
+
+    def happen(self, run: Run) -> None:
+        """Ask the node; what it refuses is noted."""
+        if run.node(self.node).alive:
+            for request in self.requests():
+                run.ask(self.node, request)
+
+    def requests(self) -> list[Request]:
+        """What is asked. Raises PlanError."""
+        if (self.request is None) == (self.config is None):
+            raise PlanError("lnetctl: give either request or config")
+        if self.request is not None:
+            return [request_of(self.request)]
+        config = read_config(self.config or "")
+        if config.errors:
+            raise PlanError("; ".join(error.descr for error in config.errors))
+        return [step.request for step in config.steps]
+
+
+def request_of(data: dict[str, Any]) -> Request:
+    """The request that a mapping describes. Raises PlanError."""
+    try:
+        made: Request = msgspec.convert(data, Request)
+    except msgspec.ValidationError as bad:
+        raise PlanError(f"request {data}: {bad}") from None
+    return made
+
+
+KINDS: dict[str, type[Action]] = {
+    "put": Put,
+    "get": Get,
+    "ping": Ping,
+    "attach": Attach,
+    "down": Down,
+    "up": Up,
+    "link": Link,
+    "partition": Partition,
+    "heal": Heal,
+    "repair": Repair,
+    "kill": Kill,
+    "restart": Restart,
+    "add_ni": AddNi,
+    "del_ni": DelNi,
+    "add_peer": AddPeer,
+    "lnetctl": Lnetctl,
+}
+
+
+def action_of(kind: str, words: object) -> Action:
+    """The action of that kind with these words. Raises PlanError."""
+    made = KINDS.get(kind)
+    if made is None:
+        raise PlanError(f"{kind!r} is no event: use one of {', '.join(KINDS)}")
+    if isinstance(words, str | int | float) and made.short:
+        words = {made.short: str(words)}
+    try:
+        return msgspec.convert(words or {}, made, strict=False)
+    except msgspec.ValidationError as bad:
+        raise PlanError(f"event {kind}: {bad}") from None
