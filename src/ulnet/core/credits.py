@@ -85,6 +85,7 @@ class Credits:
         assert faults is not None
         fate = faults.send(msg, ni, lambda: self._hand_over(msg, ni))
         if isinstance(fate, HealthStatus):
+            msg.unsent = False  # the status alone decides, as if the message had left
             self._state.defer(self.finalize, msg, fate, errno.EIO, "a fault rule dropped the message")
         return fate is not Fate.PASSES
 

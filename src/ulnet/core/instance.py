@@ -69,7 +69,9 @@ class LNet:
         self.health = Health(self.state, self.memory, self._transmit, self._initiate, self._nis_changed)
         self.discovery.merging.status = self.health.peer_told
         self.peers.detached = self.health.peer_gone
+        self.discovery.merging.status = self.health.peer_told
         self.ni_event = self.health.ni_event
+        self.take_back = self._transmit.take_back
         self.path_stalled = self.health.paths.stalled
         self.path_moving = self.health.paths.moving
 
@@ -253,7 +255,9 @@ class LNet:
         self.discovery.discover(nid, force=force, done=done)
 
     def set_discovery(self, mode: int) -> None:
-        """0: off, 1: on, 2: verify, which compares what peers tell with what is configured."""
+        """0: off; 1: on; 2: only compare what peers tell with what is configured. Raises LNetError."""
+        if mode not in (0, 1, 2):
+            raise LNetError(errno.EINVAL, f"discovery {mode}: it is 0 (off), 1 (on) or 2 (verify)")
         before = self.settings.discovery
         self.settings.discovery = mode
         if bool(before) != bool(mode):

@@ -55,6 +55,9 @@ class Upcalls(Protocol):
     def finalize(self, msg: Msg, status: HealthStatus, errno: int = 0, reason: str = "") -> None:
         """msg is done: sent, received, or failed (errno positive then)."""
 
+    def take_back(self, msg: Msg) -> None:
+        """Nothing of msg was sent, and another path may do better: it sets out anew, in place of `finalize`."""
+
     def ni_event(self, ni: NI, event: NiEvent) -> None:
         """The device of ni changed."""
 

@@ -210,6 +210,11 @@ class Transmit(Credits):
         status = HealthStatus.REMOTE_ERROR if err == errno.EHOSTUNREACH else HealthStatus.LOCAL_ERROR
         self._state.defer(self._end, msg, status, err, reason)
 
+    def take_back(self, msg: Msg) -> None:
+        """A driver gives msg back without having sent any of it: it sets out anew, and nobody is to blame."""
+        self._give_back(msg)
+        self._state.defer(self.relaunch, msg)
+
     def _end(self, msg: Msg, status: HealthStatus, err: int, reason: str) -> None:
         """msg failed for good."""
         self._give_back(msg)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ulnet.core.credits import ANSWERS
 from ulnet.core.health.classify import RULES, Rule
+from ulnet.core.health.machines import Machines
 from ulnet.core.health.notices import Notices
 from ulnet.core.health.paths import Paths
 from ulnet.core.health.recovery import Recovery
@@ -19,23 +21,10 @@ from ulnet.core.lnd import NiEvent
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
-from ulnet.core.ni import MAX_HEALTH, NI, LocalNet
-from ulnet.core.peer import Peer, PeerNi
+from ulnet.core.ni import MAX_HEALTH, NI
+from ulnet.core.peer import PeerNi
 from ulnet.core.state import NodeState
-from ulnet.core.states import (
-    LOCAL_NET,
-    LOCAL_NI,
-    PEER,
-    PEER_NI,
-    Action,
-    NetInput,
-    NiInput,
-    NiState,
-    PeerInput,
-    PeerNiInput,
-    PeerNiState,
-    PeerState,
-)
+from ulnet.core.states import NiInput, PeerNiInput
 from ulnet.core.status import HealthStatus
 
 if TYPE_CHECKING:
@@ -66,13 +55,13 @@ class Health:
         self._state = state
         self._transmit = transmit
         self._notices = Notices(state.clock, state.report)
-        self._status_changed = status_changed
         self.values = values = Values(state, status_changed)
         self.recovery = recovery = Recovery(
             state, memory, initiate, self._ni_stays, self._peer_stays, values.raise_ni
         )
         values.admit_ni, values.release_ni = recovery.admit_ni, recovery.release_ni
         values.admit_peer, values.release_peer = recovery.admit_peer, recovery.release_peer
+        self._machines = Machines(state, self._notices, status_changed, transmit.leave, recovery.admit_peer)
         self.resender = Resender(state)
         self.resender.launch = self.send_again
         self.paths = Paths(state)
@@ -84,7 +73,7 @@ class Health:
 
     def posted(self, pni: PeerNi) -> None:
         """A message sets out to a watched peer NI."""
-        self._peer_ni_input(pni, PeerNiInput.POSTED)
+        self._machines.peer_ni(pni, PeerNiInput.POSTED)
 
     def send_again(self, msg: Msg) -> None:
         """An attempt more."""
@@ -96,7 +85,7 @@ class Health:
         """A message left, and one of its ends is watched."""
         self.values.raise_ni(ni)
         if pni.watched:
-            self._peer_ni_input(pni, PeerNiInput.SENT)
+            self._machines.peer_ni(pni, PeerNiInput.SENT)
 
     def heard(self, ni: NI, pni: PeerNi) -> None:
         """A message arrived, and one of its ends is watched."""
@@ -105,7 +94,7 @@ class Health:
         if pni.watched:
             pni.health_stats.ping_count = 0
             self.values.raise_peer(pni)
-            self._peer_ni_input(pni, PeerNiInput.HEARD)
+            self._machines.peer_ni(pni, PeerNiInput.HEARD)
 
     def failed(self, msg: Msg, status: HealthStatus) -> bool:
         """An outgoing message failed: charge who is to blame; whether it is to be sent again."""
@@ -139,7 +128,7 @@ class Health:
         if pni is not None:
             self._notices.say(("overdue", nid), f"no response in time by way of {nid}")
             self.values.lower_peer(pni)
-            self._peer_ni_input(pni, PeerNiInput.FAILED)
+            self._machines.peer_ni(pni, PeerNiInput.FAILED)
 
     def _count(self, ni: NI, pni: PeerNi, status: HealthStatus) -> None:
         self._state.stats.by_status[status] += 1
@@ -162,7 +151,7 @@ class Health:
         if rule.peer:
             if len(pni.peer.members) > 1 and pni.nid not in self._state.nis:
                 self.values.lower_peer(pni)
-            self._peer_ni_input(pni, PeerNiInput.FAILED)
+            self._machines.peer_ni(pni, PeerNiInput.FAILED)
         if pni.peer.multi_rail:
             self._transmit.leave(ni, pni)
 
@@ -171,12 +160,25 @@ class Health:
 
         Whatever the status, it is safe where the driver is sure that nothing has left.
         """
-        other_ni = len(self._state.nis) > _LO_AND_ONE
-        other_nid = len(pni.peer.members) > 1
         if msg.unsent:
             msg.unsent = False
-            return other_ni or other_nid
-        return rule.resend and (other_ni if rule.local else other_nid)
+            return self._has_other_path(msg, pni)
+        if not rule.resend:
+            return False
+        return len(self._state.nis) > _LO_AND_ONE if rule.local else len(pni.peer.members) > 1
+
+    def _has_other_path(self, msg: Msg, pni: PeerNi) -> bool:
+        """Whether more than one pair may carry msg."""
+        answer = msg.hdr.type in ANSWERS
+        peer = pni.peer
+        if not (peer.multi_rail or answer):
+            return False
+        paths = 0
+        for target in peer.members.values() if peer.multi_rail else (pni,):
+            net = self._state.nets.get(target.nid.net)
+            if net is not None:
+                paths += sum(ni.active and (answer or msg.src_spec in (None, ni.nid)) for ni in net.nis)
+        return paths > 1
 
     def switched(self, msg: Msg, ni: NI, pni: PeerNi) -> None:
         """A message that failed sets out again, on that pair."""
@@ -195,22 +197,22 @@ class Health:
 
     def ni_added(self, ni: NI) -> None:
         """A local NI is there."""
-        self._ni_input(ni, NiInput.ADDED)
+        self._machines.ni(ni, NiInput.ADDED)
 
     def ni_deleted(self, ni: NI) -> None:
         """A local NI is gone from the tables; its messages go elsewhere, where there is an elsewhere."""
         self.recovery.release_ni(ni)
-        self._ni_input(ni, NiInput.DELETED)
+        self._machines.ni(ni, NiInput.DELETED)
 
     def ni_event(self, ni: NI, event: NiEvent) -> None:
         """A driver tells of the device of ni."""
-        self._ni_input(ni, _INPUTS[event])
+        self._machines.ni(ni, _INPUTS[event])
 
     def peer_told(self, pni: PeerNi, up: bool) -> None:
         """The peer itself says what has become of its NI: down is a failure, up heals one never heard of."""
         if not up:
             self.values.lower_peer(pni)
-            self._peer_ni_input(pni, PeerNiInput.FAILED)
+            self._machines.peer_ni(pni, PeerNiInput.FAILED)
         elif pni.heard_at < 0:
             self.values.set_peer(pni, MAX_HEALTH)
 
@@ -246,62 +248,3 @@ class Health:
             pni.health_stats.ping_count = 0
             return False
         return self._state.peers.find_ni(pni.nid) is pni
-
-    # State machines --------------------------------------------------------------------------------
-
-    def _ni_input(self, ni: NI, what: NiInput) -> None:
-        step = LOCAL_NI.get((ni.state, what))
-        if step is None:
-            return
-        action, ni.state = step
-        ni.fatal = ni.state is NiState.FAILED
-        ni.watched = ni.health < MAX_HEALTH or ni.state is not NiState.ACTIVE
-        if action is not Action.NOTHING and what is not NiInput.DELETED:
-            self._state.report(f"local NI {ni.nid}: {what.value}, {ni.state.value} now")
-        if action is Action.LEAVE:
-            if what is NiInput.FATAL:
-                ni.health_stats.down_events += 1
-                self._status_changed()
-            self._transmit.leave(ni, None)
-        elif action is Action.RETURN:
-            ni.health_stats.up_events += 1
-            self._status_changed()
-        self._follow_net(ni.net)
-
-    def _follow_net(self, net: LocalNet) -> None:
-        if not net.nis:
-            what = NetInput.LAST_DELETED
-        elif all(ni.fatal for ni in net.nis):
-            what = NetInput.ALL_FAILED
-        else:
-            what = NetInput.NI_USABLE
-        step = LOCAL_NET.get((net.state, what))
-        if step is not None:
-            action, net.state = step
-            if action is Action.REPORT:
-                self._state.report(f"net {net.net}: {what.value}, {net.state.value} now")
-
-    def _peer_ni_input(self, pni: PeerNi, what: PeerNiInput) -> None:
-        step = PEER_NI.get((pni.state, what))
-        if step is None:
-            return
-        action, state = step
-        changed = state is not pni.state
-        pni.state = state
-        pni.watched = pni.health < MAX_HEALTH or state is not PeerNiState.CONNECTED
-        if action is Action.RECOVER:
-            self.recovery.admit_peer(pni)
-            if changed and len(pni.peer.members) > 1:
-                self._notices.say(("peer NI", pni.nid), f"peer NI {pni.nid}: {what.value}, {state.value} now")
-        if changed and (state is PeerNiState.FAILED or pni.peer.state is PeerState.INACTIVE):
-            self._follow_peer(pni.peer)
-
-    def _follow_peer(self, peer: Peer) -> None:
-        every = all(pni.state is PeerNiState.FAILED for net in peer.nets.values() for pni in net.nis)
-        what = PeerInput.ALL_FAILED if every else PeerInput.PATH_RECOVERED
-        step = PEER.get((peer.state, what))
-        if step is not None:
-            _, peer.state = step
-            self._notices.say(
-                ("peer", peer.primary_nid), f"peer {peer.primary_nid}: {what.value}, {peer.state.value} now"
-            )
