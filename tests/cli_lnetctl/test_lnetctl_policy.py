@@ -404,25 +404,34 @@ def test_bad_weights_change_nothing(ask: Ask, line: str, text: str) -> None:
 # Counters ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("HLD-order")
-def test_choices_are_counted_by_what_decided(
-    start_daemon: Callable[..., Daemon], port: int, tmp_path: Path
-) -> None:
+@pytest.mark.requirement("dbg-035")
+def test_load_and_choices_by_what_decided_are_shown(start_daemon: Callable[..., Daemon]) -> None:
     here, there = (start_daemon(name=name) for name in ("here.sock", "there.sock"))
     rails = ("127.0.0.{}@tcp", "127.0.1.{}@tcp1")
     for daemon, number in ((here, 1), (there, 2)):
         for rail in rails:
-            assert daemon.lnetctl("net", "add", "--nid", rail.format(number)).code == 0
-    assert "choices" not in here.lnetctl("net", "show", "-v", "4").out
-    there_nids = [rail.format(2) for rail in rails]
-    assert here.lnetctl("peer", "add", "--prim_nid", there_nids[0], "--nid", there_nids[1]).code == 0
+            words = ("net", "add", "--nid", rail.format(number), "--peer-credits", "4", "--credits", "32")
+            assert daemon.lnetctl(*words).code == 0
+    assert "load:" not in here.lnetctl("net", "show", "-v", "4").out
+    nid, other = (rail.format(2) for rail in rails)
+    assert here.lnetctl("peer", "add", "--prim_nid", nid, "--nid", other).code == 0
     assert here.lnetctl("udsp", "add", "--src", "tcp1").code == 0
     for _ in range(4):
-        assert here.lnetctl("ping", there_nids[0]).code == 0
-    nets = yaml.safe_load(here.lnetctl("net", "show", "--choices").out)["net"]
-    counted = {net["net type"]: net["local NI(s)"][0].get("choices", {}) for net in nets}
-    assert counted["tcp1"]["local-net priority"] >= 4
-    assert "local-net priority" not in counted["tcp"]
-    (peer,) = yaml.safe_load(here.lnetctl("peer", "show", "--choices").out)["peer"]
-    counted = {ni["nid"]: ni.get("choices", {}) for ni in peer["peer ni"]}
-    assert counted[there_nids[1]]["only one"] >= 4
+        assert here.lnetctl("ping", nid).code == 0
+    nets = yaml.safe_load(here.lnetctl("net", "show", "-v", "2", "--load").out)["net"]
+    shown = {net["net type"]: net["local NI(s)"][0] for net in nets}
+    ni = shown["tcp1"]
+    assert {"status", "statistics", "sent_stats", "health stats", "CPT"} < ni.keys()  # one query has it all
+    choices = ni["load"].pop("choices")
+    assert ni["load"] == {
+        "max_tx_credits": 32,
+        "available_tx_credits": 32,
+        "min_tx_credits": 31,
+        "waiting": 0,
+    }
+    assert choices["local-net priority"] >= 4
+    assert "local-net priority" not in shown["tcp"]["load"]["choices"]
+    (peer,) = yaml.safe_load(here.lnetctl("peer", "show", "--load").out)["peer"]
+    load = {ni["nid"]: ni["load"] for ni in peer["peer ni"]}[other]
+    assert load["choices"]["only one"] >= 4
+    assert load["paths"] == {"127.0.1.1@tcp1": {"outstanding": 0, "rate": 0}}

@@ -9,6 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import Literal
 
 import pytest
 
@@ -247,3 +248,20 @@ async def test_an_ni_goes_and_comes_back_under_traffic(make_node: MakeNode) -> N
         assert all(isinstance(one, LNetError) or one == 1 << 16 for one in results)
         assert await a.put("127.0.1.2@tcp", 20, 1, bytes(1 << 16)) == 1 << 16
         a.add_ni("127.0.2.1@tcp")
+
+
+@pytest.mark.requirement("HLD-order")
+@pytest.mark.parametrize(
+    ("balance", "stage"), [("expected", "local NI, by load"), ("documents", "net, by turn")]
+)
+async def test_how_load_is_weighed_can_be_chosen(
+    balance: Literal["expected", "documents"], stage: str
+) -> None:
+    tcp = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)
+    async with Node(tcp=tcp, balance=balance) as node:
+        for nid in ("127.0.0.1@tcp", "127.0.1.1@tcp1"):
+            node.add_ni(nid)
+        node.add_peer("127.0.0.2@tcp", ["127.0.1.2@tcp1"])
+        told = node.explain("127.0.0.2@tcp")
+        first = next(one for one in told.stages if one.name.endswith(("load", "turn")))
+        assert first.name == stage

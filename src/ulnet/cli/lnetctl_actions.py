@@ -135,7 +135,7 @@ def _net_del(parsed: Parsed) -> model.Request:
 
 def _net_show(parsed: Parsed) -> model.Request:
     level = _level(parsed, model.NetShow)
-    return model.NetShow(net=parsed.text("net"), verbosity=level, choices=parsed.flag("choices"))
+    return model.NetShow(net=parsed.text("net"), verbosity=level, load=parsed.flag("load"))
 
 
 def _level(parsed: Parsed, request_type: type[model.Request]) -> int:
@@ -184,7 +184,7 @@ def _peer_del(parsed: Parsed) -> model.Request:
 
 def _peer_show(parsed: Parsed) -> model.Request:
     level = _level(parsed, model.PeerShow)
-    return model.PeerShow(_names(parsed.text("nid")), verbosity=level, choices=parsed.flag("choices"))
+    return model.PeerShow(_names(parsed.text("nid")), verbosity=level, load=parsed.flag("load"))
 
 
 def _ping(parsed: Parsed) -> model.Request:

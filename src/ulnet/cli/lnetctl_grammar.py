@@ -16,7 +16,7 @@ COMMON = (
 _NET = Option("net", "net, such as tcp or tcp1", "NET")
 _IF = Option("if", "interfaces, such as eth0,eth1; CPTs of each in brackets: eth0[0]", "LIST")
 _VERBOSE = Option("verbose", "more about each: 1, or the LEVEL from 0 to 4", "LEVEL", "v", "level")
-_CHOICES = Option("choices", "how often each was chosen for a message, by the criterion that decided")
+_LOAD = Option("load", "how busy each is, and how often it was chosen, by the criterion that decided")
 _TIMEOUT = Option("timeout", "seconds to wait for each answer (1)", "S", "t", "seconds")
 
 _LNET = (
@@ -77,7 +77,7 @@ _NETS = (
     Command(
         ("net", "show"),
         "show nets and their NIs",
-        (_NET, _VERBOSE, _CHOICES),
+        (_NET, _VERBOSE, _LOAD),
         examples=("lnetctl net show -v 2 --net tcp",),
         action="net_show",
     ),
@@ -126,7 +126,7 @@ _PEERS = (
     Command(
         ("peer", "show"),
         "show peers and their NIDs",
-        (Option("nid", "only the peers that have these NIDs", "LIST"), _VERBOSE, _CHOICES),
+        (Option("nid", "only the peers that have these NIDs", "LIST"), _VERBOSE, _LOAD),
         examples=("lnetctl peer show -v --nid 10.0.0.2@tcp",),
         action="peer_show",
     ),

@@ -105,6 +105,12 @@ def _parser() -> argparse.ArgumentParser:
     parts.add_argument(
         "--cpu-pattern", default="", metavar="TEXT", help="what is in each CPT: '0[0-3] 1[4-7]', 'N 0[0,1]'"
     )
+    parser.add_argument(
+        "--balance",
+        choices=("expected", "documents"),
+        default="expected",
+        help="rails by expected completion (default), or to the letter of the documents: nets take turns",
+    )
     parser.add_argument("--drain", type=_seconds, default=5.0, metavar="S", help="seconds to finish in (5)")
     parser.add_argument("--log-level", choices=_LEVELS, default="info", help="what goes to stderr (info)")
     parser.add_argument("--version", action="version", version=f"lnetd {__version__} (ulnet)")
@@ -205,6 +211,7 @@ async def _run(options: argparse.Namespace, steps: list[Step]) -> int:
         topology=load_topology(options.topology) if options.topology is not None else None,
         cpu_pattern=options.cpu_pattern,
         cpu_npartitions=options.cpu_npartitions,
+        balance=options.balance,
     )
     admin = Admin(node, startup=steps, drain=options.drain)
     endpoint = Endpoint(options.socket)

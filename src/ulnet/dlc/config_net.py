@@ -26,7 +26,7 @@ COUNTERS = (
     "dropped_stats",
     "health stats",
     "udsp info",
-    "choices",
+    "load",
 )
 _NI_STATE = (*COUNTERS, "status", "dev cpt", "refcount", "peer_ni", "state")
 _NI = ("nid", "interfaces", "tunables", "lnd tunables", "CPT")

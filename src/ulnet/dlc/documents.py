@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, Struct, UnsetType
 
+from ulnet.dlc.documents_load import NiLoad, PeerNiLoad
 from ulnet.dlc.documents_policy import UdspView
 
 __all__ = [
@@ -155,7 +156,7 @@ class LocalNiView(
     lnd_tunables: LndTunablesView | UnsetType = UNSET
     dev_cpt: int | UnsetType = UNSET
     cpt: str | UnsetType = UNSET
-    choices: dict[str, int] | UnsetType = UNSET  # ours: by the criterion that decided
+    load: NiLoad | UnsetType = UNSET
 
 
 class LocalNetView(Struct, rename={"net_type": "net type", "local_nis": "local NI(s)"}):
@@ -207,7 +208,7 @@ class PeerNiView(Struct, rename={"udsp_info": "udsp info", "health_stats": "heal
     received_stats: MsgCounts | UnsetType = UNSET
     dropped_stats: MsgCounts | UnsetType = UNSET
     health_stats: PeerNiHealth | UnsetType = UNSET
-    choices: dict[str, int] | UnsetType = UNSET
+    load: PeerNiLoad | UnsetType = UNSET
 
 
 class PeerView(

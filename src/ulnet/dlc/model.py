@@ -105,13 +105,13 @@ class NetDel(_Request, tag="net.del"):
 
 
 class NetShow(_Request, tag="net.show"):
-    """Local nets and their NIs; with `choices` what decided when an NI was chosen."""
+    """Local nets and their NIs; with `load` how busy they are, and what decided when one was chosen."""
 
     verb = "show"
     entity = "net"
     net: str | None = None
     verbosity: Verbosity = 0
-    choices: bool = False
+    load: bool = False
 
 
 class NetSet(_Request, tag="net.set"):
@@ -146,13 +146,13 @@ class PeerDel(_Request, tag="peer.del"):
 
 
 class PeerShow(_Request, tag="peer.show"):
-    """Peers and their NIs; `nids` are any of theirs; `choices` as with nets."""
+    """Peers and their NIs; `nids` are any of theirs; `load` as with nets."""
 
     verb = "show"
     entity = "peer"
     nids: list[str] = []
     verbosity: Verbosity = 0
-    choices: bool = False
+    load: bool = False
 
 
 class PeerList(_Request, tag="peer.list"):

@@ -15,7 +15,7 @@ from ulnet.core.lnd import Lnd
 from ulnet.core.md import INFINITE, OP_GET, OP_PUT, TRUNCATE, Buffer, EventHandler
 from ulnet.core.ni import NI
 from ulnet.core.peer import Peer
-from ulnet.core.selection import Explanation
+from ulnet.core.selection import Balance, Explanation
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import LndTunables, NetTunables
 from ulnet.host import Topology
@@ -38,9 +38,9 @@ class Node:
     Use it as `async with Node() as node:`, or call `start` and `close`. NIDs are given as `Nid` or text.
     Everything runs in the thread of the event loop; nothing here is thread-safe. `topology` stands in for
     the machine's NUMA nodes; `cpu_pattern` or `cpu_npartitions` divides them into CPTs, by default one a
-    node. `drivers` makes the drivers of a core, in the place of TCP's; `cookie` gives a number that no
-    earlier life of the node used; `report` takes lines for the log; `chance` gives random numbers, for fault
-    rules. Raises LNetError(EINVAL) for a division that cannot be.
+    node. `balance` tells how path selection weighs load. `drivers` makes the drivers of a core, in the place
+    of TCP's; `cookie` gives a number that no earlier life of the node used; `report` takes lines for the log;
+    `chance` gives random numbers, for fault rules. Raises LNetError(EINVAL) for a division that cannot be.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Node:
         topology: Topology | None = None,
         cpu_pattern: str = "",
         cpu_npartitions: int = 0,
+        balance: Balance = "expected",
         drivers: Callable[[LNet], Sequence[Lnd]] | None = None,
         cookie: Callable[[], int] = time.time_ns,
         report: Callable[[str], None] = _log.warning,
@@ -59,6 +60,7 @@ class Node:
         self._tcp_params = tcp or TcpParams()
         self._drivers = drivers
         self._cookie = cookie
+        self._balance = balance
         self._report = report
         self._chance = chance
         self._timer: asyncio.TimerHandle | None = None
@@ -98,6 +100,7 @@ class Node:
             current_cpu=machine.current_cpu,
             chance=self._chance,
         )
+        core.selector.balance = self._balance
         core.state.node_of_memory = machine.node_of_memory
         core.register_lnd(LoLnd(core, core.state.defer))
         if self._drivers is None:

@@ -1,8 +1,8 @@
 """Path selection: which local NI sends to which peer NI, and why (spec selection.md)."""
 
 from ulnet.core.selection.choice import Choice
-from ulnet.core.selection.choose import Selector
+from ulnet.core.selection.choose import Balance, Selector
 from ulnet.core.selection.criteria import Step
 from ulnet.core.selection.trace import Explanation, Stage
 
-__all__ = ["Choice", "Explanation", "Selector", "Stage", "Step"]
+__all__ = ["Balance", "Choice", "Explanation", "Selector", "Stage", "Step"]

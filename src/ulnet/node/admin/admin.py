@@ -165,7 +165,7 @@ class Admin:
         return _DONE
 
     async def _net_show(self, request: model.NetShow) -> Answer:
-        return Answer(NetDocument(show_nets(self.node.core, request.net, request.verbosity, request.choices)))
+        return Answer(NetDocument(show_nets(self.node.core, request.net, request.verbosity, request.load)))
 
     async def _net_set(self, request: model.NetSet) -> Answer:
         async with self._changing:
@@ -193,9 +193,7 @@ class Admin:
             return Answer(errors=remove_nids(self.node.core, request))
 
     async def _peer_show(self, request: model.PeerShow) -> Answer:
-        return Answer(
-            PeerDocument(show_peers(self.node.core, request.nids, request.verbosity, request.choices))
-        )
+        return Answer(PeerDocument(show_peers(self.node.core, request.nids, request.verbosity, request.load)))
 
     async def _peer_list(self, request: model.PeerList) -> Answer:
         return Answer(PeerListDocument(list_peers(self.node.core)))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Sequence
 
-from msgspec import UNSET, UnsetType
-
 from ulnet.core.instance import LNet
 from ulnet.core.ni import NI, NO_PRIORITY
 from ulnet.core.peer import PeerNi
@@ -25,16 +23,15 @@ from ulnet.dlc.documents import (
 )
 from ulnet.host import HostError, Link, first_address, link_named
 from ulnet.nid import LO_NET, Net, NidError
+from ulnet.node.admin.show_load import load_of_ni
 
-__all__ = ["backup_nets", "choices_of", "message_counts", "policy_of", "show_nets", "traffic"]
+__all__ = ["backup_nets", "message_counts", "policy_of", "show_nets", "traffic"]
 
 
-def show_nets(core: LNet, net: str | None, verbosity: int, choices: bool = False) -> list[LocalNetView]:
+def show_nets(core: LNet, net: str | None, verbosity: int, load: bool = False) -> list[LocalNetView]:
     """All nets, or one. Raises LNetError: ENOENT (no such name), ESRCH (not configured)."""
     chosen = list(core.nets.values()) if net is None else [core.nets[_local_net(core, net)]]
-    return [
-        LocalNetView(str(local.net), [_ni(ni, verbosity, choices) for ni in local.nis]) for local in chosen
-    ]
+    return [LocalNetView(str(local.net), [_ni(ni, verbosity, load) for ni in local.nis]) for local in chosen]
 
 
 def _local_net(core: LNet, text: str) -> Net:
@@ -48,7 +45,7 @@ def _local_net(core: LNet, text: str) -> Net:
     return net
 
 
-def _ni(ni: NI, verbosity: int, choices: bool) -> LocalNiView:
+def _ni(ni: NI, verbosity: int, load: bool) -> LocalNiView:
     view = LocalNiView(nid=str(ni.nid), status="up" if ni.up else "down")
     if ni.interface is not None:
         view.interfaces = {0: ni.interface}
@@ -64,8 +61,8 @@ def _ni(ni: NI, verbosity: int, choices: bool) -> LocalNiView:
         view.health_stats = _health(ni)
     if verbosity >= 4:
         view.udsp_info = policy_of(ni)
-    if choices:
-        view.choices = choices_of(ni)
+    if load:
+        view.load = load_of_ni(ni)
     return view
 
 
@@ -123,11 +120,6 @@ def policy_of(one: NI | PeerNi) -> UdspInfo:
     if one.weight:
         info.nid_weight = one.weight
     return info
-
-
-def choices_of(one: NI | PeerNi) -> dict[str, int] | UnsetType:
-    """How often it was chosen, by the criterion that decided; the most frequent first."""
-    return dict(sorted(one.choices.items(), key=lambda item: -item[1])) or UNSET
 
 
 def message_counts(stats: MsgStats) -> tuple[MsgCounts, MsgCounts, MsgCounts]:

@@ -12,19 +12,20 @@ from ulnet.core.status import HealthStatus, LNetError
 from ulnet.dlc.documents import NidItem, PeerNiHealth, PeerNiView, PeerView, UdspInfo
 from ulnet.nid import LO_NID, Nid
 from ulnet.node.admin.names import read_nids
-from ulnet.node.admin.show_nets import choices_of, message_counts, policy_of, traffic
+from ulnet.node.admin.show_load import load_of_peer_ni
+from ulnet.node.admin.show_nets import message_counts, policy_of, traffic
 
 __all__ = ["backup_peers", "list_peers", "show_peers"]
 
 _MOST_NIDS = 128  # of one list, as today
 
 
-def show_peers(core: LNet, nids: Sequence[str], verbosity: int, choices: bool = False) -> list[PeerView]:
+def show_peers(core: LNet, nids: Sequence[str], verbosity: int, load: bool = False) -> list[PeerView]:
     """All peers, or those that have the NIDs. Raises LNetError(EINVAL, ENOENT)."""
     chosen = _peers(core)
     if nids:
         chosen = list(dict.fromkeys(_peer_of(core, nid) for nid in read_nids(nids)))
-    return [_peer(peer, verbosity, choices) for peer in chosen]
+    return [_peer(peer, verbosity, load) for peer in chosen]
 
 
 def list_peers(core: LNet) -> list[NidItem]:
@@ -57,15 +58,15 @@ def _peer_of(core: LNet, nid: Nid) -> Peer:
     return peer
 
 
-def _peer(peer: Peer, verbosity: int, choices: bool) -> PeerView:
+def _peer(peer: Peer, verbosity: int, load: bool) -> PeerView:
     view = PeerView(str(peer.primary_nid), peer.multi_rail)
     if verbosity >= 3:
         view.peer_state = peer.state_flags
-    view.peer_ni = [_peer_ni(pni, verbosity, choices) for pni in peer.nis()]
+    view.peer_ni = [_peer_ni(pni, verbosity, load) for pni in peer.nis()]
     return view
 
 
-def _peer_ni(pni: PeerNi, verbosity: int, choices: bool) -> PeerNiView:
+def _peer_ni(pni: PeerNi, verbosity: int, load: bool) -> PeerNiView:
     view = PeerNiView(str(pni.nid), state="NA")  # aliveness is judged for gateways only
     if verbosity >= 1:
         view.max_ni_tx_credits = pni.max_tx_credits
@@ -81,8 +82,8 @@ def _peer_ni(pni: PeerNi, verbosity: int, choices: bool) -> PeerNiView:
         view.health_stats = _health(pni)
     if verbosity >= 4:
         view.udsp_info = _policy(pni)
-    if choices:
-        view.choices = choices_of(pni)
+    if load:
+        view.load = load_of_peer_ni(pni)
     return view
 
 

@@ -1,0 +1,32 @@
+"""`load:` of NIs and peer NIs: `net show --load` and `peer show --load`, which the real tool has not."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+__all__ = ["NiLoad", "PathLoad", "PeerNiLoad"]
+
+
+class NiLoad(Struct):
+    """Credits of all its CPTs' queues, messages that wait for one, and `choices` by what decided them."""
+
+    max_tx_credits: int
+    available_tx_credits: int
+    min_tx_credits: int
+    waiting: int
+    choices: dict[str, int]
+
+
+class PathLoad(Struct):
+    """From one local NI: bytes sent and not confirmed, and bytes per second as observed (0: not known)."""
+
+    outstanding: int
+    rate: int
+
+
+class PeerNiLoad(Struct):
+    """Messages that wait for its credits, choices, and its paths by local NID."""
+
+    waiting: int
+    choices: dict[str, int]
+    paths: dict[str, PathLoad]

@@ -1,0 +1,26 @@
+"""How busy NIs and paths are, and why they were chosen so far (dbg-035, and the Multi-Rail design)."""
+
+from __future__ import annotations
+
+from ulnet.core.ni import NI
+from ulnet.core.peer import PeerNi
+from ulnet.dlc.documents_load import NiLoad, PathLoad, PeerNiLoad
+
+__all__ = ["load_of_ni", "load_of_peer_ni"]
+
+
+def load_of_ni(ni: NI) -> NiLoad:
+    """`load:` of `net show --load`."""
+    waiting = sum(len(queue.waiting) for queue in ni.tx_queues)
+    return NiLoad(ni.max_tx_credits, ni.tx_credits, ni.min_tx_credits, waiting, _choices(ni))
+
+
+def load_of_peer_ni(pni: PeerNi) -> PeerNiLoad:
+    """`load:` of `peer show --load`."""
+    paths = {str(ni.nid): PathLoad(flow.outstanding, round(flow.rate)) for ni, flow in pni.flows.items()}
+    return PeerNiLoad(len(pni.tx_queue), _choices(pni), paths)
+
+
+def _choices(one: NI | PeerNi) -> dict[str, int]:
+    """The most frequent first."""
+    return dict(sorted(one.choices.items(), key=lambda item: -item[1]))
