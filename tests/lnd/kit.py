@@ -88,6 +88,7 @@ class FakeCore:
         self.on_parse: Callable[[Arrival], None] | None = None
         self.sending = False
         self.events: list[tuple[NI, NiEvent]] = []  # of devices
+        self.taken_back: list[Msg] = []
         self.stalled: list[tuple[NI, Nid]] = []  # paths that make no progress now
         self.ever_stalled: list[tuple[NI, Nid]] = []
 
@@ -139,6 +140,18 @@ class FakeCore:
         self.outcomes.append(outcome)
         if self.on_finalize is not None:
             self.on_finalize(outcome)
+
+    def take_back(self, msg: Msg) -> None:
+        assert not self.sending, "given back from inside send"
+        assert msg in self.open, "given back, but not handed over"
+        self.taken_back.append(msg)
+        asyncio.get_running_loop().call_soon(self._send_again, msg)
+
+    def _send_again(self, msg: Msg) -> None:
+        assert self.lnd is not None and msg.ni is not None
+        self.sending = True
+        self.lnd.send(msg.ni, msg)
+        self.sending = False
 
     def ni_event(self, ni: NI, event: NiEvent) -> None:
         self.events.append((ni, event))
@@ -243,9 +256,10 @@ class Side:
         msg.payload = [view[at : at + step] for at in range(0, len(payload), step)]
         msg.next_nid = hdr.dest_nid
         msg.next_pid = pid
+        msg.ni = ni or self.ni
         self.core.open.add(msg)
         self.core.sending = True
-        self.lnd.send(ni or self.ni, msg)
+        self.lnd.send(msg.ni, msg)
         self.core.sending = False
         return msg
 

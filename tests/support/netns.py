@@ -202,6 +202,11 @@ class Cluster:
         """Pull or plug a host's cable at the switch: the host sees its carrier go and come."""
         _ip("-n", self.switch, "link", "set", self.port(host, rail), "up" if plugged else "down")
 
+    def set_path(self, host: Host, rail: int, through: bool) -> None:
+        """Let packets of a host's cable pass the switch, or vanish there: its ends keep their carrier."""
+        where = ["master", f"br{rail}"] if through else ["nomaster"]
+        _ip("-n", self.switch, "link", "set", self.port(host, rail), *where)
+
     def shape(self, rail: int, rate: str) -> None:
         """Give a rail a rate, both ways."""
         for host in self.hosts:

@@ -19,6 +19,7 @@ from ulnet.core.peer import Peer, may_be_peer
 from ulnet.core.peer_table import PeerTable
 from ulnet.core.policy import Policies
 from ulnet.core.receive import Receive
+from ulnet.core.routing.routing import Routing
 from ulnet.core.selection import Explanation, Selector
 from ulnet.core.self_info import SelfInfo
 from ulnet.core.state import NodeState
@@ -62,7 +63,6 @@ class LNet:
         self.put = self._initiate.put
         self.get = self._initiate.get
         self.parse = self._receive.parse
-        self.forget_rx = self._receive.forget_rx
         self.info = SelfInfo(self.state, self.memory)
         self.discovery = Discovery(self.state, self.memory, self._transmit, self._initiate, self.info)
         self.peer_restarted = self.discovery.peer_restarted
@@ -74,6 +74,11 @@ class LNet:
         self.take_back = self._transmit.take_back
         self.path_stalled = self.health.paths.stalled
         self.path_moving = self.health.paths.moving
+        self.routing = Routing(
+            self.state, self.selector, self._transmit, self._receive, self.discovery, self.info, self.health
+        )
+        self.gateways = self.routing.gateways
+        self.router = self.routing.router
 
     # Tables ----------------------------------------------------------------------------------------
 
@@ -137,6 +142,7 @@ class LNet:
         EEXIST (NID or interface), ENOSPC (too many NIs), ESHUTDOWN, or what the driver says.
         """
         lnd = self._check_new_ni(net, nid, interface)
+        self.gateways.must_not_be_local(net)
         chosen = self.cpts.checked_list(cpts)
         local = self.state.nets.get(net)
         if local is None:
@@ -240,7 +246,7 @@ class LNet:
         dest = self.state.peers.find_ni(target) or self.state.peers.imagine(target)
         cpt = self.state.local_cpt() if cpt is None else self.cpts.checked(cpt)
         told = Explanation()
-        told.ni, told.peer_ni, *_ = self.selector.choose(dest, source=source, size=size, cpt=cpt, told=told)
+        self.routing.explain(dest, source, size, cpt, told)
         return told
 
     # Discovery -------------------------------------------------------------------------------------
@@ -271,6 +277,7 @@ class LNet:
             return
         self.state.running = False
         self.discovery.stop()
+        self.routing.close()
         self.info.stop()
         self.faults.close()
         self.health.close()
@@ -281,6 +288,11 @@ class LNet:
             self.state.run_deferred()
 
     # Drivers ---------------------------------------------------------------------------------------
+
+    def forget_rx(self, rx: object) -> None:
+        """A connection died while the core still held its message."""
+        self.routing.forget_rx(rx)
+        self._receive.forget_rx(rx)
 
     def finalize(self, msg: Msg, status: HealthStatus, errno: int = 0, reason: str = "") -> None:
         """A driver is done with msg."""

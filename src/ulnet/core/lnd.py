@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ulnet.nid import Nid
     from ulnet.wire.lnet import Header
 
-__all__ = ["Lnd", "NiEvent", "Upcalls"]
+__all__ = ["Lnd", "Master", "NiEvent", "Upcalls"]
 
 
 class NiEvent(Enum):
@@ -46,6 +46,22 @@ class Lnd(Protocol):
         """Read mlen payload bytes into buffers, drop the other rlen - mlen, finalize msg if there is one."""
 
 
+class Master(Protocol):
+    """An NI without a wire of its own: other NIs, its slaves, carry what it sends and take what comes for it.
+
+    It is found by its NID in `NodeState.masters`. Headers have its NID; paths are between slaves.
+    """
+
+    def owns(self, ni: NI) -> bool:
+        """Whether ni is a slave."""
+
+    def heard(self, ni: NI, hdr: Header, from_nid: Nid) -> None:
+        """A message for the master arrives on its slave ni, which receives it, from the next hop from_nid."""
+
+    def failed(self, msg: Msg, ni: NI, nid: Nid) -> None:
+        """A message that the master passed on failed on its way from the slave ni to nid."""
+
+
 class Upcalls(Protocol):
     """What a driver may call: the core."""
 
@@ -56,7 +72,7 @@ class Upcalls(Protocol):
         """msg is done: sent, received, or failed (errno positive then)."""
 
     def take_back(self, msg: Msg) -> None:
-        """Nothing of msg was sent, and another path may do better: it sets out anew, in place of `finalize`."""
+        """Nothing of msg was sent and another path may do better: it sets out anew; in place of `finalize`."""
 
     def ni_event(self, ni: NI, event: NiEvent) -> None:
         """The device of ni changed."""

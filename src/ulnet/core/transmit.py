@@ -17,12 +17,15 @@ from ulnet.core.peer import Peer, PeerNi, may_be_peer
 from ulnet.core.selection import Choice, Selector
 from ulnet.core.state import NodeState
 from ulnet.core.status import HealthStatus, LNetError
-from ulnet.nid import LO_NID
+from ulnet.nid import LNET_PID, LO_NID
 from ulnet.wire.lnet import HEADER_SIZE, NO_WMD, PING_PORTAL, MsgType
 
 if TYPE_CHECKING:
     from ulnet.core.health import Health
     from ulnet.core.health.resend import Attempts
+    from ulnet.core.lnd import Master
+    from ulnet.nid import Nid
+    from ulnet.core.routing.choose import RoutedSelector
 
 __all__ = ["Transmit"]
 
@@ -34,7 +37,7 @@ _GET = int(MsgType.GET)
 class Transmit(Credits):
     """Outgoing messages of one node, from `send` until the owner of their memory is told how they ended."""
 
-    __slots__ = ("_memory", "_selector", "health", "hold")
+    __slots__ = ("_memory", "_selector", "health", "hold", "relay", "relayed", "routed")
 
     health: Health  # set by it: it judges failures and decides what is sent again
 
@@ -44,6 +47,11 @@ class Transmit(Credits):
         self._memory = memory
         # Set by discovery: whether it keeps a message back until the peer is known (it launches it then).
         self.hold: Callable[[Msg, Peer], bool] = lambda msg, peer: False
+        # Set by routing: chooses gateways, while there are routes; sends messages on that pass through this
+        # node, and hears how that ended.
+        self.routed: RoutedSelector | None = None
+        self.relay: Callable[[Msg], None] = lambda msg: None
+        self.relayed: Callable[[Msg, HealthStatus], None] = lambda msg, status: None
 
     def send(self, msg: Msg) -> None:
         """Send msg to its header's destination; failures arrive as its completion, later."""
@@ -60,6 +68,9 @@ class Transmit(Credits):
         """
         state = self._state
         hdr = msg.hdr
+        if msg.transit is not None:
+            self.relay(msg)
+            return
         dst = msg.target or hdr.dest_nid
         if dst == LO_NID:
             self._send_loopback(msg)
@@ -74,16 +85,18 @@ class Transmit(Credits):
         if not dest.peer.settled and self.hold(msg, dest.peer):
             return
         try:
-            ni, pni = self._choose(msg, dest)
+            ni, pni, final = self._choose(msg, dest)
         except LNetError as refusal:
             self.fail(msg, refusal.errno, refusal.text)
             return
+        if final is not pni and not pni.peer.settled and self.hold(msg, pni.peer):
+            return
         hdr.src_nid = ni.nid
-        hdr.dest_nid = pni.nid
+        hdr.dest_nid = final.nid
         msg.ni = ni
         msg.peer_ni = pni
         msg.next_nid = pni.nid
-        msg.next_pid = hdr.dest_pid
+        msg.next_pid = hdr.dest_pid if final is pni else LNET_PID
         msg.queued_at = now = state.clock()
         if pni.peer.multi_rail:
             self._take_off(msg, ni, pni, now)
@@ -92,6 +105,31 @@ class Transmit(Credits):
         if pni.watched:
             self.health.posted(pni)
         self._post(msg, ni, pni)
+
+    def pass_on(self, msg: Msg, master: Master, ni: NI, nid: Nid) -> bool:
+        """A driver without a wire of its own, which has msg, gives it to another NI to send to nid.
+
+        False, and nothing is done, when nid cannot be the NID of a peer.
+        """
+        state = self._state
+        pni = state.peers.learn(nid)
+        if pni is None:
+            return False
+        assert msg.ni is not None
+        assert msg.peer_ni is not None
+        self._return_credits(msg, msg.ni, msg.peer_ni)
+        msg.master = master
+        msg.ni = ni
+        msg.peer_ni = pni
+        msg.next_nid = nid
+        self._land(msg, failed=True)
+        self._take_off(msg, ni, pni, state.clock())
+        if msg.md is not None:
+            msg.md.next_nid = nid
+        if pni.watched:
+            self.health.posted(pni)
+        self._post(msg, ni, pni)
+        return True
 
     def relaunch(self, msg: Msg) -> None:
         """Launch a message that came back without having left, or end it if nobody wants it any more."""
@@ -102,12 +140,24 @@ class Transmit(Credits):
         else:
             self.launch(msg)
 
-    def _choose(self, msg: Msg, dest: PeerNi) -> tuple[NI, PeerNi]:
-        """The path of msg; the choice counts as a turn of all that it uses."""
+    def post_on(self, msg: Msg, ni: NI, pni: PeerNi) -> None:
+        """Send msg, which passes through this node, from ni to its next hop."""
+        msg.ni = ni
+        msg.peer_ni = pni
+        msg.next_nid = pni.nid
+        msg.queued_at = self._state.clock()
+        if pni.watched:
+            self.health.posted(pni)
+        self._post(msg, ni, pni)
+
+    def _choose(self, msg: Msg, dest: PeerNi) -> tuple[NI, PeerNi, PeerNi]:
+        """The NIs of msg's next hop, and the one that it goes to in the end; the choice counts as a turn."""
         hdr = msg.hdr
         response = hdr.type in ANSWERS or msg.exact
         ping = hdr.portal == PING_PORTAL
         source = msg.src_spec
+        if self.routed is not None and self.routed.needed(dest, source, response):
+            return self._choose_gateway(msg, dest, response, ping)
         if msg.attempts is None:
             try:
                 choice = self._selector.choose(
@@ -124,7 +174,32 @@ class Transmit(Credits):
         if not response and not pni.peer.multi_rail and pni.preferred is None and (source or not ping):
             pni.preferred = ni.nid
         self._selector.took(choice, msg)
-        return ni, pni
+        return ni, pni, pni
+
+    def _choose_gateway(
+        self, msg: Msg, dest: PeerNi, response: bool, ping: bool
+    ) -> tuple[NI, PeerNi, PeerNi]:
+        assert self.routed is not None
+        attempts, answer = msg.attempts, msg.hdr.type in ANSWERS
+        again = attempts is not None and answer
+        path = self.routed.choose(
+            dest,
+            source=None if again else msg.src_spec,
+            bound=response,
+            ping=ping,
+            via=None if again else msg.via,
+            size=_load_of(msg),
+            cpt=msg.cpt,
+            tried=() if attempts is None else attempts.tried,
+        )
+        ni, pni, final = path.ni, path.peer_ni, path.final
+        if attempts is not None:
+            self.health.switched(msg, ni, pni)
+        if not response and not final.peer.multi_rail and final.preferred is None and not ping:
+            final.preferred = ni.nid
+        self._selector.took((ni, pni, path.ni_by, path.peer_ni_by), msg)
+        self.routed.took(path)
+        return ni, pni, final
 
     def _choose_again(self, msg: Msg, dest: PeerNi, tried: Sequence[tuple[NI, PeerNi]]) -> Choice:
         """A path not tried, if there is one; an answer may leave from any NI, to any NID of its peer."""
@@ -199,6 +274,9 @@ class Transmit(Credits):
             self._return_credits(msg, ni, pni)
             if ni.watched or pni.watched:
                 self.health.sent(ni, pni)
+        if msg.transit is not None:
+            self.relayed(msg, status)
+            return
         if msg.flight is not None:
             self._land(msg, failed=False)
         self._count_sent(msg, ni, pni)
@@ -221,6 +299,8 @@ class Transmit(Credits):
         self._state.stats.msgs_alloc -= 1
         if msg.md is not None:
             self._tell_owner(msg, msg.md, status, err, reason + _told_of(msg.attempts))
+        elif msg.transit is not None:
+            self.relayed(msg, status)
 
     def _give_back(self, msg: Msg) -> None:
         """msg holds nothing of its path any more."""

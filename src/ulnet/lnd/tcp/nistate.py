@@ -247,16 +247,15 @@ class NiState:
     # The device -------------------------------------------------------------------------------------
 
     def device_failed(self, reason: str, gone: bool) -> None:
-        """Nothing can leave now: what has not begun to leave may go elsewhere.
+        """Nothing can leave now: what has not begun to leave goes elsewhere, if there is an elsewhere.
 
         Connections stay, for they go on when the device is back within their time-outs, with all that the
         kernel holds; those of a device that is gone for good are closed.
         """
-        failure = Failure(errno.ENETDOWN, HealthStatus.LOCAL_INTERRUPT, reason)
         for peer in list(self.peers.values()):
             if peer.dialer is not None:
                 peer.dialer.cancel()
-            peer.withdraw(failure)
+            peer.withdraw()
             if gone:
                 peer.close(list(peer.conns), Failure(errno.ENETDOWN, HealthStatus.LOCAL_ERROR, reason))
             self.forget_if_idle(peer)

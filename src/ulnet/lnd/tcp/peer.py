@@ -232,13 +232,14 @@ class Peer:
             msg.unsent = unsent
             finalize(msg, failure.status, failure.errno, failure.reason)
 
-    def withdraw(self, failure: Failure) -> None:
-        """Fail what has not begun to leave, here and on all connections; connections stay."""
+    def withdraw(self) -> None:
+        """Give back what has not begun to leave, here and on all connections; connections stay."""
         waiting = [msg for _, msg in self.queue]
         self.queue.clear()
         for conn in self.conns:
             waiting += conn.take_queue()
-        self._end(waiting, failure, unsent=True)
+        for msg in waiting:
+            self.state.shared.core.take_back(msg)
 
     def fail_queue(self, failure: Failure) -> None:
         """No connection came up: what waits for one fails."""
@@ -253,6 +254,7 @@ class Peer:
         self.stuck[what] = None
         if first:
             self.state.shared.core.path_stalled(self.ni, self.nid)
+            self.withdraw()
 
     def moves_on(self, what: object) -> None:
         """It does again, or is gone."""

@@ -1,0 +1,284 @@
+"""A rail dies under traffic: how it is noticed, what its messages come to, and what is left afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from support.inside import Inside
+from support.netns import Cluster
+from ulnet import Node
+from ulnet.core.event import Event, EventKind
+from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE
+from ulnet.core.ni import NI
+from ulnet.core.status import LNetError
+from ulnet.core.tunables import LndTunables
+from ulnet.nid import LO_NID, Nid
+
+PORTAL = 30
+SIZE = 256 * 1024
+NETS = ("tcp", "tcp1")
+PATIENCE = 15.0  # seconds until something that must happen counts as not happening
+
+
+@dataclass
+class Traffic:
+    """A window of PUTs with ACK, each with a number of its own."""
+
+    node: Node
+    target: str
+    sent: int = 0
+    good: list[int] = field(default_factory=list)
+    failed: dict[int, LNetError] = field(default_factory=dict)
+    stopping: bool = False
+
+    async def run(self, window: int = 12) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(window):
+                tasks.create_task(self._one_after_the_other())
+
+    async def _one_after_the_other(self) -> None:
+        data = bytes(SIZE)
+        while not self.stopping:
+            self.sent = number = self.sent + 1
+            try:
+                await self.node.put(self.target, PORTAL, 1, data, hdr_data=number)
+            except LNetError as failure:
+                self.failed[number] = failure
+                await asyncio.sleep(0.01)
+            else:
+                self.good.append(number)
+
+
+class Rails:
+    """Two nodes in two hosts, a rail for each net, traffic from the first to the second."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.near, self.far = cluster
+        self.homes = [Inside(host) for host in cluster]
+        self.reports: list[str] = []
+        self.nodes = [Node(report=self.reports.append), Node()]
+        self.got: Counter[int] = Counter()
+        for host, home, node in zip(cluster, self.homes, self.nodes, strict=True):
+            home.run(self._begin(node, [host.nid(rail, net) for rail, net in enumerate(NETS)]))
+        self.homes[1].run(self._listen())
+        self.traffic = Traffic(self.nodes[0], self.far.nid(0, "tcp"))
+
+    async def _begin(self, node: Node, nids: list[str]) -> None:
+        await node.start()
+        settings = node.core.settings
+        settings.discovery = 0
+        settings.transaction_timeout = 6
+        for rail, nid in enumerate(nids):
+            node.add_ni(nid, interface=f"rail{rail}", lnd_tunables=LndTunables(timeout=2))
+        for host in self.cluster:
+            if host.nid(0, "tcp") != nids[0]:
+                node.add_peer(host.nid(0, "tcp"), [host.nid(1, "tcp1")])
+
+    async def _listen(self) -> None:
+        def count(event: Event) -> None:
+            if event.kind is EventKind.PUT and not event.status:
+                self.got[event.hdr_data] += 1
+
+        self.nodes[1].attach(
+            PORTAL, 1, bytearray(SIZE), options=OP_PUT | TRUNCATE | MANAGE_REMOTE, handler=count
+        )
+
+    @property
+    def ni(self) -> NI:
+        """The near end of the second rail."""
+        return self.nodes[0].core.nis[Nid.parse(self.near.nid(1, "tcp1"))]
+
+    def stalled(self) -> bool:
+        """Whether the near node avoids the second rail as one that makes no progress."""
+        pni = self.nodes[0].core.peers.find_ni(Nid.parse(self.far.nid(1, "tcp1")))
+        flow = pni.flows.get(self.ni) if pni is not None else None
+        return flow is not None and flow.stalled
+
+    def until(self, true: Callable[[], object], what: str) -> None:
+        """Wait in the near node's loop."""
+
+        async def wait() -> None:
+            patience = asyncio.get_running_loop().time() + PATIENCE
+            while not true():
+                assert asyncio.get_running_loop().time() < patience, f"waited in vain: {what}"
+                await asyncio.sleep(0.005)
+
+        self.homes[0].run(wait())
+
+    def more(self, count: int) -> None:
+        """Wait until so many PUTs that begin from now on are acknowledged."""
+        first = self.traffic.sent + 1
+        good = self.traffic.good
+        self.until(lambda: sum(number >= first for number in good) >= count, f"{count} more PUTs")
+
+    def ip(self, *words: str) -> None:
+        """Run ip in the near host."""
+        subprocess.run(["ip", "-n", self.near.name, *words], check=True, capture_output=True)
+
+    def check(self) -> None:
+        """All is accounted for: nothing arrived twice, nothing is still held, on either side."""
+        assert max(self.got.values()) == 1, "delivered twice"
+        assert all(self.got[number] for number in self.traffic.good), "acknowledged, but never there"
+        assert len(self.traffic.good) + len(self.traffic.failed) == self.traffic.sent
+        for home, node in zip(self.homes, self.nodes, strict=True):
+            home.run(conserved(node))
+
+    def close(self) -> None:
+        self.traffic.stopping = True
+        for home, node in zip(self.homes, self.nodes, strict=True):
+            home.run(node.close(0.2))
+        for home in self.homes:
+            home.close()
+
+
+async def conserved(node: Node) -> None:
+    """Everything that messages took comes back."""
+    core = node.core
+    patience = asyncio.get_running_loop().time() + PATIENCE
+    while core.stats.msgs_alloc or core.stats.rst_alloc:
+        assert asyncio.get_running_loop().time() < patience, "messages are still held"
+        await asyncio.sleep(0.01)
+    for ni in core.nis.values():
+        assert (ni.tx_credits, ni.refs) == (ni.max_tx_credits, 0)
+    for peer in core.peers:
+        for peer_net in peer.nets.values():
+            for pni in peer_net.nis:
+                assert pni.tx_credits == pni.max_tx_credits
+                assert (pni.tx_queued_bytes, list(pni.tx_queue)) == (0, [])
+                assert all(flow.outstanding == 0 for flow in pni.flows.values())
+    assert core.nis[LO_NID].refs == 0
+
+
+@pytest.fixture
+def rails(make_cluster: Callable[..., Cluster]) -> Iterator[Rails]:
+    rails = Rails(make_cluster(2, 2, "400mbit"))
+    try:
+        yield rails
+    finally:
+        rails.close()
+
+
+Change = Callable[[Rails], None]
+
+DEVICE_FAULTS: dict[str, tuple[Change, Change]] = {
+    "switched off": (lambda r: r.near.set_link(1, False), lambda r: r.near.set_link(1, True)),
+    "carrier lost": (
+        lambda r: r.cluster.set_cable(r.near, 1, False),
+        lambda r: r.cluster.set_cable(r.near, 1, True),
+    ),
+    "address removed": (
+        lambda r: r.ip("address", "del", f"{r.near.address(1)}/24", "dev", "rail1"),
+        lambda r: r.ip("address", "add", f"{r.near.address(1)}/24", "dev", "rail1"),
+    ),
+}
+
+
+@pytest.mark.requirement("hlt-005", "hlt-010", "hlt-015", "hlt-020", "hlt-025", "snd-080", "snd-085")
+@pytest.mark.parametrize("name", DEVICE_FAULTS)
+def test_a_device_that_fails_is_left_at_once_and_used_again(rails: Rails, name: str) -> None:
+    fail, repair = DEVICE_FAULTS[name]
+    running = rails.homes[0].start(rails.traffic.run())
+    rails.more(30)
+    fail(rails)
+    rails.until(lambda: rails.ni.fatal, "FATAL")
+    assert any("interface rail1" in line for line in rails.reports)
+    rails.more(50)
+    repair(rails)
+    rails.until(lambda: not rails.ni.fatal, "RECOVERED")
+    rails.more(30)
+    rails.traffic.stopping = True
+    running.result(PATIENCE)
+    rails.check()
+
+
+@pytest.mark.requirement("hlt-005", "hlt-010", "snd-080")
+def test_a_device_that_is_deleted_and_made_anew(rails: Rails) -> None:
+    running = rails.homes[0].start(rails.traffic.run())
+    rails.more(30)
+    rails.ip("link", "del", "rail1")
+    rails.until(lambda: rails.ni.fatal, "FATAL")
+    assert not rails.nodes[0].tcp or rails.ni.lnd_data.deaf  # type: ignore[attr-defined]
+    rails.more(50)
+    port = rails.cluster.port(rails.near, 1)
+    rails.ip("link", "add", "rail1", "type", "veth", "peer", "name", port, "netns", rails.cluster.switch)
+    rails.cluster.set_path(rails.near, 1, True)
+    rails.cluster.set_cable(rails.near, 1, True)
+    rails.ip("address", "add", f"{rails.near.address(1)}/24", "dev", "rail1")
+    assert rails.ni.fatal, "an address alone is no link"
+    rails.ip("link", "set", "rail1", "up")
+    rails.until(lambda: not rails.ni.fatal, "RECOVERED")
+    rails.traffic.stopping = True
+    running.result(PATIENCE)
+    pinged = rails.homes[1].run(
+        rails.nodes[1].ping(rails.near.nid(1, "tcp1"), source=rails.far.nid(1, "tcp1"), timeout=10)
+    )
+    assert pinged.nids, "it listens on the new device"
+    rails.check()
+
+
+SILENT_FAULTS: dict[str, tuple[Change, Change]] = {
+    "far cable pulled": (
+        lambda r: r.cluster.set_cable(r.far, 1, False),
+        lambda r: r.cluster.set_cable(r.far, 1, True),
+    ),
+    "black hole": (
+        lambda r: r.cluster.set_path(r.far, 1, False),
+        lambda r: r.cluster.set_path(r.far, 1, True),
+    ),
+}
+
+
+@pytest.mark.requirement("hlt-005", "hlt-010")
+@pytest.mark.parametrize("name", SILENT_FAULTS)
+def test_a_silent_path_is_avoided_long_before_its_messages_fail(rails: Rails, name: str) -> None:
+    cut, heal = SILENT_FAULTS[name]
+    running = rails.homes[0].start(rails.traffic.run(window=24))
+    rails.more(30)
+    cut(rails)
+    rails.until(rails.stalled, "no progress")
+    assert not rails.traffic.failed, "nothing has failed yet"
+    assert not rails.ni.fatal
+    rails.more(50)
+    heal(rails)
+    rails.until(lambda: not rails.stalled(), "progress again")
+    rails.traffic.stopping = True
+    running.result(PATIENCE)
+    rails.check()
+
+
+@pytest.mark.requirement("hlt-005")
+def test_what_a_black_hole_swallowed_fails_by_the_time_out(rails: Rails) -> None:
+    running = rails.homes[0].start(rails.traffic.run(window=24))
+    rails.more(30)
+    rails.cluster.set_path(rails.far, 1, False)
+    timed_out = [0]
+
+    def some_timed_out() -> bool:
+        stats = rails.nodes[0].core.stats
+        timed_out[0] = stats.by_status[10]
+        return timed_out[0] > 0
+
+    rails.until(some_timed_out, "a network time-out")
+    assert any("acknowledged none of our data" in line or "took none" in line for line in rails.reports)
+    rails.more(50)
+    rails.traffic.stopping = True
+    running.result(PATIENCE)
+    rails.check()
+
+
+def test_without_traffic_nothing_is_looked_at(rails: Rails) -> None:
+    running = rails.homes[0].start(rails.traffic.run())
+    rails.more(10)
+    rails.traffic.stopping = True
+    running.result(PATIENCE)
+    lnd = rails.nodes[0].tcp
+    assert lnd is not None
+    pulse = lnd._shared.pulse
+    rails.until(lambda: not pulse._watched and pulse._timer is None, "a pulse at rest")
