@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ulnet.core.flow import Flight
     from ulnet.core.health.resend import Attempts
+    from ulnet.core.lnd import Master
     from ulnet.core.md import Md
     from ulnet.core.ni import NI, TxQueue
     from ulnet.core.peer import PeerNi
+    from ulnet.core.routing.gate import Transit
     from ulnet.nid import Nid
     from ulnet.wire.lnet import Header
 
@@ -32,6 +34,7 @@ class Msg:
         "flight",
         "hdr",
         "kept_event",
+        "master",
         "md",
         "mlength",
         "next_nid",
@@ -45,8 +48,10 @@ class Msg:
         "sending",
         "src_spec",
         "target",
+        "transit",
         "tx_queue",
         "unsent",
+        "via",
     )
 
     tx_queue: TxQueue  # of its NI, once it has taken a credit there or waits for one
@@ -72,5 +77,8 @@ class Msg:
         self.unsent = False  # set by a driver that fails it: no byte has left, so any other path may be tried
         self.flight: Flight | None = None
         self.attempts: Attempts | None = None  # once it has failed and may set out again
+        self.transit: Transit | None = None  # passes through this router, in or out
+        self.via: Nid | None = None  # of an answer: the gateway by which its request came
         self.rx: object = None
+        self.master: Master | None = None  # that passed it on, and chose its path
         self.kept_event: object = None

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ulnet.core.discovery.parking import Waiter
     from ulnet.core.flow import Flow
     from ulnet.core.msg import Msg
+    from ulnet.core.policy.descriptor import Descriptor
     from ulnet.core.selection.choose import Standing
     from ulnet.wire.ping import PingInfo
 
@@ -90,6 +91,7 @@ class PeerNi:
         "pathways",
         "peer",
         "preferred",
+        "preferred_gateways",
         "preferred_nids",
         "priority",
         "refs",
@@ -117,6 +119,7 @@ class PeerNi:
         self.answers = 0  # our ACKs and REPLYs that hold its credits or wait for them
         self.preferred: Nid | None = None  # the local NID that a non-multi-rail peer hears from
         self.preferred_nids: frozenset[Nid] = frozenset()  # local NIDs, by policy
+        self.preferred_gateways: tuple[Descriptor, ...] = ()  # of gateways on the way there, by policy
         self.pathways: Mapping[Nid, int] = _NO_PATHWAYS  # the priority of each of them
         self.turn_lengths: Mapping[Nid, int] = _NO_PATHWAYS  # by local NID, where a policy gives one
         self.priority = NO_PRIORITY
@@ -161,6 +164,7 @@ class Peer:
 
     __slots__ = (
         "attempts",
+        "check_nid",
         "differences",
         "error",
         "exchanges",
@@ -208,6 +212,7 @@ class Peer:
         self.heard_from: Nid | None = None  # its NID that sent it
         self.info_size = 0  # the most its info took, bytes
         self.attempts = 0  # pings of this round
+        self.check_nid: Nid | None = None  # of a gateway under check: its NID that is to answer
         self.news: PingInfo | None = None  # to be merged
         self.exchanges: dict[str, Exchange] = {}  # the ping and the push under way
         self.error: tuple[int, str] | None = None  # of the last round

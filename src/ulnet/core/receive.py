@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.faults import Fate
@@ -38,28 +39,38 @@ MAX_ANSWERS = 262144
 class Receive:
     """Incoming messages of one node."""
 
-    __slots__ = ("_memory", "_state", "_transmit")
+    __slots__ = ("_memory", "_state", "_transmit", "arrived", "forward", "last_hop")
 
     def __init__(self, state: NodeState, memory: Memory, transmit: Transmit) -> None:
         self._state = state
         self._memory = memory
         self._transmit = transmit
         memory.on_delayed(self._match_delayed, self._drop_delayed)
+        # Set by routing: takes messages for others; hears that the payload of one came; tells who passed on
+        # a message for this node, or why it must be dropped.
+        self.forward: Callable[[NI, Header, Nid, object], None]
+        self.arrived: Callable[[Msg, HealthStatus], None]
+        self.last_hop: Callable[[NI, Header, Nid], PeerNi | str]
 
     def parse(self, ni: NI, hdr: Header, from_nid: Nid, rx: object) -> int:
         """Take a header that arrived on ni from the next hop from_nid: 0, or -errno for a protocol error."""
         kind = hdr.type
         if hdr.payload_length > _MOST_PAYLOAD.get(kind, -1):
             return -errno.EPROTO
-        if hdr.dest_nid != ni.nid:
-            if hdr.dest_nid.net == ni.nid.net or hdr.dest_nid in self._state.nis:
-                return -errno.EPROTO
-            self._drop(ni, None, hdr, rx, "not for this node, and routing is disabled")
-            return 0
+        mine = hdr.dest_nid == ni.nid
+        master = None
+        if not mine:
+            master = self._state.masters.get(hdr.dest_nid)
+            mine = master is not None and master.owns(ni)
+        if not mine and (hdr.dest_nid.net == ni.nid.net or hdr.dest_nid in self._state.nis):
+            return -errno.EPROTO
         if not ni.active:
             self._drop(ni, None, hdr, rx, "the interface is shutting down")
             return 0
         if self._state.faults is not None and self._struck(ni, hdr, from_nid, rx):
+            return 0
+        if not mine:
+            self.forward(ni, hdr, from_nid, rx)
             return 0
         src = hdr.src_nid
         pni = self._state.peers.learn(src) if src != LO_NID or ni.nid == LO_NID else None
@@ -69,9 +80,19 @@ class Receive:
             return 0
         if pni.preferred is None and not pni.peer.multi_rail and src.net == ni.nid.net:
             pni.preferred = ni.nid
-        pni.heard_at = self._state.clock()
-        if ni.watched or pni.watched:
-            self._transmit.health.heard(ni, pni)
+        hop = pni
+        if master is not None:
+            hop = self._state.peers.learn(from_nid) or pni
+            master.heard(ni, hdr, from_nid)
+        elif from_nid != src and src != LO_NID:
+            over = self.last_hop(ni, hdr, from_nid)
+            if isinstance(over, str):
+                self._drop(ni, pni, hdr, rx, over)
+                return 0
+            hop = over
+        hop.heard_at = self._state.clock()
+        if ni.watched or hop.watched:
+            self._transmit.health.heard(ni, hop)
         if (
             (pni.answers >= MAX_PEER_ANSWERS or self._state.answers >= MAX_ANSWERS)
             and hdr.wmd != NO_WMD
@@ -82,7 +103,7 @@ class Receive:
         if kind == _PUT:
             self._put(ni, pni, hdr, from_nid, rx)
         elif kind == _ACK:
-            self._ack(ni, pni, hdr, from_nid)
+            self._ack(ni, pni, hop, hdr, from_nid)
         elif kind == _GET:
             self._get(ni, pni, hdr, from_nid, rx)
         else:
@@ -149,7 +170,7 @@ class Receive:
             Header(
                 type=_REPLY,
                 dest_nid=hdr.src_nid,
-                src_nid=ni.nid,
+                src_nid=hdr.dest_nid,
                 dest_pid=hdr.src_pid,
                 src_pid=self._state.pid,
                 payload_length=mlength,
@@ -159,13 +180,14 @@ class Receive:
         )
         reply.md = md
         reply.payload = md.slices(offset, mlength) if mlength else []
-        reply.src_spec = ni.nid if ni.nid != LO_NID else None
+        reply.src_spec = hdr.dest_nid if hdr.dest_nid != LO_NID else None
+        reply.via = from_nid if from_nid != hdr.src_nid else None
         reply.kept_event = Event(
             EventKind.GET, md, hdr, pni.peer.primary_nid, from_nid, mlength, hdr.payload_length, offset
         )
         self._transmit.send(reply)
 
-    def _ack(self, ni: NI, pni: PeerNi, hdr: Header, from_nid: Nid) -> None:
+    def _ack(self, ni: NI, pni: PeerNi, hop: PeerNi, hdr: Header, from_nid: Nid) -> None:
         md = self._memory.find_wmd(hdr.wmd)
         if md is None or not md.acks_due:
             self._drop(ni, pni, hdr, None, "answer to nothing that waits")
@@ -173,7 +195,7 @@ class Receive:
         md.acks_due -= 1
         self._answered(md, ni.latency_ack, pni.latency_ack)
         if md.flights:
-            take_answered(md.flights, pni.flows.get(ni)).land(self._state.clock())
+            take_answered(md.flights, hop.flows.get(ni)).land(self._state.clock())
         self._count_received(ni, pni, hdr)
         event = Event(EventKind.ACK, md, hdr, pni.peer.primary_nid, from_nid, hdr.length)
         self._memory.complete(md, event)
@@ -211,7 +233,10 @@ class Receive:
     # Completion ------------------------------------------------------------------------------------
 
     def finalize(self, msg: Msg, status: HealthStatus, err: int = 0, reason: str = "") -> None:
-        """The payload of an incoming PUT or REPLY is in memory, or will never be."""
+        """The payload of an incoming message is in memory, or will never be."""
+        if msg.transit is not None:
+            self.arrived(msg, status)
+            return
         stats = self._state.stats
         stats.msgs_alloc -= 1
         ni, pni, md, hdr = msg.ni, msg.peer_ni, msg.md, msg.hdr
@@ -233,7 +258,8 @@ class Receive:
         else:
             self._count_received(ni, pni, hdr)
         if kind is EventKind.REPLY and md.flights:
-            flight = take_answered(md.flights, pni.flows.get(ni))
+            hop = pni if msg.next_nid == hdr.src_nid else self._state.peers.find_ni(msg.next_nid) or pni
+            flight = take_answered(md.flights, hop.flows.get(ni))
             if status:
                 flight.abandon()
             else:
@@ -241,14 +267,14 @@ class Receive:
         wants_ack = kind is EventKind.PUT and hdr.wmd != NO_WMD and not md.options & ACK_DISABLE
         self._memory.complete(md, event)
         if wants_ack and not event.status and self._state.running:
-            self._acknowledge(ni, hdr, msg.mlength)
+            self._acknowledge(ni, hdr, msg.mlength, msg.next_nid)
 
-    def _acknowledge(self, ni: NI, hdr: Header, mlength: int) -> None:
+    def _acknowledge(self, ni: NI, hdr: Header, mlength: int, from_nid: Nid) -> None:
         ack = Msg(
             Header(
                 type=_ACK,
                 dest_nid=hdr.src_nid,
-                src_nid=ni.nid,
+                src_nid=hdr.dest_nid,
                 dest_pid=hdr.src_pid,
                 src_pid=self._state.pid,
                 wmd=hdr.wmd,
@@ -257,7 +283,8 @@ class Receive:
             ),
             sending=True,
         )
-        ack.src_spec = ni.nid if ni.nid != LO_NID else None
+        ack.src_spec = hdr.dest_nid if hdr.dest_nid != LO_NID else None
+        ack.via = from_nid if from_nid != hdr.src_nid else None
         self._transmit.send(ack)
 
     def _incoming(self, ni: NI, pni: PeerNi, hdr: Header, from_nid: Nid) -> Msg:

@@ -8,7 +8,7 @@ from ulnet.core.event import Event, EventKind
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, Md
 from ulnet.core.memory import Memory
 from ulnet.core.state import NodeState
-from ulnet.nid import LO_NID, Nid
+from ulnet.nid import LO_NID, Net, Nid
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
 from ulnet.wire.ping import Feature, NiEntry, NiStatus, PingInfo
@@ -33,6 +33,8 @@ class SelfInfo:
         self._push: Md | None = None
         self._push_buffer = bytearray(MIN_INFO_SIZE)
         self.sequence = 0
+        self.routes = False  # whether peers are told that this node routes
+        self.silent_nets: frozenset[Net] = frozenset()  # of a router: where nobody has pinged it for long
         self._started = False
         self.data = memoryview(b"")  # what a ping gets and a push carries; renewed, never changed
         self.changed: Callable[[], None] = lambda: None
@@ -56,12 +58,14 @@ class SelfInfo:
     def info(self) -> PingInfo:
         """This node as a ping shows it."""
         entries = [
-            NiEntry(ni.nid, NiStatus.UP if ni.up else NiStatus.DOWN)
+            NiEntry(ni.nid, NiStatus.UP if ni.up and net.net not in self.silent_nets else NiStatus.DOWN)
             for net in self._state.nets.values()
             for ni in net.nis
             if ni.nid != LO_NID
         ]
-        features = Feature.NI_STATUS | Feature.RTE_DISABLED | Feature.MULTI_RAIL
+        features = Feature.NI_STATUS | Feature.MULTI_RAIL
+        if not self.routes:
+            features |= Feature.RTE_DISABLED
         if self._state.settings.discovery:
             features |= Feature.DISCOVERY
         if any(entry.nid.is_large for entry in entries):
@@ -75,11 +79,17 @@ class SelfInfo:
         if not self._started or self._ping is None:
             return
         self.sequence += 1
+        self.refresh()
+        if tell:
+            self.changed()
+
+    def refresh(self) -> None:
+        """Statuses changed, as routers tell of them: the same NIs under the same number."""
+        if not self._started or self._ping is None:
+            return
         data = self.data = memoryview(self.info().pack())
         self._ping.fragments = [data]
         self._ping.length = data.nbytes
-        if tell:
-            self.changed()
 
     def _post_push_buffer(self) -> None:
         if not self._started:

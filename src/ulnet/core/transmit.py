@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ulnet.core.health import Health
     from ulnet.core.health.resend import Attempts
     from ulnet.core.lnd import Master
-    from ulnet.nid import Nid
     from ulnet.core.routing.choose import RoutedSelector
+    from ulnet.nid import Nid
 
 __all__ = ["Transmit"]
 

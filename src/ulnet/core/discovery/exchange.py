@@ -58,7 +58,9 @@ class Exchanges:
         md = exchange.md = self._memory.md_bind(buffer, exchange.handle, threshold=2, options=TRUNCATE)
         self._start(exchange, done)
         try:
-            self._initiate.get(md, peer.primary_nid, PING_PORTAL, PING_MATCH_BITS)
+            target = peer.check_nid or peer.primary_nid
+            exact = peer.check_nid is not None
+            self._initiate.get(md, target, PING_PORTAL, PING_MATCH_BITS, exact=exact)
         except LNetError:
             self.end(peer, PING)
             raise

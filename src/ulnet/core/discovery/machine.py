@@ -51,6 +51,7 @@ _FORCE_PING = int(PeerFlag.FORCE_PING)
 _FORCE_PUSH = int(PeerFlag.FORCE_PUSH)
 _MARKED = int(PeerFlag.MARK_DELETION | PeerFlag.MARK_DELETED)
 _FAILED = _PING_FAILED | _PUSH_FAILED
+_GATEWAY_KNOWN = int(PeerFlag.RTR_DISCOVERY | PeerFlag.DISCOVERED)
 
 
 class Discovery:
@@ -67,6 +68,7 @@ class Discovery:
         self._scheduled = False
         self.active = False
         self.unexpected = 0  # inputs that the table does not have
+        self.finished: Callable[[Peer, bool], None] = lambda peer, failed: None  # is told of every round
         say = Notices(state.clock, state.report).say
         self.merging = Merging(state.peers, self._mode, state.report, say)
         self._answers = Answers(self._mode, say)
@@ -152,6 +154,12 @@ class Discovery:
             else:
                 peer.mark(remove=_UPTODATE)
 
+    def push_anyway(self, peer: Peer) -> None:
+        """Tell a peer our info even if it has the one of that number, as routers do."""
+        if self.active:
+            peer.mark(_FORCE_PUSH)
+            self._feed(peer, Input.WANTED)
+
     def peer_restarted(self, nid: Nid) -> None:
         """Another life of a node, or another node, answers behind nid: look who before more is sent."""
         peer = self._state.peers.find(nid)
@@ -172,6 +180,8 @@ class Discovery:
         hdr = msg.hdr
         if not self.active or hdr.portal == PING_PORTAL or hdr.type in _ANSWERS:
             return False
+        if peer.flags & _GATEWAY_KNOWN == _GATEWAY_KNOWN:
+            return False  # its periodic check holds nothing back
         peer.parked.append(msg)
         if not peer.flags & _DISCOVERING:
             self._feed(peer, Input.WANTED)
@@ -307,6 +317,7 @@ class Discovery:
         peer.mark(_DISCOVERED, _REDISCOVER)
         if not self._mode() and peer.multi_rail and not peer.configured:
             peer.mark(remove=_UPTODATE)  # it was told that we stopped; see it as one NID again on next use
+        self.finished(peer, False)
         parked, peer.parked = peer.parked, []
         waiters, peer.waiters = peer.waiters, []
         for msg in parked:
@@ -321,6 +332,7 @@ class Discovery:
         peer.mark(_REDISCOVER, STATE_MASK | _FAILED | _DATA_PRESENT | _FORCE_PING | _FORCE_PUSH)
         self._exchanges.end(peer, PING)
         self._exchanges.end(peer, PUSH)
+        self.finished(peer, True)
         parked, peer.parked = peer.parked, []
         waiters, peer.waiters = peer.waiters, []
         for msg in parked:

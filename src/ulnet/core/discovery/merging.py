@@ -19,6 +19,7 @@ MAX_DIFFERENCES: Final = 64  # that are kept of one peer
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
 _NO_DISCOVERY = int(PeerFlag.NO_DISCOVERY)
 _ROUTER = int(PeerFlag.ROUTER_ENABLED)
+_DISCOVERED = int(PeerFlag.DISCOVERED)
 _UPTODATE = int(PeerFlag.NIDS_UPTODATE)
 _DATA_PRESENT = int(PeerFlag.DATA_PRESENT)
 
@@ -29,7 +30,7 @@ class Merging:
     `status` hears of every NID that its peer tells to be up (True) or down, when that changed.
     """
 
-    __slots__ = ("_mode", "_peers", "_report", "_say", "differences", "status")
+    __slots__ = ("_mode", "_peers", "_report", "_say", "differences", "status", "told")
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Merging:
         self._say = say  # a line of a kind that may come often
         self.differences = 0  # found since the start
         self.status: Callable[[PeerNi, bool], None] = lambda pni, up: None
+        self.told: Callable[[Peer, PingInfo], None] = lambda peer, info: None  # hears of all news
 
     def merge(self, peer: Peer) -> Peer:
         """Merge the news of peer; answers which peer has the NIDs now."""
@@ -51,6 +53,7 @@ class Merging:
         peer.mark(_UPTODATE, _DATA_PRESENT)
         if news is None:
             return peer
+        self.told(peer, news)
         primary = news.primary
         if primary is None or not may_be_peer(primary):
             return peer
@@ -61,7 +64,7 @@ class Merging:
         owner = self._peers.find(primary)
         if owner is not None and owner is not peer and primary != peer.primary_nid:
             return self._hand_over(peer, owner, news)
-        if primary != peer.primary_nid:
+        if primary != peer.primary_nid and peer.flags & _DISCOVERED:
             self._say(("primary", peer.primary_nid), f"peer {peer.primary_nid} answers as {primary} now")
         self._regroup(peer, news, primary)
         return peer

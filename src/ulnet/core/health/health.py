@@ -54,6 +54,10 @@ class Health:
     ) -> None:
         self._state = state
         self._transmit = transmit
+        # Set by routing: whether a message may go over another gateway; whether a peer NI has health
+        # although its peer has no other.
+        self.other_gateway: Callable[[Msg], bool] = lambda msg: False
+        self.always_judged: Callable[[PeerNi], bool] = lambda pni: False
         self._notices = Notices(state.clock, state.report)
         self.values = values = Values(state, status_changed)
         self.recovery = recovery = Recovery(
@@ -149,7 +153,8 @@ class Health:
         if rule.local and ni.active:
             self.values.lower_ni(ni)
         if rule.peer:
-            if len(pni.peer.members) > 1 and pni.nid not in self._state.nis:
+            single = len(pni.peer.members) <= 1 and not self.always_judged(pni)
+            if not single and pni.nid not in self._state.nis:
                 self.values.lower_peer(pni)
             self._machines.peer_ni(pni, PeerNiInput.FAILED)
         if pni.peer.multi_rail:
@@ -162,10 +167,12 @@ class Health:
         """
         if msg.unsent:
             msg.unsent = False
-            return self._has_other_path(msg, pni)
+            return self._has_other_path(msg, pni) or self.other_gateway(msg)
         if not rule.resend:
             return False
-        return len(self._state.nis) > _LO_AND_ONE if rule.local else len(pni.peer.members) > 1
+        if rule.local:
+            return len(self._state.nis) > _LO_AND_ONE
+        return len(pni.peer.members) > 1 or self.other_gateway(msg)
 
     def _has_other_path(self, msg: Msg, pni: PeerNi) -> bool:
         """Whether more than one pair may carry msg."""

@@ -14,13 +14,14 @@ __all__ = ["Checks", "Watched"]
 class Watched:
     """One gateway under watch: when it is due on which net, and whether an answer is awaited."""
 
-    __slots__ = ("awaited", "checked", "due", "nid", "timer")
+    __slots__ = ("awaited", "checked", "due", "failed", "nid", "timer")
 
     def __init__(self, nid: Nid) -> None:
         self.nid = nid
         self.due: dict[Net, float] = {}
         self.awaited = False
         self.checked = False  # at least once, whatever came of it
+        self.failed: set[Net] = set()  # where it did not answer, since it last did anywhere
         self.timer: Timer | None = None
 
 
@@ -67,6 +68,15 @@ class Checks:
         watched = self._watched.setdefault(gateway, Watched(gateway))
         watched.due.clear()
         self._set_timer(watched, self._clock())
+
+    def hurry(self, gateway: Nid) -> None:
+        """It did not answer on one net: ask on the others now."""
+        watched = self._watched.get(gateway)
+        if watched is not None:
+            for net in watched.due:
+                if net not in watched.failed:
+                    watched.due[net] = self._clock()
+            self._set_timer(watched, self._clock())
 
     def forget(self, gateway: Nid) -> None:
         """Check it no more."""

@@ -7,6 +7,7 @@ rails are used.
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ulnet.core.ni import NI
@@ -25,7 +26,7 @@ from ulnet.nid import Net, Nid
 
 __all__ = ["RoutedPath", "RoutedSelector"]
 
-_PEER = (*PEER_STANDING, CREDITS, TURN)
+_FINAL = (*PEER_STANDING, CREDITS, TURN)
 
 
 class RoutedPath(NamedTuple):
@@ -50,6 +51,15 @@ class RoutedSelector:
         self._selector = selector
         self._seq = 0
 
+    def needed(self, dest: PeerNi, source: Nid | None, bound: bool) -> bool:
+        """Whether a gateway is needed to reach `dest`, or any NI of its peer if that will do."""
+        nets = self._state.nets
+        if source is not None:
+            return source.net != dest.nid.net
+        if bound or not dest.peer.multi_rail:
+            return dest.nid.net not in nets
+        return not any(net in nets for net in dest.peer.nets)
+
     def choose(
         self,
         dest: PeerNi,
@@ -60,41 +70,48 @@ class RoutedSelector:
         via: Nid | None = None,
         size: int = 0,
         cpt: int = 0,
+        tried: Sequence[tuple[NI, PeerNi]] = (),
         not_over: Peer | None = None,
         told: Explanation | None = None,
     ) -> RoutedPath:
         """The path to `dest`, or with multi-rail to any NI of its peer unless it is `bound` to dest itself.
 
         `source` binds the message to one NI; `via` is the next hop by which the request of an answer came;
-        `not_over` is the node that a message came from, to which it must not go back.
+        `tried` are pairs on which the message failed, to be left alone while there are others; `not_over`
+        is the node that a message came from, to which it must not go back.
         Changes nothing. Raises LNetError: EINVAL (source), EHOSTUNREACH.
         """
         peer = dest.peer
         query = Query(peer, size, self._state.distances(cpt), self._state.settings.numa_range)
         free = source is None and not bound
+        back = self._way_back(source, via)
+        if back is not None:
+            _tell(told, "answer: back over the gateway that its request came from")
+            return RoutedPath(*back, SOURCE_GIVEN, SOURCE_GIVEN, dest, None)
         if free and not peer.multi_rail and not ping:
             source = self._preferred(dest)
-        back = self._way_back(source, via, query)
-        if back is not None:
-            ni, pni = back
-            if told is not None:
-                told.case = "answer: back over the gateway that its request came from"
-            return RoutedPath(ni, pni, SOURCE_GIVEN, SOURCE_GIVEN, dest, None)
         final = self._final(dest, query, told) if free and peer.multi_rail else dest
-        route, pni = self._gateway(final, source, not_over, query, told)
+        net = None if source is None else self._own_ni(source).net.net
+        ways = [way for way in self._ways(final, net, tried) if way.peer_ni.peer is not not_over]
+        if not ways:
+            raise self._unreachable(final, source)
+        criteria = GATEWAY_BY_DOCUMENTS if self._selector.balance == "documents" else GATEWAY
+        way: Way = stage("gateway", ways, criteria, query, told)[0][0]
+        pni = way.peer_ni
         if source is not None:
             own = self._own_ni(source)
-            if told is not None:
-                told.case = f"source given: from that NI over a gateway to {final.nid}"
-            return RoutedPath(own, pni, SOURCE_GIVEN, SOURCE_GIVEN, final, route)
-        bound_hop = not pni.peer.multi_rail
-        ni, pni, ni_by, pni_by = self._selector.choose(
-            pni, response=bound_hop, ping=True, size=size, cpt=cpt, told=told
-        )
-        if told is not None:
-            kind = "Multi-Rail peer" if peer.multi_rail else "peer without Multi-Rail"
-            told.case = f"{kind} on another net: over a gateway to {final.nid}"
-        return RoutedPath(ni, pni, ni_by, pni_by, final, route)
+            _tell(told, f"source given: from that NI over a gateway to {final.nid}")
+            return RoutedPath(own, pni, SOURCE_GIVEN, SOURCE_GIVEN, final, way.route)
+        if tried:
+            hop = self._selector.choose_again(
+                pni, source=None, tried=tried, response=True, size=size, cpt=cpt
+            )
+        else:
+            bound_hop = not pni.peer.multi_rail
+            hop = self._selector.choose(pni, response=bound_hop, ping=True, size=size, cpt=cpt, told=told)
+        kind = "Multi-Rail peer" if peer.multi_rail else "peer without Multi-Rail"
+        _tell(told, f"{kind} on another net: over a gateway to {final.nid}")
+        return RoutedPath(*hop, final, way.route)
 
     def took(self, path: RoutedPath) -> None:
         """Count a choice: the final NI and the route have had their turn."""
@@ -109,7 +126,7 @@ class RoutedSelector:
         """The NI from which a peer without multi-rail always hears, if a gateway can be reached from it."""
         for nid in (*sorted(dest.preferred_nids), dest.preferred):
             ni = self._state.nis.get(nid) if nid is not None else None
-            if ni is not None and ni.active and self._ways(dest, ni.net.net):
+            if ni is not None and ni.active and self._ways(dest, ni.net.net, ()):
                 return nid
         return None
 
@@ -121,7 +138,7 @@ class RoutedSelector:
             )
         return ni
 
-    def _way_back(self, source: Nid | None, via: Nid | None, query: Query) -> tuple[NI, PeerNi] | None:
+    def _way_back(self, source: Nid | None, via: Nid | None) -> tuple[NI, PeerNi] | None:
         """The NI and the gateway by which the request came, if both are still there."""
         if source is None or via is None:
             return None
@@ -136,48 +153,42 @@ class RoutedSelector:
         if not nets:
             return dest  # for which no gateway will be found
         net: PeerNet = stage("remote net", nets, REMOTE_NET, query, told)[0][0]
-        pni: PeerNi = stage("final NI", net.nis, _PEER, query, told)[0][0]
+        pni: PeerNi = stage("final NI", net.nis, _FINAL, query, told)[0][0]
         return pni
 
-    def _gateway(
-        self,
-        final: PeerNi,
-        source: Nid | None,
-        not_over: Peer | None,
-        query: Query,
-        told: Explanation | None,
-    ) -> tuple[Route, PeerNi]:
-        net = None if source is None else self._own_ni(source).net.net
-        ways = [way for way in self._ways(final, net) if way.peer_ni.peer is not not_over]
-        if not ways:
-            raise self._unreachable(final, source)
-        criteria = GATEWAY_BY_DOCUMENTS if self._selector.balance == "documents" else GATEWAY
-        way: Way = stage("gateway", ways, criteria, query, told)[0][0]
-        return way.route, way.peer_ni
-
-    def _ways(self, final: PeerNi, net: Net | None) -> list[Way]:
+    def _ways(self, final: PeerNi, net: Net | None, tried: Sequence[tuple[NI, PeerNi]]) -> list[Way]:
         """The routes that can be used, each with its gateway's best NI on `net`, or on any local net."""
         ways: list[Way] = []
+        nets = self._state.nets if net is None else (net,)
+        failed = {pni for _, pni in tried}
         for route in self._gateways.usable(final.nid.net):
             peer = self._state.peers.find(route.gateway)
             if peer is None:
                 continue
-            nets = self._state.nets if net is None else (net,)
-            reachable = [pni for one in peer.nets.values() if one.net in nets for pni in one.nis]
-            if reachable:
+            near = [pni for one in peer.nets.values() if one.net in nets for pni in one.nis]
+            fresh = [pni for pni in near if pni not in failed]
+            if near:
                 named = any(d.match_nid(nid) for d in final.preferred_gateways for nid in peer.members)
-                ways.append(Way(route, min(reachable, key=rank), named))
+                ways.append(Way(route, min(fresh or near, key=rank), named, bool(fresh)))
         return ways
 
     def _unreachable(self, final: PeerNi, source: Nid | None) -> LNetError:
         net = final.nid.net
-        routes = self._gateways.table.to(net)
+        gateways = self._gateways
+        routes = gateways.table.to(net)
         if not routes:
-            nets = ", ".join(str(net) for net in self._state.nets) or "none"
+            nets = ", ".join(map(str, self._state.nets)) or "none"
             text = f"this node is on {nets}; add a net on {net} or a route to it"
+        elif source is not None and gateways.usable(net):
+            text = f"no gateway to {net} can be reached from {source}: leave the source free"
         else:
-            known = (f"{route.gateway} ({self._gateways.why_down(route) or 'not there'})" for route in routes)
+            known = (
+                f"{route.gateway} ({gateways.why_down(route) or 'it came from there'})" for route in routes
+            )
             text = f"no gateway to {net} can be used: {', '.join(known)}"
-            if source is not None and self._gateways.usable(net):
-                text = f"no gateway to {net} can be reached from {source}: leave the source free"
         return LNetError(errno.EHOSTUNREACH, f"no route to {final.nid}: {text}")
+
+
+def _tell(told: Explanation | None, case: str) -> None:
+    if told is not None:
+        told.case = case

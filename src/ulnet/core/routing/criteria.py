@@ -7,7 +7,7 @@ behind what was configured; with `balance` "documents" health comes before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ulnet.core.peer import PeerNet, PeerNi
 from ulnet.core.routing.table import Route
@@ -26,6 +26,7 @@ class Way(NamedTuple):
     route: Route
     peer_ni: PeerNi
     preferred: bool = False
+    fresh: bool = True  # has an NI on which the message did not fail yet
 
     @property
     def nid(self) -> Nid:
@@ -33,13 +34,14 @@ class Way(NamedTuple):
         return self.route.gateway
 
 
-def _of_way(name: str, cost: Callable[[Way], float]) -> Criterion:
+def _of_way(name: str, cost: Callable[[Any], float]) -> Criterion:
     def costs(ways: Sequence[Way], query: Query) -> list[float]:
         return [cost(way) for way in ways]
 
     return Criterion(name, costs)
 
 
+_UNTRIED = _of_way("not tried yet", lambda way: not way.fresh)
 _PREFERENCE = _of_way("UDSP preference", lambda way: not way.preferred)
 _PRIORITY = _of_way("route priority", lambda way: way.route.priority)
 _HOPS = _of_way("hops", lambda way: way.route.distance)
@@ -50,8 +52,8 @@ _LOAD = (
     _of_way("sequence", lambda way: way.route.seq),
 )
 
-GATEWAY = (_PREFERENCE, _PRIORITY, _HOPS, _HEALTH, *_LOAD)
-GATEWAY_BY_DOCUMENTS = (_PREFERENCE, _HEALTH, _PRIORITY, _HOPS, *_LOAD)
+GATEWAY = (_UNTRIED, _PREFERENCE, _PRIORITY, _HOPS, _HEALTH, *_LOAD)
+GATEWAY_BY_DOCUMENTS = (_UNTRIED, _PREFERENCE, _HEALTH, _PRIORITY, _HOPS, *_LOAD)
 
 
 def _of_net(name: str, cost: Callable[[PeerNet], float]) -> Criterion:

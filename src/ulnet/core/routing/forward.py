@@ -1,11 +1,10 @@
-"""Messages for others: received into a router buffer, sent on with their header as it is (spec routing.md §6).
+"""Messages for others: received into a router buffer, sent on with their header kept (spec routing.md §6).
 
 The payload is written once, by the driver that receives it, and read once, by the one that sends it on.
 """
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from typing import Final
 
@@ -33,13 +32,12 @@ class Forwarding:
     Every drop is counted by its reason, and gives back what the message held.
     """
 
-    __slots__ = ("_gateways", "_held", "_routed", "_router", "_selector", "_state", "post")
+    __slots__ = ("_held", "_routed", "_router", "_selector", "_state", "post")
 
     def __init__(
         self, state: NodeState, gateways: Gateways, selector: Selector, routed: RoutedSelector
     ) -> None:
         self._state = state
-        self._gateways = gateways
         self._selector = selector
         self._routed = routed
         self._router = Router(state, gateways.settings, self._admit)
@@ -67,6 +65,10 @@ class Forwarding:
             self._refuse(ni, hdr, rx, "too many unknown peers")
             return
         transit = Transit(ni, sender, hdr, from_nid, rx, self._state.local_cpt())
+        transit.deadline = self._state.clock() + self._state.settings.transaction_timeout
+        ni.stats.received[hdr.type] += 1
+        sender.stats.received[hdr.type] += 1
+        sender.heard_at = self._state.clock()
         if hdr.payload_length:
             self._held[rx] = transit
         ni.refs += 1
@@ -132,15 +134,21 @@ class Forwarding:
         """Send a message on, for the first time or again; "" or why it cannot be."""
         transit, hdr = msg.transit, msg.hdr
         assert transit is not None
+        transit.why = self._try_launch(msg, transit, hdr)
+        return transit.why
+
+    def _try_launch(self, msg: Msg, transit: Transit, hdr: Header) -> str:
         if not self._router.forwards:
             return "routing was disabled while it passed"
+        if self._state.clock() > transit.deadline:
+            return "its time was up before it could be sent on"
         dest = self._state.peers.learn(hdr.dest_nid)
         if dest is None:
             return "too many unknown peers"
         try:
             ni, pni, final = self._path(transit, dest, hdr)
         except LNetError:
-            return "no route from here on"
+            return "no route from here"
         if final:
             hdr.dest_nid = pni.nid
         msg.next_pid = hdr.dest_pid if final else LNET_PID
@@ -172,11 +180,15 @@ class Forwarding:
         transit = msg.transit
         assert transit is not None
         if status:
-            self._drop(transit, "the next hop could not be reached")
+            self._drop(transit, transit.why or "the next hop could not be reached")
             return
         stats = self._state.stats
         stats.route_count += 1
         stats.route_length += msg.hdr.payload_length
+        assert msg.ni is not None
+        assert msg.peer_ni is not None
+        msg.ni.stats.sent[msg.hdr.type] += 1
+        msg.peer_ni.stats.sent[msg.hdr.type] += 1
         self._forget(transit)
         self._router.gate.leave(transit)
 
@@ -186,8 +198,8 @@ class Forwarding:
         """End a message wherever it is on its way."""
         if transit.hdr.payload_length and transit.rx is not None:
             del self._held[transit.rx]
-        self._refuse(transit.ni, transit.hdr, transit.rx, why)
-        transit.rx = None
+        rx, transit.rx = transit.rx, None
+        self._refuse(transit.ni, transit.hdr, rx, why)
         self._forget(transit)
         self._router.gate.leave(transit)
 

@@ -29,7 +29,7 @@ MAX_WAITING: Final = 16384
 class Transit:
     """A message on its way through: where it came from, and what it holds."""
 
-    __slots__ = ("buffer", "cpt", "from_nid", "hdr", "left", "ni", "pool", "rx", "sender")
+    __slots__ = ("buffer", "cpt", "deadline", "from_nid", "hdr", "left", "ni", "pool", "rx", "sender", "why")
 
     def __init__(self, ni: NI, sender: PeerNi, hdr: Header, from_nid: Nid, rx: object, cpt: int) -> None:
         self.ni = ni
@@ -41,6 +41,8 @@ class Transit:
         self.pool: BufferPool | None = None  # whose buffer it holds or waits for
         self.buffer: bytearray | None = None
         self.left = False  # gave everything back
+        self.deadline = 0.0  # nobody waits for it after that
+        self.why = ""  # it could not be sent on
 
 
 class Gate:

@@ -13,6 +13,7 @@ from ulnet.core.routing.table import Route, RouteTable
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
 from ulnet.nid import Net, Nid
+from ulnet.wire.ping import NiStatus, PingInfo
 
 __all__ = ["Gateways"]
 
@@ -28,7 +29,20 @@ class Gateways:
     the gateway on that net and push to it, whatever is known; it tells the end to `checked`.
     """
 
-    __slots__ = ("_alive", "_chance", "_state", "_usable", "_usable_at", "ask", "checks", "settings", "table")
+    __slots__ = (
+        "_alive",
+        "_chance",
+        "_seen",
+        "_state",
+        "_usable",
+        "_usable_at",
+        "any_dead",
+        "ask",
+        "changed",
+        "checks",
+        "settings",
+        "table",
+    )
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
@@ -42,7 +56,10 @@ class Gateways:
             self.shared_nets,
             lambda: self.settings.alive_router_check_interval,
         )
+        self.changed: Callable[[], None] = lambda: None  # is told of routes that come and go
         self._alive: dict[Nid, bool] = {}
+        self.any_dead = False  # of them
+        self._seen: dict[Nid, dict[Net, bool]] = {}  # what each last told of its nets
         self._chance = state.cookie
         self._usable: dict[Net, list[Route]] = {}
         self._usable_at = -1  # the epoch for which these hold
@@ -66,7 +83,7 @@ class Gateways:
             raise LNetError(errno.ENOMEM, f"too many unknown peers: cannot remember gateway {gateway}")
         route.alive = self._alive.setdefault(gateway, not self.settings.check_routers_before_use)
         self.table.insert(route)
-        state.epoch += 1
+        self._changed()
         self.checks.watch(gateway)
         return route
 
@@ -80,10 +97,16 @@ class Gateways:
         self._gone(route)
 
     def _gone(self, route: Route) -> None:
-        self._state.epoch += 1
         if not any(other.gateway == route.gateway for other in self.table):
             del self._alive[route.gateway]
+            self._seen.pop(route.gateway, None)
             self.checks.forget(route.gateway)
+        self._changed()
+
+    def _changed(self) -> None:
+        self.any_dead = not all(self._alive.values())
+        self._state.epoch += 1
+        self.changed()
 
     def clear(self) -> None:
         """Delete all routes."""
@@ -156,26 +179,48 @@ class Gateways:
 
     # News of gateways --------------------------------------------------------------------------------
 
-    def checked(self, peer: Peer, failed: bool) -> None:
-        """A round of discovery with a peer ended; if it is a gateway, its routes follow."""
-        gateways = list(self.of_peer(peer))
-        if not gateways:
-            return
-        for gateway in gateways:
-            self._alive[gateway] = not failed
-            self.checks.answered(gateway)
+    def told(self, peer: Peer, info: PingInfo) -> None:
+        """A peer tells of its NIs, in an answer or a push."""
+        for gateway in self.of_peer(peer):
+            nets: dict[Net, bool] = {}
+            for entry in info.entries:
+                nets[entry.nid.net] = nets.get(entry.nid.net, False) or entry.status != NiStatus.DOWN
+            self._seen[gateway] = nets
+
+    def answered(self, peer: Peer) -> None:
+        """A gateway was discovered: it lives, and its routes are as it told."""
+        avoid = self.settings.avoid_asym_router_failure
+        for gateway in self.of_peer(peer):
+            self._alive[gateway] = True
             view = self.view(gateway)
+            view = view._replace(nets=self._seen.get(gateway, view.nets))
             for route in self.table:
-                if route.gateway != gateway:
-                    continue
-                if failed:
-                    route.alive = False
-                else:
-                    avoid = self.settings.avoid_asym_router_failure
+                if route.gateway == gateway:
                     route.alive, route.single_hop = cached_after_ping(route, view, avoid)
         for route in self.table.drop_twins():
             self._gone(route)
-        self._state.epoch += 1
+        self._changed()
+
+    def check_ended(self, gateway: Nid, net: Net, failed: bool) -> None:
+        """The check of a gateway on one net ended. It is dead when all its nets failed in turn."""
+        self.checks.answered(gateway)
+        watched = self.checks.find(gateway)
+        if watched is None:
+            return
+        if not failed:
+            watched.failed.clear()
+            return
+        watched.failed.add(net)
+        left = [other for other in self.shared_nets(gateway) if other not in watched.failed]
+        if left:
+            self.checks.hurry(gateway)
+            return
+        watched.failed.clear()
+        self._alive[gateway] = False
+        for route in self.table:
+            if route.gateway == gateway:
+                route.alive = False
+        self._changed()
 
     def heard_over(self, pni: PeerNi, source: Net) -> None:
         """A message from that net came over a gateway: it and its routes there live."""
@@ -187,17 +232,11 @@ class Gateways:
             for route in self.table.to(source):
                 if route.gateway == gateway:
                     route.alive = True
-            self._state.epoch += 1
+            self._changed()
 
-    def lost(self, pni: PeerNi) -> None:
-        """A driver cannot reach that NID: without discovery the routes that name it are down."""
-        for gateway in self.of_peer(pni.peer):
-            if self.view(gateway).discovers:
-                continue
-            for route in self.table:
-                if route.gateway == gateway and gateway == pni.nid and route.alive:
-                    route.alive = False
-                    self._state.epoch += 1
+    def leads_over(self, peer: Peer, net: Net) -> bool:
+        """Whether there is a route to a net over this peer."""
+        return any(peer.owns(route.gateway) for route in self.table.to(net))
 
 
 def _any_up(nis: list[PeerNi]) -> bool:

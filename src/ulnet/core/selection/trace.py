@@ -32,3 +32,4 @@ class Explanation:
     stages: list[Stage] = field(default_factory=list)
     ni: NI | None = None
     peer_ni: PeerNi | None = None
+    final: PeerNi | None = None  # where a gateway passes it on to

@@ -1,0 +1,181 @@
+"""Routing as one node has it: its parts, and where they meet the others (spec routing.md)."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Final
+
+from ulnet.core.msg import Msg
+from ulnet.core.ni import MAX_HEALTH, NI
+from ulnet.core.peer import Peer, PeerFlag, PeerNi
+from ulnet.core.routing.choose import RoutedSelector
+from ulnet.core.routing.forward import Forwarding
+from ulnet.core.routing.gateways import Gateways
+from ulnet.core.routing.router import Router
+from ulnet.core.selection import Explanation, Selector
+from ulnet.core.state import NodeState
+from ulnet.core.status import LNetError
+from ulnet.nid import LO_NID, Net, Nid
+from ulnet.wire.lnet import Header
+
+if TYPE_CHECKING:
+    from ulnet.core.discovery import Discovery
+    from ulnet.core.health import Health
+    from ulnet.core.receive import Receive
+    from ulnet.core.self_info import SelfInfo
+    from ulnet.core.transmit import Transmit
+
+__all__ = ["Routing"]
+
+_UNDER_CHECK = int(PeerFlag.RTR_DISCOVERY)
+_CHECKED = int(PeerFlag.RTR_DISCOVERED)
+_ASYMMETRIC: Final = "it came over a router that is no gateway to its net (drop_asym_route)"
+
+
+class Routing:
+    """Routes, their gateways, and what passes through this node."""
+
+    __slots__ = (
+        "_discovery",
+        "_forwarding",
+        "_health",
+        "_info",
+        "_selector",
+        "_state",
+        "_transmit",
+        "gateways",
+        "paths",
+    )
+
+    def __init__(
+        self,
+        state: NodeState,
+        selector: Selector,
+        transmit: Transmit,
+        receive: Receive,
+        discovery: Discovery,
+        info: SelfInfo,
+        health: Health,
+    ) -> None:
+        self._state = state
+        self._selector = selector
+        self._transmit = transmit
+        self._discovery = discovery
+        self._info = info
+        self._health = health
+        self.gateways = gateways = Gateways(state)
+        self.paths = RoutedSelector(state, gateways, selector)
+        self._forwarding = forwarding = Forwarding(state, gateways, selector, self.paths)
+        forwarding.post = transmit.post_on
+        transmit.relay = self._relay
+        transmit.relayed = forwarding.sent
+        receive.forward = forwarding.take
+        receive.arrived = forwarding.received
+        receive.last_hop = self._last_hop
+        gateways.ask = self._ask
+        gateways.changed = self._routes_changed
+        discovery.finished = self._discovered
+        discovery.merging.told = gateways.told
+        health.other_gateway = self._other_gateway
+        health.always_judged = self._always_judged
+        self.router.tell = self._tell
+
+    @property
+    def router(self) -> Router:
+        """The state of this node as a router."""
+        return self._forwarding.router
+
+    def forget_rx(self, rx: object) -> None:
+        """A connection died."""
+        self._forwarding.forget_rx(rx)
+
+    def close(self) -> None:
+        """The node shuts down."""
+        self.router.close()
+        self.gateways.clear()
+
+    # Sending ---------------------------------------------------------------------------------------
+
+    def _routes_changed(self) -> None:
+        self._transmit.routed = self.paths if len(self.gateways.table) else None
+
+    def explain(self, dest: PeerNi, source: Nid | None, size: int, cpt: int, told: Explanation) -> None:
+        """The choice for a request, with its reasons. Raises LNetError."""
+        if self._transmit.routed is not None and self.paths.needed(dest, source, False):
+            path = self.paths.choose(dest, source=source, size=size, cpt=cpt, told=told)
+            told.ni, told.peer_ni, told.final = path.ni, path.peer_ni, path.final
+        else:
+            choice = self._selector.choose(dest, source=source, size=size, cpt=cpt, told=told)
+            told.ni, told.peer_ni = choice[0], choice[1]
+
+    def _relay(self, msg: Msg) -> None:
+        """Send a message on once more."""
+        why = self._forwarding.launch(msg)
+        if why:
+            self._transmit.fail(msg, errno.EHOSTUNREACH, why)
+
+    def _other_gateway(self, msg: Msg) -> bool:
+        """Whether a message that failed on its way to a gateway has another one to try."""
+        final = msg.hdr.dest_nid
+        return final != msg.next_nid and len(self.gateways.usable(final.net)) > 1
+
+    def _always_judged(self, pni: PeerNi) -> bool:
+        """Routers judge all, and all judge gateways: with them there is a choice where a peer has one NID."""
+        return self.router.forwards or self.gateways.is_gateway(pni.peer)
+
+    # Receiving -------------------------------------------------------------------------------------
+
+    def _last_hop(self, ni: NI, hdr: Header, from_nid: Nid) -> PeerNi | str:
+        """Who passed on a message for this node, or why it must be dropped."""
+        hop = self._state.peers.learn(from_nid)
+        if hop is None:
+            return "too many unknown peers"
+        gateways = self.gateways
+        if self._state.settings.drop_asym_route and not gateways.leads_over(hop.peer, hdr.src_nid.net):
+            return _ASYMMETRIC
+        if gateways.any_dead:
+            gateways.heard_over(hop, hdr.src_nid.net)
+        if hop.health < MAX_HEALTH and gateways.is_gateway(hop.peer):
+            self._health.values.set_peer(hop, MAX_HEALTH)
+        return hop
+
+    # Gateways --------------------------------------------------------------------------------------
+
+    def _ask(self, gateway: Nid, net: Net) -> None:
+        """Check a gateway on one net: ping it there, push to it, whatever is known."""
+        pni = self._state.peers.learn(gateway)
+        if pni is None or not self._state.running:
+            self.gateways.checks.answered(gateway)
+            return
+        peer = pni.peer
+        there = peer.nets[net].nis if net in peer.nets else (pni,)
+        peer.check_nid = max(there, key=lambda one: one.health).nid
+        peer.mark(_UNDER_CHECK)
+
+        def done(error: LNetError | None, found: Peer | None) -> None:
+            now = found or self._state.peers.find(gateway)
+            if now is not None:
+                now.check_nid = None
+                now.mark(_CHECKED, _UNDER_CHECK)
+            peer.check_nid = None
+            self.gateways.check_ended(gateway, net, error is not None)
+
+        try:
+            self._discovery.discover(gateway, force=True, done=done)
+        except LNetError as refused:
+            done(refused, None)
+
+    def _discovered(self, peer: Peer, failed: bool) -> None:
+        """A round of discovery ended, whoever wanted it."""
+        if not failed and self.gateways.is_gateway(peer):
+            self.gateways.answered(peer)
+
+    # Being a router --------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        """What this node says of itself has another status, in place; all who know its rails hear of it."""
+        self._info.routes = self.router.announced
+        self._info.refresh()
+        for peer in self._state.peers:
+            if peer.multi_rail and peer.primary_nid != LO_NID:
+                self._discovery.push_anyway(peer)
