@@ -39,12 +39,13 @@ MAX_ANSWERS = 262144
 class Receive:
     """Incoming messages of one node."""
 
-    __slots__ = ("_memory", "_state", "_transmit", "arrived", "forward", "last_hop")
+    __slots__ = ("_kinds", "_memory", "_state", "_transmit", "arrived", "forward", "last_hop")
 
     def __init__(self, state: NodeState, memory: Memory, transmit: Transmit) -> None:
         self._state = state
         self._memory = memory
         self._transmit = transmit
+        self._kinds = {_PUT: self._put, _ACK: self._ack, _GET: self._get, _REPLY: self._reply}
         memory.on_delayed(self._match_delayed, self._drop_delayed)
         # Set by routing: takes messages for others; hears that the payload of one came; tells who passed on
         # a message for this node, or why it must be dropped.
@@ -100,14 +101,7 @@ class Receive:
         ):
             self._drop(ni, pni, hdr, rx, "too many answers wait for this peer")
             return 0
-        if kind == _PUT:
-            self._put(ni, pni, hdr, from_nid, rx)
-        elif kind == _ACK:
-            self._ack(ni, pni, hop, hdr, from_nid)
-        elif kind == _GET:
-            self._get(ni, pni, hdr, from_nid, rx)
-        else:
-            self._reply(ni, pni, hdr, from_nid, rx)
+        self._kinds[kind](ni, pni, hdr, from_nid, rx)
         return 0
 
     def _struck(self, ni: NI, hdr: Header, from_nid: Nid, rx: object) -> bool:
@@ -187,7 +181,7 @@ class Receive:
         )
         self._transmit.send(reply)
 
-    def _ack(self, ni: NI, pni: PeerNi, hop: PeerNi, hdr: Header, from_nid: Nid) -> None:
+    def _ack(self, ni: NI, pni: PeerNi, hdr: Header, from_nid: Nid, rx: object) -> None:
         md = self._memory.find_wmd(hdr.wmd)
         if md is None or not md.acks_due:
             self._drop(ni, pni, hdr, None, "answer to nothing that waits")
@@ -195,6 +189,7 @@ class Receive:
         md.acks_due -= 1
         self._answered(md, ni.latency_ack, pni.latency_ack)
         if md.flights:
+            hop = self._hop(pni, hdr, from_nid)
             take_answered(md.flights, hop.flows.get(ni)).land(self._state.clock())
         self._count_received(ni, pni, hdr)
         event = Event(EventKind.ACK, md, hdr, pni.peer.primary_nid, from_nid, hdr.length)
@@ -218,6 +213,10 @@ class Receive:
         msg.md = md
         msg.mlength = mlength
         self._receive_payload(msg)
+
+    def _hop(self, pni: PeerNi, hdr: Header, from_nid: Nid) -> PeerNi:
+        """The peer NI that a message came over: its sender, or a gateway."""
+        return pni if from_nid == hdr.src_nid else self._state.peers.find_ni(from_nid) or pni
 
     def _answered(self, md: Md, of_ni: Latency, of_peer: Latency) -> None:
         """The answer takes one operation of md; its time counts where somebody keeps track."""
@@ -258,7 +257,7 @@ class Receive:
         else:
             self._count_received(ni, pni, hdr)
         if kind is EventKind.REPLY and md.flights:
-            hop = pni if msg.next_nid == hdr.src_nid else self._state.peers.find_ni(msg.next_nid) or pni
+            hop = self._hop(pni, hdr, msg.next_nid)
             flight = take_answered(md.flights, hop.flows.get(ni))
             if status:
                 flight.abandon()
