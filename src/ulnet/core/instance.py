@@ -72,6 +72,7 @@ class LNet:
         self.discovery.merging.status = self.health.peer_told
         self.ni_event = self.health.ni_event
         self.take_back = self._transmit.take_back
+        self.pass_on = self._transmit.pass_on
         self.path_stalled = self.health.paths.stalled
         self.path_moving = self.health.paths.moving
         self.routing = Routing(
@@ -205,6 +206,10 @@ class LNet:
         ni = self.state.nis.get(nid)
         if ni is None:
             raise LNetError(errno.ENOENT, f"{nid} is not one of this node's NIDs: see 'lnetctl net show'")
+        for master_nid, master in self.state.masters.items():
+            if master.owns(ni):
+                text = f"{nid} is a slave of {master_nid}: delete that first, or take the slave away from it"
+                raise LNetError(errno.EBUSY, text)
         self._remove_ni(ni)
         self.policies.nis_changed()
         self._nis_changed()
@@ -282,7 +287,7 @@ class LNet:
         self.faults.close()
         self.health.close()
         while self.state.nis:  # handlers may delete some too
-            self._remove_ni(next(iter(self.state.nis.values())))
+            self._remove_ni(next(reversed(self.state.nis.values())))  # masters before their slaves
         self.memory.close()
         while self.state.work_pending:
             self.state.run_deferred()

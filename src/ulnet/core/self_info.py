@@ -8,7 +8,7 @@ from ulnet.core.event import Event, EventKind
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, Md
 from ulnet.core.memory import Memory
 from ulnet.core.state import NodeState
-from ulnet.nid import LO_NID, Net, Nid
+from ulnet.nid import LO_NID, Net, NetType, Nid
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
 from ulnet.wire.ping import Feature, NiEntry, NiStatus, PingInfo
@@ -61,7 +61,7 @@ class SelfInfo:
             NiEntry(ni.nid, NiStatus.UP if ni.up and net.net not in self.silent_nets else NiStatus.DOWN)
             for net in self._state.nets.values()
             for ni in net.nis
-            if ni.nid != LO_NID
+            if ni.nid != LO_NID and net.net.type != NetType.BOND  # which nobody discovers
         ]
         features = Feature.NI_STATUS | Feature.MULTI_RAIL
         if not self.routes:

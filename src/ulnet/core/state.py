@@ -20,6 +20,7 @@ from ulnet.nid import LNET_PID, Net, Nid
 
 if TYPE_CHECKING:
     from ulnet.core.faults import FaultInjector
+    from ulnet.core.lnd import Master
 
 __all__ = ["NodeState"]
 
@@ -42,6 +43,7 @@ class NodeState:
         "epoch",
         "faults",
         "local_cpt",
+        "masters",
         "nets",
         "nis",
         "node_of_memory",
@@ -81,6 +83,7 @@ class NodeState:
         self.stats = GlobalStats()
         self.nets: dict[Net, LocalNet] = {}
         self.nis: dict[Nid, NI] = {}
+        self.masters: dict[Nid, Master] = {}  # NIs that are made of others
         self.peers = PeerTable(self._peer_credits)
         self.responses: DeadlineWheel[Md] = DeadlineWheel(wake)
         self.timers = Timers(wake)

@@ -25,7 +25,7 @@ from ulnet.core.self_info import SelfInfo
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
 from ulnet.core.transmit import Transmit
-from ulnet.nid import LO_NID, Nid
+from ulnet.nid import LO_NID, NetType, Nid
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import PING_PORTAL, MsgType
 from ulnet.wire.ping import Feature, PingInfo
@@ -108,6 +108,8 @@ class Discovery:
         `done` hears once, later, of the error or the peer. Raises LNetError: EINVAL, ENOMEM, ESHUTDOWN.
         """
         self._state.must_run()
+        if nid.net.type == NetType.BOND:
+            raise LNetError(errno.EINVAL, f"{nid} is not discovered but resolved: discover one of its slaves")
         waiter = Waiter(nid, done)
         peer = self._peer_of(nid)
         if nid != LO_NID:
@@ -179,6 +181,9 @@ class Discovery:
     def _hold(self, msg: Msg, peer: Peer) -> bool:
         hdr = msg.hdr
         if not self.active or hdr.portal == PING_PORTAL or hdr.type in _ANSWERS:
+            return False
+        if peer.primary_nid.net.type == NetType.BOND:
+            peer.mark(_DISCOVERED | _UPTODATE)  # bonding NIs find each other by themselves
             return False
         if peer.flags & _GATEWAY_KNOWN == _GATEWAY_KNOWN:
             return False  # its periodic check holds nothing back

@@ -107,6 +107,8 @@ class Health:
         if ni is None or pni is None or not state.running:
             return False
         rule = RULES[status]
+        if msg.master is not None:
+            msg.master.failed(msg, ni, pni.nid)
         self._count(ni, pni, status)
         if self._too_late(msg, ni):
             return False
@@ -165,6 +167,9 @@ class Health:
 
         Whatever the status, it is safe where the driver is sure that nothing has left.
         """
+        if msg.master is not None:
+            safe, msg.unsent = msg.unsent or rule.resend, False
+            return safe
         if msg.unsent:
             msg.unsent = False
             return self._has_other_path(msg, pni) or self.other_gateway(msg)
