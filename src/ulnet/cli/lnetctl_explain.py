@@ -13,7 +13,8 @@ _NO_PRIORITY = 0xFFFFFFFF
 def table(document: dict[str, Any]) -> str:
     """The lines that people read."""
     told = document["explain"]
-    lines = [f"{told['from']} -> {told['to']}   ({told['case']})"]
+    path = " -> ".join(told[key] for key in ("from", "via", "to") if key in told)
+    lines = [f"{path}   ({told['case']})"]
     for stage in told["stages"]:
         lines += ["", *_stage(stage)]
     return "\n".join(lines) + "\n"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ulnet.core.instance import LNet
+from ulnet.core.peer import PeerNet
 from ulnet.core.selection import Explanation, Stage
 from ulnet.core.selection.criteria import HIGHER_IS_BETTER, NetPair
-from ulnet.dlc.documents import CandidateView, ExplainView, StageView
+from ulnet.dlc.documents_explain import CandidateView, ExplainView, StageView
 from ulnet.dlc.model import Explain
 from ulnet.node.admin.names import one_nid
 
@@ -26,7 +27,10 @@ def as_view(told: Explanation) -> ExplainView:
     assert told.ni is not None
     assert told.peer_ni is not None
     stages = [_stage(stage) for stage in told.stages]
-    return ExplainView(told.case, str(told.ni.nid), str(told.peer_ni.nid), stages)
+    view = ExplainView(told.case, str(told.ni.nid), str(told.peer_ni.nid), stages)
+    if told.final is not None:
+        view.target, view.via = str(told.final.nid), str(told.peer_ni.nid)
+    return view
 
 
 def _stage(stage: Stage) -> StageView:
@@ -55,4 +59,6 @@ def _value(criterion: str, cost: float) -> float:
 
 
 def _name(candidate: Any) -> str:
-    return str(candidate.local.net) if isinstance(candidate, NetPair) else str(candidate.nid)
+    if isinstance(candidate, NetPair):
+        return str(candidate.local.net)
+    return str(candidate.net if isinstance(candidate, PeerNet) else candidate.nid)
