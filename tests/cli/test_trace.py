@@ -42,6 +42,7 @@ async def pair() -> AsyncIterator[tuple[Node, Node]]:
         for node, nids in ((here, HERE), (there, THERE)):
             for nid in nids:
                 node.add_ni(nid)
+            node.core.discovery.stop()  # no messages but those of the tests
         here.add_peer(THERE[0], THERE[1:])
         there.attach(30, 1, bytearray(1 << 16))
         yield here, there

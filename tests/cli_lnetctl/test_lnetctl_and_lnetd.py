@@ -251,7 +251,7 @@ def test_a_startup_file_with_errors_starts_nothing_and_names_them_all(tmp_path: 
     done = failed_start(tmp_path, text, port)
     assert (done.code, done.out) == (1, "")
     assert 'net:\n      errno: -100\n      descr: ! "line 4: 192.0.2.1@tcp: ' in done.err
-    assert 'descr: "line 9: discovery 7 is out of range: use 0 to 1"' in done.err
+    assert 'descr: "line 9: discovery 7 is out of range: use 0 to 2"' in done.err
     assert done.err.endswith("lnetd: error: FILE: 2 errors; nothing is started\n")
 
 

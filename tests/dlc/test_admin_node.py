@@ -234,7 +234,7 @@ async def test_settings_are_changed_together_or_not_at_all(admin: Admin) -> None
         ({"discovery": 0, "response_tracking": 4}, "use 0 to 3"),
         ({"discovery": 0, "transaction_timeout": 5}, "must exceed retry_count"),
         ({"discovery": 0, "health_sensitivity": 0, "retry_count": 1}, "health_sensitivity is 0"),
-        ({"discovery": 2}, "use 0 to 1"),
+        ({"discovery": 3}, "use 0 to 2"),
     ]
     for values, words in bad:
         with pytest.raises(DlcError, match=words):

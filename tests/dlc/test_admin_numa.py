@@ -222,6 +222,9 @@ async def test_messages_over_tcp_take_the_ni_that_is_near_their_memory() -> None
             server.add_ni(f"127.0.{net}.2@tcp{net}")
         client.add_peer("127.0.70.2@tcp70", ["127.0.71.2@tcp71"])
         server.attach(30, 1, bytearray(4096), ignore_bits=0)
+        await client.discover("127.0.70.2@tcp70")
+        for ni in nis:
+            ni.stats.reset()
         counts = []
         for cpt in (0, 3, 4, 7):
             for _ in range(3):

@@ -51,6 +51,7 @@ REQUESTS: list[model.Request] = [
     model.BuffersSet(tiny=1),
     model.Explain("10.0.0.1@tcp", source="10.0.0.2@tcp", size=4096),
     model.Trace("10.0.0.1@tcp", every_message=True, session=1, cursor=2),
+    model.Discover(["10.0.0.2@tcp"], force=True),
     model.Ping(["fd00::1@tcp"], source="fd00::2@tcp", timeout=0.5),
     model.NumaShow(),
     model.CptOfNids(["10.0.0.1@tcp"]),

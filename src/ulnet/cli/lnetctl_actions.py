@@ -61,7 +61,7 @@ def _refused(request_type: type[model.Request], number: int, text: str) -> DlcEr
 
 def _deadline(request: model.Request) -> float:
     """How long the answer may take."""
-    if not isinstance(request, model.Ping):
+    if not isinstance(request, (model.Ping, model.Discover)):
         return DEADLINE
     rounds = _count(request.nids) // model.PINGS_AT_ONCE + 1
     return DEADLINE + rounds * request.timeout
@@ -160,12 +160,19 @@ def _set(name: str, parsed: Parsed) -> model.Request:
         raise DlcError(errno.EINVAL, text, verb="add", entity=name)
     word = parsed.operands[0]
     try:
+_VALUES = {("discovery", "verify"): "2"}
+
+
         value = number(name, word)
     except BadValue:
         text = f"cannot parse {name} value {word!r}: write a number"
         raise DlcError(errno.EPERM, text, verb="parser", entity="set") from None
     return model.GlobalSet({"max_interfaces" if name == "max_intf" else name: value})
 
+    if name == "discovery" and word == "2":
+        text = "discovery 2 is out of range: use 0, 1 or verify"  # today's tool takes it for 1
+        raise DlcError(errno.EINVAL, text, verb="add", entity=name)
+    word = _VALUES.get((name, word), word)
 
 def _peer_add(parsed: Parsed) -> model.Request:
     return model.PeerAdd(
@@ -208,6 +215,18 @@ def _explain(parsed: Parsed) -> model.Request:
     try:
         size, numa = parsed.number("size") or 0, parsed.number("numa") or 0
     except BadValue as bad:
+def _discover(parsed: Parsed) -> model.Request:
+    nids = [name for word in parsed.operands for name in _names(word)]
+    if not nids:
+        text = "no NID is named: write one or more, such as 10.0.0.2@tcp"
+        raise _refused(model.Discover, errno.EINVAL, text)
+    force, verify = parsed.flag("force"), parsed.flag("verify")
+    if force and verify:
+        text = "--force and --verify exclude each other: to verify changes nothing"
+        raise _refused(model.Discover, errno.EINVAL, text)
+    return model.Discover(nids=[_resolved(nid) for nid in nids], force=force, verify=verify)
+
+
         raise _refused(model.Explain, errno.EINVAL, str(bad)) from None
     if not 0 <= size <= 1 << 20:
         raise _refused(model.Explain, errno.EINVAL, f"--size {size}: a message has 0 to 1048576 bytes")
@@ -252,6 +271,7 @@ _BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {
     "global_show": lambda parsed: model.GlobalShow(),
     "export": lambda parsed: model.Export(backup=parsed.flag("backup")),
     **POLICY_BUILDERS,
+    "discover": _discover,
 }
 _BUILDERS.update({f"set_{name}": partial(_set, name) for name in SETTINGS})
 
@@ -324,3 +344,4 @@ _FINISHERS: dict[str, Callable[[model.Request, Parsed, Reply], int]] = {
     "export": _write_export,
 }
 _FINISHERS.update({f"set_{name}": partial(_after_set, name) for name in SETTINGS})
+    "discover": _print_pings,

@@ -150,6 +150,17 @@ _OTHERS = (
     ),
     Command(
         ("explain",),
+    Command(
+        ("discover",),
+        "find out which NIDs peers have, and tell them ours",
+        (
+            Option("force", "tell them, too, what they know already", short="f"),
+            Option("verify", "only compare what they tell with what is configured, and list the differences"),
+        ),
+        "NID[,NID...]...",
+        ("lnetctl discover 10.0.0.2@tcp 10.0.0.[3-5]@tcp", "lnetctl discover --verify 10.0.0.2@tcp"),
+        "discover",
+    ),
         "show which path a message would take, and what eliminated the others",
         (
             Option("to", "NID of the peer", "NID"),
@@ -223,7 +234,7 @@ SETTINGS = {
     "numa_range": "NIs within this NUMA distance count as equally near; at least 0",
     "max_interfaces": "how many NIs there may be; below 16 it is the default, 4096",
     "max_intf": "the same as max_interfaces",
-    "discovery": "learn the NIDs of peers: 1, or 0 not to",
+    "discovery": "learn the NIDs of peers: 1, or 0 not to; verify only compares them",
     "drop_asym_route": "drop messages that came by another router than ours: 1, or 0 not to",
     "retry_count": "how often a message is sent again; less than transaction_timeout",
     "transaction_timeout": "seconds for an answer; more than retry_count",
@@ -250,9 +261,6 @@ _SET = (
 )
 
 _NOT_BUILT = (
-    Command(("route",), "routes to other nets"),
-    Command(("routing",), "forwarding of messages"),
-    Command(("discover",), "learn a peer's NIDs"),
     Command(("debug",), "recovery queues"),
     Command(("fault",), "rules that drop or delay messages"),
     Command(("service-id",), "o2iblnd's service"),

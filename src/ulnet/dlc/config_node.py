@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
@@ -196,10 +195,10 @@ def read_pings(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
 def read_discoveries(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
     """`discover:`, for `import --exec`."""
     for item in schema.items(node, "discover"):
-        schema.fields(
-            item, "discover", ("primary nid", "force", "seq_no"), ("Multi-Rail", "peer ni", "peer_ni")
-        )
-        if verb == "exec":
-            text = "discover is not built yet in this version of ulnet"
-            schema.refuse(item.line, text, errno.EOPNOTSUPP)
-    return iter(())
+        mark = schema.mark()
+        ignored = ("Multi-Rail", "peer ni", "peer_ni", "differences")
+        fields = schema.fields(item, "discover", ("primary nid", "force", "seq_no"), ignored)
+        nid = schema.text(fields, "primary nid", item, required=True)
+        force = schema.integer(fields, "force")
+        if verb == "exec" and nid is not None and schema.good(mark):
+            yield Step(model.Discover([nid], bool(force)), item.line)

@@ -15,8 +15,8 @@ __all__ = [
     "CptOfNid",
     "CptOfNidDocument",
     "CptView",
-    "ExplainDocument",
-    "ExplainView",
+    "DiscoverDocument",
+    "DiscoverView",
     "ExportDocument",
     "GlobalDocument",
     "Globals",
@@ -224,6 +224,7 @@ class PeerView(
 
     primary_nid: str
     multi_rail: bool
+    differences: list[str] | UnsetType = UNSET
     peer_state: int | UnsetType = UNSET
     peer_ni: list[PeerNiView] = []
 
@@ -252,6 +253,21 @@ class PingDocument(Struct):
     """`ping`: the nodes that answered, in the order asked."""
 
     ping: list[PingView]
+
+class DiscoverView(Struct, rename={"primary_nid": "primary nid", "multi_rail": "Multi-Rail"}):
+    """One peer as it is now; `differences` between what is held of it and what it says, if asked for."""
+
+    primary_nid: str
+    multi_rail: bool
+    peer_ni: list[NidItem]
+    differences: list[str] | UnsetType = UNSET
+
+
+class DiscoverDocument(Struct):
+    """`discover`: the peers that were discovered, in the order asked."""
+
+    discover: list[DiscoverView]
+
 
 
 class Statistics(Struct):

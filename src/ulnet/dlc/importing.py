@@ -10,7 +10,7 @@ import msgspec
 from ulnet.dlc.aclient import AsyncClient
 from ulnet.dlc.client import DEADLINE, Client
 from ulnet.dlc.errors import ErrorItem
-from ulnet.dlc.model import Ping, Request
+from ulnet.dlc.model import Discover, Ping, Request
 from ulnet.dlc.protocol import Reply
 from ulnet.dlc.steps import Config, step_error
 
@@ -48,7 +48,7 @@ def _merge(document: dict[str, Any], more: dict[str, Any]) -> None:
 
 def deadline_of(request: Request) -> float:
     """How long its answer may take."""
-    return DEADLINE + request.timeout if isinstance(request, Ping) else DEADLINE
+    return DEADLINE + request.timeout if isinstance(request, (Discover, Ping)) else DEADLINE
 
 
 def import_config(client: Client, config: Config) -> Imported:

@@ -19,6 +19,7 @@ __all__ = [
     "PINGS_AT_ONCE",
     "BuffersSet",
     "CptOfNids",
+    "Discover",
     "Explain",
     "Export",
     "GlobalSet",
@@ -198,6 +199,20 @@ class NumaShow(_Request, tag="numa.show"):
     """The CPTs, how far they are from one another, and the range within which NIs count as equally near."""
 
     verb = "show"
+class Discover(_Request, tag="discover"):
+    """Find out anew which NIDs peers have; `force`: and tell them ours, whatever they know.
+
+    `verify` only compares what they tell with what is held of them, and changes nothing.
+    """
+
+    verb = "manage"
+    entity = "discover"
+    nids: list[str]
+    force: bool = False
+    verify: bool = False
+    timeout: Seconds = 180.0
+
+
     entity = "numa"
 
 
@@ -340,6 +355,7 @@ Request = (
     | CptOfNids
     | StatsShow
     | StatsReset
+    | Discover
     | GlobalShow
     | GlobalSet
     | UdspAdd

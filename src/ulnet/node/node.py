@@ -25,7 +25,7 @@ from ulnet.nid import ANY_NID, PID_ANY, Nid
 from ulnet.node.attachment import Attachment
 from ulnet.node.devices import Devices
 from ulnet.node.machine import Machine
-from ulnet.node.operations import PingResult, get, ping, put
+from ulnet.node.operations import PingResult, discover, get, ping, put
 
 __all__ = ["Node"]
 
@@ -329,6 +329,18 @@ class Node:
             source=_nid(source) if source is not None else None,
             timeout=timeout,
         )
+
+    async def discover(self, target: Nid | str, *, force: bool = False, timeout: float | None = None) -> Peer:
+        """Find out anew which NIDs the node behind `target` has, and tell it ours if it wants them.
+
+        Messages need no call: the first to a peer waits for its discovery. `force` also tells it what it
+        was told already. `timeout` in seconds, by default that of discovery's messages. Raises LNetError.
+        """
+        return await discover(self.core, _nid(target), force=force, timeout=timeout)
+
+    def set_discovery(self, mode: int) -> None:
+        """0: off; 1: on; 2: only compare what peers tell with what is configured. Raises LNetError."""
+        self.core.set_discovery(mode)
 
 
 def _busy(core: LNet) -> bool:

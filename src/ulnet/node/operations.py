@@ -1,4 +1,4 @@
-"""PUT, GET and ping as awaitables over the core's events."""
+"""PUT, GET, ping and discovery as awaitables over the core's events."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Self
 from ulnet.core.event import Event, EventKind
 from ulnet.core.instance import LNet
 from ulnet.core.md import TRUNCATE, Buffer, Md
+from ulnet.core.peer import Peer
 from ulnet.core.self_info import MIN_INFO_SIZE
 from ulnet.core.status import LNetError, errno_text
 from ulnet.nid import LO_NID, Nid
@@ -17,7 +18,7 @@ from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import LNET_MTU, PING_MATCH_BITS, PING_PORTAL
 from ulnet.wire.ping import PREFIX_SIZE, Feature, PingInfo, info_size
 
-__all__ = ["Operation", "PingResult", "get", "ping", "put"]
+__all__ = ["Operation", "PingResult", "discover", "get", "ping", "put"]
 
 # A node's info may grow between two pings; one whose info never fits is not asked for ever.
 _MAX_PINGS = 3
@@ -158,6 +159,27 @@ async def ping(
             break
         size = needed
     raise LNetError(errno.EPROTO, f"{target} announces more ping info than it sends")
+
+
+async def discover(core: LNet, target: Nid, *, force: bool, timeout: float | None) -> Peer:
+    """See Node.discover."""
+    done: asyncio.Future[Peer] = asyncio.get_running_loop().create_future()
+
+    def tell(error: LNetError | None, peer: Peer | None) -> None:
+        if done.done():
+            return
+        if peer is not None:
+            done.set_result(peer)
+        else:
+            done.set_exception(error or LNetError(errno.EIO, f"{target} was not discovered"))
+
+    core.discover(target, force=force, done=tell)
+    try:
+        return await asyncio.wait_for(done, timeout)
+    except TimeoutError:
+        raise LNetError(
+            errno.ETIMEDOUT, f"{target} was not discovered within {timeout:g} s; it is still being tried"
+        ) from None
 
 
 def _read_info(target: Nid, data: memoryview) -> tuple[PingInfo, int]:

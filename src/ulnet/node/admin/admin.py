@@ -27,6 +27,7 @@ from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.protocol import Answer
 from ulnet.host import HostError, Link, links, placed
 from ulnet.node.admin.explain import explain
+from ulnet.node.admin.discoveries import discover_all
 from ulnet.node.admin.ip2nets import NO_MATCH, match_nets
 from ulnet.node.admin.nets import NoInterface, add_nis, delete_nis
 from ulnet.node.admin.numa import cpts_of_nids, set_nis, show_numa
@@ -87,6 +88,7 @@ class Admin:
             model.NumaShow: self._numa_show,
             model.CptOfNids: self._cpt_of_nid,
             model.StatsShow: self._stats_show,
+            model.Discover: self._discover,
             model.StatsReset: self._stats_reset,
             model.GlobalShow: self._global_show,
             model.GlobalSet: self._global_set,
@@ -216,6 +218,9 @@ class Admin:
 
     async def _udsp_del(self, request: model.UdspDel) -> Answer:
         async with self._changing:
+    async def _discover(self, request: model.Discover) -> Answer:
+        return await discover_all(self.node, request)
+
             delete_rules(self.node.core, request)
         return _DONE
 

@@ -13,7 +13,7 @@ from ulnet.nid import Nid
 from ulnet.node.admin.names import one_nid, read_nids
 from ulnet.node.node import Node
 
-__all__ = ["ping_all"]
+__all__ = ["ping_all", "why"]
 
 
 async def ping_all(node: Node, request: Ping) -> Answer:
@@ -37,7 +37,7 @@ async def _ping(node: Node, target: Nid, source: Nid | None, request: Ping) -> P
     try:
         result = await node.ping(target, timeout=request.timeout, source=source)
     except LNetError as failed:
-        text = f"failed to ping {target}: {_why(failed, target)}"
+        text = f"failed to ping {target}: {why(failed, target)}"
         return ErrorItem(request.verb, request.entity, -failed.errno, text)
     primary = target if target.is_lo else result.primary_nid
     peer = node.core.peers.find(primary) if node.running else None
@@ -45,7 +45,7 @@ async def _ping(node: Node, target: Nid, source: Nid | None, request: Ping) -> P
     return PingView(str(primary), multi_rail, [NidItem(str(nid)) for nid in result.nids])
 
 
-def _why(failed: LNetError, target: Nid) -> str:
+def why(failed: LNetError, target: Nid) -> str:
     """The errno's words as the real tool prints them, then the reason if it says more."""
     words = errno_text(failed.errno)
     reason = failed.text.removeprefix(f"{target}: ")

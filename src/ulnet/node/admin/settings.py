@@ -16,7 +16,7 @@ _MOST = 2**31 - 1
 _RANGES = {
     "numa_range": (0, 2**32 - 1),
     "max_interfaces": (0, _MOST),
-    "discovery": (0, 1),
+    "discovery": (0, 2),  # 2: verify
     "drop_asym_route": (0, 1),
     "retry_count": (0, _MOST),
     "transaction_timeout": (1, _MOST),
@@ -53,12 +53,11 @@ def change_settings(core: LNet, values: Mapping[str, int]) -> None:
             f"transaction_timeout {wanted.transaction_timeout} must exceed retry_count {wanted.retry_count}: "
             "raise the one or lower the other",
         )
-    changed = wanted.discovery != core.settings.discovery
+    discovery, wanted.discovery = wanted.discovery, core.settings.discovery
     for field in fields(GlobalSettings):
         setattr(core.settings, field.name, getattr(wanted, field.name))
     core.state.epoch += 1  # numa_range is among what kept choices depend on
-    if changed:
-        core.info.rebuild()
+    core.set_discovery(discovery)
 
 
 def _check_range(name: str, value: int) -> None:

@@ -62,6 +62,8 @@ def _peer(peer: Peer, verbosity: int, load: bool) -> PeerView:
     view = PeerView(str(peer.primary_nid), peer.multi_rail)
     if verbosity >= 3:
         view.peer_state = peer.state_flags
+    if peer.differences:
+        view.differences = list(peer.differences)
     view.peer_ni = [_peer_ni(pni, verbosity, load) for pni in peer.nis()]
     return view
 
