@@ -11,10 +11,15 @@ from ulnet import __version__
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
+    "check": "find what is wrong with configuration files, without a node",
     "convert": "write module parameters and older YAML as today's YAML",
     "decode": "print a packet capture as LNet conversation",
     "demo": "two nodes with two rails each in this machine: move a file, compare it",
+    "diff": "compare two configurations, or one with a node's",
+    "doctor": "find what on this host would trouble LNet over several interfaces",
     "ping": "ask LNet nodes for their NIDs, without a daemon",
+    "sim": "run a scenario, or random clusters with faults, in the simulator",
+    "plan": "show what an import would change, and change nothing",
     "trace": "follow a running node: which pair of NIDs carries what, and why",
 }
 

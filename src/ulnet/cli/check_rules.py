@@ -1,0 +1,218 @@
+"""What is wrong with one node's configuration, and with those of several nodes together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ulnet.cli.findings import Finding
+from ulnet.core.peer import Peer
+from ulnet.dlc import model
+from ulnet.dlc.config import Config, Step
+from ulnet.host import Link, link_named
+from ulnet.host.values import HostError
+from ulnet.nid import LO_NID, Net, Nid, NidError, NidList
+from ulnet.node.admin import Admin
+from ulnet.node.shadow import INVENTED, invented_links, on_paper
+
+__all__ = ["NodeView", "across", "examine"]
+
+_MANY = 4096
+_CPTS = 256  # what a file may name; how many the node has only the node knows
+
+
+@dataclass(slots=True)
+class NodeView:
+    """What a file makes of a node."""
+
+    name: str
+    nids: list[Nid] = field(default_factory=list)  # those that are known, not invented
+    peers: dict[Nid, list[Nid]] = field(default_factory=dict)
+    peer_lines: dict[Nid, int] = field(default_factory=dict)
+    multi_rail: dict[Nid, bool] = field(default_factory=dict)
+    rails: int = 0
+
+
+async def examine(name: str, config: Config, facts: Sequence[Link] | None) -> tuple[list[Finding], NodeView]:
+    """Run a file on paper; `facts` are the host's interfaces where they are known."""
+    findings = [
+        Finding("error", name, line, _without_line(item.descr))
+        for line, item in zip(config.lines, config.errors, strict=True)
+    ]
+    steps = [step for step in config.steps if not _depends_on_host(step, facts)]
+    for step in config.steps:
+        if _depends_on_host(step, facts):
+            text = "which interfaces these rules choose depends on the host: give --host FILE or --live"
+            findings.append(Finding("note", name, step.line, text))
+    links = list(facts) if facts is not None else invented_links(step.request for step in steps)
+    async with on_paper(links, cpts=_CPTS) as admin:
+        for step in steps:
+            if isinstance(step.request, model.RouteAdd | model.RoutingSet | model.BuffersSet):
+                continue
+            findings += [
+                Finding("error", name, step.line, _without_line(item.descr))
+                for item in await admin.apply([step])
+            ]
+            findings += _address_mismatch(name, step, facts)
+        view = _view(name, admin, steps)
+        nets = set(admin.node.core.nets)
+    routed = set(_route_nets(steps))
+    findings += _routes(name, steps, nets)
+    findings += _peers_of_one(view, nets | routed)
+    return findings, view
+
+
+def _without_line(descr: str) -> str:
+    head, colon, rest = descr.partition(": ")
+    return rest if colon and head.startswith("line ") else descr
+
+
+def _depends_on_host(step: Step, facts: Sequence[Link] | None) -> bool:
+    return facts is None and isinstance(step.request, model.NetMatch)
+
+
+def _address_mismatch(name: str, step: Step, facts: Sequence[Link] | None) -> Iterator[Finding]:
+    request = step.request
+    if facts is None or not isinstance(request, model.NetAdd) or request.prefer is None:
+        return
+    try:
+        link = link_named(request.interfaces[0].partition("[")[0], facts)
+        ip = Nid.parse(request.prefer).ip
+    except (HostError, NidError):
+        return  # told already
+    has = [address.ip for address in link.addresses]
+    if ip not in has:
+        text = (
+            f"interface {link.name} has {', '.join(has) or 'no address'}, not {ip}: the NI would not be "
+            f"{request.prefer}; correct the nid or leave it out"
+        )
+        yield Finding("error", name, step.line, text)
+
+
+def _view(name: str, admin: Admin, steps: Sequence[Step]) -> NodeView:
+    core = admin.node.core
+    view = NodeView(name, rails=len(core.nis) - 1)
+    view.nids = [nid for nid in core.nis if nid != LO_NID and not nid.ip.startswith(INVENTED)]
+    peers: list[Peer] = [peer for peer in core.peers if peer.primary_nid != LO_NID]
+    for peer in peers:
+        view.peers[peer.primary_nid] = list(peer.nids())
+        view.multi_rail[peer.primary_nid] = peer.multi_rail
+    for step in steps:
+        request = step.request
+        if isinstance(request, model.PeerAdd | model.PeerRefresh):
+            for nid in _nids([*([request.primary] if request.primary else []), *request.nids]):
+                owner = next((primary for primary, nids in view.peers.items() if nid in nids), None)
+                if owner is not None:
+                    view.peer_lines.setdefault(owner, step.line)
+    return view
+
+
+def _nids(texts: Sequence[str]) -> list[Nid]:
+    found: list[Nid] = []
+    for text in texts:
+        try:
+            found += NidList.parse(text).expand(_MANY)
+        except NidError:
+            continue
+    return found
+
+
+def _route_nets(steps: Sequence[Step]) -> Iterator[Net]:
+    for step in steps:
+        if isinstance(step.request, model.RouteAdd):
+            try:
+                yield Net.parse(step.request.net)
+            except NidError:
+                continue
+
+
+def _routes(name: str, steps: Sequence[Step], nets: set[Net]) -> Iterator[Finding]:
+    seen: set[tuple[str, str]] = set()
+    for step in steps:
+        request = step.request
+        if not isinstance(request, model.RouteAdd):
+            continue
+        try:
+            net = Net.parse(request.net)
+            gateways = NidList.parse(request.gateway).expand(_MANY)
+        except NidError as bad:
+            yield Finding("error", name, step.line, str(bad))
+            continue
+        if net in nets:
+            text = f"net {net} is one of this node's own nets: a route to it is refused; leave it out"
+            yield Finding("error", name, step.line, text)
+        for gateway in gateways:
+            if gateway.net not in nets:
+                have = ", ".join(str(one) for one in nets if str(one) != "lo") or "none"
+                text = (
+                    f"the route to {net} goes nowhere: its gateway {gateway} is on net {gateway.net}, this "
+                    f"node on {have}"
+                )
+                yield Finding("error", name, step.line, text)
+            if (request.net, str(gateway)) in seen:
+                yield Finding("error", name, step.line, f"the route to {net} by {gateway} is given twice")
+            seen.add((request.net, str(gateway)))
+        if request.hop != -1 and not 1 <= request.hop <= 255:
+            yield Finding("error", name, step.line, f"hop {request.hop} is out of range: use 1 to 255")
+
+
+def _peers_of_one(view: NodeView, reachable: set[Net]) -> Iterator[Finding]:
+    for primary, nids in view.peers.items():
+        line = view.peer_lines.get(primary, 0)
+        if len(nids) == 1 and view.rails > 1 and view.multi_rail[primary]:
+            text = (
+                f"peer {primary} has one NID, this node {view.rails}: messages to it use one rail; "
+                "name its other "
+                "NIDs, say Multi-Rail: False if it has none, or leave the peer to discovery"
+            )
+            yield Finding("warning", view.name, line, text)
+        if not any(nid.net in reachable for nid in nids):
+            where = ", ".join(dict.fromkeys(str(nid.net) for nid in nids))
+            text = (
+                f"peer {primary} cannot be reached: it is on {where}, where this node has no NI and no route"
+            )
+            yield Finding("warning", view.name, line, text)
+        own = [nid for nid in nids if nid in view.nids]
+        if own and not set(nids) <= set(view.nids):
+            text = f"peer {primary} has {own[0]}, which is a NID of this node itself"
+            yield Finding("error", view.name, line, text)
+
+
+def across(views: Sequence[NodeView]) -> Iterator[Finding]:
+    """Whether the nodes' ideas of one another agree."""
+    owners: dict[Nid, NodeView] = {}
+    for view in views:
+        for nid in view.nids:
+            if nid in owners:
+                text = f"{nid} is a NID of {owners[nid].name} too: each NID is that of one node"
+                yield Finding("error", view.name, 0, text)
+            owners.setdefault(nid, view)
+    for view in views:
+        for primary, nids in view.peers.items():
+            others = dict.fromkeys(owners[nid].name for nid in nids if nid in owners)
+            if len(others) > 1:
+                text = f"peer {primary} mixes the NIDs of {' and '.join(others)}: a peer is one node"
+                yield Finding("error", view.name, view.peer_lines.get(primary, 0), text)
+            elif others:
+                other = next(one for one in views if one.name == next(iter(others)))
+                yield from _pair(view, primary, nids, other)
+
+
+def _pair(view: NodeView, primary: Nid, nids: Sequence[Nid], other: NodeView) -> Iterator[Finding]:
+    line = view.peer_lines.get(primary, 0)
+    missing = [nid for nid in other.nids if nid not in nids]
+    if missing and view.multi_rail[primary]:
+        names = ", ".join(map(str, missing))
+        text = f"peer {primary} lacks {names}, which {other.name} has: rails stay unused; name them too"
+        yield Finding("warning", view.name, line, text)
+    for nid in nids:
+        if nid not in other.nids:
+            text = f"peer {primary} has {nid}, which {other.name} has not: messages to it fail"
+            yield Finding("error", view.name, line, text)
+    back = [primary for primary, known in other.peers.items() if set(known) & set(view.nids)]
+    if view is not other and view.nids and other.peers and not back:
+        text = (
+            f"{other.name} is a peer here, but {view.name} is none there: without discovery it answers as to "
+            "a node with one rail"
+        )
+        yield Finding("warning", view.name, line, text)

@@ -1,0 +1,184 @@
+"""Two configurations, compared by what they mean and not by how they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ulnet.core.tunables import GlobalSettings, LndTunables, NetTunables
+from ulnet.dlc import model
+from ulnet.dlc.model import Request, Tunables
+from ulnet.nid import Net, Nid, NidError, NidList
+
+__all__ = ["Change", "Meaning", "compare", "meaning_of"]
+
+_MANY = 4096
+_READ_ONLY = frozenset({"lnd_timeout", "recovery_interval"})
+_NETS = NetTunables()
+_DEFAULTS: dict[str, object] = {
+    **{
+        name: getattr(_NETS, name)
+        for name in ("peer_timeout", "peer_credits", "peer_buffer_credits", "credits")
+    },
+    "timeout": LndTunables().timeout,
+    "tos": LndTunables().tos,
+}
+_UNKNOWN = frozenset({"nid", "conns_per_peer", "CPT"})  # without a value the host decides
+
+Meaning = dict[str, dict[str, Any]]  # "peer 10.0.0.2@tcp": {"Multi-Rail": True, "NIDs": [...]}
+
+
+class Change(NamedTuple):
+    """One difference: of a whole thing (`field` is empty then), or of one value. None: not there."""
+
+    thing: str
+    field: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        if not self.field:
+            sign, values = ("-", self.before) if self.after is None else ("+", self.after)
+            return f"{sign} {self.thing}{_details(values)}"
+        return f"~ {self.thing}: {self.field} {_shown(self.before)} -> {_shown(self.after)}"
+
+
+def _details(values: Mapping[str, Any]) -> str:
+    text = ", ".join(f"{name} {_shown(value)}" for name, value in values.items())
+    return f": {text}" if text else ""
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "none"
+    return "default" if value is None else str(value)
+
+
+def compare(before: Meaning, after: Meaning) -> list[Change]:
+    """What is in one and not in the other; a value that is not given is its default."""
+    changes = []
+    for thing, old in before.items():
+        new = after.get(thing)
+        if new is None:
+            changes.append(Change(thing, "", old, None))
+            continue
+        for field in dict.fromkeys((*old, *new)):
+            was, now = (values.get(field, _default(thing, field)) for values in (old, new))
+            if was != now and not (field in _UNKNOWN and None in (was, now)):
+                changes.append(Change(thing, field, was, now))
+    changes += [Change(thing, "", None, new) for thing, new in after.items() if thing not in before]
+    return [change for change in changes if not _is_default_setting(change)]
+
+
+def _default(thing: str, field: str) -> object:
+    return _DEFAULTS.get(field) if thing.startswith("net ") else None
+
+
+def _is_default_setting(change: Change) -> bool:
+    """A setting that only one side gives, at its default value."""
+    if not change.thing.startswith("setting ") or change.field:
+        return False
+    name = change.thing.removeprefix("setting ")
+    given = change.before or change.after
+    return bool(given["value"] == getattr(GlobalSettings(), name, None))
+
+
+def meaning_of(requests: Iterable[Request]) -> Meaning:
+    """What requests of a file come to, thing by thing."""
+    found: Meaning = {}
+    for request in requests:
+        if isinstance(request, model.NetAdd):
+            _nis(found, request)
+        elif isinstance(request, model.NetMatch):
+            for rule in request.rules:
+                given = [*rule.interfaces, *rule.ranges]
+                found[f"ip2nets {rule.net} {' '.join(given)}".strip()] = _tunables(rule.tunables, rule.cpts)
+        elif isinstance(request, model.PeerAdd | model.PeerRefresh):
+            _peer(found, request)
+        elif isinstance(request, model.GlobalSet):
+            for name, value in request.values.items():
+                if name not in _READ_ONLY:
+                    found[f"setting {name}"] = {"value": value}
+        elif isinstance(request, model.UdspAdd):
+            _rule(found, request)
+        elif isinstance(request, model.SelectionAdd):
+            names = [request.kind, request.net, request.nid, request.local, request.remote]
+            what = " ".join(name for name in names if name)
+            found[f"selection {what}"] = {"priority": request.priority or 0, "side": request.side}
+        elif isinstance(request, model.RouteAdd):
+            _routes(found, request)
+        elif isinstance(request, model.RoutingSet):
+            found["routing"] = {"enable": int(request.enable)}
+        elif isinstance(request, model.BuffersSet):
+            sizes = {name: getattr(request, name) for name in ("tiny", "small", "large")}
+            found["buffers"] = {name: size for name, size in sizes.items() if size is not None}
+    return found
+
+
+def _nis(found: Meaning, request: model.NetAdd) -> None:
+    values = _tunables(request.tunables, request.cpts)
+    for name in request.interfaces:
+        prefer = {"nid": _nid(request.prefer)} if request.prefer is not None else {}
+        found[f"net {_net(request.net or '')} NI {name}"] = {**prefer, **values}
+    for text in request.nids:
+        for nid in _expanded([text]):
+            found[f"net {nid.partition('@')[2]} NI {nid}"] = dict(values)
+
+
+def _tunables(tunables: Tunables, cpts: str | None) -> dict[str, Any]:
+    given = {name: getattr(tunables, name) for name in Tunables.__struct_fields__}
+    values = {name: value for name, value in given.items() if value is not None}
+    return {**values, **({"CPT": cpts} if cpts is not None else {})}
+
+
+def _peer(found: Meaning, request: model.PeerAdd | model.PeerRefresh) -> None:
+    nids = _expanded([*([request.primary] if request.primary else []), *request.nids])
+    if not nids:
+        return
+    thing = f"peer {nids[0]}"
+    before = found.get(thing, {}).get("NIDs", []) if isinstance(request, model.PeerAdd) else []
+    found[thing] = {
+        "Multi-Rail": request.multi_rail is not False,
+        "NIDs": sorted({*before, *nids}),
+        **({"locked": True} if request.lock_primary else {}),
+    }
+
+
+def _rule(found: Meaning, request: model.UdspAdd) -> None:
+    names = ("src", "dst", "rte")
+    what = " ".join(
+        f"{name} {getattr(request, name)}" for name in names if getattr(request, name) is not None
+    )
+    at = sum(thing.startswith("udsp ") for thing in found)
+    values = {"place": at, "priority": request.priority}
+    weight = getattr(request, "weight", None)
+    found[f"udsp {what}"] = {**values, **({"weight": weight} if weight is not None else {})}
+
+
+def _routes(found: Meaning, request: model.RouteAdd) -> None:
+    for gateway in _expanded([request.gateway]):
+        found[f"route {_net(request.net)} by {gateway}"] = {"hop": request.hop, "priority": request.priority}
+
+
+def _expanded(texts: Iterable[str]) -> list[str]:
+    found: dict[str, None] = {}
+    for text in texts:
+        try:
+            found.update(dict.fromkeys(map(str, NidList.parse(text).expand(_MANY))))
+        except NidError:
+            found[text] = None
+    return list(found)
+
+
+def _nid(text: str) -> str:
+    try:
+        return str(Nid.parse(text))
+    except NidError:
+        return text
+
+
+def _net(text: str) -> str:
+    try:
+        return str(Net.parse(text))
+    except NidError:
+        return text

@@ -1,0 +1,118 @@
+"""A node on paper: the real core and the real administration, with drivers that send nothing.
+
+What a configuration would do is asked of the very code that would do it.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from itertools import count
+
+from ulnet.core.instance import LNet
+from ulnet.core.msg import Msg
+from ulnet.core.ni import NI
+from ulnet.core.status import HealthStatus
+from ulnet.dlc.model import NetAdd, Request
+from ulnet.host import Address, Link, NumaNode, Topology
+from ulnet.nid import NetType, Nid, NidError, NidList
+from ulnet.nid.expr import split_list
+from ulnet.node.admin import Admin
+from ulnet.node.node import Node
+
+__all__ = ["INVENTED", "invented_links", "on_paper"]
+
+INVENTED = "198.18."  # addresses of interfaces of which nothing but the name is known (RFC 2544)
+_MANY = 1024
+
+
+class _Paper:
+    """A driver that takes every NI and fails every message."""
+
+    reports_timeout = True
+
+    def __init__(self, core: LNet, net_type: NetType) -> None:
+        self._core = core
+        self.name = net_type.name.lower()
+        self.net_type = net_type.value
+
+    def startup(self, ni: NI) -> None:
+        """Nothing to do."""
+
+    def shutdown(self, ni: NI) -> None:
+        """Nothing to do."""
+
+    def send(self, ni: NI, msg: Msg) -> None:
+        """Nobody is at the other end."""
+        status, text = HealthStatus.LOCAL_ERROR, "this node exists on paper only"
+        self._core.state.defer(self._core.finalize, msg, status, errno.EHOSTUNREACH, text)
+
+    def recv(
+        self, ni: NI, rx: object, msg: Msg | None, buffers: list[memoryview], mlen: int, rlen: int
+    ) -> None:
+        """Never called: nothing arrives."""
+
+
+@asynccontextmanager
+async def on_paper(
+    links: Sequence[Link], *, cpts: int = 1, nets: Iterable[NetType] = (NetType.TCP, NetType.O2IB)
+) -> AsyncIterator[Admin]:
+    """A running node with these interfaces and so many CPTs."""
+    nodes = tuple(
+        NumaNode(at, (at,), tuple(10 if at == to else 20 for to in range(cpts))) for at in range(cpts)
+    )
+
+    def drivers(core: LNet) -> list[_Paper]:
+        return [_Paper(core, net_type) for net_type in nets]
+
+    async with Node(topology=Topology(nodes), drivers=drivers, report=lambda line: None) as node:
+        yield Admin(node, host=lambda: links)
+
+
+def invented_links(requests: Iterable[Request], known: Sequence[Link] = ()) -> list[Link]:
+    """Interfaces that make the requests possible: those known, the others with the NIDs that are given."""
+    links = {link.name: link for link in known}
+    number = count(1)
+    for request in requests:
+        if not isinstance(request, NetAdd):
+            continue
+        ips = _addresses(request.nids)
+        for at, text in enumerate(request.interfaces):
+            name = text.partition("[")[0]
+            prefer = _addresses([request.prefer]) if request.prefer is not None and at == 0 else []
+            ips_here = prefer or ([] if name in links else [_invented(next(number))])
+            _give(links, name, ips_here)
+        for ip in ips:
+            if not any(ip == one.ip for link in links.values() for one in link.addresses):
+                _give(links, "lo" if ip.startswith("127.") else f"has-{ip}", [ip])
+    return list(links.values())
+
+
+def _give(links: dict[str, Link], name: str, ips: Iterable[str]) -> None:
+    link = links.get(name) or Link(name, len(links) + 1, loopback=name == "lo")
+    more = tuple(
+        Address(ip, 8 if ip.startswith("127.") else 24, family=2 if ip_address(ip).version == 4 else 10)
+        for ip in ips
+        if ip not in {one.ip for one in link.addresses}
+    )
+    links[name] = Link(
+        name, link.index, link.up, link.carrier, addresses=(*link.addresses, *more), loopback=link.loopback
+    )
+
+
+def _addresses(texts: Iterable[str]) -> list[str]:
+    found: list[str] = []
+    for text in texts:
+        for one in split_list(text):
+            try:
+                nids: list[Nid] = NidList.parse(one).expand(_MANY)
+                found += [nid.ip for nid in nids]
+            except NidError:  # the node will say what is wrong with it
+                continue
+    return found
+
+
+def _invented(number: int) -> str:
+    return f"{INVENTED}{number >> 8 & 0xFF}.{number & 0xFF}"
