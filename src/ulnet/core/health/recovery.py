@@ -35,10 +35,10 @@ Patient = TypeVar("Patient", NI, PeerNi)
 class RecoveryQueue(Generic[Patient]):
     """NIs of one side under recovery, longest first.
 
-    `stays` tells who is to be pinged further; `source` from which NI; `answered` hears of answers.
+    `stays` tells who is to be pinged further, `source` from which NI; `answered` and `released` are called.
     """
 
-    __slots__ = ("_initiate", "_memory", "_state", "_timers", "answered", "source", "stays")
+    __slots__ = ("_initiate", "_memory", "_state", "_timers", "answered", "released", "source", "stays")
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class RecoveryQueue(Generic[Patient]):
         stays: Callable[[Patient], bool],
         source: Callable[[Patient], Nid | None],
         answered: Callable[[Patient], None],
+        released: Callable[[], None],
     ) -> None:
         self._state = state
         self._memory = memory
@@ -56,6 +57,7 @@ class RecoveryQueue(Generic[Patient]):
         self.stays: Callable[[Patient], bool] = stays
         self.source: Callable[[Patient], Nid | None] = source
         self.answered: Callable[[Patient], None] = answered
+        self.released: Callable[[], None] = released
 
     def __len__(self) -> int:
         return len(self._timers)
@@ -73,7 +75,9 @@ class RecoveryQueue(Generic[Patient]):
 
     def release(self, who: Patient) -> None:
         """It is well, or gone."""
-        self._state.timers.cancel(self._timers.pop(who, None))
+        if who in self._timers:
+            self._state.timers.cancel(self._timers.pop(who))
+            self.released()
 
     def close(self) -> None:
         """Ping nobody any more."""
@@ -132,10 +136,10 @@ class Recovery:
     ) -> None:
         self._state = state
         self.local: RecoveryQueue[NI] = RecoveryQueue(
-            state, memory, initiate, ni_stays, lambda ni: ni.nid, ni_answered
+            state, memory, initiate, ni_stays, lambda ni: ni.nid, ni_answered, self._stop_summaries
         )
         self.peers: RecoveryQueue[PeerNi] = RecoveryQueue(
-            state, memory, initiate, peer_stays, lambda pni: None, lambda pni: None
+            state, memory, initiate, peer_stays, lambda pni: None, lambda pni: None, self._stop_summaries
         )
         self._summary: Timer | None = None
         self._wait = _FIRST_SUMMARY
@@ -153,12 +157,10 @@ class Recovery:
     def release_ni(self, ni: NI) -> None:
         """A local NI is well, or gone."""
         self.local.release(ni)
-        self._stop_summaries()
 
     def release_peer(self, pni: PeerNi) -> None:
         """A peer NI is well, or gone."""
         self.peers.release(pni)
-        self._stop_summaries()
 
     @property
     def busy(self) -> bool:
@@ -169,7 +171,6 @@ class Recovery:
         """Ping nobody any more."""
         self.local.close()
         self.peers.close()
-        self._stop_summaries()
 
     def _start_summaries(self) -> None:
         if self._summary is None:

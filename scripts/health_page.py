@@ -1,0 +1,72 @@
+"""Draws the state machines of ulnet.core.states into docs/design/health.md; with --check, only compares."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+
+from ulnet.core.health.classify import RULES
+from ulnet.core.states import LOCAL_NET, LOCAL_NI, PEER, PEER_NI, Action
+from ulnet.core.status import HealthStatus
+
+PAGE = Path(__file__).parents[1] / "docs" / "design" / "health.md"
+BEGIN, END = "<!-- begin: drawn by scripts/health_page.py -->\n", "<!-- end -->\n"
+
+Table = Mapping[tuple[Enum, Enum], tuple[Action, Enum]]
+MACHINES: dict[str, Table] = {
+    "Local NI": LOCAL_NI,  # type: ignore[dict-item]
+    "Local net": LOCAL_NET,  # type: ignore[dict-item]
+    "Peer": PEER,  # type: ignore[dict-item]
+    "Peer NI": PEER_NI,  # type: ignore[dict-item]
+}
+
+
+def diagram(name: str, table: Table) -> list[str]:
+    """One machine as a mermaid diagram."""
+    first = next(iter(table))[0]
+    lines = [f"### {name}", "", "```mermaid", "stateDiagram-v2", f"    [*] --> {first.value}"]
+    for (before, what), (action, after) in table.items():
+        doing = f" / {action.value}" if action.value else ""
+        lines.append(f"    {before.value} --> {after.value}: {what.value}{doing}")
+    return [*lines, "```", ""]
+
+
+def rules() -> list[str]:
+    """What each status means."""
+    words = {True: "yes", False: "-"}
+    lines = [
+        "### Statuses",
+        "",
+        "| Status | Local NI suffers | Peer NI suffers | Resent |",
+        "| --- | --- | --- | --- |",
+    ]
+    for status in HealthStatus:
+        if status:
+            rule = RULES[status]
+            cells = " | ".join(words[value] for value in (rule.local, rule.peer, rule.resend))
+            lines.append(f"| {status.name} | {cells} |")
+    return [*lines, ""]
+
+
+def main() -> int:
+    """Write the page, or tell that it is old."""
+    drawn = rules()
+    for name, table in MACHINES.items():
+        drawn += diagram(name, table)
+    page = PAGE.read_text()
+    before, rest = page.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    wanted = before + BEGIN + "\n".join(drawn) + END + after
+    if wanted == page:
+        return 0
+    if "--check" in sys.argv[1:]:
+        print(f"{PAGE.name} is old: run scripts/health_page.py", file=sys.stderr)
+        return 1
+    PAGE.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

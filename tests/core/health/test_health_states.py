@@ -1,0 +1,105 @@
+"""The state machines: their tables, what drives them, and the page that is drawn from them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.rails import A0, A1, B0, B1, Rails
+from ulnet.core.lnd import NiEvent
+from ulnet.core.states import (
+    LOCAL_NET,
+    LOCAL_NI,
+    PEER,
+    PEER_NI,
+    NetState,
+    NiState,
+    PeerNiState,
+    PeerState,
+)
+from ulnet.core.status import HealthStatus as S
+from ulnet.nid import Net
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.requirement("HEALTH-fsm")
+@pytest.mark.parametrize(
+    ("table", "states", "first"),
+    [
+        (LOCAL_NI, NiState, NiState.INIT),
+        (LOCAL_NET, NetState, NetState.INIT),
+        (PEER, PeerState, PeerState.INIT),
+        (PEER_NI, PeerNiState, PeerNiState.CREATED),
+    ],
+    ids=["local NI", "local net", "peer", "peer NI"],
+)
+def test_every_state_is_reached_from_the_first(table, states, first):
+    reached = {first}
+    for _ in states:
+        reached |= {after for (before, _), (_, after) in table.items() if before in reached}
+    assert reached == set(states)
+
+
+@pytest.mark.requirement("HEALTH-fsm", "hlt-005", "hlt-010", "hlt-015", "hlt-020", "hlt-025", "snd-080")
+def test_a_local_ni_follows_its_driver_and_its_net_follows_it():
+    rails = Rails()
+    ni, net = rails.ni(A0), rails.a.nets[Net.parse("tcp")]
+    seen = [(ni.state, net.state, ni.up, ni.fatal)]
+    sequence = rails.a.info.sequence
+    for event in (
+        NiEvent.DEGRADED,
+        NiEvent.FATAL,
+        NiEvent.FATAL,
+        NiEvent.DEGRADED,
+        NiEvent.RECOVERED,
+        NiEvent.DEGRADED,
+        NiEvent.RESTORED,
+    ):
+        rails.a.ni_event(ni, event)
+        seen.append((ni.state, net.state, ni.up, ni.fatal))
+    active = (NiState.ACTIVE, NetState.ACTIVE, True, False)
+    degraded = (NiState.DEGRADED, NetState.ACTIVE, True, False)
+    failed = (NiState.FAILED, NetState.INACTIVE, False, True)
+    assert seen == [active, degraded, failed, failed, failed, active, degraded, active]
+    assert rails.a.info.sequence == sequence + 2  # told of FATAL and RECOVERED
+    assert (ni.health_stats.down_events, ni.health_stats.up_events) == (1, 1)
+    rails.a.del_ni(A0)
+    assert (ni.state, net.state) == (NiState.DELETING, NetState.DELETING)
+    assert [line for line in rails.log if "tcp:" in line][:3] == [
+        f"local NI {A0}: device degraded, DEGRADED now",
+        f"local NI {A0}: device failed, FAILED now",
+        "net tcp: all NIs failed, INACTIVE now",
+    ]
+
+
+@pytest.mark.requirement("HEALTH-fsm")
+def test_a_peer_ni_follows_its_messages_and_its_peer_follows_them_all():
+    rails = Rails(retry_count=0)
+    first, peer = rails.pni(B0), rails.pni(B0).peer
+    assert first.state is PeerNiState.CREATED
+    rails.put(B0, source=A0)
+    assert first.state is PeerNiState.ACTIVATING
+    rails.end(S.OK)
+    assert first.state is PeerNiState.CONNECTED
+    assert not first.watched
+    rails.put(B0, source=A0)
+    rails.end(S.REMOTE_ERROR)
+    assert (first.state, peer.state) == (PeerNiState.FAILED, PeerState.ACTIVE)
+    rails.put(B1, source=A1)
+    rails.end(S.REMOTE_ERROR)
+    assert (rails.pni(B1).state, peer.state) == (PeerNiState.FAILED, PeerState.INACTIVE)
+    rails.put(B1, source=A1)
+    rails.end(S.OK)
+    assert (rails.pni(B1).state, peer.state) == (PeerNiState.CONNECTED, PeerState.ACTIVE)
+    assert f"peer {B0}: all paths failed, INACTIVE now" in rails.log
+
+
+@pytest.mark.requirement("HEALTH-fsm")
+def test_the_page_shows_the_tables_as_they_are():
+    script = ROOT / "scripts" / "health_page.py"
+    checked = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
