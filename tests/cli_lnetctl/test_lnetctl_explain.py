@@ -36,6 +36,10 @@ def test_the_table_names_every_candidate_and_the_winner(daemon: Daemon) -> None:
         assert any(line.startswith(name) for line in lines)
     for criterion in ("peer-net health", "UDSP priority", "NUMA distance", "expected completion", "credits"):
         assert criterion in told.out
+    header = next(line for line in lines if line.startswith("local NI ")).split("  ")
+    columns = [title.strip() for title in header if title.strip()]
+    values = next(line for line in lines if line.startswith("127.0.1.2@tcp")).split()
+    assert {values[columns.index(name)] for name in ("usable", "progress")} == {"yes"}
     assert sum(line.endswith("chosen") for line in lines) == 5  # net, local NI and peer NI twice
 
 

@@ -14,6 +14,7 @@ from support.daemon import Daemon
 from support.shared import shared_path
 from support.transcripts import read_steps
 from ulnet.cli.lnetctl import main
+from ulnet.dlc.config import read_config
 
 
 class Said(NamedTuple):
@@ -435,3 +436,27 @@ def test_load_and_choices_by_what_decided_are_shown(start_daemon: Callable[..., 
     load = {ni["nid"]: ni["load"] for ni in peer["peer ni"]}[other]
     assert load["choices"]["only one"] >= 4
     assert load["paths"] == {"127.0.1.1@tcp1": {"outstanding": 0, "rate": 0}}
+
+
+def test_rules_that_contradict_earlier_ones_are_shown_as_such(ask: Ask) -> None:
+    assert ask("net add --nid 127.0.0.2@tcp,127.0.0.3@tcp").code == 0
+    assert ask("peer add --prim_nid 10.0.0.9@tcp --nid 10.0.0.8@tcp").code == 0
+    for words in (
+        "--src 127.0.0.2@tcp --priority 1",
+        "--src 127.0.0.*@tcp --priority 2",
+        "--src 127.0.0.2@tcp --dst 10.0.0.9@tcp",
+        "--src 127.0.0.3@tcp --dst 10.0.0.*@tcp",
+        "--src 127.0.0.3@tcp --dst 10.0.0.9@tcp --weight 2",
+    ):
+        assert ask(f"udsp add {words}").code == 0
+    text = ask("udsp show -v").out
+    rules = yaml.safe_load(text)["udsp"]
+    assert [(rule["matches"], rule.get("overridden", 0)) for rule in rules] == [
+        (1, 0),
+        (2, 1),
+        (1, 0),
+        (2, 1),  # of the pairs without priority and weight the first one is in force for a NID
+        (1, 0),
+    ]
+    assert rules[4]["effect"] == "preferred local NIDs of peer NIs, and messages in a row"
+    assert not read_config(text).errors

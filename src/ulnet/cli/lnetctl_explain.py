@@ -37,7 +37,7 @@ def _shown(criterion: str, value: float | None) -> str:
         return "-"
     if criterion == "expected completion" and value:
         return f"{value * 1e3:.3f} ms" if value < 1000 else f"{value:.0f} B"
-    if criterion == "usable":
+    if isinstance(value, bool):
         return "yes" if value else "no"
     if value == _NO_PRIORITY:
         return "none"

@@ -22,7 +22,7 @@ def read_udsp(schema: Schema, node: Node) -> Iterator[tuple[UdspAdd, MapNode, in
     `priority` and `weight` may stand in `action`, or beside it as in older files.
     """
     for item in schema.items(node, "udsp"):
-        fields = schema.fields(item, "a udsp rule", _UDSP, ("effect", "matches"))
+        fields = schema.fields(item, "a udsp rule", _UDSP, ("effect", "matches", "overridden"))
         action = schema.fields(fields["action"], "action", _ACTIONS) if "action" in fields else {}
         for name in _ACTIONS:
             if name in action and name in fields:

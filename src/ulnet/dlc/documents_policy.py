@@ -15,7 +15,7 @@ class Action(Struct):
 
 
 class UdspView(Struct):
-    """One rule; `effect` and `matches` (objects at this moment) are for the curious."""
+    """One rule; `effect`, `matches` (objects at this moment), of these `overridden`: for the curious."""
 
     idx: int
     src: str | UnsetType = UNSET
@@ -24,6 +24,7 @@ class UdspView(Struct):
     action: Action | UnsetType = UNSET
     effect: str | UnsetType = UNSET
     matches: int | UnsetType = UNSET
+    overridden: int | UnsetType = UNSET  # by rules before this one
 
 
 class UdspDocument(Struct):

@@ -7,6 +7,7 @@ deleted leaves nothing behind, and what it had overridden is in force again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 
 from ulnet.core.ni import NO_PRIORITY, NO_WEIGHT
@@ -80,6 +81,17 @@ class Policies:
         there = 1 if dst is None else sum(dst.match_nid(pni.nid) for one in peer_nets for pni in one.nis)
         return here * there
 
+    def in_force(self) -> Counter[Rule]:
+        """Of what each rule matches, for how many it decides: earlier rules override later ones."""
+        state = self._state
+        peer_nets = [net for peer in state.peers for net in peer.nets.values()]
+        first: list[Rule | None] = [self._for_net(Effect.LOCAL_NET, net) for net in state.nets]
+        first += [self._for_nid(Effect.LOCAL_NI, nid) for nid in state.nis]
+        first += [self._for_net(Effect.PEER_NET, net.net) for net in peer_nets]
+        first += [self._for_nid(Effect.PEER_NI, pni.nid) for net in peer_nets for pni in net.nis]
+        pairs = [rule for net in peer_nets for pni in net.nis for rule in self._pathways(pni).values()]
+        return Counter([rule for rule in (*first, *pairs) if rule is not None])
+
     # Application -----------------------------------------------------------------------------------
 
     def nis_changed(self) -> None:
@@ -119,23 +131,31 @@ class Policies:
 
     def _apply_to_locals(self) -> None:
         for local in self._state.nets.values():
-            local.priority, local.weight = self._of_net(Effect.LOCAL_NET, local.net)
+            local.priority, local.weight = _actions(self._for_net(Effect.LOCAL_NET, local.net))
             for ni in local.nis:
-                ni.priority, ni.weight = self._of_nid(Effect.LOCAL_NI, ni.nid)
+                ni.priority, ni.weight = _actions(self._for_nid(Effect.LOCAL_NI, ni.nid))
 
     def _peer_ni_added(self, pni: PeerNi) -> None:
         if self.rules:
             self._apply_to_peer_ni(pni)
 
     def _apply_to_peer_ni(self, pni: PeerNi) -> None:
-        pni.net.priority, pni.net.weight = self._of_net(Effect.PEER_NET, pni.net.net)
-        pni.priority, pni.weight = self._of_nid(Effect.PEER_NI, pni.nid)
+        pni.net.priority, pni.net.weight = _actions(self._for_net(Effect.PEER_NET, pni.net.net))
+        pni.priority, pni.weight = _actions(self._for_nid(Effect.PEER_NI, pni.nid))
         self._set_pathways(pni)
 
     def _set_pathways(self, pni: PeerNi) -> None:
-        """Of the rules with neither priority nor weight the first is in force, as today; others add to it."""
-        pathways: dict[Nid, int] = {}
-        turn_lengths: dict[Nid, int] = {}
+        rules = self._pathways(pni)
+        pni.preferred_nids = frozenset(rules)
+        pni.pathways = {nid: rule.priority or HIGHEST for nid, rule in rules.items()}
+        pni.turn_lengths = {nid: rule.weight for nid, rule in rules.items() if rule.weight is not None}
+
+    def _pathways(self, pni: PeerNi) -> dict[Nid, Rule]:
+        """The rule of each local NID that one prefers for sending to `pni`.
+
+        Of the rules with neither priority nor weight the first is in force, as today; others add to it.
+        """
+        found: dict[Nid, Rule] = {}
         plain = False
         for rule in self._by_effect[Effect.PATHWAY]:
             if rule.src is None or rule.dst is None or not rule.dst.match_nid(pni.nid):
@@ -145,32 +165,31 @@ class Policies:
                     continue
                 plain = True
             for nid in self._state.nis:
-                if rule.src.match_nid(nid) and nid not in pathways:
-                    pathways[nid] = rule.priority or HIGHEST
-                    if rule.weight is not None:
-                        turn_lengths[nid] = rule.weight
-        pni.preferred_nids = frozenset(pathways)
-        pni.pathways = pathways
-        pni.turn_lengths = turn_lengths
+                if rule.src.match_nid(nid):
+                    found.setdefault(nid, rule)
+        return found
 
-    def _of_net(self, effect: Effect, net: Net) -> tuple[int, int]:
-        """Priority and weight of the first rule that matches."""
+    def _for_net(self, effect: Effect, net: Net) -> Rule | None:
+        """The first rule that matches, which decides."""
         for rule in self._by_effect[effect]:
             one = rule.src or rule.dst
             if one is not None and one.match_net(net):
-                return _actions(rule)
-        return NO_PRIORITY, NO_WEIGHT
+                return rule
+        return None
 
-    def _of_nid(self, effect: Effect, nid: Nid) -> tuple[int, int]:
-        """Priority and weight of the first rule that matches."""
+    def _for_nid(self, effect: Effect, nid: Nid) -> Rule | None:
+        """The first rule that matches, which decides."""
         for rule in self._by_effect[effect]:
             one = rule.src or rule.dst
             if one is not None and one.match_nid(nid):
-                return _actions(rule)
+                return rule
+        return None
+
+
+def _actions(rule: Rule | None) -> tuple[int, int]:
+    """Priority and weight."""
+    if rule is None:
         return NO_PRIORITY, NO_WEIGHT
-
-
-def _actions(rule: Rule) -> tuple[int, int]:
     return (
         NO_PRIORITY if rule.priority is None else rule.priority,
         NO_WEIGHT if rule.weight is None else rule.weight,

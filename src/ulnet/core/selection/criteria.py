@@ -26,6 +26,7 @@ __all__ = [
     "QUEUED",
     "TURN",
     "WEIGHTED_TURN",
+    "YES_OR_NO",
     "Criterion",
     "NetPair",
     "Query",
@@ -77,6 +78,8 @@ class Step:
 
 
 # Costs of these are the negative of what people call by that name.
+# And of these the opposite of what their names ask.
+YES_OR_NO = frozenset({"usable", "progress", "UDSP preference"})
 HIGHER_IS_BETTER = frozenset({"peer-net health", "local-net health", "health", "credits"})
 
 

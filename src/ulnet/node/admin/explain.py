@@ -7,7 +7,7 @@ from typing import Any
 from ulnet.core.instance import LNet
 from ulnet.core.peer import PeerNet
 from ulnet.core.selection import Explanation, Stage
-from ulnet.core.selection.criteria import HIGHER_IS_BETTER, NetPair
+from ulnet.core.selection.criteria import HIGHER_IS_BETTER, YES_OR_NO, NetPair
 from ulnet.dlc.documents_explain import CandidateView, ExplainView, StageView
 from ulnet.dlc.model import Explain
 from ulnet.node.admin.names import one_nid
@@ -53,7 +53,7 @@ def _left(candidate: Any, stage: Stage) -> str:
 
 
 def _value(criterion: str, cost: float) -> float:
-    if criterion == "usable":
+    if criterion in YES_OR_NO:
         return not cost
     return -cost if criterion in HIGHER_IS_BETTER else cost
 

@@ -74,21 +74,31 @@ def _delete_matching(core: LNet, request: UdspDel) -> None:
 def show_rules(core: LNet, idx: int | None = None, verbosity: int = 0) -> list[UdspView]:
     """All rules, or one; none if there is no such one, as today."""
     views = []
+    in_force = core.policies.in_force() if verbosity else None
     for at, rule in enumerate(core.policies.rules):
         if idx is None or idx == at:
-            views.append(_view(core, at, rule, verbosity))
+            view = _view(at, rule)
+            if in_force is not None:
+                _tell_effect(core, view, rule, in_force[rule])
+            views.append(view)
     return views
 
 
-def _view(core: LNet, at: int, rule: Rule, verbosity: int) -> UdspView:
+def _view(at: int, rule: Rule) -> UdspView:
     view = UdspView(at, _text(rule.src), _text(rule.dst), _text(rule.rte))
     if rule.priority is not None or rule.weight is not None:
         view.action = Action(_number(rule.priority), _number(rule.weight))
-    if verbosity:
-        known = {Effect.NOTHING: _WHY_NOTHING, Effect.GATEWAY: _LATER}
-        view.effect = known.get(rule.effect, rule.effect.value)
-        view.matches = core.policies.matches(rule)
     return view
+
+
+def _tell_effect(core: LNet, view: UdspView, rule: Rule, decides: int) -> None:
+    known = {Effect.NOTHING: _WHY_NOTHING, Effect.GATEWAY: _LATER}
+    view.effect = known.get(rule.effect, rule.effect.value)
+    if rule.weight is not None and rule.effect not in known:
+        view.effect += ", and messages in a row"
+    view.matches = core.policies.matches(rule)
+    if decides < view.matches and rule.effect is not Effect.GATEWAY:
+        view.overridden = view.matches - decides
 
 
 def _number(number: int | None) -> int | UnsetType:
