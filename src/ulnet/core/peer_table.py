@@ -41,6 +41,9 @@ class PeerTable:
         self.detached: Callable[[PeerNi], None] = lambda pni: None
         self.removed: Callable[[Peer], None] = lambda peer: None
         self.deprived: Callable[[Peer], None] = lambda peer: None
+        # Set by routing: why a peer must stay ("": it need not), and how many messages may pass from one NID.
+        self.needed_for: Callable[[Peer], str] = lambda peer: ""
+        self.router_credits: Callable[[Net], int] = credits_for
 
     def __iter__(self) -> Iterator[Peer]:
         return iter(list(self._peers))
@@ -85,7 +88,7 @@ class PeerTable:
         for pni in self._by_nid.values():
             if pni.nid.net == net and pni.tx_credits == pni.max_tx_credits:
                 pni.tx_credits = pni.max_tx_credits = pni.min_tx_credits = credits
-                pni.rtr_credits = pni.min_rtr_credits = credits
+                pni.rtr_credits = pni.min_rtr_credits = self.router_credits(net)
 
     def ni_removed(self, ni: NI) -> None:
         """Keep nothing of a local NI that is gone."""
@@ -199,6 +202,9 @@ class PeerTable:
                 raise LNetError(errno.ENOENT, f"peer {primary} has no NID {nid}: see 'lnetctl peer show'")
             if other is not peer:
                 raise LNetError(errno.ECHILD, f"{nid} belongs to peer {other.primary_nid}, not to {primary}")
+        why = self.needed_for(peer)
+        if why and (not nids or primary in nids):
+            raise LNetError(errno.EBUSY, f"peer {primary} cannot be deleted: {why}")
         return peer
 
     # What a peer tells of itself -----------------------------------------------------------------
@@ -297,7 +303,7 @@ class PeerTable:
         if self._unconfigured < MAX_UNCONFIGURED:
             return True
         for peer in list(islice(self._strangers, _CANDIDATES)):
-            if peer is not keep and peer.idle:
+            if peer is not keep and peer.idle and not self.needed_for(peer):
                 self._remove(peer)
                 return True
             del self._strangers[peer]  # to the end: others are asked next time
@@ -305,7 +311,9 @@ class PeerTable:
         return False
 
     def _attach(self, peer: Peer, nid: Nid) -> PeerNi:
-        return self._join(peer, PeerNi(nid, peer.net(nid.net), self._credits_for(nid.net)))
+        pni = PeerNi(nid, peer.net(nid.net), self._credits_for(nid.net))
+        pni.rtr_credits = pni.min_rtr_credits = self.router_credits(nid.net)
+        return self._join(peer, pni)
 
     def _join(self, peer: Peer, pni: PeerNi) -> PeerNi:
         """Give peer a NID that no peer has; what is under way to it goes on."""

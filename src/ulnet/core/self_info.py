@@ -38,6 +38,7 @@ class SelfInfo:
         self._started = False
         self.data = memoryview(b"")  # what a ping gets and a push carries; renewed, never changed
         self.changed: Callable[[], None] = lambda: None
+        self.asked: Callable[[Net], None] = lambda net: None  # is told where a ping came in
         self.pushed: Callable[[Nid, PingInfo | None], None] = lambda source, info: None
 
     def start(self) -> None:
@@ -45,7 +46,7 @@ class SelfInfo:
         self._memory.set_lazy(PING_PORTAL)
         me = self._memory.me_attach(PING_PORTAL, match_bits=PING_MATCH_BITS)
         self._ping = self._memory.md_attach(
-            me, b"", options=OP_GET | TRUNCATE | MANAGE_REMOTE, auto_unlink=False
+            me, b"", self._pinged, options=OP_GET | TRUNCATE | MANAGE_REMOTE, auto_unlink=False
         )
         self._started = True
         self.rebuild()
@@ -90,6 +91,10 @@ class SelfInfo:
         data = self.data = memoryview(self.info().pack())
         self._ping.fragments = [data]
         self._ping.length = data.nbytes
+
+    def _pinged(self, event: Event) -> None:
+        if event.kind is EventKind.GET and event.source != LO_NID:
+            self.asked(event.target.net)
 
     def _post_push_buffer(self) -> None:
         if not self._started:

@@ -89,7 +89,7 @@ class Transmit(Credits):
         except LNetError as refusal:
             self.fail(msg, refusal.errno, refusal.text)
             return
-        if final is not pni and not pni.peer.settled and self.hold(msg, pni.peer):
+        if final is not pni and self._asks_gateway(msg, pni, final):
             return
         hdr.src_nid = ni.nid
         hdr.dest_nid = final.nid
@@ -139,6 +139,11 @@ class Transmit(Credits):
             self.fail(msg, errno.ECANCELED, "the memory descriptor was unlinked before the message left")
         else:
             self.launch(msg)
+
+    def _asks_gateway(self, msg: Msg, pni: PeerNi, final: PeerNi) -> bool:
+        """Whether msg waits until the gateway was discovered."""
+        routed, peer = self.routed, pni.peer
+        return not peer.settled and routed is not None and routed.asks_first(final) and self.hold(msg, peer)
 
     def post_on(self, msg: Msg, ni: NI, pni: PeerNi) -> None:
         """Send msg, which passes through this node, from ni to its next hop."""

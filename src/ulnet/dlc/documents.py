@@ -9,9 +9,9 @@ from msgspec import UNSET, Struct, UnsetType
 
 from ulnet.dlc.documents_load import NiLoad, PeerNiLoad
 from ulnet.dlc.documents_policy import UdspView
+from ulnet.dlc.documents_routing import RouteView
 
 __all__ = [
-    "CandidateView",
     "CptOfNid",
     "CptOfNidDocument",
     "CptView",
@@ -37,7 +37,6 @@ __all__ = [
     "PeerView",
     "PingDocument",
     "PingView",
-    "StageView",
     "Statistics",
     "StatsDocument",
     "TrafficStats",
@@ -80,19 +79,21 @@ class UdspInfo(
     rename={
         "net_priority": "net priority",
         "nid_priority": "nid priority",
+        "gateways": "Preferred gateway NIDs",
         "sources": "Preferred source NIDs",
         "net_weight": "net weight",
         "nid_weight": "nid weight",
         "turns": "weight by source NID",
     },
 ):
-    """What selection policy says of an NI; -1: nothing. `sources` are numbered `NID-0` and on.
+    """What selection policy says of an NI; -1: nothing. Lists are numbered `NID-0` and on.
 
     The real tool has no weights: they are shown where there are some.
     """
 
     net_priority: int = -1
     nid_priority: int = -1
+    gateways: dict[str, str] | UnsetType = UNSET
     sources: dict[str, str] | UnsetType = UNSET
     net_weight: int | UnsetType = UNSET
     nid_weight: int | UnsetType = UNSET
@@ -224,8 +225,8 @@ class PeerView(
 
     primary_nid: str
     multi_rail: bool
-    differences: list[str] | UnsetType = UNSET
     peer_state: int | UnsetType = UNSET
+    differences: list[str] | UnsetType = UNSET
     peer_ni: list[PeerNiView] = []
 
 
@@ -254,6 +255,7 @@ class PingDocument(Struct):
 
     ping: list[PingView]
 
+
 class DiscoverView(Struct, rename={"primary_nid": "primary nid", "multi_rail": "Multi-Rail"}):
     """One peer as it is now; `differences` between what is held of it and what it says, if asked for."""
 
@@ -267,7 +269,6 @@ class DiscoverDocument(Struct):
     """`discover`: the peers that were discovered, in the order asked."""
 
     discover: list[DiscoverView]
-
 
 
 class Statistics(Struct):
@@ -366,41 +367,13 @@ class GlobalDocument(Struct, rename={"settings": "global"}):
     settings: Globals
 
 
-class CandidateView(Struct):
-    """One net, local NI or peer NI of a stage: what each criterion saw of it, and what became of it."""
-
-    name: str
-    values: dict[str, float]
-    outcome: str  # "chosen", "kept", or "out by CRITERION"
-
-
-class StageView(Struct, rename={"decided_by": "decided by"}):
-    """One stage of a choice."""
-
-    stage: str
-    candidates: list[CandidateView]
-    decided_by: str
-
-
-class ExplainView(Struct, rename={"source": "from", "target": "to"}):
-    """A choice with its reasons."""
-
-    case: str
-    source: str
-    target: str
-    stages: list[StageView]
-
-
-class ExplainDocument(Struct):
-    """`explain`."""
-
-    explain: ExplainView
-
-
 class ExportDocument(Struct, rename={"settings": "global"}):
     """`export`."""
 
     net: list[LocalNetView]
+    route: list[RouteView]
+    routing: dict[str, int]
+    buffers: dict[str, int]
     peer: list[PeerView]
     settings: Globals
     udsp: list[UdspView] = []

@@ -75,7 +75,7 @@ class Policies:
             return sum(map(src.match_net, state.nets))
         if effect is Effect.PEER_NET and dst is not None:
             return sum(dst.match_net(one.net) for one in peer_nets)
-        if effect in (Effect.NOTHING, Effect.GATEWAY):
+        if effect is Effect.NOTHING:
             return 0
         here = 1 if src is None else sum(map(src.match_nid, state.nis))
         there = 1 if dst is None else sum(dst.match_nid(pni.nid) for one in peer_nets for pni in one.nis)
@@ -109,7 +109,7 @@ class Policies:
         for rule in rules:
             if rule.dst is None:
                 self._apply_to_locals()
-            elif rule.rte is None:
+            else:
                 for pni in self._matched_by(rule.dst):
                     self._apply_to_peer_ni(pni)
 
@@ -143,6 +143,12 @@ class Policies:
         pni.net.priority, pni.net.weight = _actions(self._for_net(Effect.PEER_NET, pni.net.net))
         pni.priority, pni.weight = _actions(self._for_nid(Effect.PEER_NI, pni.nid))
         self._set_pathways(pni)
+        gateways = self._by_effect[Effect.GATEWAY]
+        pni.preferred_gateways = tuple(
+            rule.rte
+            for rule in gateways
+            if rule.rte is not None and rule.dst is not None and rule.dst.match_nid(pni.nid)
+        )
 
     def _set_pathways(self, pni: PeerNi) -> None:
         rules = self._pathways(pni)

@@ -113,6 +113,11 @@ class RoutedSelector:
         _tell(told, f"{kind} on another net: over a gateway to {final.nid}")
         return RoutedPath(*hop, final, way.route)
 
+    def asks_first(self, final: PeerNi) -> bool:
+        """Whether the gateway to `final` must be known before: it is the only one, or is not watched."""
+        gateways = self._gateways
+        return gateways.settings.alive_router_check_interval <= 0 or len(gateways.usable(final.nid.net)) == 1
+
     def took(self, path: RoutedPath) -> None:
         """Count a choice: the final NI and the route have had their turn."""
         final, route = path.final, path.route

@@ -123,15 +123,21 @@ class Gateways:
                 "delete the routes to it first",
             )
 
-    def must_not_be_gateway(self, peer: Peer) -> None:
-        """A peer is to be deleted. Raises LNetError(EBUSY) if routes go over it."""
+    def needed_for(self, peer: Peer) -> str:
+        """Why a peer must stay, "" if no route goes over it."""
         route = next((route for route in self.table if peer.owns(route.gateway)), None)
-        if route is not None:
-            raise LNetError(
-                errno.EBUSY,
-                f"peer {peer.primary_nid} is the gateway of the route to {route.net}: "
-                f"delete that first, with 'lnetctl route del --net {route.net} --gateway {route.gateway}'",
-            )
+        if route is None:
+            return ""
+        names = f"--net {route.net} --gateway {route.gateway}"
+        return f"it is a gateway to net {route.net}; delete that route first: 'lnetctl route del {names}'"
+
+    def router_credits(self, net: Net) -> int:
+        """How many messages from one peer NI of a net may be passing through (spec routing.md §6)."""
+        local = self._state.nets.get(net)
+        if local is None:
+            return 0
+        tunables = local.tunables
+        return tunables.peer_buffer_credits or self.settings.peer_buffer_credits or tunables.peer_credits
 
     # How gateways are --------------------------------------------------------------------------------
 

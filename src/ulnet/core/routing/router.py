@@ -17,6 +17,7 @@ from ulnet.core.routing.state import TRANSITIONS, RoutingAction, RoutingInput, R
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
 from ulnet.core.timers import Timer
+from ulnet.nid import LO_NET, Net
 
 __all__ = ["Router"]
 
@@ -29,7 +30,9 @@ class Router:
 
     __slots__ = (
         "_give_up_at",
+        "_pinged_at",
         "_settings",
+        "_silence",
         "_state",
         "_timer",
         "announced",
@@ -37,6 +40,7 @@ class Router:
         "forwards",
         "gate",
         "opened",
+        "silent_nets",
         "state",
         "tell",
     )
@@ -51,7 +55,10 @@ class Router:
         self.gate = Gate(Pools(state.cpts.count), admit, state.defer)
         self.tell: Callable[[], None] = lambda: None
         self.drop: Callable[[Transit, str], None] = lambda transit, why: None
+        self.silent_nets: frozenset[Net] = frozenset()  # where nobody has pinged this router for long
+        self._pinged_at: dict[Net, float] = {}
         self._timer: Timer | None = None
+        self._silence: Timer | None = None  # when to look for nets without pings
         self._give_up_at = 0.0
 
     def enable(self, wanted: bool) -> None:
@@ -75,6 +82,7 @@ class Router:
     def close(self) -> None:
         """The node shuts down."""
         self._state.timers.cancel(self._timer)
+        self._state.timers.cancel(self._silence)
         if self.forwards:
             self._close()
             self.state = RoutingState.DISABLED
@@ -120,11 +128,39 @@ class Router:
     def _open(self) -> None:
         self.opened = True
         self.forwards = True
+        self._pinged_at = {}
+        self._listen()
         self.gate.pools.resize(DEFAULT_COUNTS)
         self.gate.resized()
 
+    def pinged(self, net: Net) -> None:
+        """Another node pinged an NI of this net: who routes over it finds the router there."""
+        if self.forwards:
+            self._pinged_at[net] = self._state.clock()
+            if net in self.silent_nets:
+                self._set_silent(self.silent_nets - {net})
+
+    def _listen(self) -> None:
+        """Nets on which no ping came for that long count as down (spec routing.md §3)."""
+        now, patience = self._state.clock(), self._settings.settling_time
+        for net in self._state.nets:
+            self._pinged_at.setdefault(net, now)
+        gone = [net for net in self._pinged_at if net not in self._state.nets]
+        for net in gone:
+            del self._pinged_at[net]
+        silent = {net for net, at in self._pinged_at.items() if net != LO_NET and now - at >= patience}
+        self._set_silent(frozenset(silent))
+        self._silence = self._state.timers.at(now + max(patience / 8, _LOOK_AGAIN), self._listen)
+
+    def _set_silent(self, nets: frozenset[Net]) -> None:
+        if nets != self.silent_nets:
+            self.silent_nets = nets
+            self.tell()
+
     def _close(self) -> None:
         self.forwards = False
+        self._state.timers.cancel(self._silence)
+        self._set_silent(frozenset())
         for transit in list(self.gate.waiting()):
             self.drop(transit, "routing was disabled while it waited")
         self.gate.pools.release_memory()

@@ -14,6 +14,7 @@ from ulnet.core.routing.gateways import Gateways
 from ulnet.core.routing.router import Router
 from ulnet.core.selection import Explanation, Selector
 from ulnet.core.state import NodeState
+from ulnet.core.states import PeerNiState
 from ulnet.core.status import LNetError
 from ulnet.nid import LO_NID, Net, Nid
 from ulnet.wire.lnet import Header
@@ -78,6 +79,9 @@ class Routing:
         discovery.merging.told = gateways.told
         health.other_gateway = self._other_gateway
         health.always_judged = self._always_judged
+        info.asked = self.router.pinged
+        state.peers.needed_for = gateways.needed_for
+        state.peers.router_credits = gateways.router_credits
         self.router.tell = self._tell
 
     @property
@@ -170,11 +174,18 @@ class Routing:
         if not failed and self.gateways.is_gateway(peer):
             self.gateways.answered(peer)
 
+    def aliveness(self, pni: PeerNi) -> str:
+        """`up` or `down` of a peer NI whose aliveness matters: a gateway's, or any on a router; else `NA`."""
+        if pni.nid.net not in self._state.nets or not self._always_judged(pni):
+            return "NA"
+        return "down" if pni.said_down or pni.state is PeerNiState.FAILED else "up"
+
     # Being a router --------------------------------------------------------------------------------
 
     def _tell(self) -> None:
         """What this node says of itself has another status, in place; all who know its rails hear of it."""
         self._info.routes = self.router.announced
+        self._info.silent_nets = self.router.silent_nets
         self._info.refresh()
         for peer in self._state.peers:
             if peer.multi_rail and peer.primary_nid != LO_NID:

@@ -25,7 +25,7 @@ def show_peers(core: LNet, nids: Sequence[str], verbosity: int, load: bool = Fal
     chosen = _peers(core)
     if nids:
         chosen = list(dict.fromkeys(_peer_of(core, nid) for nid in read_nids(nids)))
-    return [_peer(peer, verbosity, load) for peer in chosen]
+    return [_peer(core, peer, verbosity, load) for peer in chosen]
 
 
 def list_peers(core: LNet) -> list[NidItem]:
@@ -58,18 +58,18 @@ def _peer_of(core: LNet, nid: Nid) -> Peer:
     return peer
 
 
-def _peer(peer: Peer, verbosity: int, load: bool) -> PeerView:
+def _peer(core: LNet, peer: Peer, verbosity: int, load: bool) -> PeerView:
     view = PeerView(str(peer.primary_nid), peer.multi_rail)
     if verbosity >= 3:
         view.peer_state = peer.state_flags
     if peer.differences:
         view.differences = list(peer.differences)
-    view.peer_ni = [_peer_ni(pni, verbosity, load) for pni in peer.nis()]
+    view.peer_ni = [_peer_ni(core, pni, verbosity, load) for pni in peer.nis()]
     return view
 
 
-def _peer_ni(pni: PeerNi, verbosity: int, load: bool) -> PeerNiView:
-    view = PeerNiView(str(pni.nid), state="NA")  # aliveness is judged for gateways only
+def _peer_ni(core: LNet, pni: PeerNi, verbosity: int, load: bool) -> PeerNiView:
+    view = PeerNiView(str(pni.nid), state=core.routing.aliveness(pni))
     if verbosity >= 1:
         view.max_ni_tx_credits = pni.max_tx_credits
         view.available_tx_credits = pni.tx_credits
@@ -93,6 +93,8 @@ def _policy(pni: PeerNi) -> UdspInfo:
     info = policy_of(pni)
     if pni.turn_lengths:
         info.turns = {str(nid): weight for nid, weight in islice(pni.turn_lengths.items(), _MOST_NIDS)}
+    if pni.preferred_gateways:
+        info.gateways = {f"NID-{at}": str(one) for at, one in enumerate(pni.preferred_gateways[:_MOST_NIDS])}
     if pni.preferred_nids:
         names = sorted(map(str, pni.preferred_nids))[:_MOST_NIDS]
         info.sources = {f"NID-{at}": name for at, name in enumerate(names)}

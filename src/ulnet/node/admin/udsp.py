@@ -18,7 +18,6 @@ from ulnet.nid import NidError
 __all__ = ["add_rule", "delete_rules", "show_rules"]
 
 _WHY_NOTHING = "nothing: a pair is one of NIDs on both sides, and a gateway needs the dst that it is for"
-_LATER = "preferred gateways of peer NIs: none yet, this version of ulnet does not route"
 
 
 def add_rule(core: LNet, request: UdspAdd) -> None:
@@ -92,9 +91,8 @@ def _view(at: int, rule: Rule) -> UdspView:
 
 
 def _tell_effect(core: LNet, view: UdspView, rule: Rule, decides: int) -> None:
-    known = {Effect.NOTHING: _WHY_NOTHING, Effect.GATEWAY: _LATER}
-    view.effect = known.get(rule.effect, rule.effect.value)
-    if rule.weight is not None and rule.effect not in known:
+    view.effect = _WHY_NOTHING if rule.effect is Effect.NOTHING else rule.effect.value
+    if rule.weight is not None and rule.effect is not Effect.NOTHING:
         view.effect += ", and messages in a row"
     view.matches = core.policies.matches(rule)
     if decides < view.matches and rule.effect is not Effect.GATEWAY:
