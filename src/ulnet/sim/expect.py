@@ -47,7 +47,8 @@ class Operations(Expectation):
         if least <= good <= most:
             return ""
         failed = next((one for one in run.operations if not one.ok), None)
-        return f"{good} of {total} messages ended well; {self.ok} should. The first that did not: {failed}"
+        wanted = self.ok if least == most == total else f"{least} to {most}"
+        return f"{good} of {total} messages ended well; {wanted} should. The first that did not: {failed}"
 
 
 class Peer(Expectation):

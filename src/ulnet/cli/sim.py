@@ -1,0 +1,193 @@
+"""`ulnet sim`: run a scenario file, or random clusters from seeds, in the simulator."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+from ulnet.cli.sim_report import Report, print_report, report_of
+from ulnet.sim.errors import PlanError
+from ulnet.sim.meter import Meter
+from ulnet.sim.plan import Plan
+from ulnet.sim.random_run import RECIPES, Recipe
+from ulnet.sim.run import Outcome, play
+from ulnet.sim.scenario import read_scenario, scenario_text
+from ulnet.sim.shrink import shrink
+
+__all__ = ["main"]
+
+_EXAMPLES = """\
+examples:
+  ulnet sim run scenarios/two-rails.yaml
+  ulnet sim run scenarios/two-rails.yaml --seeds 1..100
+  ulnet sim run scenarios/two-rails.yaml --plot rails.png
+  ulnet sim --seeds 1..1000                random clusters, traffic and faults
+  ulnet sim --seed 4711 --trace            the same run again, with all that happened
+  ulnet sim --seed 4711 --save small.yaml  if it fails: cut it down to a scenario file
+
+Exit status: 0 all did well, 1 something failed, 2 the words or the file are wrong.
+"""
+_USAGE = "ulnet sim run FILE [options]\n       ulnet sim --seed N | --seeds A..B [options]"
+_SEEDS = re.compile(r"(\d+)\.\.(\d+)\Z")
+_SHRINK_RUNS = 500
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; see `ulnet sim --help`."""
+    words = list(argv)
+    if words[:1] == ["run"]:
+        words = words[1:]
+        parser = _parser(with_file=True)
+    else:
+        parser = _parser(with_file=False)
+    options = parser.parse_args(words)
+    if not getattr(options, "file", None) and options.seed is None and options.seeds is None:
+        parser.print_help(sys.stderr)
+        return 2
+    try:
+        return _Command(options).run()
+    except PlanError as bad:
+        print(f"ulnet sim: {bad}", file=sys.stderr)
+        return 2
+
+
+def _parser(with_file: bool) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ulnet sim run" if with_file else "ulnet sim",
+        usage=None if with_file else _USAGE,
+        description="Real nodes on a virtual network: a scenario from a file, or random ones from seeds.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if with_file:
+        parser.add_argument("file", metavar="FILE", help="the scenario (YAML)")
+        parser.add_argument("--plot", metavar="FILE", help="draw goodput per rail over time: .png or .svg")
+    else:
+        parser.add_argument(
+            "--recipe",
+            default="mixed",
+            metavar="NAME",
+            help=f"what random runs are made of: {', '.join(RECIPES)}, or MODULE:NAME (mixed)",
+        )
+    parser.add_argument("--seed", type=int, metavar="N", help="the seed of all chance")
+    parser.add_argument("--seeds", type=_seeds, metavar="A..B", help="one run for each seed of a range")
+    parser.add_argument("--trace", action="store_true", help="print all that happens")
+    parser.add_argument("--json", action="store_true", help="one JSON object a run")
+    parser.add_argument("--save", metavar="FILE", help="if a run fails: its plan, cut down, as a file")
+    return parser
+
+
+def _seeds(text: str) -> range:
+    found = _SEEDS.match(text)
+    if found is None or int(found[1]) > int(found[2]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no range of seeds: write it as 1..100")
+    return range(int(found[1]), int(found[2]) + 1)
+
+
+class _Command:
+    """One call of `ulnet sim`."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.file: str | None = getattr(options, "file", None)
+        self.plan: Plan | None = read_scenario(self.file) if self.file is not None else None
+        self.recipe = _recipe(options.recipe) if self.file is None else Recipe()
+        self.plot: str | None = getattr(options, "plot", None)
+        if self.plot is not None:
+            _check_plot(self.plot)
+
+    def run(self) -> int:
+        """All runs that were asked for; 1 if one failed."""
+        seeds = self._seeds()
+        failed = 0
+        total = Report()
+        for seed in seeds:
+            report = self._one(seed, quiet=len(seeds) > 1)
+            failed += bool(report.failure)
+            total.add(report)
+        if len(seeds) > 1 and not self.options.json:
+            print(f"{len(seeds)} runs, {failed} failed. {total.summary()}")
+        return 1 if failed else 0
+
+    def _seeds(self) -> range:
+        options = self.options
+        if options.seeds is not None:
+            return options.seeds  # type: ignore[no-any-return]  # argparse made it with _seeds
+        seed = options.seed if options.seed is not None else self.plan.seed if self.plan is not None else 0
+        return range(seed, seed + 1)
+
+    def _one(self, seed: int, quiet: bool) -> Report:
+        meter = Meter()
+        began = time.perf_counter()
+        outcome = self._play(seed, meter)
+        report = report_of(outcome, seed, time.perf_counter() - began)
+        if self.options.trace:
+            print("\n".join(outcome.run.sim.trace))
+        if self.options.json:
+            print(report.as_json())
+        elif report.failure or not quiet:
+            print_report(report)
+        if report.failure:
+            self._after_failure(seed)
+        if self.plot is not None:
+            from ulnet.cli.sim_plot import plot
+
+            plot(outcome.run, meter, self.plot)
+        return report
+
+    def _play(self, seed: int, meter: Meter | None = None, plan: Plan | None = None) -> Outcome:
+        plan = plan or self.plan
+        prepare = [*self.recipe.prepare, *([meter.attach] if meter is not None else [])]
+        return play(
+            plan if plan is not None else self.recipe.plan(seed),
+            seed=seed,
+            trace=self.options.trace and meter is not None,
+            prepare=prepare,
+        )
+
+    def _after_failure(self, seed: int) -> None:
+        again = f"run {self.file}" if self.file is not None else f"--recipe {self.options.recipe}"
+        print(f"the same again: ulnet sim {again} --seed {seed}", file=sys.stderr)
+        if self.options.save is None:
+            return
+
+        def fails(plan: Plan) -> bool:
+            try:
+                return not self._play(seed, plan=plan).ok
+            except PlanError:
+                return False
+
+        smallest = shrink(self.plan or self.recipe.plan(seed), fails, _SHRINK_RUNS)
+        try:
+            Path(self.options.save).write_text(scenario_text(smallest), encoding="utf-8")
+        except OSError as error:
+            raise PlanError(f"{self.options.save} cannot be written: {error.strerror}") from None
+        print(f"cut down to {len(smallest.events)} events: {self.options.save}", file=sys.stderr)
+
+
+def _recipe(name: str) -> Recipe:
+    if name in RECIPES:
+        return RECIPES[name]
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(import_module(module), attribute or "RECIPE")
+    except (ImportError, AttributeError) as error:
+        raise PlanError(
+            f"recipe {name!r}: {error}; name one of {', '.join(RECIPES)}, or MODULE:NAME"
+        ) from None
+    if not isinstance(found, Recipe):
+        raise PlanError(f"{name} is no recipe: it must be an ulnet.sim.random_run.Recipe")
+    return found
+
+
+def _check_plot(path: str) -> None:
+    if Path(path).suffix not in (".png", ".svg"):
+        raise PlanError(f"{path}: a plot is .png or .svg")
+    try:
+        import_module("matplotlib")
+    except ImportError:
+        raise PlanError("--plot needs matplotlib: pip install 'ulnet[plot]', or leave --plot out") from None

@@ -1,0 +1,140 @@
+"""What `ulnet sim` tells of a run: a table for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+
+from rich.console import Console
+from rich.table import Table
+
+from ulnet.core.ni import NI
+from ulnet.core.peer import PeerNi
+from ulnet.nid import LO_NID
+from ulnet.sim.node import SimNode
+from ulnet.sim.run import Outcome
+
+__all__ = ["Report", "Row", "print_report", "report_of"]
+
+_MOST_ROWS = 60
+_WIDTH = 140  # of a table that goes to a file
+
+
+@dataclass(slots=True)
+class Row:
+    """An NI of a node, or one of its peers' NIs."""
+
+    node: str
+    kind: str
+    nid: str
+    sent: int
+    received: int
+    dropped: int
+    failed: int
+    bytes_sent: int | None = None
+    bytes_received: int | None = None
+
+
+@dataclass(slots=True)
+class Report:
+    """The facts of one run, or of several together."""
+
+    scenario: str = ""
+    seed: int = 0
+    failure: str = ""
+    virtual_seconds: float = 0.0
+    events: int = 0
+    checks: int = 0
+    seconds: float = 0.0
+    messages: int = 0
+    messages_ok: int = 0
+    resends: int = 0
+    response_timeouts: int = 0
+    refusals: list[str] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+
+    def add(self, other: Report) -> None:
+        """Count another run in."""
+        for name in ("virtual_seconds", "events", "checks", "seconds", "messages", "messages_ok", "resends"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def summary(self) -> str:
+        """The numbers in a sentence."""
+        rate = self.events / self.seconds if self.seconds else 0.0
+        return (
+            f"{self.messages_ok} of {self.messages} messages ended well, {self.resends} resends; "
+            f"{self.virtual_seconds:.6g} virtual seconds, {self.events} events ({rate:,.0f} a second), "
+            f"invariants checked {self.checks} times"
+        )
+
+    def as_json(self) -> str:
+        """All of it."""
+        return json.dumps(asdict(self))
+
+
+def report_of(outcome: Outcome, seed: int, seconds: float) -> Report:
+    """The facts of a run."""
+    run, sim = outcome.run, outcome.run.sim
+    nodes = [node for node in sim.nodes.values() if node.alive]
+    return Report(
+        scenario=run.plan.name,
+        seed=seed,
+        failure=outcome.failure,
+        virtual_seconds=sim.now,
+        events=sim.scheduler.events,
+        checks=sim.checks,
+        seconds=seconds,
+        messages=len(run.operations),
+        messages_ok=sum(operation.ok for operation in run.operations),
+        resends=sum(node.core.stats.resend_count for node in nodes),
+        response_timeouts=sum(node.core.stats.response_timeout_count for node in nodes),
+        refusals=[f"{refusal.at:.6f} s: {refusal.why}" for refusal in run.refusals],
+        rows=[row for node in nodes for row in _rows(node)],
+    )
+
+
+def _rows(node: SimNode) -> list[Row]:
+    rows = []
+    for ni in node.core.nis.values():
+        if ni.nid != LO_NID:
+            port = node.host.port_of(ni.nid)
+            row = _row(node, "NI", ni)
+            if port is not None:
+                row.bytes_sent, row.bytes_received = port.sent, port.received
+            rows.append(row)
+    rows += [_row(node, "peer", pni) for peer in node.core.peers for pni in peer.nis()]
+    return rows
+
+
+def _row(node: SimNode, kind: str, what: NI | PeerNi) -> Row:
+    stats = what.stats
+    failed = sum(what.health_stats.by_status[1:])
+    return Row(
+        node.name, kind, str(what.nid), sum(stats.sent), sum(stats.received), sum(stats.dropped), failed
+    )
+
+
+def print_report(report: Report) -> None:
+    """For people."""
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_WIDTH)
+    table = Table(title=report.scenario or f"seed {report.seed}")
+    table.add_column("node")
+    table.add_column("")
+    table.add_column("NID")
+    for name in ("sent", "received", "dropped", "failed", "bytes sent", "bytes received"):
+        table.add_column(name, justify="right")
+    last = ""
+    for row in report.rows[:_MOST_ROWS]:
+        figures = (row.sent, row.received, row.dropped, row.failed, row.bytes_sent, row.bytes_received)
+        shown = ["" if figure is None else f"{figure:,}" for figure in figures]
+        table.add_row(row.node if row.node != last else "", row.kind, row.nid, *shown)
+        last = row.node
+    console.print(table)
+    if len(report.rows) > _MOST_ROWS:
+        print(f"… and {len(report.rows) - _MOST_ROWS} rows more (--json has all)")
+    for refusal in report.refusals[:10]:
+        print(f"refused at {refusal}")
+    print(report.summary())
+    print(f"seed {report.seed}: {'FAILED: ' + report.failure if report.failure else 'all well'}")
