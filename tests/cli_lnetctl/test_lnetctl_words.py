@@ -19,6 +19,7 @@ from ulnet import __version__
 from ulnet.cli import lnetctl_actions
 from ulnet.cli.lnetctl import main
 from ulnet.cli.lnetctl_grammar import COMMANDS, GROUPS, Command, commands_of
+from ulnet.cli.lnetctl_grammar_fault import LCTL_FAULTS
 from ulnet.cli.lnetctl_options import BadValue, UsageError, parse
 from ulnet.dlc.model import Ping
 
@@ -156,7 +157,7 @@ def test_every_example_in_help_is_a_command_that_parses() -> None:
 
 
 def test_every_command_has_an_action_and_every_action_a_command() -> None:
-    assert {command.action for command in BUILT} == {
+    assert {command.action for command in (*BUILT, *LCTL_FAULTS)} == {
         *lnetctl_actions._BUILDERS,
         *lnetctl_actions._RUNNERS,
     }

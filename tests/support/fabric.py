@@ -106,6 +106,7 @@ class Fabric:
         tunables: NetTunables | None = None,
         cpts: CptTable | None = None,
         current_cpu: Callable[[], int] = lambda: -1,
+        chance: Callable[[], float] = lambda: 0.5,
         discovery: bool = False,
     ) -> LNet:
         """A started core with these NIs; unless told, it discovers nobody (tests of the core below that)."""
@@ -115,6 +116,7 @@ class Fabric:
             report=self.reports.append,
             cpts=cpts,
             current_cpu=current_cpu,
+            chance=chance,
         )
         core.register_lnd(LoLnd(core, core.state.defer))
         core.register_lnd(MemLnd(self, core))

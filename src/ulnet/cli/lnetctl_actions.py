@@ -9,8 +9,9 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
+from ulnet.cli.lnetctl_fault import FAULT_BUILDERS, added
 from ulnet.cli.lnetctl_grammar import SETTINGS
-from ulnet.cli.lnetctl_options import BadValue, Parsed, number
+from ulnet.cli.lnetctl_options import BadValue, Parsed, UsageError, number
 from ulnet.cli.lnetctl_policy import POLICY_BUILDERS, SaidPlainly
 from ulnet.dlc import model
 from ulnet.dlc.client import DEADLINE, Client, as_mapping, not_sent
@@ -22,6 +23,7 @@ __all__ = ["perform"]
 
 _HOST_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*\Z")
 _LONGEST_WAIT = 3600.0
+_WRONG_WORDS = 255  # exit status
 _ENODATA = frozenset({"retry_count", "transaction_timeout", "health_sensitivity", "router_sensitivity"})
 
 
@@ -37,6 +39,9 @@ def perform(action: str, parsed: Parsed, socket_path: str | None) -> int:
     except SaidPlainly as said:
         sys.stdout.write(str(said))
         return 256 - errno.EINVAL
+    except UsageError as bad:
+        sys.stderr.write(f"{bad}\n")
+        return _WRONG_WORDS
     except DlcError as refused:
         return _report([refused.item])
     return _FINISHERS.get(action, _print)(request, parsed, reply)
@@ -271,6 +276,7 @@ _BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {
     "global_show": lambda parsed: model.GlobalShow(),
     "export": lambda parsed: model.Export(backup=parsed.flag("backup")),
     **POLICY_BUILDERS,
+    **FAULT_BUILDERS,
     "discover": _discover,
 }
 _BUILDERS.update({f"set_{name}": partial(_set, name) for name in SETTINGS})
@@ -338,10 +344,18 @@ def _after_set(name: str, request: model.Request, parsed: Parsed, reply: Reply) 
     return _report(errors)
 
 
+def _say_added(request: model.Request, parsed: Parsed, reply: Reply) -> int:
+    if not reply.errors:
+        sys.stdout.write(added(request))
+    return _report(reply.errors)
+
+
 _FINISHERS: dict[str, Callable[[model.Request, Parsed, Reply], int]] = {
     "ping": _print_pings,
     "explain": _print_explanation,
     "export": _write_export,
+    "lctl_drop_add": _say_added,
+    "lctl_delay_add": _say_added,
 }
 _FINISHERS.update({f"set_{name}": partial(_after_set, name) for name in SETTINGS})
     "discover": _print_pings,

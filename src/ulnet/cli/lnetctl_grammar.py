@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ulnet.cli.lnetctl_grammar_fault import FAULTS, LCTL_FAULTS
 from ulnet.cli.lnetctl_grammar_policy import POLICIES
 from ulnet.cli.lnetctl_words import Command, Option
 
@@ -262,13 +263,15 @@ _SET = (
 
 _NOT_BUILT = (
     Command(("debug",), "recovery queues"),
-    Command(("fault",), "rules that drop or delay messages"),
     Command(("service-id",), "o2iblnd's service"),
     Command(("setup-mrrouting",), "kernel routes by interface"),
     Command(("setup-sysctl",), "kernel settings"),
 )
 
-COMMANDS: tuple[Command, ...] = (*_LNET, *_NETS, *_PEERS, *_OTHERS, *_SET, *POLICIES, *_NOT_BUILT)
+COMMANDS: tuple[Command, ...] = (
+    *(*_LNET, *_NETS, *_PEERS, *_OTHERS, *_SET),
+    *(*POLICIES, *FAULTS, *_NOT_BUILT),
+)
 
 # First words, in the order in which help shows them.
 GROUPS: tuple[str, ...] = tuple(dict.fromkeys(command.words[0] for command in COMMANDS))
@@ -276,4 +279,4 @@ GROUPS: tuple[str, ...] = tuple(dict.fromkeys(command.words[0] for command in CO
 
 def commands_of(*words: str) -> list[Command]:
     """The commands that begin with these words."""
-    return [command for command in COMMANDS if command.words[: len(words)] == words]
+    return [command for command in (*COMMANDS, *LCTL_FAULTS) if command.words[: len(words)] == words]

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from ulnet.cli.lnetctl_grammar import COMMON, Command, Option
 
-__all__ = ["BadValue", "Parsed", "UsageError", "number", "parse"]
+__all__ = ["BadValue", "Parsed", "UsageError", "names_of", "number", "parse"]
 
 _INTEGER = re.compile(r"[-+]?(?:[0-9]{1,18}|0[xX][0-9a-fA-F]{1,15})\Z")
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?\Z")
+_COMMA = re.compile(r",(?![^\[\]]*\])")
 _MOST_VERBOSE = 4
 
 
@@ -59,6 +60,13 @@ class Parsed(NamedTuple):
         return min(max(number(f"--{name}", text), 0), _MOST_VERBOSE) if text else 1
 
 
+def names_of(text: str | None) -> list[str]:
+    """The items of a list, apart by commas; commas in brackets belong to their item."""
+    if text is None:
+        return []
+    return [item.strip() for item in _COMMA.split(text) if item.strip()]
+
+
 def number(name: str, text: str) -> int:
     """Decimal or 0x…. Raises BadValue."""
     if not _INTEGER.match(text):
@@ -100,7 +108,7 @@ def _long(known: Sequence[Option], word: str, rest: list[str], parsed: Parsed) -
     option = (exact or found)[0]
     if equals and not option.value:
         raise UsageError(f"option '--{option.name}' doesn't allow an argument")
-    parsed.options[option.name] = value if equals else _value(option, f"'--{option.name}'", rest)
+    _keep(parsed, option, value if equals else _value(option, f"'--{option.name}'", rest))
 
 
 def _short(known: Sequence[Option], word: str, rest: list[str], parsed: Parsed) -> None:
@@ -109,9 +117,17 @@ def _short(known: Sequence[Option], word: str, rest: list[str], parsed: Parsed) 
         if option is None:
             raise UsageError(f"invalid option -- '{letter}'")
         if option.value and word[at:]:
-            parsed.options[option.name] = word[at:]
+            _keep(parsed, option, word[at:])
             return
-        parsed.options[option.name] = _value(option, f"-- '{letter}'", rest)
+        _keep(parsed, option, _value(option, f"-- '{letter}'", rest))
+
+
+def _keep(parsed: Parsed, option: Option, value: str) -> None:
+    """The last one counts, but those of a list go together."""
+    before = parsed.options.get(option.name)
+    if option.kind == "list" and before is not None:
+        value = f"{before},{value}"
+    parsed.options[option.name] = value
 
 
 def _value(option: Option, shown: str, rest: list[str]) -> str:

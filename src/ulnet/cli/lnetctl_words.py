@@ -8,7 +8,9 @@ __all__ = ["Command", "Option"]
 
 
 class Option(NamedTuple):
-    """`--name VALUE`; without `value` a flag. Kinds: text, number, seconds, level (an optional number)."""
+    """`--name VALUE`; without `value` a flag. Kinds: text, number, seconds, level (an optional
+    number), list (it may be repeated).
+    """
 
     name: str
     help: str

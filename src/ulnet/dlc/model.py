@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from ulnet.dlc.model_faults import FaultAdd, FaultDel, FaultReset, FaultShow
 from ulnet.dlc.model_files import Ip2netsRule, NetMatch, PeerRefresh, PeerRemove
 from ulnet.dlc.model_routing import BuffersSet, RouteAdd, RouteDel, RouteShow, RoutingSet, RoutingShow
 from ulnet.dlc.request import BaseRequest as _Request
@@ -22,6 +23,10 @@ __all__ = [
     "Discover",
     "Explain",
     "Export",
+    "FaultAdd",
+    "FaultDel",
+    "FaultReset",
+    "FaultShow",
     "GlobalSet",
     "GlobalShow",
     "Ip2netsRule",
@@ -364,5 +369,9 @@ Request = (
     | SelectionAdd
     | SelectionDel
     | SelectionShow
+    | FaultAdd
+    | FaultDel
+    | FaultReset
+    | FaultShow
     | Export
 )

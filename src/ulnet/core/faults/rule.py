@@ -21,6 +21,7 @@ PORTAL_BITS: Final = 64  # only the first portals can be named by a rule
 ALL_MESSAGES: Final = 0xF  # one bit a MsgType: ACK 1, PUT 2, GET 4, REPLY 8
 ANY_STATUS: Final = 0xFFFFFFFF
 _REQUESTS: Final = 1 << MsgType.PUT | 1 << MsgType.GET
+_LONGEST: Final = 86400  # seconds, of a delay
 _ALL_ONES: Final = b"\xff\xff\xff\xff"
 
 
@@ -59,9 +60,10 @@ class Fault:
                 errno.EINVAL,
                 f"rate {self.rate} and interval {self.interval}: give one of them only, above 0",
             )
-        if self.kind is FaultKind.DELAY and self.latency <= 0:
+        if self.kind is FaultKind.DELAY and not 0 < self.latency <= _LONGEST:
             raise LNetError(
-                errno.EINVAL, f"latency {self.latency:g}: a delay takes a number of seconds above 0"
+                errno.EINVAL,
+                f"latency {self.latency:.9g}: a delay takes seconds, more than 0 and up to {_LONGEST}",
             )
         if self.random and not self.interval:
             raise LNetError(errno.EINVAL, "a random rule needs an interval in place of a rate")

@@ -21,6 +21,7 @@ from ulnet.dlc.documents import (
     PeerListDocument,
     StatsDocument,
 )
+from ulnet.dlc.documents_faults import FaultDocument
 from ulnet.dlc.documents_policy import SelectionDocument, UdspDocument
 from ulnet.dlc.documents_trace import TraceDocument
 from ulnet.dlc.errors import DlcError, ErrorItem
@@ -28,6 +29,7 @@ from ulnet.dlc.protocol import Answer
 from ulnet.host import HostError, Link, links, placed
 from ulnet.node.admin.explain import explain
 from ulnet.node.admin.discoveries import discover_all
+from ulnet.node.admin.faults import add_fault, delete_faults, reset_faults, show_faults
 from ulnet.node.admin.ip2nets import NO_MATCH, match_nets
 from ulnet.node.admin.nets import NoInterface, add_nis, delete_nis
 from ulnet.node.admin.numa import cpts_of_nids, set_nis, show_numa
@@ -98,6 +100,10 @@ class Admin:
             model.SelectionAdd: self._selection_add,
             model.SelectionDel: self._selection_del,
             model.SelectionShow: self._selection_show,
+            model.FaultAdd: self._fault_add,
+            model.FaultDel: self._fault_del,
+            model.FaultReset: self._fault_reset,
+            model.FaultShow: self._fault_show,
             model.Export: self._export,
         }
 
@@ -262,6 +268,23 @@ class Admin:
         async with self._changing:
             change_settings(self.node.core, request.values)
         return _DONE
+
+    # Fault rules -----------------------------------------------------------------------------------
+
+    async def _fault_add(self, request: model.FaultAdd) -> Answer:
+        add_fault(self.node.core, request)
+        return _DONE
+
+    async def _fault_del(self, request: model.FaultDel) -> Answer:
+        delete_faults(self.node.core, request)
+        return _DONE
+
+    async def _fault_reset(self, request: model.FaultReset) -> Answer:
+        reset_faults(self.node.core, request)
+        return _DONE
+
+    async def _fault_show(self, request: model.FaultShow) -> Answer:
+        return Answer(FaultDocument(show_faults(self.node.core, request)))
 
     async def _export(self, request: model.Export) -> Answer:
         core = self.node.core
