@@ -37,8 +37,9 @@ bench: ## measure ulnet beside plain sockets, pyzmq, Open MPI and MPTCP; writes 
 	@$(SETUP) dev bench
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
-docs: dev ## write docs/requirements.md anew from the tests' marks
+docs: dev ## write docs/requirements.md anew from the tests' marks, and the man pages from the commands' help
 	$(BIN)/python scripts/requirements_page.py
+	$(BIN)/python scripts/man_pages.py
 
 test-long: ## all tests, with more examples and the long ones
 	@$(SETUP) dev --debian

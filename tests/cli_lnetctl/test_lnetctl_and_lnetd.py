@@ -325,3 +325,15 @@ def test_garbage_on_the_control_socket_harms_nobody(daemon: Daemon) -> None:
             while client.recv(4096):
                 pass
     assert daemon.lnetctl("net", "show") == (0, LO, "")
+
+
+def test_the_service_manager_is_told(tmp_path: Path, port: int) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(PATIENCE)
+        words = ("--accept", "all", "--accept-port", str(port))
+        daemon = Daemon(tmp_path / "lnetd.sock", *words, NOTIFY_SOCKET=str(tmp_path / "notify"))
+        assert manager.recv(100) == b"READY=1"
+        assert daemon.lnetctl("net", "show").code == 0
+        assert daemon.stop().code == 0
+        assert manager.recv(100) == b"STOPPING=1"

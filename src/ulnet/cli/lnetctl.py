@@ -25,6 +25,11 @@ _TOP = Command(("lnetctl",), "", operands="COMMAND")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command, or without words the prompt."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["--complete"]:
+        from ulnet.cli.complete import lnetctl_words
+
+        print("\n".join(lnetctl_words(words[1:])))
+        return 0
     try:
         status = run(words)
         sys.stdout.flush()

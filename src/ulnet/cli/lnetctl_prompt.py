@@ -29,14 +29,29 @@ def prompt(run: Callable[[Sequence[str]], int]) -> int:
     return status
 
 
+def _edit_lines() -> None:
+    """Editing, history and completion, where Python has readline."""
+    try:
+        import readline
+    except ImportError:
+        return
+    from ulnet.cli.complete import lnetctl_words
+
+    def candidate(text: str, state: int) -> str | None:
+        before = readline.get_line_buffer()[: readline.get_begidx()].split()
+        found = lnetctl_words([*before, text])
+        return f"{found[state]} " if state < len(found) else None
+
+    readline.set_completer(candidate)
+    readline.set_completer_delims(" \t\n")
+    readline.parse_and_bind("tab: complete")
+
+
 def _lines() -> Iterator[str]:
     if not sys.stdin.isatty():
         yield from sys.stdin
         return
-    try:
-        import readline  # noqa: F401 - gives input() editing and history
-    except ImportError:
-        pass
+    _edit_lines()
     while True:
         try:
             yield input(_PROMPT)

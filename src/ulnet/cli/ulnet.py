@@ -45,6 +45,11 @@ def main(argv: list[str] | None = None) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help(), end="", file=sys.stdout if words else sys.stderr)
         return 0 if words else 2
+    if words[0] == "--complete":
+        from ulnet.cli.complete import ulnet_words
+
+        print("\n".join(ulnet_words(words[1:])))
+        return 0
     if words[0] in ("-V", "--version"):
         print(f"ulnet {__version__}")
         return 0

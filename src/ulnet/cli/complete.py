@@ -1,0 +1,66 @@
+"""What may come next on a command line of lnetctl or ulnet: shells ask with `--complete WORDS…`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ulnet.cli.lnetctl_grammar import COMMANDS, COMMON, GROUPS, Option, commands_of
+
+__all__ = ["lnetctl_words", "ulnet_words"]
+
+
+def lnetctl_words(words: Sequence[str]) -> list[str]:
+    """Candidates for the last word, which may be empty; none where a file or a value comes."""
+    *before, prefix = words or [""]
+    before = _without_socket(before)
+    if before is None:
+        return []
+    known = 0
+    while known < len(before) and commands_of(*before[: known + 1]):
+        known += 1
+        if commands_of(*before[:known])[0].words == tuple(before[:known]):
+            return _matching(prefix, _options(tuple(before[:known]), before[known:]))
+    if known < len(before):
+        return []
+    if not before:
+        return _matching(prefix, [*GROUPS, "help", "quit", "exit", "--help", "--version", "--list-commands"])
+    return _matching(prefix, dict.fromkeys(command.words[known] for command in commands_of(*before)))
+
+
+def _without_socket(words: Sequence[str]) -> list[str] | None:
+    """The words that make the command; None where the socket's path comes."""
+    if words and words[0] == "--socket":
+        return list(words[2:]) if len(words) > 1 else None
+    return list(words)
+
+
+def _options(command: tuple[str, ...], before: Sequence[str]) -> list[str]:
+    found = next(one for one in COMMANDS if one.words == command)
+    options: Sequence[Option] = (*found.options, *COMMON)
+    if before and any(option.value and before[-1] == f"--{option.name}" for option in options):
+        return []  # its value comes
+    return [f"--{option.name}" for option in options if f"--{option.name}" not in before]
+
+
+def ulnet_words(words: Sequence[str]) -> list[str]:
+    """As lnetctl_words."""
+    from ulnet.cli.parsers import actions_of, parsers_of
+    from ulnet.cli.ulnet import COMMANDS as ULNET
+
+    *before, prefix = words or [""]
+    if not before:
+        return _matching(prefix, [*ULNET, "--help", "--version"])
+    if before[0] not in ULNET:
+        return []
+    options: list[str] = []
+    for parser in parsers_of(before[0]):
+        for action in actions_of(parser):
+            takes_value = action.nargs != 0
+            if takes_value and action.option_strings and before[-1] in action.option_strings:
+                return []
+            options += [name for name in action.option_strings if name.startswith("--")]
+    return _matching(prefix, dict.fromkeys(options)) if prefix.startswith("-") else []
+
+
+def _matching(prefix: str, candidates: Sequence[str] | dict[str, None]) -> list[str]:
+    return [word for word in candidates if word.startswith(prefix)]

@@ -1,0 +1,128 @@
+"""Man pages, completion and what packages install: drawn from the commands' own definitions, and usable."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from man_pages import FOLDER, pages
+from support.daemon import SOURCE
+from support.shared import ROOT
+from ulnet.cli.complete import lnetctl_words, ulnet_words
+from ulnet.cli.lnetctl_grammar import COMMANDS
+from ulnet.cli.parsers import actions_of, parsers_of
+from ulnet.cli.ulnet import COMMANDS as ULNET
+
+PAGES = pages()
+
+
+@pytest.mark.requirement("doc-010")
+def test_the_pages_are_up_to_date() -> None:
+    there = {f"{path.parent.name}/{path.name}": path.read_text() for path in FOLDER.glob("man*/*")}
+    if there != PAGES:
+        pytest.fail("docs/man is out of date: run `make docs` and commit it", pytrace=False)
+
+
+@pytest.mark.requirement("doc-010")
+def test_every_command_and_option_has_its_place() -> None:
+    for command in COMMANDS:
+        if command.action:
+            page = PAGES[f"man8/lnetctl-{command.words[0]}.8"].replace("\\-", "-")
+            assert f".SS {' '.join(command.words)}\n" in page
+            assert all(f".B --{option.name}" in page for option in command.options)
+            assert all(example in page.replace("\\e", "\\") for example in command.examples)
+    for name in ULNET:
+        page = PAGES[f"man1/ulnet-{name}.1"].replace("\\-", "-")
+        for parser in parsers_of(name):
+            assert all(name in page for action in actions_of(parser) for name in action.option_strings)
+
+
+@pytest.mark.requirement("doc-010")
+def test_the_pages_are_good_roff() -> None:
+    for name, text in PAGES.items():
+        macros = {line.split()[0] for line in text.splitlines() if line.startswith(".")}
+        assert macros <= {".TH", ".SH", ".SS", ".TP", ".PP", ".B", ".I", ".nf", ".fi", ".br"}, name
+        assert text.count("\n.nf\n") == text.count("\n.fi\n")
+        if shutil.which("groff") is None:  # which would say more
+            continue
+        done = subprocess.run(
+            ["groff", "-man", "-Tutf8", "-ww", "-z"], input=text, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, ""), name
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["ex"], ["explain", "export", "exit"]),
+        (["net", ""], ["add", "del", "show", "set"]),
+        (["net", "s"], ["show", "set"]),
+        (["net", "add", "--ne"], ["--net"]),
+        (["net", "add", "--net", ""], []),
+        (["net", "add", "--net", "tcp", "--ne"], []),
+        (["--socket", ""], []),
+        (["--socket", "/x", "sta"], ["stats"]),
+        (["selection", "net", "d"], ["del"]),
+        (["banana", ""], []),
+    ],
+)
+def test_lnetctl_completes_words(words: list[str], expected: list[str]) -> None:
+    assert lnetctl_words(words) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["do"], ["doctor"]),
+        (["check", "--l"], ["--live"]),
+        (["check", "--host", ""], []),
+        (["check", ""], []),
+        (["banana", ""], []),
+    ],
+)
+def test_ulnet_completes_words(words: list[str], expected: list[str]) -> None:
+    assert ulnet_words(words) == expected
+
+
+def test_bash_asks_the_commands_themselves(tmp_path: Path) -> None:
+    tool = tmp_path / "lnetctl"
+    tool.write_text(f'#!/bin/sh\nPYTHONPATH={SOURCE} exec {sys.executable} -m ulnet.cli.lnetctl "$@"\n')
+    tool.chmod(0o755)
+    script = (
+        f"source {ROOT}/packaging/completions/lnetctl.bash; "
+        "COMP_WORDS=(lnetctl net show --ver); COMP_CWORD=3; "
+        "_ulnet_complete; echo ${COMPREPLY[@]}"
+    )
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", script], env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "--verbose\n"
+
+
+def test_zsh_asks_them_too() -> None:
+    text = (ROOT / "packaging/completions/_lnetctl").read_text()
+    assert text.startswith("#compdef lnetctl ulnet\n") and "--complete" in text
+
+
+def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
+    text = (ROOT / "packaging/systemd/lnetd.service").read_text()
+    unit = re.findall(r"^\[(\w+)\]$", text, re.MULTILINE)
+    assert unit == ["Unit", "Service", "Install"]
+    assert "Type=notify" in text and "import /etc/lnet.conf" in text
+    if shutil.which("systemd-analyze") is None:  # which would say more
+        return
+    for program in ("lnetd", "lnetctl"):
+        text = text.replace(f"/usr/bin/{program} ", "/bin/true ")
+    file = tmp_path / "lnetd.service"
+    file.write_text(text.replace("Documentation=man:lnetd(8) man:lnetctl(8)\n", ""))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True, check=False
+    )
+    assert [line for line in done.stderr.splitlines() if "lnetd.service" in line] == []
