@@ -6,7 +6,7 @@ from typing import Any
 
 from ulnet.core.peer import Peer, PeerNet, PeerNi
 from ulnet.core.routing.gate import Transit
-from ulnet.nid import LO_NID, Nid
+from ulnet.nid import Nid
 from ulnet.wire.lnet import Header, MsgType
 
 
@@ -16,10 +16,15 @@ def sender(number: int, credits: int = 2) -> PeerNi:
     return PeerNi(nid, PeerNet(nid.net, Peer(nid)), credits)
 
 
-def transit(pni: PeerNi, size: int = 0, cpt: int = 0) -> Transit:
-    """A message of that size from it; it came over no NI."""
+def transit(pni: PeerNi, size: int = 0, dest: int = 1, cpt: int = 0) -> Transit:
+    """A message of that size from it to a node of that number; it came over no NI."""
     hdr = Header(
-        type=MsgType.PUT, dest_nid=LO_NID, src_nid=pni.nid, dest_pid=0, src_pid=0, payload_length=size
+        type=MsgType.PUT,
+        dest_nid=Nid.parse(f"10.9.0.{dest}@tcp9"),
+        src_nid=pni.nid,
+        dest_pid=0,
+        src_pid=0,
+        payload_length=size,
     )
     nowhere: Any = None
     return Transit(nowhere, pni, hdr, pni.nid, object(), cpt)

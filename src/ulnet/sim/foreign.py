@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ulnet.lnd.sim import Arrival, Frame, Outlet
+from ulnet.lnd.sim import Arrival, Frame, Outlet, Why
 from ulnet.nid import LNET_PID, Nid
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import (
@@ -52,10 +52,17 @@ class _Mouth:
         self.nid = nid
         self.outlet: Outlet | None = None
 
-    def sent(self, frame: Frame, failed: tuple[int, str, bool] | None) -> None:
+    def sent(self, frame: Frame, failed: Why | None) -> None:
         """Count what did not leave."""
         if failed is not None:
-            self.node.failures.append(failed[1])
+            self.node.failures.append(failed.reason)
+
+    def returned(self, frame: Frame) -> None:
+        """It is not sent again."""
+        self.node.failures.append("the path is stuck")
+
+    def progress(self, nid: Nid, stuck: bool) -> None:
+        """A foreign node does not care."""
 
     def arrived(self, arrival: Arrival) -> None:
         """Wait for the payload, if there is one."""
@@ -146,7 +153,8 @@ class SingleRailNode(ForeignNode):
     """LNet of the generation before multi-rail.
 
     Its ping info has neither the multi-rail bit nor a sequence number, and nothing takes pushes. It answers
-    to the NID that a request came from, from the NID that it came to; every NID is another node for it.
+    to the NID that a request came from (that of a router, where it came over one), from the NID that it came
+    to; every NID is another node for it.
     It has `memory` on all other portals: PUTs are acknowledged, GETs answered with zeros.
     """
 
@@ -183,7 +191,7 @@ class SingleRailNode(ForeignNode):
                 ack = self._response(heard, MsgType.ACK)
                 ack.match_bits = hdr.match_bits
                 ack.length = len(heard.payload)
-                self.send(heard.at, hdr.src_nid, ack)
+                self.send(heard.at, heard.source, ack)
 
     def _reply(self, heard: Heard) -> None:
         hdr = heard.hdr
@@ -194,7 +202,7 @@ class SingleRailNode(ForeignNode):
             data = self.info().pack()[: hdr.length]
         reply = self._response(heard, MsgType.REPLY)
         reply.payload_length = len(data)
-        self.send(heard.at, hdr.src_nid, reply, data)
+        self.send(heard.at, heard.source, reply, data)
 
     @staticmethod
     def _response(heard: Heard, kind: MsgType) -> Header:

@@ -39,9 +39,9 @@ class Traffic(RuleBasedStateMachine):
         self.senders = [sender(number, CREDITS) for number in range(3)]
         self.inside = []
 
-    @rule(who=st.integers(0, 2), size=st.sampled_from(SIZES))
-    def come(self, who, size):
-        one = transit(self.senders[who], size)
+    @rule(who=st.integers(0, 2), size=st.sampled_from(SIZES), dest=st.integers(1, 3))
+    def come(self, who, size, dest):
+        one = transit(self.senders[who], size, dest)
         assert self.bench.gate.enter(one)
         self.inside.append(one)
 
@@ -81,8 +81,10 @@ class Traffic(RuleBasedStateMachine):
             assert len(held) == min(len(mine), CREDITS)  # nobody waits for a credit that is there
         for pool in bench.pools:
             assert pool.min_credits <= pool.credits <= pool.count
-            assert not (pool.free and pool.waiting)  # nor for a buffer
+            assert not any(pool._may_take(dest) for dest in pool._queues)  # nor for a buffer
             assert pool.in_use + len(pool._free) <= max(pool.count, pool.in_use)
+            assert pool.waiting == len(pool.queued())
+            assert sum(pool._held.values()) == pool.in_use
 
     def teardown(self):
         for one in self.inside:
@@ -122,11 +124,31 @@ def test_a_peer_that_is_stuck_holds_no_more_than_its_senders_credits():
     for _ in range(10):
         bench.gate.enter(transit(stuck))
     for _ in range(5):
-        one = transit(lively)
+        one = transit(lively, dest=2)
         bench.gate.enter(one)
         assert one in bench.admitted
         bench.gate.leave(one)
     assert len(bench.gate) == 10
+
+
+@pytest.mark.requirement("RTR")
+def test_a_node_that_takes_nothing_holds_no_more_than_half_of_the_buffers():
+    bench = Bench(Counts(1, 8, 1))
+    stuck = [transit(sender(number, credits=8), 100, dest=1) for number in range(8)]
+    for one in stuck:
+        bench.gate.enter(one)
+    assert len(bench.admitted) == 4
+    lively = [transit(sender(9, credits=8), 100, dest=2) for _ in range(6)]
+    for one in lively:
+        bench.gate.enter(one)
+    assert len(bench.admitted) == 8
+    for _ in range(3):
+        bench.gate.leave(bench.admitted.pop())
+        bench.settle()
+    assert [one.hdr.dest_nid for one in bench.admitted].count(stuck[0].hdr.dest_nid) == 4
+    bench.gate.leave(stuck[0])
+    bench.settle()
+    assert bench.admitted[-1] is stuck[4]
 
 
 def test_the_smallest_buffer_that_holds_a_message():

@@ -121,7 +121,7 @@ def test_more_buffers_let_those_in_who_wait(bench):
     router, pni = bench.router, sender(1, credits=8)
     router.enable(True)
     router.set_buffers(tiny=1)
-    first, second = transit(pni), transit(pni)
+    first, second = transit(pni), transit(pni, dest=2)
     router.gate.enter(first)
     router.gate.enter(second)
     assert bench.admitted == [first]

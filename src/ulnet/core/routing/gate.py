@@ -2,8 +2,8 @@
 
 A message takes a router credit of the peer NI that sent it, then a buffer. Without a credit it waits with
 its sender, without a buffer with the pool; until then its connection is not read on, so that TCP slows
-the sender down. So a peer that takes nothing can hold no more buffers than its senders have credits, and
-others keep flowing.
+the sender down. A node that takes nothing can hold up no more messages than its senders have credits, and
+no more than half of the buffers: the others keep flowing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,20 @@ MAX_WAITING: Final = 16384
 class Transit:
     """A message on its way through: where it came from, and what it holds."""
 
-    __slots__ = ("buffer", "cpt", "deadline", "from_nid", "hdr", "left", "ni", "pool", "rx", "sender", "why")
+    __slots__ = (
+        "buffer",
+        "cpt",
+        "deadline",
+        "from_nid",
+        "hdr",
+        "held_for",
+        "left",
+        "ni",
+        "pool",
+        "rx",
+        "sender",
+        "why",
+    )
 
     def __init__(self, ni: NI, sender: PeerNi, hdr: Header, from_nid: Nid, rx: object, cpt: int) -> None:
         self.ni = ni
@@ -40,6 +53,7 @@ class Transit:
         self.cpt = cpt
         self.pool: BufferPool | None = None  # whose buffer it holds or waits for
         self.buffer: bytearray | None = None
+        self.held_for = hdr.dest_nid  # under which the pool counts that buffer
         self.left = False  # gave everything back
         self.deadline = 0.0  # nobody waits for it after that
         self.why = ""  # it could not be sent on
@@ -95,17 +109,17 @@ class Gate:
         if pool is None:  # it waited with its sender
             self._queues[transit.sender].remove(transit)
         elif transit.buffer is None:
-            pool.waiting.remove(transit)
+            pool.leave_queue(transit)
         else:
-            pool.give_back(transit.buffer)
-            transit.buffer = None
+            pool.take_back(transit)
             self._next_for(pool)
         self._return_credit(transit.sender)
 
     def _next_for(self, pool: BufferPool) -> None:
-        while pool.waiting and pool.free:
-            waiter = pool.waiting.popleft()
-            waiter.buffer = pool.take()
+        while pool.waiting:
+            waiter = pool.serve_next()
+            if waiter is None:
+                return
             self._soon(self._admit_late, waiter)
 
     def _return_credit(self, sender: PeerNi) -> None:
@@ -121,13 +135,7 @@ class Gate:
             del self._queues[sender]
 
     def _has_buffer(self, transit: Transit) -> bool:
-        pool = transit.pool = self.pools.fitting(transit.hdr.payload_length, transit.cpt)
-        if pool.free and not pool.waiting:
-            transit.buffer = pool.take()
-            return True
-        pool.waiting.append(transit)
-        pool.note_credits()
-        return False
+        return self.pools.fitting(transit.hdr.payload_length, transit.cpt).give_or_queue(transit)
 
     def _admit_late(self, transit: Transit) -> None:
         if not transit.left:  # it may have been dropped meanwhile
@@ -138,7 +146,7 @@ class Gate:
         for queue in list(self._queues.values()):
             yield from list(queue)
         for pool in self.pools:
-            yield from list(pool.waiting)
+            yield from pool.queued()
 
     def resized(self) -> None:
         """The pools have other sizes: who waits may have a buffer now."""

@@ -15,6 +15,7 @@ from ulnet.core.status import LNetError
 
 if TYPE_CHECKING:
     from ulnet.core.routing.gate import Transit
+    from ulnet.nid import Nid
 
 __all__ = ["DEFAULT_COUNTS", "PAGE", "BufferPool", "Counts", "Pools"]
 
@@ -34,9 +35,13 @@ DEFAULT_COUNTS: Final = Counts(2048, 16384, 1024)
 
 
 class BufferPool:
-    """Buffers of one size; messages that find none wait here, first in, first out."""
+    """Buffers of one size, and the messages that wait for one.
 
-    __slots__ = ("_free", "count", "in_use", "min_credits", "pages", "size", "waiting")
+    Those for one node have no more than half of the buffers, and nodes take turns: so one that takes
+    nothing cannot keep the messages for others back.
+    """
+
+    __slots__ = ("_free", "_held", "_queues", "count", "in_use", "min_credits", "pages", "size", "waiting")
 
     def __init__(self, pages: int, count: int) -> None:
         self.pages = pages
@@ -44,33 +49,80 @@ class BufferPool:
         self.count = count
         self.in_use = 0
         self.min_credits = count
-        self.waiting: deque[Transit] = deque()
+        self.waiting = 0
+        self._queues: dict[Nid, deque[Transit]] = {}  # by destination; the next one to have its turn is first
+        self._held: dict[Nid, int] = {}  # buffers by destination
         self._free: list[bytearray] = []
 
     @property
     def credits(self) -> int:
         """Free buffers less those who wait for one."""
-        return max(self.count - self.in_use, 0) - len(self.waiting)
+        return max(self.count - self.in_use, 0) - self.waiting
 
-    @property
-    def free(self) -> bool:
-        """Whether a buffer can be taken now."""
-        return self.in_use < self.count
+    def _may_take(self, dest: Nid) -> bool:
+        held = self._held.get(dest, 0)
+        return self.in_use < self.count and (not held or 2 * held < self.count)
 
-    def take(self) -> bytearray:
-        """A buffer that is free."""
+    def give_or_queue(self, transit: Transit) -> bool:
+        """Whether the message has a buffer now; else it waits."""
+        dest = transit.hdr.dest_nid
+        transit.pool = self
+        if dest not in self._queues and self._may_take(dest):
+            self._give(transit, dest)
+            return True
+        self._queues.setdefault(dest, deque()).append(transit)
+        self.waiting += 1
+        self._note_credits()
+        return False
+
+    def _give(self, transit: Transit, dest: Nid) -> None:
         self.in_use += 1
-        self.note_credits()
-        return self._free.pop() if self._free else bytearray(self.size)
+        self._held[dest] = self._held.get(dest, 0) + 1
+        transit.held_for = dest
+        transit.buffer = self._free.pop() if self._free else bytearray(self.size)
+        self._note_credits()
 
-    def give_back(self, buffer: bytearray) -> None:
-        """A buffer is not needed any more; while there are too many, it goes."""
+    def serve_next(self) -> Transit | None:
+        """Give the message whose turn it is a buffer, and answer it; None if there is none."""
+        dest = next(filter(self._may_take, self._queues), None)
+        if dest is None:
+            return None
+        queue = self._queues.pop(dest)
+        transit = queue.popleft()
+        if queue:
+            self._queues[dest] = queue  # the others have their turns first
+        self.waiting -= 1
+        self._give(transit, dest)
+        return transit
+
+    def leave_queue(self, transit: Transit) -> None:
+        """The message waits no more."""
+        dest = transit.hdr.dest_nid
+        queue = self._queues[dest]
+        queue.remove(transit)
+        self.waiting -= 1
+        if not queue:
+            del self._queues[dest]
+
+    def take_back(self, transit: Transit) -> None:
+        """The message needs its buffer no more; while there are too many, that goes."""
+        buffer, transit.buffer = transit.buffer, None
+        assert buffer is not None
         self.in_use -= 1
+        dest = transit.held_for
+        held = self._held[dest] - 1
+        if held:
+            self._held[dest] = held
+        else:
+            del self._held[dest]
         if self.in_use + len(self._free) < self.count:
             self._free.append(buffer)
 
-    def note_credits(self) -> None:
-        """Keep the lowest credits there were."""
+    def queued(self) -> list[Transit]:
+        """All that wait."""
+        return [transit for queue in self._queues.values() for transit in queue]
+
+    def _note_credits(self) -> None:
         if self.credits < self.min_credits:
             self.min_credits = self.credits
 
