@@ -93,11 +93,12 @@ class Initiate:
         pid: int = LNET_PID,
         cpt: int | None = None,
         exact: bool = False,
+        via: Nid | None = None,
     ) -> None:
         """Ask for md.length bytes into md; SEND and REPLY events follow. `cpt` is md's unless given.
 
-        `exact`: to that NID of the peer and no other. Raises LNetError: ENOENT (md), EINVAL (numbers,
-        read-only memory), ERANGE (cpt), ESHUTDOWN.
+        `exact`: to that NID of the peer and no other; `via`: with `source`, over that gateway.
+        Raises LNetError: ENOENT (md), EINVAL (numbers, read-only memory), ERANGE (cpt), ESHUTDOWN.
         """
         if portal >> 32 or match_bits >> 64 or offset >> 32 or pid >> 32:
             raise _too_wide(portal=portal, match_bits=match_bits, offset=offset, pid=pid)
@@ -128,6 +129,7 @@ class Initiate:
         msg.cpt = cpt
         msg.src_spec = source
         msg.exact = exact
+        msg.via = via
         self._transmit.send(msg)
 
     def _use(self, md: Md) -> None:

@@ -76,7 +76,15 @@ class LNet:
         self.path_stalled = self.health.paths.stalled
         self.path_moving = self.health.paths.moving
         self.routing = Routing(
-            self.state, self.selector, self._transmit, self._receive, self.discovery, self.info, self.health
+            self.state,
+            self.selector,
+            self._transmit,
+            self._receive,
+            self.discovery,
+            self.info,
+            self.health,
+            self.memory,
+            self._initiate,
         )
         self.gateways = self.routing.gateways
         self.router = self.routing.router

@@ -98,6 +98,8 @@ class RoutedSelector:
         criteria = GATEWAY_BY_DOCUMENTS if self._selector.balance == "documents" else GATEWAY
         way: Way = stage("gateway", ways, criteria, query, told)[0][0]
         pni = way.peer_ni
+        if self._gateways.is_itself(way.route.gateway, final.nid):
+            final = pni  # the gateway is the destination: it takes only what names the NID where it arrives
         if source is not None:
             own = self._own_ni(source)
             _tell(told, f"source given: from that NI over a gateway to {final.nid}")
@@ -111,6 +113,8 @@ class RoutedSelector:
             hop = self._selector.choose(pni, response=bound_hop, ping=True, size=size, cpt=cpt, told=told)
         kind = "Multi-Rail peer" if peer.multi_rail else "peer without Multi-Rail"
         _tell(told, f"{kind} on another net: over a gateway to {final.nid}")
+        if final is pni:
+            final = hop[1]
         return RoutedPath(*hop, final, way.route)
 
     def asks_first(self, final: PeerNi) -> bool:

@@ -14,6 +14,7 @@ from ulnet.core.peer import PeerNi
 from ulnet.core.routing.choose import RoutedSelector
 from ulnet.core.routing.gate import Transit
 from ulnet.core.routing.gateways import Gateways
+from ulnet.core.routing.loops import Loops
 from ulnet.core.routing.router import Router
 from ulnet.core.selection import Selector
 from ulnet.core.state import NodeState
@@ -32,16 +33,24 @@ class Forwarding:
     Every drop is counted by its reason, and gives back what the message held.
     """
 
-    __slots__ = ("_held", "_routed", "_router", "_selector", "_state", "post")
+    __slots__ = ("_gateways", "_held", "_routed", "_router", "_selector", "_state", "loops", "post")
 
     def __init__(
-        self, state: NodeState, gateways: Gateways, selector: Selector, routed: RoutedSelector
+        self,
+        state: NodeState,
+        gateways: Gateways,
+        selector: Selector,
+        routed: RoutedSelector,
+        loops: Loops,
     ) -> None:
         self._state = state
+        self._gateways = gateways
         self._selector = selector
         self._routed = routed
         self._router = Router(state, gateways.settings, self._admit)
         self._router.drop = self._drop
+        self.loops = loops
+        loops.changed = gateways.routes_changed
         self._held: dict[object, Transit] = {}  # by their connection, which waits with them
         self.post: Callable[[Msg, NI, PeerNi], None] = lambda msg, ni, pni: None
 
@@ -58,6 +67,7 @@ class Forwarding:
             self._refuse(ni, hdr, rx, _NOT_A_ROUTER)
             return
         if hdr.src_nid in self._state.nis:
+            self.loops.came_back(hdr.dest_nid.net, self._gateways.usable(hdr.dest_nid.net))
             self._refuse(ni, hdr, rx, "it came from this node itself: a routing loop")
             return
         sender = self._state.peers.learn(from_nid)
@@ -166,6 +176,8 @@ class Forwarding:
             dest, bound=True, ping=True, size=size, cpt=transit.cpt, not_over=transit.sender.peer
         )
         self._routed.took(path)
+        if path.route is not None and transit.from_nid != hdr.src_nid:
+            self.loops.suspect(path.route, path.ni, path.peer_ni, dest.nid)
         return path.ni, path.peer_ni, False
 
     def _may_redirect(self, dest: PeerNi, hdr: Header) -> bool:

@@ -32,6 +32,7 @@ class Gateways:
     __slots__ = (
         "_alive",
         "_chance",
+        "_nids",
         "_seen",
         "_state",
         "_usable",
@@ -59,6 +60,7 @@ class Gateways:
         self.changed: Callable[[], None] = lambda: None  # is told of routes that come and go
         self._alive: dict[Nid, bool] = {}
         self.any_dead = False  # of them
+        self._nids: dict[Nid, frozenset[Nid]] = {}  # those of each, as it last told
         self._seen: dict[Nid, dict[Net, bool]] = {}  # what each last told of its nets
         self._chance = state.cookie
         self._usable: dict[Net, list[Route]] = {}
@@ -83,7 +85,7 @@ class Gateways:
             raise LNetError(errno.ENOMEM, f"too many unknown peers: cannot remember gateway {gateway}")
         route.alive = self._alive.setdefault(gateway, not self.settings.check_routers_before_use)
         self.table.insert(route)
-        self._changed()
+        self.routes_changed()
         self.checks.watch(gateway)
         return route
 
@@ -100,10 +102,12 @@ class Gateways:
         if not any(other.gateway == route.gateway for other in self.table):
             del self._alive[route.gateway]
             self._seen.pop(route.gateway, None)
+            self._nids.pop(route.gateway, None)
             self.checks.forget(route.gateway)
-        self._changed()
+        self.routes_changed()
 
-    def _changed(self) -> None:
+    def routes_changed(self) -> None:
+        """Which routes can be used may be different now."""
         self.any_dead = not all(self._alive.values())
         self._state.epoch += 1
         self.changed()
@@ -130,6 +134,10 @@ class Gateways:
             return ""
         names = f"--net {route.net} --gateway {route.gateway}"
         return f"it is a gateway to net {route.net}; delete that route first: 'lnetctl route del {names}'"
+
+    def is_itself(self, gateway: Nid, nid: Nid) -> bool:
+        """Whether a gateway has told that it has this NID: messages to it end there."""
+        return nid in self._nids.get(gateway, ())
 
     def router_credits(self, net: Net) -> int:
         """How many messages from one peer NI of a net may be passing through (spec routing.md §6)."""
@@ -192,6 +200,7 @@ class Gateways:
             for entry in info.entries:
                 nets[entry.nid.net] = nets.get(entry.nid.net, False) or entry.status != NiStatus.DOWN
             self._seen[gateway] = nets
+            self._nids[gateway] = frozenset(entry.nid for entry in info.entries)
 
     def answered(self, peer: Peer) -> None:
         """A gateway was discovered: it lives, and its routes are as it told."""
@@ -205,7 +214,7 @@ class Gateways:
                     route.alive, route.single_hop = cached_after_ping(route, view, avoid)
         for route in self.table.drop_twins():
             self._gone(route)
-        self._changed()
+        self.routes_changed()
 
     def check_ended(self, gateway: Nid, net: Net, failed: bool) -> None:
         """The check of a gateway on one net ended. It is dead when all its nets failed in turn."""
@@ -226,7 +235,7 @@ class Gateways:
         for route in self.table:
             if route.gateway == gateway:
                 route.alive = False
-        self._changed()
+        self.routes_changed()
 
     def heard_over(self, pni: PeerNi, source: Net) -> None:
         """A message from that net came over a gateway: it and its routes there live."""
@@ -238,7 +247,7 @@ class Gateways:
             for route in self.table.to(source):
                 if route.gateway == gateway:
                     route.alive = True
-            self._changed()
+            self.routes_changed()
 
     def leads_over(self, peer: Peer, net: Net) -> bool:
         """Whether there is a route to a net over this peer."""

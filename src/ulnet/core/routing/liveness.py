@@ -29,6 +29,8 @@ class Verdict(NamedTuple):
 
 def why_down(route: Route, gateway: GatewayView, avoid_asym: bool) -> str:
     """Why the route cannot be used now, "" if it can."""
+    if route.loops:
+        return "routing loop"
     if not gateway.alive:
         return "gateway dead"
     if not gateway.discovers:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final
 
+from ulnet.core.initiate import Initiate
+from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import MAX_HEALTH, NI
 from ulnet.core.peer import Peer, PeerFlag, PeerNi
 from ulnet.core.routing.choose import RoutedSelector
 from ulnet.core.routing.forward import Forwarding
 from ulnet.core.routing.gateways import Gateways
+from ulnet.core.routing.loops import Loops
 from ulnet.core.routing.router import Router
 from ulnet.core.selection import Explanation, Selector
 from ulnet.core.state import NodeState
@@ -57,6 +60,8 @@ class Routing:
         discovery: Discovery,
         info: SelfInfo,
         health: Health,
+        memory: Memory,
+        initiate: Initiate,
     ) -> None:
         self._state = state
         self._selector = selector
@@ -66,7 +71,9 @@ class Routing:
         self._health = health
         self.gateways = gateways = Gateways(state)
         self.paths = RoutedSelector(state, gateways, selector)
-        self._forwarding = forwarding = Forwarding(state, gateways, selector, self.paths)
+        self._forwarding = forwarding = Forwarding(
+            state, gateways, selector, self.paths, Loops(state, memory, initiate.get)
+        )
         forwarding.post = transmit.post_on
         transmit.relay = self._relay
         transmit.relayed = forwarding.sent

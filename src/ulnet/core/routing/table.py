@@ -25,7 +25,7 @@ class Route:
     `single_hop`: the gateway was seen to be on the net itself.
     """
 
-    __slots__ = ("alive", "gateway", "hops", "net", "priority", "seq", "single_hop")
+    __slots__ = ("alive", "gateway", "hops", "loops", "net", "priority", "seq", "single_hop")
 
     def __init__(self, net: Net, gateway: Nid, hops: int = UNDEFINED_HOPS, priority: int = 0) -> None:
         self.net = net
@@ -34,6 +34,7 @@ class Route:
         self.priority = priority
         self.alive = True
         self.single_hop = False
+        self.loops = False  # what went that way was seen to come back
         self.seq = 0
 
     @property
