@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from ulnet.core.status import HealthStatus
-from ulnet.sim import Simulation
+from ulnet.sim import LinkParams, Simulation
 from ulnet.sim.node import SimNode
 
 
@@ -31,12 +31,12 @@ def test_put_get_and_ping_over_two_rails() -> None:
 
 
 def test_a_cut_rail_loses_only_what_was_on_it() -> None:
-    sim = Simulation(seed=7)
+    sim = Simulation(seed=7, link=LinkParams(rate=1e8))
     a, b = pair(sim)
     a.core.settings.retry_count = 0
     inbox = b.attach(30)
     puts = [a.put("10.0.0.2@tcp", 30, data=bytes(100_000)) for _ in range(20)]
-    sim.run(0.0005)
+    sim.run_until(lambda: b.host.ports["eth1"].received > 100_000)
     sim.link_down("b.eth1")
     assert b.core.nis[b.nids[1]].fatal
     sim.run_until_quiet()

@@ -196,7 +196,7 @@ def test_no_address_no_ni_and_no_name_twice() -> None:
     a, b = plain_pair(sim)
     with pytest.raises(PlanError, match="there is a node a already"):
         sim.node("a")
-    with pytest.raises(PlanError, match=r"on switch 10\.0 already"):
+    with pytest.raises(PlanError, match="on switch lan already"):
         sim.add_port(b, a.nid)
     with pytest.raises(PlanError, match="no port: name one as"):
         sim.link_down("b.eth7")

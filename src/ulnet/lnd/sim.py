@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from ulnet.core.lnd import NiEvent, Upcalls
 from ulnet.core.msg import Msg
@@ -19,13 +19,34 @@ from ulnet.nid import NetType, Nid
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, Header, pack_header, unpack_header
 
-__all__ = ["Arrival", "Carrier", "Frame", "Outlet", "SimLnd", "SimStation", "Station"]
+__all__ = ["Arrival", "Carrier", "Frame", "Outlet", "SimLnd", "SimStation", "Station", "Why"]
+
+
+class Why(NamedTuple):
+    """Why a frame failed: a positive errno, a sentence, whether there was no connection, or nothing left."""
+
+    errno: int
+    reason: str
+    unconnected: bool
+    unsent: bool
 
 
 class Frame:
     """One message on the wire; `token` is the sender's own, the rest of the slots the fabric's."""
 
-    __slots__ = ("deadline", "end", "header", "over", "payload", "ready", "size", "token", "tries")
+    __slots__ = (
+        "begins",
+        "deadline",
+        "end",
+        "gone",
+        "header",
+        "over",
+        "payload",
+        "ready",
+        "size",
+        "token",
+        "tries",
+    )
 
     def __init__(self, header: bytes, payload: bytes, token: object) -> None:
         self.header = header
@@ -34,7 +55,9 @@ class Frame:
         self.size = len(header) + len(payload)
         self.over = False  # the sender has been told
         self.ready = False  # it is with the receiver's host
+        self.gone = False  # it will never arrive
         self.tries = 0
+        self.begins = 0.0  # when its first byte leaves
         self.end = 0.0  # when its last byte arrives
         self.deadline = 0.0
 
@@ -58,8 +81,14 @@ class Station(Protocol):
     nid: Nid
     timeout: float  # seconds a message may be under way
 
-    def sent(self, frame: Frame, failed: tuple[int, str, bool] | None) -> None:
-        """The frame left, or it failed: (errno, reason, whether there was no connection)."""
+    def sent(self, frame: Frame, failed: Why | None) -> None:
+        """The frame left, or it failed."""
+
+    def returned(self, frame: Frame) -> None:
+        """Nothing of the frame left, and nothing will: the path is stuck. In the place of `sent`."""
+
+    def progress(self, nid: Nid, stuck: bool) -> None:
+        """What was sent to nid makes no progress, or does again."""
 
     def arrived(self, arrival: Arrival) -> None:
         """A header is there."""
@@ -151,17 +180,29 @@ class SimStation:
 
         def fail() -> None:
             if self._flying.pop(frame, None) is not None:
+                msg.unsent = True
                 self._core.finalize(msg, status, number, reason)
 
         self._soon(fail)
 
-    def sent(self, frame: Frame, failed: tuple[int, str, bool] | None) -> None:
+    def returned(self, frame: Frame) -> None:
+        """The wire gives a frame back."""
+        self._core.take_back(self._flying.pop(frame))
+
+    def progress(self, nid: Nid, stuck: bool) -> None:
+        """Tell the core."""
+        if stuck:
+            self._core.path_stalled(self._ni, nid)
+        else:
+            self._core.path_moving(self._ni, nid)
+
+    def sent(self, frame: Frame, failed: Why | None) -> None:
         """The wire is done with a frame."""
         msg = self._flying.pop(frame)
         if failed is None:
             self._core.finalize(msg, HealthStatus.OK)
             return
-        number, reason, unconnected = failed
+        number, reason, unconnected, msg.unsent = failed
         if not unconnected:
             status = send_status(number)
         elif number == errno.EALREADY:  # the pause after a failed attempt lasts
@@ -251,6 +292,7 @@ class SimStation:
             self.lost(arrival, number, reason)
         for frame, msg in list(self._flying.items()):
             if self._flying.pop(frame, None) is not None:
+                msg.unsent = False
                 self._core.finalize(msg, status, number, reason)
 
     def _shut_failure(self) -> tuple[HealthStatus, int, str]:
@@ -276,6 +318,11 @@ class SimLnd:
         """Leave it, and finalize all messages of the NI."""
         assert isinstance(ni.lnd_data, SimStation)
         ni.lnd_data.shut()
+
+    def retune(self, ni: NI, timeout: float) -> None:
+        """Messages and connections have so many seconds from now on."""
+        assert isinstance(ni.lnd_data, SimStation)
+        ni.lnd_data.timeout = timeout
 
     def send(self, ni: NI, msg: Msg) -> None:
         """Queue msg for its next hop."""

@@ -211,6 +211,8 @@ class Host:
         port.live = up and self.powered
         for outlet in port.outlets():
             outlet.station.device(up)
+            if not up:
+                outlet.withdraw()
         self.touch()
 
     def die(self, silent: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final
 
+from ulnet.lnd.sim import Why
 from ulnet.sim.stream import BULK, Stream
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Conn:
         "_peers",
         "_started",
         "_streams",
+        "_stuck",
         "_tries",
         "_waiting",
         "a",
@@ -50,6 +52,7 @@ class Conn:
         self._streams: dict[tuple[Outlet, bool], Stream] = {}
         self._started = 0.0
         self._tries = 0
+        self._stuck: dict[Outlet, None] = {}  # the sides that see no progress
 
     def is_open(self, side: Outlet) -> bool:
         """Whether that side has it open."""
@@ -81,6 +84,49 @@ class Conn:
         """The frame left, or is with the other host."""
         if self._flying[side].pop(frame, frame) is None:
             side.report(frame, None)
+
+    # Progress -----------------------------------------------------------------------------------------
+
+    def is_stuck(self, side: Outlet) -> bool:
+        """Whether a side has been told that nothing moves."""
+        return side in self._stuck
+
+    def stuck(self, side: Outlet) -> None:
+        """What a side sends makes no progress: it is told once, and gets back what has not begun to leave."""
+        if self.is_open(side) and side not in self._stuck:
+            self._stuck[side] = None
+            self._tell(side, stuck=True)
+            self.withdraw(side)
+
+    def moves(self, side: Outlet) -> None:
+        """It does again."""
+        if side in self._stuck:
+            del self._stuck[side]
+            self._tell(side, stuck=False)
+
+    def _tell(self, side: Outlet, stuck: bool) -> None:
+        if not side.closed:
+            side.port.host.touch()
+            side.station.progress(self._far(side), stuck)
+
+    def _far(self, side: Outlet) -> Nid:
+        return self.dest if side is self.a else self.a.nid
+
+    def withdraw(self, side: Outlet) -> None:
+        """Give back what a side sends and what has not begun to leave."""
+        if not self.is_open(side):
+            return
+        back: list[Frame] = []
+        if side is self.a:
+            back, self._waiting = self._waiting, []
+            self.fabric.under_way -= len(back)
+        for (src, _), stream in self._streams.items():
+            if src is side:
+                for frame in stream.withdraw():
+                    del self._flying[side][frame]
+                    back.append(frame)
+        for frame in back:
+            side.give_back(frame)
 
     # Connecting ---------------------------------------------------------------------------------------
 
@@ -116,6 +162,8 @@ class Conn:
         if waited >= timeout:
             self._dial_failed(errno.ETIMEDOUT, f"timed out after {timeout:g} s: {self.dest} does not answer")
             return
+        if self._tries == 1:
+            self.stuck(self.a)
         pause = min(_FIRST_SYN_RETRY * 2**self._tries, timeout - waited)
         self._tries += 1
         self.fabric.scheduler.after(max(pause, 1e-6), self._handshake)
@@ -144,6 +192,7 @@ class Conn:
         self.b = b
         self._peers = {a: b, b: a}
         self._flying.setdefault(b, {})
+        self.moves(a)
         a.connected(self.dest, self)
         b.connected(a.nid, self)
         if self.fabric.note is not None:
@@ -152,6 +201,7 @@ class Conn:
     def give_up(self) -> list[Frame]:
         """Stop calling: the other side called first. What waits is handed back."""
         self._peers.clear()
+        self.moves(self.a)
         waiting, self._waiting = self._waiting, []
         return waiting
 
@@ -169,7 +219,7 @@ class Conn:
             return
         peer = self._peers[side]
         if self.fabric.note is not None:
-            self.fabric.note(f"close {side} {self.dest if side is self.a else self.a.nid} {number}")
+            self.fabric.note(f"close {side} {self._far(side)} {number}")
         if tell_peer and peer is not None:
             self.reset(peer, side)
         self._end(side, number, why, unconnected=peer is None)
@@ -186,7 +236,7 @@ class Conn:
 
     def _end(self, side: Outlet, number: int, why: str, unconnected: bool) -> None:
         del self._peers[side]
-        far = self.dest if side is self.a else self.a.nid
+        far = self._far(side)
         if side.conns.get(far) is self:
             del side.conns[far]
         waiting, self._waiting = self._waiting, []
@@ -198,9 +248,13 @@ class Conn:
                 for frame in list(stream.queue):
                     if not frame.over or number == errno.ETIMEDOUT:
                         stream.drop(frame)
-        for frame in (*waiting, *flying):
-            side.report(frame, (number, why, unconnected))
+        now = self.fabric.scheduler.now
+        for frame in waiting:
+            side.report(frame, Why(number, why, unconnected, unsent=True))
+        for frame in flying:
+            side.report(frame, Why(number, why, unconnected, unsent=frame.begins > now))
         flying.clear()
+        self.moves(side)
         for stream in streams:
             if stream.dst is side:
                 for arrival in list(stream.arriving):

@@ -5,17 +5,30 @@ Each function looks at one instance and answers with a sentence about what is wr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.portal import MatchEntry
+from ulnet.nid import LO_NID
 
 if TYPE_CHECKING:
     from ulnet.core.instance import LNet
+    from ulnet.core.msg import Msg
     from ulnet.core.peer import Peer, PeerNi
 
-__all__ = ["at_rest", "credits_of_peers", "memory", "nis", "now_and_then", "peers", "quickly", "responses"]
+__all__ = [
+    "at_rest",
+    "credits_in_use",
+    "credits_of_peers",
+    "memory",
+    "nis",
+    "now_and_then",
+    "peers",
+    "quickly",
+    "responses",
+]
 
 _MOST_STRANGERS: Final = 65536  # NIDs of peers that nobody configured
 
@@ -134,6 +147,34 @@ def responses(core: LNet) -> str:
     waited = sum(md.deadline_slot >= 0 for md in core.memory.mds.values())
     if waited != core.stats.rst_alloc:
         return f"{waited} memory descriptors await a response, {core.stats.rst_alloc} are counted"
+    return ""
+
+
+def credits_in_use(core: LNet, in_hand: list[Msg]) -> str:
+    """Whoever lacks a credit is accounted for: by a message that its driver has (`in_hand`), or that waits.
+
+    Exactly so only while nothing is deferred and no fault rule keeps messages.
+    """
+    exact = not core.state.work_pending and core.state.faults is None
+    holders: Counter[object] = Counter()
+    for msg in in_hand:
+        holders[msg.ni] += 1
+        holders[msg.peer_ni] += 1
+    for ni in core.nis.values():
+        if ni.nid == LO_NID:
+            continue
+        for queue in ni.tx_queues:
+            for msg in queue.waiting:
+                holders[ni] += 1
+                holders[msg.peer_ni] += 1
+        used = ni.max_tx_credits - ni.tx_credits
+        if used < holders[ni] or (exact and used != holders[ni]):
+            return f"NI {ni.nid}: {used} credits are in use by {holders[ni]} messages"
+    for pni in core.peers.nis():
+        used = pni.max_tx_credits - pni.tx_credits
+        mine = holders[pni] + len(pni.tx_queue)
+        if used < mine or (exact and used != mine):
+            return f"{pni.nid}: {used} credits are in use by {mine} messages"
     return ""
 
 

@@ -19,7 +19,7 @@ _MARKS: Final = frozenset({"down", "up", "link", "partition", "heal", "kill", "r
 
 @dataclass(slots=True)
 class Meter:
-    """Bytes that arrived, by rail (that is, switch) and by ten-thousandth of a second."""
+    """Bytes that arrived, by rail (the name of the interface) and by ten-thousandth of a second."""
 
     bytes: dict[str, Counter[int]] = field(default_factory=dict)
 
@@ -29,9 +29,9 @@ class Meter:
 
     def count(self, port: Port, now: float, size: int) -> None:
         """A message arrived at a port."""
-        rail = self.bytes.get(port.switch.name)
+        rail = self.bytes.get(port.name)
         if rail is None:
-            rail = self.bytes[port.switch.name] = Counter()
+            rail = self.bytes[port.name] = Counter()
         rail[int(now / _FINEST)] += size
 
     def curves(self, until: float) -> tuple[list[float], dict[str, list[float]]]:

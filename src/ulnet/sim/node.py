@@ -17,7 +17,7 @@ from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import LnetConfigure, Request
 from ulnet.dlc.protocol import Answer
 from ulnet.host import NumaNode, Topology
-from ulnet.lnd.sim import SimLnd
+from ulnet.lnd.sim import SimLnd, SimStation
 from ulnet.nid import LO_NID, NetType, Nid
 from ulnet.node import Node
 from ulnet.node.admin import Admin
@@ -27,6 +27,7 @@ from ulnet.sim.traffic import Inbox, Operation
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
 
 if TYPE_CHECKING:
+    from ulnet.core.msg import Msg
     from ulnet.sim.simulation import Simulation
 
 __all__ = ["SimNode"]
@@ -50,6 +51,7 @@ class SimNode:
         self.index = len(sim.nodes)
         self.lives = 0
         self.alive = False
+        self._resends: list[int] = []
         self.reports: list[str] = []  # lines for the log
         self.operations: dict[Operation, None] = {}  # of this life, not ended
         self.inboxes: list[Inbox] = []
@@ -99,6 +101,7 @@ class SimNode:
         if not self.alive:
             return
         self.alive = False
+        self._resends.append(self.core.stats.resend_count)
         self.loop.kill()
         self.host.die(silent)
         self.operations.clear()
@@ -194,6 +197,21 @@ class SimNode:
     def nid(self) -> Nid:
         """The first of them."""
         return self.nids[0]
+
+    @property
+    def in_hand(self) -> list[Msg]:
+        """The messages that its drivers have."""
+        return [
+            msg
+            for ni in self.core.nis.values()
+            if isinstance(ni.lnd_data, SimStation)
+            for msg in ni.lnd_data.in_hand
+        ]
+
+    @property
+    def resends(self) -> list[int]:
+        """How many messages each of its lives has sent again."""
+        return [*self._resends, self.core.stats.resend_count]
 
     @property
     def busy(self) -> bool:

@@ -10,6 +10,7 @@ import errno
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
+from ulnet.lnd.sim import Why
 from ulnet.sim.conn import Conn
 
 if TYPE_CHECKING:
@@ -72,14 +73,26 @@ class Outlet:
             f"no connection to {dest} and no attempt before {wait} s have passed; "
             f"the last one ended so: {pause.why}"
         )
-        self.report(frame, (errno.EALREADY, why, True))
+        self.report(frame, Why(errno.EALREADY, why, unconnected=True, unsent=True))
 
-    def report(self, frame: Frame, failed: tuple[int, str, bool] | None) -> None:
+    def report(self, frame: Frame, failed: Why | None) -> None:
         """Tell the station how a frame fared."""
         if not self.closed and not frame.over:
             frame.over = True
             self.port.host.touch()
             self.station.sent(frame, failed)
+
+    def give_back(self, frame: Frame) -> None:
+        """Nothing of a frame has left: the station may send it another way."""
+        if not self.closed:
+            frame.over = True
+            self.port.host.touch()
+            self.station.returned(frame)
+
+    def withdraw(self) -> None:
+        """Give back all that has not begun to leave."""
+        for conn in list(self.conns.values()):
+            conn.withdraw(self)
 
     def dial_failed(self, dest: Nid, why: str) -> None:
         """The next attempt waits, longer each time."""

@@ -12,14 +12,15 @@ from ulnet.sim.cables import Cut, Fabric, Host, LinkParams, Port
 from ulnet.sim.clock import Scheduler
 from ulnet.sim.errors import Broken, NotQuiet, PlanError, SimError
 from ulnet.sim.foreign import ForeignNode, Heard, SingleRailNode
-from ulnet.sim.invariants import at_rest, now_and_then, quickly
+from ulnet.sim.invariants import at_rest, credits_in_use, now_and_then, quickly
 from ulnet.sim.ledger import Ledger
 from ulnet.sim.node import SimNode
 
-__all__ = ["Simulation", "default_switch"]
+__all__ = ["Simulation"]
 
 F = TypeVar("F", bound=ForeignNode)
 _LEAST_GAP = 1e-3  # seconds without an event: a good moment to see whether all is quiet
+_LAN = "lan"  # the switch that all ports are on unless told otherwise
 _EVERY = 4  # events of a small node are between two looks at all that it has
 
 
@@ -52,7 +53,9 @@ class Simulation:
         self.trace: list[str] = []
         self.checks = 0  # of invariants, on one node
         self.busy: list[Callable[[SimNode], bool]] = [lambda node: node.busy]
-        self.properties: list[Callable[[SimNode], str]] = []  # more to check, now and then and at rest
+        self.properties: list[Callable[[SimNode], str]] = [
+            _credits_in_use
+        ]  # more to check, now and then and at rest
         self._check = check
         self.thorough = thorough
         self._touched: dict[SimNode, None] = {}
@@ -137,12 +140,12 @@ class Simulation:
         switch: str | None = None,
         name: str | None = None,
     ) -> Port:
-        """An interface for a NID's address: eth0, eth1… Without `switch` it is on that of its network."""
+        """An interface for a NID's address: eth0, eth1… Without `switch` it is on the one of all."""
         nid = nid if isinstance(nid, Nid) else Nid.parse(nid)
         host = node.host if isinstance(node, SimNode) else node
         name = name or f"eth{len(host.ports)}"
         address = str(nid).partition("@")[0]
-        return host.add_port(name, switch or default_switch(nid), [address], link or self.link)
+        return host.add_port(name, switch or _LAN, [address], link or self.link)
 
     # Running --------------------------------------------------------------------------------------------
 
@@ -357,10 +360,5 @@ class Simulation:
         return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
 
 
-def default_switch(nid: Nid) -> str:
-    """The switch that a NID's port is on unless told otherwise: that of its IPv4 /16, else of its net."""
-    address = str(nid).partition("@")[0]
-    octets = address.split(".")
-    if len(octets) == 4:
-        return f"{octets[0]}.{octets[1]}"
-    return address.rpartition(":")[0].rstrip(":") or str(nid.net)
+def _credits_in_use(node: SimNode) -> str:
+    return credits_in_use(node.core, node.in_hand)

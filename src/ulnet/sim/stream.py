@@ -24,6 +24,7 @@ BULK: Final = 1024  # from here on a message goes with the bulk (socklnd's min_b
 _ZERO_COPY: Final = 16384  # from here on the sender waits until the other host has it
 _FIRST_RETRY: Final = 0.2
 _LONGEST_RETRY: Final = 60.0
+_STUCK_AFTER: Final = 2  # times that a message is sent again, a path counts as stuck
 
 
 class _Arrival:
@@ -89,7 +90,7 @@ class Stream:
         rate = src.params.rate
         takes = frame.size / rate if rate else 0.0
         # Packets of small messages go between those of bulk: they need not wait for it.
-        start = scheduler.now if frame.size < BULK else max(scheduler.now, src.tx_free)
+        start = frame.begins = scheduler.now if frame.size < BULK else max(scheduler.now, src.tx_free)
         departs = start + takes
         src.tx_free = max(src.tx_free, scheduler.now) + takes
         src.sent += frame.size
@@ -108,10 +109,12 @@ class Stream:
         scheduler.at(arrives, self._arrive, frame)
 
     def _departed(self, frame: Frame) -> None:
-        if not frame.over:
+        if not (frame.over or frame.gone):
             self.conn.done(self.src, frame)
 
     def _arrive(self, frame: Frame) -> None:
+        if frame.gone:
+            return
         conn = self.conn
         if not conn.is_open(self.src) and not frame.over:
             self.drop(frame)
@@ -146,6 +149,8 @@ class Stream:
         """The frame, or what acknowledges it, got lost."""
         scheduler = self.conn.fabric.scheduler
         frame.tries += 1
+        if frame.tries == _STUCK_AFTER:
+            self.conn.stuck(self.src)
         when = scheduler.now + min(_FIRST_RETRY * 2 ** (frame.tries - 1), _LONGEST_RETRY)
         frame.end = max(frame.end, when)
         if not self.conn.is_open(self.src):  # nobody is left to send it again
@@ -167,10 +172,21 @@ class Stream:
         if frame not in queue:
             return
         if self.ordered:
-            while queue.pop() is not frame:
-                self.conn.fabric.under_way -= 1
-        else:
-            queue.remove(frame)
+            while queue[-1] is not frame:
+                self._forget(queue[-1])
+        self._forget(frame)
+
+    def withdraw(self) -> list[Frame]:
+        """Take out what has not begun to leave."""
+        now = self.conn.fabric.scheduler.now
+        unbegun = [frame for frame in self.queue if frame.begins > now and not frame.over]
+        for frame in unbegun:
+            self._forget(frame)
+        return unbegun
+
+    def _forget(self, frame: Frame) -> None:
+        frame.gone = True
+        self.queue.remove(frame)
         self.conn.fabric.under_way -= 1
 
     def _pump(self) -> None:
@@ -226,7 +242,7 @@ class Stream:
         frame.tries = 0
         if fabric.blocked(self.dst.port, self.src.port):
             self._again(frame, self._acknowledged)
-        elif not frame.over:
+        elif not frame.over or self.conn.is_stuck(self.src):
             latency = fabric.latency(self.dst.port, self.src.port)
             fabric.scheduler.at(max(frame.end, fabric.scheduler.now) + latency, self._acknowledged, frame)
 
@@ -236,4 +252,5 @@ class Stream:
         if self.conn.fabric.blocked(self.dst.port, self.src.port):
             self._again(frame, self._acknowledged)
         else:
+            self.conn.moves(self.src)
             self.conn.done(self.src, frame)
