@@ -86,6 +86,7 @@ class FakeCore:
         self.pieces = 1  # in how many fragments payload is received
         self.on_finalize: Callable[[Outcome], None] | None = None
         self.on_parse: Callable[[Arrival], None] | None = None
+        self.on_event: Callable[[], None] | None = None
         self.sending = False
         self.events: list[tuple[NI, NiEvent]] = []  # of devices
         self.taken_back: list[Msg] = []
@@ -155,6 +156,8 @@ class FakeCore:
 
     def ni_event(self, ni: NI, event: NiEvent) -> None:
         self.events.append((ni, event))
+        if self.on_event is not None:
+            self.on_event()
 
     def path_stalled(self, ni: NI, nid: Nid) -> None:
         assert (ni, nid) not in self.stalled, "told twice"

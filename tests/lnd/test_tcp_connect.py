@@ -356,6 +356,16 @@ async def test_an_attempt_after_the_pause_may_succeed(make: Make, at: Addresses)
     assert a.dialer(at.nid(2)).pause == 0
 
 
+async def test_after_a_refusal_the_pause_stays_short(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1), min_reconnectms=1, refused_reconnectms=4)
+    pauses = []
+    for _ in range(5):
+        await a.ended(a.put(at.nid(2), b"x"))
+        pauses.append(a.dialer(at.nid(2)).pause)
+        await asyncio.sleep(pauses[-1] + 0.005)
+    assert pauses == [0.001, 0.002, 0.004, 0.004, 0.004]
+
+
 async def test_the_longest_pause(make: Make, at: Addresses) -> None:
     a = make(at.nid(1), min_reconnectms=1, max_reconnectms=3)
     for _ in range(4):

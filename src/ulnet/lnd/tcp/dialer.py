@@ -27,7 +27,8 @@ _MAX_RETRIES: Final = 3
 class Dialer:
     """Makes the connections of one peer, one after the other.
 
-    A failure fails what waits for a connection and doubles the pause before the next attempt;
+    A failure fails what waits for a connection and doubles the pause before the next attempt, up to a
+    second where the peer's host just says that nobody listens (its LNet may be back at any moment);
     "not now" (a lost race, a duplicate) is tried again after the shortest pause, three times.
     """
 
@@ -242,7 +243,10 @@ class Dialer:
     def _failed(self, number: int, reason: str) -> None:
         params = self._shared.params
         shortest = params.min_reconnectms / 1000
-        self.pause = min(max(2 * self.pause, shortest), params.max_reconnectms / 1000)
+        longest = params.max_reconnectms
+        if number == errno.ECONNREFUSED:
+            longest = min(longest, params.refused_reconnectms)
+        self.pause = max(min(2 * self.pause, longest / 1000), shortest)
         self._retry_at = self._shared.loop.time() + self.pause
         self._last = reason
         self._peer.fail_queue(Failure(number, connect_status(number), reason))

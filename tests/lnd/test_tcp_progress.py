@@ -1,0 +1,311 @@
+"""How the driver sees that a path makes no progress, and what it does when a device fails."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import struct
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lnd.conftest import Addresses
+from lnd.kit import RawListener, RawPeer, Side, connect, linked, turns, until
+from ulnet.core.lnd import NiEvent
+from ulnet.core.ni import NI
+from ulnet.core.status import HealthStatus
+from ulnet.lnd.base import Device
+from ulnet.lnd.tcp.pulse import Pulse, judge
+from ulnet.wire.socklnd import ConnType
+
+Make = Callable[..., Side]
+CONTROL, IN = ConnType.CONTROL, ConnType.BULK_IN
+
+
+# The judgement ----------------------------------------------------------------------------------------
+
+
+def info(in_flight: int = 10, last_ack: float = 1.0, round_trip: float = 0.0, spread: float = 0.0) -> bytes:
+    """struct tcp_info with times in seconds."""
+    raw = bytearray(104)
+    struct.pack_into("=I", raw, 24, in_flight)
+    struct.pack_into("=I", raw, 56, int(last_ack * 1000))
+    struct.pack_into("=II", raw, 68, int(round_trip * 1e6), int(spread * 1e6))
+    return bytes(raw)
+
+
+@pytest.mark.requirement("hlt-005")
+@pytest.mark.parametrize(
+    ("raw", "quiet", "stalled"),
+    [
+        (info(), 0.11, True),
+        (info(), 0.09, False),  # not long enough
+        (info(in_flight=0), 9.0, False),  # a full window: the program there reads slowly
+        (info(in_flight=2), 0.2, False),  # the acknowledgement may be a delayed one
+        (info(in_flight=2), 0.26, True),
+        (info(last_ack=0.01), 0.5, False),  # acknowledgements come, only not of the next byte: a loss
+        (info(round_trip=0.2, spread=0.05), 0.3, False),  # a long way
+        (info(round_trip=0.2, spread=0.05), 0.41, True),
+        (b"", 9.0, False),
+    ],
+)
+def test_what_the_kernel_knows_of_a_connection(raw: bytes, quiet: float, stalled: bool) -> None:
+    assert judge(raw, quiet) is stalled
+
+
+@given(raw=st.binary(max_size=256), quiet=st.floats(0, 1e6))
+def test_any_answer_of_the_kernel_is_judged(raw: bytes, quiet: float) -> None:
+    assert judge(raw, quiet) in (True, False)
+
+
+# The pulse --------------------------------------------------------------------------------------------
+
+
+class Beating:
+    """Something that is watched for so many beats."""
+
+    def __init__(self, beats: int) -> None:
+        self.watched = False
+        self.left = beats
+        self.then: Callable[[], None] = lambda: None
+
+    def beat(self, now: float) -> bool:
+        self.left -= 1
+        if not self.left:
+            self.then()
+        return self.left > 0
+
+
+def is_running(pulse: Pulse) -> bool:
+    """Whether a timer of it runs."""
+    return pulse._timer is not None
+
+
+class Clock:
+    now = 0.0
+
+
+async def test_the_pulse_stops_when_nothing_is_watched() -> None:
+    pulse = Pulse(asyncio.get_running_loop(), Clock())
+    one, two = Beating(2), Beating(3)
+    pulse.watch(one)
+    pulse.watch(two)
+    await until(lambda: not two.watched)
+    assert (one.left, two.left, one.watched) == (0, 0, False)
+    assert not is_running(pulse)
+    pulse.watch(two)
+    assert is_running(pulse)
+    pulse.forget(two)
+    assert not is_running(pulse)
+
+
+async def test_a_beat_may_forget_and_watch_others() -> None:
+    pulse = Pulse(asyncio.get_running_loop(), Clock())
+    first, second, third = Beating(1), Beating(5), Beating(2)
+
+    def change() -> None:
+        pulse.forget(second)
+        pulse.forget(first)
+        pulse.watch(third)
+
+    first.then = change
+    pulse.watch(first)
+    pulse.watch(second)
+    await until(lambda: third.left == 0)
+    assert second.left == 5
+    assert pulse._timer is None
+
+
+async def test_more_than_a_beat_can_look_at_have_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ulnet.lnd.tcp.pulse._MOST", 2)
+    pulse = Pulse(asyncio.get_running_loop(), Clock())
+    all_of_them = [Beating(100) for _ in range(6)]
+    for one in all_of_them:
+        pulse.watch(one)
+    for _ in range(3):
+        pulse._beat()
+    assert [one.left for one in all_of_them] == [99] * 6
+    for one in all_of_them:
+        pulse.forget(one)
+
+
+# Connections ------------------------------------------------------------------------------------------
+
+
+async def test_a_program_that_reads_nothing_is_no_stalled_path(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1), tunables={"timeout": 1})
+    raw = await connect(a, at.nid(2), CONTROL)
+    raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    msg = a.put(at.nid(2), bytes(20 << 20))
+    outcome = await a.ended(msg)
+    assert (outcome.status, outcome.errno) == (HealthStatus.NETWORK_TIMEOUT, errno.ETIMEDOUT)
+    assert not outcome.msg.unsent
+    assert not a.core.ever_stalled
+    raw.close()
+
+
+async def test_a_call_that_nobody_answers_is_a_stalled_path(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1), tunables={"timeout": 1})
+    listener = RawListener(at.ip(2), a.params.accept_port)
+    msg = a.put(at.nid(2), b"x")
+    raw = await listener.accept()  # and never a HELLO
+    await until(lambda: a.core.stalled)
+    assert a.core.taken_back == [msg], "it may set out on another path"
+    outcome = await a.ended(msg)
+    assert outcome.status is HealthStatus.NETWORK_TIMEOUT
+    assert outcome.msg.unsent
+    assert not a.core.stalled, "the call is over"
+    raw.close()
+    listener.close()
+
+
+async def stuffed(side: Side, nid: str) -> RawPeer:
+    """A raw peer that reads nothing over a connection that takes little."""
+    raw = await connect(side, nid, CONTROL)
+    raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    (conn,) = side.peer(nid).conns
+    assert conn.sock is not None
+    conn.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4608)
+    return raw
+
+
+@pytest.mark.parametrize("sizes", [[1 << 20] * 3, [100] * 400 + [1 << 20] * 2, [1 << 20, 10, 10, 1 << 20]])
+async def test_what_has_not_begun_is_taken_back_and_what_has_goes_on(
+    make: Make, at: Addresses, sizes: list[int]
+) -> None:
+    a = make(at.nid(1))
+    raw = await stuffed(a, at.nid(2))
+    msgs = [a.put(at.nid(2), bytes([tag % 251]) * size, tag=tag) for tag, size in enumerate(sizes)]
+    await turns()
+    (conn,) = a.peer(at.nid(2)).conns
+    left = [msg for msg in msgs if msg in a.core.open]
+    assert left
+    taken = conn.take_queue()
+    begun = [msg for msg in left if msg not in taken]
+    assert len(begun) <= 1
+    assert conn.tx_bytes == conn.iov_bytes == sum(map(len, conn.iov))
+    a.core.open -= set(taken)
+    done = len(msgs) - len(taken)
+    seen = [await raw.frame() for _ in range(done)]
+    assert [frame[4].match_bits for frame in seen if frame[4] is not None] == list(range(done))
+    assert [frame[5] for frame in seen] == [bytes([tag % 251]) * sizes[tag] for tag in range(done)]
+    again = a.put(at.nid(2), b"after", tag=77)
+    hdr = (await raw.frame())[4]
+    assert hdr is not None and hdr.match_bits == 77
+    assert (await a.ended(again)).status is HealthStatus.OK
+    raw.close()
+
+
+# Devices ----------------------------------------------------------------------------------------------
+
+
+class Watch:
+    """Devices that fail when a test says so."""
+
+    def __init__(self) -> None:
+        self.tell: dict[NI, Callable[[Device], None]] = {}
+
+    def add(self, ni: NI, tell: Callable[[Device], None]) -> None:
+        self.tell[ni] = tell
+
+    def remove(self, ni: NI) -> None:
+        del self.tell[ni]
+
+
+def watched(side: Side) -> Watch:
+    """Put the devices of a side under a test's control."""
+    watch = side.lnd._watch = Watch()
+    state = side.state()
+    watch.add(side.ni, lambda device: side.lnd._device_changed(state, device))
+    return watch
+
+
+@pytest.mark.requirement("hlt-010", "snd-080", "snd-085")
+async def test_connections_outlive_a_device_that_comes_back(make: Make, at: Addresses) -> None:
+    a, b = make(at.nid(1)), make(at.nid(2))
+    watch = watched(a)
+    await a.ended(a.put(at.nid(2), b"x"))
+    await linked(a, b)
+    b.core.hold = True
+    big = a.put(at.nid(2), bytes(1 << 20), tag=1)
+    await until(lambda: b.core.held)
+    waiting = [a.put(at.nid(2), bytes(1 << 20), tag=tag) for tag in range(2, 20)]
+    await turns()
+    stuck = [msg for msg in waiting if msg in a.core.open]
+    assert stuck
+    watch.tell[a.ni](Device("eth9", "it has no carrier"))
+    assert a.core.events == [(a.ni, NiEvent.FATAL)]
+    assert any("eth9" in line and "no carrier" in line for line in a.reports)
+    assert set(a.core.taken_back) <= set(stuck)
+    assert len(stuck) - len(a.core.taken_back) <= 1, "all but the one that has begun"
+    assert len(a.kinds(at.nid(2))) == 3, "connections stay"
+    watch.tell[a.ni](Device("eth9"))
+    assert a.core.events[-1] == (a.ni, NiEvent.RECOVERED)
+    b.core.hold = False
+    while b.core.held:
+        b.core.take(b.core.held.pop())
+    for msg in (big, *waiting):
+        assert (await a.ended(msg)).status is HealthStatus.OK
+    await until(b.core.complete(20))
+
+
+@pytest.mark.requirement("hlt-010", "snd-080")
+async def test_a_device_that_is_gone_takes_its_connections_along(make: Make, at: Addresses) -> None:
+    a, b = make(at.nid(1)), make(at.nid(2))
+    watch = watched(a)
+    await a.ended(a.put(at.nid(2), b"x"))
+    await linked(a, b)
+    watch.tell[a.ni](Device("eth9", "it is gone", gone=True))
+    assert a.core.events == [(a.ni, NiEvent.FATAL)]
+    assert a.lnd.open_connections == 0
+    await until(lambda: b.lnd.open_connections == 0)
+    refused = await b.ended(b.put(at.nid(1), b"y"))
+    assert (refused.status, refused.errno) == (HealthStatus.REMOTE_DROPPED, errno.ECONNREFUSED)
+    assert refused.msg.unsent
+    watch.tell[a.ni](Device("eth9", "it has lost the address"))
+    assert a.core.events[-1] == (a.ni, NiEvent.FATAL)
+    watch.tell[a.ni](Device("eth9"))
+    assert a.core.events[-1] == (a.ni, NiEvent.RECOVERED)
+    assert (await a.ended(a.put(at.nid(2), b"z"))).status is HealthStatus.OK
+    raw = await connect(a, at.nid(7), CONTROL)
+    raw.close()
+
+
+async def test_a_device_that_comes_back_while_its_port_is_taken(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1))
+    watch = watched(a)
+    watch.tell[a.ni](Device("eth9", "it is gone", gone=True))
+    thief = RawListener(at.ip(1), a.params.accept_port)
+    watch.tell[a.ni](Device("eth9"))
+    assert [event for _, event in a.core.events] == [NiEvent.FATAL], "it would not hear its peers"
+    assert any("stays down" in line and "in use" in line for line in a.reports)
+    thief.close()
+    watch.tell[a.ni](Device("eth9"))
+    assert [event for _, event in a.core.events] == [NiEvent.FATAL, NiEvent.RECOVERED]
+
+
+async def test_a_handler_may_shut_the_ni_down_when_its_device_fails(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1))
+    watch = watched(a)
+    raw = await connect(a, at.nid(2), CONTROL)
+    tell, ni = watch.tell[a.ni], a.ni
+    a.core.on_event = lambda: a.lnd.shutdown(ni)
+    tell(Device("eth9", "it is gone", gone=True))
+    assert a.lnd.open_connections == 0
+    assert not watch.tell
+    raw.close()
+
+
+async def test_a_shorter_time_out_counts_for_what_is_under_way(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1), tunables={"timeout": 500})
+    raw = await stuffed(a, at.nid(2))
+    msg = a.put(at.nid(2), bytes(1 << 20))
+    await turns()
+    a.lnd.retune(a.ni, 1)
+    outcome = await a.ended(msg)
+    assert outcome.status is HealthStatus.NETWORK_TIMEOUT
+    assert "for 1 s" in outcome.reason
+    raw.close()
