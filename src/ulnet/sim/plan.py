@@ -94,7 +94,7 @@ def plan_of(data: object) -> Plan:
     values = {name: data[key] for key, name in _TOP.items() if key in data}
     if "settle" in data:
         values["settle"] = data["settle"]
-    events = data.get("events") or []
+    events = [] if data.get("events") is None else data["events"]
     if not isinstance(events, list):
         raise PlanError("'events' is a list: begin each event with '- at: SECONDS'")
     values["events"] = [_event(number, item) for number, item in enumerate(events, 1)]
