@@ -1,0 +1,400 @@
+"""What can go wrong around routers: loops, lost sides, stuck peers, deaths, routes that are not symmetric."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+
+from support.routed import (
+    INTERVAL,
+    PORTAL,
+    SETTLED,
+    add_route,
+    gate_at_rest,
+    make_router,
+    why_down,
+)
+from ulnet.core.policy import Descriptor
+from ulnet.core.routing import RoutingState
+from ulnet.core.status import LNetError
+from ulnet.nid import Net, Nid
+from ulnet.sim import Operation, SimNode, Simulation
+
+
+def simulation(seed: int = 1) -> Simulation:
+    sim = Simulation(seed)
+    sim.properties.append(gate_at_rest)
+    return sim
+
+
+def two_routers(sim: Simulation) -> tuple[SimNode, SimNode, SimNode, SimNode]:
+    """A client on tcp1 and a server on tcp2, with two routers between them."""
+    one = make_router(sim.node("r1", "10.1.0.8@tcp1", "10.2.0.8@tcp2"))
+    other = make_router(sim.node("r2", "10.1.0.9@tcp1", "10.2.0.9@tcp2"))
+    client = sim.node("c", "10.1.0.1@tcp1")
+    server = sim.node("s", "10.2.0.1@tcp2")
+    add_route(client, "tcp2", ["10.1.0.8@tcp1", "10.1.0.9@tcp1"])
+    add_route(server, "tcp1", ["10.2.0.8@tcp2", "10.2.0.9@tcp2"])
+    sim.run(SETTLED)
+    return client, one, other, server
+
+
+def forwarded(node: SimNode) -> int:
+    return node.core.stats.route_count
+
+
+def state(node: SimNode) -> RoutingState:
+    return node.core.router.state
+
+
+@pytest.mark.requirement("RTR")
+def test_two_routers_in_a_row() -> None:
+    sim = simulation()
+    first = make_router(sim.node("r1", "10.1.0.9@tcp1", "10.2.0.8@tcp2"))
+    second = make_router(sim.node("r2", "10.2.0.9@tcp2", "10.3.0.9@tcp3"))
+    client, server = sim.node("c", "10.1.0.1@tcp1"), sim.node("s", "10.3.0.1@tcp3")
+    add_route(client, "tcp3", "10.1.0.9@tcp1", hops=2)
+    add_route(first, "tcp3", "10.2.0.9@tcp2", hops=1)
+    add_route(second, "tcp1", "10.2.0.8@tcp2", hops=1)
+    add_route(server, "tcp1", "10.3.0.9@tcp3", hops=2)
+    sim.run(SETTLED)
+    inbox = server.attach(PORTAL)
+    puts = [client.put(server.nid, PORTAL, data=bytes(50_000)) for _ in range(20)]
+    client.attach(PORTAL)
+    gets = [server.get(client.nid, PORTAL, size=10_000) for _ in range(5)]
+    sim.run_until_quiet()
+    assert all(one.ok for one in (*puts, *gets))
+    assert len([one for one in inbox.deliveries if one.data == bytes(50_000)]) == 20
+    assert inbox.deliveries[0].source == client.nid
+    assert forwarded(first) == forwarded(second)
+    assert not first.core.stats.drops
+    assert {route.loops for node in (first, second) for route in node.core.gateways.table} == {False}
+
+
+def test_two_routers_that_send_to_each_other_drop_at_once() -> None:
+    sim = simulation()
+    first = make_router(sim.node("r1", "10.1.0.9@tcp1", "10.2.0.8@tcp2"))
+    second = make_router(sim.node("r2", "10.2.0.9@tcp2"))
+    client = sim.node("c", "10.1.0.1@tcp1")
+    for node, gateway in ((client, "10.1.0.9@tcp1"), (first, "10.2.0.9@tcp2"), (second, "10.2.0.8@tcp2")):
+        add_route(node, "tcp9", gateway)
+    sim.run(SETTLED)
+    puts = [client.put("10.9.0.1@tcp9", PORTAL, data=bytes(9000), ack=False, timeout=5) for _ in range(3)]
+    ping = client.ping("10.9.0.1@tcp9", timeout=5)
+    sim.run_until_quiet()
+    assert not ping.ok
+    assert all(one.ended for one in puts)
+    assert second.core.stats.drops["no route from here"] > 0
+    assert forwarded(first) + forwarded(second) < 10
+
+
+def test_a_loop_of_three_routers_is_found_and_broken() -> None:
+    sim = simulation()
+    sim.allowed_reports = ("routing loop",)
+    ring = [
+        make_router(sim.node("r1", "10.1.0.9@tcp1", "10.2.0.1@tcp2")),
+        make_router(sim.node("r2", "10.2.0.2@tcp2", "10.3.0.2@tcp3")),
+        make_router(sim.node("r3", "10.3.0.3@tcp3", "10.2.0.3@tcp2")),
+    ]
+    client = sim.node("c", "10.1.0.1@tcp1")
+    add_route(client, "tcp9", "10.1.0.9@tcp1")
+    add_route(ring[0], "tcp9", "10.2.0.2@tcp2")
+    add_route(ring[1], "tcp9", "10.3.0.3@tcp3")
+    add_route(ring[2], "tcp9", "10.2.0.1@tcp2")
+    sim.run(SETTLED)
+    client.put("10.9.0.1@tcp9", PORTAL, data=b"round and round", ack=False, timeout=5)
+    sim.run(5)
+    assert any(line.startswith("routing loop") for node in ring for line in node.reports)
+    assert any("routing loop" in why_down(node).values() for node in ring)
+    assert sum(map(forwarded, ring)) < 20
+    sim.run_until_quiet(400)
+
+
+@pytest.mark.parametrize("discovery", [1, 0])
+def test_a_gateway_is_the_destination_itself(discovery: int) -> None:
+    sim = simulation()
+    router = make_router(sim.node("r", "10.1.0.9@tcp1", "10.2.0.9@tcp2"))
+    client, other = sim.node("c", "10.1.0.1@tcp1"), sim.node("s", "10.2.0.1@tcp2")
+    client.core.set_discovery(discovery)
+    add_route(client, "tcp2", "10.1.0.9@tcp1")
+    add_route(other, "tcp1", "10.2.0.9@tcp2")
+    sim.run(SETTLED)
+    inbox = router.attach(PORTAL)
+    operations = [client.ping("10.2.0.9@tcp2"), client.put("10.2.0.9@tcp2", PORTAL, data=b"for you")]
+    sim.run_until_quiet()
+    assert [(one.status, one.reason) for one in operations] == [(0, ""), (0, "")]
+    assert [one.data for one in inbox.deliveries] == [b"for you"]
+    assert forwarded(router) == 0 or discovery
+
+
+@pytest.mark.requirement("RTR")
+def test_a_router_that_loses_one_side_is_left_for_another() -> None:
+    sim = simulation()
+    client, one, other, server = two_routers(sim)
+    assert set(why_down(client).values()) == {""}
+    server.attach(PORTAL)
+    sim.link_down("r1.eth1")
+    sim.run(SETTLED)
+    assert why_down(client)["tcp2 10.1.0.8@tcp1"] == "gateway down on tcp2"
+    before = forwarded(one)
+    puts = [client.put(server.nid, PORTAL, data=bytes(20_000)) for _ in range(20)]
+    sim.run_until_quiet()
+    assert all(put.ok for put in puts)
+    assert forwarded(one) == before
+    assert forwarded(other) >= 40
+    sim.link_up("r1.eth1")
+    sim.run(SETTLED)
+    assert set(why_down(client).values()) == {""}
+
+
+@pytest.mark.requirement("RTR", "snd-045")
+def test_answers_go_back_over_the_gateway_that_their_requests_came_from() -> None:
+    sim = simulation()
+    client, _, other, server = two_routers(sim)
+    client.loop.enter(client.core.gateways.delete, Net.parse("tcp2"), Nid.parse("10.1.0.9@tcp1"))
+    server.attach(PORTAL)
+    before = forwarded(other)
+    operations = [client.put(server.nid, PORTAL, data=bytes(100)) for _ in range(10)]
+    operations += [client.get(server.nid, PORTAL, size=100) for _ in range(10)]
+    sim.run(0.5)
+    assert all(operation.ok for operation in operations)
+    assert forwarded(other) == before
+
+
+@pytest.mark.requirement("RTR")
+def test_load_is_shared_by_equal_gateways() -> None:
+    sim = simulation()
+    client, one, other, server = two_routers(sim)
+    server.attach(PORTAL)
+    before = [forwarded(one), forwarded(other)]
+    puts = [client.put(server.nid, PORTAL, data=bytes(100_000), ack=False) for _ in range(100)]
+    sim.run_until_quiet()
+    assert all(put.ok for put in puts)
+    shares = [forwarded(node) - was for node, was in zip((one, other), before, strict=True)]
+    assert min(shares) > 30
+
+
+@pytest.mark.requirement("RTR", "HLD-gw")
+def test_priority_then_hops_then_policy_choose_the_gateway() -> None:
+    sim = simulation()
+    client, _, _, server = two_routers(sim)
+    server.attach(PORTAL)
+    client.put(server.nid, PORTAL, data=b"so that it is known")
+    sim.run_until_quiet()
+
+    def chosen() -> str:
+        told = client.core.explain(server.nid)
+        assert [stage.name for stage in told.stages][:3] == ["remote net", "final NI", "gateway"]
+        assert told.final is not None
+        assert told.peer_ni is not None
+        assert told.final.nid == server.nid
+        return str(told.peer_ni.nid)
+
+    gateways = client.core.gateways
+    second = next(route for route in gateways.table if str(route.gateway) == "10.1.0.9@tcp1")
+    first = next(route for route in gateways.table if route is not second)
+    first.priority = 1
+    assert chosen() == "10.1.0.9@tcp1"
+    first.priority, second.hops = 0, 2
+    assert chosen() == "10.1.0.8@tcp1"
+    client.core.policies.add(dst=Descriptor.parse("10.2.0.*@tcp2"), rte=Descriptor.parse("10.1.0.9@tcp1"))
+    assert chosen() == "10.1.0.9@tcp1"
+    client.core.policies.delete(0)
+    assert chosen() == "10.1.0.8@tcp1"
+
+
+@pytest.mark.requirement("RTR")
+def test_a_peer_that_takes_nothing_stops_no_others() -> None:
+    sim = simulation()
+    router = make_router(sim.node("r", "10.1.0.9@tcp1", "10.2.0.9@tcp2"))
+    clients = [sim.node(f"c{n}", f"10.1.0.{n}@tcp1") for n in (1, 2)]
+    servers = [sim.node(f"s{n}", f"10.2.0.{n}@tcp2") for n in (1, 2)]
+    for client in clients:
+        add_route(client, "tcp2", "10.1.0.9@tcp1")
+    for server in servers:
+        add_route(server, "tcp1", "10.2.0.9@tcp2")
+        server.attach(PORTAL)
+    sim.run(SETTLED)
+    router.loop.enter(router.core.router.set_buffers, None, None, 8)
+    warm = [client.put(server.nid, PORTAL, data=b"hello") for client in clients for server in servers]
+    sim.run_until_quiet()
+    assert all(put.ok for put in warm)
+    cut = sim.partition(["s1"], ["r"])
+    stuck = [clients[0].put(servers[0].nid, PORTAL, data=bytes(50_000), ack=False) for _ in range(60)]
+    sim.run(1)
+    pool = router.core.router.gate.pools.by_cpt[0][2]
+    assert pool.in_use <= pool.count // 2
+    lively = [clients[1].put(servers[1].nid, PORTAL, data=bytes(50_000)) for _ in range(50)]
+    sim.run(1)
+    assert all(put.ok for put in lively)
+    assert router.core.router.gate.pools.in_use > 0
+    sim.heal(cut)
+    sim.run_until_quiet()
+    assert all(put.ended for put in stuck)
+
+
+def test_drop_asym_route_takes_only_what_comes_by_our_own_gateways() -> None:
+    sim = simulation()
+    client, one, _, server = two_routers(sim)
+    inbox = server.attach(PORTAL)
+    for node in (client, server):
+        node.loop.enter(node.core.gateways.delete, None, Nid.parse(_near(node, one)))
+    add_route(client, "tcp2", "10.1.0.8@tcp1")
+    client.loop.enter(client.core.gateways.delete, None, Nid.parse("10.1.0.9@tcp1"))
+    sim.run(1)
+    client.put(server.nid, PORTAL, data=b"allowed", ack=False)
+    sim.run(1)
+    assert [one.data for one in inbox.deliveries] == [b"allowed"]
+    server.core.settings.drop_asym_route = 1
+    client.put(server.nid, PORTAL, data=b"dropped", ack=False)
+    sim.run(1)
+    assert len(inbox.deliveries) == 1
+    assert (
+        server.core.stats.drops["it came over a router that is no gateway to its net (drop_asym_route)"] == 1
+    )
+
+
+def _near(node: SimNode, router: SimNode) -> str:
+    return next(str(nid) for nid in router.nids if nid.net == node.nid.net)
+
+
+@pytest.mark.requirement("RTR")
+def test_a_killed_router_loses_nothing_silently_and_the_other_takes_over() -> None:
+    sim = simulation()
+    client, one, _, server = two_routers(sim)
+    inbox = server.attach(PORTAL)
+    puts = [client.put(server.nid, PORTAL, data=bytes(50_000)) for _ in range(40)]
+    sim.run(0.0005)
+    one.kill()
+    sim.run(3 * INTERVAL)
+    later = [client.put(server.nid, PORTAL, data=b"later") for _ in range(20)]
+    sim.run_until_quiet()
+    assert all(put.ended for put in puts)
+    assert all(put.ok for put in later)
+    assert len(inbox.deliveries) >= sum(put.ok for put in (*puts, *later))
+    assert why_down(client)["tcp2 10.1.0.8@tcp1"] == "gateway dead"
+    one.restart()
+    sim.run(SETTLED + INTERVAL)
+    assert set(why_down(client).values()) == {""}
+
+
+@pytest.mark.requirement("RTR")
+def test_a_router_stops_and_starts_under_traffic_without_a_loss() -> None:
+    sim = simulation()
+    client, one, _, server = two_routers(sim)
+    server.attach(PORTAL)
+    puts: list[Operation] = []
+
+    def send_some() -> None:
+        puts.extend(client.put(server.nid, PORTAL, data=bytes(5000)) for _ in range(5))
+
+    def stream(seconds: int) -> None:
+        for _ in range(seconds * 10):
+            send_some()
+            sim.run(0.1)
+
+    stream(1)
+    one.loop.enter(one.core.router.enable, False)
+    stream(15)
+    assert state(one) == RoutingState.DISABLED
+    count = forwarded(one)
+    stream(2)
+    assert forwarded(one) == count
+    one.loop.enter(one.core.router.enable, True)
+    stream(15)
+    assert state(one) == RoutingState.ENABLED
+    stream(10)
+    sim.run_until_quiet()
+    assert forwarded(one) > count
+    assert [(put.status, put.reason) for put in puts if not put.ok] == []
+    assert not one.core.stats.drops
+
+
+def test_what_holds_a_gateway_or_a_net_is_told() -> None:
+    sim = simulation()
+    client = two_routers(sim)[0]
+    with pytest.raises(LNetError, match="it is a gateway to net tcp2; delete that route first") as busy:
+        client.loop.enter(client.core.peers.delete, Nid.parse("10.1.0.8@tcp1"))
+    assert busy.value.errno == errno.EBUSY
+    with pytest.raises(LNetError, match="net tcp2 is known as remote") as known:
+        client.add_ni("10.2.0.77@tcp2")
+    assert known.value.errno == errno.EUSERS
+    client.loop.enter(client.core.gateways.clear)
+    failed = client.put("10.2.0.1@tcp2", PORTAL, data=b"x")
+    sim.run_until_quiet()
+    assert failed.status == -errno.EHOSTUNREACH
+    assert "add a net on tcp2 or a route to it" in failed.reason
+
+
+def test_without_discovery_routes_follow_the_last_ping() -> None:
+    sim = simulation()
+    router = make_router(sim.node("r", "10.1.0.9@tcp1", "10.2.0.9@tcp2"))
+    client, server = sim.node("c", "10.1.0.1@tcp1"), sim.node("s", "10.2.0.1@tcp2")
+    for node, net, gateway in ((client, "tcp2", "10.1.0.9@tcp1"), (server, "tcp1", "10.2.0.9@tcp2")):
+        node.core.set_discovery(0)
+        add_route(node, net, gateway)
+    server.attach(PORTAL)
+    sim.run(SETTLED)
+    assert why_down(client) == {"tcp2 10.1.0.9@tcp1": ""}
+    put = client.put(server.nid, PORTAL, data=bytes(100))
+    sim.run_until_quiet()
+    assert put.ok
+    router.loop.enter(router.core.router.enable, False)
+    sim.run(2 * INTERVAL)
+    assert why_down(client) == {"tcp2 10.1.0.9@tcp1": "gateway down when last pinged"}
+
+
+@pytest.mark.requirement("RTR", "tst-005")
+@pytest.mark.parametrize("seed", range(8))
+def test_random_router_deaths_keep_buffers_and_credits(seed: int) -> None:
+    """Routers die and come back, links flap, nets fall apart; in the end all is back and all flows."""
+    sim = simulation(seed)
+    rng = Random(f"routers/{seed}")
+    client, one, other, server = two_routers(sim)
+    boxes = [node.attach(PORTAL) for node in (client, server)]
+    operations = []
+    for _ in range(60):
+        source, target = rng.choice([(client, server), (server, client)])
+        size = rng.choice([0, 100, 4096, 20_000, 200_000])
+        if rng.random() < 0.7:
+            operations.append(
+                source.put(target.nid, PORTAL, data=bytes(size), ack=rng.random() < 0.7, timeout=20)
+            )
+        else:
+            operations.append(source.get(target.nid, PORTAL, size=size, timeout=20))
+        if rng.random() < 0.15:
+            router = rng.choice([one, other])
+            _trouble(sim, rng, router)
+        sim.run(rng.choice([0.0001, 0.001, 0.1, 2.0]))
+    for router in (one, other):
+        if not router.alive:
+            router.restart()
+    for port in ("r1.eth0", "r1.eth1", "r2.eth0", "r2.eth1"):
+        sim.link_up(port)
+    sim.run(300)
+    sim.run_until_quiet()
+    assert all(operation.ended for operation in operations)
+    assert len(boxes) == 2
+    again = [client.put(server.nid, PORTAL, data=bytes(5000)) for _ in range(10)]
+    sim.run_until_quiet()
+    assert [(put.status, put.reason) for put in again if not put.ok] == []
+
+
+def _trouble(sim: Simulation, rng: Random, router: SimNode) -> None:
+    if not router.alive:
+        router.restart()
+        return
+    kind = rng.choice(["kill", "silent", "flap", "cut", "stop"])
+    if kind in ("kill", "silent"):
+        router.kill(silent=kind == "silent")
+    elif kind == "flap":
+        port = f"{router.name}.eth{rng.randrange(2)}"
+        sim.link_down(port)
+        sim.scheduler.after(rng.uniform(0.1, 10), sim.link_up, port)
+    elif kind == "cut":
+        cuts = sim.partition([router.name], [rng.choice("cs")])
+        sim.scheduler.after(rng.uniform(0.1, 10), sim.heal, cuts)
+    else:
+        router.loop.enter(router.core.router.enable, router.core.router.state is RoutingState.DISABLED)
