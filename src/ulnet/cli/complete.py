@@ -11,8 +11,8 @@ __all__ = ["lnetctl_words", "ulnet_words"]
 
 def lnetctl_words(words: Sequence[str]) -> list[str]:
     """Candidates for the last word, which may be empty; none where a file or a value comes."""
-    *before, prefix = words or [""]
-    before = _without_socket(before)
+    *typed, prefix = words or [""]
+    before = _without_socket(typed)
     if before is None:
         return []
     known = 0

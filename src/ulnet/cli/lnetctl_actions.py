@@ -11,8 +11,11 @@ from functools import partial
 
 from ulnet.cli.lnetctl_fault import FAULT_BUILDERS, added
 from ulnet.cli.lnetctl_grammar import SETTINGS
-from ulnet.cli.lnetctl_options import BadValue, Parsed, UsageError, number
+from ulnet.cli.lnetctl_grammar_routing import ROUTER_SETTINGS
+from ulnet.cli.lnetctl_health import HEALTH_BUILDERS
+from ulnet.cli.lnetctl_options import BadValue, Parsed, UsageError, names_of, number
 from ulnet.cli.lnetctl_policy import POLICY_BUILDERS, SaidPlainly
+from ulnet.cli.lnetctl_routing import ROUTING_BUILDERS
 from ulnet.dlc import model
 from ulnet.dlc.client import DEADLINE, Client, as_mapping, not_sent
 from ulnet.dlc.errors import DlcError, ErrorItem
@@ -84,13 +87,6 @@ def _count(nids: list[str]) -> int:
 # Words to requests -------------------------------------------------------------------------------------
 
 
-def _names(text: str | None) -> list[str]:
-    """The items of a list, apart by commas; commas in brackets belong to their item."""
-    if text is None:
-        return []
-    return [item.strip() for item in re.split(r",(?![^\[\]]*\])", text) if item.strip()]
-
-
 def _lnet_configure(parsed: Parsed) -> model.Request:
     return model.LnetConfigure(all=parsed.flag("all"), large=parsed.flag("large"))
 
@@ -111,8 +107,8 @@ def _net_add(parsed: Parsed) -> model.Request:
         return _net_match(parsed, tunables)
     return model.NetAdd(
         net=parsed.text("net"),
-        interfaces=_names(parsed.text("if")),
-        nids=_names(parsed.text("nid")),
+        interfaces=names_of(parsed.text("if")),
+        nids=names_of(parsed.text("nid")),
         tunables=tunables,
         cpts=parsed.text("cpt"),
     )
@@ -134,7 +130,7 @@ def _net_match(parsed: Parsed, tunables: model.Tunables) -> model.Request:
 
 def _net_del(parsed: Parsed) -> model.Request:
     return model.NetDel(
-        net=parsed.text("net"), interfaces=_names(parsed.text("if")), nids=_names(parsed.text("nid"))
+        net=parsed.text("net"), interfaces=names_of(parsed.text("if")), nids=names_of(parsed.text("nid"))
     )
 
 
@@ -150,12 +146,7 @@ def _level(parsed: Parsed, request_type: type[model.Request]) -> int:
         raise _refused(request_type, errno.EINVAL, str(bad)) from None
 
 
-def _net_set(parsed: Parsed) -> model.Request:
-    for name in ("health", "conns-per-peer", "lnd-timeout", "net"):
-        if parsed.flag(name):
-            text = f"net set --{name} is not built yet in this version of ulnet: it can set --cpt"
-            raise _refused(model.NetSet, errno.EOPNOTSUPP, text)
-    return model.NetSet(nids=_names(parsed.text("nid")), all=parsed.flag("all"), cpts=parsed.text("cpt"))
+_VALUES = {("discovery", "verify"): "2"}
 
 
 def _set(name: str, parsed: Parsed) -> model.Request:
@@ -164,25 +155,22 @@ def _set(name: str, parsed: Parsed) -> model.Request:
         text = f"{name} takes one value: write 'lnetctl set {name} VALUE'"
         raise DlcError(errno.EINVAL, text, verb="add", entity=name)
     word = parsed.operands[0]
+    if name == "discovery" and word == "2":
+        text = "discovery 2 is out of range: use 0, 1 or verify"  # today's tool takes it for 1
+        raise DlcError(errno.EINVAL, text, verb="add", entity=name)
+    word = _VALUES.get((name, word), word)
     try:
-_VALUES = {("discovery", "verify"): "2"}
-
-
         value = number(name, word)
     except BadValue:
         text = f"cannot parse {name} value {word!r}: write a number"
         raise DlcError(errno.EPERM, text, verb="parser", entity="set") from None
     return model.GlobalSet({"max_interfaces" if name == "max_intf" else name: value})
 
-    if name == "discovery" and word == "2":
-        text = "discovery 2 is out of range: use 0, 1 or verify"  # today's tool takes it for 1
-        raise DlcError(errno.EINVAL, text, verb="add", entity=name)
-    word = _VALUES.get((name, word), word)
 
 def _peer_add(parsed: Parsed) -> model.Request:
     return model.PeerAdd(
         primary=parsed.text("prim_nid"),
-        nids=_names(parsed.text("nid")),
+        nids=names_of(parsed.text("nid")),
         multi_rail=not parsed.flag("non_mr"),
         lock_primary=parsed.flag("lock_prim"),
     )
@@ -190,17 +178,17 @@ def _peer_add(parsed: Parsed) -> model.Request:
 
 def _peer_del(parsed: Parsed) -> model.Request:
     return model.PeerDel(
-        primary=parsed.text("prim_nid"), nids=_names(parsed.text("nid")), force=parsed.flag("force")
+        primary=parsed.text("prim_nid"), nids=names_of(parsed.text("nid")), force=parsed.flag("force")
     )
 
 
 def _peer_show(parsed: Parsed) -> model.Request:
     level = _level(parsed, model.PeerShow)
-    return model.PeerShow(_names(parsed.text("nid")), verbosity=level, load=parsed.flag("load"))
+    return model.PeerShow(names_of(parsed.text("nid")), verbosity=level, load=parsed.flag("load"))
 
 
 def _ping(parsed: Parsed) -> model.Request:
-    nids = [name for word in parsed.operands for name in _names(word)]
+    nids = [name for word in parsed.operands for name in names_of(word)]
     if not nids:
         raise _refused(model.Ping, errno.EINVAL, "no NID is named: write one or more, such as 10.0.0.2@tcp")
     try:
@@ -213,15 +201,8 @@ def _ping(parsed: Parsed) -> model.Request:
     return model.Ping(nids=[_resolved(nid) for nid in nids], source=parsed.text("source"), timeout=timeout)
 
 
-def _explain(parsed: Parsed) -> model.Request:
-    target = parsed.text("to")
-    if not target:
-        raise _refused(model.Explain, errno.EINVAL, "no peer is named: write --to NID")
-    try:
-        size, numa = parsed.number("size") or 0, parsed.number("numa") or 0
-    except BadValue as bad:
 def _discover(parsed: Parsed) -> model.Request:
-    nids = [name for word in parsed.operands for name in _names(word)]
+    nids = [name for word in parsed.operands for name in names_of(word)]
     if not nids:
         text = "no NID is named: write one or more, such as 10.0.0.2@tcp"
         raise _refused(model.Discover, errno.EINVAL, text)
@@ -232,12 +213,29 @@ def _discover(parsed: Parsed) -> model.Request:
     return model.Discover(nids=[_resolved(nid) for nid in nids], force=force, verify=verify)
 
 
+def _explain(parsed: Parsed) -> model.Request:
+    target = parsed.text("to")
+    if not target:
+        raise _refused(model.Explain, errno.EINVAL, "no peer is named: write --to NID")
+    try:
+        size, numa = parsed.number("size") or 0, parsed.number("numa") or 0
+    except BadValue as bad:
         raise _refused(model.Explain, errno.EINVAL, str(bad)) from None
     if not 0 <= size <= 1 << 20:
         raise _refused(model.Explain, errno.EINVAL, f"--size {size}: a message has 0 to 1048576 bytes")
     if not 0 <= numa <= 4096:
         raise _refused(model.Explain, errno.EINVAL, f"--numa {numa}: CPTs are numbered from 0")
     return model.Explain(target=target, source=parsed.text("from"), size=size, numa=numa)
+
+
+def _stats_heat(parsed: Parsed) -> model.Request:
+    try:
+        top = parsed.number("top") or 0
+    except BadValue as bad:
+        raise _refused(model.UseShow, errno.EINVAL, str(bad)) from None
+    if top < 0:
+        raise _refused(model.UseShow, errno.EINVAL, f"--top {top}: write how many to show, 0 for all")
+    return model.UseShow("peers" if parsed.flag("peers") else "nets", top)
 
 
 def _resolved(nid: str) -> str:
@@ -262,22 +260,26 @@ _BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {
     "net_add": _net_add,
     "net_del": _net_del,
     "net_show": _net_show,
-    "net_set": _net_set,
     "peer_add": _peer_add,
     "peer_del": _peer_del,
     "peer_show": _peer_show,
     "peer_list": lambda parsed: model.PeerList(),
     "explain": _explain,
     "ping": _ping,
+    "discover": _discover,
     "numa_show": lambda parsed: model.NumaShow(),
-    "cpt_of_nid": lambda parsed: model.CptOfNids([nid for word in parsed.operands for nid in _names(word)]),
+    "cpt_of_nid": lambda parsed: model.CptOfNids([nid for word in parsed.operands for nid in names_of(word)]),
     "stats_show": lambda parsed: model.StatsShow(),
-    "stats_reset": lambda parsed: model.StatsReset(),
+    "stats_reset": lambda parsed: model.StatsReset(all=parsed.flag("all")),
+    "stats_nets": lambda parsed: model.SumsShow("nets", parsed.text("net")),
+    "stats_peers": lambda parsed: model.SumsShow("peers", parsed.text("nid")),
+    "stats_heat": _stats_heat,
     "global_show": lambda parsed: model.GlobalShow(),
     "export": lambda parsed: model.Export(backup=parsed.flag("backup")),
     **POLICY_BUILDERS,
     **FAULT_BUILDERS,
-    "discover": _discover,
+    **HEALTH_BUILDERS,
+    **ROUTING_BUILDERS,
 }
 _BUILDERS.update({f"set_{name}": partial(_set, name) for name in SETTINGS})
 
@@ -352,10 +354,10 @@ def _say_added(request: model.Request, parsed: Parsed, reply: Reply) -> int:
 
 _FINISHERS: dict[str, Callable[[model.Request, Parsed, Reply], int]] = {
     "ping": _print_pings,
+    "discover": _print_pings,
     "explain": _print_explanation,
     "export": _write_export,
     "lctl_drop_add": _say_added,
     "lctl_delay_add": _say_added,
 }
-_FINISHERS.update({f"set_{name}": partial(_after_set, name) for name in SETTINGS})
-    "discover": _print_pings,
+_FINISHERS.update({f"set_{name}": partial(_after_set, name) for name in (*SETTINGS, *ROUTER_SETTINGS)})

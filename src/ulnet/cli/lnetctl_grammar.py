@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ulnet.cli.lnetctl_grammar_fault import FAULTS, LCTL_FAULTS
+from ulnet.cli.lnetctl_grammar_health import DEBUG, NET_SET, PEER_SET
 from ulnet.cli.lnetctl_grammar_policy import POLICIES
+from ulnet.cli.lnetctl_grammar_routing import ROUTER_SETTINGS, ROUTES
 from ulnet.cli.lnetctl_words import Command, Option
 
 __all__ = ["COMMANDS", "COMMON", "GROUPS", "SETTINGS", "Command", "Option", "commands_of"]
@@ -82,21 +84,7 @@ _NETS = (
         examples=("lnetctl net show -v 2 --net tcp",),
         action="net_show",
     ),
-    Command(
-        ("net", "set"),
-        "change the CPTs of NIs (other values: not built yet)",
-        (
-            Option("nid", "the NIs to change", "LIST"),
-            Option("all", "change all NIs"),
-            Option("cpt", "CPU partitions that they use, such as [0,2-3], or * for all", "CPTS"),
-            Option("health", "not built yet", "N"),
-            Option("conns-per-peer", "not built yet", "N"),
-            Option("net", "not built yet", "TYPE"),
-            Option("lnd-timeout", "not built yet", "S"),
-        ),
-        examples=("lnetctl net set --nid 10.0.0.1@tcp --cpt [0,1]",),
-        action="net_set",
-    ),
+    NET_SET,
 )
 
 _PRIMARY = Option("prim_nid", "primary NID of the peer", "NID")
@@ -137,7 +125,7 @@ _PEERS = (
         examples=("lnetctl peer list",),
         action="peer_list",
     ),
-    Command(("peer", "set"), "change a peer NI's values"),
+    PEER_SET,
 )
 
 _OTHERS = (
@@ -150,8 +138,6 @@ _OTHERS = (
         "ping",
     ),
     Command(
-        ("explain",),
-    Command(
         ("discover",),
         "find out which NIDs peers have, and tell them ours",
         (
@@ -162,6 +148,8 @@ _OTHERS = (
         ("lnetctl discover 10.0.0.2@tcp 10.0.0.[3-5]@tcp", "lnetctl discover --verify 10.0.0.2@tcp"),
         "discover",
     ),
+    Command(
+        ("explain",),
         "show which path a message would take, and what eliminated the others",
         (
             Option("to", "NID of the peer", "NID"),
@@ -193,9 +181,34 @@ _OTHERS = (
         action="stats_show",
     ),
     Command(
+        ("stats", "nets"),
+        "show counters added up over the NIs of each net",
+        (_NET,),
+        examples=("lnetctl stats nets", "lnetctl stats nets --net tcp"),
+        action="stats_nets",
+    ),
+    Command(
+        ("stats", "peers"),
+        "show counters added up over the NIDs of each peer",
+        (Option("nid", "only the peer that has this NID", "NID"),),
+        examples=("lnetctl stats peers --nid 10.0.0.2@tcp",),
+        action="stats_peers",
+    ),
+    Command(
+        ("stats", "heat"),
+        "show how much NIs are used, the hottest first; a message counts half after a minute",
+        (
+            Option("peers", "the NIs of peers, in place of this node's"),
+            Option("top", "at most so many (all)", "N", kind="number"),
+        ),
+        examples=("lnetctl stats heat --peers --top 10",),
+        action="stats_heat",
+    ),
+    Command(
         ("stats", "reset"),
         "set the node's counters to zero",
-        examples=("lnetctl stats reset",),
+        (Option("all", "those of NIs and peers too"),),
+        examples=("lnetctl stats reset", "lnetctl stats reset --all"),
         action="stats_reset",
     ),
     Command(
@@ -255,14 +268,11 @@ _SET = (
             examples=(f"lnetctl set {name} 1",),
             action=f"set_{name}",
         )
-        for name, summary in SETTINGS.items()
+        for name, summary in {**SETTINGS, **ROUTER_SETTINGS}.items()
     ),
-    Command(("set", "routing"), "forward messages for others"),
-    *(Command(("set", f"{size}_buffers"), f"how many {size} buffers") for size in ("tiny", "small", "large")),
 )
 
 _NOT_BUILT = (
-    Command(("debug",), "recovery queues"),
     Command(("service-id",), "o2iblnd's service"),
     Command(("setup-mrrouting",), "kernel routes by interface"),
     Command(("setup-sysctl",), "kernel settings"),
@@ -270,7 +280,7 @@ _NOT_BUILT = (
 
 COMMANDS: tuple[Command, ...] = (
     *(*_LNET, *_NETS, *_PEERS, *_OTHERS, *_SET),
-    *(*POLICIES, *FAULTS, *_NOT_BUILT),
+    *(*ROUTES, *POLICIES, *FAULTS, *DEBUG, *_NOT_BUILT),
 )
 
 # First words, in the order in which help shows them.

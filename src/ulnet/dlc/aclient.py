@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
+from ulnet.dlc.calls import Call
 from ulnet.dlc.client import DEADLINE, no_daemon, not_sent
 from ulnet.dlc.hangup import has_gone
 from ulnet.dlc.model import Request
@@ -22,6 +23,8 @@ from ulnet.dlc.protocol import (
 )
 
 __all__ = ["AsyncClient"]
+
+T = TypeVar("T")
 
 
 class AsyncClient:
@@ -52,6 +55,10 @@ class AsyncClient:
             finally:
                 if not done:  # a late answer must not be taken for that of the next request
                     self._drop()
+
+    async def call(self, call: Call[T]) -> T:
+        """As Client.call."""
+        return call.result(await self.request(call.request, call.deadline or DEADLINE))
 
     async def _exchange(self, frame: bytes) -> Reply:
         if self._streams is not None and self._has_gone(*self._streams):

@@ -8,7 +8,7 @@ import socket
 import time
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
@@ -27,8 +27,12 @@ from ulnet.dlc.protocol import (
     payload_size,
 )
 
+if TYPE_CHECKING:  # lnetctl, which must start fast, makes no calls
+    from ulnet.dlc.calls import Call
+
 __all__ = ["DEADLINE", "Client", "as_mapping", "no_daemon", "not_sent"]
 
+T = TypeVar("T")
 DEADLINE = 30.0  # seconds for a request that names none
 
 
@@ -71,6 +75,10 @@ class Client:
         except ProtocolError as bad:
             self.close()
             raise not_sent(request, bad.errno, bad.text) from None
+
+    def call(self, call: Call[T]) -> T:
+        """Ask by a call of ulnet.dlc.calls. Raises DlcError, also for what the node refuses."""
+        return call.result(self.request(call.request, call.deadline or DEADLINE))
 
     def _connect(self, give_up: float) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -11,7 +11,7 @@ class CandidateView(Struct):
     """One net, local NI or peer NI of a stage: what each criterion saw of it, and what became of it."""
 
     name: str
-    values: dict[str, float]
+    values: dict[str, bool | float]
     outcome: str  # "chosen", "kept", or "out by CRITERION"
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from ulnet.dlc.aclient import AsyncClient
 from ulnet.dlc.client import DEADLINE, Client
 from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import Discover, Ping, Request
 from ulnet.dlc.protocol import Reply
 from ulnet.dlc.steps import Config, step_error
+
+if TYPE_CHECKING:  # lnetctl needs no asyncio
+    from ulnet.dlc.aclient import AsyncClient
 
 __all__ = ["Imported", "deadline_of", "import_config", "import_config_async", "importing"]
 

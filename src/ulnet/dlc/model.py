@@ -12,7 +12,9 @@ import msgspec
 
 from ulnet.dlc.model_faults import FaultAdd, FaultDel, FaultReset, FaultShow
 from ulnet.dlc.model_files import Ip2netsRule, NetMatch, PeerRefresh, PeerRemove
+from ulnet.dlc.model_health import NetSet, PeerDebug, PeerSet, RecoveryShow
 from ulnet.dlc.model_routing import BuffersSet, RouteAdd, RouteDel, RouteShow, RoutingSet, RoutingShow
+from ulnet.dlc.model_stats import SumsShow, UseShow
 from ulnet.dlc.request import BaseRequest as _Request
 from ulnet.dlc.request import Seconds, Tunables, Verbosity
 
@@ -39,12 +41,15 @@ __all__ = [
     "NetShow",
     "NumaShow",
     "PeerAdd",
+    "PeerDebug",
     "PeerDel",
     "PeerList",
     "PeerRefresh",
     "PeerRemove",
+    "PeerSet",
     "PeerShow",
     "Ping",
+    "RecoveryShow",
     "Request",
     "RouteAdd",
     "RouteDel",
@@ -56,13 +61,16 @@ __all__ = [
     "SelectionShow",
     "StatsReset",
     "StatsShow",
+    "SumsShow",
     "Trace",
     "Tunables",
     "UdspAdd",
     "UdspDel",
     "UdspShow",
+    "UseShow",
 ]
 
+Index = Annotated[int, msgspec.Meta(ge=0)]
 PINGS_AT_ONCE = 64  # of one request; the others wait their turn
 
 
@@ -111,23 +119,17 @@ class NetDel(_Request, tag="net.del"):
 
 
 class NetShow(_Request, tag="net.show"):
-    """Local nets and their NIs; with `load` how busy they are, and what decided when one was chosen."""
+    """Local nets and their NIs, with `index` one of each net's.
+
+    With `load` how busy they are, and what decided when one was chosen.
+    """
 
     verb = "show"
     entity = "net"
     net: str | None = None
     verbosity: Verbosity = 0
     load: bool = False
-
-
-class NetSet(_Request, tag="net.set"):
-    """Change `nids`, or `all` NIs but `0@lo`: their CPTs."""
-
-    verb = "set"
-    entity = "net"
-    nids: list[str] = []
-    all: bool = False
-    cpts: str | None = None
+    index: Index | None = None
 
 
 class PeerAdd(_Request, tag="peer.add"):
@@ -152,13 +154,18 @@ class PeerDel(_Request, tag="peer.del"):
 
 
 class PeerShow(_Request, tag="peer.show"):
-    """Peers and their NIs; `nids` are any of theirs; `load` as with nets."""
+    """Peers and their NIs; `nids` are any of theirs; `load` as with nets.
+
+    At most `count` (0: all), of those behind the peer with the primary NID `after`.
+    """
 
     verb = "show"
     entity = "peer"
     nids: list[str] = []
     verbosity: Verbosity = 0
     load: bool = False
+    count: Index = 0
+    after: str | None = None
 
 
 class PeerList(_Request, tag="peer.list"):
@@ -200,10 +207,6 @@ class Ping(_Request, tag="ping"):
     timeout: Seconds = 1.0
 
 
-class NumaShow(_Request, tag="numa.show"):
-    """The CPTs, how far they are from one another, and the range within which NIs count as equally near."""
-
-    verb = "show"
 class Discover(_Request, tag="discover"):
     """Find out anew which NIDs peers have; `force`: and tell them ours, whatever they know.
 
@@ -218,6 +221,10 @@ class Discover(_Request, tag="discover"):
     timeout: Seconds = 180.0
 
 
+class NumaShow(_Request, tag="numa.show"):
+    """The CPTs, how far they are from one another, and the range within which NIs count as equally near."""
+
+    verb = "show"
     entity = "numa"
 
 
@@ -237,10 +244,11 @@ class StatsShow(_Request, tag="stats.show"):
 
 
 class StatsReset(_Request, tag="stats.reset"):
-    """Zero them."""
+    """Zero them, with `all` the counters of NIs and peer NIs too."""
 
     verb = "reset"
     entity = "statistics"
+    all: bool = False
 
 
 class GlobalShow(_Request, tag="global.show"):
@@ -356,11 +364,13 @@ Request = (
     | Explain
     | Trace
     | Ping
+    | Discover
     | NumaShow
     | CptOfNids
     | StatsShow
     | StatsReset
-    | Discover
+    | SumsShow
+    | UseShow
     | GlobalShow
     | GlobalSet
     | UdspAdd
@@ -369,6 +379,9 @@ Request = (
     | SelectionAdd
     | SelectionDel
     | SelectionShow
+    | PeerSet
+    | PeerDebug
+    | RecoveryShow
     | FaultAdd
     | FaultDel
     | FaultReset

@@ -12,35 +12,39 @@ from ulnet.dlc import model
 from ulnet.dlc.config import Step, step_error
 from ulnet.dlc.documents import (
     CptOfNidDocument,
-    ExplainDocument,
     ExportDocument,
     GlobalDocument,
     NetDocument,
     NumaDocument,
     PeerDocument,
     PeerListDocument,
-    StatsDocument,
 )
+from ulnet.dlc.documents_explain import ExplainDocument
 from ulnet.dlc.documents_faults import FaultDocument
 from ulnet.dlc.documents_policy import SelectionDocument, UdspDocument
+from ulnet.dlc.documents_routing import RouteDocument
 from ulnet.dlc.documents_trace import TraceDocument
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.protocol import Answer
 from ulnet.host import HostError, Link, links, placed
-from ulnet.node.admin.explain import explain
 from ulnet.node.admin.discoveries import discover_all
+from ulnet.node.admin.explain import explain
 from ulnet.node.admin.faults import add_fault, delete_faults, reset_faults, show_faults
+from ulnet.node.admin.health import debug_peer, set_nis, set_peers, show_recovery
 from ulnet.node.admin.ip2nets import NO_MATCH, match_nets
 from ulnet.node.admin.nets import NoInterface, add_nis, delete_nis
-from ulnet.node.admin.numa import cpts_of_nids, set_nis, show_numa
+from ulnet.node.admin.numa import cpts_of_nids, show_numa
 from ulnet.node.admin.peer_files import refresh_peer, remove_nids
 from ulnet.node.admin.peers import add_peer, delete_peer
 from ulnet.node.admin.pings import ping_all
+from ulnet.node.admin.routes import add_routes, backup_routes, delete_routes, show_routes
+from ulnet.node.admin.routing import backup_routing, set_buffers, set_routing, show_routing
 from ulnet.node.admin.selection import add_selection, delete_selection, show_selection
 from ulnet.node.admin.settings import change_settings
 from ulnet.node.admin.show_nets import backup_nets, show_nets
-from ulnet.node.admin.show_node import reset_statistics, show_globals, show_statistics
+from ulnet.node.admin.show_node import show_globals
 from ulnet.node.admin.show_peers import backup_peers, list_peers, show_peers
+from ulnet.node.admin.statistics import Statistician
 from ulnet.node.admin.trace import read_trace
 from ulnet.node.admin.udsp import add_rule, delete_rules, show_rules
 from ulnet.node.node import Node
@@ -87,11 +91,9 @@ class Admin:
             model.Explain: self._explain,
             model.Trace: self._trace,
             model.Ping: self._ping,
+            model.Discover: self._discover,
             model.NumaShow: self._numa_show,
             model.CptOfNids: self._cpt_of_nid,
-            model.StatsShow: self._stats_show,
-            model.Discover: self._discover,
-            model.StatsReset: self._stats_reset,
             model.GlobalShow: self._global_show,
             model.GlobalSet: self._global_set,
             model.UdspAdd: self._udsp_add,
@@ -100,11 +102,21 @@ class Admin:
             model.SelectionAdd: self._selection_add,
             model.SelectionDel: self._selection_del,
             model.SelectionShow: self._selection_show,
+            model.RouteAdd: self._route_add,
+            model.RouteDel: self._route_del,
+            model.RouteShow: self._route_show,
+            model.RoutingSet: self._routing_set,
+            model.BuffersSet: self._buffers_set,
+            model.RoutingShow: self._routing_show,
+            model.PeerSet: self._peer_set,
+            model.PeerDebug: self._peer_debug,
+            model.RecoveryShow: self._recovery_show,
             model.FaultAdd: self._fault_add,
             model.FaultDel: self._fault_del,
             model.FaultReset: self._fault_reset,
             model.FaultShow: self._fault_show,
             model.Export: self._export,
+            **Statistician(node).handlers,
         }
 
     async def handle(self, request: model.Request) -> Answer:
@@ -173,7 +185,10 @@ class Admin:
         return _DONE
 
     async def _net_show(self, request: model.NetShow) -> Answer:
-        return Answer(NetDocument(show_nets(self.node.core, request.net, request.verbosity, request.load)))
+        core = self.node.core
+        return Answer(
+            NetDocument(show_nets(core, request.net, request.verbosity, request.load, request.index))
+        )
 
     async def _net_set(self, request: model.NetSet) -> Answer:
         async with self._changing:
@@ -200,8 +215,28 @@ class Admin:
         async with self._changing:
             return Answer(errors=remove_nids(self.node.core, request))
 
+    async def _peer_set(self, request: model.PeerSet) -> Answer:
+        async with self._changing:
+            set_peers(self.node.core, request)
+        return _DONE
+
+    async def _peer_debug(self, request: model.PeerDebug) -> Answer:
+        debug_peer(self.node.core, request)
+        return _DONE
+
+    async def _recovery_show(self, request: model.RecoveryShow) -> Answer:
+        return Answer(show_recovery(self.node.core, request))
+
     async def _peer_show(self, request: model.PeerShow) -> Answer:
-        return Answer(PeerDocument(show_peers(self.node.core, request.nids, request.verbosity, request.load)))
+        views = show_peers(
+            self.node.core,
+            request.nids,
+            request.verbosity,
+            request.load,
+            count=request.count,
+            after=request.after,
+        )
+        return Answer(PeerDocument(views))
 
     async def _peer_list(self, request: model.PeerList) -> Answer:
         return Answer(PeerListDocument(list_peers(self.node.core)))
@@ -215,6 +250,9 @@ class Admin:
     async def _ping(self, request: model.Ping) -> Answer:
         return await ping_all(self.node, request)
 
+    async def _discover(self, request: model.Discover) -> Answer:
+        return await discover_all(self.node, request)
+
     # Selection policies ----------------------------------------------------------------------------
 
     async def _udsp_add(self, request: model.UdspAdd) -> Answer:
@@ -224,9 +262,6 @@ class Admin:
 
     async def _udsp_del(self, request: model.UdspDel) -> Answer:
         async with self._changing:
-    async def _discover(self, request: model.Discover) -> Answer:
-        return await discover_all(self.node, request)
-
             delete_rules(self.node.core, request)
         return _DONE
 
@@ -246,6 +281,34 @@ class Admin:
     async def _selection_show(self, request: model.SelectionShow) -> Answer:
         return Answer(SelectionDocument(show_selection(self.node.core, request)))
 
+    # Routing ---------------------------------------------------------------------------------------
+
+    async def _route_add(self, request: model.RouteAdd) -> Answer:
+        async with self._changing:
+            add_routes(self.node.core, request)
+        return _DONE
+
+    async def _route_del(self, request: model.RouteDel) -> Answer:
+        async with self._changing:
+            delete_routes(self.node.core, request)
+        return _DONE
+
+    async def _route_show(self, request: model.RouteShow) -> Answer:
+        return Answer(RouteDocument(show_routes(self.node.core, request)))
+
+    async def _routing_set(self, request: model.RoutingSet) -> Answer:
+        async with self._changing:
+            set_routing(self.node.core, request)
+        return _DONE
+
+    async def _buffers_set(self, request: model.BuffersSet) -> Answer:
+        async with self._changing:
+            set_buffers(self.node.core, request)
+        return _DONE
+
+    async def _routing_show(self, request: model.RoutingShow) -> Answer:
+        return Answer(show_routing(self.node.core))
+
     # The node --------------------------------------------------------------------------------------
 
     async def _numa_show(self, request: model.NumaShow) -> Answer:
@@ -253,13 +316,6 @@ class Admin:
 
     async def _cpt_of_nid(self, request: model.CptOfNids) -> Answer:
         return Answer(CptOfNidDocument(cpts_of_nids(self.node.core, request)))
-
-    async def _stats_show(self, request: model.StatsShow) -> Answer:
-        return Answer(StatsDocument(show_statistics(self.node.core)))
-
-    async def _stats_reset(self, request: model.StatsReset) -> Answer:
-        reset_statistics(self.node.core)
-        return _DONE
 
     async def _global_show(self, request: model.GlobalShow) -> Answer:
         return Answer(GlobalDocument(show_globals(self.node.core)))
@@ -290,7 +346,11 @@ class Admin:
         core = self.node.core
         nets = backup_nets(core, self._host()) if request.backup else show_nets(core, None, 2)
         peers = backup_peers(core) if request.backup else show_peers(core, (), 3)
-        return Answer(ExportDocument(nets, peers, show_globals(core), show_rules(core)))
+        routes = backup_routes(core) if request.backup else show_routes(core, model.RouteShow(verbosity=1))
+        routing, buffers = backup_routing(core)
+        return Answer(
+            ExportDocument(nets, routes, routing, buffers, peers, show_globals(core), show_rules(core))
+        )
 
 
 def _not_configured(request: model.Request) -> LNetError:

@@ -25,16 +25,25 @@ from ulnet.host import HostError, Link, first_address, link_named
 from ulnet.nid import LO_NET, Net, NidError
 from ulnet.node.admin.show_load import load_of_ni
 
-__all__ = ["backup_nets", "message_counts", "policy_of", "show_nets", "traffic"]
+__all__ = ["backup_nets", "local_net", "message_counts", "policy_of", "show_nets", "traffic"]
 
 
-def show_nets(core: LNet, net: str | None, verbosity: int, load: bool = False) -> list[LocalNetView]:
-    """All nets, or one. Raises LNetError: ENOENT (no such name), ESRCH (not configured)."""
-    chosen = list(core.nets.values()) if net is None else [core.nets[_local_net(core, net)]]
-    return [LocalNetView(str(local.net), [_ni(ni, verbosity, load) for ni in local.nis]) for local in chosen]
+def show_nets(
+    core: LNet, net: str | None, verbosity: int, load: bool = False, index: int | None = None
+) -> list[LocalNetView]:
+    """All nets, or one; of each all NIs, or the one at `index`.
+
+    Raises LNetError: ENOENT (no such name), ESRCH (not configured).
+    """
+    chosen = list(core.nets.values()) if net is None else [core.nets[local_net(core, net)]]
+    some = slice(None) if index is None else slice(index, index + 1)
+    return [
+        LocalNetView(str(local.net), [_ni(ni, verbosity, load) for ni in local.nis[some]]) for local in chosen
+    ]
 
 
-def _local_net(core: LNet, text: str) -> Net:
+def local_net(core: LNet, text: str) -> Net:
+    """A net of this node. Raises LNetError: ENOENT (no such name), ESRCH (not configured)."""
     try:
         net = Net.parse(text)
     except NidError as bad:

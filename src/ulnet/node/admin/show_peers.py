@@ -11,20 +11,38 @@ from ulnet.core.peer import Peer, PeerFlag, PeerNi
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.dlc.documents import NidItem, PeerNiHealth, PeerNiView, PeerView, UdspInfo
 from ulnet.nid import LO_NID, Nid
-from ulnet.node.admin.names import read_nids
+from ulnet.node.admin.names import one_nid, read_nids
 from ulnet.node.admin.show_load import load_of_peer_ni
 from ulnet.node.admin.show_nets import message_counts, policy_of, traffic
 
-__all__ = ["backup_peers", "list_peers", "show_peers"]
+__all__ = ["backup_peers", "list_peers", "peer_of", "show_peers"]
 
 _MOST_NIDS = 128  # of one list, as today
 
 
-def show_peers(core: LNet, nids: Sequence[str], verbosity: int, load: bool = False) -> list[PeerView]:
-    """All peers, or those that have the NIDs. Raises LNetError(EINVAL, ENOENT)."""
+def show_peers(
+    core: LNet,
+    nids: Sequence[str],
+    verbosity: int,
+    load: bool = False,
+    *,
+    count: int = 0,
+    after: str | None = None,
+) -> list[PeerView]:
+    """All peers, or those that have the NIDs; at most `count`, of those behind the peer `after`.
+
+    Raises LNetError(EINVAL, ENOENT).
+    """
     chosen = _peers(core)
     if nids:
-        chosen = list(dict.fromkeys(_peer_of(core, nid) for nid in read_nids(nids)))
+        chosen = list(dict.fromkeys(peer_of(core, nid) for nid in read_nids(nids)))
+    if after is not None:
+        last = peer_of(core, one_nid(after))
+        if last not in chosen:
+            raise LNetError(errno.EINVAL, f"peer {after} is none of those asked for: begin anew")
+        chosen = chosen[chosen.index(last) + 1 :]
+    if count:
+        chosen = chosen[:count]
     return [_peer(core, peer, verbosity, load) for peer in chosen]
 
 
@@ -49,7 +67,8 @@ def _peers(core: LNet) -> list[Peer]:
     return [peer for peer in core.peers if peer.primary_nid != LO_NID]
 
 
-def _peer_of(core: LNet, nid: Nid) -> Peer:
+def peer_of(core: LNet, nid: Nid) -> Peer:
+    """The peer that has a NID. Raises LNetError(ENOENT)."""
     peer = core.peers.find(nid)
     if peer is None:
         raise LNetError(

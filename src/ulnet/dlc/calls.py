@@ -1,0 +1,317 @@
+"""The DLC library: what can be asked of a node, as typed calls for `Client.call` and `AsyncClient.call`.
+
+    with Client() as node:
+        node.call(add_net("tcp", ["eth0", "eth1"]))
+        for net in node.call(show_nets(verbosity=1)):
+            print(net.net_type, [ni.nid for ni in net.local_nis])
+
+A call is a request with the type of its answer. What the node refuses is raised as DlcError, with errno and
+one sentence; calls about many things at once (pings) return what was refused beside what was not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from ulnet.dlc import documents, documents_explain, documents_policy, documents_stats, model
+from ulnet.dlc.errors import DlcError, ErrorItem
+from ulnet.dlc.protocol import Reply
+from ulnet.dlc.yaml_out import emit_document
+
+__all__ = [
+    "Call",
+    "Pinged",
+    "add_net",
+    "add_nids",
+    "add_nis_by_address",
+    "add_peer",
+    "add_policy",
+    "add_route",
+    "configure",
+    "delete_net",
+    "delete_nids",
+    "delete_peer",
+    "delete_policy",
+    "delete_route",
+    "explain",
+    "export",
+    "list_peers",
+    "net_sums",
+    "peer_sums",
+    "ping",
+    "refresh_peer",
+    "reset_statistics",
+    "set_discovery",
+    "set_values",
+    "show_nets",
+    "show_ni",
+    "show_peers",
+    "show_policies",
+    "show_statistics",
+    "show_use",
+    "show_values",
+    "unconfigure",
+]
+
+T = TypeVar("T")
+
+
+class Call(Generic[T]):
+    """A request, and how its reply becomes a value. `deadline` in seconds, None is the client's own."""
+
+    __slots__ = ("_read", "deadline", "request")
+
+    def __init__(
+        self, request: model.Request, read: Callable[[Reply], T], deadline: float | None = None
+    ) -> None:
+        self.request = request
+        self.deadline = deadline
+        self._read = read
+
+    def result(self, reply: Reply) -> T:
+        """The value of a reply. Raises DlcError with the first refusal."""
+        return self._read(reply)
+
+
+class Pinged(NamedTuple):
+    """Nodes that answered, and why others did not, each in the order asked."""
+
+    answers: list[documents.PingView]
+    errors: list[ErrorItem]
+
+
+def _refuse(reply: Reply) -> None:
+    if reply.errors:
+        item = reply.errors[0]
+        raise DlcError(
+            item.errno,
+            item.descr,
+            verb=item.verb,
+            entity=item.entity,
+            seq_no=item.seq_no,
+            signed=item.errno < 0,
+        )
+
+
+def _nothing(reply: Reply) -> None:
+    _refuse(reply)
+
+
+def _reader(kind: type[Any], field: str) -> Callable[[Reply], Any]:
+    """Reads one field of a document."""
+
+    def read(reply: Reply) -> Any:
+        _refuse(reply)
+        return getattr(msgspec.json.decode(reply.result, type=kind), field)
+
+    return read
+
+
+# The node ------------------------------------------------------------------------------------------------
+
+
+def configure(*, all: bool = False, large: bool = False) -> Call[None]:
+    """Start LNet with `0@lo`; `all` also does what lnetd was started with, `large` prefers IPv6 NIDs."""
+    return Call(model.LnetConfigure(all=all, large=large), _nothing)
+
+
+def unconfigure() -> Call[None]:
+    """Shut LNet down; the daemon stays."""
+    return Call(model.LnetUnconfigure(), _nothing)
+
+
+def set_values(**values: int) -> Call[None]:
+    """Change node-wide settings, all or none; names as `show_values` has them."""
+    return Call(model.GlobalSet(values), _nothing)
+
+
+def set_discovery(on: bool) -> Call[None]:
+    """Switch dynamic discovery on or off."""
+    return set_values(discovery=int(on))
+
+
+def show_values() -> Call[documents.Globals]:
+    """Node-wide settings."""
+    return Call(model.GlobalShow(), _reader(documents.GlobalDocument, "settings"))
+
+
+def export(*, backup: bool = False) -> Call[str]:
+    """The whole configuration as YAML; `backup` leaves out what a restore does not need."""
+
+    def read(reply: Reply) -> str:
+        _refuse(reply)
+        return emit_document(msgspec.json.decode(reply.result))
+
+    return Call(model.Export(backup=backup), read)
+
+
+# Nets and NIs --------------------------------------------------------------------------------------------
+
+
+def add_net(
+    net: str, interfaces: Sequence[str], *, tunables: model.Tunables | None = None, cpts: str | None = None
+) -> Call[None]:
+    """Add an NI for each interface (`eth0`, with CPTs `eth0[0,1]`), all or none."""
+    request = model.NetAdd(net, list(interfaces), tunables=tunables or model.Tunables(), cpts=cpts)
+    return Call(request, _nothing)
+
+
+def add_nids(
+    nids: Sequence[str], *, tunables: model.Tunables | None = None, cpts: str | None = None
+) -> Call[None]:
+    """Add the NIs with these NIDs, all or none."""
+    request = model.NetAdd(nids=list(nids), tunables=tunables or model.Tunables(), cpts=cpts)
+    return Call(request, _nothing)
+
+
+def add_nis_by_address(ip2nets: str) -> Call[None]:
+    """Add the NIs that rules choose: `tcp(eth0) 192.168.0.*; tcp1 10.*.*.*`. Raises LegacyError at once."""
+    from ulnet.dlc.legacy import read_ip2nets
+
+    return Call(model.NetMatch(read_ip2nets(ip2nets), first_wins=True), _nothing)
+
+
+def delete_net(net: str, interfaces: Sequence[str] = ()) -> Call[None]:
+    """Delete a net, or some interfaces of it."""
+    return Call(model.NetDel(net, list(interfaces)), _nothing)
+
+
+def delete_nids(nids: Sequence[str]) -> Call[None]:
+    """Delete the NIs with these NIDs, all or none."""
+    return Call(model.NetDel(nids=list(nids)), _nothing)
+
+
+def show_nets(net: str | None = None, *, verbosity: int = 0) -> Call[list[documents.LocalNetView]]:
+    """All nets with their NIs, or one; verbosity 0 to 4."""
+    return Call(model.NetShow(net, verbosity), _reader(documents.NetDocument, "net"))
+
+
+def show_ni(net: str, index: int, *, verbosity: int = 0) -> Call[documents.LocalNiView | None]:
+    """The NI at that place of a net, counted from 0; None behind the last."""
+
+    def read(reply: Reply) -> documents.LocalNiView | None:
+        _refuse(reply)
+        nets = msgspec.json.decode(reply.result, type=documents.NetDocument).net
+        return nets[0].local_nis[0] if nets[0].local_nis else None
+
+    return Call(model.NetShow(net, verbosity, index=index), read)
+
+
+# Peers ---------------------------------------------------------------------------------------------------
+
+
+def add_peer(
+    primary: str, nids: Sequence[str] = (), *, multi_rail: bool = True, lock_primary: bool = False
+) -> Call[None]:
+    """Configure a peer, or add NIDs to it; NIDs may be ranges."""
+    return Call(model.PeerAdd(primary, list(nids), multi_rail, lock_primary), _nothing)
+
+
+def refresh_peer(
+    primary: str, nids: Sequence[str], *, multi_rail: bool | None = None
+) -> Call[list[ErrorItem]]:
+    """Make this list the peer's NIDs; the refusals of single ones, by their index, while the rest is done."""
+    return Call(model.PeerRefresh(list(nids), primary, multi_rail), lambda reply: reply.errors)
+
+
+def delete_peer(primary: str, nids: Sequence[str] = (), *, force: bool = False) -> Call[None]:
+    """Delete some NIDs of a peer, or the peer."""
+    return Call(model.PeerDel(primary, list(nids), force), _nothing)
+
+
+def show_peers(
+    nids: Sequence[str] = (), *, verbosity: int = 0, count: int = 0, after: str | None = None
+) -> Call[list[documents.PeerView]]:
+    """Peers, those with these NIDs or all; at most `count` (0: all), those behind the primary NID `after`."""
+    request = model.PeerShow(list(nids), verbosity, count=count, after=after)
+    return Call(request, _reader(documents.PeerDocument, "peer"))
+
+
+def list_peers() -> Call[list[documents.NidItem]]:
+    """Their primary NIDs."""
+    return Call(model.PeerList(), _reader(documents.PeerListDocument, "peer_list"))
+
+
+# Routes and policies -------------------------------------------------------------------------------------
+
+
+def add_route(net: str, gateway: str, *, hop: int = -1, priority: int = 0) -> Call[None]:
+    """Reach a net by gateways."""
+    return Call(model.RouteAdd(net, gateway, hop, priority), _nothing)
+
+
+def delete_route(net: str, gateway: str) -> Call[None]:
+    """Delete routes."""
+    return Call(model.RouteDel(net, gateway), _nothing)
+
+
+def add_policy(
+    *, src: str | None = None, dst: str | None = None, rte: str | None = None, priority: int | None = None
+) -> Call[None]:
+    """Add a selection policy, or change its priority."""
+    return Call(model.UdspAdd(src=src, dst=dst, rte=rte, priority=priority), _nothing)
+
+
+def delete_policy(
+    index: int | None = None, *, src: str | None = None, dst: str | None = None, rte: str | None = None
+) -> Call[None]:
+    """Delete a selection policy by its place or by what it matches."""
+    return Call(model.UdspDel(index, src=src, dst=dst, rte=rte), _nothing)
+
+
+def show_policies() -> Call[list[documents_policy.UdspView]]:
+    """All selection policies."""
+    return Call(model.UdspShow(), _reader(documents_policy.UdspDocument, "udsp"))
+
+
+# Statistics ----------------------------------------------------------------------------------------------
+
+
+def show_statistics() -> Call[documents.Statistics]:
+    """Counters of the whole node."""
+    return Call(model.StatsShow(), _reader(documents.StatsDocument, "statistics"))
+
+
+def reset_statistics(*, all: bool = False) -> Call[None]:
+    """Zero the node's counters, with `all` those of NIs and peers too."""
+    return Call(model.StatsReset(all=all), _nothing)
+
+
+def net_sums(net: str | None = None) -> Call[list[documents_stats.SumView]]:
+    """Counters added up over the NIs of each net, or of one."""
+    return Call(model.SumsShow("nets", net), _reader(documents_stats.SumsDocument, "sums"))
+
+
+def peer_sums(nid: str | None = None) -> Call[list[documents_stats.SumView]]:
+    """Counters added up over the NIDs of each peer, or of one."""
+    return Call(model.SumsShow("peers", nid), _reader(documents_stats.SumsDocument, "sums"))
+
+
+def show_use(*, peers: bool = False, top: int = 0) -> Call[list[documents_stats.UseView]]:
+    """Heat and rates of local NIs or of peer NIs, the hottest first."""
+    request = model.UseShow("peers" if peers else "nets", top)
+    return Call(request, _reader(documents_stats.UseDocument, "use"))
+
+
+# Asking around -------------------------------------------------------------------------------------------
+
+
+def ping(nids: Sequence[str], *, source: str | None = None, timeout: float = 1.0) -> Call[Pinged]:
+    """Ask nodes for their NIDs, at once."""
+
+    def read(reply: Reply) -> Pinged:
+        document = msgspec.json.decode(reply.result, type=documents.PingDocument | None)
+        if document is None:
+            _refuse(reply)
+        return Pinged(document.ping if document is not None else [], reply.errors)
+
+    rounds = len(nids) // model.PINGS_AT_ONCE + 1
+    return Call(model.Ping(list(nids), source, timeout), read, deadline=30 + rounds * timeout)
+
+
+def explain(target: str, *, source: str | None = None, size: int = 0) -> Call[documents_explain.ExplainView]:
+    """Which path a message would take, and why."""
+    return Call(model.Explain(target, source, size), _reader(documents_explain.ExplainDocument, "explain"))

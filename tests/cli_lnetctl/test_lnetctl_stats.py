@@ -1,0 +1,34 @@
+"""`lnetctl stats`: sums over nets and peers, heat, and zeroing all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from support.daemon import Daemon
+
+
+def shown(daemon: Daemon, *words: str) -> Any:
+    done = daemon.lnetctl(*words)
+    assert (done.code, done.err) == (0, "")
+    return yaml.safe_load(done.out)
+
+
+@pytest.mark.requirement("dbg-070", "dbg-075", "dbg-085", "dbg-090", "dbg-120")
+def test_sums_heat_and_reset(daemon: Daemon) -> None:
+    assert daemon.lnetctl("net", "add", "--nid", "127.0.1.1@tcp,127.0.1.2@tcp").code == 0
+    assert daemon.lnetctl("ping", "--timeout", "5", "127.0.1.2@tcp").code == 0
+    sums = shown(daemon, "stats", "nets", "--net", "tcp")["sums"]
+    assert (sums[0]["net"], sums[0]["nis"]) == ("tcp", 2)
+    assert sums[0]["send_count"] == sum(sums[0]["sent_stats"].values()) > 0
+    assert shown(daemon, "stats", "peers", "--nid", "127.0.1.2@tcp")["sums"][0]["nis"] >= 1
+    heat = shown(daemon, "stats", "heat", "--top", "1")["use"]
+    assert len(heat) == 1 and heat[0]["heat"] > 0
+    assert shown(daemon, "stats", "heat", "--peers")["use"]
+    assert daemon.lnetctl("stats", "reset", "--all") == (0, "", "")
+    assert [one["send_count"] for one in shown(daemon, "stats", "nets")["sums"]] == [0, 0]
+    wrong = daemon.lnetctl("stats", "heat", "--top", "-1")
+    assert (wrong.code, "--top -1" in wrong.err) == (234, True)
+    assert daemon.lnetctl("stats", "nets", "--net", "tcp9").code == 253

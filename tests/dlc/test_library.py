@@ -1,0 +1,221 @@
+"""The DLC library: typed calls over the control socket, sync and async; cursors, sums, heat, resets."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.ports import free_port
+from ulnet.core.stats import MsgStats
+from ulnet.dlc import calls
+from ulnet.dlc.aclient import AsyncClient
+from ulnet.dlc.client import Client
+from ulnet.dlc.config import read_config
+from ulnet.dlc.documents import LocalNiView
+from ulnet.dlc.endpoint import Endpoint
+from ulnet.dlc.errors import DlcError
+from ulnet.dlc.importing import import_config_async
+from ulnet.dlc.model import Tunables, UseShow
+from ulnet.dlc.protocol import HEADER_SIZE, VERSION, ProtocolError, decode_request
+from ulnet.dlc.server import ControlServer
+from ulnet.lnd.tcp import TcpParams
+from ulnet.node import Node
+from ulnet.node.admin import Admin
+from ulnet.node.admin.sums import HALF_LIFE, UseMeter
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    params = TcpParams(accept="all", accept_port=free_port())
+    async with Node(tcp=params) as node:
+        server = ControlServer(Endpoint(str(tmp_path / "lnetd.sock")), Admin(node).handle)
+        await server.start()
+        yield node
+        await server.close()
+
+
+@pytest.fixture
+async def client(node: Node, tmp_path: Path) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(str(tmp_path / "lnetd.sock")) as client:
+        yield client
+
+
+@pytest.mark.requirement("cfg-005", "cfg-015", "dbg-080")
+async def test_a_node_is_configured_and_queried(client: AsyncClient) -> None:
+    ask = client.call
+    await ask(calls.add_nids(["127.0.1.[1-3]@tcp"], tunables=Tunables(peer_credits=4)))
+    await ask(calls.add_peer("127.0.9.2@tcp", ["127.0.9.3@tcp1"]))
+    nets = await ask(calls.show_nets("tcp", verbosity=1))
+    assert [ni.nid for ni in nets[0].local_nis] == ["127.0.1.1@tcp", "127.0.1.2@tcp", "127.0.1.3@tcp"]
+    tunables = nets[0].local_nis[0].tunables
+    assert getattr(tunables, "peer_credits", 0) == 4
+    await ask(calls.set_values(retry_count=3))
+    await ask(calls.set_discovery(False))
+    values = await ask(calls.show_values())
+    assert (values.retry_count, values.discovery) == (3, 0)
+    await ask(calls.add_policy(src="tcp", priority=1))
+    assert [rule.src for rule in await ask(calls.show_policies())] == ["tcp"]
+    await ask(calls.delete_policy(src="tcp"))
+    assert await ask(calls.show_policies()) == []
+    refused = await ask(calls.refresh_peer("127.0.9.2@tcp", ["127.0.9.4@tcp1", "banana@x"]))
+    assert [(item.errno, item.descr[:6]) for item in refused] == [(-errno.EINVAL, "NID 1:")]
+    assert [peer.nid for peer in await ask(calls.list_peers())] == ["127.0.9.2@tcp"]
+    text = await ask(calls.export(backup=True))
+    await ask(calls.delete_peer("127.0.9.2@tcp"))
+    await ask(calls.delete_nids(["127.0.1.[2-3]@tcp"]))
+    await ask(calls.delete_net("tcp"))
+    document, errors = await import_config_async(client, read_config(text))
+    assert (document, errors) == ({}, [])
+    assert await ask(calls.export(backup=True)) == text
+    pinged = await ask(calls.ping(["127.0.1.1@tcp"], timeout=5))
+    assert (pinged.errors, pinged.answers[0].primary_nid) == ([], "127.0.1.1@tcp")
+    assert (await ask(calls.explain("127.0.9.2@tcp"))).target == "127.0.9.2@tcp"
+    assert (await ask(calls.show_statistics())).send_count >= 1
+    await ask(calls.unconfigure())
+    await ask(calls.configure())
+
+
+async def test_refusals_are_raised_with_errno_and_sentence(client: AsyncClient) -> None:
+    with pytest.raises(DlcError) as refused:
+        await client.call(calls.add_net("tcp", ["nix0"]))
+    assert refused.value.errno == errno.ENETDOWN
+    assert refused.value.descr.startswith("no interface is named 'nix0'")
+    with pytest.raises(DlcError, match="no interface of this host matches"):
+        await client.call(calls.add_nis_by_address("tcp 203.0.113.7"))
+    with pytest.raises(DlcError, match="no NID is named|banana"):
+        await client.call(calls.ping(["banana"]))
+
+
+async def test_the_same_calls_without_asyncio(client: AsyncClient) -> None:
+    def work() -> list[str]:
+        with Client(client.path) as plain:
+            plain.call(calls.add_nids(["127.0.1.9@tcp7"]))
+            return [net.net_type for net in plain.call(calls.show_nets())]
+
+    assert await asyncio.to_thread(work) == ["lo", "tcp7"]
+    await asyncio.get_running_loop().shutdown_default_executor()
+
+
+@pytest.mark.requirement("dbg-040", "dbg-065", "dbg-095", "dbg-100")
+async def test_nis_by_index_and_peers_by_cursor(client: AsyncClient) -> None:
+    ask = client.call
+    await ask(calls.add_nids(["127.0.1.[1-3]@tcp"]))
+    walked: list[Any] = []
+    while isinstance(ni := await ask(calls.show_ni("tcp", len(walked))), LocalNiView):
+        walked.append(ni.nid)
+    assert walked == ["127.0.1.1@tcp", "127.0.1.2@tcp", "127.0.1.3@tcp"]
+    for number in range(1, 8):
+        await ask(calls.add_peer(f"127.0.9.{number}@tcp"))
+    pages: list[list[str]] = []
+    after = None
+    while page := await ask(calls.show_peers(count=3, after=after)):
+        pages.append([peer.primary_nid for peer in page])
+        after = page[-1].primary_nid
+    assert [len(page) for page in pages] == [3, 3, 1]
+    assert [nid for page in pages for nid in page] == [peer.nid for peer in await ask(calls.list_peers())]
+    with pytest.raises(DlcError, match=r"no peer has the NID 10\.9\.9\.9@tcp"):
+        await ask(calls.show_peers(after="10.9.9.9@tcp"))
+    with pytest.raises(DlcError, match="is none of those asked for"):
+        await ask(calls.show_peers(["127.0.9.1@tcp"], after="127.0.9.3@tcp"))
+
+
+@pytest.mark.requirement("dbg-085", "dbg-090", "dbg-120")
+async def test_sums_over_nets_and_peers_and_zeroing(client: AsyncClient, node: Node) -> None:
+    ask = client.call
+    await ask(calls.add_nids(["127.0.1.[1-2]@tcp", "127.0.1.9@tcp1"]))
+    await ask(calls.add_peer("127.0.1.1@tcp", ["127.0.1.2@tcp"]))
+    for nid in ("127.0.1.1@tcp", "127.0.1.2@tcp", "127.0.1.2@tcp"):
+        assert (await ask(calls.ping([nid], timeout=5))).errors == []
+    nets = {one.net: one for one in await ask(calls.net_sums())}
+    assert list(nets) == ["lo", "tcp", "tcp1"]
+    tcp, own = nets["tcp"], [ni for ni in node.core.nis.values() if str(ni.nid.net) == "tcp"]
+    assert (tcp.nis, tcp.send_count) == (2, sum(sum(ni.stats.sent) for ni in own)) and tcp.send_count > 0
+    assert await ask(calls.net_sums("tcp")) == [tcp]
+    (peer,) = await ask(calls.peer_sums("127.0.1.2@tcp"))
+    assert (peer.primary_nid, peer.nis) == ("127.0.1.1@tcp", 2)
+    assert await ask(calls.peer_sums()) == [peer]
+    await ask(calls.reset_statistics(all=True))
+    assert [one.send_count for one in await ask(calls.net_sums())] == [0, 0, 0]
+    assert (await ask(calls.show_statistics())).send_count == 0
+    with pytest.raises(DlcError) as refused:
+        await ask(calls.net_sums("tcp9"))
+    assert refused.value.errno == errno.ESRCH
+
+
+class _Ni:
+    def __init__(self) -> None:
+        self.nid = "10.0.0.1@tcp"
+        self.stats = MsgStats()
+
+
+class _Core:
+    peers: tuple[Any, ...] = ()
+
+    def __init__(self) -> None:
+        self.ni = _Ni()
+        self.nis = {self.ni.nid: self.ni}
+
+
+@pytest.mark.requirement("dbg-070", "dbg-075", "dbg-105")
+def test_heat_decays_by_half_in_a_minute_and_rates_are_since_the_last_look() -> None:
+    now = 1000.0
+    core: Any = _Core()
+    meter = UseMeter(lambda: now)
+    now += 1e-3
+    core.ni.stats.sent[1] = 800  # at once
+    (first,) = meter.read(core, UseShow())
+    assert first.heat == pytest.approx(800, rel=1e-3)
+    now += HALF_LIFE
+    (second,) = meter.read(core, UseShow())
+    assert second.heat == pytest.approx(400, rel=1e-3)
+    assert second.rate == 0
+    now += 10
+    core.ni.stats.received[1] += 50
+    assert meter.read(core, UseShow())[0].rate == pytest.approx(5)
+    for _ in range(100):  # 5 messages a second for ever come to 5 times the mean life of one
+        now += 10
+        core.ni.stats.sent[1] += 50
+        (last,) = meter.read(core, UseShow())
+    assert last.heat == pytest.approx(5 * HALF_LIFE / 0.6931, rel=1e-2)
+    core.ni = _Ni()  # the NI was deleted and added again
+    core.nis = {core.ni.nid: core.ni}
+    assert meter.read(core, UseShow())[0].heat == 0
+
+
+@pytest.mark.requirement("dbg-070", "dbg-075")
+async def test_the_hottest_come_first(client: AsyncClient) -> None:
+    ask = client.call
+    await ask(calls.add_nids(["127.0.1.1@tcp", "127.0.1.2@tcp1"]))
+    for _ in range(3):
+        await ask(calls.ping(["127.0.1.2@tcp1"], timeout=5))
+    use = await ask(calls.show_use())
+    assert [one.nid for one in use] == ["127.0.1.2@tcp1", "127.0.1.1@tcp"]
+    assert use[0].heat > 0
+    top = await ask(calls.show_use(top=1))
+    assert len(top) == 1
+    assert (await ask(calls.show_use(peers=True)))[0].nid == "127.0.1.2@tcp1"
+    await ask(calls.reset_statistics(all=True))
+    assert [one.heat for one in await ask(calls.show_use())] == [0, 0]
+
+
+@pytest.mark.requirement("bck-005", "bck-010", "bck-020")
+def test_versions_that_do_not_fit_fail_cleanly_and_older_requests_are_understood() -> None:
+    with pytest.raises(ProtocolError) as refused:
+        decode_request(b'{"version": 99, "request": {"op": "shape of later days"}}')
+    assert refused.value.errno == errno.EPROTONOSUPPORT
+    assert "use lnetctl and lnetd of one ulnet release" in refused.value.text
+    # What a tool of the first release sends: fields that came later are missing.
+    old = f'{{"version": {VERSION}, "request": {{"op": "peer.show", "nids": ["10.0.0.1@tcp"]}}}}'.encode()
+    assert decode_request(old) == calls.show_peers(["10.0.0.1@tcp"]).request
+    assert HEADER_SIZE == 8
+
+
+def test_every_call_says_what_it_does() -> None:
+    functions = [getattr(calls, name) for name in calls.__all__ if name not in ("Call", "Pinged")]
+    assert len(functions) > 25
+    assert all(one.__doc__ and one.__annotations__["return"] for one in functions)
