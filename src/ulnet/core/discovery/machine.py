@@ -150,8 +150,8 @@ class Discovery:
             if peer.primary_nid == LO_NID:
                 continue
             if before and not self._mode():
-                if peer.multi_rail:  # it hears of it; before the next message we look what it is now
-                    peer.mark(_FORCE_PUSH)
+                if peer.multi_rail:  # it hears of it; if it was discovered, it is one NID after that
+                    peer.mark(_FORCE_PUSH | _NO_DISCOVERY)
                     self._feed(peer, Input.WANTED)
             else:
                 peer.mark(remove=_UPTODATE)
@@ -168,6 +168,10 @@ class Discovery:
         if peer is not None and self.active and peer.primary_nid != LO_NID:
             peer.told_sequence = 0
             peer.mark(remove=_UPTODATE)
+
+    def queued(self, peer: Peer) -> bool:
+        """Whether the peer waits for its turn."""
+        return peer in self._queue
 
     def push_due(self, peer: Peer) -> bool:
         """Whether the peer should be told our NIDs (spec discovery.md §3)."""
@@ -320,8 +324,6 @@ class Discovery:
         peer.attempts = 0
         peer.error = None
         peer.mark(_DISCOVERED, _REDISCOVER)
-        if not self._mode() and peer.multi_rail and not peer.configured:
-            peer.mark(remove=_UPTODATE)  # it was told that we stopped; see it as one NID again on next use
         self.finished(peer, False)
         parked, peer.parked = peer.parked, []
         waiters, peer.waiters = peer.waiters, []

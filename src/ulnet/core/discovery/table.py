@@ -94,6 +94,7 @@ RULES: Final = (
     Rule(Input.PUSH, every=_F.NIDS_UPTODATE, push_due=True),
     Rule(Input.NO_PUSH, every=_F.FORCE_PUSH, no=_F.MULTI_RAIL),
     Rule(Input.WAIT, some=_F.PING_SENT | _F.PUSH_SENT),
+    Rule(Input.DELETE, every=_F.MULTI_RAIL | _F.NO_DISCOVERY, no=_F.CONFIGURED),
     Rule(Input.DONE),
 )
 
