@@ -80,7 +80,13 @@ class SimNode:
             ran=lambda: sim.touch(self),
             failed=self._report,
         )
-        self.node = Node(topology=_ONE_CPU, drivers=self._drivers, cookie=self._cookie, report=self._report)
+        self.node = Node(
+            topology=_ONE_CPU,
+            drivers=self._drivers,
+            cookie=self._cookie,
+            report=self._report,
+            chance=sim.chance(f"{self.name}/{self.lives}/faults").random,
+        )
         self.admin = Admin(self.node, host=self.host.links)
         self.alive = True
         self._now(self.admin.handle(LnetConfigure()))
