@@ -68,6 +68,9 @@ class NullLnd:
     def shutdown(self, ni: NI) -> None:
         """Nothing to end."""
 
+    def retune(self, ni: NI, timeout: float) -> None:
+        """Nothing to tune."""
+
     def send(self, ni: NI, msg: Msg) -> None:
         """Hold it."""
         self.held.append(msg)

@@ -53,12 +53,6 @@ def test_explain_takes_a_cpt_that_exists(big: Daemon) -> None:
     assert "CPT 2 does not exist: this node's CPTs are 0 to 1" in done.err
 
 
-def test_a_part_of_net_set_is_not_built(big: Daemon) -> None:
-    done = big.lnetctl("net", "set", "--all", "--health", "500")
-    assert (done.code, done.out) == (161, "")
-    assert "net set --health is not built yet" in done.err
-
-
 def test_cpts_out_of_range_and_the_cpt_of_a_nid_are_as_recorded(daemon: Daemon) -> None:
     """On one CPT, like the recorded machine: `--cpt [9]` and `cpt-of-nid`."""
     steps = {step.command: step for step in read_steps(shared_path("reference"))}

@@ -132,7 +132,7 @@ class Naive:
         local, remote = pair
         healthy = [ni.health for ni in local.nis if not ni.fatal]
         peer_health = max(pni.health for pni in remote.nis)
-        return (-peer_health, remote.priority, -max(healthy, default=0), local.priority)
+        return (not healthy, -peer_health, remote.priority, -max(healthy, default=0), local.priority)
 
     def ni_standing(self, ni, cpt):
         distance = NUMA.get((cpt, ni.dev_cpt), 30)

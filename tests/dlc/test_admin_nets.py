@@ -50,6 +50,9 @@ class Driver:
     def shutdown(self, ni: NI) -> None:
         self.up.remove(str(ni.nid))
 
+    def retune(self, ni: NI, timeout: float) -> None:
+        pass
+
     def send(self, ni: NI, msg: Any) -> None:
         raise NotImplementedError
 
@@ -161,7 +164,7 @@ ERRORS = [
     (add("tcp-1", "eth0"), errno.ENOENT, "'tcp-1': after tcp comes a number"),
     (add("tcp65536", "eth0"), errno.EINVAL, "'tcp65536': after tcp comes a number from 0 to 65535"),
     (add("lo", "eth0"), errno.ENODEV, "net lo belongs to every node"),
-    (add("o2ib", "eth0"), errno.EINVAL, "no driver for net o2ib: this node has drivers for tcp"),
+    (add("o2ib", "eth0"), errno.EINVAL, "no driver for net o2ib: this node has drivers for bond, tcp"),
     (add("gni", "eth0"), errno.EINVAL, "net gni: its NIDs are numbers"),
     (add("tcp", "eth0", "eth0"), errno.EEXIST, "named twice"),
     (add("tcp", "eth0 eth1"), errno.EINVAL, "is not written as a name"),

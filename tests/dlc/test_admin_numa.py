@@ -54,6 +54,9 @@ class Driver:
     def shutdown(self, ni: NI) -> None:
         """Nothing to do."""
 
+    def retune(self, ni: NI, timeout: float) -> None:
+        pass
+
     def send(self, ni: NI, msg: Any) -> None:
         raise NotImplementedError
 

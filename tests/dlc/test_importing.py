@@ -55,6 +55,9 @@ class Driver:
     def shutdown(self, ni: NI) -> None:
         pass
 
+    def retune(self, ni: NI, timeout: float) -> None:
+        pass
+
     def send(self, ni: NI, msg: Any) -> None:
         raise NotImplementedError
 

@@ -66,6 +66,9 @@ class MemLnd:
         for arriving in [one for one in self.fabric.arriving if ni in (one[0].ni, one[0].target)]:
             self.fabric.arrive(arriving, broken=True)
 
+    def retune(self, ni: NI, timeout: float) -> None:
+        pass
+
     def send(self, ni: NI, msg: Msg) -> None:
         assert sum(view.nbytes for view in msg.payload) == msg.hdr.payload_length
         self.fabric.wire.append((ni, msg))

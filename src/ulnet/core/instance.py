@@ -243,9 +243,24 @@ class LNet:
             raise LNetError(errno.ENOENT, f"{nid} is not one of this node's NIDs: see 'lnetctl net show'")
         self._transmit.change_cpts(ni, self.cpts.checked_list(cpts))
 
+    def retune(self, ni: NI) -> None:
+        """The driver's tunables of ni changed."""
+        if ni.lnd_tunables is not None:
+            ni.lnd.retune(ni, float(ni.lnd_tunables.timeout or self.settings.lnd_timeout))
+
+    def settings_changed(self) -> None:
+        """Values of `settings` are others now: whoever depends on them follows."""
+        self.state.epoch += 1
+        self.health.settings_changed()
+        for ni in self.state.nis.values():
+            if ni.lnd_tunables is not None and not ni.lnd_tunables.timeout:
+                self.retune(ni)
+
     def _nis_changed(self) -> None:
         self.state.epoch += 1
         self.info.rebuild()
+        for master in self.state.masters.values():
+            master.slaves_changed()
 
     def explain(
         self, target: Nid, *, source: Nid | None = None, size: int = 0, cpt: int | None = None

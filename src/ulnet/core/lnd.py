@@ -37,6 +37,9 @@ class Lnd(Protocol):
     def shutdown(self, ni: NI) -> None:
         """Stop the NI at once: close its connections, finalize all its messages before returning."""
 
+    def retune(self, ni: NI, timeout: float) -> None:
+        """The tunables of ni changed, also for what is under way; `timeout` is what it may take, in seconds."""
+
     def send(self, ni: NI, msg: Msg) -> None:
         """Queue msg; finalize it later, exactly once, never before this returns."""
 
@@ -58,6 +61,9 @@ class Master(Protocol):
     def heard(self, ni: NI, hdr: Header, from_nid: Nid) -> None:
         """A message for the master arrives on its slave ni, which receives it, from the next hop from_nid."""
 
+    def slaves_changed(self) -> None:
+        """NIs came, went, failed or recovered: perhaps slaves."""
+
     def failed(self, msg: Msg, ni: NI, nid: Nid) -> None:
         """A message that the master passed on failed on its way from the slave ni to nid."""
 
@@ -72,7 +78,7 @@ class Upcalls(Protocol):
         """msg is done: sent, received, or failed (errno positive then)."""
 
     def take_back(self, msg: Msg) -> None:
-        """Nothing of msg was sent and another path may do better: it sets out anew; in place of `finalize`."""
+        """Nothing of msg was sent, other paths may do better: it sets out anew. In place of `finalize`."""
 
     def ni_event(self, ni: NI, event: NiEvent) -> None:
         """The device of ni changed."""

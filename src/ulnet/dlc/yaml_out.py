@@ -30,7 +30,7 @@ NETLINK = Layout(step=6, sequence=0, dash=6, tag="! ", quote='"')
 PING = Layout(step=2, sequence=0, dash=2, tag="! ", quote="'")
 LIBRARY = Layout(step=4, sequence=4, dash=2, tag="", quote='"')
 
-_NETLINK_SECTIONS = frozenset({"net", "peer", "peer list", "route"})
+_NETLINK_SECTIONS = frozenset({"net", "peer", "peer list", "route", "Local NI recovery", "Peer NI recovery"})
 _PING_SECTIONS = frozenset({"ping", "discover", "manage", "cpt-of-nid"})
 _NETLINK_ERRORS = frozenset({"net", "peer", "route", "ping", "discover", "import"})
 

@@ -35,6 +35,9 @@ class LoLnd:
     def shutdown(self, ni: NI) -> None:
         """Messages under way are deferred calls: they end by themselves."""
 
+    def retune(self, ni: NI, timeout: float) -> None:
+        """There is nothing to tune."""
+
     def send(self, ni: NI, msg: Msg) -> None:
         """Deliver soon."""
         self._defer(self._deliver, ni, msg)

@@ -44,6 +44,9 @@ class _Paper:
     def shutdown(self, ni: NI) -> None:
         """Nothing to do."""
 
+    def retune(self, ni: NI, timeout: float) -> None:
+        """Nothing to do."""
+
     def send(self, ni: NI, msg: Msg) -> None:
         """Nobody is at the other end."""
         status, text = HealthStatus.LOCAL_ERROR, "this node exists on paper only"

@@ -149,6 +149,7 @@ def _all_stalled(ni: NI, query: Query) -> bool:
 
 
 NET_STANDING = (
+    _each("usable", lambda nets, query: all(ni.fatal for ni in nets.local.nis)),
     _each("peer-net health", lambda nets, query: -nets.remote.health),
     _each("progress", lambda nets, query: all(_all_stalled(ni, query) for ni in nets.local.nis)),
     _each("peer-net priority", lambda nets, query: nets.remote.priority),

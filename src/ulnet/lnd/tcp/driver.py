@@ -164,11 +164,13 @@ class TcpLnd:
 
     # Deadlines ----------------------------------------------------------------------------------------
 
-    def set_timeout(self, seconds: float) -> None:
-        """The LND time-out of all NIs there are, and of what is under way on them."""
-        for state in self._states.values():
-            state.set_timeout(seconds)
-        self._set_pace()
+    def retune(self, ni: NI, timeout: float) -> None:
+        """The connections that are there stay; new ones, and all time-outs, follow the tunables."""
+        state = self._states.get(ni.nid)
+        if state is not None:
+            state.conns_per_peer = _conns_per_peer(ni)
+            state.set_timeout(timeout)
+            self._set_pace()
 
     def _set_pace(self) -> None:
         """Sweep often enough for the shortest time-out; not at all without an NI."""

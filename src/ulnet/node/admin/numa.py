@@ -1,4 +1,4 @@
-"""CPTs of NIs and NIDs, and the table of CPTs (spec lnetctl.md §1; Multi-Rail design, NUMA awareness)."""
+"""CPTs of NIDs, and the table of CPTs (spec lnetctl.md §1; Multi-Rail design, NUMA awareness)."""
 
 from __future__ import annotations
 
@@ -8,29 +8,11 @@ from ulnet.core.cpt import share_of_nid
 from ulnet.core.instance import LNet
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents import CptOfNid, CptView, NumaView
-from ulnet.dlc.model import CptOfNids, NetSet
+from ulnet.dlc.model import CptOfNids
 from ulnet.host import number_text
-from ulnet.nid import LO_NID
-from ulnet.node.admin.names import read_cpts, read_nids
+from ulnet.node.admin.names import read_nids
 
-__all__ = ["cpts_of_nids", "set_nis", "show_numa"]
-
-
-def set_nis(core: LNet, request: NetSet) -> None:
-    """Give NIs other CPTs: all of them or none. Raises LNetError: EINVAL, ENOENT, ERANGE."""
-    if request.all == bool(request.nids):
-        raise LNetError(errno.EINVAL, "say which NIs are meant: either --nid NID, or --all")
-    if not request.cpts:
-        raise LNetError(errno.EINVAL, "nothing is to be set: give --cpt, such as --cpt [0,1]")
-    cpts = read_cpts(request.cpts, core.cpts.count)
-    nids = [nid for nid in core.nis if nid != LO_NID] if request.all else read_nids(request.nids)
-    for nid in nids:
-        if nid not in core.nis:
-            raise LNetError(errno.ENOENT, f"{nid} is not one of this node's NIDs: see 'lnetctl net show'")
-        if nid == LO_NID:
-            raise LNetError(errno.EINVAL, "0@lo has all CPTs: name another NI")
-    for nid in nids:
-        core.set_cpts(nid, cpts)
+__all__ = ["cpts_of_nids", "show_numa"]
 
 
 def show_numa(core: LNet) -> NumaView:

@@ -56,7 +56,7 @@ def change_settings(core: LNet, values: Mapping[str, int]) -> None:
     discovery, wanted.discovery = wanted.discovery, core.settings.discovery
     for field in fields(GlobalSettings):
         setattr(core.settings, field.name, getattr(wanted, field.name))
-    core.state.epoch += 1  # numa_range is among what kept choices depend on
+    core.settings_changed()
     core.set_discovery(discovery)
 
 
