@@ -37,9 +37,10 @@ bench: ## measure ulnet beside plain sockets, pyzmq, Open MPI and MPTCP; writes 
 	@$(SETUP) dev bench
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
-docs: dev ## write docs/requirements.md anew from the tests' marks, and the man pages from the commands' help
+docs: dev ## write docs/requirements.md anew from the tests' marks, man pages, and the DLC reference
 	$(BIN)/python scripts/requirements_page.py
 	$(BIN)/python scripts/man_pages.py
+	$(BIN)/python scripts/dlc_page.py
 
 test-long: ## all tests, with more examples and the long ones
 	@$(SETUP) dev --debian

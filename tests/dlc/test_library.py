@@ -87,7 +87,7 @@ async def test_refusals_are_raised_with_errno_and_sentence(client: AsyncClient) 
     assert refused.value.descr.startswith("no interface is named 'nix0'")
     with pytest.raises(DlcError, match="no interface of this host matches"):
         await client.call(calls.add_nis_by_address("tcp 203.0.113.7"))
-    with pytest.raises(DlcError, match="no NID is named|banana"):
+    with pytest.raises(DlcError, match="banana"):
         await client.call(calls.ping(["banana"]))
 
 
