@@ -23,7 +23,7 @@ class NoInterface(LNetError):
 
 
 # What the core refuses by its rules; other failures are a driver's that could not start: ENETDOWN.
-_RULES = frozenset({errno.EINVAL, errno.EEXIST, errno.ENOSPC, errno.ESHUTDOWN})
+_RULES = frozenset({errno.EINVAL, errno.EEXIST, errno.ENOSPC, errno.ESHUTDOWN, errno.EUSERS})
 
 
 class _NewNi(NamedTuple):
