@@ -7,7 +7,7 @@ import errno
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Self
 
 from ulnet.core.instance import LNet
@@ -19,9 +19,10 @@ from ulnet.core.selection import Balance, Explanation
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import LndTunables, NetTunables
 from ulnet.host import Topology
+from ulnet.lnd.bond import BondLnd, bond_config
 from ulnet.lnd.lo import LoLnd
 from ulnet.lnd.tcp import TcpLnd, TcpParams
-from ulnet.nid import ANY_NID, PID_ANY, Nid
+from ulnet.nid import ANY_NID, PID_ANY, Net, Nid, NidError
 from ulnet.node.attachment import Attachment
 from ulnet.node.devices import Devices
 from ulnet.node.machine import Machine
@@ -68,6 +69,7 @@ class Node:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._core: LNet | None = None
         self.tcp: TcpLnd | None = None
+        self.bond: BondLnd | None = None
 
     @property
     def core(self) -> LNet:
@@ -110,6 +112,8 @@ class Node:
         else:
             for driver in self._drivers(core):
                 core.register_lnd(driver)
+        self.bond = BondLnd(core)
+        core.register_lnd(self.bond)
         self._core = core
         core.start()
         return self
@@ -199,6 +203,39 @@ class Node:
             cpts=cpts,
             device_node=self.machine.node_of(interface) if device_node is None else device_node,
         )
+
+    def add_bond(
+        self,
+        net: str,
+        slaves: Sequence[Nid | str],
+        *,
+        mode: str = "standby",
+        policy: str | None = None,
+        failback: bool = True,
+        weights: Mapping[str, int] | Sequence[int] | None = None,
+        servers: Sequence[Nid | str] = (),
+        keepalive: float = 2.0,
+    ) -> NI:
+        """Add a bonding NI over NIs of this node: `add_bond("bond0", ["*@tcp0", "*@tcp1"])`.
+
+        Its address is that of the first slave, the default one in standby mode. Mode "loadbalance" has the
+        policies "roundrobin", "weights", "dynamic" and "congestion". `servers` are bonding data servers.
+        Raises LNetError.
+        """
+        core = self.core
+        assert self.bond is not None
+        config = bond_config(
+            _net(net),
+            slaves,
+            core.nis,
+            mode=mode,
+            policy=policy,
+            failback=failback,
+            weights=weights,
+            servers=servers,
+            keepalive=keepalive,
+        )
+        return self.bond.add(config)
 
     def del_ni(self, nid: Nid | str) -> None:
         """Remove an NI; its messages fail. Raises LNetError."""
@@ -345,6 +382,13 @@ class Node:
 
 def _busy(core: LNet) -> bool:
     return core.stats.msgs_alloc > 0 or core.stats.rst_alloc > 0
+
+
+def _net(text: str) -> Net:
+    try:
+        return Net.parse(text)
+    except NidError as bad:
+        raise LNetError(errno.EINVAL, str(bad)) from None
 
 
 def _nid(nid: Nid | str) -> Nid:

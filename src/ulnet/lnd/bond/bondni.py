@@ -1,0 +1,331 @@
+"""One bonding NI: its slaves, its peers, and which path each message takes (bonding design §2, §6, §7)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from ulnet.core.status import HealthStatus
+from ulnet.lnd.bond.balance import BALANCERS
+from ulnet.lnd.bond.config import BondConfig
+from ulnet.lnd.bond.connect import PATIENCE, Connect
+from ulnet.lnd.bond.data_server import DataServer
+from ulnet.lnd.bond.greetings import Greetings
+from ulnet.lnd.bond.hello import PeerState, next_incarnation
+from ulnet.lnd.bond.monitor import Monitor
+from ulnet.lnd.bond.peer import BondPeer
+from ulnet.lnd.bond.servers import Servers
+from ulnet.lnd.bond.slaves import Slaves
+from ulnet.nid import NetType, Nid
+from ulnet.wire.bond import Mode, Policy
+from ulnet.wire.lnet import HEADER_SIZE
+
+if TYPE_CHECKING:
+    from ulnet.core.instance import LNet
+    from ulnet.core.msg import Msg
+    from ulnet.core.ni import NI
+    from ulnet.core.timers import Timer
+    from ulnet.lnd.bond.paths import Path
+    from ulnet.lnd.bond.post import Post
+    from ulnet.wire.lnet import Header
+
+__all__ = ["MAX_PEERS", "BondNi"]
+
+MAX_PEERS: Final = 65536  # strangers may say HELLO
+
+
+class BondNi:
+    """The master of its slaves (ulnet.core.lnd.Master). `changed` hears of a new incarnation."""
+
+    def __init__(
+        self,
+        core: LNet,
+        ni: NI,
+        config: BondConfig,
+        post: Post,
+        incarnation: int,
+        changed: Callable[[], None],
+    ) -> None:
+        self.core = core
+        self.ni = ni
+        self.config = config
+        self.post = post
+        self.incarnation = incarnation
+        self._changed = changed
+        self.clock = core.state.clock
+        self.report = core.state.report
+        self.slaves = Slaves(core, ni.nid, config)
+        self.peers: dict[Nid, BondPeer] = {}
+        self.ways: dict[tuple[NI, Nid], tuple[BondPeer, Path]] = {}  # by slave here and NID there
+        self._connects: dict[BondPeer, Connect] = {}
+        self.greetings = Greetings(self)
+        self.data = DataServer(self)
+        self.servers = Servers(self)
+        self.monitor = Monitor(self)
+        self._looked_at = -1
+        self.failovers = 0
+
+    def start(self) -> None:
+        """Register with the bonding data servers."""
+        self.servers.replace(self.config.servers)
+
+    def close(self) -> None:
+        """The NI is shut down: messages that wait end."""
+        self.servers.close()
+        self.monitor.close()
+        for connect in self._connects.values():
+            connect.stop()
+        self._connects.clear()
+        reason = f"{self.ni.nid} has been shut down"
+        for peer in self.peers.values():
+            self._fail_waiting(peer, errno.ESHUTDOWN, reason, HealthStatus.LOCAL_ERROR)
+        self.peers.clear()
+        self.ways.clear()
+
+    # Time ------------------------------------------------------------------------------------------
+
+    def after(self, seconds: float, call: Callable[[], None]) -> Timer:
+        """Call later."""
+        return self.core.state.timers.at(self.clock() + seconds, call)
+
+    def cancel(self, timer: Timer | None) -> None:
+        """Take such a call back."""
+        self.core.state.timers.cancel(timer)
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call outside the present stack."""
+        self.core.state.defer(call)
+
+    # Messages --------------------------------------------------------------------------------------
+
+    def send(self, msg: Msg) -> None:
+        """Pass msg on to a slave, now or when its peer is known."""
+        nid = msg.next_nid
+        assert nid is not None
+        if nid.net.type != NetType.BOND or nid == self.ni.nid:
+            self._send_to_slave(msg, nid)
+            return
+        if self._looked_at != self.core.state.epoch:
+            self.look()
+        peer = self.peers.get(nid) or self.new_peer(nid)
+        if peer is None:
+            self._fail(msg, errno.ENOMEM, "too many bonding peers", HealthStatus.LOCAL_ERROR)
+            return
+        peer.used_at = self.clock()
+        if not peer.connected:
+            peer.waiting.append(msg)
+            self.connect(peer)
+            return
+        self.monitor.wanted()
+        self._send_on(peer, msg)
+
+    def _send_to_slave(self, msg: Msg, nid: Nid) -> None:
+        """To itself; or the answer to what a router passed on, which came from one of its slaves."""
+        itself = nid == self.ni.nid
+        for slave, off in zip(self.slaves.nis, self.slaves.off, strict=True):
+            if slave.up and not off and (itself or slave.nid.net == nid.net):
+                self._pass_on(msg, slave, slave.nid if itself else nid)
+                return
+        reason = f"no slave of {self.ni.nid} reaches {nid}"
+        self._fail(msg, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)
+
+    def _send_on(self, peer: BondPeer, msg: Msg) -> None:
+        ways = peer.ways(self.core.state.epoch, self.slaves.own, self.slaves.off)
+        if not ways:
+            reason = f"no slave of {self.ni.nid} reaches one of {peer.nid}"
+            self._fail(msg, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)
+            return
+        path = ways[0]
+        if len(ways) > 1:
+            if msg.via is not None:  # an answer goes back the way that its request came
+                ways = [way for way in ways if way.nid == msg.via] or ways
+            policy = self.config.policy if self.config.mode is Mode.LOADBALANCE else Policy.ROUND_ROBIN
+            path = BALANCERS[policy](ways, HEADER_SIZE + msg.hdr.payload_length)
+        if peer.told != self.incarnation and not peer.greeting:
+            self.greetings.greet(peer)
+        self._pass_on(msg, path.ni, path.nid)
+
+    def _pass_on(self, msg: Msg, slave: NI, nid: Nid) -> None:
+        pni, kind = msg.peer_ni, msg.hdr.type
+        if not self.core.pass_on(msg, self, slave, nid):
+            reason = f"too many unknown peers: cannot remember {nid}"
+            self._fail(msg, errno.ENOMEM, reason, HealthStatus.LOCAL_ERROR)
+            return
+        self.ni.stats.sent[kind] += 1
+        if pni is not None:
+            pni.stats.sent[kind] += 1
+
+    def _fail(self, msg: Msg, err: int, reason: str, status: HealthStatus) -> None:
+        self.core.state.defer(self.core.finalize, msg, status, err, reason)
+
+    def _fail_waiting(self, peer: BondPeer, err: int, reason: str, status: HealthStatus) -> None:
+        while peer.waiting:
+            self.core.finalize(peer.waiting.popleft(), status, err, reason)
+
+    # Master ----------------------------------------------------------------------------------------
+
+    def owns(self, ni: NI) -> bool:
+        """Whether ni is a slave."""
+        return ni in self.slaves
+
+    def owns_nid(self, nid: Nid) -> bool:
+        """Whether nid is that of a slave."""
+        return nid in self.config.slaves
+
+    def heard(self, ni: NI, hdr: Header, from_nid: Nid) -> None:
+        """A message for this NI came over a slave."""
+        self.ni.stats.received[hdr.type] += 1
+        known = self.ways.get((ni, from_nid))
+        if known is not None:
+            peer, path = known
+            self.alive(peer, path)
+            if peer.told != self.incarnation and peer.connected and not peer.greeting:
+                self.greetings.greet(peer)
+        elif hdr.src_nid.net == self.ni.nid.net and hdr.src_nid != self.ni.nid:
+            found = self.peers.get(hdr.src_nid) or self.new_peer(hdr.src_nid)
+            if found is not None and not found.connected:  # it knows this node from an earlier life
+                self.connect(found, (ni, from_nid))
+
+    def slaves_changed(self) -> None:
+        """The core knows better than before how slaves are."""
+        self.look()
+
+    def failed(self, msg: Msg, ni: NI, nid: Nid) -> None:
+        """A message failed on its path: it is avoided until something comes that way."""
+        known = self.ways.get((ni, nid))
+        if known is not None:
+            self.suspect(*known)
+
+    # Paths and slaves ------------------------------------------------------------------------------
+
+    def alive(self, peer: BondPeer, path: Path) -> None:
+        """Something came over a path."""
+        path.heard_at = self.clock()
+        if path.down:
+            path.down = False
+            peer.revision += 1
+            self.look()
+
+    def suspect(self, peer: BondPeer, path: Path) -> None:
+        """A message or a keepalive failed on a path."""
+        if not path.down:
+            path.down = True
+            peer.revision += 1
+            self.look()
+            if all(one.down for one in peer.paths):
+                self.core.state.defer(self._lost_all, peer)
+        self.monitor.wanted()
+
+    def _lost_all(self, peer: BondPeer) -> None:
+        """Nothing of the peer answers any more: perhaps it is gone, perhaps its slaves are others now."""
+        if not peer.connected or self.peers.get(peer.nid) is not peer or not all(p.down for p in peer.paths):
+            return
+        self.report(f"bonding peer {peer.nid}: no path answers")
+        peer.state = PeerState.UNKNOWN
+        peer.incarnation = 0  # so that the next HELLO asks for an answer
+        if self.clock() - peer.used_at < PATIENCE:
+            self.connect(peer)
+
+    def look(self) -> None:
+        """Judge the slaves anew; who must know of a change hears of it."""
+        self._looked_at = self.core.state.epoch
+        before = self.slaves.active.nid
+        changed, moved = self.slaves.look(self.peers.values())
+        if moved:
+            self.failovers += 1
+            self.report(f"{self.ni.nid}: {self.slaves.active.nid} is the active slave now, no more {before}")
+        if changed:
+            self.renew()
+
+    def renew(self) -> None:
+        """Another configuration, another incarnation: in standby all hear of it now, else when in touch."""
+        self.incarnation = next_incarnation(self.incarnation)
+        for peer in self.peers.values():
+            peer.revision += 1
+            if self.config.mode is Mode.STANDBY and peer.connected:
+                self.greetings.greet(peer)
+        self._changed()
+
+    # Commands --------------------------------------------------------------------------------------
+
+    def switch(self, index: int, on: bool) -> None:
+        """Use a slave, or do not."""
+        self.slaves.off[index] = not on
+        self.look()
+
+    def fail_over(self, index: int) -> None:
+        """Make a slave the active one."""
+        self.failovers += index != self.slaves.standby.active
+        self.slaves.standby.force(index)
+        self.look()
+
+    def reconfigure(self, config: BondConfig) -> None:
+        """Another mode, other slaves, weights, servers: messages under way are not touched."""
+        self.config = config
+        self.slaves.replace(config)
+        for peer in self.peers.values():
+            self.lay_paths(peer)
+        self.servers.replace(config.servers)
+        self.look()
+        self.servers.register_all()
+
+    # Peers -----------------------------------------------------------------------------------------
+
+    def guess(self, nid: Nid) -> Nid:
+        """The first slave of a bonding NI, as its NID tells (design §5.1)."""
+        return Nid.of(self.config.slaves[0].net, nid.address)
+
+    def new_peer(self, nid: Nid) -> BondPeer | None:
+        """Remember another bonding NI; None if there are too many."""
+        if len(self.peers) >= MAX_PEERS:
+            idle = next(
+                (one for one in self.peers.values() if not one.connected and not one.connecting), None
+            )
+            if idle is None or idle.waiting:
+                return None
+            self._forget(idle)
+        peer = self.peers[nid] = BondPeer(nid)
+        return peer
+
+    def _forget(self, peer: BondPeer) -> None:
+        del self.peers[peer.nid]
+        for path in peer.paths:
+            self.ways.pop((path.ni, path.nid), None)
+
+    def connect(self, peer: BondPeer, hint: tuple[NI, Nid] | None = None) -> None:
+        """Shake hands with a peer, if that is not under way."""
+        if peer not in self._connects:
+            connect = self._connects[peer] = Connect(self, peer, hint)
+            self.soon(connect.begin)
+
+    def connected(self, peer: BondPeer) -> None:
+        """Both have said HELLO: what waited goes."""
+        connect = self._connects.pop(peer, None)
+        if connect is not None:
+            connect.stop()
+        peer.connecting = False
+        self.monitor.wanted()
+        for _ in range(len(peer.waiting)):
+            msg = peer.waiting.popleft()
+            if msg.md is not None and msg.md.aborted:
+                reason = "the memory descriptor was unlinked before the message left"
+                self._fail(msg, errno.ECANCELED, reason, HealthStatus.LOCAL_ERROR)
+            else:
+                self._send_on(peer, msg)
+
+    def unreachable(self, peer: BondPeer) -> None:
+        """Nobody answered in time."""
+        self._connects.pop(peer, None)
+        reason = f"{peer.nid}: no bonding data server knows it, and its first slave says no HELLO"
+        self._fail_waiting(peer, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)
+        if self.peers.get(peer.nid) is peer and not peer.waiting and peer not in self._connects:
+            self._forget(peer)
+
+    def lay_paths(self, peer: BondPeer) -> None:
+        """The slaves of one side are others, or weigh something else."""
+        for path in peer.paths:
+            self.ways.pop((path.ni, path.nid), None)
+        peer.lay_paths(self.slaves.nis, self.config.weights, self.core.peers)
+        for path in peer.paths:
+            self.ways[path.ni, path.nid] = (peer, path)

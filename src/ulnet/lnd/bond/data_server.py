@@ -1,0 +1,53 @@
+"""The serving side of bonding data, at one bonding NI (bonding design §5)."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from ulnet.lnd.bond.connect import ANSWER_TIME
+from ulnet.lnd.bond.registry import Registry
+from ulnet.wire.bond import Answer, Kind, Register, Resolve
+
+if TYPE_CHECKING:
+    from ulnet.core.ni import NI
+    from ulnet.lnd.bond.bondni import BondNi
+    from ulnet.nid import Nid
+
+__all__ = ["DataServer"]
+
+
+class DataServer:
+    """Every bonding NI answers for itself; one that has a slave named as a server, for all of its net."""
+
+    __slots__ = ("_bond", "registry")
+
+    def __init__(self, bond: BondNi) -> None:
+        self._bond = bond
+        self.registry = Registry(bond.config.slaves[0].net)
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is a server."""
+        return any(self._bond.owns_nid(nid) for nid in self._bond.config.servers)
+
+    def register(self, register: Register, at: NI, source: Nid) -> None:
+        """A bonding NI registers: the message came over the slave `at`, from the NID source."""
+        if self.serves:
+            self._tell(at, source, self.registry.register(register, source))
+        else:
+            self._tell(at, source, Answer(register.request, register.configuration.nid, errno.ENOENT))
+
+    def resolve(self, question: Resolve, at: NI, source: Nid) -> None:
+        """A bonding NI asks for another one."""
+        bond = self._bond
+        if question.nid == bond.ni.nid:
+            own = Answer(question.request, question.nid, 0, bond.incarnation, bond.slaves.own)
+            self._tell(at, source, own)
+        elif self.serves:
+            self._tell(at, source, self.registry.resolve(question))
+        else:
+            self._tell(at, source, Answer(question.request, question.nid, errno.ENOENT))
+
+    def _tell(self, at: NI, nid: Nid, answer: Answer) -> None:
+        self._bond.post.tell(at, nid, Kind.ANSWER, answer.pack(), ANSWER_TIME, lambda ok: None)

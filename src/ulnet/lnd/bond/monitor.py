@@ -1,0 +1,90 @@
+"""Keepalives: paths to peers in use are tried when nothing came over them for a while (bonding design §3).
+
+A path is a local slave and a slave of the peer, so one that is dead here may be alive from another slave.
+Without peers in use there is no timer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ulnet.lnd.bond.connect import ANSWER_TIME
+from ulnet.wire.bond import Beacon, Mode
+
+if TYPE_CHECKING:
+    from ulnet.core.timers import Timer
+    from ulnet.lnd.bond.bondni import BondNi
+    from ulnet.lnd.bond.paths import Path
+    from ulnet.lnd.bond.peer import BondPeer
+
+__all__ = ["IN_USE", "Monitor"]
+
+_EARLY: Final = 0.01  # seconds: clocks of timers and of messages differ a little
+_LONGEST: Final = 4  # keepalive times between tries of a path that does not answer
+IN_USE: Final = 30.0  # seconds after its last message until a peer is left alone
+
+
+class Monitor:
+    """Of one bonding NI."""
+
+    __slots__ = ("_bond", "_timer", "keepalives")
+
+    def __init__(self, bond: BondNi) -> None:
+        self._bond = bond
+        self._timer: Timer | None = None
+        self.keepalives = 0
+
+    def wanted(self) -> None:
+        """A peer is in use, or a path is in doubt."""
+        if self._timer is None:
+            self._timer = self._bond.after(self._bond.config.keepalive, self._look)
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        self._bond.cancel(self._timer)
+        self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        bond = self._bond
+        now, pause = bond.clock(), bond.config.keepalive
+        busy = False
+        for peer in list(bond.peers.values()):
+            if not peer.connected or now - peer.used_at > IN_USE:
+                continue
+            busy = True
+            if peer.told != bond.incarnation and bond.config.mode is Mode.STANDBY:
+                bond.greetings.greet(peer)
+            for path in peer.paths:
+                if not path.probing and path.ni.active and now + _EARLY >= self._due(path, pause):
+                    self._try(peer, path)
+        bond.look()
+        if busy:
+            self.wanted()
+
+    @staticmethod
+    def _due(path: Path, pause: float) -> float:
+        """When a path is to be tried: once it was quiet; less and less often while it does not answer."""
+        return max(path.heard_at + pause, path.tried_at + pause * min(1 << min(path.tries, 8), _LONGEST))
+
+    def _try(self, peer: BondPeer, path: Path) -> None:
+        path.probing = True
+        path.tried_at = self._bond.clock()
+        self.keepalives += 1
+        self._bond.post.ask(path.ni, path.nid, ANSWER_TIME, lambda beacon: self._tried(peer, path, beacon))
+
+    def _tried(self, peer: BondPeer, path: Path, beacon: Beacon | None) -> None:
+        path.probing = False
+        bond = self._bond
+        if path not in peer.paths or bond.peers.get(peer.nid) is not peer:
+            return
+        path.tries = path.tries + 1 if beacon is None else 0
+        if beacon is None:
+            bond.suspect(peer, path)
+            return
+        bond.alive(peer, path)
+        now = dict(beacon.incarnations).get(bond.ni.nid.net)
+        if now != peer.incarnation and peer.connected:
+            bond.greetings.greet(
+                peer
+            )  # with the incarnation that is known here: it answers with what is true

@@ -1,0 +1,120 @@
+"""Paths between bonding NIs: a local slave and a slave of the peer on the same net."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ulnet.core.ni import MAX_HEALTH, NI
+from ulnet.wire.bond import Configuration, Mode, SlaveStatus
+
+if TYPE_CHECKING:
+    from ulnet.core.flow import Flow
+    from ulnet.core.peer import PeerNi
+    from ulnet.core.peer_table import PeerTable
+    from ulnet.nid import Nid
+
+__all__ = ["Path", "choose_from"]
+
+
+class Path:
+    """One of them. `down`: a message or a keepalive failed there, and nothing has come since."""
+
+    __slots__ = (
+        "_peers",
+        "down",
+        "had",
+        "heard_at",
+        "local",
+        "ni",
+        "nid",
+        "probing",
+        "remote",
+        "tried_at",
+        "tries",
+        "weight",
+    )
+
+    def __init__(self, peers: PeerTable, local: int, ni: NI, remote: int, nid: Nid, weight: int) -> None:
+        self._peers = peers
+        self.local = local  # index of the local slave
+        self.ni = ni
+        self.remote = remote  # index of the peer's slave
+        self.nid = nid
+        self.weight = weight
+        self.had = 0.0  # its share of the load so far, for its weight
+        self.down = False
+        self.probing = False
+        self.tried_at = -1.0  # when the last keepalive set out
+        self.tries = 0  # keepalives in a row that were not answered
+        self.heard_at = -1.0  # when something last came this way; below 0: never
+
+    @property
+    def peer_ni(self) -> PeerNi | None:
+        """The core's view of the other end."""
+        return self._peers.find_ni(self.nid)
+
+    @property
+    def flow(self) -> Flow | None:
+        """What the core knows of the load here."""
+        pni = self.peer_ni
+        return pni.flows.get(self.ni) if pni is not None else None
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second as observed; 0: not known."""
+        flow = self.flow
+        return flow.rate if flow is not None else 0.0
+
+    @property
+    def outstanding(self) -> int:
+        """Bytes under way."""
+        flow = self.flow
+        return flow.outstanding if flow is not None else 0
+
+    @property
+    def works(self) -> bool:
+        """Whether messages make progress here."""
+        if self.down or not self.ni.up:
+            return False
+        flow = self.flow
+        return flow is None or not flow.stalled
+
+    @property
+    def well(self) -> bool:
+        """Whether both ends are in full health."""
+        pni = self.peer_ni
+        return self.ni.health == MAX_HEALTH and (pni is None or pni.health == MAX_HEALTH)
+
+
+def choose_from(
+    paths: Sequence[Path], own: Configuration, peer: Configuration, switched_off: Sequence[bool]
+) -> list[Path]:
+    """The paths that messages may take now (bonding design §6.4); empty: the peer cannot be reached.
+
+    Where nothing is known to work the best that is left is tried.
+    """
+    allowed = [
+        path
+        for path in paths
+        if path.ni.active
+        and not path.ni.fatal
+        and not switched_off[path.local]
+        and peer.slaves[path.remote].status != SlaveStatus.OFF
+    ]
+    left = [path for path in allowed if path.works and peer.slaves[path.remote].status == SlaveStatus.UP]
+    left = left or [path for path in allowed if path.works] or allowed
+    if not left:
+        return left
+    if peer.mode is Mode.STANDBY:
+        remote = _nearest([path.remote for path in left], peer.active)
+        left = [path for path in left if path.remote == remote]
+    if own.mode is Mode.STANDBY:
+        local = _nearest([path.local for path in left], own.active)
+        return [path for path in left if path.local == local]
+    return [path for path in left if path.well] or left
+
+
+def _nearest(indexes: Sequence[int], active: int) -> int:
+    """The active slave, or the first in order."""
+    return active if active in indexes else min(indexes)

@@ -1,0 +1,105 @@
+"""What one bonding NI knows of another: state, configuration, paths, and the messages that wait for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ulnet.lnd.bond.hello import PeerState
+from ulnet.lnd.bond.paths import Path, choose_from
+from ulnet.wire.bond import BondHello, Configuration
+
+if TYPE_CHECKING:
+    from ulnet.core.msg import Msg
+    from ulnet.core.ni import NI
+    from ulnet.core.peer_table import PeerTable
+    from ulnet.nid import Nid
+
+__all__ = ["BondPeer"]
+
+
+class BondPeer:
+    """Another bonding NI. Incarnations: `incarnation` is its own, `told` ours that it heard of; 0: none."""
+
+    __slots__ = (
+        "_chosen",
+        "_epoch",
+        "_revision",
+        "capabilities",
+        "configuration",
+        "connecting",
+        "greeting",
+        "incarnation",
+        "nid",
+        "paths",
+        "revision",
+        "state",
+        "told",
+        "used_at",
+        "version",
+        "waiting",
+    )
+
+    def __init__(self, nid: Nid) -> None:
+        self.nid = nid
+        self.state = PeerState.UNKNOWN
+        self.incarnation = 0
+        self.told = 0
+        self.version = 0
+        self.capabilities = 0
+        self.configuration: Configuration | None = None
+        self.paths: list[Path] = []
+        self.waiting: deque[Msg] = deque()
+        self.connecting = False
+        self.greeting = False
+        self.used_at = -1.0
+        self.revision = 0  # moves when a path changes
+        self._revision = -1
+        self._epoch = -1
+        self._chosen: list[Path] = []
+
+    @property
+    def connected(self) -> bool:
+        """Whether both have said HELLO."""
+        return self.state is PeerState.CONNECTED
+
+    def learn(self, hello: BondHello, version: int, capabilities: int) -> None:
+        """Keep what its HELLO says; the connection has the lower version of both ends."""
+        self.incarnation = hello.source
+        self.configuration = hello.configuration
+        self.version = min(version, len(hello.capabilities))
+        self.capabilities = capabilities & hello.capabilities[self.version - 1]
+        self.revision += 1
+
+    def lay_paths(self, slaves: Sequence[NI], weights: Sequence[int], peers: PeerTable) -> None:
+        """All pairs of a slave here and one there on the same net; those that were there keep their state."""
+        known = {(path.ni, path.nid): path for path in self.paths}
+        self.paths = []
+        self.revision += 1
+        if self.configuration is None:
+            return
+        for local, ni in enumerate(slaves):
+            for remote, slave in enumerate(self.configuration.slaves):
+                if slave.nid.net != ni.nid.net:
+                    continue
+                weight = max(weights[local] * slave.weight, 1)
+                path = known.get((ni, slave.nid))
+                if path is None:
+                    path = Path(peers, local, ni, remote, slave.nid, weight)
+                path.local, path.remote, path.weight = local, remote, weight
+                self.paths.append(path)
+
+    def ways(self, epoch: int, own: Configuration, switched_off: Sequence[bool]) -> list[Path]:
+        """The paths that messages may take now; kept until the epoch or a path changes."""
+        if epoch != self._epoch or self.revision != self._revision:
+            assert self.configuration is not None
+            self._chosen = choose_from(self.paths, own, self.configuration, switched_off)
+            self._epoch = epoch
+            self._revision = self.revision
+        return self._chosen
+
+    def best_for_control(self) -> Path | None:
+        """A path for a message of our own: one that works, if there is one."""
+        usable = [path for path in self.paths if path.ni.active]
+        return next((path for path in usable if path.works), usable[0] if usable else None)
