@@ -30,8 +30,7 @@ def pages() -> dict[str, str]:
     """The text of every page, by its path below the folder."""
     found = {"man8/lnetctl.8": _lnetctl(), "man1/ulnet.1": _ulnet()}
     for group in GROUPS:
-        if any(command.action for command in commands_of(group)):
-            found[f"man8/lnetctl-{group}.8"] = _group(group)
+        found[f"man8/lnetctl-{group}.8"] = _group(group)
     found["man8/lnetd.8"] = _program("lnetd", "lnetd", 8, "an LNet node as a daemon")
     for name, summary in ULNET.items():
         found[f"man1/ulnet-{name}.1"] = _program(name, f"ulnet {name}", 1, summary)
@@ -45,9 +44,8 @@ def _lnetctl() -> str:
     rows = []
     for group in GROUPS:
         for command in commands_of(group):
-            if command.action:
-                rows.append(f".TP\n.B {_text(' '.join(command.words))}\n{_text(command.summary)}\n")
-    see = ", ".join(f"lnetctl\\-{_text(group)}(8)" for group in GROUPS if _is_built(group))
+            rows.append(f".TP\n.B {_text(' '.join(command.words))}\n{_text(command.summary)}\n")
+    see = ", ".join(f"lnetctl\\-{_text(group)}(8)" for group in GROUPS)
     return (
         _head("lnetctl", 8, "configure and query an lnetd, in the words of the kernel's tool")
         + ".SH SYNOPSIS\n.B lnetctl\n[\\-\\-socket PATH] [COMMAND] [OPTIONS] [ARGS]\n"
@@ -61,12 +59,8 @@ def _lnetctl() -> str:
     )
 
 
-def _is_built(group: str) -> bool:
-    return any(command.action for command in commands_of(group))
-
-
 def _group(group: str) -> str:
-    commands = [command for command in commands_of(group) if command.action]
+    commands = commands_of(group)
     name = f"lnetctl-{group}"
     summary = commands[0].summary if len(commands) == 1 else ", ".join(_last(command) for command in commands)
     text = _head(name, 8, summary) + ".SH SYNOPSIS\n"

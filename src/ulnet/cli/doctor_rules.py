@@ -37,9 +37,7 @@ def _link(link: Link) -> Iterator[Finding]:
         text = f"interface {link.name} is off: `ip link set {link.name} up`"
         yield Finding("warning", link.name, 0, text)
     elif not link.carrier:
-        yield Finding(
-            "warning", link.name, 0, f"interface {link.name} has no carrier: look at its cable"
-        )
+        yield Finding("warning", link.name, 0, f"interface {link.name} has no carrier: look at its cable")
     if not any(address.usable for address in link.addresses):
         text = f"interface {link.name} has only addresses that no NID can have (link-local or tentative)"
         yield _note(link.name, text)

@@ -109,9 +109,6 @@ def _run_command(words: Sequence[str], socket_path: str | None) -> int:
 
 def _run_one(command: Command, words: Sequence[str], socket_path: str | None) -> int:
     name = " ".join(command.words)
-    if not command.action:
-        print(f"lnetctl: '{name}' is not built yet in this version of ulnet (EOPNOTSUPP)", file=sys.stderr)
-        return 256 - errno.EOPNOTSUPP
     try:
         parsed = parse(command, words)
     except UsageError as bad:

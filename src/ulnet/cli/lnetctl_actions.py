@@ -13,6 +13,7 @@ from ulnet.cli.lnetctl_fault import FAULT_BUILDERS, added
 from ulnet.cli.lnetctl_grammar import SETTINGS
 from ulnet.cli.lnetctl_grammar_routing import ROUTER_SETTINGS
 from ulnet.cli.lnetctl_health import HEALTH_BUILDERS
+from ulnet.cli.lnetctl_kernel import KERNEL_ONLY, say_why
 from ulnet.cli.lnetctl_options import BadValue, Parsed, UsageError, names_of, number
 from ulnet.cli.lnetctl_policy import POLICY_BUILDERS, SaidPlainly
 from ulnet.cli.lnetctl_routing import ROUTING_BUILDERS
@@ -293,7 +294,10 @@ def _import(parsed: Parsed, socket_path: str | None) -> int:
     return run_import(parsed, socket_path)
 
 
-_RUNNERS: dict[str, Callable[[Parsed, str | None], int]] = {"import": _import}
+_RUNNERS: dict[str, Callable[[Parsed, str | None], int]] = {
+    "import": _import,
+    **{command.action: partial(say_why, command.words[0]) for command in KERNEL_ONLY},
+}
 
 
 # Replies to text ---------------------------------------------------------------------------------------

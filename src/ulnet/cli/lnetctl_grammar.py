@@ -6,6 +6,7 @@ from ulnet.cli.lnetctl_grammar_fault import FAULTS, LCTL_FAULTS
 from ulnet.cli.lnetctl_grammar_health import DEBUG, NET_SET, PEER_SET
 from ulnet.cli.lnetctl_grammar_policy import POLICIES
 from ulnet.cli.lnetctl_grammar_routing import ROUTER_SETTINGS, ROUTES
+from ulnet.cli.lnetctl_kernel import KERNEL_ONLY
 from ulnet.cli.lnetctl_words import Command, Option
 
 __all__ = ["COMMANDS", "COMMON", "GROUPS", "SETTINGS", "Command", "Option", "commands_of"]
@@ -272,15 +273,9 @@ _SET = (
     ),
 )
 
-_NOT_BUILT = (
-    Command(("service-id",), "o2iblnd's service"),
-    Command(("setup-mrrouting",), "kernel routes by interface"),
-    Command(("setup-sysctl",), "kernel settings"),
-)
-
 COMMANDS: tuple[Command, ...] = (
     *(*_LNET, *_NETS, *_PEERS, *_OTHERS, *_SET),
-    *(*ROUTES, *POLICIES, *FAULTS, *DEBUG, *_NOT_BUILT),
+    *(*ROUTES, *POLICIES, *FAULTS, *DEBUG, *KERNEL_ONLY),
 )
 
 # First words, in the order in which help shows them.

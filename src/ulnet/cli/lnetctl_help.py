@@ -12,8 +12,6 @@ Without any parameters, interactive mode is invoked.
 
 {commands}
 
-Not built yet: {later}.
-
 Try 'lnetctl help <COMMAND>', or 'lnetctl --list-commands' for a list of commands. Example:
 
   lnetctl net add --net tcp --if eth0
@@ -27,11 +25,9 @@ _OWN_WORDS = ("quit", "exit", "help", "--help", "version", "--version", "list-co
 
 def overview() -> str:
     """`lnetctl help`."""
-    built = [command for command in COMMANDS if command.action]
-    width = max(len(" ".join(command.words)) for command in built) + 2
-    rows = [f"  {' '.join(command.words):<{width}}{command.summary}" for command in built]
-    later = ", ".join(" ".join(command.words) for command in COMMANDS if not command.action)
-    return _OVERVIEW.format(commands="\n".join(rows), later=later)
+    width = max(len(" ".join(command.words)) for command in COMMANDS) + 2
+    rows = [f"  {' '.join(command.words):<{width}}{command.summary}" for command in COMMANDS]
+    return _OVERVIEW.format(commands="\n".join(rows))
 
 
 def command_help(*words: str) -> str:
@@ -40,8 +36,6 @@ def command_help(*words: str) -> str:
 
 
 def _one(command: Command) -> str:
-    if not command.action:
-        return f"{' '.join(command.words)}: {command.summary} (not built yet)\n"
     head = " ".join((*command.words, *([command.operands] if command.operands else [])))
     lines = [f"{head}: {command.summary}"]
     for option in command.options:

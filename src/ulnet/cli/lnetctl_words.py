@@ -20,7 +20,7 @@ class Option(NamedTuple):
 
 
 class Command(NamedTuple):
-    """`lnetctl WORDS… OPTIONS… OPERANDS…`; `action` names what runs it, "" is not built yet."""
+    """`lnetctl WORDS… OPTIONS… OPERANDS…`; `action` names what runs it."""
 
     words: tuple[str, ...]
     summary: str
