@@ -1,4 +1,4 @@
-"""The parts of the page that are measured by themselves: rails, and the choice of a path."""
+"""The parts of the page that are measured by themselves: rails, the choice of a path, the simulator."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import choice
+import simulator
 from report import machine
 
-NAMES = ("choice", "rails")
+NAMES = ("choice", "rails", "simulator")
 CHOICE_ROUNDS, CHOICES = 15, 5000
 RAIL_ROUNDS, RAIL_SECONDS = 3, 5.0
+SIMULATOR_ROUNDS = 3
 
 Tell = Callable[[str], None]
 Table = tuple[str, list[str], list[list[str]]]  # what it shows, headings, rows
@@ -35,7 +37,8 @@ def measure(name: str, quick: bool, rounds: int | None, tell: Tell) -> Section |
     """Measure one section; None where this machine cannot, after telling why."""
     load = os.getloadavg()[0]
     when = f"ulnet {machine()['ulnet']}, {time.strftime('%Y-%m-%d')}; load average before: {load:.2f}."
-    section = _choice(quick, rounds, tell) if name == "choice" else _rails(quick, rounds, tell)
+    makers = {"choice": _choice, "rails": _rails, "simulator": _simulator}
+    section = makers[name](quick, rounds, tell)
     if section is not None:
         section.how.append(when)
     return section
@@ -66,6 +69,18 @@ def _rails(quick: bool, rounds: int | None, tell: Tell) -> Section | None:
             *rails.batch_cells(results),
         )
     )
+    return section
+
+
+def _simulator(quick: bool, rounds: int | None, tell: Tell) -> Section:
+    speeds: dict[int, list[simulator.Speed]] = {}
+    for nodes in simulator.NODES[:2] if quick else simulator.NODES:
+        tell(f"the simulator with {nodes} nodes")
+        messages = simulator.MESSAGES // (10 if quick else 1)
+        times = rounds or (1 if quick else SIMULATOR_ROUNDS)
+        speeds[nodes] = [simulator.measure(nodes, messages) for _ in range(times)]
+    section = Section("simulator", "The simulator", [simulator.HOW], runs=simulator.to_dict(speeds))
+    section.tables.append(("", simulator.HEADS, simulator.cells(speeds)))
     return section
 
 

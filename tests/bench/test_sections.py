@@ -9,6 +9,7 @@ import pytest
 import choice
 import rails
 import sections
+import simulator
 from rails_job import MESSAGE, Job, Outcome, steady
 from run import main
 
@@ -93,3 +94,11 @@ def test_an_unknown_section_gets_the_list(
     with pytest.raises(SystemExit):
         main()
     assert "choice, rails" in capsys.readouterr().err
+
+
+def test_the_simulator_is_measured_by_number_of_nodes() -> None:
+    speed = simulator.measure(8, 48)
+    assert speed.nodes == 8
+    assert min(speed.made, speed.contact, speed.events, speed.rate, speed.messages, speed.unchecked) > 0
+    (row,) = simulator.cells({8: [speed, speed]})
+    assert len(row) == len(simulator.HEADS)

@@ -22,7 +22,7 @@ F = TypeVar("F", bound=ForeignNode)
 _LEAST_GAP = 1e-3  # seconds without an event: a good moment to see whether all is quiet
 _LAN = "lan"  # the switch that all ports are on unless told otherwise
 _BUGS = ("event handler failed", "driver finalized")  # beginnings of log lines that are a failure
-_EVERY = 4  # events of a small node are between two looks at all that it has
+_EVERY = 8  # events of a small node are between two looks at all that it has
 
 
 class Simulation:
@@ -300,7 +300,7 @@ class Simulation:
             else:
                 # A look at all costs as much as there is: so it comes the more seldom, the more there is.
                 if not self.thorough:
-                    self._turns[node] = _EVERY + (len(core.peers) + len(core.memory.mds)) // _EVERY
+                    self._turns[node] = _EVERY + len(core.peers) + len(core.memory.mds)
                 wrong = now_and_then(core) or self._own_properties(node)
             if wrong:
                 self.broken(node, wrong)

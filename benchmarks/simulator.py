@@ -1,0 +1,108 @@
+"""How fast the simulator is: events and messages in a second of CPU time, by number of nodes."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ulnet.sim import SimNode, Simulation
+
+HOW = (
+    "One process, CPU time. Every node has two rails and discovers whom it talks to; then each sends PUTs of "
+    "100 bytes to three others, three at a time, and waits for the ACKs. An event is a step of the virtual time: "
+    "a message that leaves or arrives, a timer, a callback. Checked: all invariants of a node after each of its "
+    "events (peers and memory every few events)."
+)
+HEADS = [
+    "nodes",
+    "made in s",
+    "first contact, s",
+    "events",
+    "events/s",
+    "messages/s",
+    "events/s unchecked",
+    "MiB",
+]
+NODES = (10, 100, 1000)
+MESSAGES = 12000
+
+
+@dataclass(slots=True)
+class Speed:
+    """One run."""
+
+    nodes: int
+    made: float
+    contact: float
+    events: int
+    rate: float
+    messages: float
+    unchecked: float
+
+
+def measure(nodes: int, messages: int) -> Speed:
+    """A cluster of that many nodes, with and without checks."""
+    made, contact, events, seconds = _run(nodes, messages, check=True)
+    _, _, plain_events, plain_seconds = _run(nodes, messages, check=False)
+    sent = max(messages // (3 * nodes), 1) * 3 * nodes
+    return Speed(nodes, made, contact, events, events / seconds, sent / seconds, plain_events / plain_seconds)
+
+
+def _run(count: int, messages: int, check: bool) -> tuple[float, float, int, float]:
+    gc.collect()
+    began = time.process_time()
+    sim = Simulation(1, check=check)
+    nodes = [_node(sim, number) for number in range(count)]
+    made = time.process_time()
+    _round(sim, nodes)
+    met = time.process_time()
+    before = sim.scheduler.events
+    for _ in range(max(messages // (3 * count), 1)):
+        _round(sim, nodes)
+    done = time.process_time()
+    return made - began, met - made, sim.scheduler.events - before, done - met
+
+
+def _node(sim: Simulation, number: int) -> SimNode:
+    address = f"{number >> 8}.{number & 255}"
+    node = sim.node(f"n{number}", f"10.0.{address}@tcp", f"10.1.{address}@tcp1")
+    node.attach(30, size=4096, keep_data=False)
+    return node
+
+
+def _round(sim: Simulation, nodes: list[SimNode]) -> None:
+    for number, node in enumerate(nodes):
+        for step in (1, 3, 7):
+            node.put(nodes[(number + step) % len(nodes)].nid, 30, data=bytes(100))
+    sim.run_until_quiet()
+
+
+def cells(speeds: dict[int, list[Speed]]) -> list[list[str]]:
+    """The table: medians."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    last = max(speeds)
+    rows = []
+    for nodes, runs in speeds.items():
+        figures = {name: statistics.median(getattr(run, name) for run in runs) for name in Speed.__slots__}
+        rows.append(
+            [
+                f"{nodes:,}",
+                f"{figures['made']:.2f}",
+                f"{figures['contact']:.2f}",
+                f"{figures['events']:,.0f}",
+                f"{figures['rate']:,.0f}",
+                f"{figures['messages']:,.0f}",
+                f"{figures['unchecked']:,.0f}",
+                f"{peak:,.0f}" if nodes == last else "",
+            ]
+        )
+    return rows
+
+
+def to_dict(speeds: dict[int, list[Speed]]) -> dict[str, Any]:
+    """All runs."""
+    return {str(nodes): [asdict(run) for run in runs] for nodes, runs in speeds.items()}
