@@ -54,6 +54,11 @@ class Ledger:
             if duplicates > sum(sender.resends):
                 sender.sim.broken(sender, f"{operation} was delivered twice, and was not sent twice")
 
+    @property
+    def duplicates(self) -> int:
+        """Deliveries beyond the first, of all PUTs."""
+        return sum(self._duplicates.values())
+
     def check(self) -> str:
         """What is wrong with the finished PUTs; empty if nothing is."""
         for entry in self._entries.values():
