@@ -13,9 +13,9 @@ from ulnet.sim import SimNode, Simulation
 
 HOW = (
     "One process, CPU time. Every node has two rails and discovers whom it talks to; then each sends PUTs of "
-    "100 bytes to three others, three at a time, and waits for the ACKs. An event is a step of the virtual time: "
-    "a message that leaves or arrives, a timer, a callback. Checked: all invariants of a node after each of its "
-    "events (peers and memory every few events)."
+    "100 bytes to three others, three at a time, and waits for the ACKs. An event is a step of the virtual "
+    "time: a message that leaves or arrives, a timer, a callback. Checked: all invariants of a node after "
+    "each of its events (peers and memory every few events)."
 )
 HEADS = [
     "nodes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,17 @@ def test_a_scenario_file_is_read_back_as_it_was_written(tmp_path: Path) -> None:
         path = tmp_path / "again.yaml"
         path.write_text(scenario_text(plan))
         assert read_scenario(path) == plan
+
+
+def test_the_manuals_scenario_does_well(tmp_path: Path) -> None:
+    manual = (FOLDER.parent / "docs" / "manual.md").read_text()
+    blocks = [block for block in re.findall(r"```yaml\n(.*?)```", manual, re.DOTALL) if "scenario:" in block]
+    assert len(blocks) == 1
+    path = tmp_path / "manual.yaml"
+    path.write_text(blocks[0])
+    outcome = play(read_scenario(path))
+    assert outcome.ok, outcome.failure
+    assert outcome.run.operations
 
 
 def test_refusals_are_told_and_do_not_end_the_run() -> None:
