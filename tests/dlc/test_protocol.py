@@ -46,6 +46,7 @@ REQUESTS: list[model.Request] = [
     model.RouteAdd("tcp1", "10.0.0.1@tcp", hop=2),
     model.RouteDel("tcp1", "10.0.0.1@tcp"),
     model.RouteShow(net="tcp1", verbosity=1),
+    model.RouterSet({"router_ping_timeout": 5}),
     model.RoutingSet(enable=True),
     model.RoutingShow(),
     model.BuffersSet(tiny=1),

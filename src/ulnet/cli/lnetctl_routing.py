@@ -14,6 +14,14 @@ from ulnet.dlc.errors import DlcError
 
 __all__ = ["ROUTING_BUILDERS"]
 
+_ROUTER = {
+    "alive_router_check_interval": "alive_router_check_interval",
+    "router_ping_timeout": "router_ping_timeout",
+    "check_routers_before_use": "check_routers_before_use",
+    "avoid_asym_router_failure": "avoid_asym_router_failure",
+    "router_peer_credits": "peer_buffer_credits",  # as a net's tunable is called, too
+}
+
 
 def _route_add(parsed: Parsed) -> model.Request:
     net, gateway = _mandatory(parsed)
@@ -62,6 +70,10 @@ def _set(name: str, parsed: Parsed) -> model.Request:
         if value not in (0, 1):
             raise _unread(f"cannot parse routing value {word!r}: must be 0 for disable or 1 for enable")
         return model.RoutingSet(bool(value))
+    if name in _ROUTER:
+        if value < 0:
+            raise _unread(f"cannot parse {name} value {word!r}: write a number")
+        return model.RouterSet({_ROUTER[name]: value})
     if value < 0:
         raise _unread(f"cannot parse {name} value {word!r}: write a number, 0 for the default")
     return model.BuffersSet(**{name.removesuffix("_buffers"): value})

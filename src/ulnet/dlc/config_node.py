@@ -36,6 +36,11 @@ _Rule = TypeVar("_Rule")
 _ALIASES = {"max_intf": "max_interfaces"}
 # What `import --del` restores; it leaves other settings alone.
 _DEFAULTS = {"numa_range": 0, "max_interfaces": 4096, "discovery": 1, "drop_asym_route": 0}
+# Settings of routing that only module parameters have, in `routing:` of our own exports.
+_ROUTER = (
+    *("alive_router_check_interval", "router_ping_timeout", "check_routers_before_use"),
+    *("avoid_asym_router_failure", "peer_buffer_credits"),
+)
 _ROUTE = ("net", "gateway", "hop", "priority", "health_sensitivity", "seq_no")
 _ROUTE_STATE = ("type", "state", "notify_time")
 
@@ -157,7 +162,11 @@ def read_routing(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
         if isinstance(part, MapNode) and any(key.text.startswith("cpt[") for key, _ in part.items):
             continue
         mark = schema.mark()
-        fields = schema.fields(part, "routing", ("enable", "seq_no"))
+        fields = schema.fields(part, "routing", ("enable", "seq_no", *_ROUTER))
+        given = {name: schema.integer(fields, name) for name in _ROUTER}
+        values = {name: value for name, value in given.items() if value is not None}
+        if values and verb == "add" and schema.good(mark):
+            yield Step(model.RouterSet(values), part.line)
         enable = schema.integer(fields, "enable")
         if enable not in (None, 0, 1):
             schema.refuse(part.line, f"enable {enable} of routing is neither 0 nor 1: write one of them")

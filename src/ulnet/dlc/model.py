@@ -13,7 +13,15 @@ import msgspec
 from ulnet.dlc.model_faults import FaultAdd, FaultDel, FaultReset, FaultShow
 from ulnet.dlc.model_files import Ip2netsRule, NetMatch, PeerRefresh, PeerRemove
 from ulnet.dlc.model_health import NetSet, PeerDebug, PeerSet, RecoveryShow
-from ulnet.dlc.model_routing import BuffersSet, RouteAdd, RouteDel, RouteShow, RoutingSet, RoutingShow
+from ulnet.dlc.model_routing import (
+    BuffersSet,
+    RouteAdd,
+    RouteDel,
+    RouterSet,
+    RouteShow,
+    RoutingSet,
+    RoutingShow,
+)
 from ulnet.dlc.model_stats import SumsShow, UseShow
 from ulnet.dlc.request import BaseRequest as _Request
 from ulnet.dlc.request import Seconds, Tunables, Verbosity
@@ -54,6 +62,7 @@ __all__ = [
     "RouteAdd",
     "RouteDel",
     "RouteShow",
+    "RouterSet",
     "RoutingSet",
     "RoutingShow",
     "SelectionAdd",
@@ -358,6 +367,7 @@ Request = (
     | RouteAdd
     | RouteDel
     | RouteShow
+    | RouterSet
     | RoutingSet
     | RoutingShow
     | BuffersSet

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from ulnet.dlc.request import BaseRequest, Verbosity
 
-__all__ = ["BuffersSet", "RouteAdd", "RouteDel", "RouteShow", "RoutingSet", "RoutingShow"]
+__all__ = ["BuffersSet", "RouteAdd", "RouteDel", "RouteShow", "RouterSet", "RoutingSet", "RoutingShow"]
 
 
 class RouteAdd(BaseRequest, tag="route.add"):
@@ -48,6 +48,14 @@ class RoutingSet(BaseRequest, tag="routing.set"):
     verb: ClassVar[str] = "add"
     entity = "routing"
     enable: bool
+
+
+class RouterSet(BaseRequest, tag="router.set"):
+    """Settings of routing, all or none; names are those of the kernel's module parameters."""
+
+    verb = "add"
+    entity = "routing"
+    values: dict[str, int]
 
 
 class BuffersSet(BaseRequest, tag="buffers.set"):

@@ -7,7 +7,7 @@ import shlex
 from typing import NamedTuple
 
 from ulnet.dlc.legacy import LegacyError, read_ip2nets, read_networks, read_routes
-from ulnet.dlc.model import BuffersSet, GlobalSet, NetMatch, Request, RoutingSet, Tunables
+from ulnet.dlc.model import BuffersSet, GlobalSet, NetMatch, Request, RouterSet, RoutingSet, Tunables
 
 __all__ = ["Parameters", "module_requests", "read_modprobe"]
 
@@ -27,6 +27,10 @@ _SETTINGS = {
     "lnet_max_recovery_ping_interval": "max_recovery_ping_interval",
 }
 _BUFFERS = {f"{size}_router_buffers": size for size in ("tiny", "small", "large")}
+_ROUTER = (
+    *("alive_router_check_interval", "router_ping_timeout", "check_routers_before_use"),
+    *("avoid_asym_router_failure", "peer_buffer_credits"),
+)
 # Parameters of ksocklnd that are tunables of tcp nets today.
 _TUNABLES = {
     **{name: name for name in ("peer_timeout", "peer_credits", "peer_buffer_credits", "credits", "tos")},
@@ -98,6 +102,9 @@ def module_requests(
     if lnet.get("ip2nets"):
         rules = read_ip2nets(lnet["ip2nets"], tunables)
         requests.append(NetMatch(rules, first_wins=True))
+    watching = {name: _number(name, value) for name, value in lnet.items() if name in _ROUTER}
+    if watching:
+        requests.append(RouterSet(watching))
     if lnet.get("routes"):
         requests += read_routes(lnet["routes"])
     if lnet.get("forwarding") in ("enabled", "disabled"):
@@ -108,6 +115,7 @@ def module_requests(
     known = {
         *_SETTINGS,
         *_BUFFERS,
+        *_ROUTER,
         "lnet_peer_discovery_disabled",
         "networks",
         "ip2nets",

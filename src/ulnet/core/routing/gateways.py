@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from ulnet.core.peer import Peer, PeerFlag, PeerNi
 from ulnet.core.routing.checks import Checks
@@ -112,6 +112,12 @@ class Gateways:
         self._state.epoch += 1
         self.changed()
 
+    def set(self, values: Mapping[str, int]) -> None:
+        """Change settings of routing, all or none. Raises LNetError(EINVAL)."""
+        self.settings.change(values)
+        self.checks.interval_changed()
+        self.routes_changed()
+
     def clear(self) -> None:
         """Delete all routes."""
         for route in self.table:
@@ -178,7 +184,7 @@ class Gateways:
 
     def why_down(self, route: Route) -> str:
         """Why a route cannot be used now, "" if it can."""
-        return why_down(route, self.view(route.gateway), self.settings.avoid_asym_router_failure)
+        return why_down(route, self.view(route.gateway), bool(self.settings.avoid_asym_router_failure))
 
     def usable(self, net: Net) -> list[Route]:
         """The routes to a net that can be used now."""
@@ -204,7 +210,7 @@ class Gateways:
 
     def answered(self, peer: Peer) -> None:
         """A gateway was discovered: it lives, and its routes are as it told."""
-        avoid = self.settings.avoid_asym_router_failure
+        avoid = bool(self.settings.avoid_asym_router_failure)
         for gateway in self.of_peer(peer):
             self._alive[gateway] = True
             view = self.view(gateway)

@@ -105,6 +105,7 @@ class Admin:
             model.RouteAdd: self._route_add,
             model.RouteDel: self._route_del,
             model.RouteShow: self._route_show,
+            model.RouterSet: self._router_set,
             model.RoutingSet: self._routing_set,
             model.BuffersSet: self._buffers_set,
             model.RoutingShow: self._routing_show,
@@ -299,6 +300,11 @@ class Admin:
     async def _routing_set(self, request: model.RoutingSet) -> Answer:
         async with self._changing:
             set_routing(self.node.core, request)
+        return _DONE
+
+    async def _router_set(self, request: model.RouterSet) -> Answer:
+        async with self._changing:
+            self.node.core.gateways.set(request.values)
         return _DONE
 
     async def _buffers_set(self, request: model.BuffersSet) -> Answer:

@@ -37,10 +37,11 @@ def show_routing(core: LNet) -> RoutingDocument:
 
 
 def backup_routing(core: LNet) -> tuple[dict[str, int], dict[str, int]]:
-    """What a restore needs: whether the node routes, and its numbers of buffers."""
+    """What a restore needs: whether the node routes, its settings and numbers of buffers."""
+    settings = core.gateways.settings.changed()
     if core.router.state not in _ROUTES:
-        return {}, {}
-    return {"enable": 1}, _counts(core)
+        return settings, {}
+    return {"enable": 1, **settings}, _counts(core)
 
 
 def _counts(core: LNet) -> dict[str, int]:
