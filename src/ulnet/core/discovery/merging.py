@@ -117,12 +117,14 @@ class Merging:
         mode = self._mode()
         if mode == 0 or (mode == 1 and not peer.configured):
             return
-        found = differences(self._peers, peer, info, primary)
+        found = differences(self._peers, peer, info, primary)[:MAX_DIFFERENCES]
         for line in found:
             if line not in peer.differences:
                 self.differences += 1
                 self._report(line)
-        peer.differences = tuple(found[:MAX_DIFFERENCES])
+            else:  # a stranger, who may say another thing each time
+                self._say(("difference", peer.primary_nid), line)
+        peer.differences = tuple(found)
 
 
 def differences(peers: PeerTable, peer: Peer, info: PingInfo, primary: Nid) -> list[str]:
