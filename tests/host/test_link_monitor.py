@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
 import errno
+import fcntl
+import os
 import socket
 import struct
 import subprocess
@@ -18,7 +21,7 @@ from support.inside import Inside
 from support.netns import Cluster
 from ulnet.core.ni import NI, LocalNet
 from ulnet.core.tunables import NetTunables
-from ulnet.host import HostError, LinkMonitor
+from ulnet.host import HostError, LinkMonitor, link_speed
 from ulnet.host.link_monitor import _whole_table
 from ulnet.host.link_table import DONE, LinkTable
 from ulnet.lnd.base import Device
@@ -247,6 +250,65 @@ def test_an_ni_is_watched_by_its_interface_or_by_its_address(two_hosts: Cluster,
         assert devices._monitor is None
 
     inside.run(watch())
+
+
+def set_speed(name: str, mbits: int) -> None:
+    """What `ethtool -s NAME speed MBITS` does."""
+    command = array.array("B", struct.pack("=I8xH14xH14x", 2, mbits & 0xFFFF, mbits >> 16))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        fcntl.ioctl(probe, 0x8946, struct.pack("16sP16x", name.encode(), command.buffer_info()[0]))
+
+
+@pytest.mark.requirement("hlt-015", "hlt-020")
+def test_a_link_that_runs_far_below_its_speed_is_told_of(two_hosts: Cluster, inside: Inside) -> None:
+    host = two_hosts.hosts[0]
+    made = host.run("ip", "tuntap", "add", "tap7", "mode", "tap", check=False)
+    if made.returncode:
+        pytest.skip(f"no tap devices here, whose speed can be set: {made.stderr.strip()}")
+    host.run("ip", "address", "add", "10.7.0.1/24", "dev", "tap7")
+
+    async def watch() -> None:
+        devices = Devices(asyncio.get_running_loop(), lambda line: None)
+        told: list[Device] = []
+        ni = new_ni("10.7.0.1@tcp", "tap7")
+        keep = os.open("/dev/net/tun", os.O_RDWR)  # who has it open is the carrier
+        try:
+            fcntl.ioctl(keep, 0x400454CA, struct.pack("16sH22x", b"tap7", 0x1002))
+            host.run("ip", "link", "set", "tap7", "up")
+            devices.add(ni, told.append)
+            await asyncio.sleep(0)
+
+            def slow_now(shown: str) -> bool:
+                return (told[-1].slow if told else "") == shown
+
+            def seen(speed: int) -> bool:
+                return devices._watched[ni].best_speed >= speed
+
+            for speed, shown in (
+                (1000, "it runs at 1000 Mb/s, in place of 10000"),
+                (10000, ""),
+                (9000, ""),
+                (40000, ""),
+                (10000, "it runs at 10000 Mb/s, in place of 40000"),
+            ):
+                set_speed("tap7", speed)
+                host.run("ip", "address", "replace", f"10.8.0.{speed % 251}/32", "dev", "tap7")  # any news
+                await until(partial(slow_now, shown))
+                await until(partial(seen, speed))
+            assert [device.failure for device in told] == [""] * len(told)
+            assert len(told) == 3
+        finally:
+            devices.remove(ni)
+            os.close(keep)
+
+    inside.run(watch())
+
+
+def test_a_link_without_a_speed_says_nothing() -> None:
+    assert link_speed("lo") is None
+    assert link_speed("no-such-link") is None
+    assert link_speed("a name that is far too long") is None
+    assert link_speed("") is None
 
 
 def test_a_device_that_is_down_from_the_beginning_is_told_of(two_hosts: Cluster, inside: Inside) -> None:

@@ -287,6 +287,25 @@ async def test_a_device_that_comes_back_while_its_port_is_taken(make: Make, at: 
     assert [event for _, event in a.core.events] == [NiEvent.FATAL, NiEvent.RECOVERED]
 
 
+@pytest.mark.requirement("hlt-015", "hlt-020")
+async def test_a_device_that_became_slow_is_told_of(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1))
+    tell = watched(a).tell[a.ni]
+    tell(Device("eth9", slow="it runs at 100 Mb/s, in place of 10000"))
+    tell(Device("eth9", slow="it runs at 100 Mb/s, in place of 10000"))
+    tell(Device("eth9", "it has no carrier"))
+    tell(Device("eth9", slow="it runs at 100 Mb/s, in place of 10000"))
+    tell(Device("eth9"))
+    assert [event for _, event in a.core.events] == [
+        NiEvent.DEGRADED,
+        NiEvent.FATAL,
+        NiEvent.RECOVERED,
+        NiEvent.DEGRADED,
+        NiEvent.RESTORED,
+    ]
+    assert any("100 Mb/s" in line for line in a.reports)
+
+
 async def test_a_handler_may_shut_the_ni_down_when_its_device_fails(make: Make, at: Addresses) -> None:
     a = make(at.nid(1))
     watch = watched(a)

@@ -1,6 +1,7 @@
 """What only the operating system can tell: links, addresses, routes, NUMA nodes; as plain values."""
 
 from ulnet.host.link_monitor import LinkMonitor
+from ulnet.host.link_speed import link_speed
 from ulnet.host.memory_node import memory_node_reader
 from ulnet.host.netlink import device_node, first_address, link_named, link_with_address, links
 from ulnet.host.partitions import divide
@@ -21,6 +22,7 @@ __all__ = [
     "divide",
     "first_address",
     "link_named",
+    "link_speed",
     "link_with_address",
     "links",
     "load_topology",

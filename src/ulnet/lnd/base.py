@@ -15,11 +15,15 @@ __all__ = ["Device", "DeviceWatch", "Failures"]
 
 
 class Device(NamedTuple):
-    """What has become of an NI's device: `failure` says why it can carry nothing, "" that it can again."""
+    """What has become of an NI's device: `failure` says why it can carry nothing, "" that it can again.
+
+    `slow` says that it carries far less than it did.
+    """
 
     name: str
     failure: str = ""
     gone: bool = False  # for good: one that comes back under the same name is another one
+    slow: str = ""
 
 
 class DeviceWatch(Protocol):

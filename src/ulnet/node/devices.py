@@ -1,4 +1,4 @@
-"""Tells drivers at once what becomes of the devices under their NIs: links, carriers, addresses."""
+"""Tells drivers at once what becomes of the devices under their NIs: links, carriers, speeds, addresses."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import Final
 
 from ulnet.core.ni import NI
-from ulnet.host import HostError, LinkMonitor
+from ulnet.host import HostError, LinkMonitor, link_speed
 from ulnet.lnd.base import Device
 
 __all__ = ["Devices"]
+
+_FAR_LESS: Final = 2  # times
 
 
 @dataclass(slots=True)
@@ -23,6 +26,8 @@ class _Watched:
     name: str
     address: bytes | None  # None: it never had the NI's address as its own (loopback has whole nets)
     failure: str = ""
+    slow: str = ""
+    best_speed: int = 0  # Mb/s, as ever seen
 
 
 class Devices:
@@ -89,10 +94,20 @@ class Devices:
                 return
             device.index = successor
             failure = monitor.table.why_unusable(successor, device.address)
+            device.best_speed = 0
         if ni in self._watched:  # who was told may have deleted it
-            self._tell(device, failure)
+            self._tell(device, failure, slow="" if failure else _slowness(device))
 
-    def _tell(self, device: _Watched, failure: str, gone: bool = False) -> None:
-        if device.failure != failure:
-            device.failure = failure
-            device.tell(Device(device.name, failure, gone))
+    def _tell(self, device: _Watched, failure: str, *, gone: bool = False, slow: str = "") -> None:
+        if (device.failure, device.slow) != (failure, slow):
+            device.failure, device.slow = failure, slow
+            device.tell(Device(device.name, failure, gone, slow))
+
+
+def _slowness(device: _Watched) -> str:
+    """That the link runs at less than half of what it did; where it does not tell, nothing is said."""
+    speed = link_speed(device.name)
+    if speed is None:
+        return device.slow
+    device.best_speed = best = max(device.best_speed, speed)
+    return f"it runs at {speed} Mb/s, in place of {best}" if speed * _FAR_LESS < best else ""

@@ -137,30 +137,47 @@ class TcpLnd:
     # Devices ------------------------------------------------------------------------------------------
 
     def _device_changed(self, state: NiState, device: Device) -> None:
-        """The device of an NI failed, or can be used again."""
-        ni = state.ni
-        shared = self._shared
+        """The device of an NI failed, can be used again, or has another speed."""
         if device.failure:
-            reason = f"{ni.nid}: interface {device.name}: {device.failure}"
-            state.down = reason
-            if device.gone:
-                self._acceptor.close(ni.nid)
-                state.deaf = True
-            shared.report(reason)
-            shared.core.ni_event(ni, NiEvent.FATAL)
-            if state.open:
-                state.device_failed(reason, device.gone)
-            return
+            self._device_failed(state, device)
+        elif not state.down or self._device_back(state, device):
+            self._device_slow(state, device)
+
+    def _device_failed(self, state: NiState, device: Device) -> None:
+        ni = state.ni
+        reason = f"{ni.nid}: interface {device.name}: {device.failure}"
+        state.down = reason
+        state.slow = ""
+        if device.gone:
+            self._acceptor.close(ni.nid)
+            state.deaf = True
+        self._shared.report(reason)
+        self._shared.core.ni_event(ni, NiEvent.FATAL)
+        if state.open:
+            state.device_failed(reason, device.gone)
+
+    def _device_back(self, state: NiState, device: Device) -> bool:
+        """Whether the NI is up again."""
+        ni = state.ni
         if state.deaf:  # the listener was tied to a device that is gone; there is a new one
             try:
                 self._acceptor.open(ni.nid, ni.interface)
             except LNetError as refused:
-                shared.report(f"{ni.nid} stays down: {refused.text}")
-                return
+                self._shared.report(f"{ni.nid} stays down: {refused.text}")
+                return False
             state.deaf = False
         state.down = ""
-        shared.report(f"{ni.nid}: interface {device.name} can be used again")
-        shared.core.ni_event(ni, NiEvent.RECOVERED)
+        self._shared.report(f"{ni.nid}: interface {device.name} can be used again")
+        self._shared.core.ni_event(ni, NiEvent.RECOVERED)
+        return state.open
+
+    def _device_slow(self, state: NiState, device: Device) -> None:
+        if device.slow == state.slow:
+            return
+        state.slow = device.slow
+        words = device.slow or "it is as fast as it was"
+        self._shared.report(f"{state.ni.nid}: interface {device.name}: {words}")
+        self._shared.core.ni_event(state.ni, NiEvent.DEGRADED if device.slow else NiEvent.RESTORED)
 
     # Deadlines ----------------------------------------------------------------------------------------
 

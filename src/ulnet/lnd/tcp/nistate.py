@@ -45,6 +45,7 @@ class NiState:
         "open",
         "peers",
         "shared",
+        "slow",
         "timeout",
         "tos",
     )
@@ -57,6 +58,7 @@ class NiState:
         self.identity = identity
         self.device = ni.interface
         self.down = ""  # why its device can carry nothing now
+        self.slow = ""  # why its device carries far less than it should
         self.deaf = False  # it does not listen, for its device is gone
         self.timeout = params.sock_timeout
         self.tos = params.tos
