@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import gc
 
 from ulnet.core.status import HealthStatus
 from ulnet.sim import LinkParams, Simulation
@@ -101,3 +103,22 @@ def test_the_same_seed_gives_the_same_trace() -> None:
 
     assert digest(5) == digest(5)
     assert digest(5) != digest(6)
+
+
+def test_a_coroutine_that_had_not_begun_dies_with_its_node() -> None:
+    sim = Simulation(seed=1)
+    a = sim.node("a", "10.0.0.1@tcp")
+    begun: list[str] = []
+
+    async def begin(name: str) -> None:
+        begun.append(name)
+        await asyncio.sleep(1)
+        begun.append(f"{name} again")
+
+    a.spawn(begin("first"))
+    sim.run(0.1)
+    a.spawn(begin("second"))
+    a.kill()
+    sim.run(5)
+    assert begun == ["first"]
+    gc.collect()  # would warn of a coroutine that was never awaited

@@ -127,6 +127,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self._offset = offset
         self._lateness = lateness
         self._soonest = 0.0
+        self._unbegun: dict[asyncio.Task[Any], Coroutine[Any, Any, Any]] = {}
         self._ran = ran
         self._failed = failed
 
@@ -141,8 +142,11 @@ class NodeLoop(asyncio.AbstractEventLoop):
             self._ran()
 
     def kill(self) -> None:
-        """Nothing happens here any more."""
+        """Nothing happens here any more; what has not begun never will."""
         self.alive = False
+        for coro in self._unbegun.values():
+            coro.close()
+        self._unbegun.clear()
 
     # What asyncio asks for ------------------------------------------------------------------------
 
@@ -192,7 +196,10 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self, coro: Coroutine[Any, Any, T] | Any, *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[T]:
         """A task of this loop."""
-        return asyncio.Task(coro, loop=self, name=name, context=context)
+        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        self._unbegun[task] = coro
+        self.call_soon(self._unbegun.pop, task)  # right behind its first step
+        return task
 
     def get_debug(self) -> bool:
         """Never."""
