@@ -1,0 +1,99 @@
+"""Three nodes in one process over real TCP: what goes over a router arrives whole, in every size."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from random import Random
+
+import pytest
+
+from support.ports import free_port
+from ulnet import Node
+from ulnet.core.routing import UNDEFINED_HOPS
+from ulnet.core.status import LNetError
+from ulnet.lnd.tcp import TcpParams
+from ulnet.nid import Net, Nid
+
+PORTAL, BITS = 30, 7
+SIZES = (0, 1, 1000, 4096, 4097, 65536, (1 << 20) - 1, 1 << 20)
+SERVER, ROUTER = "127.0.1.1@tcp1", ("127.0.0.9@tcp", "127.0.1.9@tcp1")
+
+
+def new_node(port: int) -> Node:
+    return Node(tcp=TcpParams(accept="all", accept_port=port, reserved_ports=False))
+
+
+def pace(node: Node) -> None:
+    node.core.gateways.set({"alive_router_check_interval": 1, "router_ping_timeout": 0})
+
+
+def settled(node: Node) -> bool:
+    """Whether its gateways were found to route."""
+    gateways = node.core.gateways
+    return all(route.single_hop and not gateways.why_down(route) for route in gateways.table)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[tuple[Node, Node, Node]]:
+    """Client, router, server; the routes are up."""
+    port = free_port()
+    async with new_node(port) as client, new_node(port) as router, new_node(port) as server:
+        client.add_ni("127.0.0.1@tcp")
+        server.add_ni(SERVER)
+        for nid in ROUTER:
+            router.add_ni(nid)
+        for node in (client, router, server):
+            pace(node)
+        router.core.router.enable(True)
+        client.core.gateways.add(Net.parse("tcp1"), Nid.parse(ROUTER[0]), UNDEFINED_HOPS, 0)
+        server.core.gateways.add(Net.parse("tcp"), Nid.parse(ROUTER[1]), UNDEFINED_HOPS, 0)
+        async with asyncio.timeout(20):
+            while not router.core.router.announced or not (settled(client) and settled(server)):
+                await asyncio.sleep(0.05)
+        yield client, router, server
+
+
+@pytest.mark.requirement("RTR")
+async def test_bytes_of_every_size_arrive_whole(world: tuple[Node, Node, Node]) -> None:
+    client, router, server = world
+    rng = Random(1)
+    target = bytearray(1 << 20)
+    inbox = server.attach(PORTAL, BITS, target)
+    for size in SIZES:
+        data = rng.randbytes(size)
+        assert await client.put(SERVER, PORTAL, BITS, data, timeout=20) == size
+        event = await inbox.next_event()
+        assert bytes(event.data) == data
+        inbox.close()
+        inbox = server.attach(PORTAL, BITS, target)
+        back = bytearray(size)
+        target[:size] = data
+        assert await client.get(SERVER, PORTAL, BITS, back, timeout=20) == size
+        assert back == data
+        inbox.close()
+        inbox = server.attach(PORTAL, BITS, target)
+    stats = router.core.stats
+    assert stats.route_count >= 4 * len(SIZES)
+    assert not stats.drops
+    assert router.core.router.gate.pools.in_use == 0
+
+
+async def test_many_at_once_keep_within_the_buffers(world: tuple[Node, Node, Node]) -> None:
+    client, router, server = world
+    router.core.router.set_buffers(large=4)
+    server.attach(PORTAL, BITS, bytearray(1 << 20), handler=lambda event: None)
+    data = bytes(1 << 20)
+    await asyncio.gather(*(client.put(SERVER, PORTAL, BITS, data, timeout=30) for _ in range(64)))
+    pool = router.core.router.gate.pools.by_cpt[0][2]
+    assert (pool.in_use, pool.waiting) == (0, 0)
+    assert len(pool._free) <= 4
+    assert pool.min_credits < 4
+
+
+async def test_no_route_is_told_at_once(world: tuple[Node, Node, Node]) -> None:
+    client, router, _ = world
+    client.core.gateways.clear()
+    with pytest.raises(LNetError, match="add a net on tcp1 or a route to it"):
+        await client.put(SERVER, PORTAL, BITS, b"x")
+    assert router.core.router.forwards
