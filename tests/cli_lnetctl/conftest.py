@@ -10,6 +10,7 @@ import pytest
 
 from support.daemon import Daemon
 from support.ports import free_port
+from support.vma import VmA
 
 
 @pytest.fixture
@@ -35,3 +36,16 @@ def start_daemon(tmp_path: Path, port: int) -> Iterator[Callable[..., Daemon]]:
 def daemon(start_daemon: Callable[..., Daemon]) -> Daemon:
     """One daemon."""
     return start_daemon()
+
+
+@pytest.fixture
+def vma(namespaces_work: None, tmp_path: Path) -> Iterator[Callable[..., VmA]]:
+    """A function that starts the host of the transcripts, with an lnetd; it is gone after the test."""
+    with ExitStack() as stack:
+
+        def start(*words: str) -> VmA:
+            host = VmA(tmp_path, *words)
+            stack.callback(host.close)
+            return host
+
+        yield start

@@ -14,6 +14,7 @@ from ulnet.cli.lnetctl_grammar import SETTINGS
 from ulnet.cli.lnetctl_grammar_routing import ROUTER_SETTINGS
 from ulnet.cli.lnetctl_health import HEALTH_BUILDERS
 from ulnet.cli.lnetctl_kernel import KERNEL_ONLY, say_why
+from ulnet.cli.lnetctl_nidlist import NIDLIST, run_nidlist
 from ulnet.cli.lnetctl_options import BadValue, Parsed, UsageError, names_of, number
 from ulnet.cli.lnetctl_policy import POLICY_BUILDERS, SaidPlainly
 from ulnet.cli.lnetctl_routing import ROUTING_BUILDERS
@@ -296,6 +297,7 @@ def _import(parsed: Parsed, socket_path: str | None) -> int:
 
 _RUNNERS: dict[str, Callable[[Parsed, str | None], int]] = {
     "import": _import,
+    NIDLIST.action: run_nidlist,
     **{command.action: partial(say_why, command.words[0]) for command in KERNEL_ONLY},
 }
 

@@ -7,6 +7,7 @@ from ulnet.cli.lnetctl_grammar_health import DEBUG, NET_SET, PEER_SET
 from ulnet.cli.lnetctl_grammar_policy import POLICIES
 from ulnet.cli.lnetctl_grammar_routing import ROUTER_SETTINGS, ROUTES
 from ulnet.cli.lnetctl_kernel import KERNEL_ONLY
+from ulnet.cli.lnetctl_nidlist import NIDLIST
 from ulnet.cli.lnetctl_words import Command, Option
 
 __all__ = ["COMMANDS", "COMMON", "GROUPS", "SETTINGS", "Command", "Option", "commands_of"]
@@ -275,7 +276,7 @@ _SET = (
 
 COMMANDS: tuple[Command, ...] = (
     *(*_LNET, *_NETS, *_PEERS, *_OTHERS, *_SET),
-    *(*ROUTES, *POLICIES, *FAULTS, *DEBUG, *KERNEL_ONLY),
+    *(*ROUTES, *POLICIES, *FAULTS, *DEBUG, NIDLIST, *KERNEL_ONLY),
 )
 
 # First words, in the order in which help shows them.

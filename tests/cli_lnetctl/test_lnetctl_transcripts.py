@@ -1,0 +1,144 @@
+"""The transcripts of a real node, command by command: the same YAML, keys in the same order, the same errno.
+
+Where ulnet differs, the command is in DIFFERENT with the reason, and docs/compatibility.md says so too.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from support.shared import shared_path
+from support.transcripts import Step, read_steps
+from support.vma import VmA, documents, keys
+from ulnet.cli.lnetctl import main
+
+USAGE = "words that make no command: one line and status 255, where the real tool prints help and returns 0"
+MISSING = "what is missing is an error in YAML, where the real tool prints a sentence or its help"
+VALUES = "values that cannot be are refused, where the real tool ignores them or configures something else"
+SILENT = "what is refused is told, with its errno, where the real tool says nothing"
+DRIVERS = "ulnet has no driver for that net: EINVAL, where the real tool finds no such device"
+RULES = "ip2nets: a rule that matches nothing is an error; text that is no rule is EINVAL"
+STATE = "the transcript goes on from what a command did there that is refused here, or from an earlier file"
+HELP = "help is ulnet's own"
+CRASH = "the real tool crashes"
+
+DIFFERENT = {
+    r".* --bogus|net add (--net tcp1 )?(eth1|tcp1)|stats show bogus|peer show 1.*|peer show --nid"
+    r"|service-id --nid .*|cpt-of-nid .* --ncpts 4": USAGE,
+    r"net add|net add --net tcp|net add --if eth1|net add --net tcp1 --if|net add --nid banana|net del"
+    r"|set discovery": MISSING,
+    r"net add .*(credits|timeout|cpt|peer) (-5|-2|banana)|net add .*--credits 0|net add .*--tos 300"
+    r"|net add .*--if eth1 eth0|net set .*banana|set \w+ (2|-1|3)|.*--hop banana"
+    r"|route add .*--health_sensitivity 0": VALUES,
+    r"net set|net set --nid 1.2.3.4.*|net set .*5000|net set --net tcp9 .*|route show --net banana"
+    r"|route add .*--gateway 192.168.110.11@tcp": SILENT,
+    r"net add --net (o2ib|kfi) .*": DRIVERS,
+    r"net add --ip2net (banana|tcp3.eth1. 10.*)": RULES,
+    r"net del --net tcp[13]|peer show|export": STATE,
+    r"set|global|udsp add": HELP,
+    r"udsp show --idx 1": CRASH,
+    r"debug nidlist 192.*o2ib": "commas in brackets and between NIDs are both understood",
+    r"set routing .*": "the text names the rule",
+    r"peer show -v 4 --nid 192.168.110.12@tcp": "what a pair rule comes to is shown, which it is not there",
+}
+NETS = ["net add --net tcp --if eth0,eth1"]
+PEER = "peer add --prim_nid 192.168.110.12@tcp --nid 192.168.111.12@tcp"
+# What the commands of earlier files have left on that node.
+FILES = {
+    "13_net_errors": NETS,
+    "14_set": [*NETS, "net add --net tcp1 --if eth0"],
+    "16_udsp": [*NETS, PEER],
+    "19_lnet": NETS,
+    "22_isolated_errors": NETS,
+}
+# Counters, times, settings of other files.
+VALUES_DIFFER = re.compile(r"(net|peer|stats|global|route) show.*")
+
+
+@pytest.mark.requirement("cfg-060", "cfg-070", "tst-005")
+@pytest.mark.parametrize("file", FILES)
+def test_what_a_real_node_said_is_said_again(
+    file: str, vma: Callable[..., VmA], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shared_path("reference")
+    host = vma()
+    for before in FILES[file]:
+        assert main(["--socket", str(host.path), *before.split()]) == 0
+    replayed = 0
+    for step, words in steps_of(folder, file):
+        capsys.readouterr()
+        code = main(["--socket", str(host.path), *words])
+        shown = capsys.readouterr()
+        difference = compare(step, code, shown.out, shown.err)
+        if difference and not reason(words):
+            pytest.fail(f"{step.command}: {difference}\n{shown.out[:2000]}{shown.err[:2000]}")
+        replayed += 1
+    assert replayed > 10
+
+
+def steps_of(folder: Path, file: str) -> list[tuple[Step, list[str]]]:
+    found = []
+    for step in read_steps(folder):
+        if step.file == file and step.host == "vmA" and re.match(r"lnetctl [^;|>$]*$", step.command):
+            words = shlex.split(step.command)[1:]
+            if words[0] not in ("ping", "discover"):  # nobody is there to answer
+                found.append((step, [word.replace("/share", str(folder)) for word in words]))
+    return found
+
+
+def reason(words: list[str]) -> str | None:
+    command = " ".join(words).strip()
+    return next((why for pattern, why in DIFFERENT.items() if re.fullmatch(pattern, command)), None)
+
+
+def compare(step: Step, code: int, out: str, err: str) -> str | None:
+    """What differs, None where nothing does."""
+    if bool(code) != bool(step.code):
+        return f"status {code}, really {step.code}"
+    if told(step.err) != told(err):
+        return f"errors {told(err)}, really {told(step.err)}"
+    if "proto kernel" in step.out:  # the routes that a script of the real tool has set up
+        return None
+    real, ours = read(step.out), read(out)
+    if real == ours:
+        return None
+    command = step.command.removeprefix("lnetctl ")
+    if VALUES_DIFFER.fullmatch(command) and keys(real) == keys(ours):
+        return None
+    return f"{ours}, really {real}"
+
+
+def read(text: str) -> Any:
+    try:
+        return documents(text)
+    except yaml.YAMLError:
+        return text
+
+
+def told(text: str) -> Any:
+    """Verb, entity, errno of each error, whatever the description."""
+    try:
+        found = documents(text)
+        return [
+            (verb, [{key: value for key, value in item.items() if key != "descr"} for item in items])
+            for one in found
+            for verb, items in one.items()
+        ]
+    except (yaml.YAMLError, AttributeError):
+        return "a sentence"
+
+
+def test_every_difference_has_its_place() -> None:
+    folder = shared_path("reference")
+    commands = {" ".join(words).strip() for file in FILES for _, words in steps_of(folder, file)}
+    unused = [
+        pattern for pattern in DIFFERENT if not any(re.fullmatch(pattern, command) for command in commands)
+    ]
+    assert unused == []
