@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def consistent(node: SimNode) -> str:
         if ni.up != (not ni.fatal and not ni.worn) or (ni.worn and ni.health == MAX_HEALTH):
             return f"{ni.nid} is {'up' if ni.up else 'down'} at {ni.health}"
         if (ni.health < MAX_HEALTH) != (ni in recovery.local.patients()):
-            return f"{ni.nid} has health {ni.health}, and recovery {'has' if ni.health == MAX_HEALTH else 'lacks'} it"
+            return f"{ni.nid} has health {ni.health}, not so in recovery"
         if ni.health < MAX_HEALTH and not ni.watched:
             return f"{ni.nid} has health {ni.health} and is not watched"
     for pni in core.peers.nis():
@@ -74,7 +75,7 @@ def all_well(sim: Simulation) -> bool:
     return not any(True for _ in unwell(sim))
 
 
-def unwell(sim: Simulation):
+def unwell(sim: Simulation) -> Iterator[tuple[SimNode, Nid, int]]:
     """Those that should be well by now: local NIs, and peer NIs that exist and were heard from."""
     there: dict[Nid, SimNode] = {
         nid: node for node in sim.nodes.values() if node.alive for nid in node.core.nis
@@ -87,9 +88,9 @@ def unwell(sim: Simulation):
             if ni.health < MAX_HEALTH:
                 yield node, ni.nid, ni.health
         for pni in node.core.peers.nis():
-            if pni.nid != LO_NID and pni.nid in there and pni.nid.net in nets and pni.heard_at >= 0:
-                if pni.health < MAX_HEALTH:
-                    yield node, pni.nid, pni.health
+            reached = pni.nid != LO_NID and pni.nid in there and pni.nid.net in nets
+            if reached and pni.heard_at >= 0 and pni.health < MAX_HEALTH:
+                yield node, pni.nid, pni.health
 
 
 RECIPE = Recipe(lambda seed: random_plan(seed, SHAPE), (prepare,), "health: many faults, then recovery")

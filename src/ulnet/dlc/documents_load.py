@@ -8,13 +8,20 @@ __all__ = ["NiLoad", "PathLoad", "PeerNiLoad"]
 
 
 class NiLoad(Struct):
-    """Credits of all its CPTs' queues, messages that wait for one, and `choices` by what decided them."""
+    """Credits of all its CPTs' queues, messages that wait for one, and `choices` by what decided them.
+
+    `state` is that of its state machine; `resends` counts by the status of the failure.
+    """
 
     max_tx_credits: int
     available_tx_credits: int
     min_tx_credits: int
     waiting: int
     choices: dict[str, int]
+    state: str
+    down_events: int
+    up_events: int
+    resends: dict[str, int]
 
 
 class PathLoad(Struct):
@@ -25,8 +32,10 @@ class PathLoad(Struct):
 
 
 class PeerNiLoad(Struct):
-    """Messages that wait for its credits, choices, and its paths by local NID."""
+    """Messages that wait for its credits, choices, and its paths by local NID; state and resends as above."""
 
     waiting: int
     choices: dict[str, int]
     paths: dict[str, PathLoad]
+    state: str
+    resends: dict[str, int]

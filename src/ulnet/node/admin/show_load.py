@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
+from ulnet.core.status import HealthStatus
 from ulnet.dlc.documents_load import NiLoad, PathLoad, PeerNiLoad
 
 __all__ = ["load_of_ni", "load_of_peer_ni"]
@@ -12,13 +13,21 @@ __all__ = ["load_of_ni", "load_of_peer_ni"]
 def load_of_ni(ni: NI) -> NiLoad:
     """`load:` of `net show --load`."""
     waiting = sum(len(queue.waiting) for queue in ni.tx_queues)
-    return NiLoad(ni.max_tx_credits, ni.tx_credits, ni.min_tx_credits, waiting, _choices(ni))
+    return NiLoad(
+        *(ni.max_tx_credits, ni.tx_credits, ni.min_tx_credits, waiting, _choices(ni), ni.state.value),
+        *(ni.health_stats.down_events, ni.health_stats.up_events, _resends(ni)),
+    )
 
 
 def load_of_peer_ni(pni: PeerNi) -> PeerNiLoad:
     """`load:` of `peer show --load`."""
     paths = {str(ni.nid): PathLoad(flow.outstanding, round(flow.rate)) for ni, flow in pni.flows.items()}
-    return PeerNiLoad(len(pni.tx_queue), _choices(pni), paths)
+    return PeerNiLoad(len(pni.tx_queue), _choices(pni), paths, pni.state.value, _resends(pni))
+
+
+def _resends(one: NI | PeerNi) -> dict[str, int]:
+    counts = zip(HealthStatus, one.health_stats.resends, strict=True)
+    return {status.name.lower(): count for status, count in counts if count}
 
 
 def _choices(one: NI | PeerNi) -> dict[str, int]:

@@ -22,7 +22,7 @@ from ulnet.dlc.documents import (
     UdspInfo,
 )
 from ulnet.host import HostError, Link, first_address, link_named
-from ulnet.nid import LO_NET, Net, NidError
+from ulnet.nid import LO_NET, LO_NID, Net, NidError
 from ulnet.node.admin.show_load import load_of_ni
 
 __all__ = ["backup_nets", "local_net", "message_counts", "policy_of", "show_nets", "traffic"]
@@ -143,7 +143,7 @@ def _health(ni: NI) -> NiHealth:
     count = ni.health_stats.by_status
     return NiHealth(
         fatal_error=int(ni.fatal),
-        health_value=ni.health,
+        health_value=0 if ni.nid == LO_NID else ni.health,  # as the real tool shows it
         interrupts=count[HealthStatus.LOCAL_INTERRUPT],
         dropped=count[HealthStatus.LOCAL_DROPPED],
         aborted=count[HealthStatus.LOCAL_ABORTED],

@@ -45,11 +45,19 @@ def show_statistics(core: LNet) -> Statistics:
 
 
 def reset_statistics(core: LNet) -> None:
-    """Zero them; how many messages live and answers are awaited now is a state, not a count, and stays."""
+    """Zero them, also those of NIs and peer NIs.
+
+    How many messages live and answers are awaited now is a state, not a count, and stays.
+    """
     fresh = GlobalStats()
     fresh.msgs_alloc = fresh.msgs_max = core.stats.msgs_alloc
     fresh.rst_alloc = core.stats.rst_alloc
     core.state.stats = fresh
+    for one in (*core.nis.values(), *core.peers.nis()):
+        one.stats.reset()
+        one.health_stats.reset()
+        for latency in (one.latency_egress, one.latency_get, one.latency_ack):
+            latency.reset()
 
 
 def show_globals(core: LNet) -> Globals:
