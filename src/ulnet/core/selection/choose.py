@@ -42,12 +42,11 @@ from ulnet.core.selection.criteria import (
     Criterion,
     NetPair,
     Query,
-    Step,
     narrow,
 )
 from ulnet.core.selection.live import LiveTrace
 from ulnet.core.selection.rivals import Rivals
-from ulnet.core.selection.trace import Explanation, Stage
+from ulnet.core.selection.trace import Explanation, stage
 from ulnet.core.selection.weights import sum_of, turns_of, weight_of_pathway
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
@@ -147,7 +146,7 @@ class Selector:
         if not usable:
             raise self._no_route(dest)
         criteria = (*LOCAL_STANDING, *_LOCAL_LOAD[self.balance])
-        left, by = _stage("local NI", usable, criteria, query, told)
+        left, by = stage("local NI", usable, criteria, query, told)
         return left[0], dest, _settled(by, usable), RESPONSE if response else NOT_MULTI_RAIL
 
     def choose_again(
@@ -216,31 +215,31 @@ class Selector:
         balance = self.balance
         standing = self._standing(dest, query, cpt, told)
         if told is not None and balance == "expected":
-            _stage("local NI", standing.together, LOCAL_STANDING, query, told)
+            stage("local NI", standing.together, LOCAL_STANDING, query, told)
         net, net_by = None, ""
         rivals = standing.nets
         if rivals.turns is not None:
             query.rivals = rivals
-            left, net_by = _stage("net, by weight", rivals.candidates, _BY_WEIGHT, query, told)
+            left, net_by = stage("net, by weight", rivals.candidates, _BY_WEIGHT, query, told)
             net = left[0].local
         elif balance == "documents":
-            left, net_by = _stage("net, by turn", rivals.candidates, NET_TURN, query, told)
+            left, net_by = stage("net, by turn", rivals.candidates, NET_TURN, query, told)
             net = left[0].local
         if told is not None and balance == "documents" and net is not None:
-            _stage("local NI", _active(net), LOCAL_STANDING, query, told)
+            stage("local NI", _active(net), LOCAL_STANDING, query, told)
         query.rivals = rivals = standing.locals[net]
         criteria = _LOCAL_LOAD[balance] if rivals.turns is None else _BY_WEIGHT
-        left, by = _stage("local NI, by load", rivals.candidates, criteria, query, told)
+        left, by = stage("local NI, by load", rivals.candidates, criteria, query, told)
         ni: NI = left[0]
         by = by or rivals.settled
         if net_by and by in _UNDECIDED:
             by = net_by
         query.ni = ni
         if told is not None:  # what is kept in `standing` was decided for every NI; tell it of this one
-            _stage("peer NI", query.peer.nets[ni.net.net].nis, PEER_STANDING, query, told)
+            stage("peer NI", query.peer.nets[ni.net.net].nis, PEER_STANDING, query, told)
         query.rivals = remotes = standing.remotes[ni]
         criteria = _PEER_LOAD[balance] if remotes.turns is None else _BY_WEIGHT
-        left, peer_by = _stage("peer NI, by load", remotes.candidates, criteria, query, told)
+        left, peer_by = stage("peer NI, by load", remotes.candidates, criteria, query, told)
         return ni, left[0], by, peer_by or remotes.settled
 
     def _standing(self, dest: PeerNi, query: Query, cpt: int, told: Explanation | None) -> Standing:
@@ -256,7 +255,7 @@ class Selector:
         ]
         if not nets:
             raise self._no_route(dest)
-        left, net_by = _stage("net", nets, NET_STANDING, query, told)
+        left, net_by = stage("net", nets, NET_STANDING, query, told)
         standing = Standing(epoch, self.balance, [ni for net in left for ni in _active(net.local)])
         self._stand_nis(standing, list(left), net_by, query)
         query.ni = None
@@ -321,22 +320,6 @@ def _settle(
 
 def _settled(by: str, left: Sequence[Any]) -> str:
     return by or (ONLY_ONE if len(left) == 1 else FIRST_OF_EQUALS)
-
-
-def _stage(
-    name: str,
-    candidates: Sequence[Any],
-    criteria: Sequence[Criterion],
-    query: Query,
-    told: Explanation | None,
-) -> tuple[Sequence[Any], str]:
-    """Narrow candidates down, and tell by what; when told is wanted, with every comparison."""
-    if told is None:
-        return narrow(candidates, criteria, query)
-    steps: list[Step] = []
-    left, decided_by = narrow(candidates, criteria, query, steps)
-    told.stages.append(Stage(name, list(candidates), steps, left[0], decided_by))
-    return left, decided_by
 
 
 def _tell_case(told: Explanation | None, case: str) -> None:

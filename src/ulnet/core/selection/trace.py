@@ -8,9 +8,9 @@ from typing import Any
 
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
-from ulnet.core.selection.criteria import Step
+from ulnet.core.selection.criteria import Criterion, Query, Step, narrow
 
-__all__ = ["Explanation", "Stage"]
+__all__ = ["Explanation", "Stage", "stage"]
 
 
 @dataclass(slots=True)
@@ -33,3 +33,19 @@ class Explanation:
     ni: NI | None = None
     peer_ni: PeerNi | None = None
     final: PeerNi | None = None  # where a gateway passes it on to
+
+
+def stage(
+    name: str,
+    candidates: Sequence[Any],
+    criteria: Sequence[Criterion],
+    query: Query,
+    told: Explanation | None,
+) -> tuple[Sequence[Any], str]:
+    """Narrow candidates down, and tell by what; when told is wanted, with every comparison."""
+    if told is None:
+        return narrow(candidates, criteria, query)
+    steps: list[Step] = []
+    left, decided_by = narrow(candidates, criteria, query, steps)
+    told.stages.append(Stage(name, list(candidates), steps, left[0], decided_by))
+    return left, decided_by
