@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 import yaml
@@ -23,7 +24,7 @@ def rails(daemon: Daemon) -> Daemon:
     return daemon
 
 
-def nis(daemon: Daemon) -> dict[str, dict]:
+def nis(daemon: Daemon) -> dict[str, dict[str, Any]]:
     shown = yaml.safe_load(daemon.lnetctl("net", "show", "-v", "2").out)
     return {ni["nid"]: ni for net in shown["net"][1:] for ni in net["local NI(s)"]}
 
@@ -124,7 +125,7 @@ def test_the_layout_of_the_recovery_list_is_that_of_the_real_tool() -> None:
 @pytest.mark.requirement("HEALTH-value", "HEALTH-timeouts")
 def test_settings_are_taken_and_refused_as_recorded(daemon: Daemon) -> None:
     """Exit codes and values of 14_set.txt, for all that is about health."""
-    names = ("retry_count", "transaction_timeout", "health_sensitivity", "recovery_interval", "router_sens")
+    names: tuple[str, ...] = ("retry_count", "transaction_timeout", "health_sensitivity", "recovery_interval", "router_sens")
     names += ("response_tracking", "recovery_limit", "max_recovery_ping_interval")
     checked = 0
     for step in read_steps(shared_path("reference")):

@@ -90,13 +90,23 @@ class Credits:
         return fate is not Fate.PASSES
 
     def _return_credits(self, msg: Msg, ni: NI, pni: PeerNi) -> None:
-        self._let_go(msg, ni, pni)
+        msg.committed = False
+        ni.refs -= 1
+        pni.refs -= 1
+        pni.tx_queued_bytes -= msg.hdr.payload_length + HEADER_SIZE
+        if msg.hdr.type in ANSWERS:
+            pni.answers -= 1
+            self._state.answers -= 1
         ni.tx_credits += 1
         queue = msg.tx_queue
         queue.credits = credits = queue.credits + 1
         if credits <= 0:
             self._hand_over(queue.waiting.popleft(), ni)
-        self._return_peer_credit(pni)
+        pni.tx_credits = credits = pni.tx_credits + 1
+        if credits <= 0:
+            waiting = pni.tx_queue.popleft()
+            assert waiting.ni is not None
+            self._post_on_ni(waiting, waiting.ni)
 
     def _let_go(self, msg: Msg, ni: NI, pni: PeerNi) -> None:
         msg.committed = False

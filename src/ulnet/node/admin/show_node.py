@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ulnet.core.instance import LNet
+from ulnet.core.ni import NI
+from ulnet.core.peer import PeerNi
 from ulnet.core.stats import GlobalStats
 from ulnet.core.status import HealthStatus
 from ulnet.dlc.documents import Globals, Statistics
@@ -53,7 +55,8 @@ def reset_statistics(core: LNet) -> None:
     fresh.msgs_alloc = fresh.msgs_max = core.stats.msgs_alloc
     fresh.rst_alloc = core.stats.rst_alloc
     core.state.stats = fresh
-    for one in (*core.nis.values(), *core.peers.nis()):
+    every: list[NI | PeerNi] = [*core.nis.values(), *core.peers.nis()]
+    for one in every:
         one.stats.reset()
         one.health_stats.reset()
         for latency in (one.latency_egress, one.latency_get, one.latency_ack):
