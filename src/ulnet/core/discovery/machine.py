@@ -256,12 +256,12 @@ class Discovery:
         self._scheduled = False
         queue, self._queue = self._queue, {}
         for peer in queue:
-            if self.active and not peer.gone:
+            if self.active:
                 self._turn(peer)
 
     def _turn(self, peer: Peer) -> None:
-        """Do for the peer what can be done now."""
-        while not peer.gone:
+        """Do for the peer what can be done now; it may have been queued again, and be done."""
+        while peer.flags & _DISCOVERING and not peer.gone:
             what = decide(peer.flags, self.push_due(peer), peer.error is not None)
             if not self._feed(peer, what) or what in _LAST:
                 return

@@ -119,8 +119,10 @@ class Merging:
             return
         found = differences(self._peers, peer, info, primary)[:MAX_DIFFERENCES]
         for line in found:
-            if line not in peer.differences:
-                self.differences += 1
+            if line in peer.differences:
+                continue
+            self.differences += 1
+            if peer.configured:
                 self._report(line)
             else:  # a stranger, who may say another thing each time
                 self._say(("difference", peer.primary_nid), line)
