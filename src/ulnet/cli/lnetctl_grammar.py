@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ulnet.cli.lnetctl_grammar_bond import BOND_OPTIONS, BONDS
 from ulnet.cli.lnetctl_grammar_fault import FAULTS, LCTL_FAULTS
 from ulnet.cli.lnetctl_grammar_health import DEBUG, NET_SET, PEER_SET
 from ulnet.cli.lnetctl_grammar_policy import POLICIES
@@ -64,11 +65,13 @@ _NETS = (
             ),
             Option("tos", "IP's type of service, 0 to 255 (-1: unset)", "N", kind="number"),
             Option("skip-mr-route-setup", "accepted and without effect: no kernel routes are touched here"),
+            *BOND_OPTIONS,
         ),
         examples=(
             "lnetctl net add --net tcp --if eth0,eth1",
             "lnetctl net add --nid 10.0.0.1@tcp1",
             "lnetctl net add --ip2net 'tcp 10.0.*.*; tcp1(eth1) 10.1.[0-3].*'",
+            "lnetctl net add --net bond0 --slaves '*@tcp,*@tcp1' --mode loadbalance",
         ),
         action="net_add",
     ),
@@ -208,8 +211,8 @@ _OTHERS = (
     ),
     Command(
         ("stats", "reset"),
-        "set the node's counters to zero",
-        (Option("all", "those of NIs and peers too"),),
+        "set the counters of the node, its NIs and peers to zero",
+        (Option("all", "also begin anew to measure heat"),),
         examples=("lnetctl stats reset", "lnetctl stats reset --all"),
         action="stats_reset",
     ),
@@ -276,7 +279,7 @@ _SET = (
 
 COMMANDS: tuple[Command, ...] = (
     *(*_LNET, *_NETS, *_PEERS, *_OTHERS, *_SET),
-    *(*ROUTES, *POLICIES, *FAULTS, *DEBUG, NIDLIST, *KERNEL_ONLY),
+    *(*ROUTES, *POLICIES, *BONDS, *FAULTS, *DEBUG, NIDLIST, *KERNEL_ONLY),
 )
 
 # First words, in the order in which help shows them.

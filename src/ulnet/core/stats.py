@@ -43,10 +43,6 @@ class Latency:
     def __init__(self) -> None:
         self.samples = self.min = self.max = self.total = 0
 
-    def reset(self) -> None:
-        """Forget all samples."""
-        self.samples = self.min = self.max = self.total = 0
-
     def add(self, nsec: int) -> None:
         """Count one sample."""
         if not self.samples or nsec < self.min:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from ulnet.dlc.model_bond import BondRequest
 from ulnet.dlc.model_faults import FaultAdd, FaultDel, FaultReset, FaultShow
 from ulnet.dlc.model_files import Ip2netsRule, NetMatch, PeerRefresh, PeerRemove
 from ulnet.dlc.model_health import NetSet, PeerDebug, PeerSet, RecoveryShow
@@ -253,7 +254,7 @@ class StatsShow(_Request, tag="stats.show"):
 
 
 class StatsReset(_Request, tag="stats.reset"):
-    """Zero them, with `all` the counters of NIs and peer NIs too."""
+    """Zero them and the counters of NIs and peer NIs; with `all` also how heat was measured."""
 
     verb = "reset"
     entity = "statistics"
@@ -358,6 +359,7 @@ Request = (
     | NetShow
     | NetSet
     | NetMatch
+    | BondRequest
     | PeerAdd
     | PeerDel
     | PeerShow

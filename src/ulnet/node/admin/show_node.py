@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from ulnet.core.instance import LNet
-from ulnet.core.ni import NI
-from ulnet.core.peer import PeerNi
 from ulnet.core.stats import GlobalStats
 from ulnet.core.status import HealthStatus
 from ulnet.dlc.documents import Globals, Statistics
@@ -47,20 +45,11 @@ def show_statistics(core: LNet) -> Statistics:
 
 
 def reset_statistics(core: LNet) -> None:
-    """Zero them, also those of NIs and peer NIs.
-
-    How many messages live and answers are awaited now is a state, not a count, and stays.
-    """
+    """Zero them; how many messages live and answers are awaited now is a state, not a count, and stays."""
     fresh = GlobalStats()
     fresh.msgs_alloc = fresh.msgs_max = core.stats.msgs_alloc
     fresh.rst_alloc = core.stats.rst_alloc
     core.state.stats = fresh
-    every: list[NI | PeerNi] = [*core.nis.values(), *core.peers.nis()]
-    for one in every:
-        one.stats.reset()
-        one.health_stats.reset()
-        for latency in (one.latency_egress, one.latency_get, one.latency_ack):
-            latency.reset()
 
 
 def show_globals(core: LNet) -> Globals:

@@ -36,8 +36,8 @@ class Statistician:
     async def _reset(self, request: model.StatsReset) -> Answer:
         core = self._node.core
         reset_statistics(core)
+        reset_nis([*core.nis.values(), *core.peers.nis()])
         if request.all:
-            reset_nis([*core.nis.values(), *core.peers.nis()])
             self._meter.forget()
         return Answer()
 

@@ -132,4 +132,4 @@ def reset_nis(ones: Iterable[NI | PeerNi]) -> None:
         one.stats.reset()
         one.choices.clear()
         one.latency_egress, one.latency_get, one.latency_ack = Latency(), Latency(), Latency()
-        one.health_stats.by_status = [0] * len(one.health_stats.by_status)
+        one.health_stats.reset()
