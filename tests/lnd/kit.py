@@ -89,6 +89,8 @@ class FakeCore:
         self.on_event: Callable[[], None] | None = None
         self.sending = False
         self.events: list[tuple[NI, NiEvent]] = []  # of devices
+        self.restarted: list[Nid] = []
+        self.lost: list[tuple[NI, Nid]] = []
         self.taken_back: list[Msg] = []
         self.stalled: list[tuple[NI, Nid]] = []  # paths that make no progress now
         self.ever_stalled: list[tuple[NI, Nid]] = []
@@ -166,6 +168,12 @@ class FakeCore:
 
     def path_moving(self, ni: NI, nid: Nid) -> None:
         self.stalled.remove((ni, nid))
+
+    def path_lost(self, ni: NI, nid: Nid) -> None:
+        self.lost.append((ni, nid))
+
+    def peer_restarted(self, nid: Nid) -> None:
+        self.restarted.append(nid)
 
     def forget_rx(self, rx: object) -> None:
         mine = [one for one in self.held if one.rx is rx]

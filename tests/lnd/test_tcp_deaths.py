@@ -69,6 +69,48 @@ async def test_messages_not_begun_move_to_another_connection(make: Make, at: Add
         assert (await a.ended(msg)).status is HealthStatus.OK
 
 
+@pytest.mark.requirement("dyn-065")
+async def test_another_life_of_a_peer_is_told_of_once(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1))
+    first = await connect(a, at.nid(2), CONTROL, incarnation=7)
+    again = await connect(a, at.nid(2), OUT, incarnation=7)
+    first.close()
+    again.close()
+    await until(lambda: not a.state().peers)
+    third = await connect(a, at.nid(2), CONTROL, incarnation=7)
+    assert not a.core.restarted
+    third.close()
+    await until(lambda: not a.state().peers)
+    fourth = await connect(a, at.nid(2), CONTROL, incarnation=8)
+    fifth = await connect(a, at.nid(2), OUT, incarnation=8)
+    assert a.core.restarted == [Nid.parse(at.nid(2))]
+    fourth.close()
+    fifth.close()
+
+
+async def test_the_last_connection_that_breaks_is_told_of(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1))
+    control = await connect(a, at.nid(2), CONTROL)
+    out = await connect(a, at.nid(2), OUT)
+    control.close()
+    await until(lambda: a.lnd.open_connections == 1)
+    assert not a.core.lost
+    out.reset()
+    await until(lambda: a.core.lost)
+    assert a.core.lost == [(a.ni, Nid.parse(at.nid(2)))]
+
+
+async def test_only_so_many_lives_are_remembered(
+    make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ulnet.lnd.tcp.shared._LIVES", 3)
+    a = make(at.nid(1))
+    for number in range(2, 9):
+        raw = await connect(a, at.nid(number), CONTROL)
+        assert len(a.lnd._shared.lives) <= 3
+        raw.close()
+
+
 async def test_an_idle_end_of_file_closes_one_connection(make: Make, at: Addresses) -> None:
     a = make(at.nid(1))
     control = await connect(a, at.nid(2), CONTROL)

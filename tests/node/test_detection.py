@@ -273,6 +273,28 @@ def test_what_a_black_hole_swallowed_fails_by_the_time_out(rails: Rails) -> None
     rails.check()
 
 
+@pytest.mark.requirement("dyn-065", "hlt-005", "HEALTH-resend")
+def test_a_node_that_dies_and_comes_back_is_found_and_owes_no_answers(rails: Rails) -> None:
+    near, core = rails.homes[0], rails.nodes[0].core
+    core.settings.transaction_timeout = 600  # nobody waits for that
+    running = near.start(rails.traffic.run(window=6))
+    rails.more(30)
+    rails.homes[1].run(rails.nodes[1].close(0))
+    before = rails.traffic.sent
+    rails.nodes[1] = Node()
+    nids = [rails.far.nid(rail, net) for rail, net in enumerate(NETS)]
+    rails.homes[1].run(rails._begin(rails.nodes[1], nids))
+    rails.homes[1].run(rails._listen())
+    rails.more(30)
+    rails.until(
+        lambda: len(rails.traffic.good) + len(rails.traffic.failed) > before, "an end for all from before"
+    )
+    rails.traffic.stopping = True
+    running.result(PATIENCE)
+    assert all(failure.errno for failure in rails.traffic.failed.values())
+    rails.check()
+
+
 def test_without_traffic_nothing_is_looked_at(rails: Rails) -> None:
     running = rails.homes[0].start(rails.traffic.run())
     rails.more(10)

@@ -65,7 +65,6 @@ class LNet:
         self.parse = self._receive.parse
         self.info = SelfInfo(self.state, self.memory)
         self.discovery = Discovery(self.state, self.memory, self._transmit, self._initiate, self.info)
-        self.peer_restarted = self.discovery.peer_restarted
         self.health = Health(self.state, self.memory, self._transmit, self._initiate, self._nis_changed)
         self.discovery.merging.status = self.health.peer_told
         self.peers.detached = self.health.peer_gone
@@ -321,6 +320,16 @@ class LNet:
         """A connection died while the core still held its message."""
         self.routing.forget_rx(rx)
         self._receive.forget_rx(rx)
+
+    def path_lost(self, ni: NI, nid: Nid) -> None:
+        """A driver tells that the last connection from ni to nid broke: who owes answers is asked after."""
+        if self.state.running and self.memory.awaits(nid):
+            self.health.lost(nid)
+
+    def peer_restarted(self, nid: Nid) -> None:
+        """A driver tells that another life of a node, or another node, is behind nid."""
+        self.discovery.peer_restarted(nid)
+        self.memory.forsake(nid)
 
     def finalize(self, msg: Msg, status: HealthStatus, errno: int = 0, reason: str = "") -> None:
         """A driver is done with msg."""

@@ -92,5 +92,11 @@ class Upcalls(Protocol):
     def path_moving(self, ni: NI, nid: Nid) -> None:
         """That path makes progress again, or its connections are gone."""
 
+    def path_lost(self, ni: NI, nid: Nid) -> None:
+        """The last connection from ni to the next hop nid broke, and none is being made."""
+
+    def peer_restarted(self, nid: Nid) -> None:
+        """A connection with the next hop nid shows that the node there has begun a new life."""
+
     def forget_rx(self, rx: object) -> None:
         """rx died while the core still held it for a message that waits for a match."""

@@ -27,6 +27,7 @@ __all__ = ["Memory"]
 _WMD = struct.Struct("<QQ")
 
 _NOT_SENT = "the message did not leave in time: the peer is silent (host down, firewall, no LNet node there)"
+_FORSAKEN = "the peer was restarted before it answered: the message may or may not have arrived"
 _NOT_ANSWERED = "no response arrived in time: the message left, but LNet there may hang; or allow more time"
 
 # Spec wire-lnet.md §3: the low bits of an object cookie name its type (MD = 1).
@@ -239,6 +240,8 @@ class Memory:
         event.status = -status
         if status == errno.ETIMEDOUT:
             event.reason = _NOT_SENT if md.refs else _NOT_ANSWERED
+        elif status == errno.ECONNRESET:
+            event.reason = _FORSAKEN
         return event
 
     def _remove(self, md: Md) -> None:
@@ -307,6 +310,16 @@ class Memory:
             self._state.stats.response_timeout_count += 1
             self.overdue(md)
             self.md_unlink(md, errno.ETIMEDOUT)
+
+    def awaits(self, nid: Nid) -> bool:
+        """Whether an answer is due for something that left for that next hop."""
+        return any(md.next_nid == nid and md.deadline_slot >= 0 for md in self.mds.values())
+
+    def forsake(self, nid: Nid) -> None:
+        """The node behind nid has begun a new life: what had left for the former one gets no answer."""
+        for md in list(self.mds.values()):
+            if md.next_nid == nid and md.deadline_slot >= 0 and not md.refs:
+                self.md_unlink(md, errno.ECONNRESET)
 
     def close(self) -> None:
         """Drop what waits and unlink everything; busy MDs end with their last operation."""

@@ -26,6 +26,7 @@ from ulnet.core.peer import PeerNi
 from ulnet.core.state import NodeState
 from ulnet.core.states import NiInput, PeerNiInput
 from ulnet.core.status import HealthStatus
+from ulnet.nid import Nid
 
 if TYPE_CHECKING:
     from ulnet.core.transmit import Transmit
@@ -127,12 +128,17 @@ class Health:
 
     def overdue(self, md: Md) -> None:
         """No answer came in time: the next hop is charged."""
-        nid = md.next_nid
-        if nid is None or nid in self._state.nis:
-            return
+        if md.next_nid is not None:
+            self._accuse(md.next_nid, "no response in time by way of")
+
+    def lost(self, nid: Nid) -> None:
+        """The connections with a next hop that owes answers broke: it is charged, and so asked how it is."""
+        self._accuse(nid, "connections broke, with answers due, to")
+
+    def _accuse(self, nid: Nid, what: str) -> None:
         pni = self._state.peers.find_ni(nid)
-        if pni is not None:
-            self._notices.say(("overdue", nid), f"no response in time by way of {nid}")
+        if pni is not None and nid not in self._state.nis:
+            self._notices.say((what, nid), f"{what} {nid}")
             self.values.lower_peer(pni)
             self._machines.peer_ni(pni, PeerNiInput.FAILED)
 

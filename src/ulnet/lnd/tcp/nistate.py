@@ -153,6 +153,8 @@ class NiState:
             sock.close()
             return False
         peer.attach(conn, hello.src_incarnation)
+        if not rename and self.shared.is_new_life(peer.nid, peer.pid, hello.src_incarnation):
+            self.shared.core.peer_restarted(peer.nid)
         return True
 
     def admit(self, sock: socket.socket, machine: PassiveHandshake) -> None:

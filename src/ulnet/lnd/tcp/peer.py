@@ -225,6 +225,14 @@ class Peer:
         self._end(lost, failure, unsent=True)
         for conn in doomed:
             self.moves_on(conn)
+        if doomed and not self.conns and failure.errno != errno.ESTALE:
+            self._lost()
+
+    def _lost(self) -> None:
+        """The last connection broke, and not because of us."""
+        state = self.state
+        if state.open and not state.down and not (self.dialer is not None and self.dialer.busy):
+            state.shared.core.path_lost(self.ni, self.nid)
 
     def _end(self, msgs: Iterable[Msg], failure: Failure, *, unsent: bool) -> None:
         finalize = self.state.shared.core.finalize

@@ -14,10 +14,12 @@ from ulnet.wire.socklnd import FRAME_HEADER_SIZE
 if TYPE_CHECKING:
     from ulnet.core.lnd import Upcalls
     from ulnet.lnd.tcp.transmit import Transmitter
+    from ulnet.nid import Nid
 
 __all__ = ["BUFFER_SIZE", "Shared"]
 
 _REPORTS: Final = 10  # lines to the log between two sweeps
+_LIVES: Final = 65536  # remembered: peers decide how many names there are
 BUFFER_SIZE: Final = 65536  # one for all connections: headers and small messages pass through it
 
 
@@ -30,6 +32,7 @@ class Shared:
         "buf",
         "core",
         "dirty",
+        "lives",
         "loop",
         "now",
         "params",
@@ -61,9 +64,18 @@ class Shared:
         sizes = (HEADER_SIZE, FRAME_HEADER_SIZE + HEADER_SIZE, FRAME_HEADER_SIZE + LARGE_HEADER_SIZE)
         self.tails = {size: self.view[:size] for size in sizes}
         self.dirty: list[Transmitter] = []
+        self.lives: dict[tuple[Nid, int], int] = {}  # the incarnations that peers last had
         self.starved: set[Transmitter] = set()  # the kernel had no memory: the next sweep tries again
         self._report = report
         self._reported = 0  # lines since the last sweep
+
+    def is_new_life(self, nid: Nid, pid: int, incarnation: int) -> bool:
+        """Whether that peer had another incarnation when it was last connected."""
+        before = self.lives.get((nid, pid), incarnation)
+        if len(self.lives) >= _LIVES:
+            self.lives.clear()
+        self.lives[nid, pid] = incarnation
+        return before != incarnation
 
     def report(self, line: str) -> None:
         """Tell the log of something odd; peers that do odd things often are told of only so often."""
