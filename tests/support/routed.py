@@ -53,8 +53,8 @@ def old_router(sim: Simulation, name: str, *nids: str) -> SingleRailRouter:
     return sim._keep(SingleRailRouter(name, host, known))
 
 
-def old_end(sim: Simulation, name: str, nid: str, gateway: str) -> OldEnd:
-    """An end node of that generation."""
+def old_end(sim: Simulation, name: str, nid: str, gateway: str, *others: str) -> OldEnd:
+    """An end node of that generation; it pings all of its gateways, and sends over the first."""
     host, known = sim._host(name, [nid])
     made = sim._keep(
         OldEnd(name, host, known, lambda heard: sim.ledger.delivered(heard.hdr.hdr_data, heard.payload))
@@ -62,7 +62,8 @@ def old_end(sim: Simulation, name: str, nid: str, gateway: str) -> OldEnd:
     made.gateway = Nid.parse(gateway)
 
     def check() -> None:  # as the router checker of that generation did
-        made.ping(made.nid, made.gateway)
+        for one in (gateway, *others):
+            made.ping(made.nid, Nid.parse(one))
         sim.scheduler.after(INTERVAL, check)
 
     check()

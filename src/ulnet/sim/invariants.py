@@ -22,6 +22,7 @@ __all__ = [
     "at_rest",
     "credits_in_use",
     "credits_of_peers",
+    "forgotten_memory",
     "memory",
     "nis",
     "now_and_then",
@@ -50,7 +51,8 @@ def now_and_then(core: LNet) -> str:
 
 def at_rest(core: LNet) -> str:
     """What must hold once nothing is under way: all credits, references and counts are back."""
-    return next(filter(None, chain(_counts_at_rest(core), _nis_at_rest(core), _peers_at_rest(core))), "")
+    looks = (_counts_at_rest(core), _nis_at_rest(core), _peers_at_rest(core), _router_at_rest(core))
+    return next(filter(None, chain.from_iterable(looks)), "")
 
 
 # At any time ------------------------------------------------------------------------------------------
@@ -118,6 +120,8 @@ def credits_of_peers(core: LNet) -> str:
             return f"{pni.nid}: {len(pni.tx_queue)} messages wait for {pni.tx_credits} credits"
         if any(msg.peer_ni is not pni for msg in pni.tx_queue):
             return f"{pni.nid}: a message of another waits in its queue"
+        if pni.flows and any(core.nis.get(ni.nid) is not ni for ni in pni.flows):
+            return f"{pni.nid}: the flow from an NI that is gone is kept"
     return ""
 
 
@@ -181,6 +185,12 @@ def credits_in_use(core: LNet, in_hand: list[Msg]) -> str:
 # At rest ------------------------------------------------------------------------------------------------
 
 
+def forgotten_memory(core: LNet) -> str:
+    """Memory that was bound for an operation and never unlinked (unless somebody keeps such memory)."""
+    forgotten = [md for md in core.memory.mds.values() if md.me is None]
+    return f"{len(forgotten)} memory descriptors were bound and never unlinked" if forgotten else ""
+
+
 def _counts_at_rest(core: LNet) -> Iterator[str]:
     stats = core.stats
     if stats.msgs_alloc:
@@ -216,3 +226,15 @@ def _peers_at_rest(core: LNet) -> Iterator[str]:
             )
         if any(flow.outstanding for flow in pni.flows.values()):
             yield f"{pni.nid}: bytes count as outstanding"
+
+
+def _router_at_rest(core: LNet) -> Iterator[str]:
+    gate = core.router.gate
+    if len(gate) or gate.pools.in_use:
+        yield f"{len(gate)} messages pass through this router, {gate.pools.in_use} buffers are in use"
+    for pool in gate.pools:
+        if pool.credits != pool.count:
+            yield f"a router pool has {pool.credits} of {pool.count} credits"
+    for pni in core.peers.nis():
+        if pni.nid.net in core.nets and pni.rtr_credits != core.gateways.router_credits(pni.nid.net):
+            yield f"{pni.nid} has {pni.rtr_credits} router credits"
