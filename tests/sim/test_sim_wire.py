@@ -12,6 +12,7 @@ from ulnet.core.self_info import MIN_INFO_SIZE
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.core.tunables import NetTunables
 from ulnet.dlc.model import GlobalSet, NetAdd, Ping
+from ulnet.host import parse_topology
 from ulnet.sim import LinkParams, NotQuiet, PlanError, SimNode, Simulation
 from ulnet.wire.ping import PingInfo
 
@@ -258,3 +259,34 @@ def test_events_of_an_operation_are_the_ones_it_waits_for() -> None:
     assert sorted(put.events) == [EventKind.ACK.name, EventKind.SEND.name]
     assert silent.events == [EventKind.SEND.name]
     assert sorted(get.events) == [EventKind.REPLY.name, EventKind.SEND.name]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("fd00::1@tcp", "fd00::2@tcp"), ("10.0.0.1@o2ib", "10.0.0.2@o2ib"), ("10.0.0.1@tcp7", "fd00::2@tcp7")],
+)
+def test_all_kinds_of_nids_are_carried(first: str, second: str) -> None:
+    sim = Simulation(1, thorough=True)
+    a, b = sim.node("a", first), sim.node("b", second)
+    inbox = b.attach(30)
+    put = a.put(second, 30, data=bytes(20_000))
+    sim.run_until_quiet()
+    assert put.ok
+    assert str(inbox.deliveries[0].source) == first
+
+
+def test_a_node_may_have_numa_nodes() -> None:
+    topology = parse_topology(
+        "nodes:\n- {cpus: 0-1, distances: [10, 20], interfaces: [eth0]}\n"
+        "- {cpus: 2-3, distances: [20, 10], interfaces: [eth1]}\n"
+    )
+    sim = Simulation(1)
+    a = sim.node("a", "10.0.0.1@tcp", "10.1.0.1@tcp", topology=topology)
+    b = sim.node("b", "10.0.0.2@tcp")
+    assert a.core.cpts.count == 2
+    assert [a.core.nis[nid].dev_cpt for nid in a.nids] == [0, 1]
+    inbox = b.attach(30)
+    for a.cpu in (0, 3):
+        a.put(b.nid, 30, data=b"near")
+        sim.run_until_quiet()
+    assert [str(delivery.source) for delivery in inbox.deliveries] == ["10.0.0.1@tcp", "10.1.0.1@tcp"]

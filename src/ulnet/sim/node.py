@@ -44,11 +44,13 @@ class SimNode:
     `core` is its LNet, `node` the Node around it, `admin` what answers requests. NIDs may be text.
     """
 
-    def __init__(self, sim: Simulation, name: str, host: Host) -> None:
+    def __init__(self, sim: Simulation, name: str, host: Host, topology: Topology | None = None) -> None:
         self.sim = sim
         self.name = name
         self.host = host
         self.index = len(sim.nodes)
+        self.topology = topology or _ONE_CPU
+        self.cpu = min(cpu for node in self.topology.nodes for cpu in node.cpus)  # where its thread runs
         self.lives = 0
         self.alive = False
         self._resends: list[int] = []
@@ -81,12 +83,13 @@ class SimNode:
             failed=self._report,
         )
         self.node = Node(
-            topology=_ONE_CPU,
+            topology=self.topology,
             drivers=self._drivers,
             cookie=self._cookie,
             report=self._report,
             chance=sim.chance(f"{self.name}/{self.lives}/faults").random,
         )
+        self.node.machine.current_cpu = lambda: self.cpu
         self.admin = Admin(self.node, host=self.host.links)
         self.alive = True
         self._now(self.admin.handle(LnetConfigure()))
@@ -146,9 +149,7 @@ class SimNode:
         port = self.host.port_of(nid) or self.sim.add_port(self, nid)
 
         def add() -> NI:
-            return self.node.add_ni(
-                nid, interface=port.name, tunables=tunables, lnd_tunables=lnd_tunables, device_node=-1
-            )
+            return self.node.add_ni(nid, interface=port.name, tunables=tunables, lnd_tunables=lnd_tunables)
 
         ni = self.loop.enter(add)
         self._startup.append(add)

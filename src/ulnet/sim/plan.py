@@ -46,6 +46,7 @@ class InterfacePlan(_Part):
 class NodePlan(_Part):
     """A node: `nids` each get an interface and an NI; `interfaces` only an address; `config` is lnetctl YAML.
 
+    `topology` is YAML as in a file for `lnetd --topology`: its NUMA nodes.
     `kind` is node, single-rail (the generation before multi-rail) or silent (answers nothing).
     """
 
@@ -53,6 +54,7 @@ class NodePlan(_Part):
     nids: list[str] = []
     interfaces: dict[str, str | InterfacePlan] = {}
     config: str = ""
+    topology: str = ""
     portals: list[int] = []  # where it has memory
 
 

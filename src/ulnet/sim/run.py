@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ulnet.core.status import LNetError
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.model import Request
+from ulnet.host import HostError, parse_topology
 from ulnet.nid import Nid, NidError
 from ulnet.sim.actions import Action, action_of
 from ulnet.sim.cables import LinkParams
@@ -126,7 +127,7 @@ def play(
     try:
         for name, node in plan.nodes.items():
             _make(sim, name, node)
-    except (LNetError, NidError) as bad:
+    except (LNetError, NidError, HostError) as bad:
         raise PlanError(str(bad)) from None
     for made in prepare:
         made(run)
@@ -170,7 +171,7 @@ def _make(sim: Simulation, name: str, plan: NodePlan) -> None:
         return
     if plan.kind != "node":
         raise PlanError(f"node {name}: {plan.kind!r} is none of node, single-rail and silent")
-    node = sim.node(name)
+    node = sim.node(name, topology=parse_topology(plan.topology) if plan.topology else None)
     for interface, cable in plan.interfaces.items():
         if isinstance(cable, str):
             cable = InterfacePlan(address=cable)

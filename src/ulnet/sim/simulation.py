@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import TypeVar
 
+from ulnet.host import Topology
 from ulnet.nid import Nid
 from ulnet.sim.cables import Cut, Fabric, Host, LinkParams, Port
 from ulnet.sim.clock import Scheduler
 from ulnet.sim.errors import Broken, NotQuiet, PlanError, SimError
 from ulnet.sim.foreign import ForeignNode, Heard, SingleRailNode
-from ulnet.sim.invariants import at_rest, credits_in_use, now_and_then, quickly
+from ulnet.sim.invariants import at_rest, credits_in_use, forgotten_memory, now_and_then, quickly
 from ulnet.sim.ledger import Ledger
 from ulnet.sim.node import SimNode
 
@@ -115,13 +116,21 @@ class Simulation:
                 self.add_port(host, nid)
         return host, known
 
-    def node(self, name: str, *nids: Nid | str, config: str = "", link: LinkParams | None = None) -> SimNode:
+    def node(
+        self,
+        name: str,
+        *nids: Nid | str,
+        config: str = "",
+        link: LinkParams | None = None,
+        topology: Topology | None = None,
+    ) -> SimNode:
         """A started node with these NIs, each on an interface of its own for its address.
 
-        `config` is lnetctl YAML, applied after that. Raises LNetError, NidError, PlanError.
+        `config` is lnetctl YAML, applied after that; `topology` are its NUMA nodes, by default one.
+        Raises LNetError, NidError, PlanError.
         """
         host, _ = self._host(name, ())
-        made = self.nodes[name] = SimNode(self, name, host)
+        made = self.nodes[name] = SimNode(self, name, host, topology)
         host.touch = lambda: self.touch(made)
         for nid in nids:
             nid = nid if isinstance(nid, Nid) else Nid.parse(nid)
@@ -327,6 +336,7 @@ class Simulation:
             wrong = at_rest(node.core)
             if not wrong and node.operations:
                 wrong = f"{next(iter(node.operations))} never ended"
+            wrong = wrong or forgotten_memory(node.core)
             if wrong:
                 self.broken(node, f"at rest: {wrong}")
         wrong = self.ledger.check()
