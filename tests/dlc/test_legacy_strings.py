@@ -115,7 +115,7 @@ def test_routes(text: str, routes: list[RouteAdd]) -> None:
         (read_networks, "tcp0 eth0", "'tcp0 eth0' is no net with interfaces: write tcp0 or tcp0(eth0,eth1)"),
         (read_networks, "tcp0(eth0, credit=4)", "net tcp: no option is called 'credit': known are "),
         (read_networks, "tcp0(eth0, credits=many)", "net tcp: credits=many is not a number: write digits"),
-        (read_networks, "bond0(*@tcp0)", "net bond0: bonding is not built yet"),
+        (read_networks, "bond0(mode=standby)", "net bond names no slave: write some, such as bond0("),
         (read_networks, "banana0", "net 'banana0' has no known type"),
         (read_ip2nets, "tcp(eth0) 10.0.0", "address '10.0.0' has not four parts"),
         (read_ip2nets, "10.0.0.1", "'10.0.0.1' is no ip2nets rule: write a net, its interfaces and"),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ulnet.dlc import model
 from ulnet.dlc.documents import LocalNetView, LocalNiView, NetDocument
 from ulnet.dlc.errors import ErrorItem
+from ulnet.dlc.model_bond import BondAdd, BondFailover, BondOptions, BondSet, BondSwitch
 from ulnet.dlc.protocol import (
     HEADER_SIZE,
     VERSION,
@@ -43,6 +44,10 @@ REQUESTS: list[model.Request] = [
     model.PeerRefresh(["10.0.0.1@tcp"], "10.0.0.1@tcp", multi_rail=False, lock_primary=True),
     model.PeerRemove(["10.0.0.1@tcp"]),
     model.NetMatch([model.Ip2netsRule("tcp", ["eth*"], ["10.0.*.*"], model.Tunables(tos=1), "[0]")], True),
+    BondAdd("bond", ["*@tcp"], BondOptions("loadbalance", weights=[3, 1], servers=["10.0.0.9@tcp"])),
+    BondSet("10.0.0.1@bond", ["@tcp1"], BondOptions(failback="stay", keepalive=0.5)),
+    BondSwitch("10.0.0.1@bond", "10.0.0.1@tcp", on=False),
+    BondFailover("10.0.0.1@bond"),
     model.RouteAdd("tcp1", "10.0.0.1@tcp", hop=2),
     model.RouteDel("tcp1", "10.0.0.1@tcp"),
     model.RouteShow(net="tcp1", verbosity=1),

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
+from ulnet.cli.lnetctl_bond import BOND_BUILDERS, bond_add
 from ulnet.cli.lnetctl_fault import FAULT_BUILDERS, added
 from ulnet.cli.lnetctl_grammar import SETTINGS
 from ulnet.cli.lnetctl_grammar_routing import ROUTER_SETTINGS
@@ -94,6 +95,9 @@ def _lnet_configure(parsed: Parsed) -> model.Request:
 
 
 def _net_add(parsed: Parsed) -> model.Request:
+    bond = bond_add(parsed)
+    if bond is not None:
+        return bond
     try:
         tunables = model.Tunables(
             peer_timeout=parsed.number("peer-timeout"),
@@ -278,6 +282,7 @@ _BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {
     "stats_heat": _stats_heat,
     "global_show": lambda parsed: model.GlobalShow(),
     "export": lambda parsed: model.Export(backup=parsed.flag("backup")),
+    **BOND_BUILDERS,
     **POLICY_BUILDERS,
     **FAULT_BUILDERS,
     **HEALTH_BUILDERS,

@@ -213,13 +213,17 @@ class LNet:
         ni = self.state.nis.get(nid)
         if ni is None:
             raise LNetError(errno.ENOENT, f"{nid} is not one of this node's NIDs: see 'lnetctl net show'")
-        for master_nid, master in self.state.masters.items():
-            if master.owns(ni):
-                text = f"{nid} is a slave of {master_nid}: delete that first, or take the slave away from it"
-                raise LNetError(errno.EBUSY, text)
+        self.must_be_free(ni)
         self._remove_ni(ni)
         self.policies.nis_changed()
         self._nis_changed()
+
+    def must_be_free(self, ni: NI) -> None:
+        """Raises LNetError(EBUSY) for a slave, which cannot go before its master."""
+        for nid, master in self.state.masters.items():
+            if master.owns(ni):
+                text = f"{ni.nid} is a slave of {nid}: delete that first, or take the slave away from it"
+                raise LNetError(errno.EBUSY, text)
 
     def _remove_ni(self, ni: NI) -> None:
         ni.active = False

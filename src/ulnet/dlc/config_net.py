@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ulnet.dlc.config_bond import BOND_KEYS, read_bond
 from ulnet.dlc.legacy import LegacyError, read_ip2nets
 from ulnet.dlc.model import Ip2netsRule, NetAdd, NetDel, NetMatch, NetShow, Request, Tunables
+from ulnet.dlc.model_bond import BondAdd
 from ulnet.dlc.schema import Schema
 from ulnet.dlc.steps import Step, Verb
 from ulnet.dlc.yaml_in import MapNode, Node, ScalarNode, SeqNode
-from ulnet.nid import Net, Nid, NidError
+from ulnet.nid import Net, NetType, Nid, NidError
 from ulnet.nid.expr import split_list
 
 __all__ = ["COUNTERS", "SHOWN", "read_ip2nets_section", "read_nets"]
@@ -29,7 +31,7 @@ COUNTERS = (
     "load",
 )
 _NI_STATE = (*COUNTERS, "status", "dev cpt", "refcount", "peer_ni", "state")
-_NI = ("nid", "interfaces", "tunables", "lnd tunables", "CPT")
+_NI = ("nid", "interfaces", "tunables", "lnd tunables", "CPT", *BOND_KEYS)
 _NET_TUNABLES = ("peer_timeout", "peer_credits", "peer_buffer_credits", "credits")
 _LND_TUNABLES = ("conns_per_peer", "timeout", "tos")
 _OTHER_LNDS = (
@@ -40,7 +42,17 @@ _OTHER_LNDS = (
 
 
 def read_nets(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
-    """Each NI is a request of its own. `lo`, which every node has, is passed over."""
+    """Each NI is a request of its own, bonding NIs come last. `lo`, which every node has, is passed over."""
+    bonds: list[Step] = []
+    for step in _read_nets(schema, node, verb):
+        if isinstance(step.request, BondAdd):
+            bonds.append(step)
+        else:
+            yield step
+    yield from bonds
+
+
+def _read_nets(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
     for item in schema.items(node, "net"):
         keys = {key.text for key, _ in item.items}
         if "net" in keys and "net type" not in keys:
@@ -78,6 +90,10 @@ def _ni(schema: Schema, net: str, ni: MapNode, verb: Verb) -> Request | None:
     nid = schema.text(fields, "nid", ni)
     interfaces = _numbered(schema, fields.get("interfaces"), "interfaces", "eth0")
     tunables, cpts = _tunables(schema, fields, ni)
+    if _is_bond(net, fields):
+        if verb == "del":
+            return NetDel(net=None if nid else net, nids=[nid] if nid else [])
+        return read_bond(schema, net, _numbered(schema, fields.get("slaves"), "slaves", "*@tcp"), fields, ni)
     if not interfaces and nid is None:
         schema.refuse(ni.line, f"an NI of net {net} has neither 'interfaces' nor 'nid': name its interface")
     elif not interfaces and nid is not None and not _is_on(nid, net):
@@ -170,6 +186,10 @@ def _is_net(schema: Schema, net: str, line: int) -> bool:
         schema.refuse(line, str(bad))
         return False
     return True
+
+
+def _is_bond(net: str, fields: dict[str, Node]) -> bool:
+    return "slaves" in fields or Net.parse(net).type == NetType.BOND
 
 
 def _is_on(nid: str, net: str) -> bool:

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 from ulnet.core.tunables import GlobalSettings, LndTunables, NetTunables
 from ulnet.dlc import model
+from ulnet.dlc.config_bond import bond_item
 from ulnet.dlc.model import Request, Tunables
+from ulnet.dlc.model_bond import BondAdd
 from ulnet.nid import Net, Nid, NidError, NidList
 
 __all__ = ["Change", "Meaning", "compare", "meaning_of"]
@@ -89,6 +91,10 @@ def meaning_of(requests: Iterable[Request]) -> Meaning:
     for request in requests:
         if isinstance(request, model.NetAdd):
             _nis(found, request)
+        elif isinstance(request, BondAdd):
+            found[f"net {_net(request.net)} bond {' '.join(request.slaves)}"] = bond_item(request).get(
+                "bond", {}
+            )
         elif isinstance(request, model.NetMatch):
             for rule in request.rules:
                 given = [*rule.interfaces, *rule.ranges]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, Struct, UnsetType
 
+from ulnet.dlc.documents_bond import BondPeerView, BondView
 from ulnet.dlc.documents_load import NiLoad, PeerNiLoad
 from ulnet.dlc.documents_policy import UdspView
 from ulnet.dlc.documents_routing import RouteView
@@ -147,6 +148,8 @@ class LocalNiView(
     nid: str | UnsetType = UNSET
     status: str | UnsetType = UNSET
     interfaces: dict[int, str] | UnsetType = UNSET
+    slaves: dict[int, str] | UnsetType = UNSET
+    bond: BondView | UnsetType = UNSET
     statistics: TrafficStats | UnsetType = UNSET
     udsp_info: UdspInfo | UnsetType = UNSET
     sent_stats: MsgCounts | UnsetType = UNSET
@@ -210,6 +213,7 @@ class PeerNiView(Struct, rename={"udsp_info": "udsp info", "health_stats": "heal
     dropped_stats: MsgCounts | UnsetType = UNSET
     health_stats: PeerNiHealth | UnsetType = UNSET
     load: PeerNiLoad | UnsetType = UNSET
+    bond: BondPeerView | UnsetType = UNSET
 
 
 class PeerView(
@@ -372,8 +376,8 @@ class ExportDocument(Struct, rename={"settings": "global"}):
 
     net: list[LocalNetView]
     route: list[RouteView]
+    peer: list[PeerView]
     routing: dict[str, int]
     buffers: dict[str, int]
-    peer: list[PeerView]
     settings: Globals
     udsp: list[UdspView] = []

@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ulnet.dlc.legacy_bond import BondSpecError, bond_from_words, is_bond
 from ulnet.dlc.model import Ip2netsRule, NetAdd, RouteAdd, Tunables
+from ulnet.dlc.model_bond import BondAdd
 from ulnet.dlc.model_files import NetMatch
 from ulnet.nid import AddressPattern, InterfacePattern, Net, NetPattern, NidError, NidList
 from ulnet.nid.errors import shown
@@ -31,16 +33,22 @@ class LegacyError(Exception):
     """The string cannot be read: one sentence that names the part, the rule and the way out."""
 
 
-def read_networks(text: str, tunables: Tunables | None = None) -> list[NetAdd | NetMatch]:
+def read_networks(text: str, tunables: Tunables | None = None) -> list[NetAdd | NetMatch | BondAdd]:
     """`networks=`: a net without interface gets the host's first. `tunables` are those of the module."""
-    requests: list[NetAdd | NetMatch] = []
+    requests: list[NetAdd | NetMatch | BondAdd] = []
+    bonds: list[BondAdd] = []  # after their slaves
     for part in _split(_uncommented(text), ","):
+        bond = _bond(part)
+        if bond is not None:
+            bonds.append(bond)
+            continue
         net, interfaces, given, cpts = _spec(part, tunables or Tunables())
         if interfaces:
             request = NetAdd(net=net, interfaces=interfaces, in_file=True, tunables=given, cpts=cpts)
             requests.append(request)
         else:
             requests.append(NetMatch([Ip2netsRule(net, tunables=given, cpts=cpts)]))
+    requests += bonds
     if not requests:
         raise LegacyError("networks= names no net: write one, such as networks=tcp0(eth0)")
     return requests
@@ -58,10 +66,14 @@ def read_ip2nets(text: str, tunables: Tunables | None = None, cpts: str | None =
                 f"{shown(line.strip())} is no ip2nets rule: write a net, its interfaces and address ranges, "
                 "such as tcp(eth0) 192.168.0.*"
             )
-        net, interfaces, given, own = _spec(head[1], tunables or Tunables())
         ranges = split_list(head[2] or "")
         for one in ranges:
             _range(one)
+        bond = _bond(head[1])
+        if bond is not None:
+            rules.append(Ip2netsRule(bond.net, ranges=ranges, bond=bond))
+            continue
+        net, interfaces, given, own = _spec(head[1], tunables or Tunables())
         rules.append(Ip2netsRule(net, interfaces, ranges, given, own or cpts))
     if not rules:
         raise LegacyError("ip2nets holds no rule: write one, such as tcp(eth0) 192.168.0.*")
@@ -146,14 +158,23 @@ def _split(text: str, separator: str) -> list[str]:
     return [part.strip() for part in (*parts, text[begin:]) if part.strip()]
 
 
+def _bond(text: str) -> BondAdd | None:
+    """`bond0(*@tcp0, *@tcp1, mode=loadbalance)`; None: another net."""
+    match = _SPEC.match(text)
+    if match is None or not is_bond(match[1]):
+        return None
+    try:
+        return bond_from_words(match[1], _split(match[2] or "", ","))
+    except BondSpecError as bad:
+        raise LegacyError(str(bad)) from None
+
+
 def _spec(text: str, tunables: Tunables) -> tuple[str, list[str], Tunables, str | None]:
     """`tcp0(eth0[0,1], eth1, credits=256)[0-3]`: net, interfaces, tunables, CPTs."""
     match = _SPEC.match(text)
     if match is None:
         raise LegacyError(f"{shown(text.strip())} is no net with interfaces: write tcp0 or tcp0(eth0,eth1)")
     net, inside, cpts = match.groups()
-    if net.startswith("bond"):
-        raise LegacyError(f"net {net}: bonding is not built yet in this version of ulnet")
     try:
         name = str(Net.parse(net))
     except NidError as bad:

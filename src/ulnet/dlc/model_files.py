@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ulnet.dlc.model_bond import BondAdd
 from ulnet.dlc.request import BaseRequest, Tunables
 
 __all__ = ["Ip2netsRule", "NetMatch", "PeerRefresh", "PeerRemove"]
@@ -13,6 +14,7 @@ class Ip2netsRule(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     """NIs on `net` for the interfaces with an address in `ranges`; `interfaces` are names or patterns.
 
     Without `interfaces` all that match, without `ranges` the named ones, without both the host's first.
+    `bond` is added, in place of all that, where the host has an address in `ranges`, or without `ranges`.
     """
 
     net: str
@@ -20,6 +22,7 @@ class Ip2netsRule(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     ranges: list[str] = []
     tunables: Tunables = Tunables()
     cpts: str | None = None
+    bond: BondAdd | None = None
 
 
 class NetMatch(BaseRequest, tag="net.match"):

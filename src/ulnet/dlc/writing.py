@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from ulnet.dlc import model
+from ulnet.dlc.config_bond import bond_item
 from ulnet.dlc.config_peer import LOCKED
 from ulnet.dlc.model import Request, Tunables
+from ulnet.dlc.model_bond import BondAdd
 
 __all__ = ["document_of"]
 
@@ -21,6 +23,9 @@ def document_of(requests: Iterable[Request]) -> dict[str, Any]:
     for request in requests:
         if isinstance(request, model.NetAdd):
             _net(found.setdefault("net", []), request)
+        elif isinstance(request, BondAdd):
+            ni = bond_item(request)
+            found.setdefault("net", []).append({"net type": request.net, "local NI(s)": [ni]})
         elif isinstance(request, model.NetMatch):
             _match(found, request)
         elif isinstance(request, model.PeerAdd | model.PeerRefresh):

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ulnet.core.status import LNetError
-from ulnet.dlc import model
+from ulnet.dlc import model, model_bond
 from ulnet.dlc.config import Step, step_error
 from ulnet.dlc.documents import (
     CptOfNidDocument,
@@ -27,6 +27,8 @@ from ulnet.dlc.documents_trace import TraceDocument
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.protocol import Answer
 from ulnet.host import HostError, Link, links, placed
+from ulnet.lnd.bond import BondLnd
+from ulnet.node.admin.bonds import add_bond, fail_over, set_bond, switch_slave
 from ulnet.node.admin.discoveries import discover_all
 from ulnet.node.admin.explain import explain
 from ulnet.node.admin.faults import add_fault, delete_faults, reset_faults, show_faults
@@ -82,6 +84,10 @@ class Admin:
             model.NetShow: self._net_show,
             model.NetSet: self._net_set,
             model.NetMatch: self._net_match,
+            model_bond.BondAdd: self._bond_add,
+            model_bond.BondSet: self._bond_set,
+            model_bond.BondSwitch: self._bond_switch,
+            model_bond.BondFailover: self._bond_failover,
             model.PeerAdd: self._peer_add,
             model.PeerDel: self._peer_del,
             model.PeerShow: self._peer_show,
@@ -178,7 +184,33 @@ class Admin:
     async def _net_match(self, request: model.NetMatch) -> Answer:
         async with self._changing:
             core, here = self.node.core, self._links()
-            return Answer(errors=match_nets(core, request, here, self._large))
+            return Answer(errors=match_nets(core, request, here, self._large, self.node.bond))
+
+    # Bonding NIs -----------------------------------------------------------------------------------
+
+    def _bonds(self) -> BondLnd:
+        assert self.node.bond is not None
+        return self.node.bond
+
+    async def _bond_add(self, request: model_bond.BondAdd) -> Answer:
+        async with self._changing:
+            add_bond(self.node.core, self._bonds(), request)
+        return _DONE
+
+    async def _bond_set(self, request: model_bond.BondSet) -> Answer:
+        async with self._changing:
+            set_bond(self.node.core, self._bonds(), request)
+        return _DONE
+
+    async def _bond_switch(self, request: model_bond.BondSwitch) -> Answer:
+        async with self._changing:
+            switch_slave(self._bonds(), request)
+        return _DONE
+
+    async def _bond_failover(self, request: model_bond.BondFailover) -> Answer:
+        async with self._changing:
+            fail_over(self._bonds(), request)
+        return _DONE
 
     async def _net_del(self, request: model.NetDel) -> Answer:
         async with self._changing:
@@ -355,7 +387,7 @@ class Admin:
         routes = backup_routes(core) if request.backup else show_routes(core, model.RouteShow(verbosity=1))
         routing, buffers = backup_routing(core)
         return Answer(
-            ExportDocument(nets, routes, routing, buffers, peers, show_globals(core), show_rules(core))
+            ExportDocument(nets, routes, peers, routing, buffers, show_globals(core), show_rules(core))
         )
 
 

@@ -15,9 +15,12 @@ from ulnet.core.instance import LNet
 from ulnet.core.status import LNetError
 from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import Ip2netsRule, NetAdd, NetDel, NetMatch
+from ulnet.dlc.model_bond import BondAdd
 from ulnet.host import Address, HostError, Link, first_address
+from ulnet.lnd.bond import BondLnd
 from ulnet.nid import AddressPattern, InterfacePattern, Net, Nid, NidError
 from ulnet.nid.address import parse_ipv4, parse_ipv6
+from ulnet.node.admin.bonds import add_bond
 from ulnet.node.admin.names import read_net
 from ulnet.node.admin.nets import add_nis, delete_nis
 
@@ -35,12 +38,19 @@ class Chosen(NamedTuple):
     cpts: str | None
 
 
-def match_nets(core: LNet, request: NetMatch, host: Sequence[Link], large: bool) -> list[ErrorItem]:
-    """Add or delete what the rules choose, each all or none; the errors of those that were refused."""
+def match_nets(
+    core: LNet, request: NetMatch, host: Sequence[Link], large: bool, bonds: BondLnd | None
+) -> list[ErrorItem]:
+    """Add or delete what the rules choose, each all or none; the errors of those that were refused.
+
+    Bonding NIs come after all others, and go before them.
+    """
     errors: list[ErrorItem] = []
     done: set[Net] = set()
     matched = False
-    for index, rule in enumerate(request.rules):
+    for index, rule in sorted(
+        enumerate(request.rules), key=lambda one: (one[1].bond is not None) != request.delete
+    ):
         try:
             net = read_net(rule.net, errno.EINVAL)
             if request.first_wins and net in done:
@@ -50,7 +60,9 @@ def match_nets(core: LNet, request: NetMatch, host: Sequence[Link], large: bool)
                 continue
             matched = True
             done.add(net)
-            if request.delete:
+            if rule.bond is not None:
+                _bond(core, rule.bond, net, request.delete, bonds)
+            elif request.delete:
                 _delete(core, net, chosen)
             else:
                 _add(core, rule, net, chosen, host, large)
@@ -182,6 +194,13 @@ def _add(
         for nid in reversed(added):
             delete_nis(core, NetDel(nids=[nid]))
         raise LNetError(refused.errno, refused.text) from refused
+
+
+def _bond(core: LNet, bond: BondAdd, net: Net, delete: bool, bonds: BondLnd | None) -> None:
+    if delete:
+        delete_nis(core, NetDel(net=str(net)))
+    elif bonds is not None:
+        add_bond(core, bonds, bond)
 
 
 def _delete(core: LNet, net: Net, chosen: Sequence[Chosen]) -> None:

@@ -175,7 +175,15 @@ def _check_new(core: LNet, wanted: Sequence[_NewNi]) -> None:
 
 def delete_nis(core: LNet, request: NetDel) -> None:
     """Delete all NIs of the request or none. Raises LNetError."""
-    for nid in _nids_by_nid(core, request) if request.nids else _nids_by_net(core, request):
+    nids = _nids_by_nid(core, request) if request.nids else _nids_by_net(core, request)
+    masters = [nid for nid in nids if nid in core.state.masters]
+    slaves = [core.nis[nid] for nid in nids if nid not in masters]
+    if masters and any(core.state.masters[nid].owns(ni) for nid in masters for ni in slaves):
+        text = f"{masters[0]} and slaves of it in one request: delete {masters[0]} by itself, then the slaves"
+        raise LNetError(errno.EBUSY, text)
+    for ni in slaves:
+        core.must_be_free(ni)
+    for nid in nids:
         core.del_ni(nid)
 
 

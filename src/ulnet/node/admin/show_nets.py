@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Sequence
 
+from msgspec import UNSET
+
 from ulnet.core.instance import LNet
 from ulnet.core.ni import NI, NO_PRIORITY
 from ulnet.core.peer import PeerNi
@@ -22,7 +24,8 @@ from ulnet.dlc.documents import (
     UdspInfo,
 )
 from ulnet.host import HostError, Link, first_address, link_named
-from ulnet.nid import LO_NET, LO_NID, Net, NidError
+from ulnet.nid import LO_NET, LO_NID, Net, NetType, NidError
+from ulnet.node.admin.bonds import bond_of, slaves_of
 from ulnet.node.admin.show_load import load_of_ni
 
 __all__ = ["backup_nets", "local_net", "message_counts", "policy_of", "show_nets", "traffic"]
@@ -58,7 +61,9 @@ def _ni(ni: NI, verbosity: int, load: bool) -> LocalNiView:
     view = LocalNiView(nid=str(ni.nid), status="up" if ni.up else "down")
     if ni.interface is not None:
         view.interfaces = {0: ni.interface}
+    view.slaves = slaves_of(ni) or UNSET
     if verbosity >= 1:
+        view.bond = bond_of(ni, state=True) or UNSET
         view.statistics = traffic(ni)
         view.tunables = _tunables(ni)
         if ni.lnd_tunables is not None:
@@ -86,6 +91,9 @@ def backup_nets(core: LNet, host: Iterable[Link]) -> list[LocalNetView]:
 
 
 def _backup_ni(ni: NI, host: Sequence[Link]) -> LocalNiView:
+    slaves = slaves_of(ni)
+    if slaves is not None:
+        return LocalNiView(nid=str(ni.nid), slaves=slaves, bond=bond_of(ni, state=False) or UNSET)
     view = LocalNiView(tunables=_tunables(ni), cpt=_cpts(ni.cpts))
     if ni.interface is not None:
         view.interfaces = {0: ni.interface}
@@ -157,6 +165,8 @@ def _health(ni: NI) -> NiHealth:
 
 def _tunables(ni: NI) -> NetTunablesView:
     values = ni.tunables
+    if ni.nid.net.type == NetType.BOND:  # it has no credits: its slaves have
+        return NetTunablesView(0, 0, 0, 0)
     return NetTunablesView(
         values.peer_timeout, values.peer_credits, values.peer_buffer_credits, values.credits
     )

@@ -6,11 +6,14 @@ import errno
 from collections.abc import Sequence
 from itertools import islice
 
+from msgspec import UNSET
+
 from ulnet.core.instance import LNet
 from ulnet.core.peer import Peer, PeerFlag, PeerNi
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.dlc.documents import NidItem, PeerNiHealth, PeerNiView, PeerView, UdspInfo
 from ulnet.nid import LO_NID, Nid
+from ulnet.node.admin.bonds import bond_of_peer
 from ulnet.node.admin.names import one_nid, read_nids
 from ulnet.node.admin.show_load import load_of_peer_ni
 from ulnet.node.admin.show_nets import message_counts, policy_of, traffic
@@ -98,6 +101,7 @@ def _peer_ni(core: LNet, pni: PeerNi, verbosity: int, load: bool) -> PeerNiView:
         view.min_rtr_credits = pni.min_rtr_credits
         view.refcount = pni.refs
         view.statistics = traffic(pni)
+        view.bond = bond_of_peer(core, pni) or UNSET
     if verbosity >= 2:
         view.sent_stats, view.received_stats, view.dropped_stats = message_counts(pni.stats)
         view.health_stats = _health(pni)
