@@ -290,3 +290,53 @@ def test_a_node_may_have_numa_nodes() -> None:
         a.put(b.nid, 30, data=b"near")
         sim.run_until_quiet()
     assert [str(delivery.source) for delivery in inbox.deliveries] == ["10.0.0.1@tcp", "10.1.0.1@tcp"]
+
+
+def rails(sim: Simulation) -> tuple[SimNode, SimNode]:
+    """Two nodes with two rails that know each other and send nothing again."""
+    nodes = []
+    for name, number in (("a", 1), ("b", 2)):
+        node = sim.node(name)
+        node.configure("global: {discovery: 0, retry_count: 0}")
+        for rail, net in enumerate(("tcp", "tcp1")):
+            node.add_ni(f"10.{rail}.0.{number}@{net}", tunables=MANY)
+        nodes.append(node)
+    nodes[0].add_peer("10.0.0.2@tcp", "10.1.0.2@tcp1")
+    nodes[1].attach(30, keep_data=False)
+    return nodes[0], nodes[1]
+
+
+def test_what_has_not_left_a_dead_device_goes_another_way() -> None:
+    sim = Simulation(1, link=LinkParams(rate=1e7))
+    a, b = rails(sim)
+    puts = [a.put(b.nid, 30, data=bytes(100_000)) for _ in range(40)]
+    sim.run(0.05)
+    sim.link_down("a.eth1")
+    sim.run_until_quiet()
+    assert 1 <= sum(not put.ok for put in puts) <= 2, "only what was on the cable"
+
+
+def test_a_silent_rail_is_left_long_before_its_timeout() -> None:
+    sim = Simulation(1)
+    a, b = rails(sim)
+    first = [a.put(b.nid, 30, data=bytes(20_000)) for _ in range(4)]
+    sim.run_until_quiet()
+    assert all(put.ok for put in first)
+    sim.partition(["a.eth1"], ["b.eth1"])
+    a.put(b.nids[1], 30, data=bytes(20_000), source=a.nids[1])
+    sim.run(2)
+    later = [a.put(b.nid, 30, data=bytes(20_000)) for _ in range(20)]
+    sim.run(1)
+    assert all(put.ok for put in later)
+    sim.heal()
+    sim.run_until_quiet()
+    assert sim.now < 20
+
+
+def test_a_call_that_nobody_answers_is_given_up_for_another_rail() -> None:
+    sim = Simulation(1)
+    a, b = rails(sim)
+    sim.partition(["a.eth1"], ["b.eth1"])
+    puts = [a.put(b.nid, 30, data=b"x") for _ in range(10)]
+    sim.run(3)
+    assert all(put.ok for put in puts)
