@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest $(XDIST)
 help: ## these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
-demo: ## two nodes, two rails each: move a 1 GiB file over both rails and compare it (ARGS="--file F")
+demo: ## two nodes, two rails each: move a 1 GiB file over both; then cut one rail on the way (ARGS="--file F")
 	@$(SETUP)
 	@$(BIN)/ulnet demo $(ARGS)
 

@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from ulnet.demo.stage import DemoError, Namespaces, namespaces
+
 DEMO = [sys.executable, "-m", "ulnet", "demo"]
+
+
+CUT = "A rail was cut: every byte arrived all the same, and the rail is back."
 
 
 def run(*words: str, code: int = 0) -> str:
@@ -19,7 +24,7 @@ def run(*words: str, code: int = 0) -> str:
 
 @pytest.mark.requirement("tst-010")
 def test_a_random_file_over_two_rails() -> None:
-    told = run("--size", "40M")
+    told = run("--size", "40M", "--no-cut")
     assert "every rail carried its share" in told
     assert "127.0.1.2@tcp" in told and "127.0.2.2@tcp" in told
     assert told.count("send_count") == 4
@@ -30,8 +35,44 @@ def test_a_random_file_over_two_rails() -> None:
 def test_a_file_of_ones_own_over_three_rails(tmp_path: Path) -> None:
     path = tmp_path / "mine"
     path.write_bytes(bytes(range(256)) * 4567)
-    assert "every rail carried its share" in run("--file", str(path), "--rails", "3")
+    assert "every rail carried its share" in run("--file", str(path), "--rails", "3", "--no-cut")
     assert path.stat().st_size == 256 * 4567
+
+
+@pytest.mark.requirement("snd-050", "snd-055")
+def test_a_rail_is_cut_and_comes_back() -> None:
+    told = run("--size", "64M")
+    assert CUT in told
+    assert "127.0.2.2@tcp cut" in told and "127.0.2.2@tcp repaired" in told
+    assert "fault rules" in told  # what stands in for a link
+    assert "resending over 127.0.1.1@tcp -> 127.0.1.2@tcp: 127.0.2.1@tcp" in told.replace("\n", " ")
+    sums = {line.split()[-1] for line in told.splitlines() if line.startswith("sha256")}
+    assert len(sums) == 1
+
+
+@pytest.mark.requirement("hlt-005", "hlt-025", "snd-080", "snd-085")
+def test_a_real_link_goes_down_and_comes_back(namespaces_work: None) -> None:
+    told = run("--size", "64M", "--net")
+    assert CUT in told
+    assert "ip link set rail1 down" in told
+    assert "10.77.1.1@tcp1: device failed, FAILED now" in told
+    left = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
+    assert "ulnet-demo-" not in left
+
+
+def test_namespaces_without_root_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(DemoError, match="needs root: run it as root, or without --net"), namespaces(2):
+        pass
+
+
+def test_a_command_of_ip_that_fails_is_told() -> None:
+    with pytest.raises(DemoError, match="failed"):
+        Namespaces("ulnet-no-such-left", "ulnet-no-such-right", 2).act(True)
+
+
+def test_with_one_rail_none_is_cut() -> None:
+    assert "No rail is cut: there is one rail only." in run("--size", "4M", "--rails", "1")
 
 
 @pytest.mark.parametrize("size", [0, 1, 4097])
@@ -47,7 +88,7 @@ def test_tiny_files_arrive_too(tmp_path: Path, size: int) -> None:
         (("--file", "/nonexistent"), 1, "/nonexistent is not a file"),
         (("--size", "12Q"), 2, "no size"),
         (("--rails", "0"), 2, "1 to 16 rails"),
-        (("--size", "9999999G"), 1, "free and the demo needs"),
+        (("--size", "9999999G", "--no-cut"), 1, "free and the demo needs"),
     ],
 )
 def test_bad_words_are_refused(words: tuple[str, ...], code: int, text: str) -> None:

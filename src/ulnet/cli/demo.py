@@ -1,4 +1,4 @@
-"""`ulnet demo`: two nodes with several rails each move a file in this machine, no root needed."""
+"""`ulnet demo`: two nodes with several rails each move a file in this machine; then a rail is cut."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.live import Live
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -25,7 +26,11 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from ulnet.demo.director import DemoError, Result, addresses, move
+from ulnet.cli.demo_picture import Picture
+from ulnet.demo.director import Result, move
+from ulnet.demo.stage import DemoError, Loopback, Stage, namespaces
+from ulnet.demo.transfer import PACED_PIECES, SMALLEST_CHUNK
+from ulnet.demo.worker import HEALTH_STEP
 
 __all__ = ["main"]
 
@@ -33,14 +38,18 @@ _EXAMPLES = """\
 example:
   ulnet demo
   ulnet demo --size 256M --rails 4
-  ulnet demo --file /var/log/syslog
+  ulnet demo --file /var/log/syslog --no-cut
+  ulnet demo --net
 
-Each node is a process of its own with one loopback address a rail; 1 MiB PUTs go over all rails at once,
-straight from the source file into the destination file. Exit status: 0 only if every byte arrived and
-every rail carried a fair share.
+First act: 1 MiB PUTs go over all rails at once, straight from the source file into the destination file.
+Second act: the same again, slowed down to some 16 s; meanwhile the last rail is cut, and repaired. Each node
+is a process of its own, with a loopback address a rail, or with --net in a network namespace with a link a
+rail. Exit status: 0 only if every byte arrived both times, every rail carried a fair share, the traffic left
+the rail that was cut, and came back.
 """
 
 _GENERATE_BLOCK = 16 << 20
+_SECOND_ACT = 16.0  # seconds
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -48,10 +57,14 @@ def main(argv: list[str]) -> int:
     """Run the command; see `ulnet demo --help`."""
     options = _parser().parse_args(argv)
     console = Console()
+    stage_at = namespaces(options.rails) if options.net else nullcontext()
     try:
-        with _workplace(options) as (source, target):
-            result = _run(console, source, target, options.rails)
-            return _report(console, result, options.rails)
+        with _workplace(options) as (source, target), stage_at as net:
+            stage = net or Loopback(options.rails)
+            status = _report(console, _run(console, source, target, stage), options.rails)
+            if options.cut and not status:
+                status = _second_act(console, source, target, stage)
+            return status
     except (DemoError, OSError) as error:
         print(f"ulnet demo: {error}", file=sys.stderr)
         return 1
@@ -60,7 +73,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ulnet demo",
-        description="Move a file between two LNet nodes over several rails, and compare it.",
+        description="Move a file between two LNet nodes over several rails, compare it, and cut a rail.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -69,6 +82,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rails", type=_rails, default=2, metavar="N", help="rails of each node, 1 to 16 (2)"
     )
+    parser.add_argument(
+        "--net", action="store_true", help="in network namespaces, where a link really goes down (needs root)"
+    )
+    parser.add_argument("--no-cut", dest="cut", action="store_false", help="the first act alone")
     return parser
 
 
@@ -112,9 +129,8 @@ def _generate(path: Path, size: int) -> None:
             file.write(os.urandom(min(_GENERATE_BLOCK, size - start)))
 
 
-def _run(console: Console, source: Path, target: Path, rails: int) -> Result:
-    size = source.stat().st_size
-    senders, receivers = addresses(rails)
+def _run(console: Console, source: Path, target: Path, stage: Stage) -> Result:
+    size, rails = source.stat().st_size, len(stage.senders)
     console.print(f"[bold]{source.name}[/], {size / (1 << 20):,.0f} MiB, over {rails} rails:")
     progress = Progress(
         TextColumn("{task.description}"),
@@ -126,7 +142,7 @@ def _run(console: Console, source: Path, target: Path, rails: int) -> Result:
     )
     bars: dict[str, TaskID] = {
         there: progress.add_task(f"{here} → {there}", total=size / rails)
-        for here, there in zip(senders, receivers, strict=True)
+        for here, there in zip(stage.senders, stage.receivers, strict=True)
     }
     whole = progress.add_task("[bold]file", total=size)
 
@@ -135,18 +151,71 @@ def _run(console: Console, source: Path, target: Path, rails: int) -> Result:
             progress.update(bars[nid], completed=count)
         if "received" in told:
             progress.update(whole, completed=told["received"])
+        if "line" in told:
+            _log(console, told)
 
     with progress:
-        result = asyncio.run(move(source, size, target, rails, show))
+        result = asyncio.run(move(source, size, target, stage, show))
         for nid, count in result.rails.items():
             progress.update(bars[nid], completed=count)
         progress.update(whole, completed=size)
     return result
 
 
+def _log(console: Console, told: dict[str, Any]) -> None:
+    console.print(f"{told['node']}: {told['line']}", style="dim", markup=False, highlight=False)
+
+
+def _second_act(console: Console, source: Path, target: Path, stage: Stage) -> int:
+    """The same file again, and a rail is cut meanwhile."""
+    rails, size = len(stage.senders), source.stat().st_size
+    if rails < 2 or size < PACED_PIECES * SMALLEST_CHUNK:
+        why = "there is one rail only" if rails < 2 else "so small a file would be through before that"
+        console.print(f"No rail is cut: {why}.")
+        return 0
+    console.print(
+        f"\n[bold]Once more, and the last rail is cut meanwhile.[/] Slowed down to "
+        f"{size / _SECOND_ACT / 1e6:,.0f} MB/s, for eyes to follow; health_sensitivity {HEALTH_STEP}, "
+        "max_recovery_ping_interval 1, so that recovery takes seconds.\n"
+        f"Cut by: {stage.how}.",
+        highlight=False,
+    )
+    picture = Picture(stage.receivers)
+
+    def show(told: dict[str, Any]) -> None:
+        picture.observe(told)
+        if "line" in told:
+            _log(console, told)
+        elif told["state"] in ("cut", "repaired"):
+            console.print(f"[bold]{picture.seconds:.1f} s: {stage.receivers[-1]} {told['state']}[/]")
+
+    with Live(picture, console=console, refresh_per_second=8):
+        result = asyncio.run(move(source, size, target, stage, show, seconds=_SECOND_ACT))
+    return _judge(console, result, picture)
+
+
+def _judge(console: Console, result: Result, picture: Picture) -> int:
+    console.print()
+    console.print(picture.phases())
+    console.print(
+        f"sha256 sent      {result.sent_digest}\nsha256 received  {result.received_digest}\n"
+        + ", ".join(f"resent by the {node}: {count}" for node, count in result.resends.items()),
+        soft_wrap=True,
+        highlight=False,
+    )
+    faults = picture.faults()
+    if not result.intact:
+        faults.insert(0, "The copy differs from the source.")
+    for fault in faults:
+        console.print(f"[bold red]{fault}[/]", highlight=False)
+    if not faults:
+        console.print("[bold green]A rail was cut: every byte arrived all the same, and the rail is back.[/]")
+    return 1 if faults else 0
+
+
 def _report(console: Console, result: Result, rails: int) -> int:
     for node, statistics in result.statistics.items():
-        console.print(f"\n[bold]NI statistics of the {node}[/] (lnetctl net show --net tcp -v)")
+        console.print(f"\n[bold]NI statistics of the {node}[/] (lnetctl net show -v)")
         console.print(statistics, markup=False, highlight=False, soft_wrap=True)
     console.print(_table(result))
     digests = f"sha256 sent      {result.sent_digest}\nsha256 received  {result.received_digest}"

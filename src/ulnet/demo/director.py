@@ -1,29 +1,25 @@
-"""Runs the two node processes of the demo and tells how they fare."""
+"""Runs the two node processes of the demo, has a rail cut if asked to, and tells how they fare."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import random
-import socket
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ulnet.demo.stage import DemoError, Stage
 from ulnet.demo.transfer import SMALLEST_CHUNK
 from ulnet.demo.worker import Job
 
-__all__ = ["DemoError", "Result", "move"]
+__all__ = ["CUT_AT", "REPAIR_AT", "Result", "move"]
 
 _LINE_LIMIT = 1 << 20
-_PORTS = range(20000, 32000)  # below those from which the system takes source ports
+CUT_AT, REPAIR_AT = 0.2, 0.45  # of the file
 
-
-class DemoError(Exception):
-    """The demo could not do its work; the text says why."""
+OnProgress = Callable[[dict[str, Any]], None]
 
 
 @dataclass
@@ -36,6 +32,7 @@ class Result:
     sent_digest: str
     received_digest: str
     statistics: dict[str, str] = field(default_factory=dict)
+    resends: dict[str, int] = field(default_factory=dict)
     cpu_seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -53,39 +50,55 @@ class Result:
         return len(shares) == rails and min(shares) >= 0.5 / rails
 
 
-def addresses(rails: int) -> tuple[list[str], list[str]]:
-    """The NIDs of the sending and of the receiving node: a loopback address a rail."""
-    sender = [f"127.0.{rail}.1@tcp" for rail in range(1, rails + 1)]
-    receiver = [f"127.0.{rail}.2@tcp" for rail in range(1, rails + 1)]
-    return sender, receiver
+class _Cutter:
+    """Has the last rail cut, and repaired, when so much of the file has arrived."""
 
+    def __init__(self, stage: Stage, size: int, tell: OnProgress) -> None:
+        self._stage = stage
+        self._size = size
+        self._tell = tell
+        self._due = [(CUT_AT * size, True), (REPAIR_AT * size, False)]
+        self.nodes: list[asyncio.subprocess.Process] = []
 
-def free_port(hosts: list[str]) -> int:
-    """A TCP port that is free on all these addresses. Raises DemoError."""
-    for port in random.sample(_PORTS, 50):
-        with contextlib.ExitStack() as stack:
-            try:
-                for host in hosts:
-                    stack.enter_context(socket.socket()).bind((host, port))
-            except OSError:
-                continue
-            return port
-    raise DemoError("no TCP port is free on all the demo's loopback addresses: end what uses so many")
+    def look(self, told: dict[str, Any]) -> None:
+        """Act if it is time."""
+        self._tell(told)
+        if self._due and told.get("received", 0) >= self._due[0][0]:
+            _, cut = self._due.pop(0)
+            self._stage.act(cut)
+            order = self._stage.order(cut)
+            for node in self.nodes:
+                if order is not None and node.stdin is not None:
+                    node.stdin.write(f"{order}\n".encode())
+            self._tell({"state": "cut" if cut else "repaired"})
 
 
 async def move(
-    source: Path, size: int, target: Path, rails: int, on_progress: Callable[[dict[str, Any]], None]
+    source: Path,
+    size: int,
+    target: Path,
+    stage: Stage,
+    on_progress: OnProgress,
+    *,
+    seconds: float = 0,
 ) -> Result:
-    """Move source (of size bytes) to target between two node processes. Raises DemoError."""
-    sender_nids, receiver_nids = addresses(rails)
-    port = free_port([nid.partition("@")[0] for nid in (*sender_nids, *receiver_nids)])
-    receiver = await _start(Job("receive", receiver_nids, sender_nids, str(target), size, port))
+    """Move source (of size bytes) to target between two node processes. Raises DemoError.
+
+    With `seconds` it is slowed down to take that long, and a rail is cut and repaired meanwhile.
+    """
+    pace = size / seconds if seconds else 0.0
+    cutter = _Cutter(stage, size, on_progress)
+    look = cutter.look if seconds else on_progress
+    job = Job("receive", stage.receivers, stage.senders, str(target), size, stage.port, pace)
+    receiver = await _start(stage, job)
     sender: asyncio.subprocess.Process | None = None
     try:
         await _expect_ready(receiver)
-        sender = await _start(Job("send", sender_nids, receiver_nids, str(source), size, port))
+        job = Job("send", stage.senders, stage.receivers, str(source), size, stage.port, pace)
+        sender = await _start(stage, job)
+        cutter.nodes = [receiver, sender]
         received, sent = await asyncio.gather(
-            _follow(receiver, "receiving node", on_progress), _follow(sender, "sending node", on_progress)
+            _follow(receiver, "receiving node", look), _follow(sender, "sending node", look)
         )
         return Result(
             size=size,
@@ -94,6 +107,7 @@ async def move(
             sent_digest=sent["digest"],
             received_digest=received["digest"],
             statistics={"sending node": sent["statistics"], "receiving node": received["statistics"]},
+            resends={"sending node": sent["resends"], "receiving node": received["resends"]},
             cpu_seconds={"sending node": sent["cpu"], "receiving node": received["cpu"]},
         )
     finally:
@@ -102,8 +116,9 @@ async def move(
             await _end(sender)
 
 
-async def _start(job: Job) -> asyncio.subprocess.Process:
+async def _start(stage: Stage, job: Job) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
+        *stage.words(job.role),
         sys.executable,
         "-m",
         "ulnet.demo.worker",
@@ -121,9 +136,7 @@ async def _expect_ready(process: asyncio.subprocess.Process) -> None:
         raise DemoError("the receiving node did not start: its message is above")
 
 
-async def _follow(
-    process: asyncio.subprocess.Process, name: str, on_progress: Callable[[dict[str, Any]], None]
-) -> dict[str, Any]:
+async def _follow(process: asyncio.subprocess.Process, name: str, on_progress: OnProgress) -> dict[str, Any]:
     """Pass progress on until the node's last line; that line, with the rails' counts, is the answer."""
     assert process.stdout is not None
     rails: dict[str, int] = {}
@@ -132,7 +145,7 @@ async def _follow(
         rails = told.get("rails", rails)
         if told["state"] == "done":
             return {**told, "rails": rails}
-        on_progress(told)
+        on_progress({**told, "node": name})
     raise DemoError(f"the {name} stopped before the end: its message is above")
 
 

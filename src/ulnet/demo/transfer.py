@@ -21,11 +21,12 @@ from ulnet.nid import Nid
 from ulnet.node import Node
 from ulnet.wire.lnet import LNET_MTU
 
-__all__ = ["SMALLEST_CHUNK", "FileReceiver", "FileSender"]
+__all__ = ["PACED_PIECES", "SMALLEST_CHUNK", "FileReceiver", "FileSender"]
 
 _PORTAL = 60  # one that Lustre does not use
 _SEGMENT = 1 << 30
 SMALLEST_CHUNK = 4096
+PACED_PIECES = 200  # at least so many: a cut must find some on their way
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; Python 3.11's mmap does not name it
 
 
@@ -79,15 +80,23 @@ def _allocated(path: Path, size: int) -> mmap.mmap | None:
 
 
 class FileSender:
-    """Sends one file in PUTs of up to 1 MiB (smaller ones where that gives each rail less than 8)."""
+    """Sends one file in PUTs of up to 1 MiB (smaller ones where that gives each rail less than 8).
 
-    def __init__(self, node: Node, target: Nid, path: Path, rails: int, window: int = 16) -> None:
+    `pace` is the most it sends in a second, in bytes; pieces are smaller then too.
+    """
+
+    def __init__(
+        self, node: Node, target: Nid, path: Path, rails: int, *, window: int = 16, pace: float = 0.0
+    ) -> None:
         self._node = node
         self._target = target
         self._path = path
         self._window = window
         self._size = path.stat().st_size
-        self._chunk = min(LNET_MTU, max(SMALLEST_CHUNK, self._size // (8 * rails)))
+        self._pace = pace
+        pieces = PACED_PIECES if pace else 8 * rails
+        self._chunk = min(LNET_MTU, max(SMALLEST_CHUNK, self._size // pieces))
+        self._began = 0.0
         self._next = 0
         self._in_flight = 0
         self._done: asyncio.Future[None] | None = None
@@ -96,7 +105,9 @@ class FileSender:
 
     async def run(self) -> None:
         """Send the whole file. Raises LNetError for the first PUT that fails."""
-        self._done = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._done = loop.create_future()
+        self._began = loop.time()
         if not self._size:
             return
         self._source = _mapped(self._path)
@@ -108,6 +119,12 @@ class FileSender:
         start = self._next
         if start >= self._size or self._done is None or self._done.done():
             return
+        if self._pace:
+            loop = self._done.get_loop()
+            due = self._began + start / self._pace
+            if loop.time() < due:
+                loop.call_at(due, self._send_next)
+                return
         chunk = self._source[start : min(start + self._chunk, self._size, (start // _SEGMENT + 1) * _SEGMENT)]
         self._next = start + chunk.nbytes
         self._in_flight += 1
@@ -130,7 +147,7 @@ class FileSender:
                 self._in_flight -= 1
                 self.sent += length
                 self._send_next()
-                if not self._in_flight and not self._done.done():
+                if not self._in_flight and self._next >= self._size and not self._done.done():
                     self._done.set_result(None)
 
         return handle

@@ -15,22 +15,28 @@ from typing import Any
 
 import msgspec
 
+from ulnet.core.faults import Fault, FaultKind
+from ulnet.core.status import HealthStatus
 from ulnet.demo.transfer import FileReceiver, FileSender
 from ulnet.dlc.model import NetShow
 from ulnet.dlc.yaml_out import emit_document
 from ulnet.lnd.tcp import TcpParams
-from ulnet.nid import Nid
+from ulnet.nid import ANY_NID, Nid
 from ulnet.node import Node
 from ulnet.node.admin import Admin
 
-__all__ = ["Job", "run"]
+__all__ = ["HEALTH_STEP", "Job", "cut_rail", "run"]
 
 _BEAT = 0.1  # seconds between progress lines
+HEALTH_STEP = 250  # health_sensitivity while a rail is cut: recovery takes seconds that way
 
 
 @dataclass
 class Job:
-    """What a worker is told: its role, its NIDs, the other node's NIDs, the file and its size, the port."""
+    """What a worker is told: its role, its NIDs, the other node's NIDs, the file and its size, the port.
+
+    With a `pace`, in bytes a second, a rail will be cut meanwhile.
+    """
 
     role: str
     nids: list[str]
@@ -38,6 +44,7 @@ class Job:
     path: str
     size: int
     port: int
+    pace: float = 0.0
 
 
 def run(job: Job) -> int:
@@ -46,15 +53,40 @@ def run(job: Job) -> int:
 
 
 async def _run(job: Job) -> int:
-    async with Node(tcp=TcpParams(accept="all", accept_port=job.port, congestion="reno")) as node:
+    tcp = TcpParams(accept="all", accept_port=job.port, congestion="reno")
+    async with Node(tcp=tcp, report=lambda line: _tell(state="log", line=line)) as node:
+        if job.pace:
+            settings = node.core.settings
+            settings.health_sensitivity = HEALTH_STEP
+            settings.max_recovery_ping_interval = 1
         for nid in job.nids:
             node.add_ni(nid)
         node.add_peer(job.peer[0], job.peer[1:])
-        if job.role == "receive":
-            await _receive(node, job)
-        else:
-            await _send(node, job)
+        orders = asyncio.create_task(_obey(node, job))
+        await (_receive(node, job) if job.role == "receive" else _send(node, job))
+        await orders  # stay reachable until the other side is done
     return 0
+
+
+async def _obey(node: Node, job: Job) -> None:
+    """Cut or repair the last rail when told so, until the director hangs up."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while order := await reader.readline():
+        if order == b"cut\n":
+            cut_rail(node, job.nids[-1], job.peer[-1])
+        else:
+            node.core.faults.delete(FaultKind.DROP)
+
+
+def cut_rail(node: Node, here: str, there: str) -> None:
+    """Let each send from or to that rail fail as it would if the rail were gone."""
+    for source, dest, status in (
+        (ANY_NID, Nid.parse(there), HealthStatus.REMOTE_DROPPED),
+        (Nid.parse(here), ANY_NID, HealthStatus.LOCAL_TIMEOUT),
+    ):
+        node.core.faults.add(Fault(FaultKind.DROP, source, dest, rate=1, health=1 << status))
 
 
 async def _receive(node: Node, job: Job) -> None:
@@ -67,20 +99,32 @@ async def _receive(node: Node, job: Job) -> None:
 
     await _beating(receiver.finished(), progress)
     progress()
-    digest = await asyncio.to_thread(_sha256, Path(job.path))
-    _tell(state="done", digest=digest, statistics=await _statistics(node), cpu=_cpu_seconds())
-    await asyncio.to_thread(sys.stdin.readline)  # stay reachable until the other side is done
+    await _done(node, job)
 
 
 async def _send(node: Node, job: Job) -> None:
-    sender = FileSender(node, Nid.parse(job.peer[0]), Path(job.path), len(job.nids))
+    sender = FileSender(node, Nid.parse(job.peer[0]), Path(job.path), len(job.nids), pace=job.pace)
     started = time.monotonic()
-    await _beating(sender.run(), lambda: _tell(state="moving", sent=sender.sent))
-    seconds = time.monotonic() - started
+    await _beating(sender.run(), lambda: _tell(state="moving", sent=sender.sent, health=_health(node, job)))
+    await _done(node, job, seconds=time.monotonic() - started)
+
+
+async def _done(node: Node, job: Job, **more: float) -> None:
     cpu = _cpu_seconds()
     digest = await asyncio.to_thread(_sha256, Path(job.path))
-    _tell(state="done", digest=digest, seconds=seconds, statistics=await _statistics(node), cpu=cpu)
-    await asyncio.to_thread(sys.stdin.readline)
+    resends = node.core.stats.resend_count
+    statistics = await _statistics(node, job)
+    _tell(state="done", digest=digest, statistics=statistics, resends=resends, cpu=cpu, **more)
+
+
+def _health(node: Node, job: Job) -> list[tuple[int, int, str]]:
+    """Of each rail: the value of its near end, that of its far end, and the near end's state."""
+    core = node.core
+    found = []
+    for here, there in zip(job.nids, job.peer, strict=True):
+        ni, pni = core.nis[Nid.parse(here)], core.peers.find_ni(Nid.parse(there))
+        found.append((ni.health, pni.health if pni is not None else 0, ni.state.value))
+    return found
 
 
 async def _beating(work: Coroutine[Any, Any, None], beat: Callable[[], None]) -> None:
@@ -91,10 +135,13 @@ async def _beating(work: Coroutine[Any, Any, None], beat: Callable[[], None]) ->
     await task
 
 
-async def _statistics(node: Node) -> str:
-    """What `lnetctl net show --net tcp -v` would print."""
-    shown = await Admin(node).handle(NetShow(net="tcp", verbosity=1))
-    return emit_document(msgspec.to_builtins(shown.document))
+async def _statistics(node: Node, job: Job) -> str:
+    """What `lnetctl net show --net NET -v` would print, of each net."""
+    documents = []
+    for net in dict.fromkeys(nid.partition("@")[2] for nid in job.nids):
+        shown = await Admin(node).handle(NetShow(net=net, verbosity=1))
+        documents.append(emit_document(msgspec.to_builtins(shown.document)))
+    return "\n".join(documents)
 
 
 def _sha256(path: Path) -> str:
