@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -135,3 +138,11 @@ def test_a_node_that_ends_keeps_no_timer(bench):
     bench.router.close()
     assert len(bench.state.timers) == 0
     assert not bench.router.forwards
+
+
+def test_the_page_shows_the_table():
+    script = Path(__file__).parents[3] / "scripts" / "routing_page.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
