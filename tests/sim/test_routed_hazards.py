@@ -347,7 +347,9 @@ def test_without_discovery_routes_follow_the_last_ping() -> None:
 
 
 @pytest.mark.requirement("RTR", "tst-005")
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(6, 300))]
+)
 def test_random_router_deaths_keep_buffers_and_credits(seed: int) -> None:
     """Routers die and come back, links flap, nets fall apart; in the end all is back and all flows."""
     sim = simulation(seed)

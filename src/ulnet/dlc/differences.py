@@ -113,6 +113,9 @@ def meaning_of(requests: Iterable[Request]) -> Meaning:
             found[f"selection {what}"] = {"priority": request.priority or 0, "side": request.side}
         elif isinstance(request, model.RouteAdd):
             _routes(found, request)
+        elif isinstance(request, model.RouterSet):
+            for name, value in request.values.items():
+                found[f"setting {name}"] = {"value": value}
         elif isinstance(request, model.RoutingSet):
             found["routing"] = {"enable": int(request.enable)}
         elif isinstance(request, model.BuffersSet):
