@@ -41,7 +41,7 @@ DIFFERENT = {
     r"|route add .*--gateway 192.168.110.11@tcp": SILENT,
     r"net add --net (o2ib|kfi) .*": DRIVERS,
     r"net add --ip2net (banana|tcp3.eth1. 10.*)": RULES,
-    r"net del --net tcp[13]|peer show|export": STATE,
+    r"net del --net tcp[13]|peer show|export( --backup)?": STATE,
     r"set|global|udsp add": HELP,
     r"udsp show --idx 1": CRASH,
     r"debug nidlist 192.*o2ib": "commas in brackets and between NIDs are both understood",
