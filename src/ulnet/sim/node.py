@@ -17,6 +17,7 @@ from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import LnetConfigure, Request
 from ulnet.dlc.protocol import Answer
 from ulnet.host import NumaNode, Topology
+from ulnet.lnd.bond.bondni import BondNi
 from ulnet.lnd.sim import SimLnd, SimStation
 from ulnet.nid import LO_NID, NetType, Nid
 from ulnet.node import Node
@@ -211,7 +212,7 @@ class SimNode:
         return [
             msg
             for ni in self.core.nis.values()
-            if isinstance(ni.lnd_data, SimStation)
+            if isinstance(ni.lnd_data, SimStation | BondNi)
             for msg in ni.lnd_data.in_hand
         ]
 

@@ -163,6 +163,11 @@ class BondNi:
         while peer.waiting:
             self.core.finalize(peer.waiting.popleft(), status, err, reason)
 
+    @property
+    def in_hand(self) -> list[Msg]:
+        """The messages that wait here for their peers."""
+        return [msg for peer in self.peers.values() for msg in peer.waiting]
+
     # Master ----------------------------------------------------------------------------------------
 
     def owns(self, ni: NI) -> bool:

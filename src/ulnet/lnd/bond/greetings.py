@@ -85,7 +85,7 @@ class Greetings:
             return
         if stamp is Stamp.CURRENT:
             peer.told = bond.incarnation
-        elif stamp is Stamp.ZERO:
+        elif stamp is Stamp.ZERO and peer.connected:  # it has restarted
             peer.told = 0
         reaction = INCOMING[peer.state, stamp]
         if reaction.save:
