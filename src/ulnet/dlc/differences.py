@@ -101,7 +101,7 @@ def meaning_of(requests: Iterable[Request]) -> Meaning:
                 found[f"ip2nets {rule.net} {' '.join(given)}".strip()] = _tunables(rule.tunables, rule.cpts)
         elif isinstance(request, model.PeerAdd | model.PeerRefresh):
             _peer(found, request)
-        elif isinstance(request, model.GlobalSet):
+        elif isinstance(request, model.GlobalSet | model.RouterSet):
             for name, value in request.values.items():
                 if name not in _READ_ONLY:
                     found[f"setting {name}"] = {"value": value}
@@ -113,9 +113,6 @@ def meaning_of(requests: Iterable[Request]) -> Meaning:
             found[f"selection {what}"] = {"priority": request.priority or 0, "side": request.side}
         elif isinstance(request, model.RouteAdd):
             _routes(found, request)
-        elif isinstance(request, model.RouterSet):
-            for name, value in request.values.items():
-                found[f"setting {name}"] = {"value": value}
         elif isinstance(request, model.RoutingSet):
             found["routing"] = {"enable": int(request.enable)}
         elif isinstance(request, model.BuffersSet):
