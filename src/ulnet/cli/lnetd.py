@@ -111,6 +111,12 @@ def _parser() -> argparse.ArgumentParser:
         default="expected",
         help="rails by expected completion (default), or to the letter of the documents: nets take turns",
     )
+    parser.add_argument(
+        "--recovery",
+        choices=("backoff", "documents"),
+        default="backoff",
+        help="ping what failed after 1, 2, 4, ... s, health back in large steps (default), or each second, by 1",
+    )
     parser.add_argument("--drain", type=_seconds, default=5.0, metavar="S", help="seconds to finish in (5)")
     parser.add_argument("--log-level", choices=_LEVELS, default="info", help="what goes to stderr (info)")
     parser.add_argument("--version", action="version", version=f"lnetd {__version__} (ulnet)")
@@ -212,6 +218,7 @@ async def _run(options: argparse.Namespace, steps: list[Step]) -> int:
         cpu_pattern=options.cpu_pattern,
         cpu_npartitions=options.cpu_npartitions,
         balance=options.balance,
+        recovery=options.recovery,
     )
     admin = Admin(node, startup=steps, drain=options.drain)
     endpoint = Endpoint(options.socket)

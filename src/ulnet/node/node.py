@@ -8,7 +8,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Self
+from typing import Literal, Self
 
 from ulnet.core.instance import LNet
 from ulnet.core.lnd import Lnd
@@ -39,9 +39,10 @@ class Node:
     Use it as `async with Node() as node:`, or call `start` and `close`. NIDs are given as `Nid` or text.
     Everything runs in the thread of the event loop; nothing here is thread-safe. `topology` stands in for
     the machine's NUMA nodes; `cpu_pattern` or `cpu_npartitions` divides them into CPTs, by default one a
-    node. `balance` tells how path selection weighs load. `drivers` makes the drivers of a core, in the place
-    of TCP's; `cookie` gives a number that no earlier life of the node used; `report` takes lines for the log;
-    `chance` gives random numbers, for fault rules. Raises LNetError(EINVAL) for a division that cannot be.
+    node. `balance` tells how path selection weighs load, `recovery` how those that failed get well.
+    `drivers` makes the drivers of a core, in the place of TCP's; `cookie` gives a number that no earlier life
+    of the node used; `report` takes lines for the log; `chance` gives random numbers, for fault rules.
+    Raises LNetError(EINVAL) for a division that cannot be.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Node:
         cpu_pattern: str = "",
         cpu_npartitions: int = 0,
         balance: Balance = "expected",
+        recovery: Literal["backoff", "documents"] = "backoff",
         drivers: Callable[[LNet], Sequence[Lnd]] | None = None,
         cookie: Callable[[], int] = time.time_ns,
         report: Callable[[str], None] = _log.warning,
@@ -62,6 +64,7 @@ class Node:
         self._drivers = drivers
         self._cookie = cookie
         self._balance = balance
+        self._recovery = recovery
         self._report = report
         self._chance = chance
         self._timer: asyncio.TimerHandle | None = None
@@ -103,6 +106,8 @@ class Node:
             chance=self._chance,
         )
         core.selector.balance = self._balance
+        if self._recovery == "documents":
+            core.health.follow_documents()
         core.state.node_of_memory = machine.node_of_memory
         core.register_lnd(LoLnd(core, core.state.defer))
         if self._drivers is None:

@@ -157,6 +157,21 @@ def test_the_log_tells_who_is_in_recovery_less_and_less_often():
     assert lines == [f"1 peer NIs in recovery (showing 1): {sick(rails).nid}"] * 3  # after 60, 180, 420 s
 
 
+@pytest.mark.requirement("HEALTH-value")
+def test_the_documents_recovery_pings_each_second_and_raises_by_one():
+    rails = recovering()
+    rails.a.health.follow_documents()
+    pni = sick(rails)
+    rails.pass_time(5, answer=True)
+    assert 902 < pni.health < 907
+    seen = rails.a.stats.send_count
+    rails.pass_time(10, answer=True)
+    assert 9 <= rails.a.stats.send_count - seen <= 11
+    rails.pass_time(150, answer=True)
+    assert pni.health == 1000
+    assert rails.a.next_deadline() is None
+
+
 # Answers that do not come
 
 

@@ -74,6 +74,11 @@ class Health:
         transmit.health = self
         memory.overdue = self.overdue
 
+    def follow_documents(self) -> None:
+        """Recover as the Health design has it: a ping each second, each success raises by 1."""
+        self.values.by_documents = True
+        self.recovery.local.steady = self.recovery.peers.steady = True
+
     # Messages --------------------------------------------------------------------------------------
 
     def posted(self, pni: PeerNi) -> None:

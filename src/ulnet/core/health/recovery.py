@@ -38,7 +38,17 @@ class RecoveryQueue(Generic[Patient]):
     `stays` tells who is to be pinged further, `source` from which NI; `answered` and `released` are called.
     """
 
-    __slots__ = ("_initiate", "_memory", "_state", "_timers", "answered", "released", "source", "stays")
+    __slots__ = (
+        "_initiate",
+        "_memory",
+        "_state",
+        "_timers",
+        "answered",
+        "released",
+        "source",
+        "stays",
+        "steady",
+    )
 
     def __init__(
         self,
@@ -58,6 +68,7 @@ class RecoveryQueue(Generic[Patient]):
         self.source: Callable[[Patient], Nid | None] = source
         self.answered: Callable[[Patient], None] = answered
         self.released: Callable[[], None] = released
+        self.steady = False  # a ping each recovery_interval, as the Health design has it
 
     def __len__(self) -> int:
         return len(self._timers)
@@ -94,9 +105,10 @@ class RecoveryQueue(Generic[Patient]):
             return
         self._timers[who] = None
         stats = who.health_stats
-        wait = min(
-            1 << min(stats.ping_count, _MOST_DOUBLINGS), self._state.settings.max_recovery_ping_interval
-        )
+        settings = self._state.settings
+        wait = settings.recovery_interval
+        if not self.steady:
+            wait = min(1 << min(stats.ping_count, _MOST_DOUBLINGS), settings.max_recovery_ping_interval)
         stats.next_ping = self._state.clock() + wait
         stats.ping_count += 1
         md = self._memory.md_bind(

@@ -15,14 +15,24 @@ __all__ = ["Values"]
 class Values:
     """Changes values. Kept choices are void then; who is not well is recovered, who is well is released.
 
-    `status_changed` is called when ping info must tell another status of an NI.
+    `status_changed` is called when ping info must tell another status of an NI. `by_documents`: a success
+    raises by 1, as the Health design has it, where today's LNet raises by as much as a failure lowers.
     """
 
-    __slots__ = ("_state", "admit_ni", "admit_peer", "release_ni", "release_peer", "status_changed")
+    __slots__ = (
+        "_state",
+        "admit_ni",
+        "admit_peer",
+        "by_documents",
+        "release_ni",
+        "release_peer",
+        "status_changed",
+    )
 
     def __init__(self, state: NodeState, status_changed: Callable[[], None]) -> None:
         self._state = state
         self.status_changed = status_changed
+        self.by_documents = False
         self.admit_ni: Callable[[NI], None] = lambda ni: None
         self.admit_peer: Callable[[PeerNi], None] = lambda pni: None
         self.release_ni: Callable[[NI], None] = lambda ni: None
@@ -33,6 +43,10 @@ class Values:
         """By how much one failure or success changes a value; 0: health is off."""
         return self._state.settings.health_sensitivity
 
+    def _raised(self, value: int) -> int:
+        step = self.step
+        return min(value + (min(step, 1) if self.by_documents else step), MAX_HEALTH)
+
     def lower_ni(self, ni: NI) -> None:
         """A failure was the local side's."""
         if self.step:
@@ -41,7 +55,7 @@ class Values:
     def raise_ni(self, ni: NI) -> None:
         """The local side did well."""
         if ni.health < MAX_HEALTH:
-            self.set_ni(ni, min(ni.health + self.step, MAX_HEALTH))
+            self.set_ni(ni, self._raised(ni.health))
 
     def set_ni(self, ni: NI, value: int) -> None:
         """An NI is reported as down from 0 on, until it is wholly well."""
@@ -69,7 +83,7 @@ class Values:
     def raise_peer(self, pni: PeerNi) -> None:
         """The peer did well."""
         if pni.health < MAX_HEALTH:
-            self.set_peer(pni, min(pni.health + self.step, MAX_HEALTH))
+            self.set_peer(pni, self._raised(pni.health))
 
     def set_peer(self, pni: PeerNi, value: int) -> None:
         """A value as it is."""
