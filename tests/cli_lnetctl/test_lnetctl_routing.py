@@ -126,7 +126,7 @@ def test_routes_come_back_from_a_file(node: Daemon, tmp_path: Path) -> None:
     file = tmp_path / "lnet.yaml"
     assert ask("export", "--backup", str(file)).code == 0
     saved = yaml.safe_load(file.read_text())
-    assert list(saved)[:4] == ["net", "route", "routing", "buffers"]
+    assert list(saved)[:4] == ["net", "route", "peer", "routing"]
     assert saved["routing"] == {"enable": 1}
     assert saved["buffers"] == {"tiny": 2048, "small": 99, "large": 1024}
     assert ask("lnet", "unconfigure").code == 0
