@@ -69,7 +69,7 @@ def measure(rounds: int, seconds: float, tell: Callable[[str], None]) -> Results
     results: Results = {scene.title: {player: [] for player in PLAYERS} for scene in SCENES}
     cluster = Cluster(2, MOST_RAILS)
     try:
-        mptcp = _enable_mptcp(cluster)
+        mptcp = enable_mptcp(cluster)
         for number in range(rounds):
             for scene in SCENES:
                 for rail, rate in enumerate(scene.rails):
@@ -89,7 +89,7 @@ def measure(rounds: int, seconds: float, tell: Callable[[str], None]) -> Results
     return results
 
 
-def _enable_mptcp(cluster: Cluster) -> str | None:
+def enable_mptcp(cluster: Cluster) -> str | None:
     """Let MPTCP use every rail; why not, if it cannot be had."""
     server = cluster.hosts[1]
     try:
@@ -98,7 +98,7 @@ def _enable_mptcp(cluster: Cluster) -> str | None:
             host.run("ip", "mptcp", "limits", "set", "subflows", "8", "add_addr_accepted", "8")
     except AssertionError as problem:
         return str(problem)
-    for rail in range(1, MOST_RAILS):
+    for rail in range(1, cluster.rails):
         server.run("ip", "mptcp", "endpoint", "add", server.address(rail), "dev", f"rail{rail}", "signal")
     return None
 

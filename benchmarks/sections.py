@@ -1,4 +1,4 @@
-"""The parts of the page that are measured by themselves: rails, the choice of a path, the simulator."""
+"""The parts of the page that are measured by themselves: rails, a failing rail, the choice of a path, …"""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import choice
 import simulator
 from report import machine
 
-NAMES = ("choice", "rails", "simulator")
+NAMES = ("choice", "rails", "failover", "simulator")
 CHOICE_ROUNDS, CHOICES = 15, 5000
 RAIL_ROUNDS, RAIL_SECONDS = 3, 5.0
+FAILOVER_ROUNDS = 5
 SIMULATOR_ROUNDS = 3
 
 Tell = Callable[[str], None]
@@ -37,7 +38,7 @@ def measure(name: str, quick: bool, rounds: int | None, tell: Tell) -> Section |
     """Measure one section; None where this machine cannot, after telling why."""
     load = os.getloadavg()[0]
     when = f"ulnet {machine()['ulnet']}, {time.strftime('%Y-%m-%d')}; load average before: {load:.2f}."
-    makers = {"choice": _choice, "rails": _rails, "simulator": _simulator}
+    makers = {"choice": _choice, "rails": _rails, "failover": _failover, "simulator": _simulator}
     section = makers[name](quick, rounds, tell)
     if section is not None:
         section.how.append(when)
@@ -69,6 +70,21 @@ def _rails(quick: bool, rounds: int | None, tell: Tell) -> Section | None:
             *rails.batch_cells(results),
         )
     )
+    return section
+
+
+def _failover(quick: bool, rounds: int | None, tell: Tell) -> Section | None:
+    import failover  # needs pytest, as rails do
+    import rails
+
+    if lacking := rails.lacking():
+        tell(f"failover: left out, {lacking}; this part needs root and network namespaces")
+        return None
+    rounds = rounds or (1 if quick else FAILOVER_ROUNDS)
+    results = failover.measure(rounds, tell)
+    section = Section("failover", "A rail fails", runs=failover.to_dict(results))
+    section.how = [failover.how(rounds), failover.meaning()]
+    section.tables.append(("", failover.HEADS, failover.cells(results)))
     return section
 
 
