@@ -58,7 +58,7 @@ class Credits:
             return
         self._post_on_ni(msg, ni)
 
-    def _post_on_ni(self, msg: Msg, ni: NI) -> None:
+    def _post_on_ni(self, msg: Msg, ni: NI, waited: bool = False) -> None:
         credits = ni.tx_credits - 1
         ni.tx_credits = credits
         if credits < ni.min_tx_credits:
@@ -68,8 +68,10 @@ class Credits:
         queue.credits = credits = queue.credits - 1
         if credits < 0:
             queue.waiting.append(msg)
-            return
-        self._hand_over(msg, ni)
+        elif waited:
+            self._hand_over_late(msg, ni)
+        else:
+            self._hand_over(msg, ni)
 
     def _hand_over(self, msg: Msg, ni: NI) -> None:
         if not ni.active:
@@ -78,6 +80,13 @@ class Credits:
             self.fail(msg, errno.ECANCELED, "the memory descriptor was unlinked before the message left")
         elif self._state.faults is None or not self._struck(msg, ni):
             ni.lnd.send(ni, msg)
+
+    def _hand_over_late(self, msg: Msg, ni: NI) -> None:
+        """The turn of a message that waited has come, unless it is past its deadline."""
+        if self._state.clock() > msg.queued_at + ni.patience and (msg.md is None or msg.md.timeout is None):
+            self.fail(msg, errno.ETIMEDOUT, f"it waited too long for its turn on {ni.nid} to {msg.next_nid}")
+        else:
+            self._hand_over(msg, ni)
 
     def _struck(self, msg: Msg, ni: NI) -> bool:
         """Whether a fault rule fails the message or keeps it for a while."""
@@ -101,12 +110,12 @@ class Credits:
         queue = msg.tx_queue
         queue.credits = credits = queue.credits + 1
         if credits <= 0:
-            self._hand_over(queue.waiting.popleft(), ni)
+            self._hand_over_late(queue.waiting.popleft(), ni)
         pni.tx_credits = credits = pni.tx_credits + 1
         if credits <= 0:
             waiting = pni.tx_queue.popleft()
             assert waiting.ni is not None
-            self._post_on_ni(waiting, waiting.ni)
+            self._post_on_ni(waiting, waiting.ni, waited=True)
 
     def _let_go(self, msg: Msg, ni: NI, pni: PeerNi) -> None:
         msg.committed = False
@@ -122,7 +131,7 @@ class Credits:
         if pni.tx_credits <= 0:
             waiting = pni.tx_queue.popleft()
             assert waiting.ni is not None
-            self._post_on_ni(waiting, waiting.ni)
+            self._post_on_ni(waiting, waiting.ni, waited=True)
 
     def change_cpts(self, ni: NI, cpts: tuple[int, ...]) -> None:
         """Give an NI other CPTs; what waits on it waits in the new queues, in the same order."""

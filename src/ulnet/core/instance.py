@@ -165,6 +165,7 @@ class LNet:
             cpts=chosen,
             dev_cpt=self.cpts.of_node(device_node),
         )
+        self.health.set_patience(ni)
         lnd.startup(ni)
         ni.active = True
         local.nis.append(ni)
@@ -248,6 +249,7 @@ class LNet:
 
     def retune(self, ni: NI) -> None:
         """The driver's tunables of ni changed."""
+        self.health.set_patience(ni)
         if ni.lnd_tunables is not None:
             ni.lnd.retune(ni, float(ni.lnd_tunables.timeout or self.settings.lnd_timeout))
 
@@ -256,6 +258,7 @@ class LNet:
         self.state.epoch += 1
         self.health.settings_changed()
         for ni in self.state.nis.values():
+            self.health.set_patience(ni)
             if ni.lnd_tunables is not None and not ni.lnd_tunables.timeout:
                 self.retune(ni)
 

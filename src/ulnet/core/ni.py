@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from ulnet.core.cpt import ANY_CPT, share_of_nid
@@ -81,6 +82,7 @@ class NI:
         "min_tx_credits",
         "net",
         "nid",
+        "patience",
         "priority",
         "refs",
         "seq",
@@ -118,6 +120,7 @@ class NI:
         self.tx_credits = self.max_tx_credits = self.min_tx_credits = self._all_credits()
         self.seq = 0
         self.refs = 0  # messages that use this NI now
+        self.patience = inf  # seconds after which a message on it is past its deadline
         self.active = False
         self.state = NiState.INIT
         self.fatal = False  # its state is FAILED

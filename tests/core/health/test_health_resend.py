@@ -295,6 +295,23 @@ def test_a_switch_to_another_pair_is_logged_with_both_and_not_in_floods():
         assert {new, old} == pairs
 
 
+@pytest.mark.requirement("HEALTH-timeouts", "HEALTH-monitor")
+def test_what_waited_past_its_deadline_is_not_sent_any_more():
+    rails = Rails(own=(A0,), others=(B0,))
+    own = rails.a.memory.md_bind(b"x", rails.events, threshold=1, timeout=1000.0)
+    fill(rails, 20)
+    rails.a.put(own, B0, 5, 7, ack=False)  # its owner has patience
+    assert rails.ni(A0).patience == 151
+    rails.pass_time(152, step=4)
+    assert not rails.events
+    rails.fabric.run()
+    ends = [event.status for event in rails.events]
+    assert (ends.count(0), ends.count(-errno.ETIMEDOUT)) == (8 + 1, 12)
+    assert "waited too long for its turn" in next(event.reason for event in rails.events if event.status)
+    assert rails.ni(A0).health == 1000
+    rails.fabric.assert_conserved()
+
+
 # Paths without progress
 
 

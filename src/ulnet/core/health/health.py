@@ -116,7 +116,7 @@ class Health:
         if msg.master is not None:
             msg.master.failed(msg, ni, pni.nid)
         self._count(ni, pni, status)
-        if self._too_late(msg, ni):
+        if state.clock() > msg.queued_at + ni.patience:  # past its deadline: nobody is charged
             return False
         self._charge(rule, ni, pni)
         if not self._may_help(msg, rule, pni) or not self.resender.allows(msg, ni, pni):
@@ -152,15 +152,14 @@ class Health:
         ni.health_stats.by_status[status] += 1
         pni.health_stats.by_status[status] += 1
 
-    def _too_late(self, msg: Msg, ni: NI) -> bool:
-        """Whether it is past its deadline: nobody is charged then."""
+    def set_patience(self, ni: NI) -> None:
+        """How long a message may take on ni: the driver's time-out for each attempt, and a second."""
         settings = self._state.settings
         if ni.lnd.reports_timeout:
             timeout = (ni.lnd_tunables.timeout if ni.lnd_tunables else 0) or settings.lnd_timeout
-            patience = timeout * (settings.retry_count + 1) + 1
+            ni.patience = timeout * (settings.retry_count + 1) + 1.0
         else:
-            patience = settings.transaction_timeout
-        return self._state.clock() > msg.queued_at + patience
+            ni.patience = float(settings.transaction_timeout)
 
     def _charge(self, rule: Rule, ni: NI, pni: PeerNi) -> None:
         if rule.local and ni.active:
