@@ -187,6 +187,8 @@ async def test_probe(at: Addresses, stream: int) -> None:
     if stream in BIG_ENDIAN:
         script = right_byte_order(script, stream)
     async with node(at) as target:
+        if NAMES[stream] == "push":  # the kernel's own push went where nothing answers: over the other rail
+            target.core.discovery.stop()
         await Replay(target, at, script).run()
 
 

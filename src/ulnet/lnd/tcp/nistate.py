@@ -152,9 +152,10 @@ class NiState:
         except OSError:
             sock.close()
             return False
-        peer.attach(conn, hello.src_incarnation)
         if not rename and self.shared.is_new_life(peer.nid, peer.pid, hello.src_incarnation):
             self.shared.core.peer_restarted(peer.nid)
+            peer.withdraw()  # what waits was for the former life: the core finds out first who is there now
+        peer.attach(conn, hello.src_incarnation)
         return True
 
     def admit(self, sock: socket.socket, machine: PassiveHandshake) -> None:

@@ -1,0 +1,82 @@
+"""Discovery between nodes on real sockets, and who answers behind a NID after a restart."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from support.ports import free_port
+from ulnet import Node
+from ulnet.core.status import LNetError
+from ulnet.lnd.tcp import TcpParams
+from ulnet.nid import Nid
+
+A, B, C = (tuple(f"127.0.{rail}.{host}@tcp{rail or ''}" for rail in (0, 1)) for host in (61, 62, 63))
+
+
+def nodes(count: int) -> list[Node]:
+    params = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)
+    return [Node(tcp=params) for _ in range(count)]
+
+
+def add(node: Node, *nids: str) -> None:
+    for nid in nids:
+        node.add_ni(nid)
+
+
+@pytest.mark.requirement("dyn-005", "cfg-085", "HLD-redisc")
+async def test_the_first_put_finds_all_rails() -> None:
+    a, b = nodes(2)
+    async with a, b:
+        add(a, *A)
+        add(b, *B)
+        inbox = b.attach(30, 1, bytearray(1000))
+        assert await a.put(B[1], 30, 1, b"hello") == 5
+        assert (await inbox.next_event()).initiator == Nid.parse(A[0])
+        peer = await a.discover(B[0], force=True, timeout=10)
+        assert [str(nid) for nid in peer.nids()] == list(B)
+        peer = await b.discover(A[1], timeout=10)
+        assert [str(nid) for nid in peer.nids()] == list(A)
+
+
+async def test_discovery_of_nobody_fails_with_the_reason() -> None:
+    (a,) = nodes(1)
+    async with a:
+        add(a, *A)
+        with pytest.raises(LNetError) as refused:
+            await a.discover(B[0], timeout=10)
+        assert refused.value.errno == errno.ECONNREFUSED
+        with pytest.raises(LNetError, match="within 0 s; it is still being tried"):
+            await a.discover(B[1], timeout=0)
+        with pytest.raises(LNetError, match=f"{B[0]} could not be discovered: "):
+            await a.put(B[0], 30, 1, b"hello")
+
+
+@pytest.mark.requirement("dyn-065")
+async def test_another_node_behind_a_nid_gets_nothing_before_it_is_known() -> None:
+    """The connection's HELLO tells that another life is there: what waits is held until a ping told whose."""
+    a, b, c = nodes(3)
+    async with a, c:
+        add(a, *A)
+        async with b:
+            add(b, *B)
+            b.attach(30, 1, bytearray(1000))
+            await a.put(B[0], 30, 1, b"for b")
+        add(c, C[0], B[0])  # another node took the address over
+        inbox = c.attach(30, 1, bytearray(1000))
+        seen: list[list[str]] = []
+
+        def arrived(event: object) -> None:
+            peer = a.core.peers.find(Nid.parse(B[0]))
+            seen.append([] if peer is None else [str(nid) for nid in peer.nids()])
+
+        assert inbox.md is not None
+        inbox.md.handler = arrived
+        for _ in range(20):  # the first may meet what is left of the old connections
+            try:
+                await a.put(B[0], 30, 1, b"for whom?", timeout=5)
+                break
+            except LNetError:
+                continue
+        assert seen == [[C[0], B[0]]]
