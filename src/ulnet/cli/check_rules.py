@@ -97,13 +97,13 @@ def _view(name: str, admin: Admin, steps: Sequence[Step]) -> NodeView:
     for peer in peers:
         view.peers[peer.primary_nid] = list(peer.nids())
         view.multi_rail[peer.primary_nid] = peer.multi_rail
+    owners = {nid: primary for primary, nids in view.peers.items() for nid in nids}
     for step in steps:
         request = step.request
         if isinstance(request, model.PeerAdd | model.PeerRefresh):
             for nid in _nids([*([request.primary] if request.primary else []), *request.nids]):
-                owner = next((primary for primary, nids in view.peers.items() if nid in nids), None)
-                if owner is not None:
-                    view.peer_lines.setdefault(owner, step.line)
+                if nid in owners:
+                    view.peer_lines.setdefault(owners[nid], step.line)
     return view
 
 
