@@ -62,7 +62,7 @@ class Receive:
         master = None
         if not mine:
             master = self._state.masters.get(hdr.dest_nid)
-            mine = master is not None and master.owns(ni)
+            mine = master is not None  # over any NI: it may have been a slave when the message set out
         if not mine and (hdr.dest_nid.net == ni.nid.net or hdr.dest_nid in self._state.nis):
             return -errno.EPROTO
         if not ni.active:

@@ -123,7 +123,8 @@ class Transmit(Credits):
         msg.peer_ni = pni
         msg.next_nid = nid
         self._land(msg, failed=True)
-        self._take_off(msg, ni, pni, state.clock())
+        if msg.transit is None:
+            self._take_off(msg, ni, pni, state.clock())
         if msg.md is not None:
             msg.md.next_nid = nid
         if pni.watched:

@@ -12,7 +12,7 @@ from ulnet.core.routing.settings import RoutingSettings
 from ulnet.core.routing.table import Route, RouteTable
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
-from ulnet.nid import Net, Nid
+from ulnet.nid import Net, NetType, Nid
 from ulnet.wire.ping import NiStatus, PingInfo
 
 __all__ = ["Gateways"]
@@ -86,7 +86,8 @@ class Gateways:
         route.alive = self._alive.setdefault(gateway, not self.settings.check_routers_before_use)
         self.table.insert(route)
         self.routes_changed()
-        self.checks.watch(gateway)
+        if gateway.net.type != NetType.BOND:
+            self.checks.watch(gateway)
         return route
 
     def delete(self, net: Net | None, gateway: Nid | None) -> None:
@@ -184,6 +185,8 @@ class Gateways:
 
     def why_down(self, route: Route) -> str:
         """Why a route cannot be used now, "" if it can."""
+        if route.gateway.net.type == NetType.BOND:
+            return "routing loop" if route.loops else ""  # bonding judges its paths itself
         return why_down(route, self.view(route.gateway), bool(self.settings.avoid_asym_router_failure))
 
     def usable(self, net: Net) -> list[Route]:

@@ -195,6 +195,7 @@ class BondNi:
     def slaves_changed(self) -> None:
         """The core knows better than before how slaves are."""
         self.look()
+        self.monitor.try_again(self.peers.values())
 
     def failed(self, msg: Msg, ni: NI, nid: Nid) -> None:
         """A message failed on its path: it is avoided until something comes that way."""

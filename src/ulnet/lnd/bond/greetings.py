@@ -95,6 +95,7 @@ class Greetings:
         known = bond.ways.get((at, source))
         if known is not None:
             bond.alive(peer, known[1])
+        bond.monitor.try_again([peer])
         if reaction.answer and not peer.greeting:
             self.greet_over(peer, (at, source))
         bond.servers.heard(peer)

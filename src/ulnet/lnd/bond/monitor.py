@@ -6,6 +6,7 @@ Without peers in use there is no timer.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from ulnet.lnd.bond.connect import ANSWER_TIME
@@ -38,6 +39,13 @@ class Monitor:
         """A peer is in use, or a path is in doubt."""
         if self._timer is None:
             self._timer = self._bond.after(self._bond.config.keepalive, self._look)
+
+    def try_again(self, peers: Iterable[BondPeer]) -> None:
+        """Slaves are said to be up again: find out now."""
+        for peer in peers:
+            for path in peer.paths if peer.connected else ():
+                if path.down and path.ni.up and not path.probing:
+                    self._try(peer, path)
 
     def close(self) -> None:
         """Watch nothing any more."""
