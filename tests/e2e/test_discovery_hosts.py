@@ -1,4 +1,4 @@
-"""Hosts with two rails that find out by themselves, in namespaces: lnetd and lnetctl alone, no peer configured."""
+"""Hosts with two rails that find out by themselves, in namespaces: lnetd, lnetctl, and no peer configured."""
 
 from __future__ import annotations
 
@@ -47,11 +47,7 @@ class Daemon:
         """The other side as this one knows it."""
         nid = other.nids(1)[0]
         shown = self.show("peer", "show", "-v", "3") or {"peer": []}
-        found = [
-            peer
-            for peer in shown["peer"]
-            if nid in (peer["primary nid"], *(ni["nid"] for ni in peer["peer ni"]))
-        ]
+        found = [peer for peer in shown["peer"] if any(ni["nid"] == nid for ni in peer["peer ni"])]
         return found[0] if found else {"peer ni": [], "Multi-Rail": False, "peer state": 0}
 
     def knows(self, other: Daemon) -> list[str]:

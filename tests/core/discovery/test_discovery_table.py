@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,3 +123,9 @@ def test_the_first_rule_that_fits_is_the_turn(
     flags: PeerFlag, push_due: bool, error: bool, what: Input
 ) -> None:
     assert decide(int(flags), push_due, error) is what
+
+
+def test_the_page_shows_the_table_as_it_is() -> None:
+    script = Path(__file__).parents[3] / "scripts" / "discovery_page.py"
+    checked = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr

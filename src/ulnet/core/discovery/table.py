@@ -57,9 +57,9 @@ class Action(Enum):
 
     NOTHING = "–"
     ENQUEUE = "queue it"
-    TAKE_REPLY = "keep the info, queue"
+    TAKE_REPLY = "keep the info, queue it"
     NOTE_PING = "note the failed ping, queue"
-    TAKE_PUSH = "keep the info, queue first"
+    TAKE_PUSH = "keep its info, queue"
     TAKE_ACK = "it knows us, queue"
     NOTE_PUSH = "note the failed push, queue"
     DELETE = "delete it; messages find a new peer"
