@@ -38,7 +38,7 @@ class Lnd(Protocol):
         """Stop the NI at once: close its connections, finalize all its messages before returning."""
 
     def retune(self, ni: NI, timeout: float) -> None:
-        """The tunables of ni changed, also for what is under way; `timeout` is what it may take, in seconds."""
+        """The tunables of ni changed, also for what is under way; `timeout` (seconds) is what it may take."""
 
     def send(self, ni: NI, msg: Msg) -> None:
         """Queue msg; finalize it later, exactly once, never before this returns."""
