@@ -11,7 +11,7 @@ XDIST := -n $(JOBS) --dist loadfile --max-worker-restart=0
 PYTEST := $(BIN)/python -m pytest $(XDIST)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test lint types bench docs test-long format clean wheel
+.PHONY: help setup dev demo test lint types bench soak docs test-long format clean wheel
 
 help: ## these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -36,6 +36,9 @@ types: dev ## mypy, strict
 bench: ## measure ulnet beside plain sockets, pyzmq, Open MPI and MPTCP; writes docs/benchmarks.md (ARGS=--quick)
 	@$(SETUP) dev bench
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+soak: dev ## an hour of traffic while links fail at random: nothing lost, twice or leaked (root; ARGS="--minutes 5")
+	$(BIN)/python scripts/soak.py $(ARGS)
 
 docs: dev ## write docs/requirements.md anew from the tests' marks, man pages, and the DLC reference
 	$(BIN)/python scripts/requirements_page.py

@@ -244,9 +244,9 @@ def meaning() -> str:
         f"{2 * MESSAGE / CAPACITY:.3f} s. Longest stall: how long the oldest message not answered stayed the "
         "same one. Goodput: while the fault lasts. Reported: messages that the program was told had failed, "
         f"in all rounds; it sent them again after {AGAIN:g} s. Lost: neither answered nor reported. ulnet "
-        f"has LND time-outs of {TIMEOUT} s, and its caller gives each PUT {TIMEOUT} s; what had left over a rail "
-        "that died is reported, not resent, as LNet's rules have it. MPTCP's program connects anew when its "
-        "connection breaks."
+        f"has LND time-outs of {TIMEOUT} s, and its caller gives each PUT {TIMEOUT} s; what had left over a "
+        "rail that died is reported, not resent, as LNet's rules have it. MPTCP's program connects anew when "
+        "its connection breaks."
     )
 
 

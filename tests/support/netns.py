@@ -85,11 +85,10 @@ class Host:
         stdout: int | None = subprocess.PIPE,
         stderr: int | None = subprocess.PIPE,
         env: dict[str, str] | None = None,
+        stdin: int | None = subprocess.DEVNULL,
     ) -> Popen:
         """Start a program; it is stopped at the latest with the cluster."""
-        process = subprocess.Popen(
-            self.words(*command), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=env
-        )
+        process = subprocess.Popen(self.words(*command), stdin=stdin, stdout=stdout, stderr=stderr, env=env)
         self._cluster.on_close(lambda: stop(process))
         return process
 
