@@ -20,7 +20,7 @@ class Story:
         self.picture = Picture([ONE, TWO])
 
     def moved(self, one: int, two: int, *, health: tuple[int, int, str] = WELL) -> None:
-        self.now += 2.0
+        self.now += 3.0
         self.picture.observe({"state": "moving", "rails": {ONE: one, TWO: two}})
         self.picture.observe({"state": "moving", "health": [WELL, health]})
 

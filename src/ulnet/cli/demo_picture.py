@@ -17,7 +17,7 @@ PHASES = ("before the cut", "rail cut", "after the repair")
 _BARS = " ▁▂▃▄▅▆▇█"
 _COLUMN = 0.4  # seconds that one character of a line stands for
 _WIDTH = 60
-_SETTLED = 1.0  # seconds after a cut until nothing that was under way can count for the cut rail
+_SETTLED = 2.0  # seconds after a cut until nothing that was under way can count for the cut rail
 
 
 @dataclass
