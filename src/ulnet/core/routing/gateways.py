@@ -187,7 +187,9 @@ class Gateways:
         """Why a route cannot be used now, "" if it can."""
         if route.gateway.net.type == NetType.BOND:
             return "routing loop" if route.loops else ""  # bonding judges its paths itself
-        return why_down(route, self.view(route.gateway), bool(self.settings.avoid_asym_router_failure))
+        told = route.net.type != NetType.BOND  # pings do not tell of bonding nets
+        avoid = self.settings.avoid_asym_router_failure and told
+        return why_down(route, self.view(route.gateway), bool(avoid))
 
     def usable(self, net: Net) -> list[Route]:
         """The routes to a net that can be used now."""

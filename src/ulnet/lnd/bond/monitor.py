@@ -44,8 +44,10 @@ class Monitor:
         """Slaves are said to be up again: find out now."""
         for peer in peers:
             for path in peer.paths if peer.connected else ():
-                if path.down and path.ni.up and not path.probing:
-                    self._try(peer, path)
+                if path.down and path.ni.up:
+                    path.again = path.probing  # what set out before may be lost: then once more
+                    if not path.probing:
+                        self._try(peer, path)
 
     def close(self) -> None:
         """Watch nothing any more."""
@@ -89,6 +91,9 @@ class Monitor:
         path.tries = path.tries + 1 if beacon is None else 0
         if beacon is None:
             bond.suspect(peer, path)
+            if path.again:
+                path.again = False
+                self._try(peer, path)
             return
         bond.alive(peer, path)
         now = dict(beacon.incarnations).get(bond.ni.nid.net)

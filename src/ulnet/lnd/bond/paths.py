@@ -22,6 +22,7 @@ class Path:
 
     __slots__ = (
         "_peers",
+        "again",
         "down",
         "had",
         "heard_at",
@@ -44,7 +45,8 @@ class Path:
         self.weight = weight
         self.had = 0.0  # its share of the load so far, for its weight
         self.down = False
-        self.probing = False
+        self.probing = False  # a keepalive is under way
+        self.again = False  # and another one is to follow if that one is not answered
         self.tried_at = -1.0  # when the last keepalive set out
         self.tries = 0  # keepalives in a row that were not answered
         self.heard_at = -1.0  # when something last came this way; below 0: never
