@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from ulnet.sim import administering  # noqa: F401 - registers its recipe
 from ulnet.sim.plan import Plan
 from ulnet.sim.random_run import RECIPES, Shape, find_failure, random_plan, replay
 from ulnet.sim.scenario import scenario_text
 
-SLICES = 8
+SLICES = 6
 PER_SLICE = 150
+PER_SLICE_OF_REQUESTS = 50
 # Seeds that once failed, with what was wrong then.
 REGRESSIONS = {
     181: "frames behind a lost one waited for ever after a restart",
@@ -22,14 +24,15 @@ REGRESSIONS = {
 }
 
 
-def run_all(seeds: range, tmp_path: Path) -> None:
-    found = find_failure(RECIPES["mixed"], seeds)
+def run_all(seeds: range, tmp_path: Path, recipe: str = "mixed") -> None:
+    found = find_failure(RECIPES[recipe], seeds)
     if found is not None:
         seed, plan, why = found
         path = tmp_path / "failed.yaml"
         path.write_text(scenario_text(plan))
         pytest.fail(
-            f"{why}\nThe same again: ulnet sim --seed {seed}; cut down: {path}\n{scenario_text(plan)}"
+            f"{why}\nThe same again: ulnet sim --recipe {recipe} --seed {seed}; cut down: {path}\n"
+            f"{scenario_text(plan)}"
         )
 
 
@@ -38,12 +41,29 @@ def test_random_clusters_keep_all_invariants(part: int, tmp_path: Path) -> None:
     run_all(range(part * PER_SLICE, (part + 1) * PER_SLICE), tmp_path)
 
 
+@pytest.mark.parametrize("part", range(SLICES))
+def test_requests_in_between_break_nothing_either(part: int, tmp_path: Path) -> None:
+    seeds = range(part * PER_SLICE_OF_REQUESTS, (part + 1) * PER_SLICE_OF_REQUESTS)
+    run_all(seeds, tmp_path, "administrators")
+
+
+def test_requests_of_administrators_are_mostly_taken() -> None:
+    asked = refused = 0
+    for seed in range(20):
+        run = replay(RECIPES["administrators"], seed).run
+        asked += sum(event.kind == "lnetctl" for event in run.plan.events)
+        refused += len(run.refusals)
+    assert asked > 100
+    assert refused < asked / 2
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(20))
-def test_very_many_random_clusters_keep_all_invariants(part: int, tmp_path: Path) -> None:
-    """ULNET_SIM_RUNS says how many there are in all (100,000 unless told otherwise)."""
+@pytest.mark.parametrize("recipe", ["mixed", "administrators"])
+def test_very_many_random_clusters_keep_all_invariants(recipe: str, part: int, tmp_path: Path) -> None:
+    """ULNET_SIM_RUNS says how many there are of each recipe (100,000 unless told otherwise)."""
     count = int(os.environ.get("ULNET_SIM_RUNS", "100000")) // 20
-    run_all(range(1_000_000 + part * count, 1_000_000 + (part + 1) * count), tmp_path)
+    run_all(range(1_000_000 + part * count, 1_000_000 + (part + 1) * count), tmp_path, recipe)
 
 
 @pytest.mark.parametrize("seed", REGRESSIONS, ids=str)

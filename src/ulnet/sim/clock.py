@@ -11,6 +11,7 @@ import asyncio
 import heapq
 from collections.abc import Callable, Coroutine
 from contextvars import Context
+from inspect import CORO_CREATED, getcoroutinestate
 from random import Random
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
@@ -127,7 +128,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self._offset = offset
         self._lateness = lateness
         self._soonest = 0.0
-        self._unbegun: dict[asyncio.Task[Any], Coroutine[Any, Any, Any]] = {}
+        self._tasks: dict[asyncio.Task[Any], Coroutine[Any, Any, Any]] = {}  # that are not done
         self._ran = ran
         self._failed = failed
 
@@ -142,11 +143,11 @@ class NodeLoop(asyncio.AbstractEventLoop):
             self._ran()
 
     def kill(self) -> None:
-        """Nothing happens here any more; what has not begun never will."""
+        """Nothing happens here any more, not even the end of what is under way: that stays as it is."""
         self.alive = False
-        for coro in self._unbegun.values():
-            coro.close()
-        self._unbegun.clear()
+        for coro in self._tasks.values():
+            if getcoroutinestate(coro) == CORO_CREATED:
+                coro.close()
 
     # What asyncio asks for ------------------------------------------------------------------------
 
@@ -197,8 +198,8 @@ class NodeLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Task[T]:
         """A task of this loop."""
         task = asyncio.Task(coro, loop=self, name=name, context=context)
-        self._unbegun[task] = coro
-        self.call_soon(self._unbegun.pop, task)  # right behind its first step
+        self._tasks[task] = coro
+        task.add_done_callback(self._tasks.pop)
         return task
 
     def get_debug(self) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ulnet.core.event import Event, EventKind
 from ulnet.core.instance import LNet
 from ulnet.core.lnd import Lnd
-from ulnet.core.md import INFINITE, MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE
+from ulnet.core.md import INFINITE, MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, EventHandler
 from ulnet.core.ni import NI
 from ulnet.core.self_info import MIN_INFO_SIZE
 from ulnet.core.tunables import LndTunables, NetTunables
@@ -59,10 +59,11 @@ class SimNode:
         self.operations: dict[Operation, None] = {}  # of this life, not ended
         self.inboxes: list[Inbox] = []
         self._startup: list[Callable[[], object]] = []
+        self.past: list[NodeLoop] = []  # of earlier lives: what was under way in them must never go on
         self.loop: NodeLoop
         self.node: Node
         self.admin: Admin
-        self.core: LNet
+        self._core: LNet
         self._boot()
 
     def __str__(self) -> str:
@@ -94,7 +95,15 @@ class SimNode:
         self.admin = Admin(self.node, host=self.host.links)
         self.alive = True
         self._now(self.admin.handle(LnetConfigure()))
-        self.core = self.node.core
+        self._core = self.node.core
+
+    @property
+    def core(self) -> LNet:
+        """Its LNet; while that is shut down, the last one."""
+        if self.node.running and self.node.core is not self._core:
+            self._resends.append(self._core.stats.resend_count)
+            self._core = self.node.core
+        return self._core
 
     def _drivers(self, core: LNet) -> Sequence[Lnd]:
         return [SimLnd(core, self.host, kind) for kind in _DRIVERS]
@@ -113,6 +122,7 @@ class SimNode:
         self.alive = False
         self._resends.append(self.core.stats.resend_count)
         self.loop.kill()
+        self.past.append(self.loop)
         self.host.die(silent)
         self.operations.clear()
         self.sim.note(f"kill {self.name} silent={silent}")
@@ -284,7 +294,7 @@ class SimNode:
 
         def begin() -> None:
             md = operation.md = self.core.memory.md_bind(
-                data, lambda event: self._event(operation, event), threshold=2 if ack else 1, timeout=timeout
+                data, self._handler(operation), threshold=2 if ack else 1, timeout=timeout
             )
             self.core.put(
                 md,
@@ -316,7 +326,7 @@ class SimNode:
         def begin() -> None:
             md = operation.md = self.core.memory.md_bind(
                 operation.buffer,
-                lambda event: self._event(operation, event),
+                self._handler(operation),
                 threshold=2,
                 options=TRUNCATE,
                 timeout=timeout,
@@ -341,14 +351,22 @@ class SimNode:
             raise
         return operation
 
-    def _event(self, operation: Operation, event: Event) -> None:
-        operation.handle(event)
-        if operation.broken:
-            self.sim.broken(self, operation.broken)
-        if operation.ended:
-            self.operations.pop(operation, None)
-        elif operation.status and operation.md is not None:  # as Node.put does: nothing more is wanted
-            self.core.memory.md_unlink(operation.md)
+    def _handler(self, operation: Operation) -> EventHandler:
+        """What takes the events of an operation, as long as this life lasts."""
+        loop, memory = self.loop, self.core.memory
+
+        def handle(event: Event) -> None:
+            if not loop.alive:
+                return
+            operation.handle(event)
+            if operation.broken:
+                self.sim.broken(self, operation.broken)
+            if operation.ended:
+                self.operations.pop(operation, None)
+            elif operation.status and operation.md is not None:  # as Node.put does: nothing more is wanted
+                memory.md_unlink(operation.md)
+
+        return handle
 
 
 def _nid(nid: Nid | str) -> Nid:

@@ -6,6 +6,7 @@ and whether the bytes are right.
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -80,7 +81,9 @@ class Operation:
             self.taken = event.mlength
         if event.unlinked:
             self.ended = True
-            if self.status is None:
+            if self.status is None and event.kind is EventKind.UNLINK:
+                self.status = -errno.ECANCELED  # the node shut down
+            elif self.status is None:
                 self.broken = f"{self} ended without an answer and without a failure"
 
 
