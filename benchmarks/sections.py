@@ -16,7 +16,7 @@ from report import machine
 NAMES = ("choice", "rails", "failover", "simulator")
 CHOICE_ROUNDS, CHOICES = 15, 5000
 RAIL_ROUNDS, RAIL_SECONDS = 3, 5.0
-FAILOVER_ROUNDS = 5
+FAILOVER_ROUNDS = 3
 SIMULATOR_ROUNDS = 3
 
 Tell = Callable[[str], None]
