@@ -133,3 +133,31 @@ def test_very_many_faults(part: int, tmp_path: Path) -> None:
 def test_what_failed_once_does_well(seed: int) -> None:
     outcome = replay(RECIPE, seed, thorough=True)
     assert outcome.ok, outcome.failure
+
+
+@pytest.mark.requirement("hlt-005", "hlt-010", "snd-080", "snd-085", "HEALTH-resend")
+@pytest.mark.parametrize("end", ["a.eth0", "b.eth0"], ids=["near", "far"])
+def test_a_rail_is_cut_and_comes_back(end: str) -> None:
+    """Only what the cut rail's connection had taken may fail; the rest goes over the other one."""
+    sim = Simulation(seed=7)
+    a = sim.node("a", "10.0.0.1@tcp", "10.1.0.1@tcp1")
+    b = sim.node("b", "10.0.0.2@tcp", "10.1.0.2@tcp1")
+    a.add_peer("10.0.0.2@tcp", "10.1.0.2@tcp1")
+    b.add_peer("10.0.0.1@tcp", "10.1.0.1@tcp1")
+    inbox = b.attach(30)
+    first = [a.put("10.0.0.2@tcp", 30, data=bytes(100_000)) for _ in range(100)]
+    sim.run(0.0005)
+    sim.link_down(end)
+    later = [a.put("10.0.0.2@tcp", 30, data=bytes(1000)) for _ in range(20)]
+    sim.run_until_quiet()
+    assert sum(not put.ok for put in first) <= 8  # the credits of one peer NI
+    assert sim.ledger.duplicates == 0
+    assert len(inbox) >= sum(put.ok for put in (*first, *later))
+    assert any(put.ok for put in later)
+    sim.link_up(end)
+    sim.run_until(lambda: all_well(sim), RECOVERED_WITHIN)
+    assert all(not node.core.health.recovery.busy for node in (a, b))
+    used = [a.put("10.0.0.2@tcp", 30, data=bytes(1000)) for _ in range(20)]
+    sim.run_until_quiet()
+    assert all(put.ok for put in used)
+    assert min(pni.stats.sent[1] for pni in a.core.peers.find(Nid.parse("10.0.0.2@tcp")).members.values()) > 0
