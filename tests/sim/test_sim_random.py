@@ -66,9 +66,18 @@ def test_very_many_random_clusters_keep_all_invariants(recipe: str, part: int, t
     run_all(range(1_000_000 + part * count, 1_000_000 + (part + 1) * count), tmp_path, recipe)
 
 
-@pytest.mark.parametrize("seed", REGRESSIONS, ids=str)
-def test_what_failed_once_does_well(seed: int) -> None:
-    outcome = replay(RECIPES["mixed"], seed, thorough=True)
+OF_REQUESTS = {
+    2: "an operation that a shutdown cancels ended without a status",
+    286: "the shutdown that a dead node was in went on after its restart",
+}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "seed"),
+    [*(("mixed", seed) for seed in REGRESSIONS), *(("administrators", seed) for seed in OF_REQUESTS)],
+)
+def test_what_failed_once_does_well(recipe: str, seed: int) -> None:
+    outcome = replay(RECIPES[recipe], seed, thorough=True)
     assert outcome.ok, outcome.failure
 
 

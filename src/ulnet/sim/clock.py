@@ -33,9 +33,6 @@ class Scheduler:
         self._heap: list[_Event] = []
         self._seq = 0
 
-    def __len__(self) -> int:
-        return len(self._heap)
-
     def at(self, when: float, call: Callable[..., Any], *args: Any) -> None:
         """Plan call(*args); what should have been before now happens now."""
         self._seq = seq = self._seq + 1

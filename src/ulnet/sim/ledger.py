@@ -33,9 +33,6 @@ class Ledger:
         self._entries: dict[int, _Entry] = {}
         self._duplicates: dict[SimNode, int] = {}  # deliveries beyond the first, by sender
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def sent(self, node: SimNode, operation: Operation, data: bytes) -> None:
         """A PUT begins."""
         self._entries[operation.number] = _Entry(node, operation, zlib.crc32(data))

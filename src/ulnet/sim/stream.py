@@ -196,8 +196,9 @@ class Stream:
                 self._deliver(queue.popleft())
             return
         for frame in [frame for frame in queue if frame.ready]:
-            queue.remove(frame)
-            self._deliver(frame)
+            if not frame.gone:
+                queue.remove(frame)
+                self._deliver(frame)
 
     def _deliver(self, frame: Frame) -> None:
         conn, dst = self.conn, self.dst

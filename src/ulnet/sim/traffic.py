@@ -107,7 +107,6 @@ class Inbox:
     def __init__(self, keep_data: bool) -> None:
         self.deliveries: list[Delivery] = []
         self.times: Counter[int] = Counter()  # how often each number was delivered whole
-        self.now = 0.0
         self.md: Md | None = None
         self._keep_data = keep_data
 
