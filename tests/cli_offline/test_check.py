@@ -75,11 +75,12 @@ peer:
 global: {transaction_timeout: 1, retry_count: 5}
 udsp:
     - {src: banana}
+buffers: {tiny: -9}
 """
     status, lines = check(text)
     assert status == 1
     assert [line.partition(": ")[0] for line in lines if ": error:" in line] == [
-        *("node1:5", "node1:6", "node1:7", "node1:10", "node1:11", "node1:13")
+        *("node1:5", "node1:6", "node1:7", "node1:10", "node1:11", "node1:13", "node1:14")
     ]
     assert "10.0.0.1@tcp is configured already" in lines[0]
     assert "interface eth0 is in net tcp already" in lines[1]
