@@ -107,7 +107,7 @@ class Fabric:
         self.cuts: dict[Cut, None] = {}
         self.under_way = 0  # frames that their sender waits for, or that have not arrived
         self.note: Callable[[str], None] | None = None
-        self.meter: Callable[[Port, float, int], None] | None = None  # is told of every arrival
+        self.meter: Callable[[Port, float, float, int], None] | None = None  # is told of every arrival
 
     def switch(self, name: str) -> Switch:
         """The switch of that name, made on first use."""

@@ -14,6 +14,7 @@ __all__ = ["Meter", "marks"]
 
 _BINS: Final = 200
 _FINEST: Final = 1e-4  # seconds
+_PIECES: Final = 64  # most parts of a message that are counted apart
 _MARKS: Final = frozenset({"down", "up", "link", "partition", "heal", "kill", "restart", "add_ni", "del_ni"})
 
 
@@ -21,18 +22,21 @@ _MARKS: Final = frozenset({"down", "up", "link", "partition", "heal", "kill", "r
 class Meter:
     """Bytes that arrived, by rail (the name of the interface) and by ten-thousandth of a second."""
 
-    bytes: dict[str, Counter[int]] = field(default_factory=dict)
+    bytes: dict[str, Counter[int]] = field(default_factory=dict)  # in pieces: several to a long message
 
     def attach(self, run: Run) -> None:
         """Count from now on."""
         run.sim.fabric.meter = self.count
 
-    def count(self, port: Port, now: float, size: int) -> None:
-        """A message arrived at a port."""
+    def count(self, port: Port, begins: float, ends: float, size: int) -> None:
+        """A message arrives at a port, all the time from its first to its last byte."""
         rail = self.bytes.get(port.name)
         if rail is None:
             rail = self.bytes[port.name] = Counter()
-        rail[int(now / _FINEST)] += size
+        pieces = min(int((ends - begins) / _FINEST) + 1, _PIECES)
+        for piece in range(pieces):
+            at = begins + (ends - begins) * (piece + 0.5) / pieces
+            rail[int(at / _FINEST)] += size // pieces
 
     def curves(self, until: float) -> tuple[list[float], dict[str, list[float]]]:
         """Goodput in bytes per second: the times, and for each rail its values."""

@@ -209,7 +209,9 @@ class Stream:
             return
         dst.port.received += frame.size
         if fabric.meter is not None:
-            fabric.meter(dst.port, fabric.scheduler.now, frame.size)
+            rate = dst.port.params.rate
+            begins = frame.end - frame.size / rate if rate else frame.end
+            fabric.meter(dst.port, begins, frame.end, frame.size)
         if fabric.note is not None:
             fabric.note(f"arrive {self.src} > {dst.nid} {frame.header.hex()} +{len(frame.payload)}")
         self._acknowledge(frame)
