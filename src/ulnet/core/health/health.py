@@ -27,6 +27,7 @@ from ulnet.core.state import NodeState
 from ulnet.core.states import NiInput, PeerNiInput
 from ulnet.core.status import HealthStatus
 from ulnet.nid import Nid
+from ulnet.wire.lnet import PING_PORTAL
 
 if TYPE_CHECKING:
     from ulnet.core.transmit import Transmit
@@ -191,15 +192,15 @@ class Health:
 
     def _has_other_path(self, msg: Msg, pni: PeerNi) -> bool:
         """Whether more than one pair may carry msg."""
-        answer = msg.hdr.type in ANSWERS
+        anywhere = msg.hdr.type in ANSWERS or (msg.hdr.portal == PING_PORTAL and msg.src_spec is None)
         peer = pni.peer
-        if not (peer.multi_rail or answer):
-            return False
+        if not (peer.multi_rail or anywhere):
+            return False  # it hears from one NI only
         paths = 0
         for target in peer.members.values() if peer.multi_rail else (pni,):
             net = self._state.nets.get(target.nid.net)
             if net is not None:
-                paths += sum(ni.active and (answer or msg.src_spec in (None, ni.nid)) for ni in net.nis)
+                paths += sum(ni.active and (anywhere or msg.src_spec in (None, ni.nid)) for ni in net.nis)
         return paths > 1
 
     def switched(self, msg: Msg, ni: NI, pni: PeerNi) -> None:
