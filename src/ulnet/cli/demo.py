@@ -26,6 +26,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from ulnet.cli.demo_bond import bond_act
 from ulnet.cli.demo_picture import Picture
 from ulnet.demo.director import Result, move
 from ulnet.demo.stage import DemoError, Loopback, Stage, namespaces
@@ -40,6 +41,7 @@ example:
   ulnet demo --size 256M --rails 4
   ulnet demo --file /var/log/syslog --no-cut
   ulnet demo --net
+  ulnet demo --bond
 
 First act: 1 MiB PUTs go over all rails at once, straight from the source file into the destination file.
 Second act: the same again, slowed down to some 16 s; meanwhile the last rail is cut, and repaired. Each node
@@ -61,6 +63,8 @@ def main(argv: list[str]) -> int:
     try:
         with _workplace(options) as (source, target), stage_at as net:
             stage = net or Loopback(options.rails)
+            if options.bond:
+                return bond_act(console, source, target, stage)
             status = _report(console, _run(console, source, target, stage), options.rails)
             if options.cut and not status:
                 status = _second_act(console, source, target, stage)
@@ -84,6 +88,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--net", action="store_true", help="in network namespaces, where a link really goes down (needs root)"
+    )
+    parser.add_argument(
+        "--bond",
+        action="store_true",
+        help="between bonding NIs in standby mode: the default slave fails, and comes back",
     )
     parser.add_argument("--no-cut", dest="cut", action="store_false", help="the first act alone")
     return parser

@@ -81,20 +81,22 @@ async def move(
     on_progress: OnProgress,
     *,
     seconds: float = 0,
+    bond: bool = False,
 ) -> Result:
     """Move source (of size bytes) to target between two node processes. Raises DemoError.
 
-    With `seconds` it is slowed down to take that long, and a rail is cut and repaired meanwhile.
+    With `seconds` it is slowed down to take that long, and a rail is cut and repaired meanwhile. With `bond`
+    it goes between bonding NIs in standby mode, whose default slave is on the last rail.
     """
     pace = size / seconds if seconds else 0.0
     cutter = _Cutter(stage, size, on_progress)
     look = cutter.look if seconds else on_progress
-    job = Job("receive", stage.receivers, stage.senders, str(target), size, stage.port, pace)
+    job = Job("receive", stage.receivers, stage.senders, str(target), size, stage.port, pace, bond)
     receiver = await _start(stage, job)
     sender: asyncio.subprocess.Process | None = None
     try:
         await _expect_ready(receiver)
-        job = Job("send", stage.senders, stage.receivers, str(source), size, stage.port, pace)
+        job = Job("send", stage.senders, stage.receivers, str(source), size, stage.port, pace, bond)
         sender = await _start(stage, job)
         cutter.nodes = [receiver, sender]
         received, sent = await asyncio.gather(

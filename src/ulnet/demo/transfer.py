@@ -10,7 +10,7 @@ import asyncio
 import mmap
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,10 +31,14 @@ _MADV_POPULATE_WRITE = 23  # Linux 5.14; Python 3.11's mmap does not name it
 
 
 class FileReceiver:
-    """Takes `size` bytes into `path`; `bytes_by_rail` counts what came to each local NID."""
+    """Takes `size` bytes into `path`; `bytes_by_rail` counts what came to each local NID.
 
-    def __init__(self, node: Node, path: Path, size: int) -> None:
+    `rails` tells of the sender's NIDs which of ours they reach, where what is sent names others (bonding).
+    """
+
+    def __init__(self, node: Node, path: Path, size: int, rails: Mapping[Nid, Nid] | None = None) -> None:
         self._size = size
+        self._rails = rails or {}
         self._complete = asyncio.Event()
         self.bytes_by_rail: Counter[Nid] = Counter()
         self.received = 0
@@ -56,7 +60,7 @@ class FileReceiver:
         if event.kind is not EventKind.PUT or event.status:
             return
         self.received += event.mlength
-        self.bytes_by_rail[event.target] += event.mlength
+        self.bytes_by_rail[self._rails.get(event.sender, event.target)] += event.mlength
         if self.received >= self._size:
             self._complete.set()
 

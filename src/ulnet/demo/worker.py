@@ -16,12 +16,13 @@ from typing import Any
 import msgspec
 
 from ulnet.core.faults import Fault, FaultKind
+from ulnet.core.lnd import NiEvent
 from ulnet.core.status import HealthStatus
 from ulnet.demo.transfer import FileReceiver, FileSender
 from ulnet.dlc.model import NetShow
 from ulnet.dlc.yaml_out import emit_document
 from ulnet.lnd.tcp import TcpParams
-from ulnet.nid import ANY_NID, Nid
+from ulnet.nid import ANY_NID, Net, NetType, Nid
 from ulnet.node import Node
 from ulnet.node.admin import Admin
 
@@ -35,7 +36,8 @@ HEALTH_STEP = 250  # health_sensitivity while a rail is cut: recovery takes seco
 class Job:
     """What a worker is told: its role, its NIDs, the other node's NIDs, the file and its size, the port.
 
-    With a `pace`, in bytes a second, a rail will be cut meanwhile.
+    With a `pace`, in bytes a second, a rail will be cut meanwhile. With `bond` the rails, the last one first,
+    are slaves of a bonding NI in standby mode, and the file goes to the other node's bonding NI.
     """
 
     role: str
@@ -45,6 +47,7 @@ class Job:
     size: int
     port: int
     pace: float = 0.0
+    bond: bool = False
 
 
 def run(job: Job) -> int:
@@ -61,7 +64,10 @@ async def _run(job: Job) -> int:
             settings.max_recovery_ping_interval = 1
         for nid in job.nids:
             node.add_ni(nid)
-        node.add_peer(job.peer[0], job.peer[1:])
+        if job.bond:
+            node.add_bond("bond0", job.nids[::-1], keepalive=0.5)
+        else:
+            node.add_peer(job.peer[0], job.peer[1:])
         orders = asyncio.create_task(_obey(node, job))
         await (_receive(node, job) if job.role == "receive" else _send(node, job))
         await orders  # stay reachable until the other side is done
@@ -74,7 +80,10 @@ async def _obey(node: Node, job: Job) -> None:
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while order := await reader.readline():
-        if order == b"cut\n":
+        if job.bond:
+            event = NiEvent.FATAL if order == b"cut\n" else NiEvent.RECOVERED
+            node.core.ni_event(node.core.nis[Nid.parse(job.nids[-1])], event)
+        elif order == b"cut\n":
             cut_rail(node, job.nids[-1], job.peer[-1])
         else:
             node.core.faults.delete(FaultKind.DROP)
@@ -90,7 +99,8 @@ def cut_rail(node: Node, here: str, there: str) -> None:
 
 
 async def _receive(node: Node, job: Job) -> None:
-    receiver = FileReceiver(node, Path(job.path), job.size)
+    ends = {Nid.parse(there): Nid.parse(here) for here, there in zip(job.nids, job.peer, strict=True)}
+    receiver = FileReceiver(node, Path(job.path), job.size, ends if job.bond else None)
     _tell(state="ready")
 
     def progress() -> None:
@@ -103,7 +113,10 @@ async def _receive(node: Node, job: Job) -> None:
 
 
 async def _send(node: Node, job: Job) -> None:
-    sender = FileSender(node, Nid.parse(job.peer[0]), Path(job.path), len(job.nids), pace=job.pace)
+    target = Nid.parse(job.peer[0])
+    if job.bond:
+        target = Nid.of(Net.of(NetType.BOND), Nid.parse(job.peer[-1]).address)
+    sender = FileSender(node, target, Path(job.path), len(job.nids), pace=job.pace)
     started = time.monotonic()
     await _beating(sender.run(), lambda: _tell(state="moving", sent=sender.sent, health=_health(node, job)))
     await _done(node, job, seconds=time.monotonic() - started)

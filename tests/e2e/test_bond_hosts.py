@@ -1,0 +1,155 @@
+"""Bonding between hosts in namespaces: lnetd, lnetctl, a sniffer, links that go down; and the demo."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from support.netns import Cluster, Host, stop
+
+LNETD = [sys.executable, "-m", "ulnet.cli.lnetd"]
+LNETCTL = [sys.executable, "-m", "ulnet.cli.lnetctl"]
+ULNET = [sys.executable, "-m", "ulnet"]
+PATIENCE = 30.0  # seconds for something that happens within one or two
+
+
+@dataclass
+class Daemon:
+    """One lnetd in one host, with a bonding NI over its rails."""
+
+    host: Host
+    socket: Path
+
+    @property
+    def bond(self) -> str:
+        return f"{self.host.address(0)}@bond"
+
+    def ctl(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return self.host.run(*LNETCTL, "--socket", self.socket, *words, check=check)
+
+    def state(self) -> dict[str, Any]:
+        """`bond:` of its bonding NI."""
+        shown = yaml.safe_load(self.ctl("net", "show", "--net", "bond0", "-v").stdout)
+        bond: dict[str, Any] = shown["net"][0]["local NI(s)"][0]["bond"]
+        return bond
+
+    def wait(self, done: Callable[[dict[str, Any]], bool]) -> None:
+        give_up = time.monotonic() + PATIENCE
+        while not done(state := self.state()):
+            assert time.monotonic() < give_up, state
+            time.sleep(0.2)
+
+    def pings(self, nid: str) -> bool:
+        return not self.ctl("ping", "--timeout", "3", nid, check=False).returncode
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
+    """A function that starts a daemon on a host and bonds its two rails with these words."""
+    with ExitStack() as stack:
+
+        def run(host: Host, *words: str) -> Daemon:
+            socket = tmp_path / f"{host.number}.sock"
+            process = host.start(*LNETD, "--socket", socket)
+            stack.callback(stop, process)
+            daemon = Daemon(host, socket)
+            for _ in range(200):
+                if socket.exists() and not daemon.ctl("net", "show", check=False).returncode:
+                    break
+                assert process.poll() is None, process.communicate()
+                time.sleep(0.05)
+            daemon.ctl("net", "add", "--net", "tcp", "--if", "rail0")
+            daemon.ctl("net", "add", "--net", "tcp1", "--if", "rail1")
+            daemon.ctl("net", "add", "--net", "bond0", "--slaves", "*@tcp,*@tcp1", *words)
+            return daemon
+
+        yield run
+
+
+@pytest.mark.requirement("BOND-ni", "BOND-config", "BOND-hello", "BOND-util", "LND-bond")
+def test_two_hosts_in_standby_and_what_a_sniffer_sees(
+    two_hosts: Cluster, start: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    a, b = (start(host, "--keepalive", "0.5") for host in two_hosts)
+    capture = tmp_path / "bond.pcap"
+    with a.host.capture(capture, packets="tcp port 988"):
+        answer = yaml.safe_load(a.ctl("ping", b.bond).stdout)["ping"][0]
+        assert answer["primary nid"] == b.host.nid(0)  # pings tell of the NIDs that all nodes understand
+        assert [one["nid"] for one in answer["peer_ni"]] == [b.host.nid(0), b.host.nid(1, "tcp1")]
+    told = a.host.run(*ULNET, "decode", capture).stdout
+    for word in (
+        "bond BEACON",
+        "bond HELLO",
+        f"GET   {a.bond} → {b.bond}  ping",
+        f"REPLY {b.bond} → {a.bond}",
+    ):
+        assert word in told
+    assert told.index("REPLY") < told.index("bond HELLO") < told.index(f"{a.bond} → {b.bond}")
+    shown = yaml.safe_load(a.ctl("peer", "show", "--nid", b.bond, "-v").stdout)["peer"][0]["peer ni"][0][
+        "bond"
+    ]
+    assert (shown["state"], shown["mode"], shown["active"]) == ("connected", "standby", b.host.nid(0))
+    # The default slave's cable is pulled; by command; by hand; and all is back.
+    two_hosts.set_cable(a.host, 0, plugged=False)
+    a.wait(lambda state: state["active"] == a.host.nid(1, "tcp1"))
+    assert a.pings(b.bond)
+    two_hosts.set_cable(a.host, 0, plugged=True)
+    a.wait(lambda state: a.pings(b.bond) and state["active"] == a.host.nid(0))
+    a.ctl("bond", "failover", "--nid", a.bond)
+    assert a.state()["active"] == a.host.nid(1, "tcp1")
+    a.ctl("bond", "off", "--nid", a.bond, "--slave", a.host.nid(1, "tcp1"))
+    assert a.state()["active"] == a.host.nid(0)
+    refused = a.ctl("net", "del", "--net", "tcp", check=False)
+    assert refused.returncode
+    assert f"is a slave of {a.bond}" in refused.stdout + refused.stderr
+    a.ctl("net", "del", "--net", "bond0")
+    assert a.pings(b.host.nid(1, "tcp1"))
+
+
+@pytest.mark.requirement("BOND-bds")
+def test_a_data_server_on_a_third_host_knows_a_peer_whose_first_rail_is_dead(
+    make_cluster: Callable[..., Cluster], start: Callable[..., Daemon]
+) -> None:
+    cluster = make_cluster(hosts=3, rails=2)
+    server = cluster.hosts[2].nid(0)
+    a, b, _ = (start(host, "--bds", server, "--mode", "loadbalance") for host in cluster)
+    for daemon in (a, b):
+        daemon.wait(lambda state: state["server_status"] == {server: "ready"})
+    cluster.set_cable(b.host, 0, plugged=False)
+    give_up = time.monotonic() + PATIENCE
+    while not a.pings(b.bond):
+        assert time.monotonic() < give_up
+    assert a.state()["lookups"] >= 1
+
+
+@pytest.mark.requirement("BOND-modes")
+@pytest.mark.parametrize("where", [[], ["--net"]])
+def test_the_demo_fails_over_and_returns(where: list[str], request: pytest.FixtureRequest) -> None:
+    if where:
+        request.getfixturevalue("namespaces_work")
+    words = [*ULNET, "demo", "--bond", "--size", "64M", *where]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every byte arrived, at one NID" in done.stdout.replace("\n", " ")
+    sums = {line.split()[-1] for line in done.stdout.splitlines() if line.startswith("sha256")}
+    assert len(sums) == 1
+    assert not [name for name in os.listdir("/run/netns") if name.startswith("ulnet-demo-")] or not where
+
+
+def test_the_demo_wants_room_for_a_failure() -> None:
+    for words in (["--rails", "1"], ["--size", "1K"]):
+        done = subprocess.run(
+            [*ULNET, "demo", "--bond", *words], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 1
+        assert "--bond cuts the default slave on the way" in done.stderr
