@@ -22,7 +22,7 @@ sys.path.append(str(HERE.parent / "tests"))
 
 from support.netns import SHAPE, Cluster, Host, Popen, stop, why_no_namespaces  # noqa: E402 - needs the path
 
-PATIENCE = 60.0
+PATIENCE = 60.0  # seconds beyond what a run was told to take
 RATE = 400  # Mb/s of each rail
 RAILS = 2  # of each side
 WARMUP = 2.0

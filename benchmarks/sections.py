@@ -13,10 +13,11 @@ import choice
 import simulator
 from report import machine
 
-NAMES = ("choice", "rails", "failover", "simulator")
+NAMES = ("choice", "rails", "failover", "routed", "simulator")
 CHOICE_ROUNDS, CHOICES = 15, 5000
 RAIL_ROUNDS, RAIL_SECONDS = 3, 5.0
 FAILOVER_ROUNDS = 3
+ROUTED_ROUNDS, ROUTED_SECONDS = 3, 10.0
 SIMULATOR_ROUNDS = 3
 
 Tell = Callable[[str], None]
@@ -38,7 +39,13 @@ def measure(name: str, quick: bool, rounds: int | None, tell: Tell) -> Section |
     """Measure one section; None where this machine cannot, after telling why."""
     load = os.getloadavg()[0]
     when = f"ulnet {machine()['ulnet']}, {time.strftime('%Y-%m-%d')}; load average before: {load:.2f}."
-    makers = {"choice": _choice, "rails": _rails, "failover": _failover, "simulator": _simulator}
+    makers = {
+        "choice": _choice,
+        "rails": _rails,
+        "failover": _failover,
+        "routed": _routed,
+        "simulator": _simulator,
+    }
     section = makers[name](quick, rounds, tell)
     if section is not None:
         section.how.append(when)
@@ -85,6 +92,21 @@ def _failover(quick: bool, rounds: int | None, tell: Tell) -> Section | None:
     section = Section("failover", "A rail fails", runs=failover.to_dict(results))
     section.how = [failover.how(rounds), failover.meaning()]
     section.tables.append(("", failover.HEADS, failover.cells(results)))
+    return section
+
+
+def _routed(quick: bool, rounds: int | None, tell: Tell) -> Section | None:
+    import routed  # needs pytest, as rails do
+
+    if lacking := routed.lacking():
+        tell(f"a router: left out, {lacking}; this part needs root and network namespaces")
+        return None
+    rounds, seconds = rounds or (1 if quick else ROUTED_ROUNDS), 4.0 if quick else ROUTED_SECONDS
+    results, killed = routed.measure(rounds, seconds, tell)
+    section = Section("routed", "Over a router", [routed.how(rounds, seconds)])
+    section.runs = routed.to_dict(results, killed)
+    section.tables.append(("", *routed.cells(results)))
+    section.tables.append(("", *routed.killed_cells(killed)))
     return section
 
 
