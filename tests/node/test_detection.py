@@ -76,7 +76,7 @@ class Rails:
         settings.discovery = 0
         settings.transaction_timeout = 6
         for rail, nid in enumerate(nids):
-            node.add_ni(nid, interface=f"rail{rail}", lnd_tunables=LndTunables(timeout=2))
+            node.add_ni(nid, interface=f"rail{rail}", lnd_tunables=LndTunables(timeout=4))
         for host in self.cluster:
             if host.nid(0, "tcp") != nids[0]:
                 node.add_peer(host.nid(0, "tcp"), [host.nid(1, "tcp1")])
