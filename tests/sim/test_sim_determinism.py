@@ -12,9 +12,11 @@ import pytest
 from ulnet.sim.random_run import RECIPES, replay
 
 SCRIPT = """
+from ulnet.sim import administering, discovering
 from ulnet.sim.random_run import RECIPES, replay
-for seed in range(20):
-    print(seed, replay(RECIPES["mixed"], seed, trace=True).run.sim.digest)
+for name in ("mixed", "administrators", "discovery"):
+    for seed in range(10):
+        print(name, seed, replay(RECIPES[name], seed, trace=True).run.sim.digest)
 """
 
 
@@ -34,8 +36,8 @@ def digests(hash_seed: str) -> str:
 
 def test_other_processes_with_other_hashes_have_the_same_traces() -> None:
     first = digests("1")
-    assert len(first.splitlines()) == 20
-    assert len({line.split()[1] for line in first.splitlines()}) == 20
+    assert len(first.splitlines()) == 30
+    assert len({line.split()[2] for line in first.splitlines()}) == 30
     assert digests("2") == first
 
 
