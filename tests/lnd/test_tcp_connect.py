@@ -333,7 +333,7 @@ async def test_nothing_listens(make: Make, at: Addresses) -> None:
 
 
 async def test_pauses_between_attempts_double(make: Make, at: Addresses) -> None:
-    a = make(at.nid(1), min_reconnectms=100_000, max_reconnectms=300_000)
+    a = make(at.nid(1), min_reconnectms=100_000, max_reconnectms=300_000, refused_reconnectms=300_000)
     first = await a.ended(a.put(at.nid(2), b"x"))
     assert first.status is HealthStatus.REMOTE_DROPPED
     outcome = await a.ended(a.put(at.nid(2), b"y"))
@@ -364,6 +364,12 @@ async def test_after_a_refusal_the_pause_stays_short(make: Make, at: Addresses) 
         pauses.append(a.dialer(at.nid(2)).pause)
         await asyncio.sleep(pauses[-1] + 0.005)
     assert pauses == [0.001, 0.002, 0.004, 0.004, 0.004]
+
+
+async def test_who_refuses_is_called_again_sooner_than_others(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1), min_reconnectms=100_000, refused_reconnectms=4)
+    await a.ended(a.put(at.nid(2), b"x"))
+    assert a.dialer(at.nid(2)).pause == 0.004
 
 
 async def test_the_longest_pause(make: Make, at: Addresses) -> None:

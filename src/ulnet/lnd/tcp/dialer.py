@@ -27,8 +27,8 @@ _MAX_RETRIES: Final = 3
 class Dialer:
     """Makes the connections of one peer, one after the other.
 
-    A failure fails what waits for a connection and doubles the pause before the next attempt, up to a
-    second where the peer's host just says that nobody listens (its LNet may be back at any moment);
+    A failure fails what waits for a connection and doubles the pause before the next attempt, up to
+    half a second where the peer's host just says that nobody listens (its LNet may be back at any moment);
     "not now" (a lost race, a duplicate) is tried again after the shortest pause, three times.
     """
 
@@ -246,6 +246,7 @@ class Dialer:
         longest = params.max_reconnectms
         if number == errno.ECONNREFUSED:
             longest = min(longest, params.refused_reconnectms)
+            shortest = min(shortest, longest / 1000)
         self.pause = max(min(2 * self.pause, longest / 1000), shortest)
         self._retry_at = self._shared.loop.time() + self.pause
         self._last = reason

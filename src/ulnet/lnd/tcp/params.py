@@ -22,7 +22,7 @@ class TcpParams:
     sock_timeout: float = 50
     min_reconnectms: int = 1000
     max_reconnectms: int = 60000
-    refused_reconnectms: int = 1000  # the longest pause after "refused": that peer's host is well
+    refused_reconnectms: int = 500  # the longest pause after "refused": that peer's host is well
     keepalive: float = 30  # seconds of silence before a NOOP
     keepalive_idle: int = 30  # of TCP itself
     keepalive_intvl: int = 5
