@@ -403,3 +403,34 @@ def _trouble(sim: Simulation, rng: Random, router: SimNode) -> None:
         sim.scheduler.after(rng.uniform(0.1, 10), sim.heal, cuts)
     else:
         router.loop.enter(router.core.router.enable, router.core.router.state is RoutingState.DISABLED)
+
+
+@pytest.mark.requirement("RTR", "HLD-dyn")
+@pytest.mark.parametrize("how", ["del_ni", "shutdown", "connection"])
+def test_what_passes_gives_everything_back_whatever_ends_it(how: str) -> None:
+    """In the middle of a stream an NI of the router goes, the router shuts down, or a sender's connection."""
+    sim = simulation()
+    client, one, other, server = two_routers(sim)
+    server.attach(PORTAL)
+    for router in (one, other):
+        router.loop.enter(router.core.router.set_buffers, None, None, 2)
+    puts = [client.put(server.nid, PORTAL, data=bytes(200_000), timeout=20) for _ in range(60)]
+    core = one.core
+    sim.run_until(lambda: any(True for _ in core.router.gate.waiting()), 1)
+    assert core.router.gate.pools.in_use > 0
+    if how == "del_ni":
+        one.del_ni("10.2.0.8@tcp2")
+    elif how == "shutdown":
+        one.loop.enter(core.shutdown)
+        assert core.stats.msgs_alloc == 0
+    else:
+        client.kill()
+    sim.run(200)
+    assert len(core.router.gate) == 0
+    assert core.router.gate.pools.in_use == 0
+    assert all(pool.credits == pool.count for pool in core.router.gate.pools)
+    if how != "connection":
+        assert all(put.ended for put in puts)
+        again = [client.put(server.nid, PORTAL, data=bytes(5000), timeout=20) for _ in range(10)]
+        sim.run(100)
+        assert sum(put.ok for put in again) == 10

@@ -45,6 +45,15 @@ def test_a_gateway_seen_on_the_net_itself_is_one_hop_away():
     assert why_down(route, view, True) == "gateway down on tcp5"
 
 
+def test_a_gateway_that_left_the_net_is_no_longer_way_to_it():
+    route = Route(FAR, GATEWAY)
+    route.alive, route.single_hop = cached_after_ping(route, GOOD, True)
+    view = GOOD._replace(nets={NEAR: True})
+    assert cached_after_ping(route, view, True) == (False, True)
+    route.alive, route.single_hop = cached_after_ping(route, view, True)
+    assert why_down(route, view, True) == "gateway down on tcp5"
+
+
 def test_without_discovery_the_last_ping_counts():
     route = Route(FAR, GATEWAY)
     view = GOOD._replace(discovers=False)

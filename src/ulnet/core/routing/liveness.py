@@ -43,12 +43,15 @@ def why_down(route: Route, gateway: GatewayView, avoid_asym: bool) -> str:
 
 
 def cached_after_ping(route: Route, gateway: GatewayView, avoid_asym: bool) -> Verdict:
-    """The route's `alive` and `single_hop` after its gateway answered a ping."""
+    """The route's `alive` and `single_hop` after its gateway answered a ping.
+
+    A gateway that was seen on the net itself, and is not there any more, has lost it; it is no longer way.
+    """
     if not gateway.forwards:
         return Verdict(False, route.single_hop)
     if not gateway.nets.get(route.gateway.net, False):
         return Verdict(False, route.single_hop)
-    single_hop = route.net in gateway.nets
+    single_hop = route.single_hop or route.net in gateway.nets
     if avoid_asym and (route.hops == 1 or single_hop):
         return Verdict(gateway.nets.get(route.net, False), single_hop)
     return Verdict(True, single_hop)
