@@ -340,3 +340,16 @@ def test_a_call_that_nobody_answers_is_given_up_for_another_rail() -> None:
     puts = [a.put(b.nid, 30, data=b"x") for _ in range(10)]
     sim.run(3)
     assert all(put.ok for put in puts)
+
+
+def test_a_run_that_goes_in_circles_is_ended() -> None:
+    sim = Simulation(1)
+    a, _ = plain_pair(sim)
+    sim.most_events = 2000
+
+    def again() -> None:
+        a.loop.call_soon(again)
+
+    again()
+    with pytest.raises(NotQuiet, match=r"no end after 2000 events \(seed 1, "):
+        sim.run_until_quiet()

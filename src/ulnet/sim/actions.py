@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ulnet.sim.run import Run
     from ulnet.sim.traffic import Operation
 
-__all__ = ["KINDS", "Action", "action_of", "request_of"]
+__all__ = ["KINDS", "Action", "Traffic", "action_of", "request_of"]
 
 
 class Action(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename={"source": "from"}):
@@ -31,21 +31,19 @@ class Action(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename={"
         raise NotImplementedError
 
 
-class _Traffic(Action):
+class Traffic(Action):
     """`count` messages of `size` bytes, one each `every` seconds, from a node to a NID or to a node."""
 
     source: str
     to: str
     portal: int = 30
     bits: int = 0
-    size: int = 100
-    count: int = 1
-    every: float = 0.0
+    size: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)] = 100
+    count: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1
+    every: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
 
     def happen(self, run: Run) -> None:
         """Begin the first now, and plan the others."""
-        if not 0 <= self.size <= 1 << 20:
-            raise PlanError(f"size {self.size}: one message carries 0 to {1 << 20} bytes")
         for number in range(self.count):
             run.sim.scheduler.after(number * self.every, self._one, run)
 
@@ -63,7 +61,7 @@ class _Traffic(Action):
         raise NotImplementedError
 
 
-class Put(_Traffic):
+class Put(Traffic):
     """PUTs; with `ack: false` nobody confirms them."""
 
     ack: bool = True
@@ -75,7 +73,7 @@ class Put(_Traffic):
         return node.put(run.target(self.to), self.portal, self.bits, data, ack=self.ack)
 
 
-class Get(_Traffic):
+class Get(Traffic):
     """GETs."""
 
     def begin(self, run: Run) -> Operation:
@@ -83,7 +81,7 @@ class Get(_Traffic):
         return run.node(self.source).get(run.target(self.to), self.portal, self.bits, self.size)
 
 
-class Ping(_Traffic):
+class Ping(Traffic):
     """Pings."""
 
     def begin(self, run: Run) -> Operation:

@@ -5,7 +5,7 @@ Names of fields are the words of scenario files (docs/manual.md): a field `sourc
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -15,6 +15,9 @@ from ulnet.sim.errors import PlanError
 __all__ = ["Event", "InterfacePlan", "LinkPlan", "NodePlan", "Plan", "plan_of", "words_of"]
 
 
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+
+
 class _Part(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """Written as a mapping; what is left out has its default."""
 
@@ -22,10 +25,10 @@ class _Part(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_o
 class LinkPlan(_Part):
     """What differs from the usual cable: bytes per second, seconds, shares of messages."""
 
-    rate: float | None = None
-    delay: float | None = None
-    jitter: float | None = None
-    loss: float | None = None
+    rate: Annotated[float, msgspec.Meta(ge=0, le=1e15)] | None = None
+    delay: Seconds | None = None
+    jitter: Seconds | None = None
+    loss: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
     ordered: bool | None = None
 
     def on(self, usual: LinkParams) -> LinkParams:
@@ -61,7 +64,7 @@ class NodePlan(_Part):
 class Event(_Part):
     """What happens at `at` (virtual seconds): one kind of action, and its words."""
 
-    at: float = 0.0
+    at: Seconds = 0.0
     kind: str = ""
     words: Any = None
 
@@ -75,7 +78,7 @@ class Plan(_Part):
     nodes: dict[str, NodePlan] = {}
     events: list[Event] = []
     expect: list[dict[str, Any]] = []
-    settle: float = 1000.0
+    settle: Seconds = 1000.0
 
     def with_events(self, events: list[Event]) -> Plan:
         """The same with other events."""

@@ -10,7 +10,7 @@ from ulnet.dlc.errors import DlcError
 from ulnet.dlc.model import Request
 from ulnet.host import HostError, parse_topology
 from ulnet.nid import Nid, NidError
-from ulnet.sim.actions import Action, action_of
+from ulnet.sim.actions import Action, Traffic, action_of
 from ulnet.sim.cables import LinkParams
 from ulnet.sim.errors import PlanError, SimError
 from ulnet.sim.expect import Expectation, expectation_of
@@ -23,6 +23,8 @@ from ulnet.sim.traffic import Operation
 __all__ = ["Outcome", "Prepare", "Run", "play"]
 
 Prepare = Callable[["Run"], None]
+_EVENTS = 3_000_000  # the most that a plan may take, and so many more for each of its messages
+_EVENTS_A_MESSAGE = 1000
 _DIGITS = 12  # of a time in a plan: no two floats that look the same differ
 
 
@@ -129,6 +131,9 @@ def play(
             _make(sim, name, node)
     except (LNetError, NidError, HostError) as bad:
         raise PlanError(str(bad)) from None
+    sim.most_events = _EVENTS + _EVENTS_A_MESSAGE * sum(
+        action.count for _, action in actions if isinstance(action, Traffic)
+    )
     for made in prepare:
         made(run)
     for at, action in actions:

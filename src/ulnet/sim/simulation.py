@@ -59,6 +59,7 @@ class Simulation:
             _credits_in_use
         ]  # more to check, now and then and at rest
         self.allowed_reports: tuple[str, ...] = ()  # beginnings of log lines that are no failure after all
+        self.most_events = 1 << 62  # a run that has more goes in circles
         self._check = check
         self.thorough = thorough
         self._touched: dict[SimNode, None] = {}
@@ -161,7 +162,7 @@ class Simulation:
     # Running --------------------------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """One event; False when there is none left. Raises Broken."""
+        """One event; False when there is none left. Raises Broken, NotQuiet."""
         try:
             happened = self.scheduler.step()
         except SimError:
@@ -173,6 +174,8 @@ class Simulation:
             self._look()
         if self._broken:
             raise Broken(f"{self._broken} ({self._where()})")
+        if self.scheduler.events > self.most_events:
+            raise NotQuiet(f"no end after {self.most_events} events ({self._where()})")
         return happened
 
     def run(self, seconds: float) -> None:
