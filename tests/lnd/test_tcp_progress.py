@@ -18,7 +18,7 @@ from ulnet.core.lnd import NiEvent
 from ulnet.core.ni import NI
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.base import Device
-from ulnet.lnd.tcp.pulse import Pulse, judge
+from ulnet.lnd.tcp.pulse import QUIET, Pulse, judge
 from ulnet.wire.socklnd import ConnType
 
 Make = Callable[..., Side]
@@ -144,6 +144,24 @@ async def test_a_program_that_reads_nothing_is_no_stalled_path(make: Make, at: A
     assert (outcome.status, outcome.errno) == (HealthStatus.NETWORK_TIMEOUT, errno.ETIMEDOUT)
     assert not outcome.msg.unsent
     assert not a.core.ever_stalled
+    raw.close()
+
+
+async def test_a_process_that_slept_blames_no_path(
+    make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = make(at.nid(1))
+    raw = await connect(a, at.nid(2), CONTROL)
+    (conn,) = a.peer(at.nid(2)).conns
+    await until(lambda: not conn.watched)
+    monkeypatch.setattr("ulnet.lnd.tcp.conn.unacknowledged", lambda sock: 1)
+    monkeypatch.setattr("ulnet.lnd.tcp.conn.is_stalled", lambda sock, quiet: True)
+    a.put(at.nid(2), b"x")
+    late = asyncio.get_running_loop().time() + 5 * QUIET
+    assert conn.beat(late), "seen for the first time: it may have left just now"
+    assert not a.core.stalled
+    assert conn.beat(late + QUIET)
+    assert a.core.stalled
     raw.close()
 
 

@@ -99,6 +99,9 @@ class Conn(Receiver):
                 self.peer.moves_on(self)
         if not left and self.tx_idle:
             return False
+        if not self.progress_at:
+            # This process may have slept between queueing and sending: that time is not the network's.
+            self.progress_at = now
         quiet = now - self.progress_at
         if quiet >= self.timeout:
             self._timed_out("took" if not self.tx_idle else "acknowledged")

@@ -96,7 +96,7 @@ class Transmitter:
         self.watched = False  # by the pulse: something is to be sent, or to be acknowledged by TCP
         self.sent_total = 0  # bytes given to the kernel
         self.acked = 0  # how many of them the peer's host has acknowledged, as last seen
-        self.progress_at = 0.0  # when that last grew
+        self.progress_at = 0.0  # when that last grew, or something was first seen under way; 0: not yet seen
 
     def beat(self, now: float) -> bool:
         """See how what was sent gets on; False when nothing is under way any more."""
@@ -126,7 +126,7 @@ class Transmitter:
         if not self.watched:
             self.acked = self.sent_total
             shared.pulse.watch(self)
-            self.progress_at = shared.now
+            self.progress_at = 0.0
         shared.flush_soon(self)
 
     def flush(self) -> None:
