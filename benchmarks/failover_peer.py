@@ -18,7 +18,7 @@ def main() -> int:
     """Run one side."""
     role, words = sys.argv[1:3]
     job = Job.from_json(words)
-    module = failover_ulnet if job.player == "ulnet" else failover_mptcp
+    module = failover_ulnet if job.player in ("ulnet", "bond") else failover_mptcp
     if role == "serve":
         module.serve(job, _announce)
     else:

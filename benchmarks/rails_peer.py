@@ -18,7 +18,7 @@ def main() -> int:
     """Run one side."""
     role, words = sys.argv[1:3]
     job = Job.from_json(words)
-    module = rails_ulnet if job.player.startswith("ulnet") else rails_sockets
+    module = rails_ulnet if job.player.startswith(("ulnet", "bond:")) else rails_sockets
     if role == "serve":
         module.serve(job, _announce)
     else:

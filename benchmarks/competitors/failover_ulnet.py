@@ -1,4 +1,7 @@
-"""ulnet while a rail fails: one NI a rail, each rail a net; what is reported as failed is sent again."""
+"""ulnet while a rail fails: one NI a rail, each rail a net; what is reported as failed is sent again.
+
+The player `bond` sends between bonding NIs in standby mode, whose default slave is the rail that fails.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from ulnet.core.event import Event, EventKind
 from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE
 from ulnet.core.tunables import LndTunables
 from ulnet.lnd.tcp import TcpParams
-from ulnet.nid import Nid
+from ulnet.nid import Net, NetType, Nid
 
 _PORT, _PORTAL = 9884, 30
 
@@ -43,6 +46,8 @@ def serve(job: Job, announce: Callable[[str], None]) -> None:
 async def _serve(job: Job, announce: Callable[[str], None]) -> None:
     async with _node(job.remote) as node:
         _configure(node, job.remote)
+        if job.player == "bond":
+            node.add_bond("bond0", _nids(job.remote)[::-1])
         options = OP_PUT | MANAGE_REMOTE | TRUNCATE
         node.attach(_PORTAL, 1, bytearray(MESSAGE), options=options, handler=lambda event: None)
         announce("ready")
@@ -58,8 +63,13 @@ async def _drive(job: Job, announce: Callable[[str], None]) -> Outcome:
     async with _node(job.local) as node:
         _configure(node, job.local)
         there = _nids(job.remote)
-        node.add_peer(there[0], there[1:])
-        pump = _Pump(node, Nid.parse(there[0]))
+        target = Nid.parse(there[0])
+        if job.player == "bond":
+            node.add_bond("bond0", _nids(job.local)[::-1])
+            target = Nid.of(Net.of(NetType.BOND), Nid.parse(there[-1]).address)
+        else:
+            node.add_peer(there[0], there[1:])
+        pump = _Pump(node, target)
         announce("ready")
         return await pump.run(job)
 

@@ -1,4 +1,7 @@
-"""ulnet over several rails: one NI a rail, each rail a net; PUTs that LNet's own ACKs acknowledge."""
+"""ulnet over several rails: one NI a rail, each rail a net; PUTs that LNet's own ACKs acknowledge.
+
+A player `bond:POLICY` sends between bonding NIs over those NIs in place of Multi-Rail.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,14 @@ from collections.abc import Callable
 from rails_job import BATCH, Job, Outcome, steady
 from ulnet import Node
 from ulnet.core.event import Event, EventKind
+from ulnet.core.flow import Flow
 from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE, Md
+from ulnet.core.ni import NI
 from ulnet.lnd.tcp import TcpParams
-from ulnet.nid import Nid
+from ulnet.nid import Net, NetType, Nid
 
 _PORT, _PORTAL = 9882, 30
+BOND = Net.of(NetType.BOND)
 
 
 def _node() -> Node:
@@ -22,6 +28,16 @@ def _node() -> Node:
 
 def _nids(addresses: list[str]) -> list[str]:
     return [f"{address}@tcp{rail}" for rail, address in enumerate(addresses)]
+
+
+def _bond(node: Node, job: Job, addresses: list[str]) -> bool:
+    """Whether the player wants a bonding NI, which the node then has."""
+    kind, _, policy = job.player.partition(":")
+    if kind == "bond":
+        least = min(job.rates)
+        weights = [round(rate / least) for rate in job.rates] if policy == "weights" else None
+        node.add_bond("bond0", _nids(addresses), mode="loadbalance", policy=policy, weights=weights)
+    return kind == "bond"
 
 
 def serve(job: Job, announce: Callable[[str], None]) -> None:
@@ -33,6 +49,7 @@ async def _serve(job: Job, announce: Callable[[str], None]) -> None:
     async with _node() as node:
         for nid in _nids(job.remote):
             node.add_ni(nid)
+        _bond(node, job, job.remote)
         options = OP_PUT | MANAGE_REMOTE | TRUNCATE
         node.attach(_PORTAL, 1, bytearray(job.size), options=options, handler=lambda event: None)
         announce("ready")
@@ -50,15 +67,20 @@ async def _drive(job: Job) -> Outcome:
         for nid in _nids(job.local):
             node.add_ni(nid)
         there = _nids(job.remote)
-        peer = node.add_peer(there[0], there[1:])
-        pump = _Pump(node, job, Nid.parse(there[0]))
+        flows: dict[NI, Flow] = {}
+        if _bond(node, job, job.local):
+            target = Nid.of(BOND, Nid.parse(there[0]).address)
+        else:
+            flows = node.add_peer(there[0], there[1:]).flows
+            target = Nid.parse(there[0])
+        pump = _Pump(node, job, target)
         began = time.perf_counter()
         outcome = Outcome(steady(job, began, await pump.run(None, job.warmup + job.seconds, job.window)))
         for _ in range(job.batches):
             await asyncio.sleep(0.3)
             began = time.perf_counter()
             outcome.batches.append((await pump.run(BATCH, None, BATCH))[-1] - began)
-        outcome.paths = {str(ni.nid): flow.rate for ni, flow in peer.flows.items()}
+        outcome.paths = {str(ni.nid): flow.rate for ni, flow in flows.items()}
         pump.close()
         return outcome
 
