@@ -61,8 +61,10 @@ def test_the_walk_through_works(walk_through: str) -> None:
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
-    # lnetctl ping over each rail and once more for the capture, then ulnet ping over each rail
-    assert said.count("primary nid: 10.0.0.2@tcp") == 5, said
+    # discover, peer show, lnetctl ping with a rail cut and for the capture, then ulnet ping over each rail
+    assert said.count("primary nid: 10.0.0.2@tcp") == 6, said
+    assert "status: down" in said, "the rail that was cut"
+    assert re.search(r"tcp1 +no +out by usable", said), "explain leaves the net of that rail out"
     assert "net type: tcp1" in said
     assert "GET" in said, "ulnet decode shows the ping's GET"
     assert "REPLY" in said, "and its REPLY"
