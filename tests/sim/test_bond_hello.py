@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from support.bonded import ScriptedBond, bond_of, bonded, foreign_put
 from ulnet.lnd.bond.hello import PeerState
 from ulnet.lnd.bond.peer import BondPeer
-from ulnet.nid import Nid
+from ulnet.nid import LNET_PID, Nid
 from ulnet.sim import Simulation
 from ulnet.sim.node import SimNode
-from ulnet.wire.bond import BondHello, Configuration, Kind, Mode, SlaveEntry
+from ulnet.wire.bond import (
+    MATCH_BITS,
+    Answer,
+    BondHello,
+    Configuration,
+    Kind,
+    Mode,
+    Register,
+    Resolve,
+    SlaveEntry,
+)
+from ulnet.wire.lnet import Header, MsgType
+from wire.wire_strategies import byteorders
 
 A = Nid.parse("10.0.0.1@tcp")
 OTHER = 77  # an incarnation that the node never had
@@ -254,3 +268,37 @@ def test_data_from_a_peer_that_this_node_does_not_know_is_taken_and_answered_wit
     pair.settle()
     assert [one.initiator for one in inbox.deliveries] == [pair.b.bond]
     assert pair.b.hellos[0].target == 0
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_hostile_control_messages_change_nothing_and_break_nothing(data: st.DataObject) -> None:
+    pair = Pair().connect()
+    configuration = pair.b.configuration()
+    good: tuple[BondHello | Register | Resolve | Answer, ...] = (
+        BondHello(pair.b.incarnation + 1, pair.bond.incarnation, configuration, (3,)),
+        Register(1, 5, configuration),
+        Resolve(2, pair.bond.ni.nid, pair.b.bond),
+        Answer(3, pair.b.bond, 0, 5, configuration),
+    )
+    for _ in range(data.draw(st.integers(1, 5))):
+        message = bytearray(data.draw(st.sampled_from(good)).pack(data.draw(byteorders)))
+        at = data.draw(st.integers(0, len(message)))
+        message[at : at + 4] = data.draw(st.binary(max_size=8))
+        pair.b.say(A, data.draw(st.sampled_from(Kind)), bytes(message))
+    pair.settle()
+    assert pair.peer is not None
+    operation = pair.a.put("10.0.0.2@tcp", 30)  # the node is as well as before
+    pair.sim.run_until_quiet()
+    assert operation.ended
+
+
+def test_control_messages_in_another_node_s_name_are_not_taken() -> None:
+    pair = Pair()
+    third = pair.sim.single_rail("third", "10.0.0.3@tcp")
+    question = Resolve(1, pair.bond.ni.nid, Nid.of(pair.b.bond.net, third.nid.address)).pack()
+    bits = MATCH_BITS | Kind.RESOLVE
+    hdr = Header(int(MsgType.PUT), A, third.nid, LNET_PID, LNET_PID, len(question), match_bits=bits)
+    pair.b.node.send(pair.b.nid, A, hdr, question)
+    pair.settle()
+    assert not [heard for heard in third.heard if heard.hdr.type == MsgType.PUT]

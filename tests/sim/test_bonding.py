@@ -6,7 +6,8 @@ import pytest
 
 from support.bonded import bond_of, bond_yaml, bonded
 from ulnet.core.event import EventKind
-from ulnet.dlc.model import NetDel, NetShow, PeerShow
+from ulnet.core.status import LNetError
+from ulnet.dlc.model import Export, NetDel, NetShow, PeerShow
 from ulnet.dlc.model_bond import BondFailover, BondOptions, BondSet, BondSwitch
 from ulnet.nid import Nid
 from ulnet.sim import LinkParams, Simulation
@@ -90,6 +91,20 @@ def test_a_bonding_ni_sends_to_itself() -> None:
     sim.run_until_quiet()
     assert put.ok
     assert str(inbox.deliveries[0].initiator) == "10.0.0.1@bond"
+
+
+def test_bonding_nids_are_no_rails_of_multi_rail_peers() -> None:
+    sim = Simulation(seed=31)
+    a, b = two(sim)
+    for primary, nids in ((B_BOND, ()), (B[0], (B_BOND,))):
+        with pytest.raises(LNetError, match="is a peer by itself: name its slaves only"):
+            a.add_peer(primary, *nids)
+    b.attach(30)
+    finish(sim, puts(a, 2, target=B[0]))  # discovery asks b for its NIDs
+    found = a.core.peers.find(Nid.parse(B[0]))
+    assert found is not None
+    assert [str(nid) for nid in found.nids()] == [*B]
+    sim.run_until_quiet()
 
 
 def test_slaves_that_share_no_net_fail_with_the_reason() -> None:
@@ -566,6 +581,9 @@ def test_net_show_and_peer_show_tell_of_bonds() -> None:
         (A[1], B[1], "up"),
     ]
     assert not shown.multi_rail
+    for backup in (True, False):
+        exported = a.request(Export(backup=backup)).document
+        assert B_BOND.removesuffix("0") not in {one.primary_nid for one in exported.peer}  # type: ignore[union-attr]
     sim.run_until_quiet()
 
 

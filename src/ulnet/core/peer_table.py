@@ -9,7 +9,7 @@ from itertools import islice
 from ulnet.core.ni import NI
 from ulnet.core.peer import Peer, PeerFlag, PeerNet, PeerNi, may_be_peer
 from ulnet.core.status import LNetError
-from ulnet.nid import LO_NID, Net, Nid
+from ulnet.nid import LO_NID, Net, NetType, Nid
 
 __all__ = ["MAX_UNCONFIGURED", "PeerTable"]
 
@@ -138,6 +138,8 @@ class PeerTable:
         for nid in (primary, *nids):
             if not may_be_peer(nid):
                 raise LNetError(errno.EINVAL, f"{nid} cannot name a peer: give the NID of one interface")
+            if nid.net.type == NetType.BOND:
+                raise LNetError(errno.EINVAL, f"{nid} is a peer by itself: name its slaves only")
         peer = self.find(primary)
         if peer is not None and peer.configured:
             if peer.primary_nid != primary:

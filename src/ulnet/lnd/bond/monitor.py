@@ -97,7 +97,7 @@ class Monitor:
             return
         bond.alive(peer, path)
         now = dict(beacon.incarnations).get(bond.ni.nid.net)
-        if now != peer.incarnation and peer.connected:
+        if now is not None and now != peer.incarnation and peer.connected:
             bond.greetings.greet(
                 peer
             )  # with the incarnation that is known here: it answers with what is true

@@ -117,7 +117,9 @@ class Post:
     def _arrived(self, me: MatchEntry, event: Event) -> None:
         try:
             kind = event.match_bits & KIND_BITS
-            if event.kind is EventKind.PUT and not event.status and Kind.BEACON < kind <= Kind.ANSWER:
+            whole = event.kind is EventKind.PUT and not event.status
+            # What claims to come from somebody else could have answers sent to a node that must not get them.
+            if whole and event.sender == event.source and Kind.BEACON < kind <= Kind.ANSWER:
                 self._received(Kind(kind), bytes(event.data), event.target, event.source)
         finally:
             buffer = self._entries.pop(me, None) if event.unlinked else None

@@ -45,7 +45,7 @@ from ulnet.node.admin.selection import add_selection, delete_selection, show_sel
 from ulnet.node.admin.settings import change_settings
 from ulnet.node.admin.show_nets import backup_nets, show_nets
 from ulnet.node.admin.show_node import show_globals
-from ulnet.node.admin.show_peers import backup_peers, list_peers, show_peers
+from ulnet.node.admin.show_peers import export_peers, list_peers, show_peers
 from ulnet.node.admin.statistics import Statistician
 from ulnet.node.admin.trace import read_trace
 from ulnet.node.admin.udsp import add_rule, delete_rules, show_rules
@@ -383,7 +383,7 @@ class Admin:
     async def _export(self, request: model.Export) -> Answer:
         core = self.node.core
         nets = backup_nets(core, self._host()) if request.backup else show_nets(core, None, 2)
-        peers = backup_peers(core) if request.backup else show_peers(core, (), 3)
+        peers = export_peers(core, request.backup)
         routes = backup_routes(core) if request.backup else show_routes(core, model.RouteShow(verbosity=1))
         routing, buffers = backup_routing(core)
         return Answer(

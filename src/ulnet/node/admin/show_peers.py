@@ -12,13 +12,13 @@ from ulnet.core.instance import LNet
 from ulnet.core.peer import Peer, PeerFlag, PeerNi
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.dlc.documents import NidItem, PeerNiHealth, PeerNiView, PeerView, UdspInfo
-from ulnet.nid import LO_NID, Nid
+from ulnet.nid import LO_NID, NetType, Nid
 from ulnet.node.admin.bonds import bond_of_peer
 from ulnet.node.admin.names import one_nid, read_nids
 from ulnet.node.admin.show_load import load_of_peer_ni
 from ulnet.node.admin.show_nets import message_counts, policy_of, traffic
 
-__all__ = ["backup_peers", "list_peers", "peer_of", "show_peers"]
+__all__ = ["export_peers", "list_peers", "peer_of", "show_peers"]
 
 _MOST_NIDS = 128  # of one list, as today
 
@@ -54,10 +54,13 @@ def list_peers(core: LNet) -> list[NidItem]:
     return [NidItem(str(peer.primary_nid)) for peer in _peers(core)]
 
 
-def backup_peers(core: LNet) -> list[PeerView]:
-    """What a restore needs."""
+def export_peers(core: LNet, backup: bool) -> list[PeerView]:
+    """What an export tells of peers: bonding finds its own again by itself."""
+    peers = [peer for peer in _peers(core) if peer.primary_nid.net.type != NetType.BOND]
+    if not backup:
+        return [_peer(core, peer, 3, False) for peer in peers]
     views = []
-    for peer in _peers(core):
+    for peer in peers:
         view = PeerView(str(peer.primary_nid), peer.multi_rail)
         if peer.flags & PeerFlag.LOCK_PRIMARY:  # nothing else tells of the lock
             view.peer_state = int(PeerFlag.LOCK_PRIMARY)
