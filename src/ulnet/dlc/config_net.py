@@ -165,7 +165,16 @@ def read_ip2nets_section(schema: Schema, node: Node, verb: Verb) -> Iterator[Ste
     line, seq_no = node.line, None
     for item in schema.items(node, "ip2nets"):
         mark = schema.mark()
-        names = ("net-spec", "interfaces", "ip-range", "tunables", "lnd tunables", "CPT", "seq_no")
+        names = (
+            "net-spec",
+            "interfaces",
+            "ip-range",
+            "tunables",
+            "lnd tunables",
+            "CPT",
+            *BOND_KEYS,
+            "seq_no",
+        )
         fields = schema.fields(item, "ip2nets", names)
         net = schema.text(fields, "net-spec", item, required=True)
         interfaces = _numbered(schema, fields.get("interfaces"), "interfaces", "eth0")
@@ -173,7 +182,13 @@ def read_ip2nets_section(schema: Schema, node: Node, verb: Verb) -> Iterator[Ste
         tunables, cpts = _tunables(schema, fields, item)
         if not rules:
             line, seq_no = item.line, schema.integer(fields, "seq_no")
-        if net is not None and _is_net(schema, net, item.line) and schema.good(mark):
+        bond = None
+        if net is not None and "slaves" in fields:
+            slaves = _numbered(schema, fields["slaves"], "slaves", "*@tcp")
+            bond = read_bond(schema, net, slaves, fields, item)
+        if bond is not None and net is not None and _is_net(schema, net, item.line) and schema.good(mark):
+            rules.append(Ip2netsRule(net, ranges=ranges, bond=bond))
+        elif net is not None and _is_net(schema, net, item.line) and schema.good(mark):
             rules.append(Ip2netsRule(net, interfaces, ranges, tunables, cpts))
     if rules and verb == "add":
         yield Step(NetMatch(rules), line, seq_no)

@@ -74,6 +74,10 @@ def _tunables(tunables: Tunables, cpts: str | None) -> dict[str, Any]:
 def _match(found: dict[str, Any], request: model.NetMatch) -> None:
     for rule in request.rules:
         more = _tunables(rule.tunables, rule.cpts)
+        if rule.bond is not None:
+            ranges = {"ip-range": dict(enumerate(rule.ranges))} if rule.ranges else {}
+            found.setdefault("ip2nets", []).append({"net-spec": rule.net, **ranges, **bond_item(rule.bond)})
+            continue
         if not rule.interfaces and not rule.ranges:  # the host's first interface: only ip2net can say so
             item = {"net type": rule.net, "ip2net": rule.net, **more}
             found.setdefault("net", []).append(item)
