@@ -160,4 +160,6 @@ def test_a_rail_is_cut_and_comes_back(end: str) -> None:
     used = [a.put("10.0.0.2@tcp", 30, data=bytes(1000)) for _ in range(20)]
     sim.run_until_quiet()
     assert all(put.ok for put in used)
-    assert min(pni.stats.sent[1] for pni in a.core.peers.find(Nid.parse("10.0.0.2@tcp")).members.values()) > 0
+    peer = a.core.peers.find(Nid.parse("10.0.0.2@tcp"))
+    assert peer is not None
+    assert min(pni.stats.sent[1] for pni in peer.members.values()) > 0

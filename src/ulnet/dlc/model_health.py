@@ -14,7 +14,7 @@ _Health = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 
 
 class NetSet(BaseRequest, tag="net.set"):
-    """Change `nids`, or `all` NIs but `0@lo`: CPTs, health, connections; or the LND time-out of net type `net`.
+    """Change `nids`, or `all` NIs but `0@lo`: CPTs, health, connections; or the time-out of net type `net`.
 
     `lnd_timeout` is in seconds; 0 derives it from the transaction timeout.
     """
