@@ -7,7 +7,7 @@ import pytest
 from support.bonded import bond_of, bond_yaml, bonded
 from ulnet.core.event import EventKind
 from ulnet.core.status import LNetError
-from ulnet.dlc.model import Export, NetDel, NetShow, PeerShow
+from ulnet.dlc.model import Export, NetShow, PeerShow
 from ulnet.dlc.model_bond import BondFailover, BondOptions, BondSet, BondSwitch
 from ulnet.nid import Nid
 from ulnet.sim import LinkParams, Simulation
@@ -327,7 +327,7 @@ def test_a_bond_is_deleted_under_traffic_and_its_slaves_stay() -> None:
     a, b = two(sim)
     b.attach(30)
     operations = puts(a, 10)  # they wait for the handshake
-    a.request(NetDel(net="bond0"))
+    a.del_ni(A_BOND)
     operations += puts(a, 10)
     sim.run_until_quiet()
     assert not any(one.ok for one in operations)

@@ -26,8 +26,8 @@ _MOST_PROBED: Final = 16
 class Connect:
     """One attempt. `hint` is a path by which the peer was heard.
 
-    Bonding data servers are asked first; without an answer from them the peer's first slave is taken for
-    the one with its address on our first slave's net: the degraded mode.
+    Bonding data servers are asked first; then what the peer itself once said is tried, and at last the first
+    slave, taken for the one with its address on our first slave's net: the degraded mode.
     """
 
     __slots__ = ("_bond", "_hint", "_over", "_peer", "_pending", "_timer", "_until")
@@ -50,7 +50,7 @@ class Connect:
         if self._bond.clock() >= self._until:
             self._give_up()
             return
-        if self._hint is not None or self._peer.configuration is not None:
+        if self._hint is not None:
             self._probe(None)
         else:
             self._bond.servers.resolve(self._peer.nid, self._probe)

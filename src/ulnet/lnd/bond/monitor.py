@@ -98,6 +98,5 @@ class Monitor:
         bond.alive(peer, path)
         now = dict(beacon.incarnations).get(bond.ni.nid.net)
         if now is not None and now != peer.incarnation and peer.connected:
-            bond.greetings.greet(
-                peer
-            )  # with the incarnation that is known here: it answers with what is true
+            # It sees which incarnation is known here, and answers with what is true.
+            bond.greetings.greet(peer)
