@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.initiate import Initiate
 from ulnet.core.md import TRUNCATE, Md
 from ulnet.core.memory import Memory
+from ulnet.core.ni import NI
 from ulnet.core.peer import Peer
 from ulnet.core.self_info import MIN_INFO_SIZE
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
 
-__all__ = ["PING", "PUSH", "Exchange", "Exchanges"]
+__all__ = ["PING", "PUSH", "Exchange", "Exchanges", "push_path"]
 
 PING: Final = "ping"
 PUSH: Final = "push"
@@ -40,6 +41,18 @@ class Exchange:
             return
         self.done = None
         done(self, event)
+
+
+def push_path(nis: Mapping[Nid, NI], peer: Peer) -> tuple[Nid | None, Nid]:
+    """The way by which the last ping reply came, as long as both its ends are well (wire-lnet.md §6).
+
+    Else to the primary NID, from any NI (None).
+    """
+    ni = nis.get(peer.heard_at) if peer.heard_at is not None else None
+    there = peer.members.get(peer.heard_from) if peer.heard_from is not None else None
+    if ni is None or not ni.up or there is None or not there.health or there.said_down:
+        return None, peer.primary_nid
+    return (ni.nid, there.nid) if ni.net.net == there.nid.net else (None, peer.primary_nid)
 
 
 class Exchanges:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ulnet.core.discovery.answers import Answers, size_needed
-from ulnet.core.discovery.exchange import PING, PUSH, Exchange, Exchanges
+from ulnet.core.discovery.exchange import PING, PUSH, Exchange, Exchanges, push_path
 from ulnet.core.discovery.merging import Merging
 from ulnet.core.discovery.parking import Waiter
 from ulnet.core.discovery.table import STATE_MASK, TRANSITIONS, Action, Input, State, decide
@@ -110,7 +110,7 @@ class Discovery:
         self._state.must_run()
         if nid.net.type == NetType.BOND:
             raise LNetError(errno.EINVAL, f"{nid} is not discovered but resolved: discover one of its slaves")
-        waiter = Waiter(nid, done)
+        waiter = Waiter(nid, done, self._state.report)
         peer = self._peer_of(nid)
         if nid != LO_NID:
             peer.mark(_FORCE_PING | _FORCE_PUSH if force else 0, _UPTODATE)
@@ -126,16 +126,10 @@ class Discovery:
 
     def _wait(self, waiter: Waiter, peer: Peer) -> None:
         if peer.primary_nid == LO_NID:
-            self._state.defer(self._tell, waiter, None, peer)
+            self._state.defer(waiter.tell, None, peer)
             return
         peer.waiters.append(waiter)
         self._feed(peer, Input.WANTED)
-
-    def _tell(self, waiter: Waiter, error: LNetError | None, peer: Peer | None) -> None:
-        try:
-            waiter.done(error, peer)
-        except Exception as exc:  # a user's call must not break the node
-            self._state.report(f"who waited for the discovery of {waiter.nid} failed: {exc!r}")
 
     def tell_peers(self) -> None:
         """Our NIs changed: peers that know of our rails hear of it. Others will, when they are discovered."""
@@ -225,7 +219,7 @@ class Discovery:
                     raise LNetError(errno.EAGAIN, f"{waiter.nid}: its peer changes all the time; try again")
                 self._wait(waiter, self._peer_of(waiter.nid))
             except LNetError as refused:
-                self._tell(waiter, refused, None)
+                waiter.tell(refused, None)
 
     # Turns -----------------------------------------------------------------------------------------
 
@@ -300,18 +294,12 @@ class Discovery:
         peer.error = None
         info = self._info
         try:
-            self._exchanges.push(peer, info.data, info.sequence, self._push_path(peer), self._answered)
+            self._exchanges.push(
+                peer, info.data, info.sequence, push_path(self._state.nis, peer), self._answered
+            )
         except LNetError as refused:
             peer.error = (refused.errno, refused.text)
             self._push_lost(peer)
-
-    def _push_path(self, peer: Peer) -> tuple[Nid | None, Nid]:
-        """The way by which the last ping reply came, as long as both its ends are well (wire-lnet.md §6)."""
-        ni = self._state.nis.get(peer.heard_at) if peer.heard_at is not None else None
-        there = peer.members.get(peer.heard_from) if peer.heard_from is not None else None
-        if ni is None or not ni.up or there is None or not there.health or there.said_down:
-            return None, peer.primary_nid
-        return (ni.nid, there.nid) if ni.net.net == there.nid.net else (None, peer.primary_nid)
 
     def _forget_push(self, peer: Peer) -> None:
         peer.mark(remove=_FORCE_PUSH)
@@ -330,7 +318,7 @@ class Discovery:
         for msg in parked:
             self._transmit.launch(msg)
         for waiter in waiters:
-            self._tell(waiter, None, peer)
+            waiter.tell(None, peer)
 
     def _end(self, peer: Peer, number: int, why: str) -> None:
         """Discovery of the peer failed: so do those who wait for it, and the next message tries again."""
@@ -345,7 +333,7 @@ class Discovery:
         for msg in parked:
             self._transmit.fail(msg, number, f"{peer.primary_nid} could not be discovered: {why}")
         for waiter in waiters:
-            self._tell(waiter, LNetError(number, why), None)
+            waiter.tell(LNetError(number, why), None)
 
     # Events ----------------------------------------------------------------------------------------
 

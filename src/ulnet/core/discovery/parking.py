@@ -1,4 +1,4 @@
-"""Who waits for the discovery of a peer: messages, and callers of `discover`."""
+"""Who waits for the discovery of a peer, besides messages: callers of `discover`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,22 @@ __all__ = ["Waiter"]
 class Waiter:
     """A caller of `discover`: `done` hears once of the error or the peer."""
 
-    __slots__ = ("done", "nid", "rounds")
+    __slots__ = ("_done", "_report", "nid", "rounds")
 
-    def __init__(self, nid: Nid, done: Callable[[LNetError | None, Peer | None], None]) -> None:
+    def __init__(
+        self,
+        nid: Nid,
+        done: Callable[[LNetError | None, Peer | None], None],
+        report: Callable[[str], None],
+    ) -> None:
         self.nid = nid
-        self.done = done
+        self._done = done
+        self._report = report
         self.rounds = 0  # how often its peer was replaced by another meanwhile
+
+    def tell(self, error: LNetError | None, peer: Peer | None) -> None:
+        """It is over."""
+        try:
+            self._done(error, peer)
+        except Exception as exc:  # a user's call must not break the node
+            self._report(f"who waited for the discovery of {self.nid} failed: {exc!r}")
