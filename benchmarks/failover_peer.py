@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from dataclasses import asdict
 
-from competitors import failover_mptcp, failover_ulnet
 from failover_job import Job
 
 
@@ -18,7 +18,8 @@ def main() -> int:
     """Run one side."""
     role, words = sys.argv[1:3]
     job = Job.from_json(words)
-    module = failover_ulnet if job.player in ("ulnet", "bond") else failover_mptcp
+    # The other player is left alone: a restarted peer is not to wait for what it does not need.
+    module = importlib.import_module(f"competitors.failover_{'mptcp' if job.player == 'mptcp' else 'ulnet'}")
     if role == "serve":
         module.serve(job, _announce)
     else:
