@@ -83,6 +83,19 @@ def test_slaves_of_different_types() -> None:
     assert min(sent(a)) >= 20
 
 
+def test_slaves_with_ipv6_addresses() -> None:
+    sim = Simulation(seed=32)
+    a, b = (
+        bonded(sim, name, f"fd00:0::{number}@tcp", f"fd00:1::{number}@tcp1", mode="loadbalance")
+        for number, name in enumerate("ab", 1)
+    )
+    inbox = b.attach(30)
+    operations = [*puts(a, 20, target="fd00::2@bond0"), a.get("fd00::2@bond0", 30, size=5000)]
+    sim.run_until_quiet()
+    assert all(one.ok for one in operations)
+    assert {str(one.initiator) for one in inbox.deliveries} == {"fd00::1@bond"}
+
+
 def test_a_bonding_ni_sends_to_itself() -> None:
     sim = Simulation(seed=4)
     a = bonded(sim, "a", *A)
