@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
@@ -16,7 +17,7 @@ from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
 
-__all__ = ["PING", "PUSH", "Exchange", "Exchanges", "push_path"]
+__all__ = ["PING", "PUSH", "Exchange", "Exchanges", "error_of", "push_path"]
 
 PING: Final = "ping"
 PUSH: Final = "push"
@@ -41,6 +42,11 @@ class Exchange:
             return
         self.done = None
         done(self, event)
+
+
+def error_of(event: Event) -> tuple[int, str]:
+    """Why a ping or push failed: errno and sentence."""
+    return -event.status or errno.ECANCELED, event.reason or "no answer came"
 
 
 def push_path(nis: Mapping[Nid, NI], peer: Peer) -> tuple[Nid | None, Nid]:

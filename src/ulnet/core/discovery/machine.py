@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ulnet.core.discovery.answers import Answers, size_needed
-from ulnet.core.discovery.exchange import PING, PUSH, Exchange, Exchanges, push_path
+from ulnet.core.discovery.exchange import PING, PUSH, Exchange, Exchanges, error_of, push_path
 from ulnet.core.discovery.merging import Merging
 from ulnet.core.discovery.parking import Waiter
 from ulnet.core.discovery.table import STATE_MASK, TRANSITIONS, Action, Input, State, decide
@@ -38,7 +38,6 @@ _MAX_ROUNDS: Final = 4  # a caller whose peer is replaced again and again is tol
 
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
 _NO_DISCOVERY = int(PeerFlag.NO_DISCOVERY)
-_CONFIGURED = int(PeerFlag.CONFIGURED)
 _DISCOVERED = int(PeerFlag.DISCOVERED)
 _REDISCOVER = int(PeerFlag.REDISCOVER)
 _DISCOVERING = int(PeerFlag.DISCOVERING)
@@ -292,11 +291,9 @@ class Discovery:
     def _send_push(self, peer: Peer) -> None:
         peer.mark(remove=_FORCE_PUSH)
         peer.error = None
-        info = self._info
+        info, path = self._info, push_path(self._state.nis, peer)
         try:
-            self._exchanges.push(
-                peer, info.data, info.sequence, push_path(self._state.nis, peer), self._answered
-            )
+            self._exchanges.push(peer, info.data, info.sequence, path, self._answered)
         except LNetError as refused:
             peer.error = (refused.errno, refused.text)
             self._push_lost(peer)
@@ -344,14 +341,14 @@ class Discovery:
             if event.kind is EventKind.REPLY and not event.status:
                 self._take_reply(peer, event)
             else:
-                peer.error = _error(event)
+                peer.error = error_of(event)
                 self._ping_lost(peer)
         elif event.kind is EventKind.ACK and not event.status:
             peer.told_sequence = exchange.sequence
             self._exchanges.end(peer, PUSH)
             self._feed(peer, Input.ACK)
         else:
-            peer.error = _error(event)
+            peer.error = error_of(event)
             self._push_lost(peer)
 
     def _take_reply(self, peer: Peer, event: Event) -> None:
@@ -399,7 +396,3 @@ class Discovery:
 
 
 _LAST = frozenset({Input.DELETE, Input.GIVE_UP, Input.PING, Input.PUSH, Input.WAIT, Input.DONE})
-
-
-def _error(event: Event) -> tuple[int, str]:
-    return -event.status or errno.ECANCELED, event.reason or "no answer came"
