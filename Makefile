@@ -28,7 +28,7 @@ test: ## lint, types, import contracts, then all tests but the long ones
 lint: dev ## ruff, and who may import whom
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/lint-imports --no-logo
+	$(BIN)/lint-imports --no-logo --no-cache
 
 types: dev ## mypy, strict
 	$(BIN)/mypy

@@ -125,8 +125,8 @@ def test_the_layout_of_the_recovery_list_is_that_of_the_real_tool() -> None:
 @pytest.mark.requirement("HEALTH-value", "HEALTH-timeouts")
 def test_settings_are_taken_and_refused_as_recorded(daemon: Daemon) -> None:
     """Exit codes and values of 14_set.txt, for all that is about health."""
-    names: tuple[str, ...] = ("retry_count", "transaction_timeout", "health_sensitivity", "recovery_interval", "router_sens")
-    names += ("response_tracking", "recovery_limit", "max_recovery_ping_interval")
+    names: tuple[str, ...] = ("retry_count", "transaction_timeout", "health_sensitivity", "router_sens")
+    names += ("recovery_interval", "response_tracking", "recovery_limit", "max_recovery_ping_interval")
     checked = 0
     for step in read_steps(shared_path("reference")):
         words = step.command.split()
