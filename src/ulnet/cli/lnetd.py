@@ -115,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
         "--recovery",
         choices=("backoff", "documents"),
         default="backoff",
-        help="ping what failed after 1, 2, 4, ... s (default), or to the letter: each second, health back by 1",
+        help="ping what failed after 1, 2, 4, ... s (default), or by the documents: each second, up by 1",
     )
     parser.add_argument("--drain", type=_seconds, default=5.0, metavar="S", help="seconds to finish in (5)")
     parser.add_argument("--log-level", choices=_LEVELS, default="info", help="what goes to stderr (info)")
