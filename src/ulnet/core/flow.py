@@ -34,12 +34,12 @@ class Flow:
 
     __slots__ = ("_confirmed", "_estimate", "_paces", "_samples", "_since", "outstanding", "rate", "stalled")
 
-    def __init__(self, paces: Paces | None = None) -> None:
+    def __init__(self, paces: Paces | None = None, *, stalled: bool = False) -> None:
         self._paces = paces or Paces()
         self._paces.changes += 1
         self.outstanding = 0
         self.rate = 0.0
-        self.stalled = False
+        self.stalled = stalled
         self._since = 0.0  # when the present sample began
         self._confirmed = 0  # bytes of the present sample
         self._samples = -1

@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
+from ulnet.core.flow import Flow
 from ulnet.core.ni import NI
 from ulnet.core.peer import Peer, PeerFlag, PeerNet, PeerNi, may_be_peer
 from ulnet.core.status import LNetError
@@ -322,7 +323,10 @@ class PeerTable:
         pni.net = peer.net(pni.nid.net)
         pni.peer = peer
         pni.net.nis.append(pni)
+        stalled = [ni for ni, flow in pni.flows.items() if flow.stalled]
         pni.flows.clear()  # they belong to those of the former peer
+        for ni in stalled:  # still so: its driver says it once only
+            pni.flows[ni] = Flow(peer.paces, stalled=True)
         if peer.multi_rail:
             pni.preferred = None
         peer.members[pni.nid] = pni

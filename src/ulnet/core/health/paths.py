@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ulnet.core.flow import Flow
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.state import NodeState
@@ -35,12 +36,21 @@ class Paths:
         self._change(ni, nid, False)
 
     def _change(self, ni: NI, nid: Nid, stalled: bool) -> PeerNi | None:
+        """The peer NI, where there may be other paths to its peer."""
         pni = self._state.peers.find_ni(nid)
-        flow = pni.flows.get(ni) if pni is not None else None
+        if pni is None:
+            return None
+        flow = pni.flows.get(ni)
+        if (
+            flow is None and stalled and ni.active
+        ):  # nothing was counted there yet: a peer is asked first who it is
+            flow = pni.flows[ni] = Flow(pni.peer.paces)
         if flow is None or flow.stalled == stalled:
             return None
         flow.stalled = stalled
         self._state.epoch += 1
+        if not pni.peer.multi_rail:
+            return None
         word = "no progress: other paths are preferred" if stalled else "progress again"
         self._state.report(f"path {ni.nid} -> {nid}: {word}")
         return pni

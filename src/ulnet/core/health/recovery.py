@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.initiate import Initiate
-from ulnet.core.md import TRUNCATE
+from ulnet.core.md import TRUNCATE, Md
 from ulnet.core.memory import Memory
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
@@ -42,7 +42,7 @@ class RecoveryQueue(Generic[Patient]):
         "_initiate",
         "_memory",
         "_state",
-        "_timers",
+        "_waiting",
         "answered",
         "released",
         "source",
@@ -63,7 +63,7 @@ class RecoveryQueue(Generic[Patient]):
         self._state = state
         self._memory = memory
         self._initiate = initiate
-        self._timers: dict[Patient, Timer | None] = {}  # of the next ping; None: one is under way
+        self._waiting: dict[Patient, Timer | Md] = {}  # for the next ping, or for the answer to one
         self.stays: Callable[[Patient], bool] = stays
         self.source: Callable[[Patient], Nid | None] = source
         self.answered: Callable[[Patient], None] = answered
@@ -71,49 +71,65 @@ class RecoveryQueue(Generic[Patient]):
         self.steady = False  # a ping each recovery_interval, as the Health design has it
 
     def __len__(self) -> int:
-        return len(self._timers)
+        return len(self._waiting)
 
     def patients(self) -> list[Patient]:
         """All of them."""
-        return list(self._timers)
+        return list(self._waiting)
 
     def admit(self, who: Patient) -> bool:
         """Recover who, unless it is well, beyond hope, or here already; whether it is new here."""
-        if who in self._timers or not self.stays(who):
+        if not self.stays(who):
             return False
-        self._plan(who)
-        return True
+        waits_for = self._waiting.get(who)
+        if waits_for is None:
+            self._plan(who)
+            return True
+        stats = who.health_stats
+        if isinstance(waits_for, Timer) and stats.next_ping > self._state.clock() + self._pause(who):
+            self._state.timers.cancel(waits_for)
+            self._plan(who)
+        return False
 
     def release(self, who: Patient) -> None:
         """It is well, or gone."""
-        if who in self._timers:
-            self._state.timers.cancel(self._timers.pop(who))
-            self.released()
+        waited_for = self._waiting.pop(who, None)
+        if waited_for is None:
+            return
+        if isinstance(waited_for, Timer):
+            self._state.timers.cancel(waited_for)
+        self.released()
 
     def close(self) -> None:
         """Ping nobody any more."""
         for who in self.patients():
             self.release(who)
 
+    def _pause(self, who: Patient) -> int:
+        """Seconds from its last ping to the next."""
+        settings = self._state.settings
+        if self.steady:
+            return settings.recovery_interval
+        doublings = min(max(who.health_stats.ping_count - 1, 0), _MOST_DOUBLINGS)
+        return min(1 << doublings, settings.max_recovery_ping_interval)
+
     def _plan(self, who: Patient) -> None:
-        when = max(self._state.clock(), who.health_stats.next_ping)
-        self._timers[who] = self._state.timers.at(when, lambda: self._ping(who))
+        """Ping who when its pause is over; it may have become shorter since the last ping."""
+        stats, now = who.health_stats, self._state.clock()
+        stats.next_ping = min(stats.next_ping, now + self._pause(who))
+        self._waiting[who] = self._state.timers.at(max(now, stats.next_ping), lambda: self._ping(who))
 
     def _ping(self, who: Patient) -> None:
         if not self.stays(who):
             self.release(who)
             return
-        self._timers[who] = None
         stats = who.health_stats
-        settings = self._state.settings
-        wait = settings.recovery_interval
-        if not self.steady:
-            wait = min(1 << min(stats.ping_count, _MOST_DOUBLINGS), settings.max_recovery_ping_interval)
-        stats.next_ping = self._state.clock() + wait
         stats.ping_count += 1
+        stats.next_ping = self._state.clock() + self._pause(who)
         md = self._memory.md_bind(
             bytearray(_INFO_SIZE), lambda event: self._heard(who, event), threshold=2, options=TRUNCATE
         )
+        self._waiting[who] = md
         try:
             self._initiate.get(md, who.nid, PING_PORTAL, PING_MATCH_BITS, source=self.source(who), exact=True)
         except LNetError:
@@ -121,7 +137,7 @@ class RecoveryQueue(Generic[Patient]):
 
     def _heard(self, who: Patient, event: Event) -> None:
         if event.unlinked:
-            if who in self._timers and self._state.running:
+            if self._waiting.get(who) is event.md and self._state.running:
                 if self.stays(who):
                     self._plan(who)
                 else:

@@ -1,0 +1,119 @@
+"""What may happen between a failure and its end: sick again while asked, stalled while merged."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from support.rails import A0, A1, B0, B1, Rails
+from ulnet.core.peer import PeerFlag
+from ulnet.core.status import HealthStatus as S
+from ulnet.nid import Nid
+
+
+def speak(rails: Rails) -> None:
+    """B0 sends something, which arrives: nothing else on the wire does."""
+    md = rails.b.memory.md_bind(b"", None, threshold=1)
+    rails.b.put(md, A0, 5, 7, ack=False, source=B0)
+    rails.fabric.wire.rotate(1)
+    rails.fabric.step()
+    rails.ticks()
+
+
+@pytest.mark.requirement("HEALTH-monitor")
+def test_who_falls_ill_again_while_a_ping_is_under_way_is_pinged_one_at_a_time() -> None:
+    rails = Rails(retry_count=0)
+    speak(rails)
+    pni = rails.pni(B0)
+    for _ in range(5):
+        rails.a.health.values.lower_peer(pni)
+        rails.pass_time(1.5)
+        rails.a.health.values.raise_peer(pni)  # well, by what it sent itself
+        assert not rails.a.health.recovery.busy
+        rails.a.health.values.lower_peer(pni)
+        rails.pass_time(0.3)
+        (older, newer) = rails.on_wire(pings=True)
+        for ping, left in ((older, [newer]), (newer, [])):
+            rails.fabric.wire.remove(ping)
+            rails.a.finalize(ping[1], S.REMOTE_DROPPED, errno.EHOSTUNREACH)
+            assert rails.on_wire(pings=True) == left
+        rails.pass_time(20)
+        (again,) = rails.on_wire(pings=True)
+        rails.fabric.wire.remove(again)
+        rails.a.health.values.set_peer(pni, 1000)
+        rails.a.finalize(again[1], S.LOCAL_ERROR)
+        rails.a.health.values.set_ni(again[0], 1000)
+    rails.ticks()
+    assert rails.a.next_deadline() is None
+
+
+@pytest.mark.requirement("HEALTH-monitor", "HEALTH-value")
+def test_who_was_silent_for_long_and_speaks_is_asked_within_a_second() -> None:
+    rails = Rails(retry_count=0)
+    speak(rails)
+    pni = rails.pni(B0)
+    rails.a.health.values.set_peer(pni, 0)
+    for _ in range(400):
+        rails.pass_time(1, step=1)
+        for _, msg in rails.on_wire(pings=True):
+            rails.fabric.wire.clear()
+            rails.a.finalize(msg, S.REMOTE_DROPPED, errno.EHOSTUNREACH)
+    assert pni.health_stats.next_ping > rails.fabric.clock.now + 30
+    speak(rails)
+    rails.pass_time(2)
+    assert len(rails.on_wire(pings=True)) == 1
+
+
+@pytest.mark.requirement("HEALTH-value")
+def test_who_was_well_meanwhile_is_asked_within_a_second_when_it_fails_again() -> None:
+    rails = Rails(retry_count=0)
+    speak(rails)
+    pni = rails.pni(B0)
+    rails.a.health.values.set_peer(pni, 0)
+    for _ in range(400):
+        rails.pass_time(1, step=1)
+        for _, msg in rails.on_wire(pings=True):
+            rails.fabric.wire.clear()
+            rails.a.finalize(msg, S.REMOTE_DROPPED, errno.EHOSTUNREACH)
+    rails.a.health.values.set_peer(pni, 1000)
+    rails.a.health.values.lower_peer(pni)
+    rails.pass_time(2)
+    assert len(rails.on_wire(pings=True)) == 1
+
+
+def chosen(rails: Rails) -> set[tuple[Nid, Nid | None]]:
+    for _ in range(8):
+        rails.put()
+    pairs = {(ni.nid, msg.next_nid) for ni, msg in rails.on_wire(pings=False)}
+    rails.fabric.run()
+    return pairs
+
+
+@pytest.mark.requirement("snd-050")
+def test_a_path_that_stalled_before_its_first_counted_message_is_avoided() -> None:
+    rails = Rails()
+    rails.a.path_stalled(rails.ni(A0), B0)
+    assert chosen(rails) == {(A1, B1)}
+    rails.a.path_moving(rails.ni(A0), B0)
+    assert (A0, B0) in chosen(rails)
+
+
+@pytest.mark.requirement("snd-050")
+def test_a_stalled_path_stays_one_when_its_nid_turns_out_to_be_another_peers() -> None:
+    rails = Rails()
+    peers = rails.a.peers
+    peers.delete(B0)
+    first, second = peers.learn(B0), peers.learn(B1)
+    assert first is not None
+    assert second is not None
+    for _ in range(2):
+        rails.put()
+    rails.a.path_stalled(rails.ni(A0), B0)
+    rails.fabric.run()
+    second.peer.mark(int(PeerFlag.MULTI_RAIL))
+    peers.merge(second.peer, B1, [B0, B1])
+    assert peers.find(B0) is second.peer
+    assert chosen(rails) == {(A1, B1)}
+    rails.a.path_moving(rails.ni(A0), B0)
+    assert (A0, B0) in chosen(rails)
