@@ -11,19 +11,28 @@ XDIST := -n $(JOBS) --dist loadfile --max-worker-restart=0
 PYTEST := $(BIN)/python -m pytest $(XDIST)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test lint types bench soak docs test-long format clean wheel
+.PHONY: help setup dev demo test lint types bench soak docs test-long format clean wheel test-compiled
 
 help: ## these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
 demo: ## two nodes, two rails each: move a 1 GiB file over both; then cut one rail on the way (ARGS="--file F")
 	@$(SETUP)
-	@$(BIN)/ulnet demo $(ARGS)
+	@$(BIN)/python scripts/compiled.py
+	@PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/ulnet demo $(ARGS)
 
 test: ## lint, types, import contracts, then all tests but the long ones
 	@$(SETUP) dev --debian
 	@$(MAKE) --no-print-directory lint types
 	$(PYTEST) $(ARGS)
+	@$(MAKE) --no-print-directory test-compiled
+
+# The rooms whose code is compiled, and what is built on them. Nothing where no compiler is.
+test-compiled: ## the tests of the compiled build
+	@$(SETUP) dev --debian
+	@$(BIN)/python scripts/compiled.py
+	@test ! -e build/compiled/STAMP || ULNET_BUILD=compiled PYTHONPATH=$(CURDIR)/build/compiled \
+		$(PYTEST) -o "pythonpath=tests scripts benchmarks" $(addprefix tests/,core lnd node wire sim e2e) $(ARGS)
 
 lint: dev ## ruff, and who may import whom
 	$(BIN)/ruff check

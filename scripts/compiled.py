@@ -35,6 +35,7 @@ def main() -> int:
     options = parser.parse_args()
     lacking = what_is_missing()
     if lacking:
+        shutil.rmtree(HOME, ignore_errors=True)  # what is there may be of older sources
         print(f"compiled build: {lacking}; going on with pure Python, which differs in speed only.")
         return 1 if options.must else 0
     HOME.parent.mkdir(exist_ok=True)
@@ -80,6 +81,7 @@ def build(stamp: str) -> int:
             text=True,
             check=False,
         )
+        shutil.rmtree(HOME, ignore_errors=True)
         if done.returncode:
             print(done.stdout, file=sys.stderr)
             print("compiled build: failed (its words are above); going on with pure Python.", flush=True)
@@ -89,7 +91,6 @@ def build(stamp: str) -> int:
         for old in DIST.glob("ulnet-*-cp*.whl"):
             old.unlink()
         shutil.copy(wheel, DIST / wheel.name)
-        shutil.rmtree(HOME, ignore_errors=True)
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(HOME)
         STAMP.write_text(stamp)

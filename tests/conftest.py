@@ -7,6 +7,10 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ulnet.core import transmit
+
+COMPILED = str(transmit.__file__).endswith(".so")  # of the two builds this is the one through mypyc
+
 pytest_plugins = ["support.leaks", "support.netns", "support.requirements", "support.shared", "support.skips"]
 
 settings.register_profile(
@@ -20,16 +24,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if os.environ.get("ULNET_BUILD") == "compiled" and not COMPILED:
+        raise pytest.UsageError(f"the compiled build is to be tested, and {transmit.__file__} is not of it")
     settings.load_profile("long" if config.getoption("--long") else "ulnet")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--long"):
-        return
-    late = [item for item in items if item.get_closest_marker("long")]
-    if late:
-        config.hook.pytest_deselected(items=late)
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
+    unwanted = set() if config.getoption("--long") else {"long"}
+    if COMPILED:
+        unwanted.add("pure")
+    left_out = [item for item in items if unwanted & {mark.name for mark in item.iter_markers()}]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
 
 
 @pytest.fixture(scope="session")

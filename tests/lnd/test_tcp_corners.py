@@ -89,6 +89,7 @@ def test_every_error_has_its_status_and_names_the_target(number: int, status: He
     assert "10.0.0.1:988" in errors.why_connect_failed(number, "10.0.0.1:988", "10.0.0.2", 50)
 
 
+@pytest.mark.pure
 async def test_all_reserved_ports_in_use(make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(*args: object) -> socket.socket:
         raise OSError(errno.EADDRINUSE, "in use")
@@ -100,6 +101,7 @@ async def test_all_reserved_ports_in_use(make: Make, at: Addresses, monkeypatch:
     assert "512 to 1023" in outcome.reason
 
 
+@pytest.mark.pure
 async def test_our_address_is_gone(make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*args: object) -> socket.socket:
         raise OSError(errno.EADDRNOTAVAIL, "gone")
@@ -234,6 +236,7 @@ async def test_eager_ack(make: Make, at: Addresses) -> None:
     await linked(a, b)
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("queued", [True, False])
 async def test_a_connection_that_is_gone_when_it_is_made(
     make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch, queued: bool
@@ -277,6 +280,7 @@ class NotConnected:
         return getattr(self.real, name)
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("when", ["connected", "HELLO"])
 async def test_a_reset_between_two_looks_at_our_own_call(
     make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch, when: str

@@ -100,6 +100,7 @@ async def test_the_last_connection_that_breaks_is_told_of(make: Make, at: Addres
     assert a.core.lost == [(a.ni, Nid.parse(at.nid(2)))]
 
 
+@pytest.mark.pure
 async def test_only_so_many_lives_are_remembered(
     make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,7 @@ async def test_a_beat_may_forget_and_watch_others() -> None:
     assert pulse._timer is None
 
 
+@pytest.mark.pure
 async def test_more_than_a_beat_can_look_at_have_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ulnet.lnd.tcp.pulse._MOST", 2)
     pulse = Pulse(asyncio.get_running_loop(), Clock())
@@ -147,6 +148,7 @@ async def test_a_program_that_reads_nothing_is_no_stalled_path(make: Make, at: A
     raw.close()
 
 
+@pytest.mark.pure
 async def test_a_process_that_slept_blames_no_path(
     make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
