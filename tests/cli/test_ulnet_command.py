@@ -46,7 +46,8 @@ def test_no_words_is_a_usage_error_with_the_help() -> None:
 
 
 def test_version() -> None:
-    assert run("--version").stdout == f"ulnet {ulnet.__version__}\n"
+    builds = ("compiled", "pure Python")
+    assert run("--version").stdout in [f"ulnet {ulnet.__version__} ({build})\n" for build in builds]
 
 
 @pytest.mark.parametrize(

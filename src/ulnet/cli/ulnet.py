@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 
 from ulnet import __version__
 
@@ -51,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         print("\n".join(ulnet_words(words[1:])))
         return 0
     if words[0] in ("-V", "--version"):
-        print(f"ulnet {__version__}")
+        print(f"ulnet {__version__} ({_build()})")
         return 0
     if words[0] not in COMMANDS:
         print(f"ulnet: {_unknown(words[0])}", file=sys.stderr)
@@ -69,6 +70,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def _help() -> str:
     return _HELP.format(commands="\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items()))
+
+
+def _build() -> str:
+    """Which of the two builds this is; they differ in speed only."""
+    spec = find_spec("ulnet.core.transmit")
+    return "compiled" if spec is not None and str(spec.origin).endswith(".so") else "pure Python"
 
 
 def _unknown(word: str) -> str:
