@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ulnet.core.selection.choose import Standing
     from ulnet.wire.ping import PingInfo
 
-__all__ = ["Peer", "PeerFlag", "PeerNet", "PeerNi", "may_be_peer"]
+__all__ = ["Peer", "PeerFlag", "PeerNet", "PeerNi", "may_be_listed", "may_be_peer"]
 
 _NO_PATHWAYS: Mapping[Nid, int] = {}
 
@@ -30,6 +30,11 @@ _NO_PATHWAYS: Mapping[Nid, int] = {}
 def may_be_peer(nid: Nid) -> bool:
     """Whether nid can name an interface of another node: it is no wildcard, and not on lo."""
     return not (nid.is_any or nid.net.type == NetType.LO)
+
+
+def may_be_listed(nid: Nid) -> bool:
+    """Whether a peer with several NIDs can have nid: a bonding NID is a peer by itself."""
+    return may_be_peer(nid) and nid.net.type != NetType.BOND
 
 
 class PeerFlag(IntFlag):

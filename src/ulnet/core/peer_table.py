@@ -8,7 +8,7 @@ from itertools import islice
 
 from ulnet.core.flow import Flow
 from ulnet.core.ni import NI
-from ulnet.core.peer import Peer, PeerFlag, PeerNet, PeerNi, may_be_peer
+from ulnet.core.peer import Peer, PeerFlag, PeerNet, PeerNi, may_be_listed, may_be_peer
 from ulnet.core.status import LNetError
 from ulnet.nid import LO_NID, Net, NetType, Nid
 
@@ -31,8 +31,11 @@ class PeerTable:
     more, `removed` of a peer that leaves, `deprived` of one that lost NIDs to configuration.
     """
 
-    def __init__(self, credits_for: Callable[[Net], int]) -> None:
+    def __init__(
+        self, credits_for: Callable[[Net], int], ours: Callable[[Nid], bool] = lambda nid: False
+    ) -> None:
         self._credits_for = credits_for  # peer_credits of a local net, 0 for others
+        self._ours = ours  # whether a NID is one of this node's own
         self._peers: dict[Peer, None] = {}
         self._by_nid: dict[Nid, PeerNi] = {}
         self._strangers: dict[Peer, None] = {}  # those not configured, longest known first
@@ -212,11 +215,15 @@ class PeerTable:
 
     # What a peer tells of itself -----------------------------------------------------------------
 
+    def claims_ours(self, peer: Peer, nid: Nid) -> bool:
+        """Whether nid is one of this node's own, and peer is not this node as it sees itself."""
+        return self._ours(nid) and not self._ours(peer.primary_nid)
+
     def merge(self, peer: Peer, primary: Nid, nids: Iterable[Nid]) -> dict[Nid, int]:
         """Make peer what it lists itself: those NIDs and no others, under that primary NID.
 
         Answers which NIDs a rule kept from coming or going, with its errno. A NID that another peer has
-        moves here; where it is that peer's primary NID, that peer is dissolved.
+        moves here; where it is that peer's primary NID, that peer is dissolved. Our own NIDs nobody gets.
         """
         listed = dict.fromkeys((primary, *nids))
         refused = {nid: why for nid in listed if (why := self._adopt(peer, nid, listed))}
@@ -234,8 +241,10 @@ class PeerTable:
             return 0
         if peer.configured:
             return errno.EPERM
-        if not may_be_peer(nid):
+        if not may_be_listed(nid):
             return errno.EINVAL
+        if self.claims_ours(peer, nid):
+            return errno.EADDRINUSE
         if not peer.multi_rail and nid.net in peer.nets:
             return errno.ENOTUNIQ
         if other is None:
@@ -356,7 +365,11 @@ class PeerTable:
             self._unconfigured -= len(gone)
         for net in dict.fromkeys(nid.net for nid in gone):
             peer_net = peer.nets[net]
-            peer_net.nis = [pni for pni in peer_net.nis if pni.nid not in gone]
+            if len(taken) == 1:  # thousands may go one by one
+                peer_net.nis = peer_net.nis.copy()
+                peer_net.nis.remove(taken[0])
+            else:
+                peer_net.nis = [pni for pni in peer_net.nis if pni.nid not in gone]
             if not peer_net.nis:
                 del peer.nets[net]
         return taken

@@ -84,7 +84,7 @@ class NodeState:
         self.nets: dict[Net, LocalNet] = {}
         self.nis: dict[Nid, NI] = {}
         self.masters: dict[Nid, Master] = {}  # NIs that are made of others
-        self.peers = PeerTable(self._peer_credits)
+        self.peers = PeerTable(self._peer_credits, self.nis.__contains__)
         self.responses: DeadlineWheel[Md] = DeadlineWheel(wake)
         self.timers = Timers(wake)
         self.faults: FaultInjector | None = None  # set while there are fault rules

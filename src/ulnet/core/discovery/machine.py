@@ -112,6 +112,7 @@ class Discovery:
         waiter = Waiter(nid, done, self._state.report)
         peer = self._peer_of(nid)
         if nid != LO_NID:
+            peer.attempts = 0  # who is asked for again and again is no liar
             peer.mark(_FORCE_PING | _FORCE_PUSH if force else 0, _UPTODATE)
         self._wait(waiter, peer)
 
@@ -209,7 +210,7 @@ class Discovery:
         parked, peer.parked = peer.parked, []
         waiters, peer.waiters = peer.waiters, []
         for msg in parked:
-            self._transmit.launch(msg)
+            self._transmit.relaunch(msg)
         for waiter in waiters:
             waiter.rounds += 1
             try:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from typing import Final
 
 from ulnet.core.discovery.answers import see_sequence
-from ulnet.core.peer import Peer, PeerFlag, PeerNi, may_be_peer
+from ulnet.core.peer import Peer, PeerFlag, PeerNi, may_be_listed
 from ulnet.core.peer_table import PeerTable
 from ulnet.nid import Nid
 from ulnet.wire.ping import Feature, NiStatus, PingInfo
@@ -49,17 +49,28 @@ class Merging:
 
     def merge(self, peer: Peer) -> Peer:
         """Merge the news of peer; answers which peer has the NIDs now."""
+        while (owner := self._merge(peer)) is not peer:
+            peer = owner
+        return peer
+
+    def _merge(self, peer: Peer) -> Peer:
+        """Merge the news of peer, or hand them over to the peer that it answers."""
         news, peer.news = peer.news, None
         peer.mark(_UPTODATE, _DATA_PRESENT)
         if news is None:
             return peer
         self.told(peer, news)
         primary = news.primary
-        if primary is None or not may_be_peer(primary):
+        if primary is None or not may_be_listed(primary):
             return peer
         if self._bound(peer):
             self._compare(peer, news, primary)
             self._take_statuses(peer, news)
+            return peer
+        if self._peers.claims_ours(peer, primary):
+            self._say(
+                ("kept", peer.primary_nid), f"peer {peer.primary_nid} says that it is {primary}, this node"
+            )
             return peer
         owner = self._peers.find(primary)
         if owner is not None and owner is not peer and primary != peer.primary_nid:
@@ -83,7 +94,7 @@ class Merging:
         if known is None or known.sequence < news.sequence or not owner.multi_rail:
             owner.news = news
             see_sequence(owner, news.sequence)
-        return self.merge(owner)
+        return owner
 
     def _regroup(self, peer: Peer, info: PingInfo, primary: Nid) -> None:
         kept = self._peers.merge(peer, primary, [entry.nid for entry in info.entries])
@@ -94,9 +105,14 @@ class Merging:
                 self._set_status(pni, down=True)
             elif pni is None:
                 other = self._peers.find(nid)
-                if other is not None:
-                    text = f"peer {peer.primary_nid} lists {nid}, which stays with peer {other.primary_nid}"
-                    self._say(("kept", peer.primary_nid), text)
+                if why == errno.EADDRINUSE:
+                    whose = "is this node's own"
+                elif other is not None:
+                    whose = f"stays with peer {other.primary_nid}"
+                else:
+                    continue
+                text = f"peer {peer.primary_nid} lists {nid}, which {whose}"
+                self._say(("kept", peer.primary_nid), text)
 
     def _take_statuses(self, peer: Peer, info: PingInfo) -> None:
         peer.mark(0 if info.features & Feature.RTE_DISABLED else _ROUTER, _ROUTER)
