@@ -32,3 +32,22 @@ def test_sums_heat_and_reset(daemon: Daemon) -> None:
     wrong = daemon.lnetctl("stats", "heat", "--top", "-1")
     assert (wrong.code, "--top -1" in wrong.err) == (234, True)
     assert daemon.lnetctl("stats", "nets", "--net", "tcp9").code == 253
+
+
+@pytest.mark.requirement("dbg-065", "dbg-100")
+def test_peers_are_shown_page_by_page(daemon: Daemon) -> None:
+    for number in range(1, 6):
+        assert daemon.lnetctl("peer", "add", "--prim_nid", f"127.0.9.{number}@tcp").code == 0
+    pages = []
+    after: list[str] = []
+    while page := (shown(daemon, "peer", "show", "--max", "2", *after) or {}).get("peer"):
+        pages.append([peer["primary nid"] for peer in page])
+        after = ["--after", pages[-1][-1]]
+    assert pages == [[f"127.0.9.{number}@tcp" for number in some] for some in ((1, 2), (3, 4), (5,))]
+    for words, told in (
+        (["--max", "-1"], "--max -1"),
+        (["--max", "x"], "--max 'x' is not a number"),
+        (["--after", "127.0.9.77@tcp"], "no peer has the NID 127.0.9.77@tcp"),
+    ):
+        refused = daemon.lnetctl("peer", "show", *words)
+        assert (bool(refused.code), refused.out, told in refused.err) == (True, "", True)

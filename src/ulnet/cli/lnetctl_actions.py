@@ -28,6 +28,7 @@ from ulnet.dlc.yaml_out import PING, emit, emit_document, emit_errors
 __all__ = ["perform"]
 
 _HOST_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*\Z")
+_MOST_SHOWN = 1 << 31
 _LONGEST_WAIT = 3600.0
 _WRONG_WORDS = 255  # exit status
 _ENODATA = frozenset({"retry_count", "transaction_timeout", "health_sensitivity", "router_sensitivity"})
@@ -136,7 +137,10 @@ def _net_match(parsed: Parsed, tunables: model.Tunables) -> model.Request:
 
 def _net_del(parsed: Parsed) -> model.Request:
     return model.NetDel(
-        net=parsed.text("net"), interfaces=names_of(parsed.text("if")), nids=names_of(parsed.text("nid"))
+        net=parsed.text("net"),
+        interfaces=names_of(parsed.text("if")),
+        nids=names_of(parsed.text("nid")),
+        force=parsed.flag("force"),
     )
 
 
@@ -190,7 +194,9 @@ def _peer_del(parsed: Parsed) -> model.Request:
 
 def _peer_show(parsed: Parsed) -> model.Request:
     level = _level(parsed, model.PeerShow)
-    return model.PeerShow(names_of(parsed.text("nid")), verbosity=level, load=parsed.flag("load"))
+    most = _at_most(parsed, "max", model.PeerShow)
+    nids, after = names_of(parsed.text("nid")), parsed.text("after")
+    return model.PeerShow(nids, verbosity=level, load=parsed.flag("load"), count=most, after=after)
 
 
 def _ping(parsed: Parsed) -> model.Request:
@@ -235,13 +241,19 @@ def _explain(parsed: Parsed) -> model.Request:
 
 
 def _stats_heat(parsed: Parsed) -> model.Request:
-    try:
-        top = parsed.number("top") or 0
-    except BadValue as bad:
-        raise _refused(model.UseShow, errno.EINVAL, str(bad)) from None
-    if top < 0:
-        raise _refused(model.UseShow, errno.EINVAL, f"--top {top}: write how many to show, 0 for all")
+    top = _at_most(parsed, "top", model.UseShow)
     return model.UseShow("peers" if parsed.flag("peers") else "nets", top)
+
+
+def _at_most(parsed: Parsed, name: str, request_type: type[model.Request]) -> int:
+    try:
+        count = parsed.number(name) or 0
+    except BadValue as bad:
+        raise _refused(request_type, errno.EINVAL, str(bad)) from None
+    if not 0 <= count < _MOST_SHOWN:
+        text = f"--{name} {count}: write how many to show, 0 for all, less than {_MOST_SHOWN}"
+        raise _refused(request_type, errno.EINVAL, text)
+    return count
 
 
 def _resolved(nid: str) -> str:

@@ -78,7 +78,12 @@ _NETS = (
     Command(
         ("net", "del"),
         "delete a net, some of its NIs, or NIDs",
-        (_NET, _IF, Option("nid", "NIDs to shut down, in place of --net and --if", "LIST")),
+        (
+            _NET,
+            _IF,
+            Option("nid", "NIDs to shut down, in place of --net and --if", "LIST"),
+            Option("force", "at once: messages under way there fail, in place of errno EBUSY"),
+        ),
         examples=("lnetctl net del --net tcp --if eth1",),
         action="net_del",
     ),
@@ -120,8 +125,17 @@ _PEERS = (
     Command(
         ("peer", "show"),
         "show peers and their NIDs",
-        (Option("nid", "only the peers that have these NIDs", "LIST"), _VERBOSE, _LOAD),
-        examples=("lnetctl peer show -v --nid 10.0.0.2@tcp",),
+        (
+            Option("nid", "only the peers that have these NIDs", "LIST"),
+            Option("max", "at most so many peers", "N"),
+            Option("after", "only peers behind the one with this primary NID: the next page", "NID"),
+            _VERBOSE,
+            _LOAD,
+        ),
+        examples=(
+            "lnetctl peer show -v --nid 10.0.0.2@tcp",
+            "lnetctl peer show --max 100 --after 10.0.0.2@tcp",
+        ),
         action="peer_show",
     ),
     Command(

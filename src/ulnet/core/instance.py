@@ -11,6 +11,7 @@ from ulnet.core.discovery import Discovery
 from ulnet.core.faults import FaultInjector
 from ulnet.core.health import Health
 from ulnet.core.initiate import Initiate
+from ulnet.core.leaving import Leaving
 from ulnet.core.lnd import Lnd
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
@@ -68,7 +69,7 @@ class LNet:
         self.health = Health(self.state, self.memory, self._transmit, self._initiate, self._nis_changed)
         self.discovery.merging.status = self.health.peer_told
         self.peers.detached = self.health.peer_gone
-        self.discovery.merging.status = self.health.peer_told
+        self.leaving = Leaving(self.state, self.memory, self.discovery, self._nis_changed)
         self.ni_event = self.health.ni_event
         self.take_back = self._transmit.take_back
         self.pass_on = self._transmit.pass_on
@@ -167,7 +168,7 @@ class LNet:
         )
         self.health.set_patience(ni)
         lnd.startup(ni)
-        ni.active = True
+        ni.active = ni.open = True
         local.nis.append(ni)
         self.state.nis[nid] = ni
         if net not in self.state.nets:
@@ -227,7 +228,7 @@ class LNet:
                 raise LNetError(errno.EBUSY, text)
 
     def _remove_ni(self, ni: NI) -> None:
-        ni.active = False
+        ni.active = ni.open = False
         del self.state.nis[ni.nid]
         ni.net.nis.remove(ni)
         if not ni.net.nis:

@@ -13,6 +13,7 @@ from ulnet.wire.lnet import LNET_MTU
 if TYPE_CHECKING:
     from ulnet.core.event import Event
     from ulnet.core.flow import Flight
+    from ulnet.core.ni import NI
     from ulnet.core.portal import MatchEntry
     from ulnet.nid import Nid
 
@@ -97,6 +98,7 @@ class Md:
         "max_size",
         "me",
         "next_nid",
+        "ni",
         "offset",
         "options",
         "refs",
@@ -140,6 +142,7 @@ class Md:
         self.deadline_slot = -1
         self.sent_at = 0.0
         self.next_nid: Nid | None = None  # the next hop of its last message
+        self.ni: NI | None = None  # and where that left
         self.flights: list[Flight] = []  # requests that await their answer
         if options & MAX_SIZE and not 0 <= max_size <= self.length:
             raise LNetError(

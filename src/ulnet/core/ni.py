@@ -75,6 +75,7 @@ class NI:
         "latency_ack",
         "latency_egress",
         "latency_get",
+        "listed",
         "lnd",
         "lnd_data",
         "lnd_tunables",
@@ -82,6 +83,7 @@ class NI:
         "min_tx_credits",
         "net",
         "nid",
+        "open",
         "patience",
         "priority",
         "refs",
@@ -122,6 +124,8 @@ class NI:
         self.refs = 0  # messages that use this NI now
         self.patience = inf  # seconds after which a message on it is past its deadline
         self.active = False
+        self.open = False  # active, and takes new messages: not about to go
+        self.listed = True  # peers are told of it
         self.state = NiState.INIT
         self.fatal = False  # its state is FAILED
         self.health = MAX_HEALTH

@@ -62,7 +62,7 @@ class SelfInfo:
             NiEntry(ni.nid, NiStatus.UP if ni.up and net.net not in self.silent_nets else NiStatus.DOWN)
             for net in self._state.nets.values()
             for ni in net.nis
-            if ni.nid != LO_NID and net.net.type != NetType.BOND  # which nobody discovers
+            if ni.listed and ni.nid != LO_NID and net.net.type != NetType.BOND  # which nobody discovers
         ]
         features = Feature.NI_STATUS | Feature.MULTI_RAIL
         if not self.routes:

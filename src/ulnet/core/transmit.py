@@ -101,6 +101,7 @@ class Transmit(Credits):
         if pni.peer.multi_rail:
             self._take_off(msg, ni, pni, now)
         if msg.md is not None:
+            msg.md.ni = ni
             msg.md.next_nid = pni.nid
         if pni.watched:
             self.health.posted(pni)

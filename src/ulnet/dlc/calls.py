@@ -174,14 +174,14 @@ def add_nis_by_address(ip2nets: str) -> Call[None]:
     return Call(model.NetMatch(read_ip2nets(ip2nets), first_wins=True), _nothing)
 
 
-def delete_net(net: str, interfaces: Sequence[str] = ()) -> Call[None]:
-    """Delete a net, or some interfaces of it."""
-    return Call(model.NetDel(net, list(interfaces)), _nothing)
+def delete_net(net: str, interfaces: Sequence[str] = (), *, force: bool = False) -> Call[None]:
+    """Delete a net, or some interfaces of it. `force` does not wait for what is under way; else EBUSY."""
+    return Call(model.NetDel(net, list(interfaces), force=force), _nothing)
 
 
-def delete_nids(nids: Sequence[str]) -> Call[None]:
-    """Delete the NIs with these NIDs, all or none."""
-    return Call(model.NetDel(nids=list(nids)), _nothing)
+def delete_nids(nids: Sequence[str], *, force: bool = False) -> Call[None]:
+    """Delete the NIs with these NIDs, all or none. `force` does not wait for what is under way."""
+    return Call(model.NetDel(nids=list(nids), force=force), _nothing)
 
 
 def show_nets(net: str | None = None, *, verbosity: int = 0) -> Call[list[documents.LocalNetView]]:

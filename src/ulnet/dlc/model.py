@@ -120,13 +120,17 @@ class NetAdd(_Request, tag="net.add"):
 
 
 class NetDel(_Request, tag="net.del"):
-    """Delete a net, some interfaces of it, or NIs by NID."""
+    """Delete a net, some interfaces of it, or NIs by NID.
+
+    What is under way ends first, for some seconds; with `force` it fails.
+    """
 
     verb = "del"
     entity = "net"
     net: str | None = None
     interfaces: list[str] = []
     nids: list[str] = []
+    force: bool = False
 
 
 class NetShow(_Request, tag="net.show"):

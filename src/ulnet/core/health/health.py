@@ -200,7 +200,7 @@ class Health:
         for target in peer.members.values() if peer.multi_rail else (pni,):
             net = self._state.nets.get(target.nid.net)
             if net is not None:
-                paths += sum(ni.active and (anywhere or msg.src_spec in (None, ni.nid)) for ni in net.nis)
+                paths += sum(ni.open and (anywhere or msg.src_spec in (None, ni.nid)) for ni in net.nis)
         return paths > 1
 
     def switched(self, msg: Msg, ni: NI, pni: PeerNi) -> None:

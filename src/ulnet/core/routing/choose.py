@@ -90,7 +90,7 @@ class RoutedSelector:
         if free and not peer.multi_rail and not ping:
             source = self._preferred(dest)
         final = self._final(dest, query, told) if free and peer.multi_rail else dest
-        net = None if source is None else self._own_ni(source).net.net
+        net = None if source is None else self._own_ni(source, answer=bound).net.net
         ways = [way for way in self._ways(final, net, tried) if way.peer_ni.peer is not not_over]
         if not ways:
             raise self._unreachable(final, source)
@@ -100,7 +100,7 @@ class RoutedSelector:
         if self._gateways.is_itself(way.route.gateway, final.nid):
             final = pni  # the gateway is the destination: it takes only what names the NID where it arrives
         if source is not None:
-            own = self._own_ni(source)
+            own = self._own_ni(source, answer=bound)
             _tell(told, f"source given: from that NI over a gateway to {final.nid}")
             return RoutedPath(own, pni, SOURCE_GIVEN, SOURCE_GIVEN, final, way.route)
         if tried:
@@ -134,23 +134,25 @@ class RoutedSelector:
         """The NI from which a peer without multi-rail always hears, if a gateway can be reached from it."""
         for nid in (*sorted(dest.preferred_nids), dest.preferred):
             ni = self._state.nis.get(nid) if nid is not None else None
-            if ni is not None and ni.active and self._ways(dest, ni.net.net, ()):
+            if ni is not None and ni.open and self._ways(dest, ni.net.net, ()):
                 return nid
         return None
 
-    def _own_ni(self, source: Nid) -> NI:
+    def _own_ni(self, source: Nid, *, answer: bool) -> NI:
         ni = self._state.nis.get(source)
         if ni is None or not ni.active:
             raise LNetError(
                 errno.EINVAL, f"source NID {source} is not one of this node's: see 'lnetctl net show'"
             )
+        if not (ni.open or answer):
+            raise LNetError(errno.ENETDOWN, f"source NID {source} is being deleted: leave the source out")
         return ni
 
     def _way_back(self, source: Nid | None, via: Nid | None) -> tuple[NI, PeerNi] | None:
         """The NI and the gateway by which the request came, if both are still there."""
         if source is None or via is None:
             return None
-        pni, ni = self._state.peers.find_ni(via), self._own_ni(source)
+        pni, ni = self._state.peers.find_ni(via), self._own_ni(source, answer=True)
         if pni is None or pni.nid.net != ni.net.net or not self._gateways.is_gateway(pni.peer):
             return None
         return ni, pni

@@ -45,7 +45,7 @@ def choose_untried(
     ]
     if not pairs:
         return None
-    usable = [pair for pair in pairs if not pair[0].fatal] or pairs
+    usable = [pair for pair in pairs if pair[0].open and not pair[0].fatal] or pairs
     left = [pair for pair in usable if pair not in tried] or usable
     both = [NetPair(local, query.peer.nets[local.net]) for local in dict.fromkeys(ni.net for ni, _ in left)]
     best = {net.local for net in narrow(both, NET_STANDING, query)[0]}

@@ -125,7 +125,7 @@ class Selector:
         `dest` itself. Changes nothing. Raises LNetError: EINVAL (source), EHOSTUNREACH.
         """
         if source is not None:
-            return self._from_source(source, dest, told)
+            return self._from_source(source, dest, response, told)
         peer = dest.peer
         query = Query(peer, size, self._state.distances(cpt), self._state.settings.numa_range)
         if peer.multi_rail and not response:
@@ -138,7 +138,7 @@ class Selector:
                 return ni, dest, NOT_MULTI_RAIL, NOT_MULTI_RAIL
         if not response and not ping and dest.preferred is not None:
             ni = self._state.nis.get(dest.preferred)
-            if ni is not None and ni.active:
+            if ni is not None and ni.open:
                 _tell_case(told, "peer without Multi-Rail: always from the NI that it knows")
                 return ni, dest, NOT_MULTI_RAIL, NOT_MULTI_RAIL
         _tell_case(told, "response: to the NID that asked" if response else "peer without Multi-Rail")
@@ -198,15 +198,17 @@ class Selector:
 
     def _usable(self, dest: PeerNi) -> list[NI]:
         local = self._state.nets.get(dest.nid.net)
-        return [ni for ni in local.nis if ni.active] if local is not None else []
+        return [ni for ni in local.nis if ni.open] if local is not None else []
 
-    def _from_source(self, source: Nid, dest: PeerNi, told: Explanation | None) -> Choice:
+    def _from_source(self, source: Nid, dest: PeerNi, response: bool, told: Explanation | None) -> Choice:
         _tell_case(told, "source given: from that NI to the NID as given")
         ni = self._state.nis.get(source)
         if ni is None or not ni.active:
             raise LNetError(
                 errno.EINVAL, f"source NID {source} is not one of this node's: see 'lnetctl net show'"
             )
+        if not (ni.open or response):
+            raise LNetError(errno.ENETDOWN, f"source NID {source} is being deleted: leave the source out")
         if ni.net.net != dest.nid.net:
             raise self._no_route(dest)
         return ni, dest, SOURCE_GIVEN, SOURCE_GIVEN
@@ -226,7 +228,7 @@ class Selector:
             left, net_by = stage("net, by turn", rivals.candidates, NET_TURN, query, told)
             net = left[0].local
         if told is not None and balance == "documents" and net is not None:
-            stage("local NI", _active(net), LOCAL_STANDING, query, told)
+            stage("local NI", _open(net), LOCAL_STANDING, query, told)
         query.rivals = rivals = standing.locals[net]
         criteria = _LOCAL_LOAD[balance] if rivals.turns is None else _BY_WEIGHT
         left, by = stage("local NI, by load", rivals.candidates, criteria, query, told)
@@ -251,12 +253,12 @@ class Selector:
         nets = [
             NetPair(local, remote)
             for remote in peer.nets.values()
-            if (local := self._state.nets.get(remote.net)) is not None and any(ni.active for ni in local.nis)
+            if (local := self._state.nets.get(remote.net)) is not None and any(ni.open for ni in local.nis)
         ]
         if not nets:
             raise self._no_route(dest)
         left, net_by = stage("net", nets, NET_STANDING, query, told)
-        standing = Standing(epoch, self.balance, [ni for net in left for ni in _active(net.local)])
+        standing = Standing(epoch, self.balance, [ni for net in left for ni in _open(net.local)])
         self._stand_nis(standing, list(left), net_by, query)
         query.ni = None
         if any(one.turns is not None for one in standing.rivals()):
@@ -271,7 +273,7 @@ class Selector:
         weights = []
         for net in list(nets):
             if self.balance == "documents":
-                nis, settled = _settle(_active(net.local), LOCAL_STANDING, query, net_by)
+                nis, settled = _settle(_open(net.local), LOCAL_STANDING, query, net_by)
             else:
                 nis = [ni for ni in left if ni.net is net.local]
             if not nis:
@@ -293,15 +295,15 @@ class Selector:
         return ni.weight or sum_of(weights)
 
     def _no_route(self, dest: PeerNi) -> LNetError:
-        nets = ", ".join(str(net) for net in self._state.nets) or "none"
+        nets = ", ".join(str(net.net) for net in self._state.nets.values() if _open(net)) or "none"
         return LNetError(
             errno.EHOSTUNREACH,
             f"no route to {dest.nid}: this node is on {nets}; add a net on {dest.nid.net} or a route to it",
         )
 
 
-def _active(net: LocalNet) -> list[NI]:
-    return [ni for ni in net.nis if ni.active]
+def _open(net: LocalNet) -> list[NI]:
+    return [ni for ni in net.nis if ni.open]
 
 
 def _rivals(

@@ -11,11 +11,11 @@ from ulnet.core.ni import NI, LocalNet
 from ulnet.core.status import LNetError
 from ulnet.dlc.model import NetAdd, NetDel
 from ulnet.host import HostError, Link, first_address, link_named, link_with_address
-from ulnet.nid import Net, Nid, NidError
+from ulnet.nid import LO_NID, Net, Nid, NidError
 from ulnet.node.admin.names import one_nid, read_cpts, read_interface, read_net, read_nids
 from ulnet.node.admin.tunables import lnd_tunables, net_tunables
 
-__all__ = ["NoInterface", "add_nis", "delete_nis"]
+__all__ = ["NoInterface", "add_nis", "delete_nis", "nis_to_delete"]
 
 
 class NoInterface(LNetError):
@@ -174,17 +174,24 @@ def _check_new(core: LNet, wanted: Sequence[_NewNi]) -> None:
 
 
 def delete_nis(core: LNet, request: NetDel) -> None:
-    """Delete all NIs of the request or none. Raises LNetError."""
+    """Delete all NIs of the request or none, at once. Raises LNetError."""
+    for ni in nis_to_delete(core, request):
+        core.del_ni(ni.nid)
+
+
+def nis_to_delete(core: LNet, request: NetDel) -> list[NI]:
+    """The NIs of a request, each of which can go. Raises LNetError."""
     nids = _nids_by_nid(core, request) if request.nids else _nids_by_net(core, request)
     masters = [nid for nid in nids if nid in core.state.masters]
     slaves = [core.nis[nid] for nid in nids if nid not in masters]
     if masters and any(core.state.masters[nid].owns(ni) for nid in masters for ni in slaves):
         text = f"{masters[0]} and slaves of it in one request: delete {masters[0]} by itself, then the slaves"
         raise LNetError(errno.EBUSY, text)
+    if LO_NID in nids:
+        raise LNetError(errno.EINVAL, "0@lo cannot be deleted: it belongs to every node")
     for ni in slaves:
         core.must_be_free(ni)
-    for nid in nids:
-        core.del_ni(nid)
+    return [core.nis[nid] for nid in nids]
 
 
 def _nids_by_nid(core: LNet, request: NetDel) -> list[Nid]:
