@@ -76,7 +76,7 @@ def test_a_local_ni_follows_its_driver_and_its_net_follows_it():
     ]
 
 
-@pytest.mark.requirement("HEALTH-fsm")
+@pytest.mark.requirement("HEALTH-fsm", "dbg-110")
 def test_a_peer_ni_follows_its_messages_and_its_peer_follows_them_all():
     rails = Rails(retry_count=0)
     first, peer = rails.pni(B0), rails.pni(B0).peer
@@ -95,7 +95,13 @@ def test_a_peer_ni_follows_its_messages_and_its_peer_follows_them_all():
     rails.put(B1, source=A1)
     rails.end(S.OK)
     assert (rails.pni(B1).state, peer.state) == (PeerNiState.CONNECTED, PeerState.ACTIVE)
-    assert f"peer {B0}: all paths failed, INACTIVE now" in rails.log
+    assert [line for line in rails.log if line.startswith("peer")] == [
+        f"peer NI {B0}: message failed, FAILED now",
+        f"peer NI {B1}: message failed, FAILED now",
+        f"peer {B0}: all paths failed, INACTIVE now",
+        f"peer NI {B1}: message sent, CONNECTED now",
+        f"peer {B0}: a path recovered, ACTIVE now",
+    ]
 
 
 @pytest.mark.requirement("HEALTH-fsm")

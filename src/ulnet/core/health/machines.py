@@ -84,13 +84,15 @@ class Machines:
         if step is None:
             return
         action, state = step
-        changed = state is not pni.state
+        before = pni.state
+        changed = state is not before
         pni.state = state
         pni.watched = pni.health < MAX_HEALTH or state is not PeerNiState.CONNECTED
         if action is Action.RECOVER:
             self.admit_peer(pni)
-            if changed and len(pni.peer.members) > 1:
-                self._notices.say(("peer NI", pni.nid), f"peer NI {pni.nid}: {what.value}, {state.value} now")
+        if changed and PeerNiState.FAILED in (before, state) and len(pni.peer.members) > 1:
+            kind = ("peer NI", pni.nid, state)
+            self._notices.say(kind, f"peer NI {pni.nid}: {what.value}, {state.value} now")
         if changed and (state is PeerNiState.FAILED or pni.peer.state is PeerState.INACTIVE):
             self._follow_peer(pni.peer)
 
@@ -100,6 +102,5 @@ class Machines:
         step = PEER.get((peer.state, what))
         if step is not None:
             _, peer.state = step
-            self._notices.say(
-                ("peer", peer.primary_nid), f"peer {peer.primary_nid}: {what.value}, {peer.state.value} now"
-            )
+            kind = ("peer", peer.primary_nid, peer.state)
+            self._notices.say(kind, f"peer {peer.primary_nid}: {what.value}, {peer.state.value} now")

@@ -51,6 +51,6 @@ class Paths:
         self._state.epoch += 1
         if not pni.peer.multi_rail:
             return None
-        word = "no progress: other paths are preferred" if stalled else "progress again"
+        word = "no progress: other paths are preferred" if stalled else "it is not avoided any more"
         self._state.report(f"path {ni.nid} -> {nid}: {word}")
         return pni
