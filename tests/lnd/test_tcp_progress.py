@@ -162,7 +162,7 @@ async def test_a_process_that_slept_blames_no_path(
     late = asyncio.get_running_loop().time() + 5 * QUIET
     assert conn.beat(late), "seen for the first time: it may have left just now"
     assert not a.core.stalled
-    assert conn.beat(late + QUIET)
+    assert conn.beat(late + 2 * QUIET)
     assert a.core.stalled
     raw.close()
 
