@@ -137,7 +137,7 @@ def test_congestion_decides_by_what_is_under_way() -> None:
     fast.outstanding = 2 << 20
     ways: list[Any] = [fast, slow]
     assert BALANCERS[Policy.CONGESTION](ways, 1 << 20) is fast
-    fast.outstanding = 4 << 20
+    fast.outstanding = 4 << 20  # type: ignore[misc]
     assert BALANCERS[Policy.CONGESTION](ways, 1 << 20) is slow
 
 
