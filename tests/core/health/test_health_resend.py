@@ -117,6 +117,7 @@ def test_the_transaction_timeout_ends_it_and_a_callers_own_is_honoured():
         assert rails.events[-1].unlinked
 
 
+@pytest.mark.requirement("HEALTH-timeouts")
 def test_the_lnd_timeout_trickles_down():
     rails = Rails()
     settings = rails.a.settings
