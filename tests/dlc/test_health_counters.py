@@ -1,4 +1,4 @@
-"""Each failure is counted where administrators look for it: at the node, its NI, the peer's NI (health.md §7)."""
+"""Failures are counted where administrators look: at the node, its NI, the peer's NI (health.md §7)."""
 
 from __future__ import annotations
 

@@ -31,6 +31,7 @@ from ulnet.node.devices import Devices
 
 UP, RUNNING = 0x1, 0x1 | 0x10000
 NEW_LINK, DEL_LINK, NEW_ADDRESS, DEL_ADDRESS = 16, 17, 20, 21
+LATE = ("link add late0 type veth peer late1", "link set late1 up", "link set late0 up")
 TEN, SIX = socket.inet_aton("10.0.0.1"), socket.inet_pton(socket.AF_INET6, "fd00::1")
 
 
@@ -248,6 +249,30 @@ def test_an_ni_is_watched_by_its_interface_or_by_its_address(two_hosts: Cluster,
         devices.remove(named)
         devices.remove(unnamed)
         assert devices._monitor is None
+
+    inside.run(watch())
+
+
+@pytest.mark.requirement("hlt-005")
+def test_a_device_that_was_made_a_moment_ago_is_watched(two_hosts: Cluster, inside: Inside) -> None:
+    """What the kernel said of it may not have been read yet when its NI is added."""
+    host = two_hosts.hosts[0]
+
+    async def watch() -> None:
+        devices = Devices(asyncio.get_running_loop(), lambda line: None)
+        old, new = new_ni(host.nid(0), "rail0"), new_ni("10.9.0.1@tcp", "late0")
+        told: dict[NI, list[Device]] = {old: [], new: []}
+        devices.add(old, told[old].append)
+        lines = (*LATE, "address add 10.9.0.1/24 dev late0")
+        host.run("ip", "-batch", "-", stdin="\n".join(lines))  # the loop stands still meanwhile
+        host.set_link(0, False)
+        devices.add(new, told[new].append)
+        await until(lambda: told[old])
+        host.run("ip", "address", "del", "10.9.0.1/24", "dev", "late0")
+        await until(lambda: told[new])
+        assert told[new] == [Device("late0", "it has lost the address")]
+        for ni in told:
+            devices.remove(ni)
 
     inside.run(watch())
 

@@ -43,11 +43,13 @@ class LinkMonitor:
         self._loop.remove_reader(self._sock)
         self._sock.close()
 
-    def _on_readable(self) -> None:
-        lost = False
+    def catch_up(self) -> bool:
+        """Take what the kernel has told by now, without calling `changed`; whether there was anything."""
+        news = lost = False
         while True:
             try:
                 self.table.feed(self._sock.recv(_BUFFER))
+                news = True
             except (BlockingIOError, InterruptedError):
                 break
             except OSError as error:
@@ -57,6 +59,10 @@ class LinkMonitor:
         if lost:
             with suppress(OSError):
                 self.table = _whole_table()
+        return news or lost
+
+    def _on_readable(self) -> None:
+        self.catch_up()
         self._changed()
 
 

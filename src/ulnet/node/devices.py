@@ -55,6 +55,8 @@ class Devices:
                 self._unavailable = True
                 self._report(f"{refused.text}: a device that fails will be noticed by time-outs alone")
                 return
+        elif self._monitor.catch_up():  # the device may be as new as its NI
+            self._loop.call_soon(self._changed)
         table = self._monitor.table
         address = ni.nid.address
         if ni.interface is None:
