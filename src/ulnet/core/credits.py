@@ -37,8 +37,8 @@ class Credits:
         """The driver is done with msg."""
         raise NotImplementedError
 
-    def relaunch(self, msg: Msg) -> None:
-        """Send msg, which holds nothing, by another path."""
+    def relaunch(self, msg: Msg, ni: NI | None = None, pni: PeerNi | None = None) -> None:
+        """Send msg, which holds nothing and has left that pair, by another path."""
         raise NotImplementedError
 
     def _post(self, msg: Msg, ni: NI, pni: PeerNi) -> None:
@@ -176,11 +176,12 @@ class Credits:
         self._set_out_anew(msg, ni)
 
     def _set_out_anew(self, msg: Msg, ni: NI) -> None:
+        pni = msg.peer_ni
         msg.ni = msg.peer_ni = None
         if msg.src_spec == ni.nid and not ni.active and msg.hdr.type not in ANSWERS:
             self.fail(msg, errno.ENETDOWN, f"the local interface {ni.nid} was removed")
         else:
-            self.relaunch(msg)
+            self.relaunch(msg, ni, pni)
 
     def _land(self, msg: Msg, failed: bool) -> None:
         """msg is not under way any more."""

@@ -133,14 +133,16 @@ class Transmit(Credits):
         self._post(msg, ni, pni)
         return True
 
-    def relaunch(self, msg: Msg) -> None:
-        """Launch a message that came back without having left, or end it if nobody wants it any more."""
+    def relaunch(self, msg: Msg, ni: NI | None = None, pni: PeerNi | None = None) -> None:
+        """Launch a message that came back, without having left that pair, or end it if nobody wants it."""
         if not self._state.running:
             self.fail(msg, errno.ESHUTDOWN, "the node is shutting down")
         elif msg.md is not None and msg.md.aborted:
             self.fail(msg, errno.ECANCELED, "the memory descriptor was unlinked before the message left")
         else:
             self.launch(msg)
+            if ni is not None and pni is not None:
+                self.health.moved(msg, ni, pni)
 
     def _asks_gateway(self, msg: Msg, pni: PeerNi, final: PeerNi) -> bool:
         """Whether msg waits until the gateway was discovered."""
@@ -297,8 +299,9 @@ class Transmit(Credits):
 
     def take_back(self, msg: Msg) -> None:
         """A driver gives msg back without having sent any of it: it sets out anew, and nobody is to blame."""
+        ni, pni = msg.ni, msg.peer_ni
         self._give_back(msg)
-        self._state.defer(self.relaunch, msg)
+        self._state.defer(self.relaunch, msg, ni, pni)
 
     def _end(self, msg: Msg, status: HealthStatus, err: int, reason: str) -> None:
         """msg failed for good."""

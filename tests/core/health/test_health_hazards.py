@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from support.rails import A0, A1, B0, B1, Rails
+from ulnet.core.lnd import NiEvent
 from ulnet.core.peer import PeerFlag
 from ulnet.core.status import HealthStatus as S
 from ulnet.nid import Nid
@@ -117,3 +118,26 @@ def test_a_stalled_path_stays_one_when_its_nid_turns_out_to_be_another_peers() -
     assert chosen(rails) == {(A1, B1)}
     rails.a.path_moving(rails.ni(A0), B0)
     assert (A0, B0) in chosen(rails)
+
+
+@pytest.mark.requirement("dbg-115")
+@pytest.mark.parametrize("why", ["device fails", "path stalls", "driver gives it back", "NI is deleted"])
+def test_what_moves_without_having_been_sent_is_logged_with_both_pairs(why: str) -> None:
+    rails = Rails()
+    for _ in range(40):
+        rails.put()
+    wire = rails.on_wire()
+    if why == "device fails":
+        rails.a.ni_event(rails.ni(A0), NiEvent.FATAL)
+    elif why == "NI is deleted":
+        rails.a.del_ni(A0)
+    else:
+        rails.a.path_stalled(rails.ni(A0), B0)
+        if why == "driver gives it back":
+            for entry in [one for one in wire if one[0].nid == A0]:
+                rails.fabric.wire.remove(entry)
+                rails.a.take_back(entry[1])
+    rails.fabric.run()
+    moved = [line for line in rails.log if line.startswith("sending over")]
+    assert moved == [f"sending over {A1} -> {B1}: left {A0} -> {B0}"]
+    rails.fabric.assert_conserved()

@@ -216,6 +216,15 @@ class Health:
                 f"resending over {ni.nid} -> {pni.nid}: {old_ni.nid} -> {old_pni.nid} failed",
             )
 
+    def moved(self, msg: Msg, old_ni: NI, old_pni: PeerNi) -> None:
+        """A message that had not left yet set out anew from that pair: nothing is said if it is held back."""
+        ni, pni = msg.ni, msg.peer_ni
+        if ni is not None and pni is not None and (old_ni is not ni or old_pni is not pni):
+            self._notices.say(
+                ("moved", old_ni.nid, old_pni.nid, ni.nid, pni.nid),
+                f"sending over {ni.nid} -> {pni.nid}: left {old_ni.nid} -> {old_pni.nid}",
+            )
+
     # NIs and peers ---------------------------------------------------------------------------------
 
     def ni_added(self, ni: NI) -> None:
