@@ -9,14 +9,14 @@ import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
+from support.daemon import Done
+from support.replay import difference
 from support.shared import shared_path
 from support.transcripts import Step, read_steps
-from support.vma import VmA, documents, keys
+from support.vma import VmA
 from ulnet.cli.lnetctl import main
 
 USAGE = "words that make no command: one line and status 255, where the real tool prints help and returns 0"
@@ -76,9 +76,10 @@ def test_what_a_real_node_said_is_said_again(
         capsys.readouterr()
         code = main(["--socket", str(host.path), *words])
         shown = capsys.readouterr()
-        difference = compare(step, code, shown.out, shown.err)
-        if difference and not reason(words):
-            pytest.fail(f"{step.command}: {difference}\n{shown.out[:2000]}{shown.err[:2000]}")
+        values_differ = VALUES_DIFFER.fullmatch(" ".join(words)) is not None
+        different = difference(step, Done(code, shown.out, shown.err), values_differ)
+        if different and not reason(words):
+            pytest.fail(f"{step.command}: {different}\n{shown.out[:2000]}{shown.err[:2000]}")
         replayed += 1
     assert replayed > 10
 
@@ -96,43 +97,6 @@ def steps_of(folder: Path, file: str) -> list[tuple[Step, list[str]]]:
 def reason(words: list[str]) -> str | None:
     command = " ".join(words).strip()
     return next((why for pattern, why in DIFFERENT.items() if re.fullmatch(pattern, command)), None)
-
-
-def compare(step: Step, code: int, out: str, err: str) -> str | None:
-    """What differs, None where nothing does."""
-    if bool(code) != bool(step.code):
-        return f"status {code}, really {step.code}"
-    if told(step.err) != told(err):
-        return f"errors {told(err)}, really {told(step.err)}"
-    if "proto kernel" in step.out:  # the routes that a script of the real tool has set up
-        return None
-    real, ours = read(step.out), read(out)
-    if real == ours:
-        return None
-    command = step.command.removeprefix("lnetctl ")
-    if VALUES_DIFFER.fullmatch(command) and keys(real) == keys(ours):
-        return None
-    return f"{ours}, really {real}"
-
-
-def read(text: str) -> Any:
-    try:
-        return documents(text)
-    except yaml.YAMLError:
-        return text
-
-
-def told(text: str) -> Any:
-    """Verb, entity, errno of each error, whatever the description."""
-    try:
-        found = documents(text)
-        return [
-            (verb, [{key: value for key, value in item.items() if key != "descr"} for item in items])
-            for one in found
-            for verb, items in one.items()
-        ]
-    except (yaml.YAMLError, AttributeError):
-        return "a sentence"
 
 
 def test_every_difference_has_its_place() -> None:

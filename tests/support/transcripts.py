@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 FILES = (
     "01_first_contact",
     "02_dynamic_ni",
+    "03_multirail",
     "11_ping_discover",
     "12_show",
     "13_net_errors",
@@ -18,6 +20,7 @@ FILES = (
     "17_peer",
     "18_import",
     "19_lnet",
+    "20_fault",
     "21_after_traffic",
     "22_isolated_errors",
     "41_large_nids",
@@ -41,10 +44,10 @@ class Step(NamedTuple):
     code: int
 
 
-def read_steps(folder: Path) -> list[Step]:
-    """Every command of every transcript of the newest version."""
+def read_steps(folder: Path, files: Sequence[str] = FILES) -> list[Step]:
+    """Every command of those transcripts of the newest version."""
     found = []
-    for name in FILES:
+    for name in files:
         for match in _STEP.finditer((folder / f"{name}.txt").read_text()):
             host, command, out, err, code = match.groups()
             found.append(Step(name, host, command, out, err, int(code)))

@@ -148,7 +148,7 @@ def emit_errors(items: Iterable[ErrorItem]) -> str:
     text = ""
     library: dict[str, list[dict[str, Any]]] = {}
     for item in items:
-        if item.entity in _NETLINK_ERRORS:
+        if item.entity in _NETLINK_ERRORS and item.verb != "debug":
             text += _flush(library)
             fields = {item.entity: None, **_fields(item)}
             text += f"---\n{emit({item.verb: [fields]}, NETLINK)}...\n"
