@@ -141,3 +141,22 @@ def test_what_moves_without_having_been_sent_is_logged_with_both_pairs(why: str)
     moved = [line for line in rails.log if line.startswith("sending over")]
     assert moved == [f"sending over {A1} -> {B1}: left {A0} -> {B0}"]
     rails.fabric.assert_conserved()
+
+
+@pytest.mark.requirement("HEALTH-timeouts")
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_who_has_a_timeout_of_its_own_is_sent_again_past_the_common_deadline(timeout: float | None) -> None:
+    rails = Rails()
+    for ni in rails.a.nis.values():
+        ni.patience = 4.0
+    events = rails.events
+    rails.a.put(rails.a.memory.md_bind(b"x", events, threshold=1, timeout=timeout), B0, 5, 7, ack=False)
+    rails.pass_time(10)
+    _, pni = rails.end(S.LOCAL_ERROR, unsent=True)
+    assert (rails.ni(A0).health, pni.health) == (1000, 1000)
+    if timeout is None:
+        assert events[-1].status == -errno.EIO
+    else:
+        assert not events
+        assert rails.end(S.OK)[1] is not pni
+        assert events[-1].status == 0

@@ -117,9 +117,10 @@ class Health:
         if msg.master is not None:
             msg.master.failed(msg, ni, pni.nid)
         self._count(ni, pni, status)
-        if state.clock() > msg.queued_at + ni.patience:  # past its deadline: nobody is charged
-            return False
-        self._charge(rule, ni, pni)
+        if state.clock() <= msg.queued_at + ni.patience:
+            self._charge(rule, ni, pni)
+        elif msg.md is None or msg.md.timeout is None:
+            return False  # past its deadline: nobody is charged
         if not self._may_help(msg, rule, pni) or not self.resender.allows(msg, ni, pni):
             return False
         ni.health_stats.resends[status] += 1
