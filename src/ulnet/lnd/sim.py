@@ -90,6 +90,12 @@ class Station(Protocol):
     def progress(self, nid: Nid, stuck: bool) -> None:
         """What was sent to nid makes no progress, or does again."""
 
+    def broke(self, nid: Nid) -> None:
+        """The connection with nid broke, and none is being made."""
+
+    def restarted(self, nid: Nid) -> None:
+        """Another life of a node, or another node, is behind nid."""
+
     def arrived(self, arrival: Arrival) -> None:
         """A header is there."""
 
@@ -195,6 +201,14 @@ class SimStation:
             self._core.path_stalled(self._ni, nid)
         else:
             self._core.path_moving(self._ni, nid)
+
+    def broke(self, nid: Nid) -> None:
+        """Tell the core."""
+        self._core.path_lost(self._ni, nid)
+
+    def restarted(self, nid: Nid) -> None:
+        """Tell the core."""
+        self._core.peer_restarted(nid)
 
     def sent(self, frame: Frame, failed: Why | None) -> None:
         """The wire is done with a frame."""

@@ -146,6 +146,8 @@ class Host:
         self.fabric = fabric
         self.name = name
         self.powered = True
+        self.deaths = 0
+        self._lives: dict[Nid, tuple[str, int]] = {}  # of the hosts behind NIDs that were connected
         self.ports: dict[str, Port] = {}
         self.outlets: dict[Outlet, None] = {}
         self.touch: Callable[[], None] = lambda: None  # its node did something
@@ -223,6 +225,15 @@ class Host:
                 port.live = False
         for outlet in list(self.outlets):
             outlet.close(tell_peers=not silent)
+        self.deaths += 1
+        self._lives.clear()
+
+    def is_new_life(self, nid: Nid, host: Host) -> bool:
+        """Whether another life of a host, or another host, was behind nid when it was last connected."""
+        now = (host.name, host.deaths)
+        before = self._lives.get(nid, now)
+        self._lives[nid] = now
+        return before != now
 
     def power_on(self) -> None:
         """The ports work again."""

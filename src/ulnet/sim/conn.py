@@ -183,9 +183,23 @@ class Conn:
                 for frame in other.give_up():
                     self.fabric.under_way -= 1
                     self.send(b, frame)
+        anew = self._greet(self.a, b)
+        self._greet(b, self.a)
         for frame in waiting:
             self.fabric.under_way -= 1
-            self.send(self.a, frame)
+            if anew:  # it was for the former life: the core finds out first who is there now
+                self.a.give_back(frame)
+            else:
+                self.send(self.a, frame)
+
+    @staticmethod
+    def _greet(side: Outlet, other: Outlet) -> bool:
+        """The HELLO of the other side is there; whether it tells of a new life."""
+        anew = side.port.host.is_new_life(other.nid, other.port.host)
+        if anew:
+            side.port.host.touch()
+            side.station.restarted(other.nid)
+        return anew
 
     def _establish(self, b: Outlet) -> None:
         a = self.a
@@ -223,6 +237,10 @@ class Conn:
         if tell_peer and peer is not None:
             self.reset(peer, side)
         self._end(side, number, why, unconnected=peer is None)
+        far = self._far(side)
+        if number not in (errno.ESTALE, errno.ESHUTDOWN) and far not in side.conns and not side.closed:
+            side.port.host.touch()
+            side.station.broke(far)
 
     def reset(self, side: Outlet, by: Outlet) -> None:
         """A reset is on its way to `side`."""

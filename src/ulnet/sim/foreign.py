@@ -64,6 +64,12 @@ class _Mouth:
     def progress(self, nid: Nid, stuck: bool) -> None:
         """A foreign node does not care."""
 
+    def broke(self, nid: Nid) -> None:
+        """A foreign node does not care."""
+
+    def restarted(self, nid: Nid) -> None:
+        """A foreign node does not care."""
+
     def arrived(self, arrival: Arrival) -> None:
         """Wait for the payload, if there is one."""
         if not arrival.frame.payload:

@@ -44,8 +44,10 @@ class Exchange:
         done(self, event)
 
 
-def error_of(event: Event) -> tuple[int, str]:
-    """Why a ping or push failed: errno and sentence."""
+def error_of(event: Event) -> tuple[int, str] | None:
+    """Why a ping or push failed: errno and sentence. None: the peer began anew, so it is asked again."""
+    if event.kind is EventKind.UNLINK and event.status == -errno.ECONNRESET:
+        return None
     return -event.status or errno.ECANCELED, event.reason or "no answer came"
 
 
@@ -56,7 +58,7 @@ def push_path(nis: Mapping[Nid, NI], peer: Peer) -> tuple[Nid | None, Nid]:
     """
     ni = nis.get(peer.heard_at) if peer.heard_at is not None else None
     there = peer.members.get(peer.heard_from) if peer.heard_from is not None else None
-    if ni is None or not ni.up or there is None or not there.health or there.said_down:
+    if ni is None or not (ni.up and ni.open) or there is None or not there.health or there.said_down:
         return None, peer.primary_nid
     return (ni.nid, there.nid) if ni.net.net == there.nid.net else (None, peer.primary_nid)
 

@@ -376,7 +376,7 @@ class Discovery:
 
     def _push_lost(self, peer: Peer) -> None:
         self._exchanges.end(peer, PUSH)
-        peer.mark(_PUSH_FAILED)
+        peer.mark(_PUSH_FAILED if peer.error else 0)
         self._feed(peer, Input.PUSH_LOST)
 
     def _pushed(self, source: Nid, info: PingInfo | None) -> None:
