@@ -125,7 +125,7 @@ class Selector:
         `dest` itself. Changes nothing. Raises LNetError: EINVAL (source), EHOSTUNREACH.
         """
         if source is not None:
-            return self._from_source(source, dest, response, told)
+            return self._from_source(source, dest, response or ping, told)
         peer = dest.peer
         query = Query(peer, size, self._state.distances(cpt), self._state.settings.numa_range)
         if peer.multi_rail and not response:
@@ -200,14 +200,16 @@ class Selector:
         local = self._state.nets.get(dest.nid.net)
         return [ni for ni in local.nis if ni.open] if local is not None else []
 
-    def _from_source(self, source: Nid, dest: PeerNi, response: bool, told: Explanation | None) -> Choice:
+    def _from_source(
+        self, source: Nid, dest: PeerNi, even_if_leaving: bool, told: Explanation | None
+    ) -> Choice:
         _tell_case(told, "source given: from that NI to the NID as given")
         ni = self._state.nis.get(source)
         if ni is None or not ni.active:
             raise LNetError(
                 errno.EINVAL, f"source NID {source} is not one of this node's: see 'lnetctl net show'"
             )
-        if not (ni.open or response):
+        if not (ni.open or even_if_leaving):
             raise LNetError(errno.ENETDOWN, f"source NID {source} is being deleted: leave the source out")
         if ni.net.net != dest.nid.net:
             raise self._no_route(dest)
