@@ -348,3 +348,17 @@ async def test_a_shorter_time_out_counts_for_what_is_under_way(make: Make, at: A
     assert outcome.status is HealthStatus.NETWORK_TIMEOUT
     assert "for 1 s" in outcome.reason
     raw.close()
+
+
+async def test_a_shorter_time_out_counts_for_a_call_that_nobody_answers(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1), tunables={"timeout": 500})
+    listener = RawListener(at.ip(2), a.params.accept_port)
+    msg = a.put(at.nid(2), b"x")
+    raw = await listener.accept()  # and never a HELLO
+    a.lnd.retune(a.ni, 1)
+    outcome = await a.ended(msg)
+    assert (outcome.status, outcome.errno) == (HealthStatus.NETWORK_TIMEOUT, errno.ETIMEDOUT)
+    assert "after 1 s" in outcome.reason
+    await until(lambda: not a.lnd.pending_handshakes)
+    raw.close()
+    listener.close()

@@ -103,6 +103,11 @@ class Dialer:
         if not self._peer.conns:
             self._version = self._peer.state.identity.version
 
+    def set_timeout(self, seconds: float) -> None:
+        """The present attempt has that many seconds, from its beginning on."""
+        if self._attempt is not None:
+            self._attempt.set_timeout(self._began, seconds)
+
     def cancel(self) -> None:
         """Stop at once."""
         if self._soon is not None:

@@ -87,9 +87,7 @@ class NiState:
         """The time-out of all that is under way, and of what comes."""
         self.timeout = seconds
         for peer in self.peers.values():
-            peer.timeout = seconds
-            for conn in peer.conns:
-                conn.timeout = seconds
+            peer.set_timeout(seconds)
 
     def divide(self) -> None:
         """Fit the buckets to the pace of sweeps, each of which looks at one: all have their turn in time."""

@@ -39,6 +39,12 @@ class Outbound:
         self._timer = loop.call_later(seconds, self._timed_out)
         loop.add_writer(sock, self._on_connected)
 
+    def set_timeout(self, began: float, seconds: float) -> None:
+        """Give up that many seconds after it began."""
+        self._seconds = seconds
+        self._timer.cancel()
+        self._timer = self._loop.call_at(began + seconds, self._timed_out)
+
     def cancel(self) -> None:
         """Give up without telling the dialer."""
         sock = self._release()

@@ -101,6 +101,16 @@ class Peer:
         """How many connections of that type there are."""
         return sum(conn.ctype is ctype for conn in self.conns)
 
+    def set_timeout(self, seconds: float) -> None:
+        """The time-out of all that is under way, and of what comes."""
+        self.timeout = seconds
+        for conn in self.conns:
+            conn.timeout = seconds
+        latest = self.state.shared.loop.time() + seconds
+        self.queue = deque((min(deadline, latest), msg) for deadline, msg in self.queue)
+        if self.dialer is not None:
+            self.dialer.set_timeout(seconds)
+
     # Sending --------------------------------------------------------------------------------------
 
     def launch(self, msg: Msg) -> None:
