@@ -185,7 +185,8 @@ class Admin:
     async def _net_match(self, request: model.NetMatch) -> Answer:
         async with self._changing:
             core, here = self.node.core, self._links()
-            return Answer(errors=match_nets(core, request, here, self._large, self.node.bond))
+            bonds, drain = self.node.bond, self._drain
+            return Answer(errors=await match_nets(core, request, here, self._large, bonds, drain))
 
     # Bonding NIs -----------------------------------------------------------------------------------
 

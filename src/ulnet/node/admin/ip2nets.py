@@ -21,6 +21,7 @@ from ulnet.lnd.bond import BondLnd
 from ulnet.nid import AddressPattern, InterfacePattern, Net, Nid, NidError
 from ulnet.nid.address import parse_ipv4, parse_ipv6
 from ulnet.node.admin.bonds import add_bond
+from ulnet.node.admin.draining import drain_and_delete
 from ulnet.node.admin.names import read_net
 from ulnet.node.admin.nets import add_nis, delete_nis
 
@@ -38,12 +39,12 @@ class Chosen(NamedTuple):
     cpts: str | None
 
 
-def match_nets(
-    core: LNet, request: NetMatch, host: Sequence[Link], large: bool, bonds: BondLnd | None
+async def match_nets(
+    core: LNet, request: NetMatch, host: Sequence[Link], large: bool, bonds: BondLnd | None, drain: float
 ) -> list[ErrorItem]:
     """Add or delete what the rules choose, each all or none; the errors of those that were refused.
 
-    Bonding NIs come after all others, and go before them.
+    Bonding NIs come after all others, and go before them. What goes has `drain` seconds to end its work.
     """
     errors: list[ErrorItem] = []
     done: set[Net] = set()
@@ -61,9 +62,9 @@ def match_nets(
             matched = True
             done.add(net)
             if rule.bond is not None:
-                _bond(core, rule.bond, net, request.delete, bonds)
+                await _bond(core, rule.bond, net, request.delete, bonds, drain)
             elif request.delete:
-                _delete(core, net, chosen)
+                await _delete(core, net, chosen, drain)
             else:
                 _add(core, rule, net, chosen, host, large)
         except LNetError as refused:
@@ -196,14 +197,16 @@ def _add(
         raise LNetError(refused.errno, refused.text) from refused
 
 
-def _bond(core: LNet, bond: BondAdd, net: Net, delete: bool, bonds: BondLnd | None) -> None:
+async def _bond(
+    core: LNet, bond: BondAdd, net: Net, delete: bool, bonds: BondLnd | None, drain: float
+) -> None:
     if delete:
-        delete_nis(core, NetDel(net=str(net)))
+        await drain_and_delete(core, NetDel(net=str(net)), drain)
     elif bonds is not None:
         add_bond(core, bonds, bond)
 
 
-def _delete(core: LNet, net: Net, chosen: Sequence[Chosen]) -> None:
+async def _delete(core: LNet, net: Net, chosen: Sequence[Chosen], drain: float) -> None:
     """Those of the net's NIs that are on the chosen interfaces."""
     names = {one.link.name for one in chosen}
     local = core.nets.get(net)
@@ -212,4 +215,4 @@ def _delete(core: LNet, net: Net, chosen: Sequence[Chosen]) -> None:
         raise LNetError(
             errno.ENOENT, f"net {net} has no NI on {', '.join(sorted(names))}: see 'lnetctl net show'"
         )
-    delete_nis(core, NetDel(nids=nids))
+    await drain_and_delete(core, NetDel(nids=nids), drain)

@@ -1,0 +1,77 @@
+"""What is counted of peers, and logged of NIs, on nodes over real sockets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from support.ports import free_port
+from ulnet import Node
+from ulnet.core.lnd import NiEvent
+from ulnet.core.md import MdOption
+from ulnet.dlc import model
+from ulnet.lnd.tcp import TcpParams
+from ulnet.nid import Nid
+from ulnet.node.admin import Admin
+
+ONE, OTHER = "127.0.1.1@tcp", "127.0.1.2@tcp"
+
+
+async def peer_ni(node: Node, nid: str) -> dict[str, Any]:
+    answer = await Admin(node).handle(model.PeerShow([nid], verbosity=2))
+    shown: dict[str, Any] = msgspec.to_builtins(answer.document)["peer"][0]["peer ni"][0]
+    return shown
+
+
+@pytest.mark.requirement("dbg-050", "dbg-055", "dbg-060")
+async def test_messages_from_and_to_each_peer_ni_are_counted() -> None:
+    tcp = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)
+    async with Node(tcp=tcp) as one, Node(tcp=tcp) as other:
+        one.add_ni(ONE)
+        other.add_ni(OTHER)
+        options = MdOption.OP_PUT | MdOption.OP_GET | MdOption.MANAGE_REMOTE
+        other.attach(20, 7, bytearray(100), options=options, handler=lambda event: None)
+        for _ in range(3):
+            await one.put(OTHER, 20, 7, bytes(100))
+        for _ in range(2):
+            await one.get(OTHER, 20, 7, bytearray(100))
+        here, there = (await peer_ni(one, OTHER), await peer_ni(other, ONE))
+    # Discovery has sent some, too, in both directions; what one side received is what the other sent.
+    for got, sent in (
+        (here["received_stats"], there["sent_stats"]),
+        (there["received_stats"], here["sent_stats"]),
+    ):
+        assert got == sent
+    assert there["received_stats"]["put"] >= 3
+    assert there["received_stats"]["get"] >= 2
+    assert here["received_stats"]["ack"] >= 3
+    assert here["received_stats"]["reply"] >= 2
+    for shown in (here, there):
+        assert shown["statistics"]["recv_count"] == sum(shown["received_stats"].values())
+        assert shown["statistics"]["send_count"] == sum(shown["sent_stats"].values())
+
+
+@pytest.mark.requirement("dbg-030", "dbg-110")
+async def test_states_of_nis_are_shown_and_their_changes_are_logged() -> None:
+    log: list[str] = []
+    tcp = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)
+    async with Node(tcp=tcp, report=log.append) as node:
+        node.add_ni(ONE)
+        ni = node.core.nis[Nid.parse(ONE)]
+        admin = Admin(node)
+
+        async def status() -> str:
+            answer = await admin.handle(model.NetShow("tcp"))
+            shown: str = msgspec.to_builtins(answer.document)["net"][0]["local NI(s)"][0]["status"]
+            return shown
+
+        assert (await status(), log) == ("up", [])
+        node.core.ni_event(ni, NiEvent.FATAL)
+        assert await status() == "down"
+        assert [line for line in log if line.startswith(f"local NI {ONE}: ") and "FAILED" in line]
+        log.clear()
+        node.core.ni_event(ni, NiEvent.RECOVERED)
+        assert await status() == "up"
+        assert [line for line in log if line.startswith(f"local NI {ONE}: ") and "ACTIVE" in line]
