@@ -179,18 +179,31 @@ def test_the_kernel_tells_of_each_change(two_hosts: Cluster, inside: Inside) -> 
     inside.run(watch())
 
 
-def test_changes_that_were_lost_are_made_up_for(two_hosts: Cluster, inside: Inside) -> None:
+@pytest.mark.parametrize("refusals", [0, 2])
+def test_changes_that_were_lost_are_made_up_for(
+    two_hosts: Cluster, inside: Inside, monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
     host = two_hosts.hosts[0]
+    refused: list[int] = []
+
+    def dump() -> LinkTable:
+        if len(refused) < refusals:
+            refused.append(1)
+            raise OSError(errno.EMFILE, "no more descriptors")
+        return _whole_table()
 
     async def watch() -> None:
         monitor = LinkMonitor(asyncio.get_running_loop(), lambda: None)
         try:
+            monkeypatch.setattr("ulnet.host.link_monitor._whole_table", dump)
+            monkeypatch.setattr("ulnet.host.link_monitor._AGAIN", 0.1)
             monitor._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
             lines = [f"address add 10.77.{n}.1/24 dev rail0" for n in range(100)]
             lines += [f"address del 10.77.{n}.1/24 dev rail0" for n in range(50)]
             host.run("ip", "-batch", "-", stdin="\n".join(lines))  # the loop stands still meanwhile
             kept = [socket.inet_aton(f"10.77.{n}.1") for n in range(50, 100)]
             await until(lambda: all(monitor.table.holder_of(one) for one in kept))
+            assert len(refused) == refusals
             fresh = _whole_table()
             await until(lambda: monitor.table._addresses == fresh._addresses)
             assert monitor.table._links.keys() == fresh._links.keys()

@@ -16,6 +16,7 @@ __all__ = ["LinkMonitor"]
 
 _BUFFER: Final = 262144  # the kernel never cuts a message to less than 32 KiB, a dump's are shorter
 _RECEIVE_QUEUE: Final = 1 << 20
+_AGAIN: Final = 1.0  # seconds after a dump that was refused
 _DUMP_PATIENCE: Final = 5.0  # seconds; the answer is made while it is read
 
 
@@ -26,6 +27,7 @@ class LinkMonitor:
         """Raises HostError where netlink is not to be had."""
         self._loop = loop
         self._changed = changed
+        self._again: asyncio.TimerHandle | None = None  # the table has gaps
         try:
             self._sock = _netlink(LINKS_AND_ADDRESSES)
         except (OSError, AttributeError) as error:
@@ -40,6 +42,8 @@ class LinkMonitor:
 
     def close(self) -> None:
         """Stop listening."""
+        if self._again is not None:
+            self._again.cancel()
         self._loop.remove_reader(self._sock)
         self._sock.close()
 
@@ -57,9 +61,21 @@ class LinkMonitor:
                     break
                 lost = True  # more happened than the queue holds: what follows has gaps
         if lost:
-            with suppress(OSError):
-                self.table = _whole_table()
+            self._fill_gaps()
         return news or lost
+
+    def _fill_gaps(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        try:
+            self.table = _whole_table()
+        except OSError:  # no descriptor left, say
+            self._again = self._loop.call_later(_AGAIN, self._fill_gaps_late)
+
+    def _fill_gaps_late(self) -> None:
+        self._fill_gaps()
+        self._changed()
 
     def _on_readable(self) -> None:
         self.catch_up()
