@@ -70,7 +70,7 @@ class Health:
         self._machines = Machines(state, self._notices, status_changed, transmit.leave, recovery.admit_peer)
         self.resender = Resender(state)
         self.resender.launch = self.send_again
-        self.paths = Paths(state)
+        self.paths = Paths(state, self._notices)
         self.paths.leave = transmit.leave
         transmit.health = self
         memory.overdue = self.overdue

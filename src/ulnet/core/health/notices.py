@@ -1,4 +1,7 @@
-"""Log lines that may come in floods: each kind once a second, with the number of those left out."""
+"""Log lines that may come in floods: each kind once a second, with the number of those left out.
+
+A failure may concern thousands of paths at once: of all kinds together there are so many lines a second.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +10,44 @@ from collections.abc import Callable, Hashable
 __all__ = ["Notices"]
 
 _INTERVAL = 1.0
+_MOST_LINES = 64
 _MOST_KINDS = 256
 
 
 class Notices:
     """Passes lines on to `report`; `kind` tells which are alike."""
 
-    __slots__ = ("_clock", "_recent", "_report")
+    __slots__ = ("_clock", "_left_out", "_lines", "_recent", "_report", "_since")
 
     def __init__(self, clock: Callable[[], float], report: Callable[[str], None]) -> None:
         self._clock = clock
         self._report = report
         self._recent: dict[Hashable, tuple[float, int]] = {}  # when last, how many left out since
+        self._since = -_INTERVAL  # when the present second began
+        self._lines = 0  # reported in it
+        self._left_out = 0  # of kinds not yet reported
 
     def say(self, kind: Hashable, line: str) -> None:
-        """Report line, unless one of its kind was reported within the last second."""
+        """Report line, unless one of its kind, or very many others, were reported within the last second."""
         now = self._clock()
         last, left_out = self._recent.get(kind, (-_INTERVAL, 0))
         if now - last < _INTERVAL:
             self._recent[kind] = (last, left_out + 1)
             return
+        if not self._has_room(now):
+            self._left_out += 1
+            return
         if len(self._recent) >= _MOST_KINDS:
             self._recent.clear()
         self._recent[kind] = (now, 0)
         self._report(f"{line} (and {left_out} more like this)" if left_out else line)
+
+    def _has_room(self, now: float) -> bool:
+        if now - self._since >= _INTERVAL:
+            self._since = now
+            self._lines = 0
+            if self._left_out:
+                self._report(f"{self._left_out} lines about other paths and peers were left out")
+                self._left_out = 0
+        self._lines += 1
+        return self._lines <= _MOST_LINES

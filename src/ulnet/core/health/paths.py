@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ulnet.core.flow import Flow
+from ulnet.core.health.notices import Notices
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.state import NodeState
@@ -19,10 +20,11 @@ class Paths:
     `leave` moves the messages that wait for credits of such a path.
     """
 
-    __slots__ = ("_state", "leave")
+    __slots__ = ("_notices", "_state", "leave")
 
-    def __init__(self, state: NodeState) -> None:
+    def __init__(self, state: NodeState, notices: Notices) -> None:
         self._state = state
+        self._notices = notices
         self.leave: Callable[[NI, PeerNi], None] = lambda ni, pni: None
 
     def stalled(self, ni: NI, nid: Nid) -> None:
@@ -52,5 +54,5 @@ class Paths:
         if not pni.peer.multi_rail:
             return None
         word = "no progress: other paths are preferred" if stalled else "it is not avoided any more"
-        self._state.report(f"path {ni.nid} -> {nid}: {word}")
+        self._notices.say(("path", ni.nid, nid, stalled), f"path {ni.nid} -> {nid}: {word}")
         return pni
