@@ -160,3 +160,52 @@ def test_who_has_a_timeout_of_its_own_is_sent_again_past_the_common_deadline(tim
         assert not events
         assert rails.end(S.OK)[1] is not pni
         assert events[-1].status == 0
+
+
+@pytest.mark.requirement("HEALTH-monitor")
+def test_a_lower_limit_between_pings_counts_at_once() -> None:
+    rails = Rails(retry_count=0)
+    speak(rails)
+    rails.a.health.values.set_peer(rails.pni(B0), 0)
+    for _ in range(400):
+        rails.pass_time(1, step=1)
+        for _, msg in rails.on_wire(pings=True):
+            rails.fabric.wire.clear()
+            rails.a.finalize(msg, S.REMOTE_DROPPED, errno.EHOSTUNREACH)
+    rails.a.settings.max_recovery_ping_interval = 3
+    rails.a.settings_changed()
+    rails.pass_time(2)
+    assert not rails.on_wire(pings=True)
+    rails.pass_time(2)
+    assert len(rails.on_wire(pings=True)) == 1
+
+
+def test_an_ni_that_is_deleted_and_added_while_a_message_pauses_is_one_not_tried() -> None:
+    rails = Rails(retry_count=9)
+    rails.put()
+    for _ in range(3):
+        rails.end(S.REMOTE_DROPPED)
+    assert len(rails.a.health.resender) == 1
+    for own in (A0, A1):
+        rails.a.del_ni(own)
+    rails.pass_time(0.05)
+    for own in (A0, A1):
+        rails.a.add_ni(own.net, own)
+    rails.pass_time(1)
+    rails.end(S.OK)
+    assert rails.events[-1].status == 0
+    rails.fabric.assert_conserved()
+
+
+def test_who_pauses_when_all_nis_are_gone_is_told() -> None:
+    rails = Rails(retry_count=9)
+    rails.put()
+    for _ in range(3):
+        rails.end(S.REMOTE_DROPPED)
+    for own in (A0, A1):
+        rails.a.del_ni(own)
+    rails.a.peers.delete(B0)
+    rails.pass_time(1)
+    assert rails.events[-1].status == -errno.EHOSTUNREACH
+    assert not len(rails.a.health.resender)
+    rails.fabric.assert_conserved()
