@@ -277,5 +277,5 @@ class Peer:
 
     @property
     def idle(self) -> bool:
-        """Whether no message refers to any of its NIDs, and discovery is not at work."""
-        return not self.flags & 0x40 and all(pni.refs == 1 for pni in self.members.values())
+        """Whether no message refers to any of its NIDs, and nobody waits for its discovery."""
+        return not self.parked and not self.waiters and all(pni.refs == 1 for pni in self.members.values())

@@ -10,9 +10,10 @@ from support.fabric import Fabric, Recorder
 from ulnet.core.instance import LNet
 from ulnet.core.md import MdOption
 from ulnet.core.peer import Peer
+from ulnet.core.peer_table import MAX_UNCONFIGURED
 from ulnet.core.status import LNetError
 from ulnet.nid import LNET_PID, Nid
-from ulnet.wire.lnet import PING_MATCH_BITS
+from ulnet.wire.lnet import PING_MATCH_BITS, MsgType
 from ulnet.wire.ping import NiEntry, PingInfo
 
 A, A1 = Nid.parse("10.0.0.1@tcp"), Nid.parse("10.1.0.1@tcp1")
@@ -139,6 +140,22 @@ def test_two_peers_may_quarrel_over_thousands_of_nids(fabric: Fabric) -> None:
                 a.tick(fabric.clock.now)
             assert list(peer(a, many[0]).members) == [nid, *many]
     assert list(peer(a, B).members) == [B]
+
+
+def test_who_never_acknowledges_our_push_keeps_no_place_for_ever(fabric: Fabric) -> None:
+    """Some peers that fill the table, and stay under discovery, do not keep others out."""
+    a = fabric.node(str(A), discovery=True)
+    for number in range(17):
+        nid = Nid.parse(f"10.9.0.{number + 1}@tcp")
+        fabric.node(str(nid))
+        a.peers.learn(nid)
+        others = [Nid.parse(f"10.{100 + number}.{n >> 8}.{n & 255}@tcp") for n in range(4000)]
+        a.info.pushed(nid, PingInfo.unpack(info(2, nid, *others)))
+        for _ in range(3):
+            fabric.step(lambda msg: msg.hdr.type == MsgType.ACK)
+    assert a.peers.learn(B) is not None
+    assert len(list(a.peers.nis())) <= MAX_UNCONFIGURED
+    fabric.run()
 
 
 # Not hostile at all ----------------------------------------------------------------------------------
