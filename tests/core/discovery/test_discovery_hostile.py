@@ -22,6 +22,10 @@ C, C1 = Nid.parse("10.0.0.3@tcp"), Nid.parse("10.1.0.3@tcp1")
 BOND = Nid.parse("10.0.0.9@bond0")
 
 
+def names(nids: tuple[Nid, ...]) -> str:
+    return "+".join(map(str, nids))
+
+
 @pytest.fixture
 def fabric() -> Fabric:
     return Fabric()
@@ -65,7 +69,7 @@ def peer(core: LNet, nid: Nid) -> Peer:
 
 
 @pytest.mark.parametrize("spoken", [False, True], ids=["new", "spoken-with-itself"])
-@pytest.mark.parametrize("nids", [(B, A), (B, A1), (A, B), (A1, B)], ids=str)
+@pytest.mark.parametrize("nids", [(B, A), (B, A1), (A, B), (A1, B)], ids=names)
 @pytest.mark.parametrize("how", ["push", "ping"])
 def test_nobody_takes_our_own_nids(fabric: Fabric, how: str, nids: tuple[Nid, ...], spoken: bool) -> None:
     a, liar = fabric.node(str(A), str(A1), discovery=True), fabric.node(str(B))
@@ -92,7 +96,7 @@ def test_nobody_takes_our_own_nids(fabric: Fabric, how: str, nids: tuple[Nid, ..
     fabric.assert_conserved()
 
 
-@pytest.mark.parametrize("nids", [(B, BOND), (BOND, B)], ids=str)
+@pytest.mark.parametrize("nids", [(B, BOND), (BOND, B)], ids=names)
 def test_a_bonding_nid_is_in_no_other_peer(fabric: Fabric, nids: tuple[Nid, ...]) -> None:
     a, liar = fabric.node(str(A), discovery=True), fabric.node(str(B))
     answer(liar, info(2, *nids))
@@ -103,7 +107,7 @@ def test_a_bonding_nid_is_in_no_other_peer(fabric: Fabric, nids: tuple[Nid, ...]
     assert a.peers.find(BOND) is None
 
 
-@pytest.mark.parametrize("nids", [(B, C), (B, C1), (C, B), (C1, B)], ids=str)
+@pytest.mark.parametrize("nids", [(B, C), (B, C1), (C, B), (C1, B)], ids=names)
 def test_nobody_takes_the_nids_of_a_configured_peer(fabric: Fabric, nids: tuple[Nid, ...]) -> None:
     a, liar = fabric.node(str(A), discovery=True), fabric.node(str(B))
     a.peers.add(C, [C1], lock_primary=True)
