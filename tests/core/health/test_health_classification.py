@@ -8,6 +8,7 @@ import pytest
 
 from support.rails import A0, B0, Rails
 from ulnet.core.health.classify import RULES
+from ulnet.core.states import PeerNiState
 from ulnet.core.status import HealthStatus as S
 from ulnet.nid import Nid
 
@@ -179,3 +180,4 @@ def test_own_nids_are_never_charged_as_peers():
     rails.put(A0, source=A0)
     rails.end(S.REMOTE_ERROR)
     assert rails.pni(A0).health == rails.pni(A1).health == 1000
+    assert rails.pni(A0).state is PeerNiState.ACTIVATING

@@ -166,9 +166,8 @@ class Health:
     def _charge(self, rule: Rule, ni: NI, pni: PeerNi) -> None:
         if rule.local and ni.active:
             self.values.lower_ni(ni)
-        if rule.peer:
-            single = len(pni.peer.members) <= 1 and not self.always_judged(pni)
-            if not single and pni.nid not in self._state.nis:
+        if rule.peer and pni.nid not in self._state.nis:
+            if len(pni.peer.members) > 1 or self.always_judged(pni):
                 self.values.lower_peer(pni)
             self._machines.peer_ni(pni, PeerNiInput.FAILED)
         if pni.peer.multi_rail:
