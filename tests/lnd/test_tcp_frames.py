@@ -68,6 +68,31 @@ async def test_truncated_and_unwanted_payloads_are_acknowledged(make: Make, at: 
         assert await out.read(24) == noop(0, cookie)
 
 
+@pytest.mark.parametrize("begun", [100, 15_000])
+async def test_a_payload_that_is_abandoned_touches_its_memory_no_more(
+    make: Make, at: Addresses, begun: int
+) -> None:
+    a = make(at.nid(1))
+    control, out = await peer_of(a, at.nid(2), CONTROL, OUT)
+    hdr = put_header(a.ni.nid, Nid.parse(at.nid(2)), 20_000)
+    frame = lnet_frame(hdr, b"x" * 20_000, cookie0=7)
+    await control.send(frame[:begun])
+    await until(lambda: a.core.arrivals and a.core.arrivals[0].memory[begun - 97] == ord("x"))
+    first = a.core.arrivals[0]
+    assert first.rx.abandon(first.msg)
+    assert not first.rx.abandon(first.msg)
+    a.core.open.remove(first.msg)  # which is never finalized
+    came = bytes(first.memory)
+    assert 0 < came.count(b"x") < 20_000
+    await control.send(frame[begun:] + lnet_frame(hdr, b"y" * 20_000, cookie0=8))
+    await until(lambda: a.core.outcomes)
+    assert bytes(first.memory) == came
+    second = a.core.arrivals[1]
+    assert (a.core.outcomes[0].msg, bytes(second.memory)) == (second.msg, b"y" * 20_000)
+    assert await out.read(24) in (noop(0, 7), noop(7, 8))
+    assert not second.rx.abandon(second.msg)  # it is complete
+
+
 @pytest.mark.parametrize("kinds", [[CONTROL], [CONTROL, IN]])
 async def test_an_acknowledgement_that_cannot_be_sent_ends_the_peer(
     make: Make, at: Addresses, kinds: list[ConnType]

@@ -54,6 +54,7 @@ class Initiate:
         self._use(md)
         length = md.length
         if ack:
+            named = not md.used or self._memory.renew(md)
             md.acks_due += 1
             self._expect_response(md, 2, portal)
         elif md.timeout is not None:
@@ -75,6 +76,8 @@ class Initiate:
             sending=True,
         )
         msg.md = md
+        if ack and named:
+            md.put = msg
         msg.target = target
         msg.cpt = cpt
         msg.payload = md.fragments if length else []

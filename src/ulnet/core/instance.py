@@ -331,11 +331,17 @@ class LNet:
 
     def path_lost(self, ni: NI, nid: Nid) -> None:
         """A driver tells that the last connection from ni to nid broke: who owes answers is asked after."""
-        if self.state.running and self.memory.awaits(nid):
+        if not self.state.running:
+            return
+        self._transmit.again.lost(ni, nid)
+        if self.memory.awaits(nid):
             self.health.lost(nid)
 
     def peer_restarted(self, nid: Nid) -> None:
         """A driver tells that another life of a node, or another node, is behind nid."""
+        pni = self.peers.find_ni(nid)
+        if pni is not None:
+            pni.peer.guard = b""  # until the new life says what it keeps
         self.discovery.peer_restarted(nid)
         self.memory.forsake(nid)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from ulnet.core.msg import Msg
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ulnet.nid import Nid
     from ulnet.wire.lnet import Header
 
-__all__ = ["Lnd", "Master", "NiEvent", "Upcalls"]
+__all__ = ["Lnd", "Master", "NiEvent", "Payload", "Upcalls"]
 
 
 class NiEvent(Enum):
@@ -47,6 +47,17 @@ class Lnd(Protocol):
         self, ni: NI, rx: object, msg: Msg | None, buffers: list[memoryview], mlen: int, rlen: int
     ) -> None:
         """Read mlen payload bytes into buffers, drop the other rlen - mlen, finalize msg if there is one."""
+
+
+@runtime_checkable
+class Payload(Protocol):
+    """What a driver gives `parse` as rx may be able to do, so that a message can come another way."""
+
+    def abandon(self, msg: Msg) -> bool:
+        """Touch the memory of msg, whose payload is still coming, no more, and do not finalize it.
+
+        False if it is not coming any more, or cannot be kept out of that memory.
+        """
 
 
 class Master(Protocol):

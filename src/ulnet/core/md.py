@@ -13,6 +13,7 @@ from ulnet.wire.lnet import LNET_MTU
 if TYPE_CHECKING:
     from ulnet.core.event import Event
     from ulnet.core.flow import Flight
+    from ulnet.core.msg import Msg
     from ulnet.core.ni import NI
     from ulnet.core.portal import MatchEntry
     from ulnet.nid import Nid
@@ -101,11 +102,13 @@ class Md:
         "ni",
         "offset",
         "options",
+        "put",
         "refs",
         "replies_due",
         "sent_at",
         "threshold",
         "timeout",
+        "used",
         "user_ptr",
     )
 
@@ -144,6 +147,8 @@ class Md:
         self.next_nid: Nid | None = None  # the next hop of its last message
         self.ni: NI | None = None  # and where that left
         self.flights: list[Flight] = []  # requests that await their answer
+        self.put: Msg | None = None  # its PUT, whose ACK is due, that has an identity or may get one
+        self.used = False  # its handle has been an identity
         if options & MAX_SIZE and not 0 <= max_size <= self.length:
             raise LNetError(
                 errno.EINVAL, f"max_size {max_size} of a memory descriptor: must lie in 0..{self.length}"

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from ulnet.core.event import Event, EventKind
+from ulnet.core.guard.identity import MAX_NUMBER, identity, number_of
 from ulnet.core.md import (
     INFINITE,
     Buffer,
@@ -204,11 +205,39 @@ class Memory:
         """The 16-byte wire handle of an MD (spec wire-lnet.md §3)."""
         return _WMD.pack(self._state.cookie, md.handle)
 
+    def identity_of(self, md: Md, tag: bytes) -> bytes:
+        """The handle for its only PUT, to a node that keeps identities; a plain one when numbers run out."""
+        number = md.handle // _MD_COOKIE_STEP
+        return identity(self._wmd_prefix, number, tag) if number < MAX_NUMBER else self.wmd_of(md)
+
+    def renew(self, md: Md) -> bool:
+        """Give md, which carried a message before, a new handle; False while that one may not be over."""
+        if md.refs > 1 or md.acks_due or md.replies_due or md.deadline_slot >= 0 or md.me is not None:
+            return False
+        del self.mds[md.handle]
+        self._register(md)
+        md.used = False
+        return True
+
+    def release(self, md: Md) -> None:
+        """An operation of which the owner does not hear is over."""
+        md.refs -= 1
+        if not md.refs and md.linked and (md.aborted or (md.auto_unlink and md.exhausted)):
+            self._remove(md)
+            event = self._unlink_event(md, md.aborted)
+            event.unlinked = True
+            self._call(md, event)
+
     def find_wmd(self, wmd: bytes) -> Md | None:
         """The bound MD that a wire handle names, if it may still take responses."""
         if not wmd.startswith(self._wmd_prefix):
             return None
-        md = self.mds.get(int.from_bytes(wmd[8:], "little"))
+        if wmd[15]:
+            md = self.mds.get(number_of(wmd) * _MD_COOKIE_STEP + _MD_COOKIE_TYPE)
+            if md is None or md.put is None or md.put.hdr.wmd[:15] != wmd[:15]:
+                return None
+        else:
+            md = self.mds.get(int.from_bytes(wmd[8:], "little"))
         if md is None or md.threshold == 0 or md.me is not None or md.aborted:
             return None
         return md
@@ -246,6 +275,7 @@ class Memory:
 
     def _remove(self, md: Md) -> None:
         md.linked = False
+        md.put = None
         del self.mds[md.handle]
         for flight in md.flights:
             flight.abandon()

@@ -28,11 +28,14 @@ class Msg:
     __slots__ = (
         "attempts",
         "committed",
+        "copied",
+        "copy_of",
         "cpt",
         "exact",
         "final",
         "flight",
         "hdr",
+        "identity",
         "kept_event",
         "master",
         "md",
@@ -82,3 +85,6 @@ class Msg:
         self.rx: object = None
         self.master: Master | None = None  # that passed it on, and chose its path
         self.kept_event: object = None
+        self.identity = b""  # of an incoming PUT that is never taken twice
+        self.copied = False  # a copy was sent over another path: what becomes of this one is no matter
+        self.copy_of: Msg | None = None  # of a PUT whose SEND event is its original's

@@ -176,6 +176,7 @@ class Peer:
         "flags",
         "flows",
         "gone",
+        "guard",
         "heard_at",
         "heard_from",
         "info_size",
@@ -201,6 +202,7 @@ class Peer:
         self.flags = flags  # change them by `mark`
         self.settled = False  # as the flags say; messages to a peer that is not must ask discovery
         self.gone = False  # no longer in the table
+        self.guard = b""  # what identities of PUTs to it hold, while it is known to keep them
         self.nets: dict[Net, PeerNet] = {}
         self.members: dict[Nid, PeerNi] = {}
         self.locked_at = 0  # when its primary NID was locked: the smaller, the earlier

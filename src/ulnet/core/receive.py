@@ -8,6 +8,8 @@ from collections.abc import Callable
 from ulnet.core.event import Event, EventKind
 from ulnet.core.faults import Fate
 from ulnet.core.flow import take_answered
+from ulnet.core.guard.identity import MARKS
+from ulnet.core.incoming import Incoming
 from ulnet.core.md import ACK_DISABLE, TRUNCATE, Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
@@ -36,15 +38,13 @@ MAX_PEER_ANSWERS = 65536
 MAX_ANSWERS = 262144
 
 
-class Receive:
+class Receive(Incoming):
     """Incoming messages of one node."""
 
-    __slots__ = ("_kinds", "_memory", "_state", "_transmit", "arrived", "forward", "last_hop")
+    __slots__ = ("_kinds", "arrived", "forward", "last_hop")
 
     def __init__(self, state: NodeState, memory: Memory, transmit: Transmit) -> None:
-        self._state = state
-        self._memory = memory
-        self._transmit = transmit
+        super().__init__(state, memory, transmit)
         self._kinds = {_PUT: self._put, _ACK: self._ack, _GET: self._get, _REPLY: self._reply}
         memory.on_delayed(self._match_delayed, self._drop_delayed)
         # Set by routing: takes messages for others; hears that the payload of one came; tells who passed on
@@ -120,37 +120,26 @@ class Receive:
     # The four kinds --------------------------------------------------------------------------------
 
     def _put(self, ni: NI, pni: PeerNi, hdr: Header, from_nid: Nid, rx: object) -> None:
+        mark = hdr.wmd[15]
+        named = mark in MARKS and self._once.is_meant(hdr.wmd)
+        if named and self._once.is_repeated(hdr.wmd) and not self._admits(ni, pni, hdr, from_nid, rx):
+            return
         portal = self._memory.portals[hdr.portal] if hdr.portal < PORTALS else None
         if portal is None:
             self._drop(ni, pni, hdr, rx, "nothing is attached to the portal")
             return
         found = portal.match(hdr, pni.peer)
-        if isinstance(found, str):
-            if found is NO_MATCH and _may_wait(portal, hdr):
-                msg = self._incoming(ni, pni, hdr, from_nid)
-                msg.rx = rx
-                portal.delayed[msg] = None
-            else:
-                self._drop(ni, pni, hdr, rx, found)
+        if isinstance(found, str) and not (found is NO_MATCH and _may_wait(portal, hdr)):
+            self._drop(ni, pni, hdr, rx, found)
             return
         msg = self._incoming(ni, pni, hdr, from_nid)
         msg.rx = rx
-        self._deliver(msg, found)
-
-    def _deliver(self, msg: Msg, found: tuple[Md, int, int]) -> None:
-        msg.md, msg.mlength, msg.offset = found
-        self._receive_payload(msg)
-
-    def _receive_payload(self, msg: Msg) -> None:
-        rlen = msg.hdr.payload_length
-        if not rlen:
-            self.finalize(msg, HealthStatus.OK)
-            return
-        assert msg.md is not None
-        assert msg.ni is not None
-        buffers = msg.md.slices(msg.offset, msg.mlength) if msg.mlength else []
-        rx, msg.rx = msg.rx, None
-        msg.ni.lnd.recv(msg.ni, rx, msg, buffers, msg.mlength, rlen)
+        if named:
+            self._once.begins(msg)
+        if isinstance(found, str):
+            portal.delayed[msg] = None
+        else:
+            self._deliver(msg, found)
 
     def _get(self, ni: NI, pni: PeerNi, hdr: Header, from_nid: Nid, rx: object) -> None:
         portal = self._memory.portals[hdr.portal] if hdr.portal < PORTALS else None
@@ -187,6 +176,8 @@ class Receive:
             self._drop(ni, pni, hdr, None, "answer to nothing that waits")
             return
         md.acks_due -= 1
+        if hdr.wmd[15]:
+            md.put = None
         self._answered(md, ni.latency_ack, pni.latency_ack)
         if md.flights:
             hop = self._hop(pni, hdr, from_nid)
@@ -264,62 +255,13 @@ class Receive:
             else:
                 flight.land(self._state.clock())
         wants_ack = kind is EventKind.PUT and hdr.wmd != NO_WMD and not md.options & ACK_DISABLE
+        if msg.identity:
+            self._once.ended(msg, not status, wants_ack)
         self._memory.complete(md, event)
         if wants_ack and not event.status and self._state.running:
             self._acknowledge(ni, hdr, msg.mlength, msg.next_nid)
 
-    def _acknowledge(self, ni: NI, hdr: Header, mlength: int, from_nid: Nid) -> None:
-        ack = Msg(
-            Header(
-                type=_ACK,
-                dest_nid=hdr.src_nid,
-                src_nid=hdr.dest_nid,
-                dest_pid=hdr.src_pid,
-                src_pid=self._state.pid,
-                wmd=hdr.wmd,
-                match_bits=hdr.match_bits,
-                length=mlength,
-            ),
-            sending=True,
-        )
-        ack.src_spec = hdr.dest_nid if hdr.dest_nid != LO_NID else None
-        ack.via = from_nid if from_nid != hdr.src_nid else None
-        self._transmit.send(ack)
-
-    def _incoming(self, ni: NI, pni: PeerNi, hdr: Header, from_nid: Nid) -> Msg:
-        stats = self._state.stats
-        stats.msgs_alloc += 1
-        if stats.msgs_alloc > stats.msgs_max:
-            stats.msgs_max = stats.msgs_alloc
-        msg = Msg(hdr, sending=False)
-        msg.ni = ni
-        msg.peer_ni = pni
-        msg.next_nid = from_nid
-        ni.refs += 1
-        pni.refs += 1
-        return msg
-
-    def _count_received(self, ni: NI, pni: PeerNi, hdr: Header) -> None:
-        stats = self._state.stats
-        kind = hdr.type
-        stats.recv_count += 1
-        stats.recv_length += hdr.payload_length
-        ni.stats.received[kind] += 1
-        pni.stats.received[kind] += 1
-
-    # Drops and delays ------------------------------------------------------------------------------
-
-    def _drop(self, ni: NI, pni: PeerNi | None, hdr: Header, rx: object, why: str) -> None:
-        """Count a message that goes nowhere; its payload is still read off the connection."""
-        stats = self._state.stats
-        stats.drop_count += 1
-        stats.drop_length += hdr.payload_length
-        stats.drops[why] += 1
-        ni.stats.dropped[hdr.type] += 1
-        if pni is not None:
-            pni.stats.dropped[hdr.type] += 1
-        if hdr.payload_length and rx is not None:
-            ni.lnd.recv(ni, rx, None, [], 0, hdr.payload_length)
+    # Delays ------------------------------------------------------------------------------------------
 
     def _match_delayed(self, portal: Portal) -> None:
         """Memory came for those that wait. Where a handler attaches more, the walk begins anew.
@@ -363,15 +305,6 @@ class Receive:
         now.refs += 1
         msg.peer_ni = now
         return now
-
-    def _drop_delayed(self, msg: Msg, why: str) -> None:
-        ni, pni = msg.ni, msg.peer_ni
-        assert ni is not None
-        assert pni is not None
-        self._state.stats.msgs_alloc -= 1
-        ni.refs -= 1
-        pni.refs -= 1
-        self._drop(ni, pni, msg.hdr, msg.rx, why)
 
     def forget_rx(self, rx: object) -> None:
         """The connection of delayed messages died: their payload will never come."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ulnet.core.event import Event, EventKind
+from ulnet.core.guard.identity import tag_of
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, Md
 from ulnet.core.memory import Memory
 from ulnet.core.state import NodeState
@@ -73,7 +74,8 @@ class SelfInfo:
             features |= Feature.LARGE_ADDR
             if entries[0].nid.is_large:
                 features |= Feature.PRIMARY_LARGE
-        return PingInfo(int(features), self._state.pid, self.sequence, entries)
+        guard = tag_of(self._state.cookie) if self._state.guards else b""
+        return PingInfo(int(features), self._state.pid, self.sequence, entries, guard=guard)
 
     def rebuild(self, tell: bool = True) -> None:
         """The NIs changed: renew the buffer, and let peers know. Replies under way keep the old one."""

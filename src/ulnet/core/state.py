@@ -42,6 +42,7 @@ class NodeState:
         "distances",
         "epoch",
         "faults",
+        "guards",
         "local_cpt",
         "masters",
         "nets",
@@ -88,6 +89,7 @@ class NodeState:
         self.responses: DeadlineWheel[Md] = DeadlineWheel(wake)
         self.timers = Timers(wake)
         self.faults: FaultInjector | None = None  # set while there are fault rules
+        self.guards = True  # peers are told that identities of PUTs are kept
         self.running = True
         self.epoch = 0  # moves when NIs, their health or a policy change: kept choices are void then
         self.seq = 0  # counts sends: who has the lowest number was used longest ago

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ulnet.core.credits import ANSWERS, Credits
 from ulnet.core.event import Event, EventKind
 from ulnet.core.flow import Flight, Flow
+from ulnet.core.guard.again import Again
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
@@ -37,7 +38,7 @@ _GET = int(MsgType.GET)
 class Transmit(Credits):
     """Outgoing messages of one node, from `send` until the owner of their memory is told how they ended."""
 
-    __slots__ = ("_memory", "_selector", "health", "hold", "relay", "relayed", "routed")
+    __slots__ = ("_memory", "_selector", "again", "health", "hold", "relay", "relayed", "routed")
 
     health: Health  # set by it: it judges failures and decides what is sent again
 
@@ -45,6 +46,7 @@ class Transmit(Credits):
         super().__init__(state)
         self._selector = selector
         self._memory = memory
+        self.again = Again(state, memory)
         # Set by discovery: whether it keeps a message back until the peer is known (it launches it then).
         self.hold: Callable[[Msg, Peer], bool] = lambda msg, peer: False
         # Set by routing: chooses gateways, while there are routes; sends messages on that pass through this
@@ -83,6 +85,10 @@ class Transmit(Credits):
                 self.fail(msg, errno.EINVAL, f"{dst} cannot be a destination: give the NID of one interface")
             return
         if not dest.peer.settled and self.hold(msg, dest.peer):
+            return
+        tag = dest.peer.guard
+        if (tag or msg.attempts is not None) and not self.again.identify(msg, tag):
+            self.fail(msg, errno.ECONNRESET, "the peer was restarted: its former life may have the message")
             return
         try:
             ni, pni, final = self._choose(msg, dest)
@@ -271,6 +277,8 @@ class Transmit(Credits):
             if again:
                 msg.final = False
                 self.health.resender.schedule(msg)
+            elif msg.copied:
+                self._end(msg, HealthStatus.OK, 0, "")
             else:
                 self._end(msg, status, err, reason)
             return
@@ -304,7 +312,7 @@ class Transmit(Credits):
         self._state.defer(self.relaunch, msg, ni, pni)
 
     def _end(self, msg: Msg, status: HealthStatus, err: int, reason: str) -> None:
-        """msg failed for good."""
+        """msg failed for good, or a copy of it goes on."""
         self._give_back(msg)
         self._state.stats.msgs_alloc -= 1
         if msg.md is not None:
@@ -340,6 +348,9 @@ class Transmit(Credits):
                 pni.latency_egress.add(nsec)
 
     def _tell_owner(self, msg: Msg, md: Md, status: HealthStatus, err: int, reason: str) -> None:
+        if msg.copy_of is not None:
+            self.again.copy_ended(msg, md, status, err)
+            return
         event = msg.kept_event
         hdr = msg.hdr
         if not isinstance(event, Event):
@@ -351,6 +362,8 @@ class Transmit(Credits):
             event.status = -(err or errno.EIO)
             event.health = status
             event.reason = reason
+            if md.put is msg:
+                md.put = None
         if status or hdr.wmd is NO_WMD:
             self._memory.forget_response(md)
         self._memory.complete(md, event)

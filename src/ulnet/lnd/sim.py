@@ -71,6 +71,9 @@ class Arrival(Protocol):
     def taken(self) -> None:
         """All of it is read: the next one may come."""
 
+    def abandon(self, msg: Msg) -> bool:
+        """See `Payload`: the station that it arrived at knows."""
+
     def refuse(self, why: str) -> None:
         """It breaks the rules: close the connection."""
 
@@ -101,6 +104,9 @@ class Station(Protocol):
 
     def completed(self, arrival: Arrival) -> None:
         """All of its payload is there."""
+
+    def abandon(self, arrival: Arrival, msg: Msg) -> bool:
+        """The payload of msg goes nowhere; False if it does not arrive."""
 
     def lost(self, arrival: Arrival, errno: int, reason: str) -> None:
         """Its connection broke before it was taken."""
@@ -261,6 +267,15 @@ class SimStation:
         incoming.buffers = buffers
         if incoming.complete:
             self._take(arrival, incoming)
+
+    def abandon(self, arrival: Arrival, msg: Msg) -> bool:
+        """The payload of msg goes nowhere, and nobody waits for it."""
+        incoming = self._incoming.get(arrival)
+        if incoming is None or incoming.msg is not msg:
+            return False
+        incoming.msg = None
+        incoming.buffers = []
+        return True
 
     def completed(self, arrival: Arrival) -> None:
         """The payload is there: into its memory, if that is known."""

@@ -14,6 +14,7 @@ from ulnet.nid.process import LNET_PID
 from ulnet.wire.errors import Buffer, ByteOrder, WireError
 
 __all__ = [
+    "GUARD",
     "HEADER_SIZE",
     "MAGIC",
     "MAX_NIS",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 MAGIC: Final = 0x70696E67
+GUARD: Final = 0x756C  # "ul": the sender keeps the identities of PUTs
 HEADER_SIZE: Final = 16
 PREFIX_SIZE: Final = 32  # header and entry 0: enough for info_size
 MAX_NIS: Final = 4096
@@ -70,7 +72,9 @@ class PingInfo:
     """A node's NIs with their states. `entries` leaves out the loopback NI, whose place holds `sequence`.
 
     64-bit NIDs come before large ones, as on the wire. `truncated`: some of the info was missing
-    (the buffer was too small for it); ask again with `info_size` bytes.
+    (the buffer was too small for it); ask again with `info_size` bytes. `guard` is what the node wants to
+    find in identities of PUTs (two bytes; empty: it keeps none): GUARD and it take the size field of the
+    first 64-bit NID, which has no meaning there (docs/design/duplicate-guard.md).
     """
 
     features: int
@@ -79,6 +83,7 @@ class PingInfo:
     entries: list[NiEntry] = field(default_factory=list)
     metadata: bytes = b""  # feature METADATA: count and records, as sent
     truncated: bool = False
+    guard: bytes = b""
 
     @property
     def primary(self) -> Nid | None:
@@ -97,6 +102,7 @@ class PingInfo:
         if large and not has_large:
             raise WireError(f"ping info with {large[0].nid} needs the feature LARGE_ADDR")
         layout = _ENTRY[byteorder]
+        mark = GUARD << 16 | int.from_bytes(self.guard, "big") if self.guard else 0
         try:
             tail = b"".join(_pack_large(entry, byteorder) for entry in large)
             size = HEADER_SIZE + _ENTRY_SIZE * (len(small) + 1) + len(tail)
@@ -104,7 +110,10 @@ class PingInfo:
                 (
                     _HEADER[byteorder].pack(MAGIC, self.features, self.pid, len(small) + 1),
                     layout.pack(LO_NID.nid4, self.sequence, size if has_large else 0),
-                    *(layout.pack(NID4_BY_NID[entry.nid], entry.status, 0) for entry in small),
+                    *(
+                        layout.pack(NID4_BY_NID[entry.nid], entry.status, 0 if at else mark)
+                        for at, entry in enumerate(small)
+                    ),
                     tail,
                     self.metadata,
                 )
@@ -130,7 +139,9 @@ class PingInfo:
         small_end = HEADER_SIZE + _ENTRY_SIZE * nnis
         last = min(small_end, len(buf) - len(buf) % _ENTRY_SIZE)
         for at in range(PREFIX_SIZE, last, _ENTRY_SIZE):
-            nid4, status, _ = layout.unpack_from(buf, at)
+            nid4, status, mark = layout.unpack_from(buf, at)
+            if at == PREFIX_SIZE and mark >> 16 == GUARD:
+                info.guard = (mark & 0xFFFF).to_bytes(2, "big")
             info.entries.append(NiEntry(NID_BY_NID4[nid4], status))
         end = max(msg_size & ~3, small_end) if features & Feature.LARGE_ADDR else small_end
         info.truncated = end > len(buf)

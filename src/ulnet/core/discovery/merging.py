@@ -60,6 +60,7 @@ class Merging:
         if news is None:
             return peer
         self.told(peer, news)
+        peer.guard = news.guard
         primary = news.primary
         if primary is None or not may_be_listed(primary):
             return peer

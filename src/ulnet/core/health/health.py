@@ -70,8 +70,12 @@ class Health:
         self._machines = Machines(state, self._notices, status_changed, transmit.leave, recovery.admit_peer)
         self.resender = Resender(state)
         self.resender.launch = self.send_again
+        self.again = transmit.again
+        self.again.launch = self.send_again
+        self.again.allows, self.again.elsewhere = self.resender.allows, self._has_path_beside
         self.paths = Paths(state, self._notices)
         self.paths.leave = transmit.leave
+        self.paths.lost = self.again.lost
         transmit.health = self
         memory.overdue = self.overdue
 
@@ -121,8 +125,11 @@ class Health:
             self._charge(rule, ni, pni)
         elif msg.md is None or msg.md.timeout is None:
             return False  # past its deadline: nobody is charged
-        if not self._may_help(msg, rule, pni) or not self.resender.allows(msg, ni, pni):
+        left = not msg.unsent
+        if msg.copied or not self._may_help(msg, rule, pni) or not self.resender.allows(msg, ni, pni):
             return False
+        if left:
+            self.again.mark(msg)
         ni.health_stats.resends[status] += 1
         pni.health_stats.resends[status] += 1
         return True
@@ -176,12 +183,12 @@ class Health:
     def _may_help(self, msg: Msg, rule: Rule, pni: PeerNi) -> bool:
         """Whether another attempt is safe, and there is another path: with one NI, or one NID, there is none.
 
-        Whatever the status, it is safe where the driver is sure that nothing has left.
+        Whatever the status, it is safe where the driver is sure that nothing has left, or the peer notices.
         """
         if msg.master is not None:
             safe, msg.unsent = msg.unsent or rule.resend, False
             return safe
-        if msg.unsent:
+        if msg.unsent or (not rule.resend and self.again.is_safe(msg)):
             msg.unsent = False
             return self._has_other_path(msg, pni) or self.other_gateway(msg)
         if not rule.resend:
@@ -202,6 +209,25 @@ class Health:
             if net is not None:
                 paths += sum(ni.open and (anywhere or msg.src_spec in (None, ni.nid)) for ni in net.nis)
         return paths > 1
+
+    def _has_path_beside(self, msg: Msg, ni: NI, pni: PeerNi) -> bool:
+        """Whether a pair that is not known to be broken may carry msg, which may be lost on that one."""
+        if self.other_gateway(msg):
+            return True
+        peer = pni.peer
+        for target in peer.members.values() if peer.multi_rail else ():
+            net = self._state.nets.get(target.nid.net)
+            for one in net.nis if net is not None and not target.said_down else ():
+                flow = target.flows.get(one)
+                if (
+                    (one is not ni or target is not pni)
+                    and one.open
+                    and not one.fatal
+                    and msg.src_spec in (None, one.nid)
+                    and not (flow is not None and flow.stalled)
+                ):
+                    return True
+        return False
 
     def switched(self, msg: Msg, ni: NI, pni: PeerNi) -> None:
         """A message that failed sets out again, on that pair."""
@@ -239,12 +265,15 @@ class Health:
     def ni_event(self, ni: NI, event: NiEvent) -> None:
         """A driver tells of the device of ni."""
         self._machines.ni(ni, _INPUTS[event])
+        if event is NiEvent.FATAL:
+            self.again.lost(ni, None)
 
     def peer_told(self, pni: PeerNi, up: bool) -> None:
         """The peer itself says what has become of its NI: down is a failure, up heals one never heard of."""
         if not up:
             self.values.lower_peer(pni)
             self._machines.peer_ni(pni, PeerNiInput.FAILED)
+            self.again.lost(None, pni.nid)
         elif pni.heard_at < 0:
             self.values.set_peer(pni, MAX_HEALTH)
 

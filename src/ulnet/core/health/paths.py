@@ -17,21 +17,23 @@ __all__ = ["Paths"]
 class Paths:
     """Marks paths that the selection avoids while others make progress (its criterion "progress").
 
-    `leave` moves the messages that wait for credits of such a path.
+    `leave` moves the messages that wait for credits of such a path, `lost` looks after those that have left.
     """
 
-    __slots__ = ("_notices", "_state", "leave")
+    __slots__ = ("_notices", "_state", "leave", "lost")
 
     def __init__(self, state: NodeState, notices: Notices) -> None:
         self._state = state
         self._notices = notices
         self.leave: Callable[[NI, PeerNi], None] = lambda ni, pni: None
+        self.lost: Callable[[NI, Nid], None] = lambda ni, nid: None
 
     def stalled(self, ni: NI, nid: Nid) -> None:
         """The driver sees no progress from ni to the next hop nid."""
         pni = self._change(ni, nid, True)
         if pni is not None:
             self.leave(ni, pni)
+            self.lost(ni, nid)
 
     def moving(self, ni: NI, nid: Nid) -> None:
         """It does again, or that path's connections are gone."""

@@ -130,6 +130,17 @@ class Receiver(Transmitter):
         if paused:
             self.shared.loop.call_soon(self._resume)
 
+    def abandon(self, msg: Msg) -> bool:
+        """Throw away what is still to come of msg, without a word; False if nothing is."""
+        if self.rx_msg is not msg or self.rx_state != _PAYLOAD or not self.rx_left:
+            return False
+        self.rx_msg = None
+        self.rx_check = []
+        self.rx_slop += self.rx_left
+        self.rx_left = 0
+        self._delivered()
+        return True
+
     def _resume(self) -> None:
         if self.sock is None:
             return

@@ -1,0 +1,5 @@
+"""Nothing is delivered twice between nodes that keep the identities of PUTs (docs/design/duplicate-guard.md).
+
+`identity`: the handle that tells one PUT from all others; `notes`: which of them were taken; `once`: the
+receiving half; `again`: the sending half.
+"""

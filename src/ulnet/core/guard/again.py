@@ -1,0 +1,131 @@
+"""The sending half of the guard: PUTs that may have been lost with their path go over another one, once.
+
+What a driver still has may have left in part, and what has left is not answered yet: both are sent again
+as copies, which say that they are. The owner of the memory hears of the original's end and of one ACK.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from copy import copy
+
+from ulnet.core.flow import take_answered
+from ulnet.core.guard.identity import again, is_identity
+from ulnet.core.md import Md
+from ulnet.core.memory import Memory
+from ulnet.core.msg import Msg
+from ulnet.core.ni import NI
+from ulnet.core.peer import PeerNi
+from ulnet.core.state import NodeState
+from ulnet.core.status import HealthStatus
+from ulnet.nid import Nid
+
+__all__ = ["Again"]
+
+
+class Again:
+    """Set by health: `allows` decides and counts as for every resend, `elsewhere` whether there is a path."""
+
+    __slots__ = ("_memory", "_state", "allows", "elsewhere", "launch")
+
+    def __init__(self, state: NodeState, memory: Memory) -> None:
+        self._state = state
+        self._memory = memory
+        self.allows: Callable[[Msg, NI, PeerNi], bool] = lambda msg, ni, pni: False
+        self.elsewhere: Callable[[Msg, NI, PeerNi], bool] = lambda msg, ni, pni: False
+        self.launch: Callable[[Msg], None] = lambda msg: None
+
+    # Before a message leaves -------------------------------------------------------------------------
+
+    def identify(self, msg: Msg, tag: bytes) -> bool:
+        """Name msg for its peer, which keeps identities with that tag, or none.
+
+        False if msg may be with another life of the peer already, so that this one must not get it.
+        """
+        md = msg.md
+        if md is None or md.put is not msg:
+            return True
+        hdr = msg.hdr
+        if self.is_resend(msg):
+            return hdr.wmd[13:15] == tag
+        if tag:
+            md.used = True
+            hdr.wmd = self._memory.identity_of(md, tag)
+        return True
+
+    @staticmethod
+    def is_resend(msg: Msg) -> bool:
+        """Whether msg says that it was sent before."""
+        wmd = msg.hdr.wmd
+        return is_identity(wmd) and wmd == again(wmd)
+
+    # After it failed ---------------------------------------------------------------------------------
+
+    @staticmethod
+    def is_safe(msg: Msg) -> bool:
+        """Whether the peer would notice that it has msg already."""
+        return msg.md is not None and msg.md.put is msg and is_identity(msg.hdr.wmd)
+
+    def mark(self, msg: Msg) -> None:
+        """msg may have left, and sets out again."""
+        if self.is_safe(msg):
+            msg.hdr.wmd = again(msg.hdr.wmd)
+
+    # With its path -----------------------------------------------------------------------------------
+
+    def lost(self, ni: NI | None, nid: Nid | None) -> None:
+        """What was under way from ni (None: any) to the next hop nid (None: any) may be lost.
+
+        Drivers give back what has not begun to leave right after they told of the loss; then we look.
+        """
+        self._state.defer(self._look, ni, nid)
+
+    def _look(self, ni: NI | None, nid: Nid | None) -> None:
+        if not self._state.running:
+            return
+        for md in list(self._memory.mds.values()):
+            put = md.put
+            if put is None or md.aborted or put.ni is None or put.next_nid is None:
+                continue
+            if ni not in (None, put.ni) or nid not in (None, put.next_nid):
+                continue
+            if is_identity(put.hdr.wmd) and (put.final or put.committed):
+                self._copy(md, put, put.ni, put.next_nid)
+
+    def _copy(self, md: Md, put: Msg, ni: NI, nid: Nid) -> None:
+        pni = self._state.peers.find_ni(nid)
+        if pni is None or not self.elsewhere(put, ni, pni) or not self.allows(put, ni, pni):
+            return
+        msg = Msg(copy(put.hdr), sending=True)
+        msg.hdr.wmd = again(put.hdr.wmd)
+        msg.md = md
+        msg.target = put.target
+        msg.cpt = put.cpt
+        msg.payload = put.payload
+        msg.src_spec = put.src_spec
+        msg.attempts = put.attempts
+        msg.copy_of = put
+        put.copied = True
+        md.put = msg
+        md.refs += 1
+        if md.flights:
+            take_answered(md.flights, pni.flows.get(ni)).abandon()
+        stats = self._state.stats
+        stats.msgs_alloc += 1
+        stats.msgs_max = max(stats.msgs_max, stats.msgs_alloc)
+        self.launch(msg)
+
+    def copy_ended(self, msg: Msg, md: Md, status: HealthStatus, err: int) -> None:
+        """A copy was sent, or failed for good: then its original's end counts again."""
+        original = msg.copy_of
+        assert original is not None
+        if status and not msg.copied:
+            original.copied = False
+            if md.put is msg:
+                md.put = None
+            if msg.attempts is not None and msg.attempts.tried:
+                md.next_nid = msg.attempts.tried[0][1].nid  # who is there is asked, and who was may be gone
+        self._memory.release(md)
+        if err == errno.ECONNRESET:
+            self._memory.md_unlink(md, err)

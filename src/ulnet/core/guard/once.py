@@ -1,0 +1,102 @@
+"""The receiving half of the guard: what was taken is not taken again, but acknowledged again.
+
+Whenever it is not sure, a resend is dropped: its sender then reports, as by the rules of LNet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Final
+
+from ulnet.core.guard.identity import AGAIN, FIRST, tag_of
+from ulnet.core.guard.notes import NO_ACK, Notes
+from ulnet.core.msg import Msg
+from ulnet.wire.lnet import Header
+
+__all__ = ["Once", "Verdict"]
+
+MAX_RESENDS: Final = 65536  # that were delivered and whose first may still come
+_STALE: Final = 600.0  # seconds after which it will not
+
+
+class Verdict(Enum):
+    """What becomes of a resend, or of a first that comes behind its resend."""
+
+    TAKE = auto()  # it is the first to come
+    REPLACE = auto()  # the first has not come whole yet: this one in its place
+    ACKNOWLEDGE = auto()  # it was taken: drop it, and say so again
+    DROP = auto()
+
+
+class Once:
+    """PUTs with an identity that is meant for this life of the node.
+
+    `resends` are those sent again that were delivered, by identity.
+    """
+
+    __slots__ = ("_again", "_clock", "_first", "notes", "resends", "tag", "under_way")
+
+    def __init__(self, clock: Callable[[], float], cookie: int) -> None:
+        self._clock = clock
+        self.tag = tag_of(cookie)
+        self._first = self.tag + bytes((FIRST,))
+        self._again = self.tag + bytes((AGAIN,))
+        self.notes = Notes()
+        self.under_way: dict[bytes, Msg] = {}
+        self.resends: dict[bytes, float] = {}
+
+    def is_meant(self, wmd: bytes) -> bool:
+        """Whether an identity is to be kept: not that of a first that was meant for a former life."""
+        return wmd[15] == AGAIN or wmd[13:] == self._first
+
+    def is_repeated(self, wmd: bytes) -> bool:
+        """Whether this PUT says that it was sent before, or comes behind one that said so."""
+        return wmd[15] == AGAIN or wmd[:15] in self.resends
+
+    def judge(self, wmd: bytes) -> Verdict:
+        """What becomes of one that `is_repeated`."""
+        if wmd[13:] != self._again:
+            return Verdict.DROP
+        if wmd[:15] in self.under_way:
+            return Verdict.REPLACE
+        taken = self.notes.taken(wmd)
+        if taken:
+            return Verdict.ACKNOWLEDGE
+        return Verdict.DROP if taken is None or not self._room() else Verdict.TAKE
+
+    def outcome(self, hdr: Header) -> int:
+        """The length to acknowledge, of a PUT that was taken; NO_ACK: none."""
+        return self.notes.lengths.get(hdr.wmd[:15], hdr.payload_length)
+
+    def _room(self) -> bool:
+        resends = self.resends
+        if len(resends) < MAX_RESENDS:
+            return True
+        oldest = next(iter(resends))
+        if self._clock() - resends[oldest] < _STALE:
+            return False
+        del resends[oldest]
+        return True
+
+    def begins(self, msg: Msg) -> None:
+        """A PUT with an identity is being received, or waits for memory."""
+        wmd = msg.hdr.wmd
+        key = msg.identity = wmd[:15]
+        self.under_way[key] = msg
+        if wmd[15] == AGAIN:
+            self.resends[key] = self._clock()
+
+    def ended(self, msg: Msg, taken: bool, acknowledged: bool = True) -> None:
+        """It is there, or will never be."""
+        key = msg.identity
+        if self.under_way.get(key) is msg:
+            del self.under_way[key]
+        if not taken:
+            self.resends.pop(key, None)
+            return
+        self.notes.note(msg.hdr.wmd)
+        if not acknowledged:
+            self.notes.note_length(key, NO_ACK)
+        elif msg.mlength != msg.hdr.payload_length:
+            self.notes.note_length(key, msg.mlength)

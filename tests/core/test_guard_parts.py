@@ -1,0 +1,352 @@
+"""Identities of PUTs, what is kept of them, and ping information that says so."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from support.fabric import Fabric
+from support.shared import shared_path
+from ulnet.core.event import Event, EventKind
+from ulnet.core.guard import notes as notes_module
+from ulnet.core.guard.identity import (
+    AGAIN,
+    FIRST,
+    MAX_NUMBER,
+    again,
+    identity,
+    is_identity,
+    number_of,
+    tag_of,
+)
+from ulnet.core.guard.notes import NO_ACK, Notes
+from ulnet.core.guard.once import Once, Verdict
+from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE, Md
+from ulnet.core.msg import Msg
+from ulnet.nid import Nid
+from ulnet.wire.lnet import NO_WMD, Header, MsgType
+from ulnet.wire.ping import Feature, NiEntry, PingInfo
+
+PUT = int(MsgType.PUT)
+COOKIE = 77
+TAG = tag_of(COOKIE)
+LIFE = b"sendlife"
+
+
+def named(number: int, tag: bytes = TAG) -> bytes:
+    return identity(LIFE, number, tag)
+
+
+@given(st.integers(0, MAX_NUMBER - 1), st.binary(min_size=2, max_size=2), st.binary(min_size=8, max_size=8))
+def test_identities_keep_their_number_and_say_what_they_are(number: int, tag: bytes, life: bytes) -> None:
+    first = identity(life, number, tag)
+    assert len(first) == 16
+    assert number_of(first) == number_of(again(first)) == number
+    assert first != again(first)
+    assert (first[15], again(first)[15]) == (FIRST, AGAIN)
+    assert is_identity(first)
+    assert is_identity(again(first))
+
+
+@given(st.integers(0, (1 << 56) - 1))
+def test_handles_of_kernel_nodes_are_no_identities(cookie: int) -> None:
+    cookie = cookie & ~3 | 1  # the low bits tell the type: a memory descriptor
+    assert not is_identity(bytes(8) + cookie.to_bytes(8, "little"))
+    assert not is_identity(bytes(8) + cookie.to_bytes(8, "big"))
+    assert not is_identity(NO_WMD)
+
+
+@given(st.lists(st.integers(0, 3 << 16), max_size=60), st.lists(st.integers(0, 3 << 16), max_size=20))
+def test_notes_know_what_was_taken(taken: list[int], asked: list[int]) -> None:
+    notes = Notes()
+    for number in taken:
+        notes.note(named(number))
+    for number in taken + asked:
+        assert notes.taken(named(number)) is (number in taken)
+        assert notes.taken(identity(b"another!", number, TAG)) is False
+
+
+def test_what_notes_forget_they_do_not_deny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notes_module, "MAX_PAGES", 2)
+    notes = Notes()
+    for page in range(4):
+        notes.note(named(page << 16))
+    assert [notes.taken(named((page << 16) + 1)) for page in range(4)] == [None, None, False, False]
+    notes.note(named(5))  # a page that was given up is begun anew
+    assert notes.taken(named(5)) is None
+    monkeypatch.setattr(notes_module, "MAX_LIVES", 1)
+    for page in range(3):
+        notes.note(identity(b"another!", page << 16, TAG))
+    assert notes.taken(named(9 << 16)) is None
+
+
+def test_an_outcome_that_was_forgotten_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notes_module, "MAX_LENGTHS", 1)
+    notes = Notes()
+    for number in (1, 1 << 16):
+        notes.note(named(number))
+        notes.note_length(named(number), 3)
+    assert notes.taken(named(1)) is None
+    assert notes.taken(named(1 << 16)) is True
+    assert notes.lengths == {named(1 << 16)[:15]: 3}
+
+
+class Receiver(RuleBasedStateMachine):
+    """PUTs and their resends come in any order, break, and come again: each is taken at most once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.once = Once(lambda: self.now, COOKIE)
+        self.taken: dict[int, int] = {}
+        self.coming: dict[int, Msg] = {}
+
+    @rule(number=st.integers(0, 5), resend=st.booleans(), whole=st.sampled_from([True, False, None]))
+    def comes(self, number: int, resend: bool, whole: bool | None) -> None:
+        wmd = again(named(number)) if resend else named(number)
+        once = self.once
+        if not resend and (number in self.coming or self.taken.get(number)) and not once.is_repeated(wmd):
+            return  # a first comes once
+        if once.is_repeated(wmd):
+            verdict = once.judge(wmd)
+            if verdict is Verdict.ACKNOWLEDGE:
+                assert self.taken[number] == 1
+            if verdict is Verdict.REPLACE:
+                assert number in self.coming
+            elif verdict is not Verdict.TAKE:
+                return
+            else:
+                assert not self.taken.get(number)
+        msg = Msg(
+            Header(type=PUT, dest_nid=Nid.parse("1.1.1.1@tcp"), src_nid=Nid.parse("1.1.1.2@tcp"), wmd=wmd),
+            False,
+        )
+        once.begins(msg)
+        self.coming[number] = msg
+        if whole is not None:
+            self._ends(number, whole)
+
+    def _ends(self, number: int, whole: bool) -> None:
+        self.once.ended(self.coming.pop(number), whole)
+        if whole:
+            self.taken[number] = self.taken.get(number, 0) + 1
+
+    @precondition(lambda self: self.coming)
+    @rule(data=st.data(), whole=st.booleans())
+    def ends(self, data: st.DataObject, whole: bool) -> None:
+        self._ends(data.draw(st.sampled_from(sorted(self.coming))), whole)
+
+    @invariant()
+    def nothing_twice(self) -> None:
+        assert all(count == 1 for count in self.taken.values())
+        assert set(self.once.under_way) == {named(number)[:15] for number in self.coming}
+
+
+TestReceiver = Receiver.TestCase
+
+
+def test_resends_for_another_life_and_beyond_the_room_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    once = Once(lambda: 0.0, COOKIE)
+    other = identity(LIFE, 1, bytes(byte ^ 1 for byte in TAG))
+    assert once.is_meant(named(1))
+    assert not once.is_meant(other)
+    assert once.judge(again(other)) is Verdict.DROP
+    monkeypatch.setattr("ulnet.core.guard.once.MAX_RESENDS", 0)
+    once.resends[b"x"] = 0.0
+    assert once.judge(again(named(1))) is Verdict.DROP
+    once.resends[b"x"] = -1e6
+    assert once.judge(again(named(1))) is Verdict.TAKE
+
+
+# On the wire -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("byteorder", ["little", "big"])
+def test_ping_info_with_the_mark_differs_in_four_bytes(byteorder: str) -> None:
+    entries = [NiEntry(Nid.parse("10.0.0.1@tcp")), NiEntry(Nid.parse("10.1.0.1@tcp1"))]
+    features = int(Feature.NI_STATUS | Feature.MULTI_RAIL | Feature.DISCOVERY)
+    plain = PingInfo(features, sequence=7, entries=entries)
+    marked = PingInfo(features, sequence=7, entries=entries, guard=b"\x12\x34")
+    without, bytes_with = plain.pack(byteorder), marked.pack(byteorder)  # type: ignore[arg-type]
+    assert [at for at in range(len(without)) if without[at] != bytes_with[at]] == [44, 45, 46, 47]
+    assert PingInfo.unpack(bytes_with) == marked
+    assert PingInfo.unpack(without) == plain
+
+
+@pytest.mark.parametrize("word", [0, 1, 272, 0x756B1234, 0xFFFFFFFF])
+def test_other_values_in_the_place_of_the_mark_mean_nothing(word: int) -> None:
+    info = PingInfo(int(Feature.NI_STATUS), entries=[NiEntry(Nid.parse("10.0.0.1@tcp"))])
+    data = bytearray(info.pack())
+    data[44:48] = word.to_bytes(4, "little")
+    assert PingInfo.unpack(data) == info
+
+
+def test_recorded_kernel_nodes_have_no_guard() -> None:
+    found = 0
+    for path in sorted(shared_path("vectors").rglob("*.pcap*")):
+        raw = path.read_bytes()
+        for magic in (b"gnip", b"ping"):
+            at = raw.find(magic)
+            while at >= 0:
+                try:
+                    info = PingInfo.unpack(raw[at : at + 4096])
+                except ValueError:
+                    pass
+                else:
+                    found += 1
+                    assert info.guard == b""
+                at = raw.find(magic, at + 1)
+    assert found > 3
+
+
+# The core ------------------------------------------------------------------------------------------
+
+
+class World:
+    """Two cores on a wire; b keeps identities."""
+
+    def __init__(self) -> None:
+        self.fabric = Fabric()
+        self.a = self.fabric.node("10.0.0.1@tcp")
+        self.b = self.fabric.node("10.0.0.2@tcp")
+        self.target = Nid.parse("10.0.0.2@tcp")
+        self.events: list[Event] = []
+        self.got: list[Event] = []
+        self.inbox = bytearray(16)
+        me = self.b.memory.me_attach(30, match_bits=1)
+        self.b.memory.md_attach(me, self.inbox, self.got.append, options=OP_PUT | MANAGE_REMOTE | TRUNCATE)
+        self.plain()  # makes the peer
+        pni = self.a.peers.find_ni(self.target)
+        assert pni is not None
+        pni.peer.guard = tag_of(self.b.state.cookie)
+        self.peer = pni.peer
+
+    def plain(self) -> None:
+        md = self.a.memory.md_bind(b"hello", threshold=2)
+        self.a.put(md, self.target, 30, 1)
+        self.fabric.run()
+        self.got.clear()
+
+    def bind(self, data: bytes = b"data", threshold: int = -1) -> Md:
+        return self.a.memory.md_bind(data, self.events.append, threshold=threshold)
+
+    def sent(self) -> Header:
+        """The header of the PUT that is on the wire."""
+        return self.fabric.wire[-1][1].hdr
+
+    def deliver(self, wmd: bytes) -> None:
+        """A PUT from a comes to b another time."""
+        hdr = Header(
+            type=PUT,
+            dest_nid=self.target,
+            src_nid=Nid.parse("10.0.0.1@tcp"),
+            wmd=wmd,
+            dest_pid=12345,
+            src_pid=12345,
+            payload_length=0,
+            match_bits=1,
+            portal=30,
+        )
+        ni = self.b.nis[self.target]
+        assert self.b.parse(ni, hdr, hdr.src_nid, None) == 0
+        self.fabric.run()
+
+
+def test_a_put_is_named_for_a_peer_that_keeps_names_and_acknowledged_by_it() -> None:
+    world = World()
+    world.a.put(world.bind(threshold=2), world.target, 30, 1)
+    assert is_identity(world.sent().wmd)
+    world.fabric.run()
+    assert [event.kind for event in world.events] == [EventKind.SEND, EventKind.ACK]
+    assert world.events[-1].unlinked
+    assert len(world.got) == 1
+    world.fabric.assert_conserved()
+
+
+def test_a_put_without_ack_and_one_to_another_peer_have_no_name() -> None:
+    world = World()
+    world.a.put(world.bind(threshold=1), world.target, 30, 1, ack=False)
+    assert not is_identity(world.sent().wmd)
+    world.peer.guard = b""
+    world.a.put(world.bind(threshold=2), world.target, 30, 1)
+    assert not is_identity(world.sent().wmd)
+    world.fabric.run()
+
+
+def test_memory_that_is_used_again_gets_another_name_once_it_is_free() -> None:
+    world = World()
+    md = world.bind()
+    names = []
+    for _ in range(3):
+        world.a.put(md, world.target, 30, 1)
+        names.append(world.sent().wmd)
+        world.fabric.run()
+    assert len(set(names)) == 3
+    assert all(is_identity(name) for name in names)
+    world.a.put(md, world.target, 30, 1)
+    world.a.put(md, world.target, 30, 1)  # while the other is under way: no name of its own
+    assert [is_identity(msg.hdr.wmd) for _, msg in world.fabric.wire] == [True, False]
+    world.fabric.run()
+    assert [event.kind for event in world.events].count(EventKind.ACK) == 5
+    assert [event.status for event in world.events] == [0] * 10
+
+
+def test_a_resend_of_what_was_taken_is_acknowledged_again_and_not_delivered() -> None:
+    world = World()
+    md = world.bind(b"", threshold=3)
+    world.a.put(md, world.target, 30, 1)
+    name = world.sent().wmd
+    world.fabric.run()
+    assert len(world.got) == 1
+    before = world.b.stats.send_count
+    world.deliver(again(name))
+    assert len(world.got) == 1
+    assert world.b.stats.send_count == before + 1  # the ACK, which a drops: it has one
+    assert [event.kind for event in world.events] == [EventKind.SEND, EventKind.ACK]
+    assert sum(world.a.stats.drops.values()) == 1
+
+
+def test_a_resend_that_comes_first_is_delivered_and_its_original_is_not() -> None:
+    world = World()
+    name = identity(world.a.memory._wmd_prefix, 4711, tag_of(world.b.state.cookie))
+    world.deliver(again(name))
+    world.deliver(name)
+    world.deliver(again(name))
+    assert len(world.got) == 1
+    world.deliver(identity(world.a.memory._wmd_prefix, 4712, b"\0\0"))
+    world.deliver(again(identity(world.a.memory._wmd_prefix, 4713, b"\0\0")))
+    assert len(world.got) == 2
+
+
+def test_a_truncated_put_is_acknowledged_again_with_the_same_length() -> None:
+    once = Once(lambda: 0.0, COOKIE)
+    for number, (length, acknowledged) in enumerate([(100, True), (60, True), (100, False)]):
+        hdr = Header(
+            type=PUT, dest_nid=Nid.parse("1.1.1.1@tcp"), src_nid=Nid.parse("1.1.1.2@tcp"), payload_length=100
+        )
+        hdr.wmd = named(number)
+        msg = Msg(hdr, sending=False)
+        msg.mlength = length
+        once.begins(msg)
+        once.ended(msg, True, acknowledged)
+        hdr.wmd = again(hdr.wmd)
+        assert once.judge(hdr.wmd) is Verdict.ACKNOWLEDGE
+        assert once.outcome(hdr) == [100, 60, NO_ACK][number]
+
+
+def test_a_failed_put_is_sent_again_only_to_the_life_that_it_was_for() -> None:
+    world = World()
+    md = world.bind(threshold=2)
+    world.a.put(md, world.target, 30, 1)
+    _, msg = world.fabric.wire[-1]
+    again_of = world.a._transmit.again
+    assert again_of.is_safe(msg)
+    again_of.mark(msg)
+    assert again_of.identify(msg, world.peer.guard)
+    assert not again_of.identify(msg, b"??")
+    assert not again_of.identify(msg, b"")
+    world.a.peer_restarted(world.target)
+    assert world.peer.guard == b""
+    world.fabric.run()
