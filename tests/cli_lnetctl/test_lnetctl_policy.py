@@ -429,6 +429,10 @@ def test_load_and_choices_by_what_decided_are_shown(start_daemon: Callable[..., 
         "available_tx_credits": 32,
         "min_tx_credits": 31,
         "waiting": 0,
+        "state": "ACTIVE",
+        "resends": {},
+        "up_events": 0,
+        "down_events": 0,
     }
     assert choices["local-net priority"] >= 4
     assert "local-net priority" not in shown["tcp"]["load"]["choices"]
