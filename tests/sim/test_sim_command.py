@@ -73,6 +73,9 @@ def test_a_failure_names_its_seed_and_is_cut_down(capsys: Capture, tmp_path: Pat
     assert f"the same again: ulnet sim --recipe {planted} --seed 5" in told.err
     assert [event.kind for event in read_scenario(small).events] == ["put"]
     assert "cut down to 1 events" in told.err
+    assert f"ulnet sim run {small} --recipe {planted} --seed 5" in told.err
+    assert main(["sim", "run", str(small), "--recipe", planted]) == 1  # it fails as the long one did
+    assert main(["sim", "run", str(small)]) == 0
 
 
 def test_a_bug_is_a_failure_not_a_crash(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

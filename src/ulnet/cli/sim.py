@@ -67,13 +67,13 @@ def _parser(with_file: bool) -> argparse.ArgumentParser:
     if with_file:
         parser.add_argument("file", metavar="FILE", help="the scenario (YAML)")
         parser.add_argument("--plot", metavar="FILE", help="draw goodput per rail over time: .png or .svg")
-    else:
-        parser.add_argument(
-            "--recipe",
-            default="mixed",
-            metavar="NAME",
-            help=f"what random runs are made of: {', '.join(RECIPES)}, or MODULE:NAME (mixed)",
-        )
+    what = "whose invariants must hold, too" if with_file else "what random runs are made of"
+    parser.add_argument(
+        "--recipe",
+        default="mixed",
+        metavar="NAME",
+        help=f"{what}: {', '.join(RECIPES)}, or MODULE:NAME (mixed)",
+    )
     parser.add_argument("--seed", type=int, metavar="N", help="the seed of all chance")
     parser.add_argument("--seeds", type=_seeds, metavar="A..B", help="one run for each seed of a range")
     parser.add_argument("--trace", action="store_true", help="print all that happens")
@@ -96,7 +96,7 @@ class _Command:
         self.options = options
         self.file: str | None = getattr(options, "file", None)
         self.plan: Plan | None = read_scenario(self.file) if self.file is not None else None
-        self.recipe = _recipe(options.recipe) if self.file is None else Recipe()
+        self.recipe = _recipe(options.recipe)
         self.plot: str | None = getattr(options, "plot", None)
         if self.plot is not None:
             _check_plot(self.plot)
@@ -151,7 +151,8 @@ class _Command:
         )
 
     def _after_failure(self, seed: int) -> None:
-        again = f"run {self.file}" if self.file is not None else f"--recipe {self.options.recipe}"
+        recipe = f"--recipe {self.options.recipe}"
+        again = f"run {self.file} {recipe}" if self.file is not None else recipe
         print(f"the same again: ulnet sim {again} --seed {seed}", file=sys.stderr)
         if self.options.save is None:
             return
@@ -167,7 +168,8 @@ class _Command:
             Path(self.options.save).write_text(scenario_text(smallest), encoding="utf-8")
         except OSError as error:
             raise PlanError(f"{self.options.save} cannot be written: {error.strerror}") from None
-        print(f"cut down to {len(smallest.events)} events: {self.options.save}", file=sys.stderr)
+        again = f"ulnet sim run {self.options.save} {recipe} --seed {seed}"
+        print(f"cut down to {len(smallest.events)} events: {again}", file=sys.stderr)
 
 
 def _recipe(name: str) -> Recipe:
