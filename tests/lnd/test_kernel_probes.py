@@ -107,6 +107,15 @@ async def node(at: Addresses, **params: object) -> AsyncIterator[Node]:
         yield one
 
 
+def without_mark(data: bytes) -> bytes:
+    """Of ping info, all but the mark that we keep identities of PUTs, which kernel nodes have not."""
+    at = max(data.find(magic) for magic in (b"gnip", b"ping")) + 44
+    if at < 44 or len(data) < at + 4:
+        return data
+    assert b"\x75\x6c" in (data[at : at + 2], data[at + 2 : at + 4][::-1])
+    return data[:at] + bytes(4) + data[at + 4 :]
+
+
 class Replay:
     """Acts out the client of a recording and checks what the node does."""
 
@@ -136,7 +145,7 @@ class Replay:
             await raw.send(event.data)
         elif event.act is Act.ANSWERS:
             answer = await raw.read(len(event.data))
-            assert without_incarnation(answer).hex() == without_incarnation(event.data).hex()
+            assert without_incarnation(without_mark(answer)).hex() == without_incarnation(event.data).hex()
         else:
             await self.end(event, raw)
 

@@ -217,7 +217,7 @@ def test_a_device_that_is_deleted_and_made_anew(rails: Rails) -> None:
     rails.traffic.stopping = True
     running.result(PATIENCE)
     pinged = rails.homes[1].run(
-        rails.nodes[1].ping(rails.near.nid(1, "tcp1"), source=rails.far.nid(1, "tcp1"), timeout=10)
+        rails.nodes[1].ping(rails.near.nid(1, "tcp1"), source=rails.far.nid(1, "tcp1"), timeout=PATIENCE)
     )
     assert pinged.nids, "it listens on the new device"
     rails.check()
