@@ -11,7 +11,7 @@ from collections.abc import Callable
 from copy import copy
 
 from ulnet.core.flow import take_answered
-from ulnet.core.guard.identity import again, is_identity
+from ulnet.core.guard.identity import AGAIN, again, is_identity
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
@@ -47,18 +47,12 @@ class Again:
         if md is None or md.put is not msg:
             return True
         hdr = msg.hdr
-        if self.is_resend(msg):
+        if hdr.wmd[15] == AGAIN:
             return hdr.wmd[13:15] == tag
         if tag:
             md.used = True
             hdr.wmd = self._memory.identity_of(md, tag)
         return True
-
-    @staticmethod
-    def is_resend(msg: Msg) -> bool:
-        """Whether msg says that it was sent before."""
-        wmd = msg.hdr.wmd
-        return is_identity(wmd) and wmd == again(wmd)
 
     # After it failed ---------------------------------------------------------------------------------
 
