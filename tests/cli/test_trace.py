@@ -253,6 +253,8 @@ async def test_it_ends_on_interrupt_and_when_the_node_is_shut_down(
             *("trace", "--socket", path, "--interval", "0.05"),
             stdout=subprocess.PIPE,
             env=environment(),
+            # What runs in the background of a script has the signal ignored, and hands that down.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         while here.core.selector.trace is None:
             await asyncio.sleep(0.01)
