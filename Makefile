@@ -18,14 +18,12 @@ help: ## these words
 
 demo: ## two nodes, two rails each: move a 1 GiB file over both; then cut one rail on the way (ARGS="--file F")
 	@$(SETUP)
-	@$(BIN)/python scripts/compiled.py
-	@PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/ulnet demo $(ARGS)
+	@$(BIN)/ulnet demo $(ARGS)
 
 test: ## lint, types, import contracts, then all tests but the long ones
 	@$(SETUP) dev --debian
 	@$(MAKE) --no-print-directory lint types
 	$(PYTEST) $(ARGS)
-	@$(MAKE) --no-print-directory test-compiled
 
 # The rooms whose code is compiled, and what is built on them. Nothing where no compiler is.
 test-compiled: ## the tests of the compiled build

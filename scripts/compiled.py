@@ -1,7 +1,7 @@
-"""The compiled build: the same sources, with the hot rooms through mypyc (docs/design/speed.md).
+"""The compiled build: the same sources, with the hot rooms through mypyc.
 
 `make wheel` puts a wheel into dist/ and unpacks it into build/compiled, which comes before the checkout on
-PYTHONPATH for `make demo`, `make test` and `make bench`. A stamp names the sources it was made from. Without
+PYTHONPATH for `make test-compiled`. A stamp names the sources it was made from. Without
 a C compiler, or Python's headers, there is a note and nothing else: ulnet is whole in pure Python.
 """
 

@@ -216,11 +216,18 @@ def test_a_device_that_is_deleted_and_made_anew(rails: Rails) -> None:
     rails.until(lambda: not rails.ni.fatal, "RECOVERED")
     rails.traffic.stopping = True
     running.result(PATIENCE)
-    pinged = rails.homes[1].run(
-        rails.nodes[1].ping(rails.near.nid(1, "tcp1"), source=rails.far.nid(1, "tcp1"), timeout=PATIENCE)
-    )
-    assert pinged.nids, "it listens on the new device"
+    rails.far.run("ip", "neigh", "flush", "dev", "rail1")  # where the new device has another hardware address
+    # The first ping may be lost with a connection over the old device, of whose end nobody told the far side.
+    assert any(_answers(rails) for _ in range(3)), "it listens on the new device"
     rails.check()
+
+
+def _answers(rails: Rails) -> bool:
+    near, far = rails.near.nid(1, "tcp1"), rails.far.nid(1, "tcp1")
+    try:
+        return bool(rails.homes[1].run(rails.nodes[1].ping(near, source=far, timeout=PATIENCE)).nids)
+    except LNetError:
+        return False
 
 
 SILENT_FAULTS: dict[str, tuple[Change, Change]] = {

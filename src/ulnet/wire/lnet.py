@@ -125,6 +125,14 @@ class Header:
         self.offset = offset
         self.length = length
 
+    def copy(self) -> Header:
+        """Another header with the same fields."""
+        # fmt: off
+        return Header(self.type, self.dest_nid, self.src_nid, self.dest_pid, self.src_pid,
+                      self.payload_length, self.wmd, self.match_bits, self.hdr_data, self.portal,
+                      self.offset, self.length)
+        # fmt: on
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Header):
             return NotImplemented

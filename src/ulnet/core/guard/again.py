@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from copy import copy
 
 from ulnet.core.flow import take_answered
 from ulnet.core.guard.identity import AGAIN, again, is_identity
@@ -91,7 +90,7 @@ class Again:
         pni = self._state.peers.find_ni(nid)
         if pni is None or not self.elsewhere(put, ni, pni) or not self.allows(put, ni, pni):
             return
-        msg = Msg(copy(put.hdr), sending=True)
+        msg = Msg(put.hdr.copy(), sending=True)
         msg.hdr.wmd = again(put.hdr.wmd)
         msg.md = md
         msg.target = put.target
