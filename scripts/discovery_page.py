@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from pathlib import Path
 
+from drawn import PAGES, keep
 from ulnet.core.discovery.table import RULES, TRANSITIONS, Action, Input, Rule, State
 from ulnet.core.peer import PeerFlag
-
-PAGE = Path(__file__).parents[1] / "docs" / "design" / "discovery.md"
-BEGIN, END = "<!-- begin: drawn by scripts/discovery_page.py -->\n", "<!-- end -->\n"
 
 
 def flags(bits: int) -> str:
@@ -70,17 +67,8 @@ def diagram() -> list[str]:
 
 def main() -> int:
     """Write the page, or tell that it is old."""
-    page = PAGE.read_text()
-    before, rest = page.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    wanted = before + BEGIN + "\n".join(diagram() + rules() + transitions()) + END + after
-    if wanted == page:
-        return 0
-    if "--check" in sys.argv[1:]:
-        print(f"{PAGE.name} is old: run scripts/discovery_page.py", file=sys.stderr)
-        return 1
-    PAGE.write_text(wanted)
-    return 0
+    drawn = diagram() + rules() + transitions()
+    return keep(PAGES / "discovery.md", "discovery_page.py", "\n".join(drawn))
 
 
 if __name__ == "__main__":

@@ -5,14 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from enum import Enum
-from pathlib import Path
 
+from drawn import PAGES, keep
 from ulnet.core.health.classify import RULES
 from ulnet.core.states import LOCAL_NET, LOCAL_NI, PEER, PEER_NI, Action
 from ulnet.core.status import HealthStatus
-
-PAGE = Path(__file__).parents[1] / "docs" / "design" / "health.md"
-BEGIN, END = "<!-- begin: drawn by scripts/health_page.py -->\n", "<!-- end -->\n"
 
 Table = Mapping[tuple[Enum, Enum], tuple[Action, Enum]]
 MACHINES: dict[str, Table] = {
@@ -55,17 +52,7 @@ def main() -> int:
     drawn = rules()
     for name, table in MACHINES.items():
         drawn += diagram(name, table)
-    page = PAGE.read_text()
-    before, rest = page.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    wanted = before + BEGIN + "\n".join(drawn) + END + after
-    if wanted == page:
-        return 0
-    if "--check" in sys.argv[1:]:
-        print(f"{PAGE.name} is old: run scripts/health_page.py", file=sys.stderr)
-        return 1
-    PAGE.write_text(wanted)
-    return 0
+    return keep(PAGES / "health.md", "health_page.py", "\n".join(drawn))
 
 
 if __name__ == "__main__":

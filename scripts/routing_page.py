@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
+from drawn import PAGES, keep
 from ulnet.core.routing.state import TRANSITIONS, RoutingAction
-
-PAGE = Path(__file__).parents[1] / "docs" / "design" / "routing.md"
-BEGIN, END = "<!-- begin: drawn by scripts/routing_page.py -->\n", "<!-- end -->\n"
 
 
 def diagram() -> str:
@@ -26,16 +23,7 @@ def diagram() -> str:
 
 def main() -> int:
     """Write the page, or tell that it is old."""
-    page = PAGE.read_text()
-    before, rest = page.split(BEGIN, 1)
-    wanted = before + BEGIN + diagram() + END + rest.split(END, 1)[1]
-    if wanted == page:
-        return 0
-    if "--check" in sys.argv[1:]:
-        print(f"{PAGE.name} is old: run scripts/routing_page.py", file=sys.stderr)
-        return 1
-    PAGE.write_text(wanted)
-    return 0
+    return keep(PAGES / "routing.md", "routing_page.py", diagram())
 
 
 if __name__ == "__main__":

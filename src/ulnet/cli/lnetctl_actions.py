@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ulnet.cli.lnetctl_bond import BOND_BUILDERS, bond_add
+from ulnet.cli.lnetctl_errors import report_errors
 from ulnet.cli.lnetctl_fault import FAULT_BUILDERS, added
 from ulnet.cli.lnetctl_grammar import SETTINGS
 from ulnet.cli.lnetctl_grammar_routing import ROUTER_SETTINGS
@@ -23,7 +24,7 @@ from ulnet.dlc import model
 from ulnet.dlc.client import DEADLINE, Client, as_mapping, not_sent
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.protocol import Reply
-from ulnet.dlc.yaml_out import PING, emit, emit_document, emit_errors
+from ulnet.dlc.yaml_out import PING, emit, emit_document
 
 __all__ = ["perform"]
 
@@ -50,21 +51,13 @@ def perform(action: str, parsed: Parsed, socket_path: str | None) -> int:
         sys.stderr.write(f"{bad}\n")
         return _WRONG_WORDS
     except DlcError as refused:
-        return _report([refused.item])
+        return report_errors([refused.item])
     return _FINISHERS.get(action, _print)(request, parsed, reply)
 
 
 def _print(request: model.Request, parsed: Parsed, reply: Reply) -> int:
     sys.stdout.write(emit_document(as_mapping(reply)))
-    return _report(reply.errors)
-
-
-def _report(errors: list[ErrorItem]) -> int:
-    if not errors:
-        return 0
-    sys.stdout.flush()
-    sys.stderr.write(emit_errors(errors))
-    return errors[0].exit_code
+    return report_errors(reply.errors)
 
 
 def _refused(request_type: type[model.Request], number: int, text: str) -> DlcError:
@@ -326,7 +319,7 @@ def _print_pings(request: model.Request, parsed: Parsed, reply: Reply) -> int:
     """Answers, then what failed: both on stdout, as today."""
     document = as_mapping(reply)
     if not document:
-        return _report(reply.errors)
+        return report_errors(reply.errors)
     sys.stdout.write(emit_document(document))
     failed = [{item.entity: None, "errno": item.errno, "descr": item.descr} for item in reply.errors]
     if failed:
@@ -344,21 +337,23 @@ def _print_explanation(request: model.Request, parsed: Parsed, reply: Reply) -> 
         from ulnet.cli.lnetctl_explain import table
 
         sys.stdout.write(table(document))
-    return _report(reply.errors)
+    return report_errors(reply.errors)
 
 
 def _write_export(request: model.Request, parsed: Parsed, reply: Reply) -> int:
     if not parsed.operands:
         return _print(request, parsed, reply)
     if reply.errors:
-        return _report(reply.errors)
+        return report_errors(reply.errors)
     path = parsed.operands[0]
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(emit_document(as_mapping(reply)))
     except OSError as error:
         number = error.errno or errno.EIO
-        return _report([not_sent(request, number, f"{path} cannot be written: {os.strerror(number)}").item])
+        return report_errors(
+            [not_sent(request, number, f"{path} cannot be written: {os.strerror(number)}").item]
+        )
     return 0
 
 
@@ -366,13 +361,13 @@ def _after_set(name: str, request: model.Request, parsed: Parsed, reply: Reply) 
     """Errors under the setting's name; a bad value of those of health has an errno of its own."""
     swap = {-errno.EINVAL: -errno.ENODATA} if name in _ENODATA else {}
     errors = [ErrorItem("add", name, swap.get(item.errno, item.errno), item.descr) for item in reply.errors]
-    return _report(errors)
+    return report_errors(errors)
 
 
 def _say_added(request: model.Request, parsed: Parsed, reply: Reply) -> int:
     if not reply.errors:
         sys.stdout.write(added(request))
-    return _report(reply.errors)
+    return report_errors(reply.errors)
 
 
 _FINISHERS: dict[str, Callable[[model.Request, Parsed, Reply], int]] = {

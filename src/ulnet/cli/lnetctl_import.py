@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 
+from ulnet.cli.lnetctl_errors import report_errors
 from ulnet.cli.lnetctl_options import Parsed
 from ulnet.dlc.client import Client
 from ulnet.dlc.config import Verb, read_config
@@ -23,7 +24,7 @@ def run_import(parsed: Parsed, socket_path: str | None) -> int:
     chosen = [verb for verb in _VERBS if parsed.flag(verb)]
     if len(chosen) > 1:
         text = f"--{chosen[0]} and --{chosen[1]} exclude each other: give one of them"
-        return _report([ErrorItem("add", "import", -errno.EINVAL, text)])
+        return report_errors([ErrorItem("add", "import", -errno.EINVAL, text)])
     try:
         text = _read(parsed.operands)
     except _Unreadable as bad:
@@ -34,9 +35,9 @@ def run_import(parsed: Parsed, socket_path: str | None) -> int:
         with Client(socket_path) as client:
             document, errors = import_config(client, config)
     except DlcError as refused:
-        return _report([refused.item])
+        return report_errors([refused.item])
     sys.stdout.write(emit_document(document))
-    return _report(errors)
+    return report_errors(errors)
 
 
 class _Unreadable(Exception):
@@ -61,11 +62,3 @@ def _read(operands: list[str]) -> str:
     except UnicodeDecodeError as bad:
         text = f"{name} is not UTF-8 text: {bad.reason} at byte {bad.start}"
         raise _Unreadable(errno.EILSEQ, text) from None
-
-
-def _report(errors: list[ErrorItem]) -> int:
-    if not errors:
-        return 0
-    sys.stdout.flush()
-    sys.stderr.write(emit_errors(errors))
-    return errors[0].exit_code
