@@ -171,7 +171,12 @@ async def discover(core: LNet, target: Nid, *, force: bool, timeout: float | Non
         if peer is not None:
             done.set_result(peer)
         else:
-            done.set_exception(error or LNetError(errno.EIO, f"{target} was not discovered"))
+            done.set_exception(
+                error
+                or LNetError(
+                    errno.EIO, f"{target} was not discovered: ask it with 'ulnet ping', which tells more"
+                )
+            )
 
     core.discover(target, force=force, done=tell)
     try:

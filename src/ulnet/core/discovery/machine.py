@@ -283,7 +283,10 @@ class Discovery:
         peer.error = None
         try:
             if peer.attempts > _MAX_PINGS:
-                raise LNetError(errno.EPROTO, "it answers pings with what is no whole ping info")
+                raise LNetError(
+                    errno.EPROTO,
+                    f"{peer.primary_nid} answers pings with what is no whole ping info: see what runs there",
+                )
             self._exchanges.ping(peer, self._answered)
         except LNetError as refused:
             peer.error = (refused.errno, refused.text)

@@ -130,7 +130,9 @@ class RouteTable:
                 "delete it first to change its hops or priority",
             )
         if self._count >= MAX_ROUTES:
-            raise LNetError(errno.ENOSPC, f"there are {MAX_ROUTES} routes, as many as allowed")
+            raise LNetError(
+                errno.ENOSPC, f"there are {MAX_ROUTES} routes, as many as allowed: delete some first"
+            )
 
     def insert(self, route: Route) -> None:
         """Add a route that was checked."""
