@@ -66,7 +66,7 @@ def test_the_walk_through_works(walk_through: str) -> None:
     assert "status: down" in said, "the rail that was cut"
     assert re.search(r"tcp1 +no +out by usable", said), "explain leaves the net of that rail out"
     assert "net type: tcp1" in said
-    assert re.search(r"GET +10\.1\.0\.1@tcp1 → 10\.1\.0\.2@tcp1 +ping", said), "ulnet decode shows the ping's GET"
+    assert re.search(r"GET +10\.1\.0\.1@tcp1 → 10\.1\.0\.2@tcp1 +ping", said), "the ping's GET, decoded"
     assert re.search(r"REPLY +10\.1\.0\.2@tcp1 → 10\.1\.0\.1@tcp1 +to ping", said), "and its REPLY"
 
 
