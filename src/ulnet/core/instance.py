@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ulnet.core.cpt import CptTable
@@ -15,7 +15,8 @@ from ulnet.core.leaving import Leaving
 from ulnet.core.lnd import Lnd
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
-from ulnet.core.ni import NI, LocalNet
+from ulnet.core.new_ni import check_new_ni
+from ulnet.core.ni import NI, LocalNet, Place
 from ulnet.core.peer import Peer, may_be_peer
 from ulnet.core.peer_table import PeerTable
 from ulnet.core.policy import Policies
@@ -143,14 +144,17 @@ class LNet:
         lnd_tunables: LndTunables | None = None,
         cpts: Iterable[int] | None = None,
         device_node: int = -1,
+        also: Sequence[Place] | None = None,
     ) -> NI:
         """Add an NI, and its net if it is the first there; changes nothing when it raises.
 
         A net's tunables are fixed by its first NI. `cpts` are all unless given; `device_node` is the NUMA
-        node of its device (-1: not known). Raises LNetError: EINVAL (NID, no driver, credits), ERANGE (CPT),
-        EEXIST (NID or interface), ENOSPC (too many NIs), ESHUTDOWN, or what the driver says.
+        node of its device (-1: not known). With `also`, be it empty, the net becomes a bonded one: this NI
+        has those devices too, and there will be no other. Raises LNetError: EINVAL (NID, no driver,
+        credits), ERANGE (CPT), EEXIST (NID or interface), EPERM (bonded net), ENOSPC (too many NIs),
+        ESHUTDOWN, or what the driver says.
         """
-        lnd = self._check_new_ni(net, nid, interface)
+        lnd = check_new_ni(self.state, self._lnds, net, nid, interface)
         self.gateways.must_not_be_local(net)
         chosen = self.cpts.checked_list(cpts)
         local = self.state.nets.get(net)
@@ -158,6 +162,7 @@ class LNet:
             local = LocalNet(net, lnd, _checked(net, tunables or NetTunables()))
             if net == LO_NET:
                 local.tunables = NetTunables(peer_timeout=0, peer_credits=0, credits=0)
+            local.bonded = also is not None
         ni = NI(
             local,
             nid,
@@ -165,6 +170,7 @@ class LNet:
             lnd_tunables=None if net == LO_NET else replace(lnd_tunables or LndTunables()),
             cpts=chosen,
             dev_cpt=self.cpts.of_node(device_node),
+            also=tuple(also or ()),
         )
         self.health.set_patience(ni)
         lnd.startup(ni)
@@ -178,35 +184,6 @@ class LNet:
         self.policies.nis_changed()
         self._nis_changed()
         return ni
-
-    def _check_new_ni(self, net: Net, nid: Nid, interface: str | None) -> Lnd:
-        self.state.must_run()
-        if nid.is_any:
-            raise LNetError(errno.EINVAL, "the wildcard NID is not that of an interface: give its address")
-        if nid.net != net:
-            raise LNetError(errno.EINVAL, f"{nid} is not on net {net}: add it to net {nid.net}")
-        if net == LO_NET and nid != LO_NID:
-            raise LNetError(errno.EINVAL, f"{nid}: the loopback net has one NID only, {LO_NID}")
-        lnd = self._lnds.get(net.type)
-        if lnd is None:
-            names = ", ".join(sorted(one.name for one in self._lnds.values() if one.name != "lo"))
-            raise LNetError(
-                errno.EINVAL, f"no driver for net {net}: this node has drivers for {names or 'none'}"
-            )
-        if nid in self.state.nis:
-            raise LNetError(errno.EEXIST, f"{nid} is configured already: see 'lnetctl net show'")
-        local = self.state.nets.get(net)
-        if local is not None and interface is not None and any(ni.interface == interface for ni in local.nis):
-            raise LNetError(
-                errno.EEXIST,
-                f"interface {interface} is in net {net} already: one device carries one NI of a net",
-            )
-        if len(self.state.nis) >= self.settings.max_interfaces:
-            raise LNetError(
-                errno.ENOSPC,
-                f"{len(self.state.nis)} NIs are configured: max_interfaces allows no more; raise it first",
-            )
-        return lnd
 
     def del_ni(self, nid: Nid) -> None:
         """Stop and remove an NI; its messages end with ENETDOWN. Raises LNetError(ENOENT, EINVAL)."""

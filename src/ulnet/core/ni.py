@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ulnet.core.cpt import ANY_CPT, share_of_nid
 from ulnet.core.states import NetState, NiState
@@ -17,17 +17,27 @@ if TYPE_CHECKING:
     from ulnet.core.lnd import Lnd
     from ulnet.core.msg import Msg
 
-__all__ = ["MAX_HEALTH", "NI", "NO_PRIORITY", "NO_WEIGHT", "LocalNet", "TxQueue"]
+__all__ = ["MAX_HEALTH", "NI", "NO_PRIORITY", "NO_WEIGHT", "LocalNet", "Place", "TxQueue"]
 
 MAX_HEALTH = 1000
 NO_PRIORITY = 0xFFFFFFFF  # no policy gave one: the lowest
 NO_WEIGHT = 0  # no policy gave one
 
 
-class LocalNet:
-    """A net this node is on, with its NIs in the order they were added."""
+class Place(NamedTuple):
+    """An address on a net, and the device that has it."""
 
-    __slots__ = ("lnd", "net", "nis", "priority", "seq", "state", "tunables", "weight")
+    nid: Nid
+    interface: str
+
+
+class LocalNet:
+    """A net this node is on, with its NIs in the order they were added.
+
+    A `bonded` one has a single NI, which its driver spreads over several devices (`use_tcp_bonding`).
+    """
+
+    __slots__ = ("bonded", "lnd", "net", "nis", "priority", "seq", "state", "tunables", "weight")
 
     def __init__(self, net: Net, lnd: Lnd, tunables: NetTunables) -> None:
         self.net = net
@@ -37,6 +47,7 @@ class LocalNet:
         self.priority = NO_PRIORITY
         self.weight = NO_WEIGHT
         self.seq = 0
+        self.bonded = False
         self.state = NetState.INIT
 
     @property
@@ -60,11 +71,12 @@ class NI:
 
     `tx_credits` is the sum over the queues of its CPTs; `dev_cpt` is the CPT of its device's NUMA node.
     `interface` is the device's name (None where there is none: `0@lo`, or an address given alone);
-    `lnd_data` belongs to the driver.
+    `also` are the further devices of one on a bonded net; `lnd_data` belongs to the driver.
     """
 
     __slots__ = (
         "active",
+        "also",
         "choices",
         "cpts",
         "dev_cpt",
@@ -107,11 +119,13 @@ class NI:
         lnd_tunables: LndTunables | None = None,
         cpts: tuple[int, ...] = (0,),
         dev_cpt: int = ANY_CPT,
+        also: tuple[Place, ...] = (),
     ) -> None:
         self.net = net
         self.lnd = net.lnd
         self.nid = nid
         self.interface = interface
+        self.also = also
         self.tunables = replace(net.tunables)
         self.lnd_tunables = lnd_tunables
         self.cpts = cpts

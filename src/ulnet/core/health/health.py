@@ -212,7 +212,7 @@ class Health:
 
     def _has_path_beside(self, msg: Msg, ni: NI, pni: PeerNi) -> bool:
         """Whether a pair that is not known to be broken may carry msg, which may be lost on that one."""
-        if self.other_gateway(msg):
+        if self.other_gateway(msg) or (ni.also and not ni.fatal):  # its driver has other devices
             return True
         peer = pni.peer
         for target in peer.members.values() if peer.multi_rail else ():

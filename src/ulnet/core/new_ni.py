@@ -1,0 +1,48 @@
+"""What an NI that is to be added must not be: refusals in words (spec lnetctl.md §1 net)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+
+from ulnet.core.lnd import Lnd
+from ulnet.core.state import NodeState
+from ulnet.core.status import LNetError
+from ulnet.nid import LO_NET, LO_NID, Net, Nid
+
+__all__ = ["check_new_ni"]
+
+
+def check_new_ni(state: NodeState, lnds: Mapping[int, Lnd], net: Net, nid: Nid, interface: str | None) -> Lnd:
+    """The driver of the net. Raises LNetError: EINVAL, EEXIST, EPERM (bonded net), ENOSPC, ESHUTDOWN."""
+    state.must_run()
+    if nid.is_any:
+        raise LNetError(errno.EINVAL, "the wildcard NID is not that of an interface: give its address")
+    if nid.net != net:
+        raise LNetError(errno.EINVAL, f"{nid} is not on net {net}: add it to net {nid.net}")
+    if net == LO_NET and nid != LO_NID:
+        raise LNetError(errno.EINVAL, f"{nid}: the loopback net has one NID only, {LO_NID}")
+    lnd = lnds.get(net.type)
+    if lnd is None:
+        names = ", ".join(sorted(one.name for one in lnds.values() if one.name != "lo"))
+        raise LNetError(errno.EINVAL, f"no driver for net {net}: this node has drivers for {names or 'none'}")
+    if nid in state.nis:
+        raise LNetError(errno.EEXIST, f"{nid} is configured already: see 'lnetctl net show'")
+    local = state.nets.get(net)
+    if local is not None and local.bonded:
+        raise LNetError(
+            errno.EPERM,
+            f"net {net} was configured with use_tcp_bonding: it is one NI, {local.nis[0].nid}, and takes no "
+            "other; to change its interfaces, delete the net and add it anew with all of them",
+        )
+    if local is not None and interface is not None and any(ni.interface == interface for ni in local.nis):
+        raise LNetError(
+            errno.EEXIST,
+            f"interface {interface} is in net {net} already: one device carries one NI of a net",
+        )
+    if len(state.nis) >= state.settings.max_interfaces:
+        raise LNetError(
+            errno.ENOSPC,
+            f"{len(state.nis)} NIs are configured: max_interfaces allows no more; raise it first",
+        )
+    return lnd
