@@ -9,8 +9,9 @@ from itertools import islice
 from ulnet.core.flow import Flow
 from ulnet.core.ni import NI
 from ulnet.core.peer import Peer, PeerFlag, PeerNet, PeerNi, may_be_listed, may_be_peer
+from ulnet.core.peer_rules import check_add, check_delete, named
 from ulnet.core.status import LNetError
-from ulnet.nid import LO_NID, Net, NetType, Nid
+from ulnet.nid import LO_NID, Net, Nid
 
 __all__ = ["MAX_UNCONFIGURED", "PeerTable"]
 
@@ -20,6 +21,8 @@ _CANDIDATES = 16  # how many are looked at to find one that can be forgotten
 
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
 _CONFIGURED = int(PeerFlag.CONFIGURED)
+_DISCOVERED = int(PeerFlag.DISCOVERED)
+_UPTODATE = int(PeerFlag.NIDS_UPTODATE)
 _LOCK = int(PeerFlag.LOCK_PRIMARY)
 _BAD_CONFIG = int(PeerFlag.BAD_CONFIG)
 
@@ -37,7 +40,7 @@ class PeerTable:
         self._credits_for = credits_for  # peer_credits of a local net, 0 for others
         self._ours = ours  # whether a NID is one of this node's own
         self._peers: dict[Peer, None] = {}
-        self._by_nid: dict[Nid, PeerNi] = {}
+        self.by_nid = self._by_nid = dict[Nid, PeerNi]()  # read it, where a call would cost too much
         self._strangers: dict[Peer, None] = {}  # those not configured, longest known first
         self._unconfigured = 0  # their NIDs
         self._locks = 0
@@ -113,20 +116,24 @@ class PeerTable:
         self, primary: Nid, nids: Sequence[Nid] = (), multi_rail: bool = True, lock_primary: bool = False
     ) -> Peer:
         """Configure a peer, or add NIDs to a configured one. Raises LNetError and changes nothing."""
-        known = self._check_add(primary, nids, multi_rail)
+        known = check_add(self, primary, nids, multi_rail)
         if known is None or not known.configured:
             if known is not None:
                 self._remove(known)
             known = Peer(primary, _CONFIGURED | (_MULTI_RAIL if multi_rail else 0))
             self._insert(known)
             self._attach(known, primary)
-        if lock_primary and not known.flags & _LOCK:
-            self._locks = known.locked_at = self._locks + 1
-            known.mark(_LOCK)
+        if lock_primary:
+            self._lock(known)
         for nid in nids:
             if not known.owns(nid):
                 self._configure(known, nid)
         return known
+
+    def _lock(self, peer: Peer) -> None:
+        if not peer.flags & _LOCK:
+            self._locks = peer.locked_at = self._locks + 1
+            peer.mark(_LOCK)
 
     def _configure(self, peer: Peer, nid: Nid) -> None:
         """Give a NID to a configured peer, in place of an unconfigured one that may have it."""
@@ -138,50 +145,9 @@ class PeerTable:
             self.deprived(other)
         self._attach(peer, nid)
 
-    def _check_add(self, primary: Nid, nids: Sequence[Nid], multi_rail: bool) -> Peer | None:
-        for nid in (primary, *nids):
-            if not may_be_peer(nid):
-                raise LNetError(errno.EINVAL, f"{nid} cannot name a peer: give the NID of one interface")
-            if nid.net.type == NetType.BOND:
-                raise LNetError(errno.EINVAL, f"{nid} is a peer by itself: name its slaves only")
-        peer = self.find(primary)
-        if peer is not None and peer.configured:
-            if peer.primary_nid != primary:
-                raise LNetError(
-                    errno.EEXIST,
-                    f"{primary} belongs to the configured peer {peer.primary_nid}: "
-                    "use that primary NID, or delete that peer first",
-                )
-            if peer.multi_rail != multi_rail:
-                kind = "Multi-Rail" if peer.multi_rail else "not Multi-Rail"
-                raise LNetError(
-                    errno.EPERM,
-                    f"peer {primary} is configured as {kind}: delete it first to change that",
-                )
-        base = peer if peer is not None and peer.configured else None
-        nets = dict.fromkeys(base.nets, 1) if base is not None else {primary.net: 1}
-        for nid in dict.fromkeys(nids):
-            other = self.find(nid)
-            if other is not None and other is not peer and other.configured:
-                raise LNetError(
-                    errno.EEXIST,
-                    f"{nid} belongs to the configured peer {other.primary_nid}: "
-                    "a NID can be in one peer only; delete it there first",
-                )
-            if nid == primary or (base is not None and base.owns(nid)):
-                continue
-            if not multi_rail and nets.get(nid.net):
-                raise LNetError(
-                    errno.ENOTUNIQ,
-                    f"peer {primary} is not Multi-Rail and has a NID on {nid.net} already: "
-                    f"{nid} would be its second there; leave out --non_mr or this NID",
-                )
-            nets[nid.net] = 1
-        return peer
-
     def delete(self, primary: Nid, nids: Sequence[Nid] | None = None, force: bool = False) -> None:
         """Delete NIDs of a peer, or the whole peer. Raises LNetError and changes nothing."""
-        peer = self._check_delete(primary, nids or ())
+        peer = check_delete(self, primary, nids or ())
         if nids and primary not in nids:
             self._drop(peer, nids)
             self.deprived(peer)
@@ -191,27 +157,58 @@ class PeerTable:
         else:
             self._remove(peer)
 
-    def _check_delete(self, primary: Nid, nids: Sequence[Nid]) -> Peer:
-        if primary.is_any:
-            raise LNetError(errno.EINVAL, "the wildcard NID cannot name a peer: give its primary NID")
-        peer = self.find(primary)
+    # An upper layer's names -----------------------------------------------------------------------
+
+    def lock(self, peer: Peer) -> None:
+        """Let a peer keep its primary NID, whatever it tells; that of a configured one stays anyway."""
+        if not peer.configured and peer.primary_nid != LO_NID:
+            self._lock(peer)
+
+    def name(self, nids: Sequence[Nid]) -> Peer:
+        """Call a node by the first of its NIDs, and lock that name. Raises LNetError(ENOMEM).
+
+        Where one of them is configured, or was named before, that peer is the node and keeps its name. The
+        NIDs are its own until it says otherwise, unless it is known to have no rails.
+        """
+        peer = self._known_by(nids)
         if peer is None:
-            raise LNetError(errno.ENOENT, f"no peer has the NID {primary}: see 'lnetctl peer show'")
-        if peer.primary_nid != primary:
-            raise LNetError(
-                errno.ENODEV,
-                f"{primary} is not the primary NID of its peer: that is {peer.primary_nid}; use it instead",
-            )
+            pni = self.learn(nids[0])
+            if pni is None:
+                raise LNetError(errno.ENOMEM, f"too many unknown peers: cannot remember {nids[0]}")
+            peer = pni.peer
+            if peer.primary_nid == LO_NID:
+                return peer
+            peer.primary_nid = nids[0]
+            self._lock(peer)
+        if not peer.configured and (peer.multi_rail or not peer.flags & _DISCOVERED):
+            self._gather(peer, [nid for nid in nids if not peer.owns(nid)])
+        return peer
+
+    def _known_by(self, nids: Sequence[Nid]) -> Peer | None:
+        """The peer that has a name by any of these NIDs: by configuration, else by the earliest lock."""
+        found = [peer for nid in nids if (peer := self.find(nid)) is not None]
+        named = [peer for peer in found if peer.flags & (_CONFIGURED | _LOCK)]
+        return min(named, key=lambda peer: (not peer.configured, peer.locked_at), default=None)
+
+    def _gather(self, peer: Peer, nids: Sequence[Nid]) -> None:
+        """Let an unconfigured peer have more NIDs, all of those that came with each."""
+        if not nids:
+            return
+        peer.mark(_MULTI_RAIL, _UPTODATE)
+        for pni in peer.members.values():
+            pni.preferred = None
         for nid in nids:
             other = self.find(nid)
-            if other is None:
-                raise LNetError(errno.ENOENT, f"peer {primary} has no NID {nid}: see 'lnetctl peer show'")
-            if other is not peer:
-                raise LNetError(errno.ECHILD, f"{nid} belongs to peer {other.primary_nid}, not to {primary}")
-        why = self.needed_for(peer)
-        if why and (not nids or primary in nids):
-            raise LNetError(errno.EBUSY, f"peer {primary} cannot be deleted: {why}")
-        return peer
+            if other is None or not other.flags & _LOCK:
+                self._adopt(peer, nid, () if other is None else list(other.members))
+
+    def heir(self, primary: Nid, listed: Iterable[Nid]) -> Peer | None:
+        """Which peer the node that lists these NIDs is: the one named first, else that of its primary."""
+        if self._locks:
+            found = [peer for nid in listed if (peer := self.find(nid)) is not None and named(peer)]
+            if found:
+                return min(found, key=lambda peer: peer.locked_at)
+        return self.find(primary)
 
     # What a peer tells of itself -----------------------------------------------------------------
 
@@ -287,8 +284,13 @@ class PeerTable:
     # ---------------------------------------------------------------------------------------------
 
     def recreate(self, peer: Peer) -> None:
-        """Forget a peer: the next message makes it anew."""
+        """Forget a peer: the next message makes it anew. What an upper layer named keeps that name."""
         self._remove(peer)
+        if named(peer):
+            anew = Peer(peer.primary_nid, _LOCK)
+            anew.locked_at = peer.locked_at
+            self._insert(anew)
+            self._attach(anew, anew.primary_nid)
 
     def _insert(self, peer: Peer) -> None:
         self._peers[peer] = None
@@ -315,7 +317,7 @@ class PeerTable:
         if self._unconfigured < MAX_UNCONFIGURED:
             return True
         for peer in list(islice(self._strangers, _CANDIDATES)):
-            if peer is not keep and peer.idle and not self.needed_for(peer):
+            if peer is not keep and peer.idle and not peer.flags & _LOCK and not self.needed_for(peer):
                 self._remove(peer)
                 return True
             del self._strangers[peer]  # to the end: others are asked next time

@@ -304,6 +304,7 @@ class Statistics(Struct):
     recv_length: int
     route_length: int
     drop_length: int
+    differences: int | UnsetType = UNSET  # between peers as configured and as they say they are
 
 
 class StatsDocument(Struct):

@@ -14,7 +14,6 @@ from ulnet.core.instance import LNet
 from ulnet.core.lnd import Lnd
 from ulnet.core.md import INFINITE, OP_GET, OP_PUT, TRUNCATE, Buffer, EventHandler
 from ulnet.core.ni import NI
-from ulnet.core.peer import Peer
 from ulnet.core.selection import Balance, Explanation
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import LndTunables, NetTunables
@@ -22,18 +21,19 @@ from ulnet.host import Topology
 from ulnet.lnd.bond import BondLnd, bond_config
 from ulnet.lnd.lo import LoLnd
 from ulnet.lnd.tcp import TcpLnd, TcpParams
-from ulnet.nid import ANY_NID, PID_ANY, Net, Nid, NidError
+from ulnet.nid import ANY_NID, PID_ANY, Nid
 from ulnet.node.attachment import Attachment
 from ulnet.node.devices import Devices
 from ulnet.node.machine import Machine
-from ulnet.node.operations import PingResult, discover, get, ping, put
+from ulnet.node.operations import PingResult, get, ping, put
+from ulnet.node.peers import PeerCalls, as_net, as_nid
 
 __all__ = ["Node"]
 
 _log = logging.getLogger("ulnet")
 
 
-class Node:
+class Node(PeerCalls):
     """One LNet node in this process.
 
     Use it as `async with Node() as node:`, or call `start` and `close`. NIDs are given as `Nid` or text.
@@ -198,7 +198,7 @@ class Node:
         It uses all CPTs unless `cpts` are given. `device_node` is the NUMA node of its device, by default
         that of `interface`.
         """
-        nid = _nid(nid)
+        nid = as_nid(nid)
         return self.core.add_ni(
             nid.net,
             nid,
@@ -230,7 +230,7 @@ class Node:
         core = self.core
         assert self.bond is not None
         config = bond_config(
-            _net(net),
+            as_net(net),
             slaves,
             core.nis,
             mode=mode,
@@ -244,13 +244,7 @@ class Node:
 
     def del_ni(self, nid: Nid | str) -> None:
         """Remove an NI; its messages fail. Raises LNetError."""
-        self.core.del_ni(_nid(nid))
-
-    def add_peer(
-        self, primary: Nid | str, nids: Sequence[Nid | str] = (), *, multi_rail: bool = True
-    ) -> Peer:
-        """Tell which NIDs belong to one peer. Raises LNetError."""
-        return self.core.peers.add(_nid(primary), [_nid(nid) for nid in nids], multi_rail)
+        self.core.del_ni(as_nid(nid))
 
     # Messages --------------------------------------------------------------------------------------
 
@@ -276,7 +270,7 @@ class Node:
         memory = self.core.memory
         attachment = Attachment(memory)
         attachment.me = memory.me_attach(
-            portal, match_bits=match_bits, ignore_bits=ignore_bits, nid=_nid(nid), pid=pid
+            portal, match_bits=match_bits, ignore_bits=ignore_bits, nid=as_nid(nid), pid=pid
         )
         attachment.md = memory.md_attach(
             attachment.me,
@@ -310,14 +304,14 @@ class Node:
         """
         return await put(
             self.core,
-            _nid(target),
+            as_nid(target),
             portal,
             match_bits,
             data,
             ack=ack,
             offset=offset,
             hdr_data=hdr_data,
-            source=_nid(source) if source is not None else None,
+            source=as_nid(source) if source is not None else None,
             timeout=timeout,
             cpt=cpt,
         )
@@ -341,12 +335,12 @@ class Node:
         """
         return await get(
             self.core,
-            _nid(target),
+            as_nid(target),
             portal,
             match_bits,
             buffer,
             offset=offset,
-            source=_nid(source) if source is not None else None,
+            source=as_nid(source) if source is not None else None,
             timeout=timeout,
             cpt=cpt,
         )
@@ -358,8 +352,8 @@ class Node:
 
         Runs the very comparisons that a message gets, and changes nothing. Raises LNetError.
         """
-        bound = _nid(source) if source is not None else None
-        return self.core.explain(_nid(target), source=bound, size=size, cpt=cpt)
+        bound = as_nid(source) if source is not None else None
+        return self.core.explain(as_nid(target), source=bound, size=size, cpt=cpt)
 
     async def ping(
         self, target: Nid | str, *, timeout: float = 1.0, source: Nid | str | None = None
@@ -367,34 +361,11 @@ class Node:
         """Ask a node for its NIDs. Raises LNetError: ETIMEDOUT, EHOSTUNREACH, …, with the reason."""
         return await ping(
             self.core,
-            _nid(target),
-            source=_nid(source) if source is not None else None,
+            as_nid(target),
+            source=as_nid(source) if source is not None else None,
             timeout=timeout,
         )
-
-    async def discover(self, target: Nid | str, *, force: bool = False, timeout: float | None = None) -> Peer:
-        """Find out anew which NIDs the node behind `target` has, and tell it ours if it wants them.
-
-        Messages need no call: the first to a peer waits for its discovery. `force` also tells it what it
-        was told already. `timeout` in seconds, by default that of discovery's messages. Raises LNetError.
-        """
-        return await discover(self.core, _nid(target), force=force, timeout=timeout)
-
-    def set_discovery(self, mode: int) -> None:
-        """0: off; 1: on; 2: only compare what peers tell with what is configured. Raises LNetError."""
-        self.core.set_discovery(mode)
 
 
 def _busy(core: LNet) -> bool:
     return core.stats.msgs_alloc > 0 or core.stats.rst_alloc > 0
-
-
-def _net(text: str) -> Net:
-    try:
-        return Net.parse(text)
-    except NidError as bad:
-        raise LNetError(errno.EINVAL, str(bad)) from None
-
-
-def _nid(nid: Nid | str) -> Nid:
-    return nid if isinstance(nid, Nid) else Nid.parse(nid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 
 from ulnet.core.peer import Peer, PeerFlag
+from ulnet.nid import Nid
 from ulnet.wire.lnet import LNET_MTU
 from ulnet.wire.ping import PREFIX_SIZE, Feature, PingInfo, info_size
 
@@ -19,6 +20,7 @@ _DATA_PRESENT = int(PeerFlag.DATA_PRESENT)
 _UPTODATE = int(PeerFlag.NIDS_UPTODATE)
 _FORCE_PING = int(PeerFlag.FORCE_PING)
 _MARK_DELETION = int(PeerFlag.MARK_DELETION)
+_LOCK = int(PeerFlag.LOCK_PRIMARY)
 
 
 class Answers:
@@ -41,7 +43,7 @@ class Answers:
                 peer.mark(_MARK_DELETION)
             peer.mark(_NO_DISCOVERY)
         self._judge_rails(peer, info, able)
-        if peer.multi_rail and info.primary == peer.primary_nid:
+        if peer.multi_rail and _is_its_own(peer, info.primary):
             see_sequence(peer, info.sequence)
         peer.news = info
         peer.mark(_DATA_PRESENT)
@@ -83,6 +85,11 @@ class Answers:
             for pni in peer.members.values():
                 pni.preferred = None
         peer.standings.clear()
+
+
+def _is_its_own(peer: Peer, primary: Nid | None) -> bool:
+    """Whether the node that says this of itself is known as this peer; a locked name may be another one."""
+    return primary == peer.primary_nid or bool(peer.flags & _LOCK and primary in peer.members)
 
 
 def see_sequence(peer: Peer, sequence: int) -> None:

@@ -20,6 +20,7 @@ _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
 _NO_DISCOVERY = int(PeerFlag.NO_DISCOVERY)
 _ROUTER = int(PeerFlag.ROUTER_ENABLED)
 _DISCOVERED = int(PeerFlag.DISCOVERED)
+_LOCK = int(PeerFlag.LOCK_PRIMARY)
 _UPTODATE = int(PeerFlag.NIDS_UPTODATE)
 _DATA_PRESENT = int(PeerFlag.DATA_PRESENT)
 
@@ -73,10 +74,11 @@ class Merging:
                 ("kept", peer.primary_nid), f"peer {peer.primary_nid} says that it is {primary}, this node"
             )
             return peer
-        owner = self._peers.find(primary)
-        if owner is not None and owner is not peer and primary != peer.primary_nid:
+        owner = self._peers.heir(primary, [entry.nid for entry in news.entries])
+        if owner is not None and owner is not peer:
             return self._hand_over(peer, owner, news)
-        if primary != peer.primary_nid and peer.flags & _DISCOVERED:
+        known = peer.flags & _LOCK and peer.owns(primary)  # a locked name is not what the peer says
+        if primary != peer.primary_nid and peer.flags & _DISCOVERED and not known:
             self._say(("primary", peer.primary_nid), f"peer {peer.primary_nid} answers as {primary} now")
         self._regroup(peer, news, primary)
         return peer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from ulnet.dlc import model
 from ulnet.dlc.documents import StatsDocument
@@ -15,6 +15,8 @@ from ulnet.node.admin.sums import UseMeter, reset_nis, sums
 from ulnet.node.node import Node
 
 __all__ = ["Statistician"]
+
+_VERIFY: Final = 2  # of `discovery`
 
 
 class Statistician:
@@ -31,11 +33,17 @@ class Statistician:
         }
 
     async def _show(self, request: model.StatsShow) -> Answer:
-        return Answer(StatsDocument(show_statistics(self._node.core)))
+        core = self._node.core
+        shown = show_statistics(core)
+        seen = core.discovery.merging.differences
+        if seen or core.settings.discovery == _VERIFY:  # the real tool knows no such counter
+            shown.differences = seen
+        return Answer(StatsDocument(shown))
 
     async def _reset(self, request: model.StatsReset) -> Answer:
         core = self._node.core
         reset_statistics(core)
+        core.discovery.merging.differences = 0
         reset_nis([*core.nis.values(), *core.peers.nis()])
         if request.all:
             self._meter.forget()

@@ -1,0 +1,96 @@
+"""What a node's user says and asks of peers: configuration, discovery, and the names upper layers use."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from ulnet.core.instance import LNet
+from ulnet.core.naming import ask_primary, name_peer
+from ulnet.core.peer import Peer
+from ulnet.core.status import LNetError
+from ulnet.nid import Net, Nid, NidError
+from ulnet.node.operations import discover
+
+__all__ = ["PeerCalls", "as_net", "as_nid"]
+
+
+class PeerCalls(ABC):
+    """The calls of `Node` about peers. NIDs are given as `Nid` or text."""
+
+    @property
+    @abstractmethod
+    def core(self) -> LNet:
+        """The LNet instance. Raises LNetError(ENETDOWN) before `start` and after `close`."""
+
+    def add_peer(
+        self, primary: Nid | str, nids: Sequence[Nid | str] = (), *, multi_rail: bool = True
+    ) -> Peer:
+        """Configure which NIDs belong to one peer, as `lnetctl peer add` does. Raises LNetError.
+
+        Discovery leaves them as they are. To tell what is only believed, use `name_peer`.
+        """
+        return self.core.peers.add(as_nid(primary), [as_nid(nid) for nid in nids], multi_rail)
+
+    def name_peer(self, nids: Sequence[Nid | str]) -> Nid:
+        """Tell that these are NIDs of one node (LNetAddPeer): what a program reads in its own configuration.
+
+        Answers the primary NID, under which events tell of that node from now on: the first that is on a net
+        of this node, or has a route, unless the node has a name already. It is locked: discovery, which
+        begins at once, finds the node's other NIDs and lets those go that it does not have, but never
+        renames it. Raises LNetError: EINVAL, ENOMEM.
+        """
+        return name_peer(self.core, [as_nid(nid) for nid in nids]).primary_nid
+
+    async def primary_nid(self, nid: Nid | str, *, lock: bool = False, timeout: float | None = None) -> Nid:
+        """By which NID events tell of the node that has `nid` (LNetPrimaryNID); with `lock`, for ever.
+
+        Where that is not known the node is discovered first; who does not answer (within `timeout` seconds,
+        by default those of discovery's messages) is called as it is known without. Raises LNetError: EINVAL,
+        ENOMEM.
+        """
+        asked = as_nid(nid)
+        core = self.core
+        answer: asyncio.Future[Nid] = asyncio.get_running_loop().create_future()
+
+        def done(primary: Nid) -> None:
+            if not answer.done():
+                answer.set_result(primary)
+
+        ask_primary(core, asked, lock=lock, done=done)
+        try:
+            return await asyncio.wait_for(answer, timeout)
+        except TimeoutError:
+            peer = core.peers.find(asked)
+            if peer is None:
+                return asked
+            if lock:
+                core.peers.lock(peer)
+            return peer.primary_nid
+
+    async def discover(self, target: Nid | str, *, force: bool = False, timeout: float | None = None) -> Peer:
+        """Find out anew which NIDs the node behind `target` has, and tell it ours if it wants them.
+
+        Messages need no call: the first to a peer waits for its discovery. `force` also tells it what it
+        was told already. `timeout` in seconds, by default that of discovery's messages. Raises LNetError.
+        """
+        return await discover(self.core, as_nid(target), force=force, timeout=timeout)
+
+    def set_discovery(self, mode: int) -> None:
+        """0: off; 1: on; 2: only compare what peers tell with what is configured. Raises LNetError."""
+        self.core.set_discovery(mode)
+
+
+def as_net(text: str) -> Net:
+    """A net. Raises LNetError(EINVAL)."""
+    try:
+        return Net.parse(text)
+    except NidError as bad:
+        raise LNetError(errno.EINVAL, str(bad)) from None
+
+
+def as_nid(nid: Nid | str) -> Nid:
+    """A NID. Raises NidError."""
+    return nid if isinstance(nid, Nid) else Nid.parse(nid)
