@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from ulnet.core.lnd import Upcalls
     from ulnet.core.msg import Msg
-    from ulnet.core.ni import NI
+    from ulnet.core.ni import NI, Place
     from ulnet.core.status import HealthStatus
 
 __all__ = ["Device", "DeviceWatch", "Failures"]
@@ -29,8 +29,11 @@ class Device(NamedTuple):
 class DeviceWatch(Protocol):
     """Who knows the host's devices tells a driver of those that it uses."""
 
-    def add(self, ni: NI, tell: Callable[[Device], None]) -> None:
-        """Call `tell` whenever the device of ni fails or can be used again; never from inside `add`."""
+    def add(self, ni: NI, tell: Callable[[Device], None], place: Place | None = None) -> None:
+        """Call `tell` whenever the device of ni fails or can be used again; never from inside `add`.
+
+        `place` is one of several devices of ni. Each is added by itself.
+        """
 
     def remove(self, ni: NI) -> None:
         """The NI is gone."""

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 
-from ulnet.core.ni import NI
+from ulnet.core.ni import NI, Place
 from ulnet.host import HostError, LinkMonitor, link_speed
 from ulnet.lnd.base import Device
+from ulnet.nid import Nid
 
 __all__ = ["Devices"]
 
@@ -42,11 +43,12 @@ class Devices:
         self._report = report
         self._monitor: LinkMonitor | None = None
         self._unavailable = False
-        self._watched: dict[NI, _Watched] = {}
+        self._watched: dict[tuple[NI, Nid], _Watched] = {}
 
-    def add(self, ni: NI, tell: Callable[[Device], None]) -> None:
-        """Call `tell` whenever the device of ni fails or can be used again."""
-        if self._unavailable or (ni.interface is None and ip_address(ni.nid.ip).is_loopback):
+    def add(self, ni: NI, tell: Callable[[Device], None], place: Place | None = None) -> None:
+        """Call `tell` whenever the device of ni, at `place` if it has several, fails or can be used again."""
+        nid, interface = place or (ni.nid, ni.interface)
+        if self._unavailable or (not interface and ip_address(nid.ip).is_loopback):
             return
         if self._monitor is None:
             try:
@@ -58,20 +60,18 @@ class Devices:
         elif self._monitor.catch_up():  # the device may be as new as its NI
             self._loop.call_soon(self._changed)
         table = self._monitor.table
-        address = ni.nid.address
-        if ni.interface is None:
-            index = table.holder_of(address)
-        else:
-            index = table.index_of(ni.interface.partition(":")[0])
+        address = nid.address
+        index = table.index_of(interface.partition(":")[0]) if interface else table.holder_of(address)
         if index is not None:
             kept = address if table.has(index, address) else None
-            self._watched[ni] = _Watched(tell, index, table.name_of(index), kept)
-            self._loop.call_soon(self._look, ni)
+            self._watched[ni, nid] = _Watched(tell, index, table.name_of(index), kept)
+            self._loop.call_soon(self._look, (ni, nid))
         self._close_if_idle()
 
     def remove(self, ni: NI) -> None:
         """The NI is gone."""
-        self._watched.pop(ni, None)
+        for which in [one for one in self._watched if one[0] is ni]:
+            del self._watched[which]
         self._close_if_idle()
 
     def _close_if_idle(self) -> None:
@@ -80,12 +80,12 @@ class Devices:
             self._monitor = None
 
     def _changed(self) -> None:
-        for ni in list(self._watched):
-            self._look(ni)
+        for which in list(self._watched):
+            self._look(which)
 
-    def _look(self, ni: NI) -> None:
-        """Compare what is with what was told of the device of ni."""
-        device, monitor = self._watched.get(ni), self._monitor
+    def _look(self, which: tuple[NI, Nid]) -> None:
+        """Compare what is with what was told of the device of an NI."""
+        device, monitor = self._watched.get(which), self._monitor
         if device is None or monitor is None:
             return
         failure = monitor.table.why_unusable(device.index, device.address)
@@ -97,7 +97,7 @@ class Devices:
             device.index = successor
             failure = monitor.table.why_unusable(successor, device.address)
             device.best_speed = 0
-        if ni in self._watched:  # who was told may have deleted it
+        if which in self._watched:  # who was told may have deleted it
             self._tell(device, failure, slow="" if failure else _slowness(device))
 
     def _tell(self, device: _Watched, failure: str, *, gone: bool = False, slow: str = "") -> None:

@@ -14,6 +14,7 @@ from ulnet.lnd.tcp.errors import Failure, connect_status, why_connect_failed
 from ulnet.lnd.tcp.handshake import ActiveHandshake
 from ulnet.lnd.tcp.outbound import Outbound
 from ulnet.lnd.tcp.pulse import SILENT
+from ulnet.nid import Nid
 from ulnet.wire.socklnd import ConnType, Hello
 
 if TYPE_CHECKING:
@@ -145,6 +146,11 @@ class Dialer:
             return ConnType.BULK_IN
         return ConnType.BULK_OUT if outward < self.limit else None
 
+    def _ends(self) -> tuple[Nid, str | None, Nid]:
+        """The address of ours, its device, and the peer's address that the next connection is to have."""
+        state = self._peer.state
+        return state.identity.nid, state.device, self._peer.nid
+
     def _next(self) -> None:
         self._soon = None
         ctype = self._wanted()
@@ -155,16 +161,17 @@ class Dialer:
         state = peer.state
         params = self._shared.params
         port = params.accept_port if ctype is ConnType.CONTROL else params.bulk_port
-        where = f"[{peer.nid.ip}]:{port}" if peer.nid.is_large else f"{peer.nid.ip}:{port}"
-        if peer.nid.is_large != state.identity.nid.is_large:
+        own, device, called = self._ends()
+        where = f"[{called.ip}]:{port}" if called.is_large else f"{called.ip}:{port}"
+        if called.is_large != own.is_large:
             self._failed(errno.EAFNOSUPPORT, f"{state.identity.nid} and {peer.nid} are not of one IP version")
             return
         taken = {conn.source_port for conn in peer.conns}
         try:
-            sock = sockets.dial(state.identity.nid, state.device, peer.nid, port, params, taken)
+            sock = sockets.dial(own, device, called, port, params, taken)
         except OSError as error:
             number = error.errno or errno.EIO
-            self._failed(number, why_connect_failed(number, where, state.identity.nid.ip, peer.timeout))
+            self._failed(number, why_connect_failed(number, where, own.ip, peer.timeout))
             return
         machine = ActiveHandshake(state.identity, peer.nid, peer.pid, ctype, self._version)
         self._attempt = Outbound(self, self._shared.loop, sock, machine, where, peer.timeout)
@@ -240,19 +247,22 @@ class Dialer:
             self._failed(errno.EALREADY, f"{self._peer} does not accept our connections: {text}")
         return True
 
-    def failed(self, number: int, reason: str) -> None:
-        """The attempt came to nothing."""
-        self._over()
-        self._failed(number, reason)
-
-    def _failed(self, number: int, reason: str) -> None:
+    def _next_pause(self, number: int, pause: float) -> float:
         params = self._shared.params
         shortest = params.min_reconnectms / 1000
         longest = params.max_reconnectms
         if number == errno.ECONNREFUSED:
             longest = min(longest, params.refused_reconnectms)
             shortest = min(shortest, longest / 1000)
-        self.pause = max(min(2 * self.pause, longest / 1000), shortest)
+        return max(min(2 * pause, longest / 1000), shortest)
+
+    def failed(self, number: int, reason: str) -> None:
+        """The attempt came to nothing."""
+        self._over()
+        self._failed(number, reason)
+
+    def _failed(self, number: int, reason: str) -> None:
+        self.pause = self._next_pause(number, self.pause)
         self._retry_at = self._shared.loop.time() + self.pause
         self._last = reason
         self._peer.fail_queue(Failure(number, connect_status(number), reason))

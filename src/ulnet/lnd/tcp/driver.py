@@ -7,10 +7,12 @@ import errno
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.lnd import NiEvent
+from ulnet.core.ni import Place
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.lnd.base import Device, DeviceWatch
 from ulnet.lnd.tcp.acceptor import Acceptor
@@ -19,6 +21,8 @@ from ulnet.lnd.tcp.errors import Failure
 from ulnet.lnd.tcp.handshake import Identity
 from ulnet.lnd.tcp.nistate import NiState
 from ulnet.lnd.tcp.params import TcpParams, conns_for_speed
+from ulnet.lnd.tcp.rail_state import RailState, rails_of
+from ulnet.lnd.tcp.rails import address_number
 from ulnet.lnd.tcp.shared import Shared
 from ulnet.nid import LNET_PID, NetType, Nid, ProcessId
 
@@ -75,14 +79,29 @@ class TcpLnd:
         if ni.nid in self._states:
             raise LNetError(errno.EEXIST, f"{ni.nid} is up already")
         conns = _conns_per_peer(ni)
+        rails = rails_of(ni)
         self._acceptor.open(ni.nid, ni.interface)
-        identity = Identity(ni.nid, self._pid, self._realtime_ns())
+        for rail in rails[1:]:
+            self._acceptor.open(ni.nid, rail.device, rail.nid)
+        ips = tuple(address_number(rail.nid) for rail in rails)
+        identity = Identity(ni.nid, self._pid, self._realtime_ns(), ips)
         self._shared.now = self._shared.loop.time()
+        if rails:
+            self._start_rails(RailState(self._shared, ni, identity, conns, rails, self._acceptor))
+            return
         state = NiState(self._shared, ni, identity, conns)
         ni.lnd_data = self._states[ni.nid] = state
         self._set_pace()
         if self._watch is not None:
             self._watch.add(ni, lambda device: self._device_changed(state, device))
+
+    def _start_rails(self, state: RailState) -> None:
+        ni = state.ni
+        ni.lnd_data = self._states[ni.nid] = state
+        self._set_pace()
+        if self._watch is not None:
+            for rail in state.rails.values():
+                self._watch.add(ni, partial(state.rail_changed, rail), Place(rail.nid, rail.device or ""))
 
     def shutdown(self, ni: NI) -> None:
         """Close the NI's connections and finalize its messages, at once."""

@@ -38,6 +38,7 @@ class Identity:
     nid: Nid
     pid: int
     incarnation: int
+    ips: tuple[int, ...] = ()  # of an NI over several devices: their addresses
 
     @property
     def version(self) -> int:
@@ -46,7 +47,11 @@ class Identity:
 
     def hello(self, version: int, dst_nid: Nid, dst_pid: int, ctype: int) -> bytes:
         """Our HELLO's bytes."""
-        return Hello(version, self.nid, dst_nid, self.pid, dst_pid, self.incarnation, 0, ctype).pack()
+        ips = () if version == 4 else self.ips
+        hello = Hello(
+            version, self.nid, dst_nid, self.pid, dst_pid, self.incarnation, 0, ctype, len(ips), ips=ips
+        )
+        return hello.pack()
 
 
 def _over() -> Verdict:

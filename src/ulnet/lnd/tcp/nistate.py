@@ -105,10 +105,13 @@ class NiState:
         """The peer of that name, made if need be."""
         peer = self.peers.get((nid, pid))
         if peer is None:
-            peer = self.peers[nid, pid] = Peer(self, nid, pid, self._placed % len(self._buckets))
+            peer = self.peers[nid, pid] = self._new_peer(nid, pid, self._placed % len(self._buckets))
             self._buckets[peer.bucket][peer] = None
             self._placed += 1
         return peer
+
+    def _new_peer(self, nid: Nid, pid: int, bucket: int) -> Peer:
+        return Peer(self, nid, pid, bucket)
 
     def forget_if_idle(self, peer: Peer) -> None:
         """Drop a peer of which nothing is left, not even a pause before the next attempt."""

@@ -136,8 +136,11 @@ class Peer:
             return dialer.call()
         if self.conns:
             return self.unsuited()  # a peer that came to us is never called back, as kernel nodes have it
-        self.dialer = Dialer(self)
+        self.dialer = self._new_dialer()
         return self.dialer.call()
+
+    def _new_dialer(self) -> Dialer:
+        return Dialer(self)
 
     def unsuited(self) -> Failure:
         """None of the connections may carry a message."""
@@ -185,13 +188,18 @@ class Peer:
             else:
                 self.queue.append((deadline, msg))
 
+    def usable(self) -> list[Conn]:
+        """The connections that may be given messages."""
+        return self.conns
+
     def _choices_changed(self) -> None:
         self._overhead = _OVERHEAD[self.version]
         typed = self.version >= 3
-        control = [c for c in self.conns if c.ctype is ConnType.CONTROL]
-        bulk_in = [c for c in self.conns if c.ctype is ConnType.BULK_IN]
-        bulk_out = [c for c in self.conns if c.ctype is ConnType.BULK_OUT]
-        untyped = [c for c in self.conns if c.ctype is ConnType.ANY]
+        conns = self.usable()
+        control = [c for c in conns if c.ctype is ConnType.CONTROL]
+        bulk_in = [c for c in conns if c.ctype is ConnType.BULK_IN]
+        bulk_out = [c for c in conns if c.ctype is ConnType.BULK_OUT]
+        untyped = [c for c in conns if c.ctype is ConnType.ANY]
         if typed:
             self._small = control or bulk_out
             self._large = bulk_out or control

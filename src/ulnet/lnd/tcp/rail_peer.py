@@ -1,0 +1,107 @@
+"""A peer as an NI over several devices knows it: connections on several pairs of addresses.
+
+Those whose device is down, or which make no progress, stay and are given nothing while there are others:
+what the kernel holds for them arrives when the device is back, as on any NI.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ulnet.lnd.tcp.conn import Conn
+from ulnet.lnd.tcp.dialer import Dialer
+from ulnet.lnd.tcp.errors import Failure
+from ulnet.lnd.tcp.peer import Peer
+from ulnet.lnd.tcp.rail_dialer import RailDialer
+from ulnet.lnd.tcp.rails import Rail
+from ulnet.nid import Nid
+
+if TYPE_CHECKING:
+    from ulnet.core.msg import Msg
+    from ulnet.lnd.tcp.rail_state import RailState
+
+__all__ = ["RailPeer"]
+
+
+class RailPeer(Peer):
+    """One (NID, pid) as seen from an NI on a bonded net."""
+
+    __slots__ = ("_blocked", "addresses", "rails", "trusting")
+
+    def __init__(self, state: RailState, nid: Nid, pid: int, bucket: int) -> None:
+        super().__init__(state, nid, pid, bucket)
+        self.rails: list[Rail] = list(state.rails.values())
+        self.addresses: tuple[Nid, ...] = state.addresses.get(nid, (nid,))
+        # Whether it believes our name from any address; if not, only the one that is in our NID will do.
+        self.trusting = state.shared.params.reserved_ports
+        self._blocked = False  # the core was told that nothing gets through
+
+    def learn(self, addresses: tuple[Nid, ...], trusting: bool) -> None:
+        """Its HELLO says so."""
+        if (addresses, trusting) != (self.addresses, self.trusting):
+            self.addresses = addresses
+            self.trusting = trusting
+            if isinstance(self.dialer, RailDialer):
+                self.dialer.meet()
+
+    def usable(self) -> list[Conn]:
+        down = [rail.ip for rail in self.rails if rail.down]
+        return [conn for conn in self.conns if not conn.stuck and conn.local_ip not in down]
+
+    def _new_dialer(self) -> Dialer:
+        return RailDialer(self)
+
+    def _dial(self) -> Failure | None:
+        # One that came to us is called back only where all its connections are at a standstill.
+        if self.dialer is None and (self.usable() or self.pid != self.state.identity.pid):
+            return super()._dial() if not self.conns else self.unsuited()
+        if self.dialer is None:
+            self.dialer = self._new_dialer()
+        return self.dialer.call()
+
+    # Progress -----------------------------------------------------------------------------------------
+
+    def shift(self) -> None:
+        """Some connections carry nothing now: what waits there goes over the others, or sets out anew.
+
+        What has left there may be lost: the core hears of a standstill, and sends again what it can.
+        """
+        self._choices_changed()
+        usable = self.usable()
+        if not usable:
+            if self.conns and not self._blocked:
+                self._blocked = True
+                self.state.shared.core.path_stalled(self.ni, self.nid)
+            self.withdraw()
+            return
+        waiting: list[Msg] = []
+        for conn in self.conns:
+            if conn not in usable:
+                waiting += conn.take_queue()
+        for msg in waiting:
+            self.launch(msg)
+        if not self._blocked:
+            core = self.state.shared.core
+            core.path_stalled(self.ni, self.nid)
+            core.path_moving(self.ni, self.nid)
+
+    def carry_on(self) -> None:
+        """A device, or a connection, carries again."""
+        self._choices_changed()
+        if self._blocked and (self.usable() or not self.conns):
+            self._blocked = False
+            self.state.shared.core.path_moving(self.ni, self.nid)
+
+    def gets_stuck(self, what: object) -> None:
+        self.stuck[what] = None
+        if isinstance(what, Conn):
+            self.shift()
+        elif not self.usable() and not self._blocked:  # the making of the only connection
+            self._blocked = True
+            self.state.shared.core.path_stalled(self.ni, self.nid)
+            self.withdraw()
+
+    def moves_on(self, what: object) -> None:
+        if what in self.stuck:
+            del self.stuck[what]
+            self.carry_on()

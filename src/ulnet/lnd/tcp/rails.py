@@ -1,0 +1,78 @@
+"""The devices of an NI on a bonded net, and which of them meets which address of a peer.
+
+A HELLO tells the addresses of such an NI (spec wire-socklnd.md §3.2, "deprecated IPs").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Address
+from typing import Final
+
+from ulnet.core.ni import Place
+from ulnet.nid import Net, Nid
+
+__all__ = ["MOST_ADDRESSES", "Rail", "address_number", "believable", "matched"]
+
+MOST_ADDRESSES: Final = 16  # of one NI: a HELLO holds no more
+_FIRST_MULTICAST: Final = 224 << 24
+_LOOPBACK: Final = 127
+
+
+class Rail:
+    """One device of an NI, with its address."""
+
+    __slots__ = ("deaf", "device", "down", "ip", "nid")
+
+    def __init__(self, place: Place, device: str | None) -> None:
+        self.nid = place.nid  # its address, in the form that NIDs have
+        self.ip = place.nid.ip
+        self.device = device
+        self.down = ""  # why it can carry nothing now
+        self.deaf = False  # it does not listen, for the device is gone
+
+
+def address_number(nid: Nid) -> int:
+    """The IPv4 address of a NID as a number."""
+    return int.from_bytes(nid.address, "big")
+
+
+def believable(net: Net, own: Nid, nid: Nid, ips: Iterable[int]) -> tuple[Nid, ...]:
+    """The addresses of the peer nid, which says in its HELLO that it has `ips`: its NID's is the first.
+
+    What can be no address of another host is left out, for we are going to call them.
+    """
+    found: dict[Nid, None] = {nid: None}
+    near = address_number(own) >> 24 == _LOOPBACK
+    for number in ips:
+        if 1 << 24 <= number < _FIRST_MULTICAST and (near or number >> 24 != _LOOPBACK):
+            found[Nid.of(net, IPv4Address(number).packed)] = None
+    return tuple(found)[:MOST_ADDRESSES]
+
+
+def matched(own: Sequence[Nid], others: Sequence[Nid]) -> list[tuple[int, int]]:
+    """Pairs of places in both lists: each address has a partner, and none has two while others have none.
+
+    Addresses with the longest common beginning come together, for they are likely to share a subnet.
+    """
+    ranked = sorted(
+        ((_distance(one, other), i, j) for i, one in enumerate(own) for j, other in enumerate(others))
+    )
+    left = set(range(len(own)))
+    right = set(range(len(others)))
+    pairs = []
+    for _, i, j in ranked:
+        if i in left and j in right:
+            left.remove(i)
+            right.remove(j)
+            pairs.append((i, j))
+    for _, i, j in ranked:  # the longer list has some without a partner yet
+        if i in left or j in right:
+            left.discard(i)
+            right.discard(j)
+            pairs.append((i, j))
+    return sorted(pairs)
+
+
+def _distance(one: Nid, other: Nid) -> int:
+    return (address_number(one) ^ address_number(other)).bit_length()

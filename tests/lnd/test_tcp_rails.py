@@ -1,0 +1,212 @@
+"""One NI over several devices: which addresses meet, and what goes over which connection."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from ipaddress import IPv4Address
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.ports import free_port
+from ulnet import Node
+from ulnet.core.ni import NI, Place
+from ulnet.core.status import LNetError
+from ulnet.lnd.tcp import TcpParams
+from ulnet.lnd.tcp.nistate import NiState
+from ulnet.lnd.tcp.rail_state import RailState
+from ulnet.lnd.tcp.rails import MOST_ADDRESSES, believable, matched
+from ulnet.nid import Net, Nid
+from ulnet.wire.socklnd import ConnType
+
+TCP = Net.parse("tcp")
+PORTAL = 30
+addresses = st.integers(1 << 24, (224 << 24) - 1).map(lambda number: Nid.of(TCP, number))
+
+
+def nids(*ips: str) -> list[Nid]:
+    return [Nid.of(TCP, ip) for ip in ips]
+
+
+def numbers(*ips: str) -> list[int]:
+    return [int(IPv4Address(ip)) for ip in ips]
+
+
+# Which addresses meet ----------------------------------------------------------------------------------
+
+
+def test_addresses_of_one_subnet_meet() -> None:
+    assert matched(nids("10.0.0.1", "10.1.0.1"), nids("10.1.0.2", "10.0.0.2")) == [(0, 1), (1, 0)]
+
+
+def test_in_one_subnet_each_address_has_a_partner_of_its_own() -> None:
+    pairs = matched(nids("10.0.0.1", "10.0.0.2"), nids("10.0.0.3", "10.0.0.4"))
+    assert sorted(i for i, _ in pairs) == sorted(j for _, j in pairs) == [0, 1]
+
+
+def test_who_has_one_address_meets_all() -> None:
+    assert matched(nids("10.0.0.1", "10.1.0.1"), nids("10.0.0.2")) == [(0, 0), (1, 0)]
+    assert matched(nids("10.0.0.1"), nids("10.0.0.2", "10.1.0.2")) == [(0, 0), (0, 1)]
+
+
+@given(st.lists(addresses, min_size=1, unique=True), st.lists(addresses, min_size=1, unique=True))
+def test_every_address_meets_one_and_there_are_no_more_pairs_than_that_needs(
+    own: list[Nid], others: list[Nid]
+) -> None:
+    pairs = matched(own, others)
+    assert {i for i, _ in pairs} == set(range(len(own)))
+    assert {j for _, j in pairs} == set(range(len(others)))
+    assert len(pairs) == max(len(own), len(others))
+
+
+# What a peer says of itself ----------------------------------------------------------------------------
+
+
+def test_a_peer_has_the_address_of_its_nid_first() -> None:
+    own, peer, second = nids("10.0.0.1", "10.0.0.2", "10.1.0.2")
+    assert believable(TCP, own, peer, numbers("10.1.0.2", "10.0.0.2")) == (peer, second)
+    assert believable(TCP, own, peer, ()) == (peer,)
+
+
+@pytest.mark.parametrize("ip", ["127.0.0.1", "224.0.0.1", "255.255.255.255", "0.0.0.1"])
+def test_what_is_no_address_of_another_host_is_not_called(ip: str) -> None:
+    own, peer = nids("10.0.0.1", "10.0.0.2")
+    assert believable(TCP, own, peer, numbers(ip)) == (peer,)
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), max_size=64))
+def test_whatever_a_hello_says_there_are_few_addresses_to_call(ips: list[int]) -> None:
+    own, peer = nids("10.0.0.1", "10.0.0.2")
+    found = believable(TCP, own, peer, ips)
+    assert found[0] == peer
+    assert len(found) <= MOST_ADDRESSES
+
+
+# On loopback -------------------------------------------------------------------------------------------
+
+
+class Pair:
+    """A node with two addresses under one NID calls another; `peer_rails` tells how many that one has."""
+
+    def __init__(self, peer_rails: int = 2, privileged: bool = False) -> None:
+        self.port = free_port()
+        params = TcpParams(accept="all", accept_port=self.port, reserved_ports=privileged)
+        self.nodes = [Node(tcp=params), Node(tcp=params)]
+        self.rails = (2, peer_rails)
+
+    async def __aenter__(self) -> Pair:
+        for number, (node, rails) in enumerate(zip(self.nodes, self.rails, strict=True), 1):
+            await node.start()
+            bonded(node, number, rails)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        for node in self.nodes:
+            await node.close()
+
+    def connections(self, of: int = 0) -> Counter[tuple[str, str, ConnType]]:
+        node = self.nodes[of]
+        (state,) = [ni.lnd_data for ni in node.core.nis.values() if isinstance(ni.lnd_data, NiState)]
+        return Counter(
+            (conn.local_ip, conn.remote_ip, conn.ctype)
+            for peer in state.peers.values()
+            for conn in peer.conns
+        )
+
+    async def send(self, count: int = 20) -> None:
+        inbox = self.nodes[1].attach(PORTAL, 1, bytearray(1 << 16))
+        try:
+            for number in range(count):
+                await self.nodes[0].put("127.0.0.2@tcp", PORTAL, 1, bytes(2000), hdr_data=number)
+        finally:
+            inbox.close()
+
+
+def bonded(node: Node, number: int, rails: int = 2) -> NI:
+    also = [Place(Nid.parse(f"127.0.{rail}.{number}@tcp"), "") for rail in range(1, rails)]
+    return node.core.add_ni(TCP, Nid.parse(f"127.0.0.{number}@tcp"), also=also)
+
+
+async def settled(pair: Pair) -> Counter[tuple[str, str, ConnType]]:
+    """The connections, once no more of them are made."""
+    seen = pair.connections()
+    while True:
+        await asyncio.sleep(0.1)
+        if seen == (seen := pair.connections()):
+            return seen
+
+
+@pytest.mark.requirement("HLD-bonding-tcp")
+def test_two_such_nodes_are_connected_over_both_addresses() -> None:
+    async def body() -> None:
+        async with Pair() as pair:
+            await pair.send()
+            found = await settled(pair)
+            wanted = {
+                (f"127.0.{rail}.1", f"127.0.{rail}.2", ctype)
+                for rail in range(2)
+                for ctype in (ConnType.BULK_IN, ConnType.BULK_OUT)
+            }
+            assert wanted | {("127.0.0.1", "127.0.0.2", ConnType.CONTROL)} == set(found)
+            assert set(found.values()) == {1}
+            state = next(ni.lnd_data for ni in pair.nodes[1].core.nis.values() if ni.lnd_data)
+            assert isinstance(state, RailState)
+            assert list(state.peers) == [(Nid.parse("127.0.0.1@tcp"), 12345)]
+
+    asyncio.run(body())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may call from ports below 1024")
+@pytest.mark.parametrize("privileged", [True, False])
+def test_an_ordinary_peer_is_called_from_all_addresses_if_it_believes_them(
+    privileged: bool,
+) -> None:
+    async def body() -> None:
+        async with Pair(peer_rails=1, privileged=privileged) as pair:
+            await pair.send()
+            found = await settled(pair)
+            wanted = {"127.0.0.1", "127.0.1.1"} if privileged else {"127.0.0.1"}
+            assert {own for own, _, _ in found} == wanted
+            assert {other for _, other, _ in found} == {"127.0.0.2"}
+
+    asyncio.run(body())
+
+
+def test_addresses_of_ipv6_are_refused_for_a_hello_cannot_tell_of_them() -> None:
+    async def body() -> None:
+        async with Node(tcp=TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)) as node:
+            nid = Nid.parse("::1@tcp")
+            with pytest.raises(LNetError, match="needs IPv4 addresses"):
+                node.core.add_ni(TCP, nid, also=[Place(Nid.parse("127.0.0.1@tcp"), "")])
+            assert nid not in node.core.nis
+
+    asyncio.run(body())
+
+
+def test_an_address_that_is_not_ours_leaves_nothing_behind() -> None:
+    async def body() -> None:
+        params = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)
+        async with Node(tcp=params) as node:
+            nid = Nid.parse("127.0.0.1@tcp")
+            with pytest.raises(LNetError, match="not an address of this host"):
+                node.core.add_ni(TCP, nid, also=[Place(Nid.parse("192.0.2.1@tcp"), "")])
+            node.core.add_ni(TCP, nid, also=[])  # its port is free
+
+    asyncio.run(body())
+
+
+@pytest.mark.requirement("HLD-bonding-tcp")
+def test_such_a_net_takes_no_other_ni() -> None:
+    async def body() -> None:
+        params = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)
+        async with Node(tcp=params) as node:
+            bonded(node, 1)
+            with pytest.raises(LNetError, match=r"one NI, 127\.0\.0\.1@tcp, and takes no other") as refused:
+                node.add_ni("127.0.0.9@tcp")
+            assert refused.value.errno == 1
+            node.add_ni("127.0.0.9@tcp1")
+
+    asyncio.run(body())
