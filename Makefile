@@ -9,6 +9,7 @@ SETUP := $(PYTHON) scripts/setup_env.py $(CHOSEN)
 # A worker that hangs is ended by pytest's fault handler; starting another would hide which test it was.
 XDIST := -n $(JOBS) --dist loadfile --max-worker-restart=0
 PYTEST := $(BIN)/python -m pytest $(XDIST)
+COMPILED := PYTHONPATH=$(CURDIR)/build/compiled
 
 .DEFAULT_GOAL := help
 .PHONY: help setup dev demo test lint types bench soak docs test-long format clean wheel test-compiled
@@ -18,18 +19,20 @@ help: ## these words
 
 demo: ## two nodes, two rails each: move a 1 GiB file over both; then cut one rail on the way (ARGS="--file F")
 	@$(SETUP)
-	@$(BIN)/ulnet demo $(ARGS)
+	@$(BIN)/python scripts/compiled.py
+	@$(COMPILED) $(BIN)/ulnet demo $(ARGS)
 
-test: ## lint, types, import contracts, then all tests but the long ones
+test: ## lint, types, import contracts, then all tests but the long ones, then those of the compiled build (with ARGS: without)
 	@$(SETUP) dev --debian
 	@$(MAKE) --no-print-directory lint types
 	$(PYTEST) $(ARGS)
+	@$(if $(strip $(ARGS)),,$(MAKE) --no-print-directory test-compiled)
 
-# The rooms whose code is compiled, and what is built on them. Nothing where no compiler is.
+# The rooms whose code is compiled, and what is built on them. Nothing where no compiler is; in CI that is a failure.
 test-compiled: ## the tests of the compiled build
 	@$(SETUP) dev --debian
-	@$(BIN)/python scripts/compiled.py
-	@test ! -e build/compiled/STAMP || ULNET_BUILD=compiled PYTHONPATH=$(CURDIR)/build/compiled \
+	@$(BIN)/python scripts/compiled.py $(if $(filter true 1,$(CI)),--must)
+	@test ! -e build/compiled/STAMP || ULNET_BUILD=compiled $(COMPILED) \
 		$(PYTEST) -o "pythonpath=tests scripts benchmarks" $(addprefix tests/,core lnd node wire sim e2e) $(ARGS)
 
 lint: dev ## ruff, and who may import whom
@@ -42,6 +45,7 @@ types: dev ## mypy, strict
 
 bench: ## measure ulnet beside plain sockets, pyzmq, Open MPI and MPTCP; writes docs/benchmarks.md (ARGS=--quick)
 	@$(SETUP) dev bench
+	@$(BIN)/python scripts/compiled.py
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 soak: dev ## an hour of traffic while links fail at random: nothing lost, twice or leaked (root; ARGS="--minutes 5")
@@ -61,7 +65,7 @@ format: dev ## let ruff mend layout and import order
 	$(BIN)/ruff format
 
 wheel: dev ## compile the hot rooms with mypyc: a wheel in dist/, unpacked in build/compiled
-	$(BIN)/python scripts/compiled.py --must
+	$(BIN)/python scripts/compiled.py --wheel
 
 setup: ## make .venv with the package in it
 	@$(SETUP)

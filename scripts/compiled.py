@@ -1,7 +1,8 @@
 """The compiled build: the same sources, with the hot rooms through mypyc.
 
 `make wheel` puts a wheel into dist/ and unpacks it into build/compiled, which comes before the checkout on
-PYTHONPATH for `make test-compiled`. A stamp names the sources it was made from. Without
+PYTHONPATH for `make test-compiled`, `make demo` and `make bench`. A stamp names the sources it was made from;
+where only rooms differ that no compiled room can see, they are copied and nothing is compiled again. Without
 a C compiler, or Python's headers, there is a note and nothing else: ulnet is whole in pure Python.
 """
 
@@ -16,7 +17,9 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,27 +29,32 @@ DIST = ROOT / "dist"
 INPUTS = ("pyproject.toml", "README.md", "LICENSE", "NOTICE")
 _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 SECONDS = 90  # roughly, on a slow machine
+TELL_EVERY = 20  # seconds
+SEEN = ("nid", "wire", "core", "lnd")  # rooms that are compiled, or imported by those
 
 
 def main() -> int:
     """Build if need be; say where it is."""
     parser = argparse.ArgumentParser(description="Compile ulnet's hot rooms with mypyc.")
     parser.add_argument("--must", action="store_true", help="fail where it cannot be built")
+    parser.add_argument("--wheel", action="store_true", help="the same, and make the wheel anew in any case")
     options = parser.parse_args()
+    must = options.must or options.wheel
     lacking = what_is_missing()
     if lacking:
         shutil.rmtree(HOME, ignore_errors=True)  # what is there may be of older sources
         print(f"compiled build: {lacking}; going on with pure Python, which differs in speed only.")
-        return 1 if options.must else 0
+        return 1 if must else 0
     HOME.parent.mkdir(exist_ok=True)
     with open(ROOT / "pyproject.toml", "rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stamp = fingerprint()
-        if STAMP.exists() and STAMP.read_text() == stamp:
-            return 0
-        print(f"compiled build: translating the hot rooms to C (about {SECONDS} s, once)", flush=True)
-        status = build(stamp)
-    return status if options.must else 0
+        if options.wheel or not (STAMP.exists() and STAMP.read_text() == stamp):
+            print(f"compiled build: translating the hot rooms to C (about {SECONDS} s, once)", flush=True)
+            status = build(stamp)
+            return status if must else 0
+        bring_up_to_date()
+    return 0
 
 
 def what_is_missing() -> str:
@@ -61,9 +69,26 @@ def what_is_missing() -> str:
 def fingerprint() -> str:
     """What the build depends on, as one hash."""
     digest = hashlib.sha256(sys.version.encode())
-    for path in (*(ROOT / name for name in INPUTS), *sorted((ROOT / "src").rglob("*.py"))):
+    for path in (ROOT / "pyproject.toml", *sources(SEEN)):
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
+
+
+def sources(rooms: Iterable[str]) -> list[Path]:
+    """The modules of these rooms, in a steady order."""
+    return [path for room in rooms for path in sorted((ROOT / "src/ulnet" / room).rglob("*.py"))]
+
+
+def bring_up_to_date() -> None:
+    """Copy the rooms that are Python in both builds."""
+    package = ROOT / "src/ulnet"
+    for path in package.iterdir():
+        copy = HOME / "ulnet" / path.name
+        if path.is_file():
+            shutil.copyfile(path, copy)
+        elif path.name not in (*SEEN, "__pycache__"):
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(path, copy, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def build(stamp: str) -> int:
@@ -73,17 +98,11 @@ def build(stamp: str) -> int:
         shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
         for name in INPUTS:
             shutil.copy(ROOT / name, copy / name)
-        done = subprocess.run(
-            [*_PIP, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(Path(folder, "wheel")), str(copy)],
-            env={**os.environ, "HATCH_BUILD_HOOK_ENABLE_MYPYC": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        words = [*_PIP, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(Path(folder, "wheel")), str(copy)]
+        failed, output = follow(words)
         shutil.rmtree(HOME, ignore_errors=True)
-        if done.returncode:
-            print(done.stdout, file=sys.stderr)
+        if failed:
+            print(output, file=sys.stderr)
             print("compiled build: failed (its words are above); going on with pure Python.", flush=True)
             return 1
         wheel = next(Path(folder, "wheel").glob("*.whl"))
@@ -96,6 +115,23 @@ def build(stamp: str) -> int:
         STAMP.write_text(stamp)
     print(f"compiled build: {DIST.name}/{wheel.name}", flush=True)
     return 0
+
+
+def follow(words: list[str]) -> tuple[int, str]:
+    """Run the build, and tell now and then that it goes on: its exit status, and what it said."""
+    began = time.monotonic()
+    with tempfile.TemporaryFile("w+") as output:
+        environment = {**os.environ, "HATCH_BUILD_HOOK_ENABLE_MYPYC": "1"}
+        with subprocess.Popen(words, env=environment, stdout=output, stderr=subprocess.STDOUT) as process:
+            while True:
+                try:
+                    status = process.wait(TELL_EVERY)
+                    break
+                except subprocess.TimeoutExpired:
+                    gone = time.monotonic() - began
+                    print(f"compiled build: {gone:.0f} s of about {SECONDS} s", flush=True)
+        output.seek(0)
+        return status, output.read()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -116,13 +117,24 @@ def install_debian_packages() -> None:
     """Get the tools that some tests run; without them those tests are skipped, and say so."""
     search = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     tools = [tool for tool in DEBIAN_PACKAGES if not shutil.which(tool, path=search)]
-    missing = sorted({DEBIAN_PACKAGES[tool] for tool in tools})
+    missing = sorted({DEBIAN_PACKAGES[tool] for tool in tools} | compiler_packages())
     if missing and not apt_get(missing):
         print(
             f"setup: NOTE: could not install {', '.join(missing)} (that needs root, apt-get and a mirror); "
-            "the tests that need them will be SKIPPED and named at the end.",
+            "the tests that need them will be SKIPPED and named at the end, "
+            "and without a compiler the compiled build is not tested.",
             flush=True,
         )
+
+
+def compiler_packages() -> set[str]:
+    """What the compiled build needs; headers are Debian's business only where the interpreter is."""
+    packages = set()
+    if not (shutil.which("cc") or shutil.which("gcc")):
+        packages |= {"gcc", "libc6-dev"}
+    if sys.prefix == "/usr" and not Path(sysconfig.get_paths()["include"], "Python.h").exists():
+        packages.add(f"python3.{sys.version_info.minor}-dev")
+    return packages
 
 
 def apt_get(packages: list[str]) -> bool:

@@ -100,6 +100,7 @@ def test_source_any_peer_without_rails() -> None:
     assert world.put(20) == first
 
 
+@pytest.mark.pure
 @pytest.mark.requirement("bck-030", "RTR")
 def test_a_router_is_upgraded_and_downgraded() -> None:
     """Configuration changes 3 and 4 of the documents: the end nodes go on before and after."""

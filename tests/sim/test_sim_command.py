@@ -78,6 +78,7 @@ def test_a_failure_names_its_seed_and_is_cut_down(capsys: Capture, tmp_path: Pat
     assert main(["sim", "run", str(small)]) == 0
 
 
+@pytest.mark.pure
 def test_a_bug_is_a_failure_not_a_crash(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(self: Memory, *arguments: object) -> None:
         raise RuntimeError("planted")

@@ -9,6 +9,7 @@ import pytest
 from ulnet.core.instance import LNet
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI  # noqa: F401 - for the lines of BROKEN
+from ulnet.core.peer import Peer  # noqa: F401
 from ulnet.nid import Nid
 from ulnet.sim import Broken, SimNode, Simulation, invariants
 from ulnet.wire.lnet import Header, MsgType
@@ -65,7 +66,7 @@ BROKEN = [
     ("del pni(core).peer.members[SECOND]", "elsewhere"),
     ("pni(core).peer.primary_nid = Nid.parse('10.9.9.9@tcp')", "its own primary NID"),
     ("core.peers.find(THERE).nets[SECOND.net].nis.clear()", "is empty, or another's"),
-    ("core.peers.find_ni(SECOND).peer = None", "says that it is elsewhere"),
+    ("core.peers.find_ni(SECOND).peer = Peer(SECOND)", "says that it is elsewhere"),
     ("core.peers._by_nid[SECOND] = pni(core)", "is not found under its NID"),
     ("core.peers._by_nid[Nid.parse('10.9.9.9@tcp')] = pni(core)", "peer NIs are known"),
     ("next(iter(core.memory.mds.values())).refs = -1", "refs -1"),
