@@ -88,26 +88,6 @@ buffers: {tiny: -9}
     assert "10.0.1.2@tcp1 belongs to the configured peer 10.0.0.2@tcp" in "".join(lines)
 
 
-def test_routes_to_nowhere(check: Check) -> None:
-    routes = """\
-    - {net: o2ib, gateway: 10.0.0.9@tcp}
-    - {net: tcp7, gateway: 10.0.0.9@tcp5}
-    - {net: tcp, gateway: 10.0.0.9@tcp}
-    - {net: tcp8, gateway: banana@x, hop: 3}
-    - {net: tcp8, gateway: 10.0.0.9@tcp, hop: 300}
-"""
-    status, lines = check(GOOD + routes)
-    assert status == 1
-    assert [line.split(": ", 1)[1] for line in lines] == [
-        "error: the route to o2ib by 10.0.0.9@tcp is given twice",
-        "error: the route to tcp7 goes nowhere: its gateway 10.0.0.9@tcp5 is on net tcp5, this node on tcp",
-        "error: net tcp is one of this node's own nets: a route to it is refused; leave it out",
-        "error: net 'x' has no known type; write one of lo, tcp, o2ib, gni, gip, ptlf, kfi, efa, bxi3f, "
-        "bond, with a number if it is not 0, such as tcp1",
-        "error: hop 300 is out of range: use 1 to 255",
-    ]
-
-
 def test_peers_with_one_rail_or_none(check: Check) -> None:
     status, lines = check(GOOD.replace(", {nid: 10.0.1.2@tcp}", ""))
     assert status == 0

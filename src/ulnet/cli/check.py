@@ -7,6 +7,7 @@ import asyncio
 import re
 import sys
 
+from ulnet.cli.check_routes import states_given
 from ulnet.cli.check_rules import NodeView, across, examine
 from ulnet.cli.files import Unreadable, read_text
 from ulnet.cli.findings import Finding, print_findings, status_of
@@ -78,7 +79,7 @@ def _facts(options: argparse.Namespace) -> list[Link] | None:
 def _read(name: str) -> tuple[Config, list[Finding]]:
     text = read_text(name)
     if not re.search(r"^\s*options\s", text, re.MULTILINE):
-        return read_config(text), []
+        return read_config(text), list(states_given(name, text))
     try:
         parameters = read_modprobe(text)
     except LegacyError as bad:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ulnet.cli.findings import Finding
-from ulnet.core.peer import Peer
+from ulnet.cli.check_routes import RoutedView, routed_view, routes_across, routes_of_one
+from ulnet.cli.findings import Finding, Level
+from ulnet.core.peer import Peer, PeerFlag
+from ulnet.core.routing import RoutingState
 from ulnet.dlc import model
 from ulnet.dlc.config import Config, Step
 from ulnet.host import Link, link_named
@@ -19,6 +22,10 @@ __all__ = ["NodeView", "across", "examine"]
 
 _MANY = 4096
 _CPTS = 256  # what a file may name; how many the node has only the node knows
+_FORGOTTEN = (
+    "router buffers are forgotten while routing is off, as on kernel nodes: write 'routing: {enable: 1}' "
+    "before them"
+)
 
 
 @dataclass(slots=True)
@@ -31,6 +38,7 @@ class NodeView:
     peer_lines: dict[Nid, int] = field(default_factory=dict)
     multi_rail: dict[Nid, bool] = field(default_factory=dict)
     rails: int = 0
+    routing: RoutedView | None = None
 
 
 async def examine(name: str, config: Config, facts: Sequence[Link] | None) -> tuple[list[Finding], NodeView]:
@@ -45,20 +53,22 @@ async def examine(name: str, config: Config, facts: Sequence[Link] | None) -> tu
             text = "which interfaces these rules choose depends on the host: give --host FILE or --live"
             findings.append(Finding("note", name, step.line, text))
     links = list(facts) if facts is not None else invented_links(step.request for step in steps)
+    complete = len(steps) == len(config.steps)
     async with on_paper(links, cpts=_CPTS) as admin:
+        core = admin.node.core
         for step in steps:
-            if isinstance(step.request, model.RouteAdd):  # judged below, where all nets are known
-                continue
-            findings += [
-                Finding("error", name, step.line, _without_line(item.descr))
-                for item in await admin.apply([step])
-            ]
+            if isinstance(step.request, model.BuffersSet) and core.router.state is RoutingState.DISABLED:
+                findings.append(Finding("warning", name, step.line, _FORGOTTEN))
+            for item in await admin.apply([step]):
+                unsure = item.errno == -errno.EHOSTUNREACH and not complete
+                level: Level = "note" if unsure else "error"
+                findings.append(Finding(level, name, step.line, _without_line(item.descr)))
             findings += _address_mismatch(name, step, facts)
         view = _view(name, admin, steps)
-        nets = set(admin.node.core.nets)
-    routed = set(_route_nets(steps))
-    findings += _routes(name, steps, nets)
-    findings += _peers_of_one(view, nets | routed)
+        view.routing = routed_view(name, core, view.nids, steps, complete)
+        nets = set(core.nets)
+    findings += routes_of_one(view.routing)
+    findings += _peers_of_one(view, nets | {route.net for route in view.routing.routes})
     return findings, view
 
 
@@ -93,7 +103,7 @@ def _view(name: str, admin: Admin, steps: Sequence[Step]) -> NodeView:
     core = admin.node.core
     view = NodeView(name, rails=len(core.nis) - 1)
     view.nids = [nid for nid in core.nis if nid != LO_NID and not nid.ip.startswith(INVENTED)]
-    peers: list[Peer] = [peer for peer in core.peers if peer.primary_nid != LO_NID]
+    peers: list[Peer] = [peer for peer in core.peers if peer.flags & PeerFlag.CONFIGURED]
     for peer in peers:
         view.peers[peer.primary_nid] = list(peer.nids())
         view.multi_rail[peer.primary_nid] = peer.multi_rail
@@ -115,45 +125,6 @@ def _nids(texts: Sequence[str]) -> list[Nid]:
         except NidError:
             continue
     return found
-
-
-def _route_nets(steps: Sequence[Step]) -> Iterator[Net]:
-    for step in steps:
-        if isinstance(step.request, model.RouteAdd):
-            try:
-                yield Net.parse(step.request.net)
-            except NidError:
-                continue
-
-
-def _routes(name: str, steps: Sequence[Step], nets: set[Net]) -> Iterator[Finding]:
-    seen: set[tuple[str, str]] = set()
-    for step in steps:
-        request = step.request
-        if not isinstance(request, model.RouteAdd):
-            continue
-        try:
-            net = Net.parse(request.net)
-            gateways = NidList.parse(request.gateway).expand(_MANY)
-        except NidError as bad:
-            yield Finding("error", name, step.line, str(bad))
-            continue
-        if net in nets:
-            text = f"net {net} is one of this node's own nets: a route to it is refused; leave it out"
-            yield Finding("error", name, step.line, text)
-        for gateway in gateways:
-            if gateway.net not in nets:
-                have = ", ".join(str(one) for one in nets if str(one) != "lo") or "none"
-                text = (
-                    f"the route to {net} goes nowhere: its gateway {gateway} is on net {gateway.net}, this "
-                    f"node on {have}"
-                )
-                yield Finding("error", name, step.line, text)
-            if (request.net, str(gateway)) in seen:
-                yield Finding("error", name, step.line, f"the route to {net} by {gateway} is given twice")
-            seen.add((request.net, str(gateway)))
-        if request.hop != -1 and not 1 <= request.hop <= 255:
-            yield Finding("error", name, step.line, f"hop {request.hop} is out of range: use 1 to 255")
 
 
 def _peers_of_one(view: NodeView, reachable: set[Net]) -> Iterator[Finding]:
@@ -196,6 +167,7 @@ def across(views: Sequence[NodeView]) -> Iterator[Finding]:
             elif others:
                 other = next(one for one in views if one.name == next(iter(others)))
                 yield from _pair(view, primary, nids, other)
+    yield from routes_across([view.routing for view in views if view.routing is not None])
 
 
 def _pair(view: NodeView, primary: Nid, nids: Sequence[Nid], other: NodeView) -> Iterator[Finding]:
