@@ -277,6 +277,7 @@ SETTINGS = {
     "response_tracking": "expect answers of GETs (1), PUTs (2), both (3), none but LNet's own (0)",
     "recovery_limit": "seconds after which recovery gives up; 0 is never",
     "max_recovery_ping_interval": "most seconds between recovery pings; above 0",
+    "degraded_below": "percent of its usual rate below which an NI is degraded, 0 to 90; 0 does not judge",
 }
 _SET = (
     *(

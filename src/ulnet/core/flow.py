@@ -7,7 +7,10 @@ serves every driver and the simulator. Small messages say nothing of a path's ra
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ulnet.core.gauge import Gauge
 
 __all__ = ["MIN_SAMPLE_BYTES", "Flight", "Flow", "Paces", "take_answered"]
 
@@ -29,10 +32,20 @@ class Paces:
 class Flow:
     """One path: `outstanding` bytes sent and not confirmed, `rate` in bytes per second (0: not known).
 
-    `stalled` says that its driver sees no progress there.
+    `stalled` says that its driver sees no progress there; `gauge`, where there is one, gets the samples too.
     """
 
-    __slots__ = ("_confirmed", "_estimate", "_paces", "_samples", "_since", "outstanding", "rate", "stalled")
+    __slots__ = (
+        "_confirmed",
+        "_estimate",
+        "_paces",
+        "_samples",
+        "_since",
+        "gauge",
+        "outstanding",
+        "rate",
+        "stalled",
+    )
 
     def __init__(self, paces: Paces | None = None, *, stalled: bool = False) -> None:
         self._paces = paces or Paces()
@@ -40,6 +53,7 @@ class Flow:
         self.outstanding = 0
         self.rate = 0.0
         self.stalled = stalled
+        self.gauge: Gauge | None = None
         self._since = 0.0  # when the present sample began
         self._confirmed = 0  # bytes of the present sample
         self._samples = -1
@@ -65,6 +79,8 @@ class Flow:
         self._since = now
         self._confirmed = 0
         self._take(confirmed / elapsed)
+        if self.gauge is not None:
+            self.gauge.add(confirmed, elapsed, self.outstanding + size, now)
 
     def _take(self, sample: float) -> None:
         samples = self._samples = self._samples + 1
@@ -75,6 +91,11 @@ class Flow:
         if samples >= _FIRST_SAMPLES:
             self.rate = self._estimate
             self._paces.changes += 1
+
+    def presume(self, rate: float) -> None:
+        """Take the path for that fast until it is measured again; what was measured is not forgotten."""
+        self.rate = rate
+        self._paces.changes += 1
 
     def abandon(self, size: int) -> None:
         """That message failed: it says nothing of the rate."""

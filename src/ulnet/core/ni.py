@@ -79,6 +79,7 @@ class NI:
         "also",
         "choices",
         "cpts",
+        "degraded",
         "dev_cpt",
         "fatal",
         "health",
@@ -87,6 +88,7 @@ class NI:
         "latency_ack",
         "latency_egress",
         "latency_get",
+        "link_rate",
         "listed",
         "lnd",
         "lnd_data",
@@ -142,6 +144,8 @@ class NI:
         self.listed = True  # peers are told of it
         self.state = NiState.INIT
         self.fatal = False  # its state is FAILED
+        self.degraded: dict[str, str] = {}  # why it carries less than it should, by what is the matter
+        self.link_rate = 0.0  # bytes per second, as its device tells; 0: it does not
         self.health = MAX_HEALTH
         self.worn = False  # health fell to 0 and is not whole again
         self.watched = False  # not wholly well: health wants to know what becomes of messages

@@ -48,13 +48,15 @@ class NiState(Enum):
 
 
 class NiInput(Enum):
-    """What its driver or an administrator says of a local NI."""
+    """What its driver or an administrator says of a local NI, and what is measured of it."""
 
     ADDED = "added"
     FATAL = "device failed"
     RECOVERED = "device recovered"
     DEGRADED = "device degraded"
     RESTORED = "device restored"
+    SLOW = "carries far less than it should"
+    GOOD = "carries as much as it should"
     DELETED = "deleted"
 
 
@@ -118,7 +120,9 @@ LOCAL_NI: LocalNiTable = {
     (NiState.INIT, NiInput.ADDED): (Action.NOTHING, NiState.ACTIVE),
     (NiState.ACTIVE, NiInput.FATAL): (Action.LEAVE, NiState.FAILED),
     (NiState.ACTIVE, NiInput.DEGRADED): (Action.REPORT, NiState.DEGRADED),
+    (NiState.ACTIVE, NiInput.SLOW): (Action.REPORT, NiState.DEGRADED),
     (NiState.DEGRADED, NiInput.RESTORED): (Action.REPORT, NiState.ACTIVE),
+    (NiState.DEGRADED, NiInput.GOOD): (Action.REPORT, NiState.ACTIVE),
     (NiState.DEGRADED, NiInput.FATAL): (Action.LEAVE, NiState.FAILED),
     (NiState.FAILED, NiInput.RECOVERED): (Action.RETURN, NiState.ACTIVE),
     (NiState.ACTIVE, NiInput.DELETED): (Action.LEAVE, NiState.DELETING),

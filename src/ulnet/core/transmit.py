@@ -228,15 +228,14 @@ class Transmit(Credits):
             cpt=msg.cpt,
         )
 
-    @staticmethod
-    def _take_off(msg: Msg, ni: NI, pni: PeerNi, now: float) -> None:
+    def _take_off(self, msg: Msg, ni: NI, pni: PeerNi, now: float) -> None:
         """Count msg on its path until its delivery is known: by the answer, where there is one."""
         pair = pni.flows.get(ni)
         if pair is None:
             pair = pni.flows[ni] = Flow(pni.peer.paces)
         peer = pni.peer.flows.get(ni)
         if peer is None:
-            peer = pni.peer.flows[ni] = Flow(pni.peer.paces)
+            peer = pni.peer.flows[ni] = self.health.rates.flow(ni, pni.peer)
         flight = msg.flight = Flight(pair, peer, _load_of(msg), now)
         if msg.md is not None and _awaits_answer(msg):
             msg.md.flights.append(flight)

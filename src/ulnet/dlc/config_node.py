@@ -30,7 +30,7 @@ __all__ = [
 GLOBALS = (
     *("numa_range", "max_interfaces", "max_intf", "discovery", "drop_asym_route", "retry_count"),
     *("transaction_timeout", "health_sensitivity", "recovery_interval", "router_sensitivity", "lnd_timeout"),
-    *("response_tracking", "recovery_limit", "max_recovery_ping_interval"),
+    *("response_tracking", "recovery_limit", "max_recovery_ping_interval", "degraded_below"),
 )
 _Rule = TypeVar("_Rule")
 _ALIASES = {"max_intf": "max_interfaces"}

@@ -349,7 +349,7 @@ class CptOfNidDocument(Struct, rename={"cpt_of_nid": "cpt-of-nid"}):
 
 
 class Globals(Struct):
-    """Node-wide settings."""
+    """Node-wide settings. The real tool has no `degraded_below`: it is told where it is not the default."""
 
     numa_range: int
     max_interfaces: int
@@ -364,6 +364,7 @@ class Globals(Struct):
     response_tracking: int
     recovery_limit: int
     max_recovery_ping_interval: int
+    degraded_below: int | UnsetType = UNSET
 
 
 class GlobalDocument(Struct, rename={"settings": "global"}):

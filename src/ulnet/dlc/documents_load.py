@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 __all__ = ["NiLoad", "PathLoad", "PeerNiLoad"]
 
@@ -10,7 +10,8 @@ __all__ = ["NiLoad", "PathLoad", "PeerNiLoad"]
 class NiLoad(Struct):
     """Credits of all its CPTs' queues, messages that wait for one, and `choices` by what decided them.
 
-    `state` is that of its state machine; `resends` counts by the status of the failure.
+    `state` is that of its state machine; `resends` counts by the status of the failure; `degraded` says
+    why it is that: by its device, by the rate that was measured.
     """
 
     max_tx_credits: int
@@ -22,6 +23,7 @@ class NiLoad(Struct):
     down_events: int
     up_events: int
     resends: dict[str, int]
+    degraded: dict[str, str] | UnsetType = UNSET
 
 
 class PathLoad(Struct):

@@ -16,6 +16,7 @@ from ulnet.nid import Nid
 __all__ = ["Devices"]
 
 _FAR_LESS: Final = 2  # times
+_BYTES: Final = 125_000.0  # a second, in 1 Mb/s
 
 
 @dataclass(slots=True)
@@ -98,7 +99,9 @@ class Devices:
             failure = monitor.table.why_unusable(successor, device.address)
             device.best_speed = 0
         if which in self._watched:  # who was told may have deleted it
-            self._tell(device, failure, slow="" if failure else _slowness(device))
+            speed = None if failure else link_speed(device.name)
+            which[0].link_rate = (speed or 0) * _BYTES
+            self._tell(device, failure, slow="" if failure else _slowness(device, speed))
 
     def _tell(self, device: _Watched, failure: str, *, gone: bool = False, slow: str = "") -> None:
         if (device.failure, device.slow) != (failure, slow):
@@ -106,9 +109,8 @@ class Devices:
             device.tell(Device(device.name, failure, gone, slow))
 
 
-def _slowness(device: _Watched) -> str:
+def _slowness(device: _Watched, speed: int | None) -> str:
     """That the link runs at less than half of what it did; where it does not tell, nothing is said."""
-    speed = link_speed(device.name)
     if speed is None:
         return device.slow
     device.best_speed = best = max(device.best_speed, speed)

@@ -13,6 +13,7 @@ from ulnet.core.health.classify import RULES, Rule
 from ulnet.core.health.machines import Machines
 from ulnet.core.health.notices import Notices
 from ulnet.core.health.paths import Paths
+from ulnet.core.health.rates import Rates
 from ulnet.core.health.recovery import Recovery
 from ulnet.core.health.resend import Resender
 from ulnet.core.health.values import Values
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Health"]
 
 _LO_AND_ONE = 2
+_DEVICE = "device"  # in `NI.degraded`
 _INPUTS = {
     NiEvent.FATAL: NiInput.FATAL,
     NiEvent.RECOVERED: NiInput.RECOVERED,
@@ -68,6 +70,7 @@ class Health:
         values.admit_ni, values.release_ni = recovery.admit_ni, recovery.release_ni
         values.admit_peer, values.release_peer = recovery.admit_peer, recovery.release_peer
         self._machines = Machines(state, self._notices, status_changed, transmit.leave, recovery.admit_peer)
+        self.rates = Rates(state, self._machines)
         self.resender = Resender(state)
         self.resender.launch = self.send_again
         self.again = transmit.again
@@ -262,10 +265,19 @@ class Health:
         self.recovery.release_ni(ni)
         self._machines.ni(ni, NiInput.DELETED)
 
+        self.rates.ni_deleted(ni)
     def ni_event(self, ni: NI, event: NiEvent) -> None:
         """A driver tells of the device of ni."""
         self._machines.ni(ni, _INPUTS[event])
         if event is NiEvent.FATAL:
+        if event is NiEvent.FATAL:
+            self.rates.ni_failed(ni)
+        elif event is NiEvent.DEGRADED and not ni.fatal:
+            ni.degraded[_DEVICE] = "its device is slower than it was"
+        elif event is NiEvent.RESTORED:
+            ni.degraded.pop(_DEVICE, None)
+            if ni.degraded:
+                return
             self.again.lost(ni, None)
 
     def peer_told(self, pni: PeerNi, up: bool) -> None:
@@ -285,6 +297,7 @@ class Health:
         """Sensitivity may be 0 now, or not any more."""
         if not self._state.settings.health_sensitivity:
             self.recovery.close()
+        self.rates.settings_changed()
             return
         for ni in self._state.nis.values():
             if ni.health < MAX_HEALTH:
@@ -299,6 +312,7 @@ class Health:
         self.resender.close()
 
     def _ni_stays(self, ni: NI) -> bool:
+        self.rates.close()
         return ni.health < MAX_HEALTH and ni.active and self._state.settings.health_sensitivity > 0
 
     def _peer_stays(self, pni: PeerNi) -> bool:

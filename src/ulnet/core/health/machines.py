@@ -45,7 +45,7 @@ class Machines:
         self.leave: Callable[[NI | None, PeerNi | None], None] = leave
         self.admit_peer: Callable[[PeerNi], None] = admit_peer
 
-    def ni(self, ni: NI, what: NiInput) -> None:
+    def ni(self, ni: NI, what: NiInput, why: str = "") -> None:
         """Something happened to a local NI; its net follows."""
         step = LOCAL_NI.get((ni.state, what))
         if step is None:
@@ -54,7 +54,8 @@ class Machines:
         ni.fatal = ni.state is NiState.FAILED
         ni.watched = ni.health < MAX_HEALTH or ni.state is not NiState.ACTIVE
         if action is not Action.NOTHING and what is not NiInput.DELETED:
-            self._state.report(f"local NI {ni.nid}: {what.value}, {ni.state.value} now")
+            told = f"{what.value} ({why})" if why else what.value
+            self._state.report(f"local NI {ni.nid}: {told}, {ni.state.value} now")
         if action is Action.LEAVE:
             if what is NiInput.FATAL:
                 ni.health_stats.down_events += 1

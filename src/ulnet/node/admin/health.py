@@ -124,3 +124,9 @@ def debug_peer(core: LNet, request: PeerDebug) -> None:
             f"peer NI {pni.nid}: {pni.state.value}, health {pni.health}, {pni.refs} references, "
             f"{pni.tx_credits} of {pni.max_tx_credits} credits, {len(pni.tx_queue)} messages wait"
         )
+    for ni, flow in peer.flows.items():
+        best = flow.gauge.best if flow.gauge is not None else 0.0
+        report(
+            f"from {ni.nid} ({ni.state.value}): {flow.outstanding} bytes under way, "
+            f"{flow.rate / 1e6:.3g} MB/s as measured, {best / 1e6:.3g} MB/s at best"
+        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.status import HealthStatus
@@ -15,7 +17,7 @@ def load_of_ni(ni: NI) -> NiLoad:
     waiting = sum(len(queue.waiting) for queue in ni.tx_queues)
     return NiLoad(
         *(ni.max_tx_credits, ni.tx_credits, ni.min_tx_credits, waiting, _choices(ni), ni.state.value),
-        *(ni.health_stats.down_events, ni.health_stats.up_events, _resends(ni)),
+        *(ni.health_stats.down_events, ni.health_stats.up_events, _resends(ni), dict(ni.degraded) or UNSET),
     )
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from ulnet.core.instance import LNet
 from ulnet.core.stats import GlobalStats
 from ulnet.core.status import HealthStatus
+from ulnet.core.tunables import GlobalSettings
 from ulnet.dlc.documents import Globals, Statistics
 
 __all__ = ["reset_statistics", "show_globals", "show_statistics"]
+
+_USUAL = GlobalSettings().degraded_below
 
 
 def show_statistics(core: LNet) -> Statistics:
@@ -69,4 +74,5 @@ def show_globals(core: LNet) -> Globals:
         response_tracking=settings.response_tracking,
         recovery_limit=settings.recovery_limit,
         max_recovery_ping_interval=settings.max_recovery_ping_interval,
+        degraded_below=UNSET if settings.degraded_below == _USUAL else settings.degraded_below,
     )

@@ -1,0 +1,212 @@
+"""NIs that carry far less than they should, by what is measured while they are busy (docs/design/health.md).
+
+A low rate mostly has other causes: little to send, a slow peer, a slow node. So an NI is blamed only when the
+way is full, no peer does well over it, and somebody does well over another NI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ulnet.core.flow import Flow
+from ulnet.core.gauge import Gauge, Total
+from ulnet.core.health.machines import Machines
+from ulnet.core.ni import NI
+from ulnet.core.peer import Peer
+from ulnet.core.state import NodeState
+from ulnet.core.states import NiInput
+from ulnet.core.timers import Timer
+
+__all__ = ["RATE", "Rates"]
+
+RATE: Final = "rate"  # in `NI.degraded`
+_READINGS: Final = 3  # in a row, that make a verdict
+_PATIENCE: Final = 5.0  # seconds that they must span
+_LATELY: Final = 10.0  # seconds for which a reading speaks of the present
+_FULLER: Final = 1.1  # a byte must take longer than at the best rate: else less is sent, not carried
+_NEARLY: Final = 0.9  # of its best: such a way is not tried again, it is used
+_LINK_SHARE: Final = 0.9  # of a link's bits are payload, at least
+_AGAIN: Final = 1.0  # seconds between looks at those that are slow
+_PAUSE: Final = 4.0  # seconds without a sample after which a degraded NI is tried again
+
+
+class Rates:
+    """Judges readings. Ways that traffic left for their rate are presumed faster until it uses them."""
+
+    __slots__ = ("_accused", "_machines", "_slow", "_state", "_timer", "_totals")
+
+    def __init__(self, state: NodeState, machines: Machines) -> None:
+        self._state = state
+        self._machines = machines
+        self._totals: dict[NI, Total] = {}
+        self._accused: dict[NI, tuple[Gauge, float]] = {}  # the degraded: by whom, and what they should carry
+        self._slow: dict[Gauge, None] = {}
+        self._timer: Timer | None = None
+
+    def flow(self, ni: NI, peer: Peer) -> Flow:
+        """A new flow from ni to any NID of peer."""
+        flow = Flow(peer.paces)
+        total = self._totals.get(ni)
+        if total is None:
+            total = self._totals[ni] = Total()
+        flow.gauge = Gauge(ni, peer, flow, total, self._read)
+        return flow
+
+    # Readings --------------------------------------------------------------------------------------
+
+    def _read(self, gauge: Gauge) -> None:
+        percent = self._state.settings.degraded_below
+        if not percent:
+            return
+        now = self._state.clock()
+        for other in self._others(gauge):
+            if other.flow.rate < other.best * _NEARLY and now - other.fed_at >= _AGAIN:
+                self._watch(other)
+        usual, delay = self._usual(gauge)
+        if not usual:
+            return  # it is the first
+        if gauge.rate < usual * percent / 100 and gauge.delay > delay * _FULLER:
+            gauge.good = 0
+            gauge.slow += 1
+            if gauge.slow == 1:
+                gauge.slow_since = now
+            self._watch(gauge)
+            self._accuse(gauge, usual, now)
+        elif gauge.rate >= usual * _enough(percent):
+            gauge.slow = 0
+            gauge.good += 1
+            if gauge.good == 1:
+                gauge.good_since = now
+            if gauge.good >= _READINGS and now - gauge.good_since >= _PATIENCE:
+                self._defend(gauge, percent)
+
+    def _usual(self, gauge: Gauge) -> tuple[float, float]:
+        """The rate that can be asked of the NI towards the peer, and the time a byte takes at it.
+
+        What it has shown; or what its link has, as far as node and peer have shown as much elsewhere.
+        """
+        link = gauge.ni.link_rate * _LINK_SHARE
+        if link > gauge.best:
+            for other in self._others(gauge):
+                if min(link, other.best) > gauge.best:
+                    return min(link, other.best), other.best_delay
+        return gauge.best, gauge.best_delay
+
+    def _accuse(self, gauge: Gauge, usual: float, now: float) -> None:
+        ni = gauge.ni
+        if ni.degraded or not self._ripe(gauge, now) or not self._guilty(gauge, usual, now):
+            return
+        why = f"{_text(gauge.rate)} to {gauge.peer.primary_nid}, in place of {_text(usual)}"
+        ni.degraded[RATE] = why
+        self._accused[ni] = gauge, max(usual, gauge.total.best)
+        self._machines.ni(ni, NiInput.SLOW, why)
+
+    @staticmethod
+    def _ripe(gauge: Gauge, now: float) -> bool:
+        return gauge.slow >= _READINGS and now - gauge.slow_since >= _PATIENCE
+
+    def _guilty(self, gauge: Gauge, usual: float, now: float) -> bool:
+        """Whether it is the NI, and neither the peer nor this node."""
+        since = now - _LATELY
+        mine = [one for one in self._all(gauge.ni) if one.read_at >= since]
+        if any(one.good and one.good_since < gauge.slow_since for one in mine):
+            return False
+        total = gauge.total
+        if total.rate * 100 >= max(usual, total.best) * self._state.settings.degraded_below:
+            return False  # several peers share it
+        others = [one for one in self._others(gauge) if one.read_at >= since]
+        if usual <= gauge.best and any(one.good for one in others):
+            return True
+        # Against its link alone, or where this peer has no other way, one peer is not enough.
+        fellows = [
+            one
+            for one in mine
+            if self._ripe(one, now) and not any(o.slow for o in self._others(one) if o.read_at >= since)
+        ]
+        return len(fellows) > 1 and any(
+            one.good and one.read_at >= since
+            for ni in self._state.nis.values()
+            if _apart(ni, gauge.ni)
+            for one in self._all(ni)
+        )
+
+    def _all(self, ni: NI) -> Iterator[Gauge]:
+        for peer in self._state.peers:
+            flow = peer.flows.get(ni)
+            if flow is not None and flow.gauge is not None:
+                yield flow.gauge
+
+    @staticmethod
+    def _others(gauge: Gauge) -> Iterator[Gauge]:
+        """The same peer over other devices."""
+        for ni, flow in gauge.peer.flows.items():
+            if flow.gauge is not None and _apart(ni, gauge.ni):
+                yield flow.gauge
+
+    def _defend(self, gauge: Gauge, percent: int) -> None:
+        """A peer does well over an NI: is it good again? Yes if this peer accused it, or all show enough."""
+        accuser, usual = self._accused.get(gauge.ni, (gauge, 0.0))
+        if usual and (gauge is accuser or gauge.total.rate >= usual * _enough(percent)):
+            self._absolve(gauge.ni, f"{_text(gauge.rate)} to {gauge.peer.primary_nid}")
+
+    def _absolve(self, ni: NI, why: str) -> None:
+        self._accused.pop(ni, None)
+        if ni.degraded.pop(RATE, None) is not None and not ni.degraded:
+            self._machines.ni(ni, NiInput.GOOD, why)
+
+    def ni_failed(self, ni: NI) -> None:
+        """Its device is gone: what was measured before says nothing of what comes back."""
+        ni.degraded.clear()
+        self._accused.pop(ni, None)
+        for gauge in self._all(ni):
+            gauge.forget()
+
+    def ni_deleted(self, ni: NI) -> None:
+        """It is gone for good."""
+        self.ni_failed(ni)
+        self._totals.pop(ni, None)
+
+    def settings_changed(self) -> None:
+        """Rates may not be judged any more."""
+        if not self._state.settings.degraded_below:
+            for ni in self._state.nis.values():
+                self._absolve(ni, "rates are not judged any more")
+
+    # What was slow is tried again --------------------------------------------------------------------
+
+    def _watch(self, gauge: Gauge) -> None:
+        self._slow[gauge] = None
+        if self._timer is None:
+            self._timer = self._state.timers.at(self._state.clock() + _AGAIN, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._state.clock()
+        for gauge in list(self._slow):
+            flow = gauge.flow
+            if flow.rate >= gauge.best * _NEARLY or gauge.peer.flows.get(gauge.ni) is not flow:
+                del self._slow[gauge]
+            elif not flow.outstanding and now - gauge.fed_at >= (_PAUSE if gauge.ni.degraded else _AGAIN):
+                flow.presume(min(flow.rate * 2, gauge.best))
+        if self._slow:
+            self._timer = self._state.timers.at(now + _AGAIN, self._look)
+
+    def close(self) -> None:
+        """The node shuts down."""
+        self._state.timers.cancel(self._timer)
+        self._slow.clear()
+
+
+def _enough(percent: int) -> float:
+    """The share of its usual rate from which on an NI is good: well above that where it is degraded."""
+    return min(2 * percent, 95) / 100
+
+
+def _apart(one: NI, other: NI) -> bool:
+    """Whether they are on different devices."""
+    return one is not other and (one.interface is None or one.interface != other.interface)
+
+
+def _text(rate: float) -> str:
+    return f"{rate / 1e6:.3g} MB/s"
