@@ -232,7 +232,9 @@ class NiState:
         if conn.paused and conn.sock is not None and sockets.is_dead(conn.sock):
             conn.receive_failed(errno.ECONNRESET)  # nothing else would tell: it is not read now
             return False
-        if not conn.rx_deadline or conn.rx_deadline > past:
+        if conn.rx_wake != 1 and conn.rx_deadline <= past:
+            conn.on_readable()  # what came may have been too little to wake it, but it came
+        if conn.sock is None or not conn.rx_deadline or conn.rx_deadline > past:
             return True
         reason = f"timed out: {peer} sent no more of a message that it had begun for {self.timeout:g} s"
         self.shared.report(reason)

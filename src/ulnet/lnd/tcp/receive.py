@@ -33,6 +33,9 @@ _BIG: Final = struct.Struct(">IIQQ")
 _NO_FRAME: Final = (_LNET, 0, 0, 0)  # protocol 1 has bare LNet headers
 _READ_BYTES: Final = 4 << 20  # what one connection may receive before the others have their turn
 _LARGE: Final = 4096  # after such a payload only the next header is read into the shared buffer
+_TRICKLE: Final = 131072  # who gets less of a payload at a time waits for more: the network is slower than we
+_WAKE_LEAST: Final = 16384  # what is left of a payload when each piece of it wakes us
+_WAKE_MOST: Final = 524288  # what to wait for at most
 BAD_SUM: Final = "a checksum is wrong"
 STRAY_ACK: Final = "it acknowledged a zero-copy request, which we never make"
 
@@ -62,6 +65,7 @@ class Receiver(Transmitter):
         "rx_msg",
         "rx_slop",
         "rx_state",
+        "rx_wake",
         "saved",
     )
 
@@ -84,6 +88,7 @@ class Receiver(Transmitter):
         self.rx_crc = b""  # the headers, as the checksum of protocol 2 covers them
         self.rx_check: list[memoryview] = []  # the whole payload, to check
         self.rx_deadline = 0.0  # 0: not in the middle of a message
+        self.rx_wake = 1  # bytes that must be there before the loop tells; never more than are to come
 
     def start(self) -> None:
         """Begin to receive."""
@@ -138,6 +143,7 @@ class Receiver(Transmitter):
         self.rx_check = []
         self.rx_slop += self.rx_left
         self.rx_left = 0
+        self._wake_at(1)
         self._delivered()
         return True
 
@@ -218,11 +224,15 @@ class Receiver(Transmitter):
         """`count` bytes came for the payload and, behind it, the next header."""
         left = self.rx_left
         if count >= left:
+            self._wake_at(1)
             self.rx_bufs = []
             self.rx_left = 0
             self._consume(0, count - left)
             return
-        self.rx_left = left - count
+        left -= count
+        self.rx_left = left
+        if count < _TRICKLE or self.rx_wake != 1:
+            self._wake_at(min(left, _WAKE_MOST) if left >= _WAKE_LEAST else 1)
         bufs = self.rx_bufs
         done = 0
         while count >= len(bufs[done]):
@@ -232,6 +242,12 @@ class Receiver(Transmitter):
             del bufs[:done]
         if count:
             bufs[0] = bufs[0][count:]
+
+    def _wake_at(self, count: int) -> None:
+        """Have the loop tell when so much is there: a wake-up costs more than copying 64 KiB does."""
+        if count != self.rx_wake and self.sock is not None:
+            self.rx_wake = count
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     def _consume(self, pos: int, end: int) -> None:
         """Work through the shared buffer from pos to end; keep what is not complete."""
