@@ -42,6 +42,11 @@ def said(kind: Kind, payload: bytes) -> str:
             "10.0.0.1@tcp up (active), 10.1.0.1@tcp1 down]",
         ),
         (Kind.HELLO, BondHello(0xAB, 0xCD, CONFIG, (3, 1)), "[ab to cd, v2 0x1: 10.0.0.1@bond"),
+        (
+            Kind.HELLO,
+            BondHello(0xAB, 1, CONFIG, (7,), guard=b"\x12\xab"),
+            "[ab to 1, v1 0x7, guard 12ab: 10.0.0.1@",
+        ),
         (Kind.REGISTER, Register(7, 0xAB, CONFIG), "bond REGISTER, 92 B, no ACK  [request 7: 10.0.0.1@bond"),
         (Kind.RESOLVE, Resolve(8, OTHER, BOND), "[request 8: who is 10.0.0.2@bond? asks 10.0.0.1@bond]"),
         (Kind.ANSWER, Answer(8, OTHER, 2), "[request 8: 10.0.0.2@bond status 2]"),

@@ -17,6 +17,7 @@ from ulnet.wire.bond import (
     Answer,
     Beacon,
     BondHello,
+    Capability,
     Configuration,
     Kind,
     Mode,
@@ -58,7 +59,16 @@ def configurations(draw: st.DrawFn) -> Configuration:
 
 
 bond_nids = configurations().map(lambda one: one.nid)
-hellos = st.builds(BondHello, stamps, u32, configurations(), st.lists(u64, min_size=1, max_size=5).map(tuple))
+
+
+@st.composite
+def some_hellos(draw: st.DrawFn) -> BondHello:
+    masks = tuple(draw(st.lists(u64, min_size=1, max_size=5)))
+    guard = draw(st.binary(min_size=2, max_size=2)) if masks[0] & Capability.GUARD else b""
+    return BondHello(draw(stamps), draw(u32), draw(configurations()), masks, guard=guard)
+
+
+hellos = some_hellos()
 registers = st.builds(Register, u32, stamps, configurations())
 resolves = st.tuples(u32, bond_nids, bond_nids).map(
     lambda drawn: Resolve(drawn[0], drawn[1], Nid.of(drawn[1].net, drawn[2].address))
@@ -98,15 +108,15 @@ def test_hostile_bytes_raise_wire_errors_only(noise: bytes, message, data: st.Da
 
 
 def test_bytes_of_a_hello_are_those_of_the_document() -> None:
-    packed = BondHello(0x01020304, 0, CONFIG, (5,)).pack()
+    packed = BondHello(0x01020304, 0, CONFIG, (5,), guard=b"\x12\x34").pack()
     assert packed[:16].hex() == "5819eb0e040302010000000001000000"
     assert packed[16:24].hex() == "0500000000000000"
     assert packed[24:44].hex() == "00b000000a00000b" + "00" * 12
     assert packed[44:52].hex() == "0202000001000200"
     assert packed[52:76].hex() == "000200000a00000b" + "00" * 12 + "03000100"
     assert packed[76:100].hex() == "000200010a01000b" + "00" * 12 + "01000200"
-    assert len(packed) == 100
-    assert BondHello(0x01020304, 0, CONFIG, (5,)).pack("big")[:16].hex() == "0eeb1958010203040000000000000001"
+    assert packed[100:].hex() == "1234"
+    assert BondHello(0x01020304, 0, CONFIG, (1,)).pack("big")[:16].hex() == "0eeb1958010203040000000000000001"
 
 
 @pytest.mark.parametrize(
@@ -134,6 +144,19 @@ def test_each_rule_of_a_hello_is_checked(spoil, word: str) -> None:  # type: ign
     spoil(raw)
     with pytest.raises(WireError, match=word):
         BondHello.unpack(bytes(raw))
+
+
+@pytest.mark.requirement("BOND-hello")
+def test_the_tag_of_the_duplicate_guard_ends_a_hello_that_promises_one() -> None:
+    told = BondHello(1, 0, CONFIG, (Capability.GUARD,), guard=b"\x12\x34")
+    plain = BondHello(1, 0, CONFIG, (0,)).pack()
+    assert told.pack() == plain[:16] + b"\4" + plain[17:] + b"\x12\x34"
+    assert told.pack("big")[-2:] == b"\x12\x34"  # bytes have no order
+    with pytest.raises(WireError, match="before the tag"):
+        BondHello.unpack(told.pack()[:-1])
+    for capabilities, guard in (((Capability.GUARD,), b""), ((0,), b"ab"), ((Capability.GUARD,), b"abc")):
+        with pytest.raises(WireError, match="capabilities"):
+            BondHello(1, 0, CONFIG, capabilities, guard=guard).pack()
 
 
 def test_a_beacon_fits_its_sink_whatever_it_tells() -> None:

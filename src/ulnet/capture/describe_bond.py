@@ -56,7 +56,11 @@ def _words(kind: Kind, payload: bytes, told: dict[str, object]) -> str:
         }
         target = f"to {hello.target:x}" if hello.target else "initial"
         version = f"v{len(hello.capabilities)} {hello.capabilities[-1]:#x}"
-        return f"{hello.source:x} {target}, {version}: {_configuration(hello.configuration, told)}"
+        guard = ""
+        if hello.guard:
+            told["guard"] = hello.guard.hex()
+            guard = f", guard {hello.guard.hex()}"
+        return f"{hello.source:x} {target}, {version}{guard}: {_configuration(hello.configuration, told)}"
     if kind is Kind.REGISTER:
         register = Register.unpack(payload)
         told |= {"request": register.request, "incarnation": f"{register.incarnation:#x}"}

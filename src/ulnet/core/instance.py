@@ -74,6 +74,7 @@ class LNet:
         self.ni_event = self.health.ni_event
         self.take_back = self._transmit.take_back
         self.pass_on = self._transmit.pass_on
+        self.identify = self._transmit.again.identify
         self.path_stalled = self.health.paths.stalled
         self.path_moving = self.health.paths.moving
         self.routing = Routing(
@@ -311,8 +312,17 @@ class LNet:
         if not self.state.running:
             return
         self._transmit.again.lost(ni, nid)
+        for master in self.state.masters.values():
+            master.path_broke(ni, nid)
         if self.memory.awaits(nid):
             self.health.lost(nid)
+
+    def path_doubted(self, ni: NI, nid: Nid, dest: Nid) -> None:
+        """A master doubts a path to its peer dest: what waits there leaves, what has left may be lost."""
+        pni = self.peers.find_ni(nid)
+        if pni is not None:
+            self._transmit.leave(ni, pni)
+            self._transmit.again.lost(ni, nid, dest)
 
     def peer_restarted(self, nid: Nid) -> None:
         """A driver tells that another life of a node, or another node, is behind nid."""

@@ -87,7 +87,7 @@ class Transmit(Credits):
         if not dest.peer.settled and self.hold(msg, dest.peer):
             return
         tag = dest.peer.guard
-        if (tag or msg.attempts is not None) and not self.again.identify(msg, tag):
+        if (tag or (msg.attempts is not None and msg.master is None)) and not self.again.identify(msg, tag):
             self.fail(msg, errno.ECONNRESET, "the peer was restarted: its former life may have the message")
             return
         try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Any, Final
 
 from ulnet.nid.errors import NidError
@@ -27,6 +27,7 @@ __all__ = [
     "Answer",
     "Beacon",
     "BondHello",
+    "Capability",
     "Configuration",
     "Kind",
     "Mode",
@@ -56,6 +57,15 @@ _STAMPS_SIZE: Final = 16
 _HEAD_SIZE: Final = 28
 _SLAVE_SIZE: Final = 24
 BEACON_SIZE: Final = _STAMPS_SIZE + 8 * _MAX_BEACONS
+GUARD_SIZE: Final = 2
+
+
+class Capability(IntFlag):
+    """The bits of version 1's mask."""
+
+    WEIGHTS = 1
+    BEACONS = 2  # incarnations in beacons
+    GUARD = 4  # identities of PUTs are kept; a tag follows the configuration
 
 
 class Kind(IntEnum):
@@ -163,7 +173,9 @@ class Configuration:
 class BondHello:
     """HELLO. `target` is the incarnation of the receiver as last known, 0 when it is not.
 
-    `capabilities` has one mask for each version up to the sender's; its length is that version.
+    `capabilities` has one mask for each version up to the sender's; its length is that version. `guard` is
+    the tag that identities of PUTs to the sender hold (docs/design/duplicate-guard.md): there with its
+    capability, else empty.
     """
 
     source: int
@@ -171,15 +183,18 @@ class BondHello:
     configuration: Configuration
     capabilities: tuple[int, ...] = (0,)
     byteorder: ByteOrder = field(default="little", compare=False)
+    guard: bytes = b""
 
     def pack(self, byteorder: ByteOrder = "little") -> bytes:
         """The message."""
+        if len(self.guard) != _guard_size(self.capabilities):
+            raise WireError(f"a tag of {len(self.guard)} bytes in {self!r}: its capabilities tell otherwise")
         try:
             head = _STAMPS[byteorder].pack(MAGIC, self.source, self.target, len(self.capabilities))
             masks = b"".join(mask.to_bytes(8, byteorder) for mask in self.capabilities)
         except (struct.error, OverflowError) as error:
             raise WireError(f"{self!r} does not fit on the wire: {error}") from None
-        return head + masks + self.configuration.pack(byteorder)
+        return head + masks + self.configuration.pack(byteorder) + self.guard
 
     @classmethod
     def unpack(cls, buf: Buffer) -> BondHello:
@@ -194,7 +209,12 @@ class BondHello:
         if len(buf) < end:
             raise WireError(f"a bonding HELLO is cut off before its {version} capability masks end")
         masks = tuple(int.from_bytes(buf[at : at + 8], byteorder) for at in range(_STAMPS_SIZE, end, 8))
-        return cls(source, target, Configuration.unpack(buf, end, byteorder), masks, byteorder)
+        configuration = Configuration.unpack(buf, end, byteorder)
+        end += _HEAD_SIZE + _SLAVE_SIZE * len(configuration.slaves)
+        guard = bytes(buf[end : end + _guard_size(masks)])
+        if len(guard) != _guard_size(masks):
+            raise WireError("a bonding HELLO is cut off before the tag that its capabilities promise")
+        return cls(source, target, configuration, masks, byteorder, guard)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +331,10 @@ class Beacon:
             raise WireError(f"a bonding beacon of {len(buf)} bytes cannot tell of {count} NIs")
         pairs = (_PAIR[byteorder].unpack_from(buf, _STAMPS_SIZE + 8 * index) for index in range(count))
         return cls(version, tuple((net, stamp) for net, stamp in pairs))
+
+
+def _guard_size(capabilities: tuple[int, ...]) -> int:
+    return GUARD_SIZE if capabilities and capabilities[0] & Capability.GUARD else 0
 
 
 def _byteorder(buf: Buffer) -> ByteOrder:

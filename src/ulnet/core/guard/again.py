@@ -67,14 +67,14 @@ class Again:
 
     # With its path -----------------------------------------------------------------------------------
 
-    def lost(self, ni: NI | None, nid: Nid | None) -> None:
-        """What was under way from ni (None: any) to the next hop nid (None: any) may be lost.
+    def lost(self, ni: NI | None, nid: Nid | None, dest: Nid | None = None) -> None:
+        """What was under way from ni to the next hop nid, for dest (None: any), may be lost.
 
         Drivers give back what has not begun to leave right after they told of the loss; then we look.
         """
-        self._state.defer(self._look, ni, nid)
+        self._state.defer(self._look, ni, nid, dest)
 
-    def _look(self, ni: NI | None, nid: Nid | None) -> None:
+    def _look(self, ni: NI | None, nid: Nid | None, dest: Nid | None) -> None:
         if not self._state.running:
             return
         for md in list(self._memory.mds.values()):
@@ -82,6 +82,8 @@ class Again:
             if put is None or md.aborted or put.ni is None or put.next_nid is None:
                 continue
             if ni not in (None, put.ni) or nid not in (None, put.next_nid):
+                continue
+            if dest not in (None, put.hdr.dest_nid):
                 continue
             if is_identity(put.hdr.wmd) and (put.final or put.committed):
                 self._copy(md, put, put.ni, put.next_nid)
@@ -99,6 +101,7 @@ class Again:
         msg.src_spec = put.src_spec
         msg.attempts = put.attempts
         msg.copy_of = put
+        msg.master = put.master
         put.copied = True
         md.put = msg
         md.refs += 1

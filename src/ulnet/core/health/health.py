@@ -189,7 +189,7 @@ class Health:
         Whatever the status, it is safe where the driver is sure that nothing has left, or the peer notices.
         """
         if msg.master is not None:
-            safe, msg.unsent = msg.unsent or rule.resend, False
+            safe, msg.unsent = msg.unsent or rule.resend or self.again.is_safe(msg), False
             return safe
         if msg.unsent or (not rule.resend and self.again.is_safe(msg)):
             msg.unsent = False
@@ -215,6 +215,8 @@ class Health:
 
     def _has_path_beside(self, msg: Msg, ni: NI, pni: PeerNi) -> bool:
         """Whether a pair that is not known to be broken may carry msg, which may be lost on that one."""
+        if msg.master is not None:
+            return msg.master.has_other_path(ni, pni.nid)
         if self.other_gateway(msg) or (ni.also and not ni.fatal):  # its driver has other devices
             return True
         peer = pni.peer

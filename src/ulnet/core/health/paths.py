@@ -40,7 +40,7 @@ class Paths:
         self._change(ni, nid, False)
 
     def _change(self, ni: NI, nid: Nid, stalled: bool) -> PeerNi | None:
-        """The peer NI, where there may be other paths to its peer."""
+        """The peer NI, where there may be other paths for what goes to it."""
         pni = self._state.peers.find_ni(nid)
         if pni is None:
             return None
@@ -53,7 +53,7 @@ class Paths:
             return None
         flow.stalled = stalled
         self._state.epoch += 1
-        if not pni.peer.multi_rail:
+        if not pni.peer.multi_rail and not any(one.owns(ni) for one in self._state.masters.values()):
             return None
         word = "no progress: other paths are preferred" if stalled else "it is not avoided any more"
         self._notices.say(("path", ni.nid, nid, stalled), f"path {ni.nid} -> {nid}: {word}")

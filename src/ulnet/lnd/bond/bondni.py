@@ -136,6 +136,15 @@ class BondNi:
             reason = f"no slave of {self.ni.nid} reaches one of {peer.nid}"
             self._fail(msg, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)
             return
+        if not self.core.identify(msg, peer.guard):
+            reason = "the peer was restarted: its former life may have the message"
+            self._fail(msg, errno.ECONNRESET, reason, HealthStatus.LOCAL_ERROR)
+            return
+        if msg.attempts is not None:
+            tried = {
+                self.ways[ni, pni.nid][1] for ni, pni in msg.attempts.tried if (ni, pni.nid) in self.ways
+            }
+            ways = peer.untried(ways, self.slaves.off, tried)
         path = ways[0]
         if len(ways) > 1:
             if msg.via is not None:  # an answer goes back the way that its request came
@@ -203,6 +212,20 @@ class BondNi:
         if known is not None:
             self.suspect(*known)
 
+    def has_other_path(self, ni: NI, nid: Nid) -> bool:
+        """Whether another path that works leads to who is behind nid."""
+        known = self.ways.get((ni, nid))
+        if known is None:
+            return False
+        peer, path = known
+        return any(one is not path for one in peer.working(self.slaves.off))
+
+    def path_broke(self, ni: NI, nid: Nid) -> None:
+        """The last connection of a path broke: find out whether it works."""
+        known = self.ways.get((ni, nid))
+        if known is not None and known[0].connected:
+            self.monitor.check(*known)
+
     # Paths and slaves ------------------------------------------------------------------------------
 
     def alive(self, peer: BondPeer, path: Path) -> None:
@@ -219,6 +242,7 @@ class BondNi:
             path.down = True
             peer.revision += 1
             self.look()
+            self.core.path_doubted(path.ni, path.nid, peer.nid)
             if all(one.down for one in peer.paths):
                 self.core.state.defer(self._lost_all, peer)
         self.monitor.wanted()

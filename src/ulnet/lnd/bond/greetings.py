@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ulnet.core.guard.identity import tag_of
 from ulnet.lnd.bond.connect import ANSWER_TIME
 from ulnet.lnd.bond.hello import INCOMING, Stamp, is_older, stamp_of
-from ulnet.wire.bond import BondHello, Configuration, Kind, Mode
+from ulnet.wire.bond import BondHello, Capability, Configuration, Kind, Mode, SlaveStatus
 
 if TYPE_CHECKING:
     from ulnet.core.ni import NI
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CAPABILITIES", "Greetings"]
 
-CAPABILITIES: Final = 0x3  # of version 1: weights; incarnations in beacons
+CAPABILITIES: Final = int(Capability.WEIGHTS | Capability.BEACONS | Capability.GUARD)
 _VERSION: Final = 1
 _MOST_REFUSED: Final = 1024  # names to remember, so that the log has each once
 
@@ -53,8 +54,15 @@ class Greetings:
             if peer.connected and peer.told != bond.incarnation and bond.config.mode is Mode.STANDBY:
                 bond.soon(lambda: self.greet(peer) if ok else bond.monitor.wanted())
 
-        hello = BondHello(stamp, peer.incarnation, bond.slaves.own, (CAPABILITIES,))
-        bond.post.tell(*way, Kind.HELLO, hello.pack(), ANSWER_TIME, done)
+        bond.post.tell(*way, Kind.HELLO, self._hello(peer.incarnation), ANSWER_TIME, done)
+
+    def _hello(self, target: int) -> bytes:
+        bond = self._bond
+        state = bond.core.state
+        can, guard = CAPABILITIES, tag_of(state.cookie)
+        if not state.guards:
+            can, guard = CAPABILITIES & ~Capability.GUARD, b""
+        return BondHello(bond.incarnation, target, bond.slaves.own, (can,), guard=guard).pack()
 
     def greet_stranger(self, way: tuple[NI, Nid], peer: BondPeer | None) -> None:
         """Begin a handshake with a server, whose bonding NID may not be known yet."""
@@ -62,8 +70,7 @@ class Greetings:
         if peer is not None:
             self.greet_over(peer, way)
             return
-        hello = BondHello(bond.incarnation, 0, bond.slaves.own, (CAPABILITIES,))
-        bond.post.tell(*way, Kind.HELLO, hello.pack(), ANSWER_TIME, lambda ok: None)
+        bond.post.tell(*way, Kind.HELLO, self._hello(0), ANSWER_TIME, lambda ok: None)
 
     def take_hello(self, hello: BondHello, at: NI, source: Nid) -> None:
         """A HELLO came over a slave from the NID source."""
@@ -89,8 +96,10 @@ class Greetings:
             peer.told = 0
         reaction = INCOMING[peer.state, stamp]
         if reaction.save:
+            before = peer.configuration
             peer.learn(hello, _VERSION, CAPABILITIES)
             bond.lay_paths(peer)
+            self._leave_lost(peer, before)
         was_connected, peer.state = peer.connected, reaction.next
         known = bond.ways.get((at, source))
         if known is not None:
@@ -101,6 +110,16 @@ class Greetings:
         bond.servers.heard(peer)
         if not was_connected or peer.waiting:
             bond.connected(peer)
+
+    def _leave_lost(self, peer: BondPeer, before: Configuration | None) -> None:
+        """What was under way to slaves that are not up any more may be lost."""
+        now = peer.configuration
+        if before is None or now is None:
+            return
+        was_up = {one.nid for one in before.slaves if one.status == SlaveStatus.UP}
+        for path in peer.paths:
+            if path.nid in was_up and now.slaves[path.remote].status == SlaveStatus.DOWN:
+                self._bond.core.path_doubted(path.ni, path.nid, peer.nid)
 
     def _refuse(self, found: Configuration) -> None:
         bond = self._bond

@@ -49,6 +49,11 @@ class Monitor:
                     if not path.probing:
                         self._try(peer, path)
 
+    def check(self, peer: BondPeer, path: Path) -> None:
+        """A path may be dead: find out now."""
+        if not path.probing and path.ni.active:
+            self._try(peer, path)
+
     def close(self) -> None:
         """Watch nothing any more."""
         self._bond.cancel(self._timer)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ulnet.core.peer_table import PeerTable
     from ulnet.nid import Nid
 
-__all__ = ["Path", "choose_from"]
+__all__ = ["Path", "allowed_of", "choose_from", "working_of"]
 
 
 class Path:
@@ -89,14 +89,9 @@ class Path:
         return self.ni.health == MAX_HEALTH and (pni is None or pni.health == MAX_HEALTH)
 
 
-def choose_from(
-    paths: Sequence[Path], own: Configuration, peer: Configuration, switched_off: Sequence[bool]
-) -> list[Path]:
-    """The paths that messages may take now (bonding design §6.4); empty: the peer cannot be reached.
-
-    Where nothing is known to work the best that is left is tried.
-    """
-    allowed = [
+def allowed_of(paths: Sequence[Path], peer: Configuration, switched_off: Sequence[bool]) -> list[Path]:
+    """The paths that may be used at all."""
+    return [
         path
         for path in paths
         if path.ni.active
@@ -104,8 +99,22 @@ def choose_from(
         and not switched_off[path.local]
         and peer.slaves[path.remote].status != SlaveStatus.OFF
     ]
-    left = [path for path in allowed if path.works and peer.slaves[path.remote].status == SlaveStatus.UP]
-    left = left or [path for path in allowed if path.works] or allowed
+
+
+def working_of(allowed: Sequence[Path], peer: Configuration) -> list[Path]:
+    """Those of them that make progress, and whose far end is said to be up."""
+    return [path for path in allowed if path.works and peer.slaves[path.remote].status == SlaveStatus.UP]
+
+
+def choose_from(
+    paths: Sequence[Path], own: Configuration, peer: Configuration, switched_off: Sequence[bool]
+) -> list[Path]:
+    """The paths that messages may take now (bonding design §6.4); empty: the peer cannot be reached.
+
+    Where nothing is known to work the best that is left is tried.
+    """
+    allowed = allowed_of(paths, peer, switched_off)
+    left = working_of(allowed, peer) or [path for path in allowed if path.works] or allowed
     if not left:
         return left
     if peer.mode is Mode.STANDBY:

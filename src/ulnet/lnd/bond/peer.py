@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
 from ulnet.lnd.bond.hello import PeerState
-from ulnet.lnd.bond.paths import Path, choose_from
+from ulnet.lnd.bond.paths import Path, allowed_of, choose_from, working_of
 from ulnet.wire.bond import BondHello, Configuration
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class BondPeer:
         "configuration",
         "connecting",
         "greeting",
+        "guard",
         "incarnation",
         "nid",
         "paths",
@@ -48,6 +49,7 @@ class BondPeer:
         self.told = 0
         self.version = 0
         self.capabilities = 0
+        self.guard = b""  # what identities of PUTs to it hold, while it is known to keep them
         self.configuration: Configuration | None = None
         self.paths: list[Path] = []
         self.waiting: deque[Msg] = deque()
@@ -70,6 +72,7 @@ class BondPeer:
         self.configuration = hello.configuration
         self.version = min(version, len(hello.capabilities))
         self.capabilities = capabilities & hello.capabilities[self.version - 1]
+        self.guard = hello.guard
         self.revision += 1
 
     def lay_paths(self, slaves: Sequence[NI], weights: Sequence[int], peers: PeerTable) -> None:
@@ -98,6 +101,18 @@ class BondPeer:
             self._epoch = epoch
             self._revision = self.revision
         return self._chosen
+
+    def untried(self, ways: list[Path], switched_off: Sequence[bool], tried: Container[Path]) -> list[Path]:
+        """The ways of a message that failed elsewhere before: not those again, if another one works."""
+        left = [path for path in ways if path not in tried]
+        return left or [path for path in self.working(switched_off) if path not in tried] or ways
+
+    def working(self, switched_off: Sequence[bool]) -> list[Path]:
+        """All paths that work and may be used, the active slave's or not."""
+        if self.configuration is None:
+            return []
+        allowed = allowed_of(self.paths, self.configuration, switched_off)
+        return working_of(allowed, self.configuration)
 
     def best_for_control(self) -> Path | None:
         """A path for a message of our own: one that works, if there is one."""

@@ -1,0 +1,297 @@
+"""PUTs between bonding NIs whose path is lost are sent again over another slave, and delivered once."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from support.bonded import ScriptedBond, bond_of, bonded
+from ulnet.core.guard.identity import is_identity, tag_of
+from ulnet.nid import Nid
+from ulnet.sim import LinkParams, Simulation
+from ulnet.sim.node import SimNode
+from ulnet.sim.traffic import Operation
+from ulnet.wire.bond import BondHello, Kind, Mode
+from ulnet.wire.lnet import Header, MsgType
+
+B_BOND = "10.0.0.2@bond0"
+A = ("10.0.0.1@tcp", "10.1.0.1@tcp1")
+B = ("10.0.0.2@tcp", "10.1.0.2@tcp1")
+RATE = 1e8
+COUNT = 40
+
+Cut = Callable[[Simulation], object]
+CUTS: dict[str, Cut] = {
+    "link down near": lambda sim: sim.link_down("a.eth0"),
+    "link down far": lambda sim: sim.link_down("b.eth0"),
+    "black hole": lambda sim: sim.partition(["a.eth0"], ["b.eth0"]),
+    "black hole there": lambda sim: sim.partition(["a.eth0"], ["b.eth0"], both=False),
+    "black hole back": lambda sim: sim.partition(["b.eth0"], ["a.eth0"], both=False),
+}
+
+
+def pair(sim: Simulation, guards: tuple[bool, bool] = (True, True), **options: object) -> list[SimNode]:
+    """Two nodes with a bonding NI each, which are connected."""
+    nodes = []
+    for name, nids, guard in zip("ab", (A, B), guards, strict=True):
+        node = bonded(sim, name, *nids, **options)
+        node.core.state.guards = guard
+        nodes.append(node)
+    a, b = nodes
+    b.attach(30)
+    for _ in range(4):
+        a.put(B_BOND, 30, data=b"hello")
+        sim.run(1)
+    return nodes
+
+
+def load(a: SimNode, size: int = 100_000, count: int = COUNT) -> list[Operation]:
+    return [a.put(B_BOND, 30, data=bytes([n % 256]) * size) for n in range(count)]
+
+
+def some_on_the_default_slave(sim: Simulation, b: SimNode) -> None:
+    before = b.host.ports["eth0"].received
+    sim.run_until(lambda: b.host.ports["eth0"].received > before + 120_000)
+
+
+def once(b: SimNode, puts: list[Operation]) -> None:
+    """All were acknowledged, and delivered whole exactly once."""
+    assert [(put.status, put.reason) for put in puts if not put.ok] == []
+    times = b.inboxes[0].times
+    assert [times[put.number] for put in puts] == [1] * len(puts)
+
+
+def reset(node: SimNode, port: str) -> None:
+    """All connections of a port break, with what they hold."""
+    for outlet in node.host.ports[port].outlets():
+        for conn in list(outlet.conns.values()):
+            conn.close(outlet, errno.ECONNRESET, "cut by the test")
+
+
+@pytest.mark.requirement("BOND-modes", "BOND-health", "snd-045")
+@pytest.mark.parametrize("mode", ["standby", "loadbalance"])
+@pytest.mark.parametrize("size", [500, 100_000])
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_cut_slave_costs_no_acknowledged_put(cut: str, size: int, mode: str) -> None:
+    sim = Simulation(seed=cut, link=LinkParams(rate=RATE))
+    a, b = pair(sim, mode=mode)
+    puts = load(a, size, COUNT if size > 1000 else 1000)
+    some_on_the_default_slave(sim, b)
+    began = sim.now
+    CUTS[cut](sim)
+    sim.run_until(lambda: all("ACK" in put.events for put in puts), 60, must=False)
+    assert sim.now - began < 6  # at worst, a keepalive that was not answered
+    once(b, puts)
+    sim.heal()
+    for port in ("a.eth0", "b.eth0"):
+        sim.link_up(port)
+    sim.run_until_quiet()  # what was left on the rail comes late
+    once(b, puts)
+    assert sim.ledger.duplicates == 0
+
+
+@pytest.mark.requirement("BOND-modes")
+@pytest.mark.parametrize("cut", ["link down near", "link down far", "black hole"])
+def test_standby_goes_on_within_three_tenths_of_a_second(cut: str) -> None:
+    sim = Simulation(seed=cut, link=LinkParams(rate=RATE))
+    a, b = pair(sim)
+    puts = load(a, 1 << 20)
+    some_on_the_default_slave(sim, b)
+    began, before = sim.now, b.host.ports["eth1"].received
+    CUTS[cut](sim)
+    sim.run_until(lambda: b.host.ports["eth1"].received > before + (1 << 20), 10)
+    assert sim.now - began <= 0.3
+    sim.run_until_quiet()
+    once(b, puts)
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.0, 3.0, 20.0])
+@pytest.mark.parametrize("cut", ["black hole", "black hole back", "link down far"])
+def test_late_originals_are_recognised(cut: str, seconds: float) -> None:
+    sim = Simulation(seed=3, link=LinkParams(rate=RATE))
+    a, b = pair(sim)
+    puts = load(a)
+    some_on_the_default_slave(sim, b)
+    CUTS[cut](sim)
+    sim.run(seconds)
+    more = load(a)
+    sim.heal()
+    sim.link_up("b.eth0")
+    sim.run_until_quiet()
+    once(b, puts + more)
+    assert a.core.stats.resend_count > 0
+
+
+def test_a_broken_connection_costs_nothing() -> None:
+    sim = Simulation(seed=7, link=LinkParams(rate=RATE))
+    a, b = pair(sim)
+    puts = load(a)
+    some_on_the_default_slave(sim, b)
+    reset(b, "eth0")
+    sim.run_until_quiet()
+    once(b, puts)
+
+
+@pytest.mark.requirement("BOND-hello")
+@pytest.mark.parametrize("cut", ["link down near", "black hole"])
+def test_a_peer_without_guard_gets_no_resend_of_what_may_have_arrived(cut: str) -> None:
+    sim = Simulation(seed=cut, link=LinkParams(rate=RATE))
+    a, b = pair(sim, guards=(True, False))
+    assert bond_of(a).peers[Nid.parse(B_BOND)].guard == b""
+    load(a)
+    some_on_the_default_slave(sim, b)
+    CUTS[cut](sim)
+    sim.run(60)
+    sim.heal()
+    sim.link_up("a.eth0")
+    sim.run_until_quiet(2000)
+    assert sim.ledger.duplicates == 0
+
+
+def test_a_restarted_peer_is_not_given_what_its_former_life_may_have() -> None:
+    sim = Simulation(seed=5, link=LinkParams(rate=RATE))
+    a, b = pair(sim)
+    load(a)
+    some_on_the_default_slave(sim, b)
+    known = bond_of(a).peers[Nid.parse(B_BOND)].guard
+    assert known == tag_of(b.core.state.cookie)
+    b.kill(silent=True)
+    sim.run(0.5)
+    b.restart()
+    sim.run_until_quiet(2000)
+    assert sim.ledger.duplicates == 0
+    again = load(a)
+    sim.run_until_quiet()
+    assert all(put.ok for put in again)
+    assert bond_of(a).peers[Nid.parse(B_BOND)].guard == tag_of(b.core.state.cookie) != known
+
+
+@pytest.mark.requirement("BOND-hello")
+def test_messages_that_waited_for_the_handshake_are_named_too() -> None:
+    sim = Simulation(seed=6, link=LinkParams(rate=RATE))
+    a, b = (bonded(sim, name, *nids) for name, nids in (("a", A), ("b", B)))
+    b.attach(30)
+    puts = load(a)  # nothing is known of b yet
+    some_on_the_default_slave(sim, b)
+    sim.partition(["a.eth0"], ["b.eth0"])
+    sim.run_until(lambda: all("ACK" in put.events for put in puts), 30)
+    once(b, puts)
+    sim.run_until_quiet()
+
+
+@pytest.mark.requirement("BOND-hello")
+@pytest.mark.parametrize(
+    ("masks", "tag", "kept"),  # a node of before says 3; what follows its HELLO is no tag
+    [((7,), b"\x12\x34", b"\x12\x34"), ((3,), b"\x12\x34", b""), ((7, 1), b"ab", b"ab")],
+)
+def test_the_tag_counts_where_the_capability_is_told(masks: tuple[int, ...], tag: bytes, kept: bytes) -> None:
+    sim = Simulation(seed=1)
+    a = bonded(sim, "a", *A)
+    b = ScriptedBond(sim, "b", B[0])
+    told = BondHello(9, 0, b.configuration(Mode.STANDBY), masks, guard=tag if masks[0] & 4 else b"")
+    b.say(Nid.parse(A[0]), Kind.HELLO, told.pack() + (tag if not masks[0] & 4 else b""))
+    sim.run(0.05)
+    assert bond_of(a).peers[b.bond].guard == kept
+    a.put(b.bond, 30, data=b"x")
+    sim.run(0.05)
+    (heard,) = (one.hdr for one in b.data)
+    assert heard.type == MsgType.PUT
+    assert is_identity(heard.wmd) == bool(kept)
+    if kept:
+        assert heard.wmd[13:15] == kept
+    (hello,) = b.hellos
+    assert hello.guard == tag_of(a.core.state.cookie)
+    assert hello.capabilities == (7,)
+
+
+class Chaos:
+    """Three nodes with three slaves each; paths fail at random, and both ends of all links come back."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(f"bond guard/{seed}")
+        ordered = self.rng.random() < 0.7
+        self.sim = Simulation(seed=seed, link=LinkParams(rate=RATE, ordered=ordered))
+        self.nodes = [
+            bonded(
+                self.sim,
+                f"n{number}",
+                *(f"10.{rail}.0.{number}@tcp{rail}" for rail in range(3)),
+                keepalive=1,
+                mode=self.rng.choice(("standby", "loadbalance")),
+            )
+            for number in (1, 2, 3)
+        ]
+        for node in self.nodes:
+            node.attach(30, keep_data=False)
+        self.puts: list[tuple[SimNode, Operation]] = []
+
+    def traffic(self) -> None:
+        node, other = self.rng.sample(range(3), 2)
+        size = self.rng.choice((100, 5_000, 200_000))
+        for _ in range(self.rng.randrange(1, 12)):
+            operation = self.nodes[node].put(f"10.0.0.{other + 1}@bond0", 30, data=bytes(size))
+            self.puts.append((self.nodes[other], operation))
+
+    def fail_one_rail(self) -> None:
+        """Of all nodes, at most one rail is bad at a time: so there is always a way."""
+        sim, rng = self.sim, self.rng
+        rail = rng.randrange(3)
+        ports = [f"n{number}.eth{rail}" for number in (1, 2, 3)]
+        one, other = rng.sample(ports, 2)
+        how = rng.choice(("down", "hole", "half", "reset"))
+        if how == "down":
+            sim.link_down(one)
+        elif how == "reset":
+            node, name = one.split(".")
+            reset(self.nodes[int(node[1:]) - 1], name)
+        else:
+            sim.partition([one], [other], both=how == "hole")
+        for _ in range(rng.randrange(1, 5)):
+            self.traffic()
+            sim.run(rng.choice((0.001, 0.05, 0.5, 3.0)))
+        sim.heal()
+        sim.link_up(one)
+        sim.run_until(self.all_work, 200)
+
+    def all_work(self) -> bool:
+        """Whether keepalives have found that every path works again; they go to peers in use only."""
+        for node in self.nodes:
+            for peer in bond_of(node).peers.values():
+                peer.used_at = bond_of(node).clock()
+                bond_of(node).monitor.wanted()
+        paths = [path for node in self.nodes for peer in bond_of(node).peers.values() for path in peer.paths]
+        return all(path.works for path in paths)
+
+
+def chaos(seed: int) -> Chaos:
+    one = Chaos(seed)
+    one.traffic()
+    one.sim.run(2)
+    for _ in range(8):
+        one.traffic()
+        one.sim.run(one.rng.choice((0.0005, 0.01)))
+        one.fail_one_rail()
+    one.sim.run_until_quiet(2000)
+    return one
+
+
+@pytest.mark.requirement("BOND-health", "BOND-modes")
+@pytest.mark.parametrize("seed", range(10))
+def test_each_message_comes_once_while_paths_fail_at_random(seed: int) -> None:
+    one = chaos(seed)
+    assert [(put.status, put.reason) for _, put in one.puts if not put.ok] == []
+    assert [node.inboxes[0].times[put.number] for node, put in one.puts] == [1] * len(one.puts)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1000, 1150))
+def test_each_message_comes_once_in_many_runs(seed: int) -> None:
+    test_each_message_comes_once_while_paths_fail_at_random(seed)
+
+
+def test_headers_of_the_scripted_peer_are_plain() -> None:
+    """What the tests above rely on: a header that nobody named is no identity."""
+    assert not is_identity(Header(int(MsgType.PUT), Nid.parse(A[0]), Nid.parse(B[0]), 1, 1).wmd)
