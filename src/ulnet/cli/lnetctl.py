@@ -6,7 +6,6 @@ Nothing slow is imported here (no asyncio, no netlink, no YAML reader): it is ca
 from __future__ import annotations
 
 import errno
-import os
 import sys
 from collections.abc import Sequence
 
@@ -14,6 +13,7 @@ from ulnet import __version__
 from ulnet.cli.lnetctl_grammar import GROUPS, Command, commands_of
 from ulnet.cli.lnetctl_help import command_help, list_commands, overview
 from ulnet.cli.lnetctl_options import Parsed, UsageError, parse
+from ulnet.cli.output import run_to_its_end
 
 __all__ = ["main", "run"]
 
@@ -30,15 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         print("\n".join(lnetctl_words(words[1:])))
         return 0
-    try:
-        status = run(words)
-        sys.stdout.flush()
-        return status
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # `lnetctl peer show | head` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+    return run_to_its_end("lnetctl", lambda: run(words), lambda number: 256 - number)
 
 
 def run(words: Sequence[str], socket_path: str | None = None) -> int:

@@ -149,7 +149,7 @@ def _level(parsed: Parsed, request_type: type[model.Request]) -> int:
         raise _refused(request_type, errno.EINVAL, str(bad)) from None
 
 
-_VALUES = {("discovery", "verify"): "2"}
+_DISCOVERY = {"0": 0, "1": 1, "verify": 2}
 
 
 def _set(name: str, parsed: Parsed) -> model.Request:
@@ -158,15 +158,16 @@ def _set(name: str, parsed: Parsed) -> model.Request:
         text = f"{name} takes one value: write 'lnetctl set {name} VALUE'"
         raise DlcError(errno.EINVAL, text, verb="add", entity=name)
     word = parsed.operands[0]
-    if name == "discovery" and word == "2":
-        text = "discovery 2 is out of range: use 0, 1 or verify"  # today's tool takes it for 1
-        raise DlcError(errno.EINVAL, text, verb="add", entity=name)
-    word = _VALUES.get((name, word), word)
+    if name == "discovery" and word in _DISCOVERY:
+        return model.GlobalSet({name: _DISCOVERY[word]})
+    way_out = "write 0, 1 or verify" if name == "discovery" else "write a number that is not too large"
     try:
         value = number(name, word)
     except BadValue:
-        text = f"cannot parse {name} value {word!r}: write a number"
+        text = f"cannot parse {name} value {word!r}: {way_out}"
         raise DlcError(errno.EPERM, text, verb="parser", entity="set") from None
+    if name == "discovery":  # also 2, which today's tool takes for 1
+        raise DlcError(errno.EINVAL, f"discovery {word} is out of range: {way_out}", verb="add", entity=name)
     return model.GlobalSet({"max_interfaces" if name == "max_intf" else name: value})
 
 
@@ -233,6 +234,13 @@ def _explain(parsed: Parsed) -> model.Request:
     return model.Explain(target=target, source=parsed.text("from"), size=size, numa=numa)
 
 
+def _export(parsed: Parsed) -> model.Request:
+    if len(parsed.operands) > 1:
+        text = f"one file at a time: {parsed.operands[1]!r} is one too many"
+        raise _refused(model.Export, errno.EINVAL, text)
+    return model.Export(backup=parsed.flag("backup"))
+
+
 def _stats_heat(parsed: Parsed) -> model.Request:
     top = _at_most(parsed, "top", model.UseShow)
     return model.UseShow("peers" if parsed.flag("peers") else "nets", top)
@@ -286,7 +294,7 @@ _BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {
     "stats_peers": lambda parsed: model.SumsShow("peers", parsed.text("nid")),
     "stats_heat": _stats_heat,
     "global_show": lambda parsed: model.GlobalShow(),
-    "export": lambda parsed: model.Export(backup=parsed.flag("backup")),
+    "export": _export,
     **BOND_BUILDERS,
     **POLICY_BUILDERS,
     **FAULT_BUILDERS,

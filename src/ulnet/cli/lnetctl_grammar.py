@@ -277,15 +277,23 @@ SETTINGS = {
     "response_tracking": "expect answers of GETs (1), PUTs (2), both (3), none but LNet's own (0)",
     "recovery_limit": "seconds after which recovery gives up; 0 is never",
     "max_recovery_ping_interval": "most seconds between recovery pings; above 0",
+    "use_tcp_bonding": "1: a tcp net added from now on is one NI over all interfaces named; 0: an NI each",
     "degraded_below": "percent of its usual rate below which an NI is degraded, 0 to 90; 0 does not judge",
 }
+# Values for examples, where 1 would be a strange one.
+_VALUES = {
+    "numa_range": 10, "max_interfaces": 100, "max_intf": 100, "retry_count": 3, "transaction_timeout": 60,
+    "health_sensitivity": 50, "router_sensitivity": 50, "response_tracking": 3, "recovery_limit": 3600,
+    "max_recovery_ping_interval": 300, "alive_router_check_interval": 30, "router_ping_timeout": 30,
+    "router_peer_credits": 16, "tiny_buffers": 1024, "small_buffers": 8192, "large_buffers": 512,
+}  # fmt: skip
 _SET = (
     *(
         Command(
             ("set", name),
             summary,
             operands="VALUE",
-            examples=(f"lnetctl set {name} 1",),
+            examples=(f"lnetctl set {name} {_VALUES.get(name, 1)}",),
             action=f"set_{name}",
         )
         for name, summary in {**SETTINGS, **ROUTER_SETTINGS}.items()

@@ -22,7 +22,7 @@ ROUTES = (
             _HOP,
             Option("hop-count", "the same as --hop", "N", kind="number"),
             _PRIORITY,
-            Option("health_sensitivity", "deprecated: accepted, and changes nothing", "N", kind="number"),
+            Option("health_sensitivity", "deprecated: 1 or more; changes nothing", "N", kind="number"),
         ),
         examples=(f"lnetctl route add {_EXAMPLE}",),
         action="route_add",

@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 
+from ulnet.cli.files import LONGEST, Unreadable, standard_input
 from ulnet.cli.lnetctl_errors import report_errors
 from ulnet.cli.lnetctl_options import Parsed
 from ulnet.dlc.client import Client
@@ -27,8 +28,8 @@ def run_import(parsed: Parsed, socket_path: str | None) -> int:
         return report_errors([ErrorItem("add", "import", -errno.EINVAL, text)])
     try:
         text = _read(parsed.operands)
-    except _Unreadable as bad:
-        sys.stderr.write(emit_errors([ErrorItem("yaml", "builder", -1, bad.text)]))
+    except Unreadable as bad:
+        sys.stderr.write(emit_errors([ErrorItem("yaml", "builder", -1, str(bad))]))
         return 256 - bad.errno
     config = read_config(text, chosen[0] if chosen else "add")
     try:
@@ -40,25 +41,18 @@ def run_import(parsed: Parsed, socket_path: str | None) -> int:
     return report_errors(errors)
 
 
-class _Unreadable(Exception):
-    def __init__(self, number: int, text: str) -> None:
-        super().__init__(text)
-        self.errno = number
-        self.text = text
-
-
 def _read(operands: list[str]) -> str:
     if len(operands) > 1:
-        raise _Unreadable(errno.EINVAL, f"one file at a time: {operands[1]!r} is one too many")
+        raise Unreadable(f"one file at a time: {operands[1]!r} is one too many")
     name = operands[0] if operands else "standard input"
     try:
         if not operands or operands[0] == "-":
-            return sys.stdin.read()
+            return standard_input().read(LONGEST + 1)  # one more: who reads it as YAML refuses it
         with open(operands[0], encoding="utf-8") as file:
-            return file.read()
+            return file.read(LONGEST + 1)
     except OSError as error:
         number = error.errno or errno.EIO
-        raise _Unreadable(number, f"cannot open '{name}': {os.strerror(number)}") from None
+        raise Unreadable(f"cannot open '{name}': {os.strerror(number)}", number) from None
     except UnicodeDecodeError as bad:
         text = f"{name} is not UTF-8 text: {bad.reason} at byte {bad.start}"
-        raise _Unreadable(errno.EILSEQ, text) from None
+        raise Unreadable(text, errno.EILSEQ) from None

@@ -10,7 +10,8 @@ from ulnet.cli.lnetctl_grammar import COMMON, Command, Option
 
 __all__ = ["BadValue", "Parsed", "UsageError", "names_of", "number", "parse"]
 
-_INTEGER = re.compile(r"[-+]?(?:[0-9]{1,18}|0[xX][0-9a-fA-F]{1,15})\Z")
+_INTEGER = re.compile(r"[-+]?(?:[0-9]+|0[xX][0-9a-fA-F]+)\Z")
+_MOST_DIGITS = 18
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?\Z")
 _COMMA = re.compile(r",(?![^\[\]]*\])")
 _MOST_VERBOSE = 4
@@ -57,6 +58,8 @@ class Parsed(NamedTuple):
         text = self.options.get(name)
         if text is None:
             return 0
+        if text and not _INTEGER.match(text):
+            raise BadValue(f"--{name} {text!r}: write a level from 0 to {_MOST_VERBOSE}, such as --{name} 2")
         return min(max(number(f"--{name}", text), 0), _MOST_VERBOSE) if text else 1
 
 
@@ -71,6 +74,8 @@ def number(name: str, text: str) -> int:
     """Decimal or 0x…. Raises BadValue."""
     if not _INTEGER.match(text):
         raise BadValue(f"{name} {text!r} is not a number: write digits, such as {name} 8")
+    if len(text) > _MOST_DIGITS:
+        raise BadValue(f"{name} {text[:_MOST_DIGITS]}… is too large: no number here has {len(text)} digits")
     return int(text, 16 if "x" in text.lower() else 10)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from io import TextIOWrapper
 
 __all__ = ["prompt"]
 
@@ -48,7 +49,11 @@ def _edit_lines() -> None:
 
 
 def _lines() -> Iterator[str]:
+    if sys.stdin is None:  # the caller closed it
+        return
     if not sys.stdin.isatty():
+        if isinstance(sys.stdin, TextIOWrapper):  # a wrong byte spoils its own line only
+            sys.stdin.reconfigure(errors="backslashreplace")
         yield from sys.stdin
         return
     _edit_lines()

@@ -28,11 +28,14 @@ def _route_add(parsed: Parsed) -> model.Request:
     try:
         hop = parsed.number("hop-count") if parsed.flag("hop-count") else parsed.number("hop")
         priority = parsed.number("priority") or 0
+        sensitivity = parsed.number("health_sensitivity")
     except BadValue as bad:
         raise _refused(model.RouteAdd, str(bad)) from None
     if hop is not None and not 1 <= hop <= 255:  # -1, which a request may have, is no number of hops
         raise _refused(model.RouteAdd, f"hop {hop} is out of range: use 1 to 255, or leave it out")
-    return model.RouteAdd(net, gateway, -1 if hop is None else hop, priority)
+    return model.RouteAdd(
+        net, gateway, -1 if hop is None else hop, priority, 1 if sensitivity is None else sensitivity
+    )
 
 
 def _route_del(parsed: Parsed) -> model.Request:

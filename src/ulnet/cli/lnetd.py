@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from ulnet import __version__
+from ulnet.cli.files import Unreadable, read_text
 from ulnet.core.status import LNetError
 from ulnet.dlc.config import Step, read_config
 from ulnet.dlc.endpoint import Endpoint
@@ -195,12 +196,9 @@ def _read(path: str | None) -> list[Step]:
 
 def _text_of(path: str) -> str:
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except OSError as error:
-        raise LNetError(error.errno or errno.EIO, f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as bad:
-        raise LNetError(errno.EILSEQ, f"{path} is not UTF-8 text: {bad.reason} at byte {bad.start}") from None
+        return read_text(path)
+    except Unreadable as bad:
+        raise LNetError(bad.errno, str(bad)) from None
 
 
 async def _run(options: argparse.Namespace, steps: list[Step]) -> int:

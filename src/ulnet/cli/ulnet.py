@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
 
 from ulnet import __version__
+from ulnet.cli.output import run_to_its_end
 
 __all__ = ["COMMANDS", "main"]
 
@@ -43,6 +43,10 @@ The daemon is `lnetd`, its tool `lnetctl`.
 def main(argv: list[str] | None = None) -> int:
     """Run one sub-command; exit status 2 for words that make no command."""
     words = sys.argv[1:] if argv is None else argv
+    return run_to_its_end("ulnet", lambda: _run(words), lambda number: 2)
+
+
+def _run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help(), end="", file=sys.stdout if words else sys.stderr)
         return 0 if words else 2
@@ -57,14 +61,7 @@ def main(argv: list[str] | None = None) -> int:
     if words[0] not in COMMANDS:
         print(f"ulnet: {_unknown(words[0])}", file=sys.stderr)
         return 2
-    try:
-        status: int = import_module(f"ulnet.cli.{words[0]}").main(words[1:])
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # `ulnet decode … | head` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+    status: int = import_module(f"ulnet.cli.{words[0]}").main(words[1:])
     return status
 
 

@@ -41,6 +41,7 @@ _ROUTER = (
     *("alive_router_check_interval", "router_ping_timeout", "check_routers_before_use"),
     *("avoid_asym_router_failure", "peer_buffer_credits"),
 )
+_ENABLE = range(4)  # kernel nodes print 2 for off and 3 for on, when they have router buffers
 _ROUTE = ("net", "gateway", "hop", "priority", "health_sensitivity", "seq_no")
 _ROUTE_STATE = ("type", "state", "notify_time")
 
@@ -167,11 +168,11 @@ def read_routing(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
         values = {name: value for name, value in given.items() if value is not None}
         if values and verb == "add" and schema.good(mark):
             yield Step(model.RouterSet(values), part.line)
-        enable = schema.integer(fields, "enable")
-        if enable not in (None, 0, 1):
+        enable = schema.setting(fields, "enable")
+        if enable not in (None, *_ENABLE):
             schema.refuse(part.line, f"enable {enable} of routing is neither 0 nor 1: write one of them")
         if enable is not None and schema.good(mark):
-            yield Step(model.RoutingSet(bool(enable) and verb != "del"), part.line)
+            yield Step(model.RoutingSet(bool(enable & 1) and verb != "del"), part.line)
 
 
 def read_buffers(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:

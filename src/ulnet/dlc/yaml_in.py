@@ -75,6 +75,11 @@ def read_sections(text: str) -> list[tuple[ScalarNode, Node]]:
                     )
     except yaml.YAMLError as bad:
         raise YamlError(_words(bad, text)) from None
+    except UnicodeEncodeError as bad:  # bytes that Python took in as they were
+        line = text.count("\n", 0, bad.start) + 1
+        raise YamlError(
+            f"line {line}: this is not UTF-8 text: byte 0x{ord(text[bad.start]) & 0xFF:02x}"
+        ) from None
     return sections
 
 

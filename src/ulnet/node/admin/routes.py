@@ -20,6 +20,11 @@ def add_routes(core: LNet, request: RouteAdd) -> None:
     gateways = core.gateways
     net = _net(request.net)
     nids = read_nids([request.gateway])
+    if request.health_sensitivity < 1:
+        text = (
+            f"health_sensitivity {request.health_sensitivity} is out of range: use 1 or more, or leave it out"
+        )
+        raise LNetError(errno.EINVAL, text)
     for nid in nids:
         gateways.table.check(Route(net, nid, request.hop, request.priority), core.nets, core.nis)
     added = []

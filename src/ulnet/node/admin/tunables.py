@@ -44,6 +44,6 @@ def _checked(name: str, value: int | None, most: int) -> int | None:
     if value is None or value == -1:
         return None
     if not 0 <= value <= most:
-        upper = f" to {most}" if most < _MOST else " or more"
-        raise LNetError(errno.EINVAL, f"{name} {value} is out of range: use 0{upper}, or -1 for the default")
+        text = f"{name} {value} is out of range: use 0 to {most}, or -1 for the default"
+        raise LNetError(errno.EINVAL, text)
     return value

@@ -1,0 +1,44 @@
+"""Runs a command whose standard output may be closed, full, or read no further."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+
+__all__ = ["run_to_its_end"]
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})  # of a stream that was open already
+
+
+def run_to_its_end(name: str, run: Callable[[], int], unwritten: Callable[[int], int]) -> int:
+    """The exit status of `run`; `unwritten` tells it for the errno of output that cannot be written."""
+    _open_what_is_closed()
+    try:
+        status = run()
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `lnetctl peer show | head` has read enough
+        _write_no_more()
+        return 141
+    except OSError as error:
+        if error.errno not in _FULL or error.filename is not None:
+            raise
+        _write_no_more()
+        print(f"{name}: what it says cannot be written: {os.strerror(error.errno)}", file=sys.stderr)
+        return unwritten(error.errno)
+
+
+def _open_what_is_closed() -> None:
+    """A command does its work also where nobody wants to hear of it."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, as long as it lives
+
+
+def _write_no_more() -> None:
+    """What is still in the buffer must not fail again when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

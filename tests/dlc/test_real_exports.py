@@ -1,0 +1,55 @@
+"""What real nodes export and show is read back without a complaint (../shared/reference)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from support.shared import shared_path
+from ulnet.dlc.config import read_config
+from ulnet.dlc.model import RoutingSet
+
+SHOWN = re.compile(
+    r"^=== \[\w+\] # lnetctl (?P<command>[^;\n]*\b(?:show|export)\b[^;\n]*)\n--- stdout\n"
+    r"(?P<out>(?:net|peer|route|routing|global|udsp|statistics):\n(?s:.*?))--- stderr\n",
+    re.MULTILINE,
+)
+
+
+@pytest.mark.requirement("HLD-import", "cfg-170")
+@pytest.mark.parametrize("release", ["", "release-2.15.8"])
+def test_what_a_real_node_exports_and_shows_can_be_imported(release: str) -> None:
+    folder = shared_path("reference") / release
+    read = 0
+    for file in sorted(folder.glob("*.txt")):
+        for match in SHOWN.finditer(file.read_text(errors="replace")):
+            for verb in ("add", "del", "show", "exec"):
+                config = read_config(match["out"], verb)  # type: ignore[arg-type]
+                assert not config.errors, (file.name, match["command"], verb, config.errors)
+            read += 1
+    assert read > 25
+
+
+@pytest.mark.parametrize(
+    ("written", "on"),
+    [("0", False), ("1", True), ("2", False), ("3", True), ("true", True), ("False", False)],
+)
+def test_routing_is_on_by_its_lowest_bit(written: str, on: bool) -> None:
+    """Today's kernel prints 2 and 3: off and on, and the buffers are there."""
+    for text in (f"routing:\n    enable: {written}\n", f"routing:\n    - enable: {written}\n"):
+        config = read_config(text)
+        assert (config.errors, [step.request for step in config.steps]) == ([], [RoutingSet(on)])
+
+
+@pytest.mark.parametrize("written", ["4", "-1", "on", "1.0"])
+def test_routing_takes_nothing_else(written: str) -> None:
+    config = read_config(f"routing:\n    enable: {written}\n")
+    assert (len(config.errors), config.steps) == (1, [])
+    assert "enable" in config.errors[0].descr
+
+
+def test_surrogates_are_no_text() -> None:
+    config = read_config("net:\n  - net type: t\udcff\n")
+    assert [item.errno for item in config.errors] == [-22]
+    assert "line 2" in config.errors[0].descr and "UTF-8" in config.errors[0].descr
