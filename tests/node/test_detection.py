@@ -8,17 +8,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 
 from support.inside import Inside
 from support.netns import Cluster
 from ulnet import Node
 from ulnet.core.event import Event, EventKind
+from ulnet.core.instance import LNet
 from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE
 from ulnet.core.ni import NI
+from ulnet.core.states import NiState
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import LndTunables
+from ulnet.dlc.documents import LocalNiView
 from ulnet.nid import LO_NID, Nid
+from ulnet.node.admin.show_nets import show_nets
 
 PORTAL = 30
 SIZE = 256 * 1024
@@ -101,11 +106,11 @@ class Rails:
         flow = pni.flows.get(self.ni) if pni is not None else None
         return flow is not None and flow.stalled
 
-    def until(self, true: Callable[[], object], what: str) -> None:
+    def until(self, true: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
         """Wait in the near node's loop."""
 
         async def wait() -> None:
-            patience = asyncio.get_running_loop().time() + PATIENCE
+            patience = asyncio.get_running_loop().time() + seconds
             while not true():
                 assert asyncio.get_running_loop().time() < patience, f"waited in vain: {what}"
                 await asyncio.sleep(0.005)
@@ -278,6 +283,34 @@ def test_what_a_black_hole_swallowed_fails_by_the_time_out(rails: Rails) -> None
     rails.traffic.stopping = True
     running.result(PATIENCE)
     rails.check()
+
+
+@pytest.mark.requirement("hlt-015", "hlt-020", "hlt-025", "dbg-110")
+def test_a_rail_that_carries_far_less_than_it_did_is_degraded_until_it_is_good_again(rails: Rails) -> None:
+    running = rails.homes[0].start(rails.traffic.run())
+    core = rails.nodes[0].core
+    assert rails.ni.link_rate == 10e9 / 8, "as veth says of itself"
+    rails.more(300)
+    rails.cluster.shape(1, "20mbit")
+    rails.until(lambda: rails.ni.state is NiState.DEGRADED, "DEGRADED", 120)
+    (line,) = [line for line in rails.reports if "DEGRADED" in line]
+    assert f"local NI {rails.ni.nid}: carries far less than it should (" in line
+    (view,) = rails.homes[0].run(shown(core))
+    load = msgspec.to_builtins(view.load)
+    assert (view.status, load["state"]) == ("up", "DEGRADED")
+    assert "in place of" in load["degraded"]["rate"]
+    rails.more(100)
+    rails.cluster.shape(1, "400mbit")
+    rails.until(lambda: rails.ni.state is NiState.ACTIVE, "ACTIVE", 120)
+    rails.traffic.stopping = True
+    running.result(PATIENCE)
+    assert all(ni.state is NiState.ACTIVE for ni in core.nis.values())
+    rails.check()
+
+
+async def shown(core: LNet) -> list[LocalNiView]:
+    """`net show --net tcp1 --load`."""
+    return show_nets(core, "tcp1", 0, load=True)[0].local_nis
 
 
 @pytest.mark.requirement("dyn-065", "hlt-005", "HEALTH-resend")

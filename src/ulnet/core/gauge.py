@@ -1,4 +1,4 @@
-"""What an NI carries towards one peer while it is busy: readings of half a second, and the best of them.
+"""What an NI carries towards one peer while it is busy: readings of a quarter of a second, and the best of them.
 
 Fed by `Flow` with the samples that it takes anyway, so that a message costs nothing more. A reading has a
 rate, and the time that a byte takes at it (by Little's law: bytes under way, divided by the rate).
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Gauge", "Total"]
 
-_READING: Final = 0.5  # seconds of being busy
+_READING: Final = 0.25  # seconds of being busy
 _FADING: Final = 0.69 / 3600  # of the best, for each such second: it halves in an hour
 _NEARLY: Final = 0.9
 _WINDOW: Final = 2.0  # seconds of a total

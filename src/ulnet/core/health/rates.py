@@ -21,11 +21,12 @@ from ulnet.core.timers import Timer
 __all__ = ["RATE", "Rates"]
 
 RATE: Final = "rate"  # in `NI.degraded`
-_READINGS: Final = 3  # in a row, that make a verdict
+_READINGS: Final = 4  # in a row, that make a verdict
 _PATIENCE: Final = 5.0  # seconds that they must span
 _LATELY: Final = 10.0  # seconds for which a reading speaks of the present
 _FULLER: Final = 1.1  # a byte must take longer than at the best rate: else less is sent, not carried
 _NEARLY: Final = 0.9  # of its best: such a way is not tried again, it is used
+_FAR_MORE: Final = 2.0  # times what an NI has shown: then its link is asked what it could
 _LINK_SHARE: Final = 0.9  # of a link's bits are payload, at least
 _AGAIN: Final = 1.0  # seconds between looks at those that are slow
 _PAUSE: Final = 4.0  # seconds without a sample after which a degraded NI is tried again
@@ -89,7 +90,7 @@ class Rates:
         link = gauge.ni.link_rate * _LINK_SHARE
         if link > gauge.best:
             for other in self._others(gauge):
-                if min(link, other.best) > gauge.best:
+                if min(link, other.best) > gauge.best * _FAR_MORE:
                     return min(link, other.best), other.best_delay
         return gauge.best, gauge.best_delay
 
