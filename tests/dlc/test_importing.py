@@ -18,6 +18,7 @@ from ulnet.core.ni import NI
 from ulnet.core.status import LNetError
 from ulnet.dlc import model
 from ulnet.dlc.config import Verb, read_config
+from ulnet.dlc.config_node import GLOBALS
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.importing import importing
 from ulnet.dlc.model import Request
@@ -228,10 +229,7 @@ discovery: 0
             "import",
             -22,
             "line 13: invalid key 'foo' in a file: known are net, ip2nets, route, routing, buffers, peer, "
-            "peers, global, numa, udsp, selection, statistics, ping, discover, numa_range, max_interfaces, "
-            "max_intf, discovery, drop_asym_route, retry_count, transaction_timeout, health_sensitivity, "
-            "recovery_interval, router_sensitivity, lnd_timeout, response_tracking, recovery_limit, "
-            "max_recovery_ping_interval",
+            f"peers, global, numa, udsp, selection, statistics, ping, discover, {', '.join(GLOBALS)}",
         ),
     ]
     assert await nids(admin) == ["10.3.0.1@tcp"]
@@ -389,15 +387,21 @@ def nets(draw: st.DrawFn) -> list[dict[str, Any]]:
     items = []
     for number in draw(st.lists(st.integers(0, 9), unique=True, max_size=3)):
         nis: list[dict[str, Any]] = []
+        if draw(st.booleans()):
+            names = draw(st.lists(st.sampled_from(["eth0", "eth1", "ib0"]), unique=True, min_size=1))
+            one = {"interfaces": dict(enumerate(names)), "tcp bonding": 1, "lnd tunables": draw(drivers)}
+            items.append({"net type": f"tcp{number}", "local NI(s)": [one]})
+            continue
         for name in draw(st.lists(st.sampled_from(["eth0", "eth1", "ib0"]), unique=True, min_size=1)):
             ni: dict[str, Any] = {"interfaces": {0: name}, "lnd tunables": draw(drivers)}
+            ni["tcp bonding"] = 0
             if name == "eth1" and draw(st.booleans()):
                 ni["nid"] = f"10.1.0.2@tcp{number}"
             if (chosen := draw(cpts)) is not None:
                 ni["CPT"] = chosen
             nis.append(ni)
         if draw(st.booleans()):
-            nis.append({"nid": f"127.0.0.{number + 1}@tcp{number}"})
+            nis.append({"nid": f"127.0.0.{number + 1}@tcp{number}", "tcp bonding": 0})
         nis[0]["tunables"] = draw(tunables)
         items.append({"net type": f"tcp{number}", "local NI(s)": nis})
     return items
@@ -444,6 +448,7 @@ globals_ = st.fixed_dictionaries(
         "response_tracking": st.integers(0, 3),
         "recovery_limit": numbers,
         "max_recovery_ping_interval": st.integers(1, 999),
+        "use_tcp_bonding": st.integers(0, 1),
     },
 )
 

@@ -157,7 +157,7 @@ options lnet use_tcp_bonding=1
 def test_a_modprobe_file() -> None:
     found = read_modprobe(MODPROBE)
     assert found.requests == [
-        GlobalSet({"retry_count": 3, "transaction_timeout": 100, "discovery": 0}),
+        GlobalSet({"retry_count": 3, "transaction_timeout": 100, "use_tcp_bonding": 1, "discovery": 0}),
         net("tcp", "eth0", "eth1", peer_credits=16, conns_per_peer=4, timeout=30),
         RouteAdd("o2ib", "10.0.0.1@tcp"),
         RoutingSet(enable=True),
@@ -166,7 +166,6 @@ def test_a_modprobe_file() -> None:
     assert found.notes == [
         "nscheds=2: nothing in ulnet corresponds to it",
         "accept_port: start lnetd with --accept-port 987",
-        "use_tcp_bonding: without effect; today's LNet ignores it too: every interface is an NI of its own",
         "cpu_npartitions: start lnetd with --cpu-npartitions 2",
         "ko2iblnd: map_on_demand: o2ib nets are not built yet in this version of ulnet",
     ]

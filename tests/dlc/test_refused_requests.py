@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ulnet.core.instance import LNet
@@ -183,6 +183,7 @@ async def refusal_of(admin: Admin, request: model.Request) -> DlcError | None:
 
 @pytest.mark.requirement("cfg-005", "cfg-080")
 @settings(max_examples=150, deadline=None)
+@example(made=[model.UdspAdd(src="tcp", idx=1 << 63)])
 @given(made=st.lists(requests(), min_size=1, max_size=12))
 async def test_a_refused_request_changes_nothing(made: list[Any]) -> None:
     async with configured() as admin:

@@ -42,6 +42,7 @@ class GlobalSettings:
     response_tracking: int = 3
     recovery_limit: int = 0
     max_recovery_ping_interval: int = 900
+    use_tcp_bonding: int = 0  # 1: tcp nets configured from now on are one NI over all their interfaces
     degraded_below: int = 25  # percent of an NI's usual rate; 0: rates are not judged
 
     @property

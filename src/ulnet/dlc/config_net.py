@@ -31,7 +31,7 @@ COUNTERS = (
     "load",
 )
 _NI_STATE = (*COUNTERS, "status", "dev cpt", "refcount", "peer_ni", "state")
-_NI = ("nid", "interfaces", "tunables", "lnd tunables", "CPT", *BOND_KEYS)
+_NI = ("nid", "interfaces", "tunables", "lnd tunables", "tcp bonding", "CPT", *BOND_KEYS)
 _NET_TUNABLES = ("peer_timeout", "peer_credits", "peer_buffer_credits", "credits")
 _LND_TUNABLES = ("conns_per_peer", "timeout", "tos")
 _OTHER_LNDS = (
@@ -90,6 +90,7 @@ def _ni(schema: Schema, net: str, ni: MapNode, verb: Verb) -> Request | None:
     nid = schema.text(fields, "nid", ni)
     interfaces = _numbered(schema, fields.get("interfaces"), "interfaces", "eth0")
     tunables, cpts = _tunables(schema, fields, ni)
+    bonding = _bonding(schema, fields, ni)
     if _is_bond(net, fields):
         if verb == "del":
             return NetDel(net=None if nid else net, nids=[nid] if nid else [])
@@ -105,7 +106,7 @@ def _ni(schema: Schema, net: str, ni: MapNode, verb: Verb) -> Request | None:
     if verb == "del":
         return NetDel(net=named, interfaces=interfaces, nids=nids)
     prefer = nid if interfaces else None
-    return NetAdd(named, interfaces, nids, prefer=prefer, in_file=True, tunables=tunables, cpts=cpts)
+    return NetAdd(named, interfaces, nids, prefer, True, bonding, tunables, cpts)
 
 
 def _flat_net(schema: Schema, item: MapNode, verb: Verb) -> Iterator[Step]:
@@ -120,6 +121,7 @@ def _flat_net(schema: Schema, item: MapNode, verb: Verb) -> Iterator[Step]:
     nid = schema.text(fields, "nid", item)
     pattern = schema.text(fields, "pattern", item)
     tunables, cpts = _tunables(schema, fields, item)
+    bonding = _bonding(schema, fields, item)
     if net is None or net == "lo" or not _is_net(schema, net, item.line) or not schema.good(mark):
         return
     if verb == "show":
@@ -131,10 +133,9 @@ def _flat_net(schema: Schema, item: MapNode, verb: Verb) -> Iterator[Step]:
         nids = [nid] if nid is not None and not interfaces else []
         yield Step(NetDel(None if nids else net, interfaces, nids), item.line, seq_no)
     elif interfaces:
-        request = NetAdd(net, interfaces, prefer=nid, in_file=True, tunables=tunables, cpts=cpts)
-        yield Step(request, item.line, seq_no)
+        yield Step(NetAdd(net, interfaces, [], nid, True, bonding, tunables, cpts), item.line, seq_no)
     elif nid is not None:
-        yield Step(NetAdd(nids=[nid], in_file=True, tunables=tunables, cpts=cpts), item.line, seq_no)
+        yield Step(NetAdd(None, [], [nid], None, True, bonding, tunables, cpts), item.line, seq_no)
     else:
         schema.refuse(item.line, f"net {net} has neither 'intf', 'pattern' nor 'nid': name its interface")
 
@@ -201,6 +202,14 @@ def _is_net(schema: Schema, net: str, line: int) -> bool:
         schema.refuse(line, str(bad))
         return False
     return True
+
+
+def _bonding(schema: Schema, fields: dict[str, Node], item: MapNode) -> bool | None:
+    """`tcp bonding`, which older releases print of every NI, too."""
+    value = schema.setting(fields, "tcp bonding")
+    if value not in (None, 0, 1):
+        schema.refuse(item.line, f"'tcp bonding' {value} is neither 0 nor 1: write one of them")
+    return None if value is None else bool(value)
 
 
 def _is_bond(net: str, fields: dict[str, Node]) -> bool:

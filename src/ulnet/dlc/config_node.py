@@ -31,11 +31,16 @@ GLOBALS = (
     *("numa_range", "max_interfaces", "max_intf", "discovery", "drop_asym_route", "retry_count"),
     *("transaction_timeout", "health_sensitivity", "recovery_interval", "router_sensitivity", "lnd_timeout"),
     *("response_tracking", "recovery_limit", "max_recovery_ping_interval", "degraded_below"),
+    "use_tcp_bonding",
 )
 _Rule = TypeVar("_Rule")
 _ALIASES = {"max_intf": "max_interfaces"}
 # What `import --del` restores; it leaves other settings alone.
-_DEFAULTS = {"numa_range": 0, "max_interfaces": 4096, "discovery": 1, "drop_asym_route": 0}
+_DEFAULTS = {
+    **dict.fromkeys(("numa_range", "drop_asym_route", "use_tcp_bonding"), 0),
+    "max_interfaces": 4096,
+    "discovery": 1,
+}
 # Settings of routing that only module parameters have, in `routing:` of our own exports.
 _ROUTER = (
     *("alive_router_check_interval", "router_ping_timeout", "check_routers_before_use"),

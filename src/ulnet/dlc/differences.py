@@ -88,9 +88,10 @@ def _is_default_setting(change: Change) -> bool:
 def meaning_of(requests: Iterable[Request]) -> Meaning:
     """What requests of a file come to, thing by thing."""
     found: Meaning = {}
+    bonding = False  # what `use_tcp_bonding` says so far
     for request in requests:
         if isinstance(request, model.NetAdd):
-            _nis(found, request)
+            _nis(found, request, bonding)
         elif isinstance(request, BondAdd):
             found[f"net {_net(request.net)} bond {' '.join(request.slaves)}"] = bond_item(request).get(
                 "bond", {}
@@ -102,6 +103,7 @@ def meaning_of(requests: Iterable[Request]) -> Meaning:
         elif isinstance(request, model.PeerAdd | model.PeerRefresh):
             _peer(found, request)
         elif isinstance(request, model.GlobalSet | model.RouterSet):
+            bonding = bool(request.values.get("use_tcp_bonding", bonding))
             for name, value in request.values.items():
                 if name not in _READ_ONLY:
                     found[f"setting {name}"] = {"value": value}
@@ -121,9 +123,12 @@ def meaning_of(requests: Iterable[Request]) -> Meaning:
     return found
 
 
-def _nis(found: Meaning, request: model.NetAdd) -> None:
+def _nis(found: Meaning, request: model.NetAdd, bonding: bool) -> None:
     values = _tunables(request.tunables, request.cpts)
-    for name in request.interfaces:
+    one_ni = bonding if request.bonding is None else request.bonding
+    if one_ni:
+        values["tcp bonding"] = 1
+    for name in [" ".join(request.interfaces)] if one_ni and request.interfaces else request.interfaces:
         prefer = {"nid": _nid(request.prefer)} if request.prefer is not None else {}
         found[f"net {_net(request.net or '')} NI {name}"] = {**prefer, **values}
     for text in request.nids:

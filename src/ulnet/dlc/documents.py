@@ -140,6 +140,7 @@ class LocalNiView(
         "health_stats": "health stats",
         "lnd_tunables": "lnd tunables",
         "dev_cpt": "dev cpt",
+        "tcp_bonding": "tcp bonding",
         "cpt": "CPT",
     },
 ):
@@ -159,6 +160,7 @@ class LocalNiView(
     tunables: NetTunablesView | UnsetType = UNSET
     lnd_tunables: LndTunablesView | UnsetType = UNSET
     dev_cpt: int | UnsetType = UNSET
+    tcp_bonding: int | UnsetType = UNSET
     cpt: str | UnsetType = UNSET
     load: NiLoad | UnsetType = UNSET
 
@@ -364,6 +366,7 @@ class Globals(Struct):
     response_tracking: int
     recovery_limit: int
     max_recovery_ping_interval: int
+    use_tcp_bonding: int | UnsetType = UNSET
     degraded_below: int | UnsetType = UNSET
 
 

@@ -105,6 +105,7 @@ class NetAdd(_Request, tag="net.add"):
     """Add NIs: `net` with `interfaces` (each may carry CPTs: `eth0[0,1]`), or `nids`. All or none.
 
     `prefer` is the NID to take for an interface that has several addresses, if it has that one.
+    `bonding`: one NI over all the interfaces, or an NI each; None is what the node's setting says.
     `in_file`: an interface that there is not is filed as the real tool's import does.
     """
 
@@ -115,6 +116,7 @@ class NetAdd(_Request, tag="net.add"):
     nids: list[str] = []
     prefer: str | None = None
     in_file: bool = False
+    bonding: bool | None = None
     tunables: Tunables = Tunables()
     cpts: str | None = None
 

@@ -25,6 +25,7 @@ _SETTINGS = {
     "lnet_response_tracking": "response_tracking",
     "lnet_recovery_limit": "recovery_limit",
     "lnet_max_recovery_ping_interval": "max_recovery_ping_interval",
+    "use_tcp_bonding": "use_tcp_bonding",
 }
 _BUFFERS = {f"{size}_router_buffers": size for size in ("tiny", "small", "large")}
 _ROUTER = (
@@ -44,7 +45,6 @@ _DAEMON = {
     "cpu_pattern": "--cpu-pattern",
 }
 _WITHOUT_EFFECT = {
-    "use_tcp_bonding": "today's LNet ignores it too: every interface is an NI of its own",
     "config_on_load": "lnetd does what it is told when it starts",
 }
 _MODULES = ("lnet", "ksocklnd", "libcfs", "ko2iblnd")

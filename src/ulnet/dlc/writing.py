@@ -14,7 +14,10 @@ from ulnet.dlc.model_bond import BondAdd
 __all__ = ["document_of"]
 
 _LND = ("conns_per_peer", "timeout", "tos")
-_ORDER = ("net", "ip2nets", "route", "routing", "buffers", "peer", "peers", "global", "udsp", "selection")
+_ORDER = (
+    *("use_tcp_bonding", "net", "ip2nets", "route", "routing", "buffers", "peer", "peers", "global", "udsp"),
+    "selection",
+)
 
 
 def document_of(requests: Iterable[Request]) -> dict[str, Any]:
@@ -31,7 +34,11 @@ def document_of(requests: Iterable[Request]) -> dict[str, Any]:
         elif isinstance(request, model.PeerAdd | model.PeerRefresh):
             _peer(found, request)
         elif isinstance(request, model.GlobalSet):
-            found.setdefault("global", {}).update(request.values)
+            values = dict(request.values)
+            if "use_tcp_bonding" in values:  # by itself, before the nets that it is for
+                found["use_tcp_bonding"] = values.pop("use_tcp_bonding")
+            if values:
+                found.setdefault("global", {}).update(values)
         elif isinstance(request, model.UdspAdd):
             found.setdefault("udsp", []).append(_udsp(request))
         elif isinstance(request, model.SelectionAdd):
@@ -57,6 +64,8 @@ def _net(items: list[dict[str, Any]], request: model.NetAdd) -> None:
     if request.interfaces:
         ni["interfaces"] = dict(enumerate(request.interfaces))
     ni.update(_tunables(request.tunables, request.cpts))
+    if request.bonding is not None:
+        ni["tcp bonding"] = int(request.bonding)
     if not items or items[-1].get("net type") != net or "local NI(s)" not in items[-1]:
         items.append({"net type": net, "local NI(s)": []})
     items[-1]["local NI(s)"].append(ni)

@@ -62,7 +62,8 @@ class RuleTable:
         if priority is None and new.is_single:
             new.priority = HIGHEST
         self._join_twin(new)
-        self._rules.insert(len(self._rules) if index is None else index, new)
+        end = len(self._rules)
+        self._rules.insert(end if index is None else min(index, end), new)
         return new
 
     def find(self, key: Key) -> Rule | None:

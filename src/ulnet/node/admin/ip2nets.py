@@ -20,6 +20,7 @@ from ulnet.host import Address, HostError, Link, first_address
 from ulnet.lnd.bond import BondLnd
 from ulnet.nid import AddressPattern, InterfacePattern, Net, Nid, NidError
 from ulnet.nid.address import parse_ipv4, parse_ipv6
+from ulnet.node.admin.bonded_nets import is_to_be_bonded
 from ulnet.node.admin.bonds import add_bond
 from ulnet.node.admin.draining import drain_and_delete
 from ulnet.node.admin.names import read_net
@@ -179,6 +180,12 @@ def _add(
     core: LNet, rule: Ip2netsRule, net: Net, chosen: Sequence[Chosen], host: Sequence[Link], large: bool
 ) -> None:
     added: list[str] = []
+    if is_to_be_bonded(core, NetAdd(), net, len(chosen)):
+        names = [one.link.name + (one.cpts or "") for one in chosen]
+        prefer = str(Nid.of(net, chosen[0].address.ip))
+        request = NetAdd(str(net), names, prefer=prefer, tunables=rule.tunables, cpts=rule.cpts)
+        add_nis(core, request, host, large)
+        return
     try:
         for one in chosen:
             nid = str(Nid.of(net, one.address.ip))

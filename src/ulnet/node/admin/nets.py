@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ulnet.core.instance import LNet
-from ulnet.core.ni import NI, LocalNet
+from ulnet.core.ni import NI, LocalNet, Place
 from ulnet.core.status import LNetError
 from ulnet.dlc.model import NetAdd, NetDel
 from ulnet.host import HostError, Link, first_address, link_named, link_with_address
 from ulnet.nid import LO_NID, Net, Nid, NidError
+from ulnet.node.admin.bonded_nets import is_to_be_bonded, must_name_all
 from ulnet.node.admin.names import one_nid, read_cpts, read_interface, read_net, read_nids
 from ulnet.node.admin.tunables import lnd_tunables, net_tunables
 
@@ -23,13 +24,16 @@ class NoInterface(LNetError):
 
 
 # What the core refuses by its rules; other failures are a driver's that could not start: ENETDOWN.
-_RULES = frozenset({errno.EINVAL, errno.EEXIST, errno.ENOSPC, errno.ESHUTDOWN, errno.EUSERS})
+_RULES = frozenset(
+    {errno.EINVAL, errno.EEXIST, errno.EPERM, errno.ENOSPC, errno.ESHUTDOWN, errno.EUSERS, errno.EAFNOSUPPORT}
+)
 
 
 class _NewNi(NamedTuple):
     nid: Nid
     link: Link
     cpts: tuple[int, ...] | None
+    also: tuple[Place, ...] | None = None  # further devices, where the net is a bonded one
 
     @property
     def interface(self) -> str | None:
@@ -45,19 +49,20 @@ def add_nis(core: LNet, request: NetAdd, host: Sequence[Link], large: bool) -> N
     else:
         wanted = _wanted_by_interface(request, host, large, count)
     tunables = net_tunables(request.tunables)
-    drivers = [lnd_tunables(request.tunables, new.link.speed_mbps) for new in wanted]
+    drivers = {new.nid: lnd_tunables(request.tunables, new.link.speed_mbps) for new in wanted}
     _check_new(core, wanted)
     added: list[Nid] = []
     try:
-        for new, driver in zip(wanted, drivers, strict=True):
+        for new in _bonded(core, request, wanted):
             core.add_ni(
                 new.nid.net,
                 new.nid,
                 interface=new.interface,
                 tunables=tunables,
-                lnd_tunables=driver,
+                lnd_tunables=drivers[new.nid],
                 cpts=new.cpts,
                 device_node=new.link.numa_node,
+                also=new.also,
             )
             added.append(new.nid)
     except LNetError as refused:
@@ -66,6 +71,22 @@ def add_nis(core: LNet, request: NetAdd, host: Sequence[Link], large: bool) -> N
         number = refused.errno if refused.errno in _RULES else errno.ENETDOWN
         none = f" (none of {len(wanted)} NIs was added)" if len(wanted) > 1 else ""
         raise LNetError(number, refused.text + none) from refused
+
+
+def _bonded(core: LNet, request: NetAdd, wanted: Sequence[_NewNi]) -> list[_NewNi]:
+    """The same, with one NI for all devices of a net where use_tcp_bonding wants that."""
+    by_net: dict[Net, list[_NewNi]] = {}
+    for new in wanted:
+        by_net.setdefault(new.nid.net, []).append(new)
+    found = []
+    for net, nis in by_net.items():
+        if is_to_be_bonded(core, request, net, len(nis)):
+            cpts = {cpt for one in nis for cpt in one.cpts or range(core.cpts.count)}
+            also = tuple(Place(one.nid, one.link.name) for one in nis[1:])
+            found.append(nis[0]._replace(cpts=tuple(sorted(cpts)), also=also))
+        else:
+            found += nis
+    return found
 
 
 def _wanted_by_nid(request: NetAdd, host: Sequence[Link], cpt_count: int) -> list[_NewNi]:
@@ -219,6 +240,9 @@ def _nids_by_net(core: LNet, request: NetDel) -> list[Nid]:
     if not request.interfaces:
         return [ni.nid for ni in local.nis]
     count = core.cpts.count
+    if local.bonded:
+        must_name_all(local, (read_interface(text, count)[0] for text in request.interfaces))
+        return [ni.nid for ni in local.nis]
     return [_ni_on(local, read_interface(text, count)[0]).nid for text in dict.fromkeys(request.interfaces)]
 
 

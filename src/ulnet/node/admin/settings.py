@@ -27,6 +27,7 @@ _RANGES = {
     "response_tracking": (0, 3),
     "recovery_limit": (0, _MOST),
     "max_recovery_ping_interval": (1, _MOST),
+    "use_tcp_bonding": (0, 1),
     "degraded_below": (0, 90),
 }
 _READ_ONLY = frozenset({"lnd_timeout", "recovery_interval"})  # accepted from exports, never changed

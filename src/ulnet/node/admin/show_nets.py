@@ -25,6 +25,7 @@ from ulnet.dlc.documents import (
 )
 from ulnet.host import HostError, Link, first_address, link_named
 from ulnet.nid import LO_NET, LO_NID, Net, NetType, NidError
+from ulnet.node.admin.bonded_nets import bonding_of, interfaces_of
 from ulnet.node.admin.bonds import bond_of, slaves_of
 from ulnet.node.admin.show_load import load_of_ni
 
@@ -40,8 +41,10 @@ def show_nets(
     """
     chosen = list(core.nets.values()) if net is None else [core.nets[local_net(core, net)]]
     some = slice(None) if index is None else slice(index, index + 1)
+    bonding = core.settings.use_tcp_bonding if verbosity else 0
     return [
-        LocalNetView(str(local.net), [_ni(ni, verbosity, load) for ni in local.nis[some]]) for local in chosen
+        LocalNetView(str(local.net), [_ni(ni, verbosity, load, bonding) for ni in local.nis[some]])
+        for local in chosen
     ]
 
 
@@ -57,10 +60,9 @@ def local_net(core: LNet, text: str) -> Net:
     return net
 
 
-def _ni(ni: NI, verbosity: int, load: bool) -> LocalNiView:
-    view = LocalNiView(nid=str(ni.nid), status="up" if ni.up else "down")
-    if ni.interface is not None:
-        view.interfaces = {0: ni.interface}
+def _ni(ni: NI, verbosity: int, load: bool, bonding: int) -> LocalNiView:
+    view = LocalNiView(nid=str(ni.nid), status="up" if ni.up else "down", interfaces=interfaces_of(ni))
+    view.tcp_bonding = bonding_of(ni, bonding)
     view.slaves = slaves_of(ni) or UNSET
     if verbosity >= 1:
         view.bond = bond_of(ni, state=True) or UNSET
@@ -86,7 +88,10 @@ def backup_nets(core: LNet, host: Iterable[Link]) -> list[LocalNetView]:
     views = []
     for local in core.nets.values():
         if local.net != LO_NET:
-            views.append(LocalNetView(str(local.net), [_backup_ni(ni, known) for ni in local.nis]))
+            nis = [_backup_ni(ni, known) for ni in local.nis]
+            for view, ni in zip(nis, local.nis, strict=True):
+                view.tcp_bonding = bonding_of(ni, core.settings.use_tcp_bonding)
+            views.append(LocalNetView(str(local.net), nis))
     return views
 
 
@@ -94,9 +99,7 @@ def _backup_ni(ni: NI, host: Sequence[Link]) -> LocalNiView:
     slaves = slaves_of(ni)
     if slaves is not None:
         return LocalNiView(nid=str(ni.nid), slaves=slaves, bond=bond_of(ni, state=False) or UNSET)
-    view = LocalNiView(tunables=_tunables(ni), cpt=_cpts(ni.cpts))
-    if ni.interface is not None:
-        view.interfaces = {0: ni.interface}
+    view = LocalNiView(interfaces=interfaces_of(ni), tunables=_tunables(ni), cpt=_cpts(ni.cpts))
     if ni.interface is None or not _is_first_address(ni, ni.interface, host):
         view.nid = str(ni.nid)
     if ni.lnd_tunables is not None:

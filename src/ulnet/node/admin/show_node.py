@@ -74,5 +74,6 @@ def show_globals(core: LNet) -> Globals:
         response_tracking=settings.response_tracking,
         recovery_limit=settings.recovery_limit,
         max_recovery_ping_interval=settings.max_recovery_ping_interval,
+        use_tcp_bonding=settings.use_tcp_bonding or UNSET,
         degraded_below=UNSET if settings.degraded_below == _USUAL else settings.degraded_below,
     )
