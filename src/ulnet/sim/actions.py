@@ -239,6 +239,19 @@ class AddPeer(Action):
             node.add_peer(self.nids[0], *self.nids[1:], multi_rail=self.multi_rail)
 
 
+class NamePeer(Action):
+    """Tell, as an upper layer does, which NIDs a node has."""
+
+    node: str
+    nids: list[str]
+
+    def happen(self, run: Run) -> None:
+        """Name it."""
+        node = run.node(self.node)
+        if node.alive:
+            node.name_peer(*self.nids)
+
+
 class Lnetctl(Action):
     """A request of the control socket, or lnetctl YAML to import."""
 
@@ -289,6 +302,7 @@ KINDS: dict[str, type[Action]] = {
     "add_ni": AddNi,
     "del_ni": DelNi,
     "add_peer": AddPeer,
+    "name_peer": NamePeer,
     "lnetctl": Lnetctl,
 }
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from ulnet.core.discovery.exchange import PING, PUSH
 from ulnet.core.peer import Peer, PeerFlag
+from ulnet.core.peer_rules import named
 from ulnet.nid import Nid
 from ulnet.sim.errors import SimError
 from ulnet.sim.node import SimNode
@@ -71,7 +72,7 @@ def knows(node: SimNode, other: SimNode) -> str:
     assert peer is not None
     if set(peer.members) != set(nids) or peer.flags & _KNOWN != _KNOWN:
         return f"{node} knows {other} as {[str(nid) for nid in peer.members]} ({peer.flags:#x})"
-    return "" if peer.primary_nid == nids[0] else f"{node} calls {other} {peer.primary_nid}"
+    return "" if peer.primary_nid == nids[0] or named(peer) else f"{node} calls {other} {peer.primary_nid}"
 
 
 def _all_know_each_other(run: Run) -> str:

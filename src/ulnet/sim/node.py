@@ -10,6 +10,7 @@ from ulnet.core.instance import LNet
 from ulnet.core.lnd import Lnd
 from ulnet.core.md import INFINITE, MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, EventHandler
 from ulnet.core.ni import NI
+from ulnet.core.peer_rules import named
 from ulnet.core.self_info import MIN_INFO_SIZE
 from ulnet.core.tunables import LndTunables, NetTunables
 from ulnet.dlc.config import read_config
@@ -58,6 +59,7 @@ class SimNode:
         self.reports: list[str] = []  # lines for the log
         self.operations: dict[Operation, None] = {}  # of this life, not ended
         self.inboxes: list[Inbox] = []
+        self.names: list[tuple[Nid, int]] = []  # that were locked in this life, and when
         self._startup: list[Callable[[], object]] = []
         self.past: list[NodeLoop] = []  # of earlier lives: what was under way in them must never go on
         self.loop: NodeLoop
@@ -74,6 +76,7 @@ class SimNode:
     def _boot(self) -> None:
         sim = self.sim
         self.lives += 1
+        self.names.clear()
         rng = sim.chance(f"{self.name}/{self.lives}")
         self.loop = NodeLoop(  # type: ignore[abstract]  # what asyncio has for sockets is not used
             sim.scheduler,
@@ -162,8 +165,12 @@ class SimNode:
         def add() -> NI:
             return self.node.add_ni(nid, interface=port.name, tunables=tunables, lnd_tunables=lnd_tunables)
 
+        def add_again() -> None:
+            if nid not in self.core.nis:  # it may have come and gone several times in a former life
+                add()
+
         ni = self.loop.enter(add)
-        self._startup.append(add)
+        self._startup.append(add_again)
         return ni
 
     def del_ni(self, nid: Nid | str) -> None:
@@ -178,6 +185,14 @@ class SimNode:
 
         self.loop.enter(add)
         self._startup.append(add)
+
+    def name_peer(self, *nids: Nid | str) -> Nid:
+        """Name a peer, as an upper layer does; its primary NID. Raises LNetError."""
+        primary: Nid = self.loop.enter(self.node.name_peer, nids)
+        peer = self.core.peers.find(primary)
+        if peer is not None and named(peer):
+            self.names.append((primary, peer.locked_at))
+        return primary
 
     def configure(self, yaml: str) -> list[ErrorItem]:
         """Apply lnetctl YAML; the errors, if any. It is applied again after a restart."""
