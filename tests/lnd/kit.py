@@ -144,6 +144,13 @@ class FakeCore:
         if self.on_finalize is not None:
             self.on_finalize(outcome)
 
+    def inlet(self, ni: NI, nid: Nid) -> None:
+        return None
+
+    def sent(self, batch: list[Msg]) -> None:
+        for msg in batch:
+            self.finalize(msg, HealthStatus.OK)
+
     def take_back(self, msg: Msg) -> None:
         assert not self.sending, "given back from inside send"
         assert msg in self.open, "given back, but not handed over"

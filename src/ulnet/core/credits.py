@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
+from typing import TYPE_CHECKING
 
 from ulnet.core.faults import Fate
 from ulnet.core.msg import Msg
@@ -12,6 +13,9 @@ from ulnet.core.peer import PeerNi
 from ulnet.core.state import NodeState
 from ulnet.core.status import HealthStatus
 from ulnet.wire.lnet import HEADER_SIZE, MsgType
+
+if TYPE_CHECKING:
+    from ulnet.core.lanes import Lane
 
 __all__ = ["ANSWERS", "Credits"]
 
@@ -57,6 +61,87 @@ class Credits:
             pni.tx_queue.append(msg)
             return
         self._post_on_ni(msg, ni)
+
+    def post_in_lane(self, msg: Msg, lane: Lane) -> None:
+        """The same for a message of a lane, which is complete but for what changes from one to the next."""
+        state = self._state
+        assert lane.hdr is not None
+        msg.hdr = lane.hdr
+        msg.queued_at = state.clock()
+        stats = state.stats
+        allocated = stats.msgs_alloc = stats.msgs_alloc + 1
+        if allocated > stats.msgs_max:
+            stats.msgs_max = allocated
+        ni, pni = lane.ni, lane.pni
+        ni.refs += 1
+        pni.refs += 1
+        pni.tx_queued_bytes += lane.load
+        credits = pni.tx_credits = pni.tx_credits - 1
+        if credits < pni.min_tx_credits:
+            pni.min_tx_credits = credits
+        if credits < 0:
+            pni.tx_queue.append(msg)
+            return
+        credits = ni.tx_credits = ni.tx_credits - 1
+        if credits < ni.min_tx_credits:
+            ni.min_tx_credits = credits
+        queue = msg.tx_queue = ni.tx_queues[0]
+        credits = queue.credits = queue.credits - 1
+        if credits < 0:
+            queue.waiting.append(msg)
+        else:
+            ni.lnd.send(ni, msg)
+
+    def return_credits_of(self, run: list[Msg], lane: Lane, load: int) -> None:
+        """The messages of a run, `load` bytes, have left by one lane."""
+        count = len(run)
+        ni, pni = lane.ni, lane.pni
+        ni.refs -= count
+        pni.refs -= count
+        pni.tx_queued_bytes -= load
+        ni.tx_credits += count
+        if lane.epoch == self._state.epoch:
+            queue = run[0].tx_queue
+            queue.credits += count
+            self._hand_over_waiting(queue, count, ni)
+        else:  # the NI may have been given other queues meanwhile
+            for msg in run:
+                msg.tx_queue.credits += 1
+                self._hand_over_waiting(msg.tx_queue, 1, ni)
+        pni.tx_credits += count
+        if pni.tx_queue:
+            self._post_waiting(pni.tx_queue, count)
+
+    def _hand_over_waiting(self, queue: TxQueue, count: int, ni: NI) -> None:
+        """That many of those that wait for a credit of the NI have their turn."""
+        waiting = queue.waiting
+        while waiting and count:
+            count -= 1
+            self._hand_over_late(waiting.popleft(), ni)
+
+    def _post_waiting(self, waiting: deque[Msg], count: int) -> None:
+        """That many of those that wait for a peer NI have their turn."""
+        now = self._state.clock()
+        while waiting and count:
+            count -= 1
+            msg = waiting.popleft()
+            ni = msg.ni
+            assert ni is not None
+            md = msg.md
+            if msg.lane is None or not ni.active or now > msg.queued_at + ni.patience or self._state.faults:
+                self._post_on_ni(msg, ni, waited=True)
+                continue
+            credits = ni.tx_credits = ni.tx_credits - 1
+            if credits < ni.min_tx_credits:
+                ni.min_tx_credits = credits
+            queue = msg.tx_queue = ni.tx_queues[0]
+            credits = queue.credits = queue.credits - 1
+            if credits < 0:
+                queue.waiting.append(msg)
+            elif md is not None and md.aborted:
+                self._hand_over(msg, ni)
+            else:
+                ni.lnd.send(ni, msg)
 
     def _post_on_ni(self, msg: Msg, ni: NI, waited: bool = False) -> None:
         credits = ni.tx_credits - 1
@@ -135,6 +220,7 @@ class Credits:
 
     def change_cpts(self, ni: NI, cpts: tuple[int, ...]) -> None:
         """Give an NI other CPTs; what waits on it waits in the new queues, in the same order."""
+        self._state.epoch += 1
         for msg in ni.replace_cpts(cpts):
             self._post_on_ni(msg, ni)
 
@@ -168,6 +254,10 @@ class Credits:
             self._land(msg, failed=True)
             self._state.defer(self._set_out_anew, msg, msg.ni)
 
+    def leave_lane(self, msg: Msg) -> None:
+        """msg goes the general way from now on, where its header is its own."""
+        raise NotImplementedError
+
     def _turn_back(self, msg: Msg, ni: NI) -> None:
         """The turn of msg came when its NI was gone."""
         assert msg.peer_ni is not None
@@ -176,6 +266,8 @@ class Credits:
         self._set_out_anew(msg, ni)
 
     def _set_out_anew(self, msg: Msg, ni: NI) -> None:
+        if msg.lane is not None:
+            self.leave_lane(msg)
         pni = msg.peer_ni
         msg.ni = msg.peer_ni = None
         if msg.src_spec == ni.nid and not ni.active and msg.hdr.type not in ANSWERS:

@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-__all__ = ["DeadlineWheel"]
+__all__ = ["DeadlineWheel", "slot_of"]
 
 T = TypeVar("T")
+_PER_SECOND: Final = 10
+
+
+def slot_of(deadline: float) -> int:
+    """The slot of a time in seconds."""
+    return int(deadline * _PER_SECOND) + 1
 
 
 class DeadlineWheel(Generic[T]):
@@ -22,8 +28,6 @@ class DeadlineWheel(Generic[T]):
     """
 
     __slots__ = ("_buckets", "_due", "_on_earlier")
-
-    PER_SECOND = 10
 
     def __init__(self, on_earlier: Callable[[], None] = lambda: None) -> None:
         self._on_earlier = on_earlier
@@ -35,7 +39,7 @@ class DeadlineWheel(Generic[T]):
 
     def add(self, key: int, deadline: float, item: T) -> int:
         """Enter item under key; the slot number that comes back is needed to discard it."""
-        slot = int(deadline * self.PER_SECOND) + 1
+        slot = slot_of(deadline)
         bucket = self._buckets.get(slot)
         if bucket is None:
             bucket = self._buckets[slot] = {}
@@ -54,7 +58,7 @@ class DeadlineWheel(Generic[T]):
     def expire(self, now: float) -> list[tuple[T, int]]:
         """Take out all that is due at `now`, earliest first, each with its slot."""
         due: list[tuple[T, int]] = []
-        limit = int(now * self.PER_SECOND)
+        limit = int(now * _PER_SECOND)
         while self._due and self._due[0] <= limit:
             slot = heapq.heappop(self._due)
             due.extend((item, slot) for item in self._buckets.pop(slot).values())
@@ -65,7 +69,7 @@ class DeadlineWheel(Generic[T]):
         while self._due:
             slot = self._due[0]
             if self._buckets[slot]:
-                return slot / self.PER_SECOND
+                return slot / _PER_SECOND
             heapq.heappop(self._due)
             del self._buckets[slot]
         return None

@@ -74,6 +74,13 @@ class Event:
         self.reason = ""
         self.unlinked = False
 
+    def copy(self) -> Event:
+        """Another event of the same; that of a success may be one for many messages that are alike."""
+        # fmt: off
+        return Event(self.kind, self.md, self.hdr, self.initiator, self.sender, self.mlength, self.rlength,
+                     self.offset)
+        # fmt: on
+
     @property
     def source(self) -> Nid:
         """The NID the message came from; ANY for events of our own sends."""

@@ -147,13 +147,18 @@ class Initiate:
         md.refs += 1
 
     def _expect_response(self, md: Md, kind_bit: int, portal: int) -> None:
-        state = self._state
-        md.sent_at = now = state.clock()
-        wanted = md.options & TRACK_RESPONSE or md.timeout is not None or portal == PING_PORTAL
-        if not wanted and not md.options & NO_TRACK_RESPONSE:
-            wanted = state.settings.response_tracking & kind_bit
-        if wanted:
+        md.sent_at = now = self._state.clock()
+        if self._is_tracked(md, kind_bit, portal):
             self._memory.track_response(md, now)
+
+    def is_tracked(self, md: Md, portal: int) -> bool:
+        """Whether it is noticed when an ACK does not come in time."""
+        return self._is_tracked(md, 2, portal)
+
+    def _is_tracked(self, md: Md, kind_bit: int, portal: int) -> bool:
+        if md.options & TRACK_RESPONSE or md.timeout is not None or portal == PING_PORTAL:
+            return True
+        return not md.options & NO_TRACK_RESPONSE and self._state.settings.response_tracking & kind_bit != 0
 
 
 _WIDTHS = {"portal": 32, "match_bits": 64, "offset": 32, "hdr_data": 64, "pid": 32}

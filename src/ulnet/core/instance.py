@@ -6,11 +6,14 @@ import errno
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from ulnet.core.batch import Batch
 from ulnet.core.cpt import CptTable
 from ulnet.core.discovery import Discovery
 from ulnet.core.faults import FaultInjector
 from ulnet.core.health import Health
 from ulnet.core.initiate import Initiate
+from ulnet.core.inlet import Inlet
+from ulnet.core.lanes import Lanes
 from ulnet.core.leaving import Leaving
 from ulnet.core.lnd import Lnd
 from ulnet.core.memory import Memory
@@ -62,7 +65,9 @@ class LNet:
         self._receive = Receive(self.state, self.memory, self._transmit)
         self._initiate = Initiate(self.state, self.memory, self._transmit)
         self._lnds: dict[int, Lnd] = {}
-        self.put = self._initiate.put
+        self._lanes = Lanes(self.state, self.memory, self.selector, self._transmit, self._initiate)
+        self.put = self._lanes.put
+        self.sent = Batch(self.state, self.memory, self.selector, self._transmit, self.finalize).sent
         self.get = self._initiate.get
         self.parse = self._receive.parse
         self.info = SelfInfo(self.state, self.memory)
@@ -289,6 +294,7 @@ class LNet:
         if not self.state.running:
             return
         self.state.running = False
+        self.state.epoch += 1
         self.discovery.stop()
         self.routing.close()
         self.info.stop()
@@ -301,6 +307,10 @@ class LNet:
             self.state.run_deferred()
 
     # Drivers ---------------------------------------------------------------------------------------
+
+    def inlet(self, ni: NI, nid: Nid) -> Inlet:
+        """For small messages on a connection with the next hop nid."""
+        return Inlet(self.state, self.memory, self._lanes, ni, nid)
 
     def forget_rx(self, rx: object) -> None:
         """A connection died while the core still held its message."""
@@ -334,6 +344,9 @@ class LNet:
 
     def finalize(self, msg: Msg, status: HealthStatus, errno: int = 0, reason: str = "") -> None:
         """A driver is done with msg."""
+        if msg.lane is not None and not status:
+            self.sent([msg])
+            return
         if msg.final:
             self.state.report(f"driver finalized a message twice: {msg.hdr!r}")
             self.state.stats.drops["finalized twice"] += 1

@@ -6,6 +6,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from ulnet.core.inlet import Inlet
     from ulnet.core.msg import Msg
     from ulnet.core.ni import NI
     from ulnet.core.status import HealthStatus
@@ -91,8 +92,14 @@ class Upcalls(Protocol):
     def parse(self, ni: NI, hdr: Header, from_nid: Nid, rx: object) -> int:
         """A header has arrived from the next hop `from_nid`. 0, or -errno: close that peer's connections."""
 
+    def inlet(self, ni: NI, nid: Nid) -> Inlet | None:
+        """Takes small messages that have come whole, on one connection with nid; None: `parse` takes all."""
+
     def finalize(self, msg: Msg, status: HealthStatus, errno: int = 0, reason: str = "") -> None:
         """msg is done: sent, received, or failed (errno positive then)."""
+
+    def sent(self, batch: list[Msg]) -> None:
+        """All of these are sent: `finalize` of each, in that order, at a lower price."""
 
     def take_back(self, msg: Msg) -> None:
         """Nothing of msg was sent, other paths may do better: it sets out anew. In place of `finalize`."""

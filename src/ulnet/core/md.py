@@ -110,6 +110,7 @@ class Md:
         "timeout",
         "used",
         "user_ptr",
+        "wheel_slot",
     )
 
     def __init__(
@@ -142,7 +143,8 @@ class Md:
         self.replies_due = 0
         self.aborted = 0  # errno that successful completions turn into, after md_unlink while busy
         self.linked = False
-        self.deadline_slot = -1
+        self.deadline_slot = -1  # when its answer is overdue; -1: none is waited for
+        self.wheel_slot = -1  # where it is entered, which may be later than that is known to be over
         self.sent_at = 0.0
         self.next_nid: Nid | None = None  # the next hop of its last message
         self.ni: NI | None = None  # and where that left

@@ -6,6 +6,7 @@ import errno
 import struct
 from collections.abc import Callable, Sequence
 
+from ulnet.core.deadlines import slot_of
 from ulnet.core.event import Event, EventKind
 from ulnet.core.guard.identity import MAX_NUMBER, identity, number_of
 from ulnet.core.md import (
@@ -157,6 +158,7 @@ class Memory:
             raise
         md.me = me
         me.md = md
+        me.portal.changes += 1
         self._register(md)
         if me.portal.delayed:
             self.retry_delayed(me.portal)
@@ -214,6 +216,7 @@ class Memory:
         """Give md, which carried a message before, a new handle; False while that one may not be over."""
         if md.refs > 1 or md.acks_due or md.replies_due or md.deadline_slot >= 0 or md.me is not None:
             return False
+        self.forget_response(md)
         del self.mds[md.handle]
         self._register(md)
         md.used = False
@@ -289,6 +292,7 @@ class Memory:
         me = md.me
         if me is not None:
             md.me = me.md = None
+            me.portal.changes += 1
             if me.unlink:
                 me.portal.detach(me)
 
@@ -311,28 +315,49 @@ class Memory:
         try:
             md.handler(event)
         except Exception as exc:  # a user's handler must not break the node
-            self._state.report(f"event handler failed on {event!r}: {exc!r}")
+            self.handler_failed(event, exc)
+
+    def handler_failed(self, event: Event, exc: Exception) -> None:
+        """Tell the log of a program's mistake."""
+        self._state.report(f"event handler failed on {event!r}: {exc!r}")
 
     # Responses -----------------------------------------------------------------------------------
 
     def track_response(self, md: Md, now: float) -> None:
         """Expect an answer for md within its timeout, else the transaction timeout (seconds)."""
-        if md.deadline_slot >= 0:
-            self.forget_response(md)
+        self.forget_response(md)
         timeout = md.timeout if md.timeout is not None else self._state.settings.transaction_timeout
-        md.deadline_slot = self._state.responses.add(md.handle, now + timeout, md)
+        md.deadline_slot = md.wheel_slot = self._state.responses.add(md.handle, now + timeout, md)
         self._state.stats.rst_alloc += 1
+
+    def track_again(self, md: Md, now: float) -> None:
+        """The same for one of many messages, most of which find md where it was for the one before."""
+        timeout = md.timeout if md.timeout is not None else self._state.settings.transaction_timeout
+        slot = slot_of(now + timeout)
+        if slot != md.wheel_slot:
+            self.track_response(md, now)
+        elif md.deadline_slot != slot:
+            md.deadline_slot = slot
+            self._state.stats.rst_alloc += 1
+
+    def settle_response(self, md: Md) -> None:
+        """The response came, but more messages like that one are to be expected: md keeps its place."""
+        if md.deadline_slot >= 0:
+            md.deadline_slot = -1
+            self._state.stats.rst_alloc -= 1
 
     def forget_response(self, md: Md) -> None:
         """The response came, or nobody waits for it any more."""
-        if md.deadline_slot >= 0:
-            self._state.responses.discard(md.handle, md.deadline_slot)
-            md.deadline_slot = -1
-            self._state.stats.rst_alloc -= 1
+        self.settle_response(md)
+        if md.wheel_slot >= 0:
+            self._state.responses.discard(md.handle, md.wheel_slot)
+            md.wheel_slot = -1
 
     def expire_responses(self, now: float) -> None:
         """Give up on responses that are overdue."""
         for md, slot in self._state.responses.expire(now):
+            if md.wheel_slot == slot:
+                md.wheel_slot = -1
             if md.deadline_slot != slot:  # a handler ended it, or used it anew
                 continue
             md.deadline_slot = -1

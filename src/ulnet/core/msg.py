@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ulnet.core.flow import Flight
     from ulnet.core.health.resend import Attempts
+    from ulnet.core.lanes import Lane
     from ulnet.core.lnd import Master
     from ulnet.core.md import Md
     from ulnet.core.ni import NI, TxQueue
@@ -37,6 +38,7 @@ class Msg:
         "hdr",
         "identity",
         "kept_event",
+        "lane",
         "master",
         "md",
         "mlength",
@@ -85,6 +87,7 @@ class Msg:
         self.rx: object = None
         self.master: Master | None = None  # that passed it on, and chose its path
         self.kept_event: object = None
+        self.lane: Lane | None = None  # whose pool it is from: its header is shared, so never changed
         self.identity = b""  # of an incoming PUT that is never taken twice
         self.copied = False  # a copy was sent over another path: what becomes of this one is no matter
         self.copy_of: Msg | None = None  # of a PUT whose SEND event is its original's

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ulnet.core.discovery.exchange import Exchange
     from ulnet.core.discovery.parking import Waiter
     from ulnet.core.flow import Flow
+    from ulnet.core.lanes import Lane
     from ulnet.core.msg import Msg
     from ulnet.core.policy.descriptor import Descriptor
     from ulnet.core.selection.choose import Standing
@@ -85,6 +86,8 @@ class PeerNi:
         "health",
         "health_stats",
         "heard_at",
+        "lane",
+        "lane_none",
         "latency_ack",
         "latency_egress",
         "latency_get",
@@ -130,6 +133,8 @@ class PeerNi:
         self.priority = NO_PRIORITY
         self.weight = NO_WEIGHT
         self.flows: dict[NI, Flow] = {}  # from each local NI
+        self.lane: Lane | None = None  # of small messages that go there
+        self.lane_none = -1  # the sum of both counts of changes at which there could be none
         self.refs = 1
         self.seq = 0
         self.health = MAX_HEALTH
@@ -170,6 +175,7 @@ class Peer:
     __slots__ = (
         "attempts",
         "check_nid",
+        "check_timeout",
         "differences",
         "error",
         "exchanges",
@@ -220,6 +226,7 @@ class Peer:
         self.info_size = 0  # the most its info took, bytes
         self.attempts = 0  # pings of this round
         self.check_nid: Nid | None = None  # of a gateway under check: its NID that is to answer
+        self.check_timeout: float | None = None  # and in how many seconds
         self.news: PingInfo | None = None  # to be merged
         self.exchanges: dict[str, Exchange] = {}  # the ping and the push under way
         self.error: tuple[int, str] | None = None  # of the last round
@@ -230,6 +237,7 @@ class Peer:
     def mark(self, add: int = 0, remove: int = 0) -> None:
         """Change flags; `settled` follows."""
         flags = self.flags = self.flags & ~remove | add
+        self.paces.changes += 1
         self.settled = flags & _KNOWN_OR_NOT == _KNOWN
 
     @property

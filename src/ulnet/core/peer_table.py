@@ -307,6 +307,7 @@ class PeerTable:
         for nid in peer.members:
             del self._by_nid[nid]
         peer.gone = True
+        peer.paces.changes += 1
         del self._peers[peer]
         if not peer.configured:
             del self._strangers[peer]
@@ -343,6 +344,8 @@ class PeerTable:
         peer.members[pni.nid] = pni
         peer.standings.clear()
         peer.turns.clear()
+        peer.paces.changes += 1
+        pni.lane = None
         self._by_nid[pni.nid] = pni
         if not peer.configured:
             self._unconfigured += 1
@@ -363,6 +366,7 @@ class PeerTable:
             del self._by_nid[nid]
         peer.standings.clear()
         peer.turns.clear()
+        peer.paces.changes += 1
         if not peer.configured:
             self._unconfigured -= len(gone)
         for net in dict.fromkeys(nid.net for nid in gone):

@@ -60,10 +60,11 @@ class MatchEntry:
 class Portal:
     """One portal: its match entries in matching order, and what waits for one (lazy portals)."""
 
-    __slots__ = ("delayed", "exact", "ignoring", "index", "lazy", "matching", "rematch", "unique")
+    __slots__ = ("changes", "delayed", "exact", "ignoring", "index", "lazy", "matching", "rematch", "unique")
 
     def __init__(self, index: int) -> None:
         self.index = index
+        self.changes = 0  # of its entries, and of which of them have memory
         self.lazy = False
         self.unique: bool | None = None  # fixed by the first ME
         self.ignoring: deque[MatchEntry] = deque()  # with ignore bits: looked at first
@@ -83,6 +84,7 @@ class Portal:
                 f"portal {self.index} holds {kind} match entries (its first entry decides that): "
                 "use another portal, or the same kind of NID, pid and ignore bits",
             )
+        self.changes += 1
         entries = self._list_of(me)
         if at_head:
             entries.appendleft(me)
@@ -94,6 +96,7 @@ class Portal:
         if not me.linked:
             return
         me.linked = False
+        self.changes += 1
         entries = self._list_of(me)
         entries.remove(me)
         if not entries and entries is not self.ignoring:
@@ -128,6 +131,18 @@ class Portal:
             return NO_MATCH
         found = self._first(exact.get(bits), wanted, peer, pid, bits)
         return NO_MATCH if found is None else _take(found, hdr)
+
+    def first(self, hdr: Header) -> Md | None:
+        """What `match` finds for a PUT until `changes`, where it is the first entry, open to all."""
+        if self.unique:
+            return None
+        entries = self.ignoring or self.exact.get(hdr.match_bits)
+        if not entries:
+            return None
+        me = entries[0]
+        if (me.match_bits ^ hdr.match_bits) & ~me.ignore_bits or me.nid != ANY_NID:
+            return None
+        return me.md if me.pid in (PID_ANY, hdr.src_pid) else None
 
     @staticmethod
     def _first(entries: deque[MatchEntry] | None, wanted: int, peer: Peer, pid: int, bits: int) -> Md | None:

@@ -52,6 +52,16 @@ class Latency:
         self.samples += 1
         self.total += nsec
 
+    def add_many(self, count: int, total: float, least: float, most: float) -> None:
+        """Count samples by their sum and their extremes, in seconds."""
+        lowest, highest = int(least * 1e9), int(most * 1e9)
+        if not self.samples or lowest < self.min:
+            self.min = lowest
+        if highest > self.max:
+            self.max = highest
+        self.samples += count
+        self.total += int(total * 1e9)
+
     @property
     def avg(self) -> int:
         """The mean of all samples, 0 without any."""

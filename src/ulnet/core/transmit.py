@@ -124,6 +124,8 @@ class Transmit(Credits):
             return False
         assert msg.ni is not None
         assert msg.peer_ni is not None
+        if msg.lane is not None:
+            self.leave_lane(msg)
         self._return_credits(msg, msg.ni, msg.peer_ni)
         msg.master = master
         msg.ni = ni
@@ -270,6 +272,8 @@ class Transmit(Credits):
 
     def finalize(self, msg: Msg, status: HealthStatus, err: int = 0, reason: str = "") -> None:
         """The driver is done with msg: return its credits, count it, tell the owner of its MD."""
+        if msg.lane is not None:
+            self.leave_lane(msg)
         if status:
             again = self.health.failed(msg, status)
             self._give_back(msg)
@@ -299,6 +303,14 @@ class Transmit(Credits):
         if msg.md is not None:
             self._tell_owner(msg, msg.md, status, err, reason)
 
+    def leave_lane(self, msg: Msg) -> None:
+        lane = msg.lane
+        assert lane is not None
+        msg.lane = None
+        msg.hdr = msg.hdr.copy()
+        msg.kept_event = None
+        self._selector.took_many(lane.choice, 1)
+
     def fail(self, msg: Msg, err: int, reason: str) -> None:
         """End msg with that errno, soon: never in its caller's stack. Nobody's health suffers."""
         status = HealthStatus.REMOTE_ERROR if err == errno.EHOSTUNREACH else HealthStatus.LOCAL_ERROR
@@ -306,12 +318,16 @@ class Transmit(Credits):
 
     def take_back(self, msg: Msg) -> None:
         """A driver gives msg back without having sent any of it: it sets out anew, and nobody is to blame."""
+        if msg.lane is not None:
+            self.leave_lane(msg)
         ni, pni = msg.ni, msg.peer_ni
         self._give_back(msg)
         self._state.defer(self.relaunch, msg, ni, pni)
 
     def _end(self, msg: Msg, status: HealthStatus, err: int, reason: str) -> None:
         """msg failed for good, or a copy of it goes on."""
+        if msg.lane is not None:
+            self.leave_lane(msg)
         self._give_back(msg)
         self._state.stats.msgs_alloc -= 1
         if msg.md is not None:
@@ -363,7 +379,7 @@ class Transmit(Credits):
             event.reason = reason
             if md.put is msg:
                 md.put = None
-        if status or hdr.wmd is NO_WMD:
+        if status or (hdr.wmd is NO_WMD and not md.acks_due):
             self._memory.forget_response(md)
         self._memory.complete(md, event)
 

@@ -97,7 +97,7 @@ class Node(PeerCalls):
         if machine.unreadable:
             _log.warning("one CPT is assumed: %s", machine.unreadable)
         core = LNet(
-            clock=loop.time,
+            clock=_clock_of(loop),
             cookie=self._cookie(),
             wake=self._wake,
             report=self._report,
@@ -365,6 +365,11 @@ class Node(PeerCalls):
             source=as_nid(source) if source is not None else None,
             timeout=timeout,
         )
+
+
+def _clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
+    """The loop's clock; asyncio's own is a call around another one, and read for every message."""
+    return time.monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
 
 
 def _busy(core: LNet) -> bool:

@@ -79,6 +79,7 @@ class FaultInjector:
         else:
             self._delays.insert(0, _Delay(rule))
         self._state.faults = self
+        self._state.epoch += 1  # each message is looked at from now on
         return rule
 
     def delete(self, kind: FaultKind, source: Nid = ANY_NID, dest: Nid = ANY_NID) -> int:

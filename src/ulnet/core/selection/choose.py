@@ -149,6 +149,17 @@ class Selector:
         left, by = stage("local NI", usable, criteria, query, told)
         return left[0], dest, _settled(by, usable), RESPONSE if response else NOT_MULTI_RAIL
 
+    def only_choice(self, dest: PeerNi, cpt: int) -> Choice | None:
+        """The pair for all requests to `dest` until epoch or peer change; None if load may decide."""
+        try:
+            choice = self.choose(dest, cpt=cpt)
+        except LNetError:
+            return None
+        if choice[3] == NOT_MULTI_RAIL:
+            return choice if choice[2] == NOT_MULTI_RAIL else None
+        rivals = dest.peer.standings[cpt].rivals()
+        return choice if all(len(one.candidates) == 1 and one.turns is None for one in rivals) else None
+
     def choose_again(
         self,
         dest: PeerNi,
@@ -187,11 +198,22 @@ class Selector:
         if self.trace is not None and not self.trace.note(choice, msg, state.clock()):
             self.trace = None
 
+    def took_many(self, choice: Choice, count: int) -> None:
+        """Count messages that took the only choice there was; nobody follows."""
+        ni, pni, ni_by, pni_by = choice
+        peer = pni.peer
+        ni.choices[ni_by] += count
+        pni.choices[pni_by] += count
+        state = self._state
+        state.seq = ni.net.seq = ni.seq = state.seq + count
+        peer.seq = pni.net.seq = pni.seq = peer.seq + count
+
     def follow(self, every_message: bool) -> LiveTrace:
         """The trace of live traffic, which is kept for a while from now on."""
         now = self._state.clock()
         if self.trace is None:
             self._sessions += 1
+            self._state.epoch += 1  # each message is looked at from now on
             self.trace = LiveTrace(self._sessions, now)
         self.trace.wanted(now, every_message)
         return self.trace

@@ -118,7 +118,11 @@ class Peer:
         size = self._overhead + msg.hdr.payload_length
         conns = self._large if size >= self.state.min_bulk else self._small
         if conns:
-            self._pick(conns).queue(msg, size)
+            conn = conns[0] if len(conns) == 1 else self._pick(conns)
+            conn.tx_queue.append(msg)
+            conn.tx_bytes += size
+            if conn.tx_idle:
+                conn.kick()
             dialer = self.dialer
             if dialer is not None and dialer.incomplete:
                 dialer.poke()

@@ -28,10 +28,10 @@ from ulnet.wire.socklnd import (
 
 if TYPE_CHECKING:
     from ulnet.core.msg import Msg
+    from ulnet.wire.lnet import Header
 
 __all__ = ["Transmitter"]
 
-_OK: Final = HealthStatus.OK
 _BATCH_BYTES: Final = 4 << 20
 _BATCH_PIECES: Final = 500  # a message adds up to 257, the kernel takes 1024
 _JOIN_BYTES: Final = 65536
@@ -54,6 +54,8 @@ class Transmitter:
         "iov",
         "iov_bytes",
         "large",
+        "packed",
+        "packed_hdr",
         "prefix",
         "progress_at",
         "sent",
@@ -80,6 +82,8 @@ class Transmitter:
         self.large = version == 4
         self.prefix = b"" if version == 1 else _LNET_FRAME
         self.head_size = len(self.prefix) + (LARGE_HEADER_SIZE if self.large else HEADER_SIZE)
+        self.packed_hdr: Header | None = None  # of a lane, and what it is on the wire
+        self.packed = b""
         self.sums = version == 2 and shared.params.enable_csum
         self.timeout = timeout
         self.tx_queue: deque[Msg] = deque()
@@ -167,11 +171,10 @@ class Transmitter:
         batch = self.batch
         self.iov = []
         self.batch = []
-        self.ends.clear()
+        self.ends = []
         self.tx_bytes -= count
-        finalize = self.shared.core.finalize
-        for msg in batch:
-            finalize(msg, _OK)
+        if batch:
+            self.shared.core.sent(batch)
 
     def _advance(self, count: int) -> None:
         """Take `count` sent bytes off the front of the batch and finish the messages they complete."""
@@ -189,7 +192,7 @@ class Transmitter:
             del iov[:done]
         if count:
             iov[0] = memoryview(iov[0])[count:]
-        ends = self.ends
+        ends = self._reckon_ends()
         done = 0
         while done < len(ends) and ends[done] <= self.sent:
             done += 1
@@ -197,8 +200,17 @@ class Transmitter:
             finished = self.batch[:done]
             self.batch_start = ends[done - 1]
             del self.batch[:done], ends[:done]
-            for msg in finished:
-                self.shared.core.finalize(msg, _OK)
+            self.shared.core.sent(finished)
+
+    def _reckon_ends(self) -> list[int]:
+        """Where each message of the batch ends; only a batch that does not leave whole needs to know."""
+        ends = self.ends
+        if not ends:
+            end = self.batch_start
+            for msg in self.batch:
+                end += self.head_size + msg.hdr.payload_length
+                ends.append(end)
+        return ends
 
     def _fill(self) -> bool:
         """Make the next batch; False when nothing is queued."""
@@ -211,18 +223,23 @@ class Transmitter:
         self.batch_start = total
         tx_queue = self.tx_queue
         batch = self.batch
-        ends = self.ends
         prefix = self.prefix
         large = self.large
         while tx_queue and total < _BATCH_BYTES and len(pieces) < _BATCH_PIECES:
             msg = tx_queue.popleft()
             hdr = msg.hdr
-            try:
-                head = prefix + pack_header(hdr, large)
-            except WireError as error:
-                self.tx_bytes -= self.head_size + hdr.payload_length
-                self.failures.add(msg, HealthStatus.LOCAL_ERROR, errno.EINVAL, str(error))
-                continue
+            if hdr is self.packed_hdr:
+                head = self.packed
+            else:
+                try:
+                    head = prefix + pack_header(hdr, large)
+                except WireError as error:
+                    self.tx_bytes -= self.head_size + hdr.payload_length
+                    self.failures.add(msg, HealthStatus.LOCAL_ERROR, errno.EINVAL, str(error))
+                    continue
+                if msg.lane is not None:  # nobody changes its header
+                    self.packed_hdr = hdr
+                    self.packed = head
             total += len(head)
             length = hdr.payload_length
             if length:
@@ -235,7 +252,6 @@ class Transmitter:
             else:
                 pieces.append(self._with_sum(head, []) if self.sums else head)
             batch.append(msg)
-            ends.append(total)
         if not total:
             return False
         if total <= _JOIN_BYTES and len(pieces) > 2:
@@ -278,7 +294,7 @@ class Transmitter:
         """Take back the messages of which nothing has left; one that has begun goes on, if it can."""
         begun = 0
         start = self.batch_start
-        for end in self.ends:
+        for end in self._reckon_ends():
             if start >= self.sent:
                 break
             begun += 1
@@ -309,7 +325,7 @@ class Transmitter:
         begun: list[Msg] = []
         rest: list[Msg] = []
         start = self.batch_start
-        for msg, end in zip(self.batch, self.ends, strict=True):
+        for msg, end in zip(self.batch, self._reckon_ends(), strict=True):
             (begun if start < self.sent else rest).append(msg)
             start = end
         rest += self.tx_queue

@@ -1,0 +1,121 @@
+"""Messages that have left, a batch at a time (docs/design/hot-path.md).
+
+A driver tells of all that one call to the kernel took. Of those of one lane, credits and counters are settled
+in sum; then each owner is told, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ulnet.core.event import Event
+from ulnet.core.lanes import Lane
+from ulnet.core.memory import Memory
+from ulnet.core.msg import Msg
+from ulnet.core.selection import Selector
+from ulnet.core.state import NodeState
+from ulnet.core.status import HealthStatus
+from ulnet.core.transmit import Transmit
+from ulnet.wire.lnet import HEADER_SIZE, MsgType
+
+__all__ = ["Batch"]
+
+_PUT = int(MsgType.PUT)
+
+
+class Batch:
+    """The end of messages that left."""
+
+    __slots__ = ("_finalize", "_memory", "_selector", "_state", "_transmit")
+
+    def __init__(
+        self,
+        state: NodeState,
+        memory: Memory,
+        selector: Selector,
+        transmit: Transmit,
+        finalize: Callable[[Msg, HealthStatus], None],
+    ) -> None:
+        self._state = state
+        self._memory = memory
+        self._selector = selector
+        self._transmit = transmit
+        self._finalize = finalize
+
+    def sent(self, batch: list[Msg]) -> None:
+        """All of these have left, whole and in this order."""
+        begin = 0
+        end = len(batch)
+        while begin < end:
+            lane = batch[begin].lane
+            if lane is None:
+                self._finalize(batch[begin], HealthStatus.OK)
+                begin += 1
+                continue
+            stop = begin + 1
+            while stop < end and batch[stop].lane is lane:
+                stop += 1
+            run = batch if stop - begin == end else batch[begin:stop]
+            self._settle(lane, run)
+            if lane.source is None:
+                self._tell_owners(lane, run)
+            begin = stop
+
+    def _settle(self, lane: Lane, run: list[Msg]) -> None:
+        """Counters first, then credits, which may set free what waits."""
+        state = self._state
+        stats = state.stats
+        count = len(run)
+        ni, pni = lane.ni, lane.pni
+        self._selector.took_many(lane.choice, count)
+        stats.msgs_alloc -= count
+        stats.send_count += count
+        load = count * HEADER_SIZE
+        if lane.source is None:
+            now = state.clock()
+            waited = most = 0.0
+            least = now - run[-1].queued_at
+            length = 0
+            for msg in run:
+                length += msg.hdr.payload_length
+                wait = now - msg.queued_at
+                waited += wait
+                if wait > most:
+                    most = wait
+                elif wait < least:
+                    least = wait
+            stats.send_length += length
+            load += length
+            ni.stats.sent[_PUT] += count
+            pni.stats.sent[_PUT] += count
+            ni.latency_egress.add_many(count, waited, least, most)
+            pni.latency_egress.add_many(count, waited, least, most)
+        else:
+            ni.stats.sent[0] += count
+            pni.stats.sent[0] += count
+            pni.answers -= count
+            state.answers -= count
+            lane.free += run
+        if ni.watched or pni.watched:
+            self._transmit.health.sent(ni, pni)
+        self._transmit.return_credits_of(run, lane, load)
+
+    def _tell_owners(self, lane: Lane, run: list[Msg]) -> None:
+        free = lane.free
+        for msg in run:
+            md = msg.md
+            event = msg.kept_event
+            assert md is not None
+            assert isinstance(event, Event)
+            free.append(msg)  # from here on it may be another one
+            if md.aborted or (md.refs == 1 and md.exhausted):
+                self._memory.complete(md, event.copy())
+                continue
+            md.refs -= 1
+            handler = md.handler
+            if handler is None:
+                continue
+            try:
+                handler(event)
+            except Exception as exc:
+                self._memory.handler_failed(event, exc)

@@ -1,0 +1,275 @@
+"""Small messages that have come whole: from the driver's buffer into their memory at once.
+
+An inlet belongs to one connection. It keeps what the last header led to: whose it is, which memory it
+matched, which event that makes. As long as nothing of that has changed a message like it costs a copy and
+a call of the handler. It says no to whatever is out of the ordinary, which then goes the general way.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ulnet.core.event import Event, EventKind
+from ulnet.core.flow import Paces
+from ulnet.core.guard.identity import MARKS
+from ulnet.core.lanes import Lane, Lanes
+from ulnet.core.md import ACK_DISABLE, MANAGE_REMOTE, MAX_SIZE, OP_PUT, Md
+from ulnet.core.memory import Memory
+from ulnet.core.ni import NI
+from ulnet.core.peer import PeerNi
+from ulnet.core.portal import PORTALS, Portal
+from ulnet.core.receive import MAX_ANSWERS, MAX_PEER_ANSWERS
+from ulnet.core.state import NodeState
+from ulnet.nid import Nid
+from ulnet.wire.lnet import NO_WMD, Header, MsgType
+
+__all__ = ["Inlet"]
+
+_ACK: Final = int(MsgType.ACK)
+_PUT: Final = int(MsgType.PUT)
+_NO_PORTAL: Final = Portal(0)  # stands for that of an ACK, which needs none
+_NO_PACES: Final = Paces()
+
+
+class Inlet:
+    """What comes on one connection, from the next hop `nid` to `ni`."""
+
+    __slots__ = (
+        "_answers",
+        "_changes",
+        "_count",
+        "_epoch",
+        "_event",
+        "_handle",
+        "_hdr",
+        "_kind",
+        "_lanes",
+        "_length",
+        "_md",
+        "_memory",
+        "_moving",
+        "_ni",
+        "_nid",
+        "_now",
+        "_offset",
+        "_paces",
+        "_peer_changes",
+        "_pni",
+        "_portal",
+        "_state",
+        "_waits",
+        "_wants_ack",
+    )
+
+    def __init__(self, state: NodeState, memory: Memory, lanes: Lanes, ni: NI, nid: Nid) -> None:
+        self._state = state
+        self._memory = memory
+        self._lanes = lanes
+        self._ni = ni
+        self._nid = nid
+        self._epoch = -1
+        self._hdr: Header | None = None
+        self._kind = 0
+        self._pni: PeerNi | None = None
+        self._md: Md | None = None
+        self._handle = 0
+        self._paces = _NO_PACES
+        self._peer_changes = -1
+        self._portal = _NO_PORTAL
+        self._changes = 0  # of the portal
+        self._moving = False  # each PUT lands behind the one before
+        self._offset = 0
+        self._length = 0
+        self._event: Event | None = None
+        self._wants_ack = False
+        self._answers: Lane | None = None
+        self._now = 0.0  # when the first of `_waits` came
+        self._waits: list[float] = []  # seconds from PUT to ACK, not in the statistics yet
+        self._count = 0  # taken, and not in the statistics yet
+
+    def take(self, hdr: Header, view: memoryview, at: int) -> bool:
+        """Take a message whose payload is in `view` at `at`; False, and nothing is done, if it is not for us.
+
+        Headers that are one object are equal, and never change.
+        """
+        if (
+            hdr is not self._hdr
+            or self._epoch != self._state.epoch
+            or self._paces.changes != self._peer_changes
+            or self._portal.changes != self._changes
+        ) and not self._look(hdr):
+            return False
+        md = self._md
+        assert md is not None
+        if self._kind == _ACK:
+            return self._take_ack(md)
+        threshold = md.threshold
+        if threshold == 0 or threshold == 1:
+            return False  # the last one ends it
+        length = self._length
+        event = self._event
+        if self._moving:
+            offset = md.offset
+            end = offset + length
+            if end > md.length:
+                return False
+            pni = self._pni
+            assert pni is not None
+            # fmt: off
+            event = Event(EventKind.PUT, md, hdr, pni.peer.primary_nid, self._nid, length, length, offset)
+            # fmt: on
+        else:
+            offset = self._offset
+            end = offset + length
+        answers = self._answers
+        if self._wants_ack:
+            if answers is None or answers.epoch != self._epoch or answers.pni.answers >= MAX_PEER_ANSWERS:
+                answers = self._find_answers()
+                if answers is None:
+                    return False
+            if self._state.answers >= MAX_ANSWERS:
+                return False
+        if threshold > 0:
+            md.threshold = threshold - 1
+        if length:
+            md.fragments[0][offset:end] = view[at : at + length]
+        md.offset = end
+        self._count += 1
+        handler = md.handler
+        if handler is not None:
+            assert event is not None
+            try:
+                handler(event)
+            except Exception as exc:
+                self._memory.handler_failed(event, exc)
+        if self._wants_ack and self._state.running:
+            assert answers is not None
+            self._lanes.acknowledge(answers, hdr, length)
+        return True
+
+    def _find_answers(self) -> Lane | None:
+        """The lane for the answer, unless too many of them wait."""
+        pni = self._pni
+        assert pni is not None
+        lane = None if pni.answers >= MAX_PEER_ANSWERS else self._lanes.answers_to(pni, self._ni.nid)
+        self._answers = lane
+        return lane
+
+    def _take_ack(self, md: Md) -> bool:
+        if (
+            md.handle != self._handle
+            or not md.linked
+            or md.aborted
+            or not md.acks_due
+            or md.threshold >= 0
+            or md.flights
+        ):
+            return False
+        md.acks_due -= 1
+        if md.deadline_slot >= 0:
+            if not self._waits:
+                self._now = self._state.clock()
+            self._waits.append(self._now - md.sent_at)
+            self._memory.settle_response(md)
+        self._count += 1
+        handler = md.handler
+        if handler is not None:
+            event = self._event
+            assert event is not None
+            try:
+                handler(event)
+            except Exception as exc:
+                self._memory.handler_failed(event, exc)
+        return True
+
+    # What a header leads to ----------------------------------------------------------------------
+
+    def _look(self, hdr: Header) -> bool:
+        """Find out what messages with that header lead to; False if they go the general way."""
+        self.settle()
+        self._hdr = None
+        kind = hdr.type
+        if kind > _PUT or hdr.wmd[15] in MARKS:
+            return False
+        ni = self._ni
+        state = self._state
+        src = hdr.src_nid
+        if hdr.dest_nid != ni.nid or src != self._nid or not ni.active or not state.running:
+            return False
+        pni = state.peers.by_nid.get(src)
+        if pni is None or pni.watched or ni.watched or state.faults is not None or pni.nid in state.nis:
+            return False
+        if pni.preferred is None and not pni.peer.multi_rail:
+            return False
+        if pni is not self._pni:
+            self._pni = pni
+            self._answers = None
+        self._kind = kind
+        if not (self._look_put(hdr, pni) if kind == _PUT else self._look_ack(hdr, pni)):
+            return False
+        self._epoch = state.epoch
+        self._paces = pni.peer.paces
+        self._peer_changes = self._paces.changes
+        self._hdr = hdr
+        return True
+
+    def _look_put(self, hdr: Header, pni: PeerNi) -> bool:
+        if hdr.portal >= PORTALS:
+            return False
+        portal = self._memory.portals[hdr.portal]
+        md = None if portal is None else portal.first(hdr)
+        if portal is None or md is None or not md.options & OP_PUT or md.options & MAX_SIZE:
+            return False
+        length = hdr.payload_length
+        remote = md.options & MANAGE_REMOTE != 0
+        offset = hdr.offset if remote else md.offset
+        if len(md.fragments) != 1 or offset + length > md.length:
+            return False
+        self._md = md
+        self._portal = portal
+        self._changes = portal.changes
+        self._moving = not remote
+        self._offset = offset
+        self._length = length
+        self._wants_ack = hdr.wmd != NO_WMD and not md.options & ACK_DISABLE
+        # fmt: off
+        self._event = Event(EventKind.PUT, md, hdr, pni.peer.primary_nid, self._nid, length, length, offset)
+        # fmt: on
+        return True
+
+    def _look_ack(self, hdr: Header, pni: PeerNi) -> bool:
+        if hdr.wmd[15] or hdr.payload_length:
+            return False
+        md = self._memory.find_wmd(hdr.wmd)
+        if md is None:
+            return False
+        self._md = md
+        self._portal = _NO_PORTAL
+        self._changes = _NO_PORTAL.changes
+        self._handle = md.handle
+        self._length = 0
+        self._event = Event(EventKind.ACK, md, hdr, pni.peer.primary_nid, self._nid, hdr.length)
+        return True
+
+    def settle(self) -> None:
+        """Put what was taken into the statistics."""
+        count = self._count
+        pni = self._pni
+        if not count or pni is None:
+            return
+        self._count = 0
+        state = self._state
+        pni.heard_at = state.clock()
+        stats = state.stats
+        stats.recv_count += count
+        stats.recv_length += count * self._length
+        self._ni.stats.received[self._kind] += count
+        pni.stats.received[self._kind] += count
+        if self._waits:
+            self._settle_waits(pni)
+
+    def _settle_waits(self, pni: PeerNi) -> None:
+        waits, self._waits = self._waits, []
+        total, least, most = sum(waits), min(waits), max(waits)
+        self._ni.latency_ack.add_many(len(waits), total, least, most)
+        pni.latency_ack.add_many(len(waits), total, least, most)

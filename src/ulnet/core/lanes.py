@@ -1,0 +1,310 @@
+"""The fast lane of small messages: what is the same from one to the next is kept (docs/design/hot-path.md).
+
+A lane is the way to one NID of a peer while there is only one, and nothing that the choice depends on has
+changed. Its messages come out of a pool, share a header while they ask for the same, take their credits
+as all others do, and end in batches. Whatever is out of the ordinary goes the general way.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ulnet.core.event import Event, EventKind
+from ulnet.core.initiate import Initiate
+from ulnet.core.md import Md
+from ulnet.core.memory import Memory
+from ulnet.core.msg import Msg
+from ulnet.core.ni import NI
+from ulnet.core.peer import PeerNi
+from ulnet.core.selection import Selector
+from ulnet.core.selection.choice import Choice
+from ulnet.core.state import NodeState
+from ulnet.core.transmit import Transmit
+from ulnet.nid import LNET_PID, LO_NID, Nid
+from ulnet.wire.lnet import HEADER_SIZE, NO_WMD, PING_PORTAL, Header, MsgType
+
+__all__ = ["SMALL", "Lane", "Lanes"]
+
+SMALL: Final = 4096  # bytes of payload: what larger messages cost is mostly their bytes
+_PUT: Final = int(MsgType.PUT)
+_ACK: Final = int(MsgType.ACK)
+
+
+class Lane:
+    """One way, and the request that went it last: all that ask for the same share `hdr` and `event`."""
+
+    __slots__ = (
+        "ack",
+        "changes",
+        "choice",
+        "cpt",
+        "epoch",
+        "event",
+        "free",
+        "hdr",
+        "hdr_data",
+        "load",
+        "match_bits",
+        "md",
+        "ni",
+        "offset",
+        "pid",
+        "pni",
+        "portal",
+        "source",
+        "target",
+        "tracked",
+    )
+
+    def __init__(self, choice: Choice, target: Nid, epoch: int, cpt: int, source: Nid | None) -> None:
+        self.choice = choice
+        self.ni: NI = choice[0]
+        self.pni: PeerNi = choice[1]
+        self.target = target
+        self.source = source  # of answers: the NID that was asked
+        self.epoch = epoch
+        self.changes = self.pni.peer.paces.changes
+        self.cpt = cpt
+        self.free: list[Msg] = []
+        self.load = 0  # bytes, with the header
+        self.md: Md | None = None
+        self.hdr: Header | None = None
+        self.event: Event | None = None
+        self.portal = self.match_bits = self.offset = self.hdr_data = self.pid = 0
+        self.ack = False
+        self.tracked = False  # its answer is waited for
+
+
+class Lanes:
+    """Those of one node. `put` is what users call; where there is no lane it goes the general way."""
+
+    __slots__ = ("_general", "_memory", "_selector", "_state", "_transmit")
+
+    def __init__(
+        self, state: NodeState, memory: Memory, selector: Selector, transmit: Transmit, general: Initiate
+    ) -> None:
+        self._state = state
+        self._memory = memory
+        self._selector = selector
+        self._transmit = transmit
+        self._general = general
+
+    def put(
+        self,
+        md: Md,
+        target: Nid,
+        portal: int,
+        match_bits: int,
+        *,
+        ack: bool = True,
+        offset: int = 0,
+        hdr_data: int = 0,
+        source: Nid | None = None,
+        pid: int = LNET_PID,
+        cpt: int | None = None,
+    ) -> None:
+        """Send all of md's memory; SEND and (with ack) ACK events follow. `cpt` is md's unless given.
+
+        Raises LNetError: ENOENT (md), EINVAL (numbers), ERANGE (cpt), ESHUTDOWN.
+        """
+        pni = self._state.peers.by_nid.get(target)
+        lane = None if pni is None else pni.lane
+        if (
+            lane is None
+            or lane.epoch != self._state.epoch
+            or lane.changes != lane.pni.peer.paces.changes
+            or source is not None
+            or cpt is not None
+            or not md.linked
+            or md.aborted
+            or not md.threshold
+            or (ack and not self._plain(md, lane))
+        ):
+            self._put_generally(md, target, portal, match_bits, ack, offset, hdr_data, source, pid, cpt)
+            return
+        if not (
+            md is lane.md
+            and match_bits == lane.match_bits
+            and hdr_data == lane.hdr_data
+            and portal == lane.portal
+            and offset == lane.offset
+            and ack == lane.ack
+            and pid == lane.pid
+        ) and not self._shape(lane, md, portal, match_bits, ack, offset, hdr_data, pid):
+            self._put_generally(md, target, portal, match_bits, ack, offset, hdr_data, source, pid, cpt)
+            return
+        if md.threshold > 0:
+            md.threshold -= 1
+        md.refs += 1
+        md.ni = lane.ni
+        md.next_nid = lane.pni.nid
+        free = lane.free
+        msg = free.pop() if free else self._new(lane)
+        msg.md = md
+        msg.payload = md.fragments
+        msg.kept_event = lane.event
+        if ack:
+            md.acks_due += 1
+            if not md.used:
+                md.put = msg
+            md.sent_at = now = self._state.clock()
+            if lane.tracked:
+                self._memory.track_again(md, now)
+        self._transmit.post_in_lane(msg, lane)
+
+    def _plain(self, md: Md, lane: Lane) -> bool:
+        """Whether a PUT that is to be acknowledged has the handle of its memory, not one of its own."""
+        if md.used:
+            return md.refs > 0 or md.acks_due > 0
+        return not lane.pni.peer.guard
+
+    def _put_generally(
+        self,
+        md: Md,
+        target: Nid,
+        portal: int,
+        match_bits: int,
+        ack: bool,
+        offset: int,
+        hdr_data: int,
+        source: Nid | None,
+        pid: int,
+        cpt: int | None,
+    ) -> None:
+        self._general.put(
+            md,
+            target,
+            portal,
+            match_bits,
+            ack=ack,
+            offset=offset,
+            hdr_data=hdr_data,
+            source=source,
+            pid=pid,
+            cpt=cpt,
+        )
+        if source is None and portal != PING_PORTAL and md.length <= SMALL:
+            self._open(target, md.cpt if cpt is None else cpt)
+
+    def _open(self, target: Nid, cpt: int) -> None:
+        """Make a lane to target, if there is only one way."""
+        state = self._state
+        dest = state.peers.by_nid.get(target)
+        if dest is None:
+            return
+        changes = state.epoch + dest.peer.paces.changes  # neither ever falls
+        if changes == dest.lane_none:
+            return
+        lane = dest.lane
+        if lane is not None and lane.epoch + lane.changes == changes:
+            return
+        choice = self._selector.only_choice(dest, cpt) if self._is_calm(dest) else None
+        if choice is None or choice[0].watched or choice[1].watched or len(choice[0].tx_queues) > 1:
+            dest.lane = None
+            dest.lane_none = changes
+        else:
+            dest.lane = Lane(choice, dest.nid, state.epoch, cpt, None)
+
+    def _is_calm(self, dest: PeerNi) -> bool:
+        """Whether nobody has to look at each message to that peer."""
+        return (
+            self._state.faults is None
+            and self._selector.trace is None
+            and self._transmit.routed is None
+            and self._state.running
+            and dest.peer.settled
+            and dest.nid != LO_NID
+        )
+
+    def _shape(
+        self,
+        lane: Lane,
+        md: Md,
+        portal: int,
+        match_bits: int,
+        ack: bool,
+        offset: int,
+        hdr_data: int,
+        pid: int,
+    ) -> bool:
+        """Make the header of what is asked for now; False if that is not for the lane."""
+        length = md.length
+        if (
+            length > SMALL
+            or len(md.fragments) > 1
+            or md.me is not None
+            or md.cpt != lane.cpt
+            or portal == PING_PORTAL
+            or (portal >> 32 or match_bits >> 64 or offset >> 32 or hdr_data >> 64 or pid >> 32)
+            or (md.timeout is not None and not ack)
+        ):
+            return False
+        wmd = self._memory.wmd_of(md) if ack else NO_WMD
+        state = self._state
+        # fmt: off
+        lane.hdr = Header(_PUT, lane.pni.nid, lane.ni.nid, pid, state.pid, length, wmd, match_bits,
+                          hdr_data, portal, offset)
+        told = Header(_PUT, lane.target, lane.ni.nid, pid, state.pid, length, wmd, match_bits,
+                      hdr_data, portal, offset)
+        # fmt: on
+        lane.event = Event(EventKind.SEND, md, told, mlength=length, rlength=length, offset=offset)
+        lane.load = HEADER_SIZE + length
+        lane.md = md
+        lane.portal = portal
+        lane.match_bits = match_bits
+        lane.offset = offset
+        lane.hdr_data = hdr_data
+        lane.pid = pid
+        lane.ack = ack
+        lane.tracked = ack and self._general.is_tracked(md, portal)
+        return True
+
+    @staticmethod
+    def _new(lane: Lane) -> Msg:
+        assert lane.hdr is not None
+        msg = Msg(lane.hdr, True)
+        msg.lane = lane
+        msg.ni = lane.ni
+        msg.peer_ni = lane.pni
+        msg.next_nid = lane.pni.nid
+        msg.next_pid = lane.hdr.dest_pid
+        msg.cpt = lane.cpt
+        msg.committed = True
+        if lane.source is None:
+            msg.target = lane.target
+        msg.src_spec = lane.source
+        return msg
+
+    # Acknowledgements ------------------------------------------------------------------------------
+
+    def answers_to(self, dest: PeerNi, source: Nid) -> Lane | None:
+        """The lane of ACKs to dest from source, the NID that was asked."""
+        state = self._state
+        if not self._is_calm(dest):
+            return None
+        ni = state.nis.get(source)
+        if ni is None or not ni.active or ni.watched or dest.watched or len(ni.tx_queues) > 1:
+            return None
+        choice = self._selector.choose(dest, source=source, response=True)
+        return Lane(choice, dest.nid, state.epoch, 0, source)
+
+    def acknowledge(self, lane: Lane, hdr: Header, mlength: int) -> None:
+        """Answer the PUT with that header; its ACK is another one than the last only if wmd or length are."""
+        ack = lane.hdr
+        if (
+            ack is None
+            or ack.length != mlength
+            or ack.wmd != hdr.wmd
+            or ack.match_bits != hdr.match_bits
+            or ack.dest_pid != hdr.src_pid
+        ):
+            # fmt: off
+            ack = lane.hdr = Header(_ACK, lane.pni.nid, lane.ni.nid, hdr.src_pid, self._state.pid, 0,
+                                    hdr.wmd, hdr.match_bits, 0, 0, 0, mlength)
+            # fmt: on
+            lane.load = HEADER_SIZE
+        free = lane.free
+        msg = free.pop() if free else self._new(lane)
+        self._state.answers += 1
+        lane.pni.answers += 1
+        self._transmit.post_in_lane(msg, lane)

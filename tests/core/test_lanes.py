@@ -1,0 +1,442 @@
+"""The fast lane does what the general way does, message by message (docs/design/hot-path.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.fabric import Delivery, Fabric, MemLnd, Recorder
+from ulnet.core.event import Event
+from ulnet.core.faults import Fault, FaultKind
+from ulnet.core.inlet import Inlet
+from ulnet.core.instance import LNet
+from ulnet.core.lanes import SMALL
+from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE, Md
+from ulnet.core.msg import Msg
+from ulnet.core.ni import NI
+from ulnet.core.status import HealthStatus, LNetError
+from ulnet.core.tunables import NetTunables
+from ulnet.nid import ANY_NID, Nid
+from ulnet.wire.lnet import pack_header, unpack_header
+
+A, A1 = Nid.parse("10.0.0.1@tcp"), Nid.parse("10.1.0.1@tcp1")
+B, B1 = Nid.parse("10.0.0.2@tcp"), Nid.parse("10.1.0.2@tcp1")
+PORTAL, BITS = 5, 7
+
+
+class FastFabric(Fabric):
+    """Delivers small messages by inlets, and tells of sent ones in batches, as the TCP driver does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken = 0  # by inlets
+        self._inlets: dict[tuple[Nid, Nid], tuple[Inlet, bytes, object]] = {}
+        self._left: list[tuple[LNet, Msg]] = []
+
+    def step(self, fault: Callable[[Msg], bool] = lambda msg: False) -> bool:
+        if self.wire and not self.arriving:
+            ni, msg = self.wire[0]
+            if not fault(msg) and msg.next_nid in self.nis and self._take(ni, msg):
+                return True
+        self.tell()
+        return super().step(fault) or bool(self._left)
+
+    def _take(self, ni: NI, msg: Msg) -> bool:
+        assert msg.next_nid is not None
+        target, core = self.nis[msg.next_nid]
+        raw = pack_header(msg.hdr, False)
+        inlet, known, hdr = self._inlets.get((ni.nid, target.nid), (None, b"", None))
+        if inlet is None:
+            inlet = core.inlet(target, ni.nid)
+        if raw != known:
+            hdr = unpack_header(raw)
+        view = memoryview(b"".join(msg.payload))
+        self._inlets[ni.nid, target.nid] = (inlet, raw, hdr)
+        before = self.wire[0]
+        self.wire.popleft()
+        if not inlet.take(hdr, view, 0):  # type: ignore[arg-type]
+            self._inlets[ni.nid, target.nid] = (inlet, b"", None)
+            self.wire.appendleft(before)
+            return False
+        inlet.settle()
+        self.taken += 1
+        driver = ni.lnd
+        assert isinstance(driver, MemLnd)
+        self._left.append((driver.core, msg))
+        return True
+
+    def tell(self) -> None:
+        """All that has left was sent."""
+        left, self._left = self._left, []
+        for core in dict.fromkeys(core for core, _ in left):
+            core.sent([msg for owner, msg in left if owner is core])
+
+    def sent(self, delivery: Delivery, broken: bool = False) -> None:
+        self.tell()
+        super().sent(delivery, broken)
+
+
+def told(event: Event) -> tuple[Any, ...]:
+    """What a program can see of an event."""
+    return (
+        event.kind,
+        event.status,
+        event.mlength,
+        event.rlength,
+        event.offset,
+        event.match_bits,
+        event.hdr_data,
+        event.portal,
+        event.initiator,
+        event.source,
+        event.sender,
+        event.target,
+        event.unlinked,
+    )
+
+
+@dataclass
+class Watching:
+    """A handler that notes what it sees, when it sees it."""
+
+    seen: list[tuple[Any, ...]]
+
+    def __call__(self, event: Event) -> None:
+        self.seen.append(told(event))
+
+
+class World:
+    """Two nodes that know each other, with lanes or without."""
+
+    def __init__(self, lanes: bool, *, moving: bool = False, credits: int = 4) -> None:
+        self.fabric = FastFabric() if lanes else Fabric()
+        tunables = NetTunables(peer_credits=credits, credits=2 * credits)
+        self.a = self.fabric.node(str(A), tunables=tunables, discovery=True)
+        self.b = self.fabric.node(str(B), tunables=tunables, discovery=True)
+        self.fabric.run()
+        self.put = self.a.put if lanes else self.a._initiate.put
+        self.inbox = bytearray(1 << 14)
+        self.arrived = Watching([])
+        me = self.b.memory.me_attach(PORTAL, match_bits=BITS)
+        options = OP_PUT | TRUNCATE | (0 if moving else MANAGE_REMOTE)
+        self.b.memory.md_attach(me, self.inbox, self.arrived, options=options)
+        self.mds: list[Md] = []
+        self.events: list[Watching] = []
+
+    def bind(self, data: bytes) -> Md:
+        watching = Watching([])
+        self.events.append(watching)
+        self.mds.append(self.a.memory.md_bind(data, watching))
+        return self.mds[-1]
+
+    def warm(self) -> None:
+        """The first messages find out who the peer is, and that there is one way only."""
+        md = self.a.memory.md_bind(b"warm", None)
+        for _ in range(3):
+            self.put(md, B, PORTAL, BITS, ack=False)
+            self.fabric.run()
+        self.a.memory.md_unlink(md)
+
+    def counters(self) -> dict[str, object]:
+        """All that lnetctl could show."""
+        found: dict[str, object] = {}
+        for name, core, other in (("a", self.a, B), ("b", self.b, A)):
+            pni = core.peers.find_ni(other)
+            ni = next(ni for ni in core.nis.values() if ni.nid in (A, B))
+            assert pni is not None
+            stats = core.stats
+            found[name] = (
+                stats.send_count,
+                stats.send_length,
+                stats.recv_count,
+                stats.recv_length,
+                stats.drop_count,
+                stats.rst_alloc,
+                ni.stats.sent,
+                ni.stats.received,
+                ni.stats.dropped,
+                pni.stats.sent,
+                pni.stats.received,
+                dict(ni.choices),
+                dict(pni.choices),
+                ni.latency_egress.samples,
+                ni.latency_ack.samples,
+                pni.latency_ack.samples,
+                pni.seq,
+            )
+        return found
+
+
+SENDS = st.tuples(
+    st.just("put"),
+    st.integers(0, 2),  # which memory
+    st.booleans(),  # with ACK
+    st.sampled_from([0, 8, 64]),  # offset
+    st.sampled_from([0, 1 << 40]),  # header data
+    st.sampled_from([BITS, BITS, BITS, 99]),  # 99: nothing is attached
+)
+STEPS = st.one_of(
+    SENDS, SENDS, SENDS, st.tuples(st.just("run")), st.tuples(st.just("unlink"), st.integers(0, 2))
+)
+
+
+def play(world: World, steps: list[tuple[Any, ...]]) -> None:
+    world.warm()
+    for size in (0, 64, 600):
+        world.bind(bytes(range(256)) * 3 if size == 600 else b"m" * size)
+    for step in steps:
+        if step[0] == "run":
+            world.fabric.run()
+        elif step[0] == "unlink":
+            world.a.memory.md_unlink(world.mds[step[1]])
+        else:
+            _, which, ack, offset, data, bits = step
+            try:
+                world.put(world.mds[which], B, PORTAL, bits, ack=ack, offset=offset, hdr_data=data)
+            except LNetError as refusal:
+                world.events[which].seen.append((refusal.errno,))
+    world.fabric.run()
+    world.fabric.assert_conserved()
+    assert not world.fabric.complaints
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(STEPS, max_size=40), st.booleans())
+def test_the_lane_tells_and_counts_what_the_general_way_does(
+    steps: list[tuple[Any, ...]], moving: bool
+) -> None:
+    fast, general = World(True, moving=moving), World(False, moving=moving)
+    play(fast, steps)
+    play(general, steps)
+    assert fast.inbox == general.inbox
+    assert fast.arrived.seen == general.arrived.seen
+    for one, other in zip(fast.events, general.events, strict=True):
+        assert sorted(map(repr, one.seen)) == sorted(map(repr, other.seen))
+    assert fast.counters() == general.counters()
+
+
+def small_puts(world: World, count: int, *, ack: bool = False, size: int = 64) -> Md:
+    md = world.bind(b"s" * size)
+    for _ in range(count):
+        world.put(md, B, PORTAL, BITS, ack=ack)
+    world.fabric.run()
+    return md
+
+
+def lane_is_open(world: World) -> bool:
+    pni = world.a.peers.find_ni(B)
+    assert pni is not None
+    lane = pni.lane
+    return lane is not None and (lane.epoch, lane.changes) == (world.a.state.epoch, pni.peer.paces.changes)
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(True)
+    world.warm()
+    return world
+
+
+def test_small_messages_take_the_lane_and_the_inlet(world: World) -> None:
+    assert lane_is_open(world)
+    assert isinstance(world.fabric, FastFabric)
+    before = world.fabric.taken
+    small_puts(world, 10, ack=True)
+    assert world.fabric.taken - before >= 16  # the first PUT has an identity and goes the general way
+    assert [one[0].name for one in world.events[0].seen].count("ACK") == 10
+
+
+def test_large_ones_do_not(world: World) -> None:
+    pni = world.a.peers.find_ni(B)
+    assert pni is not None and pni.lane is not None
+    shape = pni.lane.hdr
+    small_puts(world, 2, size=SMALL + 1)
+    assert pni.lane.hdr is shape
+
+
+def test_what_waits_for_credits_is_counted_and_leaves_in_order(world: World) -> None:
+    md = world.bind(b"q" * 8)
+    pni = world.a.peers.find_ni(B)
+    assert pni is not None
+    for number in range(20):
+        world.put(md, B, PORTAL, BITS, ack=False, hdr_data=number)
+    assert pni.tx_credits == 4 - 20
+    assert len(pni.tx_queue) == 16
+    start = len(world.arrived.seen)
+    world.fabric.run()
+    assert [one[6] for one in world.arrived.seen[start:]] == list(range(20))
+    assert pni.min_tx_credits == 4 - 20
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a: a.faults.add(Fault(FaultKind.DROP, ANY_NID, ANY_NID, rate=2)),
+        lambda a: a.selector.follow(True),
+        lambda a: a.add_ni(A1.net, A1),
+        lambda a: a.health.values.set_peer(a.peers.find_ni(B), 900),
+        lambda a: a.health.values.set_ni(a.nis[A], 900),
+        lambda a: a.peers.find(B).mark(remove=0x1),
+        lambda a: a.settings_changed(),
+        lambda a: a.set_cpts(A, None),
+    ],
+    ids=["fault rule", "trace", "another NI", "peer's health", "own health", "flags", "settings", "CPTs"],
+)
+def test_whatever_the_choice_depends_on_closes_the_lane(
+    world: World, change: Callable[[LNet], object]
+) -> None:
+    assert lane_is_open(world)
+    change(world.a)
+    assert not lane_is_open(world)
+    small_puts(world, 5)
+    world.fabric.assert_conserved()
+
+
+def test_fault_rules_see_each_message(world: World) -> None:
+    failing = Fault(FaultKind.DROP, ANY_NID, ANY_NID, rate=2, health=1 << HealthStatus.LOCAL_DROPPED)
+    rule = world.a.faults.add(failing)
+    small_puts(world, 10)
+    assert rule.count >= 10
+
+
+def test_a_trace_sees_each_message(world: World) -> None:
+    trace = world.a.selector.follow(True)
+    small_puts(world, 10)
+    assert sum(tally.messages for tally in trace.tallies.values()) == 10
+
+
+def test_with_two_rails_load_decides_each_time() -> None:
+    world = World(True)
+    world.a.add_ni(A1.net, A1)
+    world.b.add_ni(B1.net, B1)
+    world.fabric.run()
+    world.warm()
+    small_puts(world, 40)
+    sent = [world.a.nis[nid].stats.sent[1] for nid in (A, A1)]
+    assert min(sent) >= 15
+
+
+def test_messages_of_a_lane_fail_as_others_do(world: World) -> None:
+    md = world.bind(b"f" * 16)
+    for _ in range(6):
+        world.put(md, B, PORTAL, BITS, ack=False)
+    while world.fabric.step(lambda msg: msg.md is md):
+        pass
+    seen = world.events[0].seen
+    assert [one[1] != 0 for one in seen] == [True] * 6
+    assert {one[11] for one in seen} == {B}
+    world.fabric.assert_conserved()
+    small_puts(world, 3)  # and those after them are well
+    assert [one[1] for one in world.events[1].seen] == [0, 0, 0]
+
+
+def test_given_back_messages_set_out_anew(world: World) -> None:
+    md = world.bind(b"b" * 16)
+    for number in range(3):
+        world.put(md, B, PORTAL, BITS, ack=False, hdr_data=number)
+    waiting = [msg for _, msg in world.fabric.wire]
+    world.fabric.wire.clear()
+    for msg in waiting:
+        world.a.take_back(msg)
+    start = len(world.arrived.seen)
+    world.fabric.run()
+    assert sorted(one[6] for one in world.arrived.seen[start:]) == [0, 1, 2]
+    assert len(world.events[0].seen) == 3
+    world.fabric.assert_conserved()
+
+
+def test_an_unlinked_descriptor_ends_with_its_last_message(world: World) -> None:
+    md = world.bind(b"u" * 16)
+    for _ in range(6):
+        world.put(md, B, PORTAL, BITS, ack=False)
+    world.a.memory.md_unlink(md)
+    world.fabric.run()
+    seen = world.events[0].seen
+    assert len(seen) == 6
+    assert [one[12] for one in seen] == [False] * 5 + [True]
+    assert not md.linked
+
+
+def test_a_handler_may_send_from_every_event(world: World) -> None:
+    left = 30
+
+    def more(event: Event | None = None) -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            world.put(md, B, PORTAL, BITS, ack=False, hdr_data=left)
+
+    md = world.a.memory.md_bind(b"h" * 8, more)
+    start = len(world.arrived.seen)
+    for _ in range(3):
+        more()
+    world.fabric.run()
+    assert sorted(one[6] for one in world.arrived.seen[start:]) == list(range(30))
+    world.fabric.assert_conserved()
+
+
+def test_a_handler_that_fails_breaks_nothing(world: World) -> None:
+    def fails(event: Event) -> None:
+        raise ValueError("mine")
+
+    md = world.a.memory.md_bind(b"h" * 8, fails)
+    for _ in range(3):
+        world.put(md, B, PORTAL, BITS, ack=False)
+    world.fabric.run()
+    assert len(world.fabric.complaints) == 3
+    world.fabric.assert_conserved()
+
+
+def test_an_answer_that_does_not_come_is_missed_all_the_same(world: World) -> None:
+    got = Recorder()
+    md = world.a.memory.md_bind(b"t" * 8, got)
+    for _ in range(4):
+        world.put(md, B, PORTAL, 99)  # nothing is attached: no ACK
+    world.fabric.run()
+    assert world.a.stats.rst_alloc == 1
+    world.fabric.clock.now += world.a.settings.transaction_timeout + 1
+    world.fabric.run()
+    assert world.a.stats.rst_alloc == 0
+    assert world.a.stats.response_timeout_count == 1
+    assert not md.linked
+
+
+def test_memory_that_goes_and_comes_is_matched_anew(world: World) -> None:
+    small_puts(world, 3)
+    portal = world.b.memory.portal(PORTAL)
+    (me,) = portal.entries()
+    world.b.memory.me_unlink(me)
+    small_puts(world, 2)
+    assert world.b.stats.drops["no matching entry"] == 2
+    other = bytearray(64)
+    me = world.b.memory.me_attach(PORTAL, match_bits=BITS)
+    got = Recorder()
+    world.b.memory.md_attach(me, other, got, options=OP_PUT | MANAGE_REMOTE, threshold=3)
+    small_puts(world, 5)
+    assert other == b"s" * 64
+    assert [event.unlinked for event in got] == [False, False, True]
+    assert world.b.stats.drops["no matching entry"] == 4
+
+
+def test_nodes_that_shut_down_take_nothing_more(world: World) -> None:
+    md = world.bind(b"z" * 8)
+    world.a.shutdown()
+    with pytest.raises(LNetError):
+        world.put(md, B, PORTAL, BITS, ack=False)
+
+
+def test_a_driver_may_finalize_one_by_one(world: World) -> None:
+    world.fabric.tell = lambda: None  # type: ignore[attr-defined]
+    md = world.bind(b"1" * 8)
+    world.put(md, B, PORTAL, BITS, ack=False)
+    ((_, msg),) = world.fabric.wire
+    world.fabric.wire.clear()
+    assert msg.lane is not None
+    world.a.finalize(msg, HealthStatus.OK)
+    assert len(world.events[0].seen) == 1
+    assert world.a.stats.msgs_alloc == 0
