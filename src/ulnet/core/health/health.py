@@ -265,13 +265,11 @@ class Health:
     def ni_deleted(self, ni: NI) -> None:
         """A local NI is gone from the tables; its messages go elsewhere, where there is an elsewhere."""
         self.recovery.release_ni(ni)
+        self.rates.ni_deleted(ni)
         self._machines.ni(ni, NiInput.DELETED)
 
-        self.rates.ni_deleted(ni)
     def ni_event(self, ni: NI, event: NiEvent) -> None:
         """A driver tells of the device of ni."""
-        self._machines.ni(ni, _INPUTS[event])
-        if event is NiEvent.FATAL:
         if event is NiEvent.FATAL:
             self.rates.ni_failed(ni)
         elif event is NiEvent.DEGRADED and not ni.fatal:
@@ -280,6 +278,8 @@ class Health:
             ni.degraded.pop(_DEVICE, None)
             if ni.degraded:
                 return
+        self._machines.ni(ni, _INPUTS[event])
+        if event is NiEvent.FATAL:
             self.again.lost(ni, None)
 
     def peer_told(self, pni: PeerNi, up: bool) -> None:
@@ -297,9 +297,9 @@ class Health:
 
     def settings_changed(self) -> None:
         """Sensitivity may be 0 now, or not any more."""
+        self.rates.settings_changed()
         if not self._state.settings.health_sensitivity:
             self.recovery.close()
-        self.rates.settings_changed()
             return
         for ni in self._state.nis.values():
             if ni.health < MAX_HEALTH:
@@ -312,9 +312,9 @@ class Health:
         """The node shuts down."""
         self.recovery.close()
         self.resender.close()
+        self.rates.close()
 
     def _ni_stays(self, ni: NI) -> bool:
-        self.rates.close()
         return ni.health < MAX_HEALTH and ni.active and self._state.settings.health_sensitivity > 0
 
     def _peer_stays(self, pni: PeerNi) -> bool:
