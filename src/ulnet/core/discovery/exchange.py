@@ -76,11 +76,14 @@ class Exchanges:
         """Ask the peer for its info. Raises LNetError."""
         exchange = Exchange(peer, PING)
         buffer = bytearray(max(MIN_INFO_SIZE, peer.info_size))
-        md = exchange.md = self._memory.md_bind(buffer, exchange.handle, threshold=2, options=TRUNCATE)
+        exact = peer.check_nid is not None
+        timeout = peer.check_timeout if exact else None
+        md = exchange.md = self._memory.md_bind(
+            buffer, exchange.handle, threshold=2, options=TRUNCATE, timeout=timeout
+        )
         self._start(exchange, done)
         try:
             target = peer.check_nid or peer.primary_nid
-            exact = peer.check_nid is not None
             self._initiate.get(md, target, PING_PORTAL, PING_MATCH_BITS, exact=exact)
         except LNetError:
             self.end(peer, PING)

@@ -7,7 +7,7 @@ as copies, which say that they are. The owner of the memory hears of the origina
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ulnet.core.flow import take_answered
 from ulnet.core.guard.identity import AGAIN, again, is_identity
@@ -18,7 +18,7 @@ from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.state import NodeState
 from ulnet.core.status import HealthStatus
-from ulnet.nid import Nid
+from ulnet.nid import Net, Nid
 
 __all__ = ["Again"]
 
@@ -74,19 +74,30 @@ class Again:
         """
         self._state.defer(self._look, ni, nid, dest)
 
+    def lost_behind(self, gateway: Nid, net: Net | None) -> None:
+        """What was under way over a gateway, to that net (None: any), may be lost."""
+        self._state.defer(self._look_behind, gateway, net)
+
     def _look(self, ni: NI | None, nid: Nid | None, dest: Nid | None) -> None:
-        if not self._state.running:
-            return
-        for md in list(self._memory.mds.values()):
+        for md, put, from_ni, hop in self._under_way():
+            if ni in (None, from_ni) and nid in (None, hop) and dest in (None, put.hdr.dest_nid):
+                self._copy(md, put, from_ni, hop)
+
+    def _look_behind(self, gateway: Nid, net: Net | None) -> None:
+        peer = self._state.peers.find(gateway)
+        for md, put, ni, hop in self._under_way() if peer is not None else ():
+            goal = put.hdr.dest_nid.net
+            if goal != hop.net and net in (None, goal) and peer is not None and peer.owns(hop):
+                self._copy(md, put, ni, hop)
+
+    def _under_way(self) -> Iterator[tuple[Md, Msg, NI, Nid]]:
+        """PUTs that the peer would notice to have already, each with its way."""
+        for md in list(self._memory.mds.values()) if self._state.running else ():
             put = md.put
             if put is None or md.aborted or put.ni is None or put.next_nid is None:
                 continue
-            if ni not in (None, put.ni) or nid not in (None, put.next_nid):
-                continue
-            if dest not in (None, put.hdr.dest_nid):
-                continue
             if is_identity(put.hdr.wmd) and (put.final or put.committed):
-                self._copy(md, put, put.ni, put.next_nid)
+                yield md, put, put.ni, put.next_nid
 
     def _copy(self, md: Md, put: Msg, ni: NI, nid: Nid) -> None:
         pni = self._state.peers.find_ni(nid)

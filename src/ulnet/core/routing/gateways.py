@@ -41,6 +41,7 @@ class Gateways:
         "ask",
         "changed",
         "checks",
+        "lost",
         "settings",
         "table",
     )
@@ -58,6 +59,8 @@ class Gateways:
             lambda: self.settings.alive_router_check_interval,
         )
         self.changed: Callable[[], None] = lambda: None  # is told of routes that come and go
+        # What was under way over a gateway, to that net or to any, may never arrive.
+        self.lost: Callable[[Nid, Net | None], None] = lambda gateway, net: None
         self._alive: dict[Nid, bool] = {}
         self.any_dead = False  # of them
         self._nids: dict[Nid, frozenset[Nid]] = {}  # those of each, as it last told
@@ -210,6 +213,9 @@ class Gateways:
             nets: dict[Net, bool] = {}
             for entry in info.entries:
                 nets[entry.nid.net] = nets.get(entry.nid.net, False) or entry.status != NiStatus.DOWN
+            for net, was_up in self._seen.get(gateway, {}).items():
+                if was_up and not nets.get(net, False):
+                    self.lost(gateway, net)
             self._seen[gateway] = nets
             self._nids[gateway] = frozenset(entry.nid for entry in info.entries)
 
@@ -247,6 +253,7 @@ class Gateways:
             if route.gateway == gateway:
                 route.alive = False
         self.routes_changed()
+        self.lost(gateway, None)
 
     def heard_over(self, pni: PeerNi, source: Net) -> None:
         """A message from that net came over a gateway: it and its routes there live."""

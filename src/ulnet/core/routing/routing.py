@@ -82,6 +82,7 @@ class Routing:
         receive.last_hop = self._last_hop
         gateways.ask = self._ask
         gateways.changed = self._routes_changed
+        gateways.lost = transmit.again.lost_behind
         discovery.finished = self._discovered
         discovery.merging.told = gateways.told
         health.other_gateway = self._other_gateway
@@ -128,8 +129,11 @@ class Routing:
 
     def _other_gateway(self, msg: Msg) -> bool:
         """Whether a message that failed on its way to a gateway has another one to try."""
-        final = msg.hdr.dest_nid
-        return final != msg.next_nid and len(self.gateways.usable(final.net)) > 1
+        final, hop = msg.hdr.dest_nid, msg.next_nid
+        if hop is None or final == hop:
+            return False
+        same = self.gateways.table.same_gateway
+        return any(not same(route.gateway, hop) for route in self.gateways.usable(final.net))
 
     def _always_judged(self, pni: PeerNi) -> bool:
         """Routers judge all, and all judge gateways: with them there is a choice where a peer has one NID."""
@@ -162,6 +166,7 @@ class Routing:
         peer = pni.peer
         there = peer.nets[net].nis if net in peer.nets else (pni,)
         peer.check_nid = max(there, key=lambda one: one.health).nid
+        peer.check_timeout = self.gateways.settings.router_ping_timeout or None
         peer.mark(_UNDER_CHECK)
 
         def done(error: LNetError | None, found: Peer | None) -> None:

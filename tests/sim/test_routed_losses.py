@@ -1,0 +1,55 @@
+"""A router of two is lost, in every way, with messages under way: all are delivered, once, none is reported."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.test_routed_hazards import forwarded, simulation, two_routers
+from support.routed import INTERVAL, PORTAL, why_down
+from ulnet.sim import SimNode, Simulation
+
+WAYS = ("killed", "silent", "near link", "far link", "cut from the client", "cut from the server")
+
+
+def lose(sim: Simulation, router: SimNode, how: str) -> None:
+    if how in ("killed", "silent"):
+        router.kill(silent=how == "silent")
+    elif how.startswith("cut"):
+        sim.partition([router.name], ["c" if how.endswith("client") else "s"])
+    else:
+        sim.link_down(f"{router.name}.eth{how.startswith('far'):d}")
+
+
+@pytest.mark.requirement("RTR", "HEALTH-cases")
+@pytest.mark.parametrize(
+    ("size", "after"), [(100, 0.0002), (50_000, 0.0002), (50_000, 0.0005), (50_000, 0.001)]
+)
+@pytest.mark.parametrize("how", WAYS)
+def test_acknowledged_puts_survive_a_router(how: str, after: float, size: int) -> None:
+    sim = simulation()
+    client, one, other, server = two_routers(sim)
+    inbox = server.attach(PORTAL)
+    warm = client.put(server.nid, PORTAL, data=b"so that both know what the other keeps")
+    sim.run(1)
+    assert warm.ok
+    puts = [client.put(server.nid, PORTAL, data=number.to_bytes(4) * (size // 4)) for number in range(40)]
+    sim.run(after)
+    under_way = sum(not put.ended for put in puts)
+    lose(sim, one, how)
+    sim.run(3 * INTERVAL)
+    assert under_way
+    assert [(put.status, put.reason) for put in puts if not put.ok] == []
+    taken = [delivery.data for delivery in inbox.deliveries]
+    assert len(taken) == len(set(taken)) == 41
+    assert forwarded(other)
+
+
+@pytest.mark.requirement("RTR")
+@pytest.mark.parametrize("how", ["silent", "near link", "cut from the client"])
+def test_a_silent_gateway_is_dead_after_a_check_and_the_time_for_its_answer(how: str) -> None:
+    sim = simulation()
+    client, one, _, _ = two_routers(sim)
+    assert why_down(client)["tcp2 10.1.0.8@tcp1"] == ""
+    lose(sim, one, how)
+    sim.run(client.core.gateways.settings.settling_time + 2)
+    assert why_down(client)["tcp2 10.1.0.8@tcp1"] == "gateway dead"
