@@ -1,4 +1,4 @@
-"""Multi-Rail beside bonding on the same shaped rails: goodput, CPU, a link that goes down, configuration.
+"""Multi-Rail beside bonding on the same shaped rails: goodput, CPU, rails that fail, what it takes to set up.
 
 `python benchmarks/bonds.py` prints the tables; `--page` puts them into docs/design/multi-rail-vs-bonding.md.
 Needs root, network namespaces and a quiet machine.
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import bond_setup
 import failover
 import private_net
 import rails
@@ -25,8 +26,7 @@ from support.netns import Cluster
 
 PAGE = Path(__file__).resolve().parent.parent / "docs/design/multi-rail-vs-bonding.md"
 BEGIN, END = "<!-- measured: benchmarks/bonds.py -->", "<!-- end of what was measured -->"
-ROUNDS, SECONDS = 5, 5.0
-SCENES = (rails.Scene((400, 400)), rails.Scene((400, 100)))
+ROUNDS, SECONDS = 3, 3.0
 STREAMS = {
     "ulnet": "Multi-Rail",
     "bond:roundrobin": "bond, round robin",
@@ -34,7 +34,11 @@ STREAMS = {
     "bond:dynamic": "bond, dynamic weights",
     "bond:congestion": "bond, congestion",
 }
+EQUAL, UNEQUAL = rails.Scene((400, 400)), rails.Scene((400, 100))
+SCENES = {EQUAL: ("ulnet", "bond:roundrobin", "bond:dynamic"), UNEQUAL: tuple(STREAMS)}
 FAULTS = {"ulnet": "Multi-Rail, both rails", "bond": "bond, standby"}
+FAULT_SCENES = tuple(scene for scene in failover.SCENES if scene.name in ("near", "hole"))
+AFTER = 6.0  # seconds after the repair: connections are made anew in that time
 
 Tell = Callable[[str], None]
 
@@ -51,12 +55,12 @@ def measure_streams(cluster: Cluster, rounds: int, seconds: float, tell: Tell) -
     """Cells of a row a set of rails and player."""
     found: dict[tuple[str, str], Stream] = {}
     for number in range(rounds):
-        for scene in SCENES:
+        for scene, players in SCENES.items():
             for rail, rate in enumerate(scene.rails):
                 cluster.shape(rail, f"{rate}mbit")
             capacity = rails._run(cluster, scene, rails.BASELINE, seconds).rate
-            for player, title in STREAMS.items():
-                tell(f"round {number + 1} of {rounds}: {scene.title} Mb/s: {title}")
+            for player in players:
+                tell(f"round {number + 1} of {rounds}: {scene.title} Mb/s: {STREAMS[player]}")
                 before = _cpu()
                 outcome = rails._run(cluster, scene, player, seconds)
                 stream = found.setdefault((scene.title, player), Stream())
@@ -81,22 +85,32 @@ def _cpu() -> float:
 
 
 def measure_faults(cluster: Cluster, rounds: int, tell: Tell) -> list[list[str]]:
-    """A row a player: its link goes down under load."""
+    """A row a fault and player: the rail that the bond prefers fails under load, and comes back."""
     for rail in range(2):
         cluster.shape(rail, f"{failover.RATE}mbit")
-    scene = failover.SCENES[0]
-    runs: dict[str, list[Outcome]] = {player: [] for player in FAULTS}
+    runs: dict[tuple[failover.Scene, str], list[Outcome]] = {}
     for number in range(rounds):
-        for player, title in FAULTS.items():
-            tell(f"round {number + 1} of {rounds}: {scene.title}: {title}")
-            runs[player].append(failover._Run(cluster, scene, player, 1.0).outcome())
+        for scene in FAULT_SCENES:
+            for player, title in FAULTS.items():
+                tell(f"round {number + 1} of {rounds}: {scene.title}: {title}")
+                outcome = failover._Run(cluster, scene, player, 1.0, AFTER).outcome()
+                runs.setdefault((scene, player), []).append(outcome)
     rows = []
-    for player, outcomes in runs.items():
+    for (scene, player), outcomes in runs.items():
         gaps = [run.gap(failover.CAPACITY) for run in outcomes]
         stalls = [run.stall() for run in outcomes]
-        reported, lost = sum(run.reported for run in outcomes), sum(run.lost for run in outcomes)
-        title = FAULTS[player]
-        rows.append([title, failover._spread(gaps), failover._spread(stalls), str(reported), str(lost)])
+        back = [run.returned(run.faulted + scene.hold) for run in outcomes]
+        rows.append(
+            [
+                scene.title,
+                FAULTS[player],
+                failover._spread(gaps),
+                failover._spread(stalls),
+                str(sum(run.reported for run in outcomes)),
+                str(sum(run.lost for run in outcomes)),
+                failover._spread(back) if player == "bond" else "–",
+            ]
+        )
     return rows
 
 
@@ -119,12 +133,16 @@ def report(rounds: int, seconds: float, tell: Tell) -> str:
         "| --- | --- | ---: | ---: |",
         *("| " + " | ".join(row) + " |" for row in streams.values()),
         "",
-        "The sender's link goes down for 3 s under a stream, two rails of 400 Mb/s (docs/benchmarks.md, "
-        "“A rail fails”, has what the columns are). For the bond it is that of the default slave.",
+        f"A rail of two of {failover.RATE} Mb/s fails for {FAULT_SCENES[0].hold:g} s under a stream of "
+        "acknowledged messages, 8 under way: the sender's link goes down, or a bridge swallows all "
+        "(docs/benchmarks.md, “A rail fails”, has what the columns are). For the bond it is the default slave; "
+        "“back” is the time from the repair until that is the active one again.",
         "",
-        "| | gap, s | longest stall, s | reported | lost |",
-        "| --- | ---: | ---: | ---: | ---: |",
+        "| fault | | gap, s | longest stall, s | reported | lost | back, s |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
         *("| " + " | ".join(row) + " |" for row in faults),
+        "",
+        *bond_setup.table(),
     ]
     return "\n".join(lines) + "\n"
 

@@ -81,12 +81,14 @@ def measure(rounds: int, tell: Callable[[str], None], shorten: float = 1.0) -> R
 class _Run:
     """One player in one scene."""
 
-    def __init__(self, cluster: Cluster, scene: Scene, player: str, shorten: float) -> None:
+    def __init__(
+        self, cluster: Cluster, scene: Scene, player: str, shorten: float, after: float = AFTER
+    ) -> None:
         self._cluster = cluster
         self._near, self._far = cluster
         self._scene = scene
         self._hold = scene.hold * shorten
-        self._after = AFTER * shorten
+        self._after = after * shorten
         self._job = Job(
             player,
             [self._near.address(rail) for rail in range(2)],

@@ -43,6 +43,9 @@ class Outcome:
     faulted: float = 0.0
     over: float = 0.0  # when no new message was sent any more
     restarted: float = 0.0
+    on_default: list[tuple[float, bool]] = field(
+        default_factory=list
+    )  # changes of the active slave, in standby
 
     def begin(self) -> int:
         """A message sets out; its number."""
@@ -82,6 +85,13 @@ class Outcome:
             if end > heads:
                 longest, heads = max(longest, end - heads), end
         return longest
+
+    def returned(self, repaired: float) -> float:
+        """Seconds from then until the default slave was the active one again; inf if it was not."""
+        return (
+            min((when for when, so in self.on_default if so and when >= repaired), default=float("inf"))
+            - repaired
+        )
 
     def reconnected(self) -> float:
         """Seconds from the peer's return to the first answer."""

@@ -6,6 +6,7 @@ The player `bond` sends between bonding NIs in standby mode, whose default slave
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -18,6 +19,7 @@ from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Net, NetType, Nid
 
 _PORT, _PORTAL = 9884, 30
+_LOOK = 0.01  # seconds
 
 
 def _node(addresses: list[str]) -> Node:
@@ -71,7 +73,25 @@ async def _drive(job: Job, announce: Callable[[str], None]) -> Outcome:
             node.add_peer(there[0], there[1:])
         pump = _Pump(node, target)
         announce("ready")
-        return await pump.run(job)
+        watch = asyncio.create_task(_watch(node, pump.outcome)) if job.player == "bond" else None
+        try:
+            return await pump.run(job)
+        finally:
+            if watch is not None:
+                watch.cancel()
+
+
+async def _watch(node: Node, outcome: Outcome) -> None:
+    """Note when the default slave ceases to be the active one, and when it is again."""
+    assert node.bond is not None
+    (bond,) = node.bond.bonds.values()
+    before = True
+    while True:
+        now = bond.slaves.active is bond.slaves.nis[0]
+        if now != before:
+            outcome.on_default.append((time.monotonic(), now))
+            before = now
+        await asyncio.sleep(_LOOK)
 
 
 class _Pump:
@@ -82,7 +102,7 @@ class _Pump:
         self._to = to
         self._data = bytes(MESSAGE)
         self._loop = asyncio.get_running_loop()
-        self._outcome = Outcome()
+        self.outcome = Outcome()
         self._open = 0
         self._end = 0.0
         self._empty = asyncio.Event()
@@ -96,13 +116,13 @@ class _Pump:
             await asyncio.wait_for(self._empty.wait(), job.seconds + job.grace)
         except TimeoutError:
             pass  # what is lost shows in the outcome
-        self._outcome.over = self._end
-        return self._outcome
+        self.outcome.over = self._end
+        return self.outcome
 
     def _next(self) -> None:
         if self._loop.time() < self._end:
             self._open += 1
-            self._put(self._outcome.begin())
+            self._put(self.outcome.begin())
         elif not self._open:
             self._empty.set()
 
@@ -114,9 +134,9 @@ class _Pump:
 
     def _on_event(self, number: int, event: Event) -> None:
         if event.status:
-            self._outcome.reported += 1
+            self.outcome.reported += 1
             self._loop.call_later(AGAIN, self._put, number)
         elif event.kind is EventKind.ACK:
-            self._outcome.end(number)
+            self.outcome.end(number)
             self._open -= 1
             self._next()
