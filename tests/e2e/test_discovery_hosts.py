@@ -53,6 +53,10 @@ class Daemon:
     def knows(self, other: Daemon) -> list[str]:
         return sorted(ni["nid"] for ni in self.peer(other)["peer ni"])
 
+    def counted(self) -> Any:
+        """The counter of differences between configured and seen; None where it is not shown."""
+        return self.show("stats", "show")["statistics"].get("differences")
+
     def nids(self, rails: int) -> list[str]:
         return [self.host.nid(rail, _net(rail)) for rail in range(rails)]
 
@@ -120,7 +124,9 @@ def test_a_host_without_discovery_is_one_nid(start: Callable[..., list[Daemon]])
 @pytest.mark.requirement("dyn-060")
 def test_what_is_configured_is_compared_with_what_is_seen(start: Callable[..., list[Daemon]]) -> None:
     a, b = start(2, 2)
+    assert a.counted() is None
     a.ctl("set", "discovery", "verify")
+    assert a.counted() == 0
     a.ctl("peer", "add", "--prim_nid", b.nids(1)[0], "--nid", "10.99.0.1@tcp1")
     wanted = [
         f"peer {b.nids(1)[0]} lists {b.nids(2)[1]}, which is not configured",
@@ -131,6 +137,9 @@ def test_what_is_configured_is_compared_with_what_is_seen(start: Callable[..., l
     a.ctl("discover", b.nids(1)[0])
     assert a.peer(b)["differences"] == wanted
     assert a.knows(b) == sorted([b.nids(1)[0], "10.99.0.1@tcp1"])
+    assert a.counted() >= 2  # and what b, which pushes from a NID that is not configured, makes of itself
+    a.ctl("stats", "reset")
+    assert a.counted() == 0
     assert a.show("global", "show")["global"]["discovery"] == 2
 
 
