@@ -46,7 +46,9 @@ protocol: where client and node do not fit, both say so, and nothing is done. A 
 at a time on each connection; a program may have several connections.
 
 Peers and NIs can be fetched piece by piece: `show_ni("tcp", index)` until it gives `None`, and
-`show_peers(count=100, after=last.primary_nid)` until it gives nothing.
+`show_peers(count=100, after=last.primary_nid)` until it gives nothing. Pages of peers are in the order of
+NIDs: one that is there all the time is seen once, whoever comes and goes meanwhile. The places of NIs move
+up when one in front is deleted.
 
 Files: `ulnet.dlc.config.read_config(text, "add")` gives the requests of a file and all that is wrong
 with it; `ulnet.dlc.importing.import_config(client, config)` (`import_config_async`) does them as

@@ -47,7 +47,7 @@ def test_peers_are_shown_page_by_page(daemon: Daemon) -> None:
     for words, told in (
         (["--max", "-1"], "--max -1"),
         (["--max", "x"], "--max 'x' is not a number"),
-        (["--after", "127.0.9.77@tcp"], "no peer has the NID 127.0.9.77@tcp"),
+        (["--after", "banana"], "banana"),
     ):
         refused = daemon.lnetctl("peer", "show", *words)
         assert (bool(refused.code), refused.out, told in refused.err) == (True, "", True)

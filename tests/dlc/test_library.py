@@ -118,10 +118,34 @@ async def test_nis_by_index_and_peers_by_cursor(client: AsyncClient) -> None:
         after = page[-1].primary_nid
     assert [len(page) for page in pages] == [3, 3, 1]
     assert [nid for page in pages for nid in page] == [peer.nid for peer in await ask(calls.list_peers())]
-    with pytest.raises(DlcError, match=r"no peer has the NID 10\.9\.9\.9@tcp"):
-        await ask(calls.show_peers(after="10.9.9.9@tcp"))
-    with pytest.raises(DlcError, match="is none of those asked for"):
-        await ask(calls.show_peers(["127.0.9.1@tcp"], after="127.0.9.3@tcp"))
+    behind = await ask(calls.show_peers(after="10.9.9.9@tcp"))  # one that never was
+    assert len(behind) == 7
+    assert await ask(calls.show_peers(["127.0.9.1@tcp"], after="127.0.9.3@tcp")) == []
+    with pytest.raises(DlcError, match="banana"):
+        await ask(calls.show_peers(after="banana"))
+
+
+@pytest.mark.requirement("dbg-065", "dbg-100")
+async def test_pages_of_peers_while_peers_come_and_go(client: AsyncClient) -> None:
+    """Also when the one that the last page ended with is gone: who is there all the time is seen once."""
+    ask = client.call
+    steady = {f"127.0.9.{number}@tcp" for number in range(2, 40, 2)}
+    fleeting = [f"127.0.9.{number}@tcp" for number in range(1, 40, 2)]
+    for nid in (*fleeting, *sorted(steady)):
+        await ask(calls.add_peer(nid))
+    seen: list[str] = []
+    after = None
+    while page := await ask(calls.show_peers(count=3, after=after)):
+        seen += [peer.primary_nid for peer in page]
+        after = seen[-1]
+        for nid in [nid for nid in seen if nid in fleeting]:
+            await ask(calls.delete_peer(nid))
+            fleeting.remove(nid)
+        if len(seen) < 30:
+            await ask(calls.add_peer(f"127.0.8.{len(seen)}@tcp"))
+            await ask(calls.add_peer(f"127.0.10.{len(seen)}@tcp1"))
+    assert len(seen) == len(set(seen))
+    assert steady <= set(seen)
 
 
 @pytest.mark.requirement("dbg-085", "dbg-090", "dbg-120")
@@ -216,6 +240,59 @@ def test_versions_that_do_not_fit_fail_cleanly_and_older_requests_are_understood
 
 
 def test_every_call_says_what_it_does() -> None:
-    functions = [getattr(calls, name) for name in calls.__all__ if name not in ("Call", "Pinged")]
+    functions = [getattr(calls, name) for name in calls.__all__ if name[0].islower()]
     assert len(functions) > 25
     assert all(one.__doc__ and one.__annotations__["return"] for one in functions)
+
+
+async def test_what_a_program_may_ask_wrong(client: AsyncClient) -> None:
+    for wrong in (
+        lambda: calls.add_net("tcp", "eth0"),
+        lambda: calls.add_nids("127.0.1.1@tcp"),
+        lambda: calls.show_peers("127.0.1.1@tcp"),
+        lambda: calls.ping("127.0.1.1@tcp"),
+    ):
+        with pytest.raises(TypeError, match="a list is wanted"):
+            wrong()
+    for timeout in (0.0, -1.0, float("nan"), float("inf"), 1e9):
+        for call in (calls.ping, calls.discover):
+            with pytest.raises(DlcError, match=r"timeout .* is out of range"):
+                call(["127.0.1.1@tcp"], timeout=timeout)
+
+
+async def test_a_request_that_is_too_long_is_refused_by_both_clients(client: AsyncClient) -> None:
+    nids = ["127.0.1.1@tcp"] * 100_000
+    with pytest.raises(DlcError, match="longer than 1048576 bytes: split it") as refused:
+        await client.call(calls.add_peer("127.0.1.1@tcp", nids))
+    assert refused.value.errno == errno.EMSGSIZE
+    with Client(client.path) as plain, pytest.raises(DlcError, match="longer than 1048576 bytes: split it"):
+        plain.call(calls.add_peer("127.0.1.1@tcp", nids))
+    assert await client.call(calls.list_peers()) == []
+
+
+@pytest.mark.requirement("cfg-005", "cfg-015")
+async def test_routes_routing_and_places_of_policies(client: AsyncClient) -> None:
+    ask = client.call
+    await ask(calls.add_nids(["127.0.1.1@tcp"]))
+    await ask(calls.add_route("tcp5", "127.0.1.[2-3]@tcp", hop=2, priority=4))
+    await ask(calls.add_route("tcp6", "127.0.1.2@tcp"))
+    routes = await ask(calls.show_routes("tcp5"))
+    assert [(route.net, route.hop, route.priority) for route in routes] == [("tcp5", 2, 4)] * 2
+    assert {route.gateway for route in routes} == {"127.0.1.2@tcp", "127.0.1.3@tcp"}
+    both = await ask(calls.show_routes(gateway="127.0.1.2@tcp", verbosity=0))
+    assert [route.net for route in both] == ["tcp5", "tcp6"]
+    await ask(calls.set_routing(True))
+    assert "enable: 1" in await ask(calls.export(backup=True))
+    await ask(calls.set_routing(False))
+    await ask(calls.add_policy(src="tcp", priority=3))
+    await ask(calls.add_policy(src="tcp1", weight=2, index=0))
+    assert [rule.src for rule in await ask(calls.show_policies())] == ["tcp1", "tcp"]
+
+
+async def test_discovery_can_be_asked_for(client: AsyncClient) -> None:
+    await client.call(calls.add_nids(["127.0.1.[1-2]@tcp"]))
+    found = await client.call(calls.discover(["127.0.1.2@tcp"], timeout=5))
+    assert [node.primary_nid for node in found.answers] == ["127.0.1.1@tcp"]
+    assert found.errors == []
+    lost = await client.call(calls.discover(["127.0.1.2@tcp9"], timeout=5))
+    assert (lost.answers, [error.errno for error in lost.errors]) == ([], [-errno.EHOSTUNREACH])

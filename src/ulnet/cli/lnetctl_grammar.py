@@ -127,8 +127,8 @@ _PEERS = (
         "show peers and their NIDs",
         (
             Option("nid", "only the peers that have these NIDs", "LIST"),
-            Option("max", "at most so many peers", "N"),
-            Option("after", "only peers behind the one with this primary NID: the next page", "NID"),
+            Option("max", "at most so many peers, in the order of their NIDs", "N"),
+            Option("after", "only peers whose primary NID is behind this one: the next page", "NID"),
             _VERBOSE,
             _LOAD,
         ),

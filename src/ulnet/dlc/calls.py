@@ -11,18 +11,28 @@ one sentence; calls about many things at once (pings) return what was refused be
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from ulnet.dlc import documents, documents_explain, documents_policy, documents_stats, model
+from ulnet.dlc import (
+    documents,
+    documents_explain,
+    documents_policy,
+    documents_routing,
+    documents_stats,
+    model,
+)
+from ulnet.dlc.client import DEADLINE
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.protocol import Reply
 from ulnet.dlc.yaml_out import emit_document
 
 __all__ = [
     "Call",
+    "Discovered",
     "Pinged",
     "add_net",
     "add_nids",
@@ -36,6 +46,7 @@ __all__ = [
     "delete_peer",
     "delete_policy",
     "delete_route",
+    "discover",
     "explain",
     "export",
     "list_peers",
@@ -45,11 +56,13 @@ __all__ = [
     "refresh_peer",
     "reset_statistics",
     "set_discovery",
+    "set_routing",
     "set_values",
     "show_nets",
     "show_ni",
     "show_peers",
     "show_policies",
+    "show_routes",
     "show_statistics",
     "show_use",
     "show_values",
@@ -57,6 +70,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+_LONGEST_WAIT = 3600  # seconds
 
 
 class Call(Generic[T]):
@@ -83,6 +97,13 @@ class Pinged(NamedTuple):
     errors: list[ErrorItem]
 
 
+class Discovered(NamedTuple):
+    """Peers as they are known now, and why others are not, each in the order asked."""
+
+    answers: list[documents.DiscoverView]
+    errors: list[ErrorItem]
+
+
 def _refuse(reply: Reply) -> None:
     if reply.errors:
         item = reply.errors[0]
@@ -98,6 +119,20 @@ def _refuse(reply: Reply) -> None:
 
 def _nothing(reply: Reply) -> None:
     _refuse(reply)
+
+
+def _several(texts: Sequence[str]) -> list[str]:
+    """A list of names; one text is a sequence too, of its letters."""
+    if isinstance(texts, str):
+        raise TypeError(f"a list is wanted: write [{texts!r}], not {texts!r}")
+    return list(texts)
+
+
+def _seconds(timeout: float) -> float:
+    if not 0 < timeout <= _LONGEST_WAIT:
+        text = f"timeout {timeout:g} is out of range: use more than 0 and up to {_LONGEST_WAIT} seconds"
+        raise DlcError(errno.EINVAL, text, verb="manage", entity="ping")
+    return timeout
 
 
 def _reader(kind: type[Any], field: str) -> Callable[[Reply], Any]:
@@ -155,7 +190,7 @@ def add_net(
     net: str, interfaces: Sequence[str], *, tunables: model.Tunables | None = None, cpts: str | None = None
 ) -> Call[None]:
     """Add an NI for each interface (`eth0`, with CPTs `eth0[0,1]`), all or none."""
-    request = model.NetAdd(net, list(interfaces), tunables=tunables or model.Tunables(), cpts=cpts)
+    request = model.NetAdd(net, _several(interfaces), tunables=tunables or model.Tunables(), cpts=cpts)
     return Call(request, _nothing)
 
 
@@ -163,7 +198,7 @@ def add_nids(
     nids: Sequence[str], *, tunables: model.Tunables | None = None, cpts: str | None = None
 ) -> Call[None]:
     """Add the NIs with these NIDs, all or none."""
-    request = model.NetAdd(nids=list(nids), tunables=tunables or model.Tunables(), cpts=cpts)
+    request = model.NetAdd(nids=_several(nids), tunables=tunables or model.Tunables(), cpts=cpts)
     return Call(request, _nothing)
 
 
@@ -176,12 +211,12 @@ def add_nis_by_address(ip2nets: str) -> Call[None]:
 
 def delete_net(net: str, interfaces: Sequence[str] = (), *, force: bool = False) -> Call[None]:
     """Delete a net, or some interfaces of it. `force` does not wait for what is under way; else EBUSY."""
-    return Call(model.NetDel(net, list(interfaces), force=force), _nothing)
+    return Call(model.NetDel(net, _several(interfaces), force=force), _nothing)
 
 
 def delete_nids(nids: Sequence[str], *, force: bool = False) -> Call[None]:
     """Delete the NIs with these NIDs, all or none. `force` does not wait for what is under way."""
-    return Call(model.NetDel(nids=list(nids), force=force), _nothing)
+    return Call(model.NetDel(nids=_several(nids), force=force), _nothing)
 
 
 def show_nets(net: str | None = None, *, verbosity: int = 0) -> Call[list[documents.LocalNetView]]:
@@ -207,26 +242,26 @@ def add_peer(
     primary: str, nids: Sequence[str] = (), *, multi_rail: bool = True, lock_primary: bool = False
 ) -> Call[None]:
     """Configure a peer, or add NIDs to it; NIDs may be ranges."""
-    return Call(model.PeerAdd(primary, list(nids), multi_rail, lock_primary), _nothing)
+    return Call(model.PeerAdd(primary, _several(nids), multi_rail, lock_primary), _nothing)
 
 
 def refresh_peer(
     primary: str, nids: Sequence[str], *, multi_rail: bool | None = None
 ) -> Call[list[ErrorItem]]:
     """Make this list the peer's NIDs; the refusals of single ones, by their index, while the rest is done."""
-    return Call(model.PeerRefresh(list(nids), primary, multi_rail), lambda reply: reply.errors)
+    return Call(model.PeerRefresh(_several(nids), primary, multi_rail), lambda reply: reply.errors)
 
 
 def delete_peer(primary: str, nids: Sequence[str] = (), *, force: bool = False) -> Call[None]:
     """Delete some NIDs of a peer, or the peer."""
-    return Call(model.PeerDel(primary, list(nids), force), _nothing)
+    return Call(model.PeerDel(primary, _several(nids), force), _nothing)
 
 
 def show_peers(
     nids: Sequence[str] = (), *, verbosity: int = 0, count: int = 0, after: str | None = None
 ) -> Call[list[documents.PeerView]]:
-    """Peers, those with these NIDs or all; at most `count` (0: all), those behind the primary NID `after`."""
-    request = model.PeerShow(list(nids), verbosity, count=count, after=after)
+    """Peers, those with these NIDs or all; or by their NIDs, `count` (0: all) behind the NID `after`."""
+    request = model.PeerShow(_several(nids), verbosity, count=count, after=after)
     return Call(request, _reader(documents.PeerDocument, "peer"))
 
 
@@ -248,11 +283,30 @@ def delete_route(net: str, gateway: str) -> Call[None]:
     return Call(model.RouteDel(net, gateway), _nothing)
 
 
+def show_routes(
+    net: str | None = None, gateway: str | None = None, *, verbosity: int = 1
+) -> Call[list[documents_routing.RouteView]]:
+    """All routes, or those to a net, over a gateway."""
+    request = model.RouteShow(net, gateway, verbosity=verbosity)
+    return Call(request, _reader(documents_routing.RouteDocument, "route"))
+
+
+def set_routing(on: bool) -> Call[None]:
+    """Forward messages for others, or no more."""
+    return Call(model.RoutingSet(on), _nothing)
+
+
 def add_policy(
-    *, src: str | None = None, dst: str | None = None, rte: str | None = None, priority: int | None = None
+    *,
+    src: str | None = None,
+    dst: str | None = None,
+    rte: str | None = None,
+    priority: int | None = None,
+    weight: int | None = None,
+    index: int | None = None,
 ) -> Call[None]:
-    """Add a selection policy, or change its priority."""
-    return Call(model.UdspAdd(src=src, dst=dst, rte=rte, priority=priority), _nothing)
+    """Add a selection policy at the end or at `index`, or change its priority or weight."""
+    return Call(model.UdspAdd(src, dst, rte, priority=priority, weight=weight, idx=index), _nothing)
 
 
 def delete_policy(
@@ -308,8 +362,21 @@ def ping(nids: Sequence[str], *, source: str | None = None, timeout: float = 1.0
             _refuse(reply)
         return Pinged(document.ping if document is not None else [], reply.errors)
 
-    rounds = len(nids) // model.PINGS_AT_ONCE + 1
-    return Call(model.Ping(list(nids), source, timeout), read, deadline=30 + rounds * timeout)
+    wait = (len(nids) // model.PINGS_AT_ONCE + 1) * _seconds(timeout)
+    return Call(model.Ping(_several(nids), source, timeout), read, deadline=DEADLINE + wait)
+
+
+def discover(nids: Sequence[str], *, force: bool = False, timeout: float = 180.0) -> Call[Discovered]:
+    """Find out which NIDs peers have; `force` also where that is known."""
+
+    def read(reply: Reply) -> Discovered:
+        document = msgspec.json.decode(reply.result, type=documents.DiscoverDocument | None)
+        if document is None:
+            _refuse(reply)
+        return Discovered(document.discover if document is not None else [], reply.errors)
+
+    wait = (len(nids) // model.PINGS_AT_ONCE + 1) * _seconds(timeout)
+    return Call(model.Discover(_several(nids), force, timeout=timeout), read, deadline=DEADLINE + wait)
 
 
 def explain(target: str, *, source: str | None = None, size: int = 0) -> Call[documents_explain.ExplainView]:

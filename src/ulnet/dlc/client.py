@@ -19,7 +19,6 @@ from ulnet.dlc.paths import default_socket, too_long
 from ulnet.dlc.protocol import (
     HEADER_SIZE,
     MAX_REPLY,
-    MAX_REQUEST,
     ProtocolError,
     Reply,
     decode_reply,
@@ -51,10 +50,6 @@ class Client:
         give_up = time.monotonic() + deadline
         try:
             frame = encode_request(request)
-            if len(frame) - HEADER_SIZE > MAX_REQUEST:
-                raise ProtocolError(
-                    errno.EMSGSIZE, f"the request is longer than {MAX_REQUEST} bytes: split it"
-                )
             if self._socket is not None and has_gone(self._socket):
                 self.close()  # the node hangs up after a while of silence
             if self._socket is None:

@@ -173,7 +173,7 @@ class PeerDel(_Request, tag="peer.del"):
 class PeerShow(_Request, tag="peer.show"):
     """Peers and their NIs; `nids` are any of theirs; `load` as with nets.
 
-    At most `count` (0: all), of those behind the peer with the primary NID `after`.
+    In the order of their NIDs, at most `count` (0: all) of those whose primary NID is behind `after`.
     """
 
     verb = "show"

@@ -139,11 +139,14 @@ class FrameBuffer:
 
 
 def encode_request(request: Request) -> bytes:
-    """The frame of a request. Raises ProtocolError for text that cannot be sent."""
+    """The frame of a request. Raises ProtocolError for one that cannot be sent."""
     try:
-        return _frame(_json.encode(_RequestFrame(VERSION, request)))
+        payload = _json.encode(_RequestFrame(VERSION, request))
     except UnicodeEncodeError:
         raise ProtocolError(errno.EILSEQ, "the request holds bytes that are not UTF-8 text") from None
+    if len(payload) > MAX_REQUEST:
+        raise ProtocolError(errno.EMSGSIZE, f"the request is longer than {MAX_REQUEST} bytes: split it")
+    return _frame(payload)
 
 
 def decode_request(payload: bytes) -> Request:

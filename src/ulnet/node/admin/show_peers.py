@@ -32,20 +32,19 @@ def show_peers(
     count: int = 0,
     after: str | None = None,
 ) -> list[PeerView]:
-    """All peers, or those that have the NIDs; at most `count`, of those behind the peer `after`.
+    """All peers, or those that have the NIDs. Raises LNetError(EINVAL, ENOENT).
 
-    Raises LNetError(EINVAL, ENOENT).
+    Pages (`count` peers, whose primary NIDs come behind `after`) are in the order of NIDs, which stays as it
+    is while peers come and go: none is left out or shown twice, and `after` may be gone.
     """
     chosen = _peers(core)
     if nids:
         chosen = list(dict.fromkeys(peer_of(core, nid) for nid in read_nids(nids)))
-    if after is not None:
-        last = peer_of(core, one_nid(after))
-        if last not in chosen:
-            raise LNetError(errno.EINVAL, f"peer {after} is none of those asked for: begin anew")
-        chosen = chosen[chosen.index(last) + 1 :]
-    if count:
-        chosen = chosen[:count]
+    if count or after is not None:
+        last = b"" if after is None else one_nid(after)
+        chosen = [peer for peer in chosen if peer.primary_nid > last]
+        chosen.sort(key=lambda peer: peer.primary_nid)
+        chosen = chosen[: count or None]
     return [_peer(core, peer, verbosity, load) for peer in chosen]
 
 
