@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ulnet.core.status import LNetError
-from ulnet.lnd.bond.balance import BALANCERS
+from ulnet.lnd.bond.balance import BALANCERS, weights_of
 from ulnet.lnd.bond.config import BondConfig, bond_config
 from ulnet.lnd.bond.hello import INCOMING, PeerState, Stamp, is_older, next_incarnation, stamp_of
 from ulnet.lnd.bond.registry import Registry
@@ -148,6 +148,27 @@ def test_one_that_comes_back_makes_up_for_nothing(weights: list[int], away: int)
     round_ = sum(weights)
     shares = carried(Policy.WEIGHTS, ways, 3 * round_)
     assert abs(shares[0] - 3 * weights[0]) <= 2 * weights[0] + 2
+
+
+@pytest.mark.requirement("BOND-modes")
+@pytest.mark.parametrize(
+    ("pairs", "ours", "theirs", "shares"),
+    [
+        (((0, 0), (1, 1)), (4, 1), (4, 1), [4, 1]),  # both say the same of two rails: 4:1, not 16:1
+        (((0, 0), (1, 1)), (4, 1), (1, 1), [4, 1]),  # where the peer gives none, ours count
+        (((0, 0), (1, 1)), (1, 1), (4, 1), [4, 1]),
+        (((0, 0), (1, 1)), (1, 3), (4, 1), [4, 1]),  # the peer knows its slaves better
+        (((0, 0), (0, 1), (1, 0), (1, 1)), (4, 1), (4, 1), [16, 4, 4, 1]),  # on one net each end shares
+        (((0, 0), (1, 0)), (3, 2), (1,), [1.5, 1]),
+        (((0, 0), (0, 1), (1, 2)), (2, 1), (1, 1, 1), [1, 1, 1]),  # what leaves by one is shared there
+        (((0, 0), (1, 1)), (1, 1), (0, 5), [1, 5]),  # nobody gets nothing
+        ((), (1,), (1,), []),
+    ],
+)
+def test_weights_of_both_ends_make_those_of_paths(
+    pairs: tuple[tuple[int, int], ...], ours: tuple[int, ...], theirs: tuple[int, ...], shares: list[float]
+) -> None:
+    assert weights_of(pairs, ours, theirs) == pytest.approx(shares)
 
 
 @given(st.lists(st.integers(1, 1000), min_size=2, max_size=8))

@@ -292,7 +292,7 @@ def share(policy: str, weights: str | None = None, seconds: float = 3.0) -> floa
 def test_dynamic_weights_use_unequal_links_and_round_robin_does_not() -> None:
     assert share("dynamic") >= 0.9
     assert share("congestion") >= 0.9
-    assert share("weights", "4,1") >= 0.8
+    assert share("weights", "4,1") >= 0.95
     assert share("roundrobin") <= 0.5
 
 
@@ -302,7 +302,7 @@ def test_answers_go_back_the_way_of_their_requests() -> None:
     a, b = two(sim, mode="loadbalance", policy="weights", weights="'3,1'")
     b.attach(30)
     finish(sim, puts(a, 40))
-    assert sent(a) == [31, 10] or sent(a)[0] >= 3 * sent(a)[1] - 4
+    assert abs(sent(a)[0] - 3 * sent(a)[1]) <= 4
     acks = [b.core.nis[Nid.parse(nid)].stats.sent[MsgType.ACK] for nid in B]
     hellos = 1
     assert acks[0] - sent(a)[0] in range(-hellos, hellos + 1)

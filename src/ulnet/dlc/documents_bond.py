@@ -33,7 +33,7 @@ class BondPathView(Struct):
     local: str
     remote: str
     status: str
-    weight: int
+    weight: int | float
     rate: int
 
 

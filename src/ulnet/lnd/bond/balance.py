@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from ulnet.lnd.bond.paths import Path
 from ulnet.wire.bond import Policy
 
-__all__ = ["BALANCERS", "Balancer"]
+__all__ = ["BALANCERS", "Balancer", "weights_of"]
 
 Balancer = Callable[[Sequence[Path], int], Path]
 _GUESSED_RATE: Final = 1e9  # of paths that nothing is known of, until one has carried enough
+
+
+def weights_of(pairs: Sequence[tuple[int, int]], ours: Sequence[int], theirs: Sequence[int]) -> list[float]:
+    """What static weights make of paths, each a slave of ours and one of the peer; the least is 1.
+
+    The peer's weights share the load among its slaves, and ours what goes to one of them among those of ours
+    that reach it. Where the peer gives none, ours alone count.
+    """
+    there = [max(theirs[remote], 1) for _, remote in pairs]
+    if len(set(there)) > 1:
+        reaching: dict[int, int] = {}
+        for local, remote in pairs:
+            reaching[remote] = reaching.get(remote, 0) + ours[local]
+        shares = [
+            weight * ours[local] / reaching[remote]
+            for (local, remote), weight in zip(pairs, there, strict=True)
+        ]
+    else:
+        ways = Counter(local for local, _ in pairs)
+        shares = [ours[local] / ways[local] for local, _ in pairs]
+    least = min(shares, default=1.0)
+    return [share / least for share in shares]
 
 
 def _by_turn(paths: Sequence[Path], size: int) -> Path:
@@ -19,7 +42,7 @@ def _by_turn(paths: Sequence[Path], size: int) -> Path:
 
 
 def _by_weight(paths: Sequence[Path], size: int) -> Path:
-    return _fairest(paths, [float(path.weight) for path in paths], 1.0)
+    return _fairest(paths, [path.weight for path in paths], 1.0)
 
 
 def _by_rate(paths: Sequence[Path], size: int) -> Path:

@@ -36,7 +36,7 @@ class Path:
         "weight",
     )
 
-    def __init__(self, peers: PeerTable, local: int, ni: NI, remote: int, nid: Nid, weight: int) -> None:
+    def __init__(self, peers: PeerTable, local: int, ni: NI, remote: int, nid: Nid, weight: float) -> None:
         self._peers = peers
         self.local = local  # index of the local slave
         self.ni = ni

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
+from ulnet.lnd.bond.balance import weights_of
 from ulnet.lnd.bond.hello import PeerState
 from ulnet.lnd.bond.paths import Path, allowed_of, choose_from, working_of
 from ulnet.wire.bond import BondHello, Configuration
@@ -82,16 +83,21 @@ class BondPeer:
         self.revision += 1
         if self.configuration is None:
             return
-        for local, ni in enumerate(slaves):
-            for remote, slave in enumerate(self.configuration.slaves):
-                if slave.nid.net != ni.nid.net:
-                    continue
-                weight = max(weights[local] * slave.weight, 1)
-                path = known.get((ni, slave.nid))
-                if path is None:
-                    path = Path(peers, local, ni, remote, slave.nid, weight)
-                path.local, path.remote, path.weight = local, remote, weight
-                self.paths.append(path)
+        there = self.configuration.slaves
+        pairs = [
+            (local, remote)
+            for local, ni in enumerate(slaves)
+            for remote, slave in enumerate(there)
+            if slave.nid.net == ni.nid.net
+        ]
+        shares = weights_of(pairs, weights, [slave.weight for slave in there])
+        for (local, remote), weight in zip(pairs, shares, strict=True):
+            ni, nid = slaves[local], there[remote].nid
+            path = known.get((ni, nid))
+            if path is None:
+                path = Path(peers, local, ni, remote, nid, weight)
+            path.local, path.remote, path.weight = local, remote, weight
+            self.paths.append(path)
 
     def ways(self, epoch: int, own: Configuration, switched_off: Sequence[bool]) -> list[Path]:
         """The paths that messages may take now; kept until the epoch or a path changes."""

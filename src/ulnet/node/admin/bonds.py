@@ -162,4 +162,5 @@ def _path(path: Path) -> BondPathView:
     status = "up" if path.works else "down"
     if status == "down" and not path.down and path.ni.up:
         status = "stalled"
-    return BondPathView(str(path.ni.nid), str(path.nid), status, path.weight, int(path.rate))
+    weight = int(path.weight) if path.weight.is_integer() else round(path.weight, 2)
+    return BondPathView(str(path.ni.nid), str(path.nid), status, weight, int(path.rate))
