@@ -406,6 +406,30 @@ def test_an_answer_that_does_not_come_is_missed_all_the_same(world: World) -> No
     assert not md.linked
 
 
+def test_acknowledged_ones_are_answered_whatever_handle_their_memory_has_by_then(world: World) -> None:
+    md = world.bind(b"r" * 8)
+    for _ in range(3):  # the first of each round has an identity, for which the descriptor is renewed
+        for _ in range(3):
+            world.put(md, B, PORTAL, BITS)
+        world.fabric.run()
+    assert [one[0].name for one in world.events[0].seen].count("ACK") == 9
+    assert world.a.stats.drop_count == 0
+
+
+def test_nothing_holds_memory_that_was_taken_back(world: World) -> None:
+    mine = bytearray(64)
+    md = world.a.memory.md_bind(mine, None)
+    for _ in range(4):
+        world.put(md, B, PORTAL, BITS, ack=False)
+    world.fabric.run()
+    world.a.memory.md_unlink(md)
+    (me,) = world.b.memory.portal(PORTAL).entries()
+    world.b.memory.me_unlink(me)
+    del md, me
+    mine.extend(b"more")  # as long as anyone has a view of it, its size is fixed
+    world.inbox.extend(b"more")
+
+
 def test_memory_that_goes_and_comes_is_matched_anew(world: World) -> None:
     small_puts(world, 3)
     portal = world.b.memory.portal(PORTAL)

@@ -65,8 +65,6 @@ class Credits:
     def post_in_lane(self, msg: Msg, lane: Lane) -> None:
         """The same for a message of a lane, which is complete but for what changes from one to the next."""
         state = self._state
-        assert lane.hdr is not None
-        msg.hdr = lane.hdr
         msg.queued_at = state.clock()
         stats = state.stats
         allocated = stats.msgs_alloc = stats.msgs_alloc + 1
@@ -85,12 +83,18 @@ class Credits:
         credits = ni.tx_credits = ni.tx_credits - 1
         if credits < ni.min_tx_credits:
             ni.min_tx_credits = credits
-        queue = msg.tx_queue = ni.tx_queues[0]
+        queue = msg.tx_queue = lane.queue
         credits = queue.credits = queue.credits - 1
+        outlet = lane.outlet
         if credits < 0:
             queue.waiting.append(msg)
-        else:
+        elif outlet is None or not outlet.sole:
             ni.lnd.send(ni, msg)
+        else:
+            outlet.tx_queue.append(msg)
+            outlet.tx_bytes += lane.load + outlet.head_size - HEADER_SIZE
+            if outlet.tx_idle:
+                outlet.kick()
 
     def return_credits_of(self, run: list[Msg], lane: Lane, load: int) -> None:
         """The messages of a run, `load` bytes, have left by one lane."""

@@ -13,7 +13,7 @@ from ulnet.core.event import Event, EventKind
 from ulnet.core.flow import Paces
 from ulnet.core.guard.identity import MARKS
 from ulnet.core.lanes import Lane, Lanes
-from ulnet.core.md import ACK_DISABLE, MANAGE_REMOTE, MAX_SIZE, OP_PUT, Md
+from ulnet.core.md import ACK_DISABLE, MANAGE_REMOTE, MAX_SIZE, OP_PUT, Keeper, Md
 from ulnet.core.memory import Memory
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
@@ -31,7 +31,7 @@ _NO_PORTAL: Final = Portal(0)  # stands for that of an ACK, which needs none
 _NO_PACES: Final = Paces()
 
 
-class Inlet:
+class Inlet(Keeper):
     """What comes on one connection, from the next hop `nid` to `ni`."""
 
     __slots__ = (
@@ -207,6 +207,8 @@ class Inlet:
         self._kind = kind
         if not (self._look_put(hdr, pni) if kind == _PUT else self._look_ack(hdr, pni)):
             return False
+        if self._md is not None:
+            self._md.keep(self)
         self._epoch = state.epoch
         self._paces = pni.peer.paces
         self._peer_changes = self._paces.changes
@@ -250,6 +252,11 @@ class Inlet:
         self._length = 0
         self._event = Event(EventKind.ACK, md, hdr, pni.peer.primary_nid, self._nid, hdr.length)
         return True
+
+    def forget(self, md: Md) -> None:
+        if self._md is md:
+            self.settle()
+            self._md = self._event = self._hdr = None
 
     def settle(self) -> None:
         """Put what was taken into the statistics."""

@@ -11,10 +11,11 @@ from typing import Final
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.initiate import Initiate
-from ulnet.core.md import Md
+from ulnet.core.md import Keeper, Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
+from ulnet.core.outlet import Outlet
 from ulnet.core.peer import PeerNi
 from ulnet.core.selection import Selector
 from ulnet.core.selection.choice import Choice
@@ -30,7 +31,7 @@ _PUT: Final = int(MsgType.PUT)
 _ACK: Final = int(MsgType.ACK)
 
 
-class Lane:
+class Lane(Keeper):
     """One way, and the request that went it last: all that ask for the same share `hdr` and `event`."""
 
     __slots__ = (
@@ -48,9 +49,11 @@ class Lane:
         "md",
         "ni",
         "offset",
+        "outlet",
         "pid",
         "pni",
         "portal",
+        "queue",
         "source",
         "target",
         "tracked",
@@ -66,6 +69,8 @@ class Lane:
         self.changes = self.pni.peer.paces.changes
         self.cpt = cpt
         self.free: list[Msg] = []
+        self.queue = self.ni.tx_queues[0]
+        self.outlet: Outlet | None = None  # where its driver wants messages of that size
         self.load = 0  # bytes, with the header
         self.md: Md | None = None
         self.hdr: Header | None = None
@@ -73,6 +78,11 @@ class Lane:
         self.portal = self.match_bits = self.offset = self.hdr_data = self.pid = 0
         self.ack = False
         self.tracked = False  # its answer is waited for
+
+    def forget(self, md: Md) -> None:
+        if self.md is md:
+            self.md = self.hdr = self.event = None
+        self.free.clear()
 
 
 class Lanes:
@@ -141,6 +151,8 @@ class Lanes:
         free = lane.free
         msg = free.pop() if free else self._new(lane)
         msg.md = md
+        assert lane.hdr is not None
+        msg.hdr = lane.hdr
         msg.payload = md.fragments
         msg.kept_event = lane.event
         if ack:
@@ -249,7 +261,9 @@ class Lanes:
         # fmt: on
         lane.event = Event(EventKind.SEND, md, told, mlength=length, rlength=length, offset=offset)
         lane.load = HEADER_SIZE + length
+        lane.outlet = None
         lane.md = md
+        md.keep(lane)
         lane.portal = portal
         lane.match_bits = match_bits
         lane.offset = offset
@@ -305,6 +319,7 @@ class Lanes:
             lane.load = HEADER_SIZE
         free = lane.free
         msg = free.pop() if free else self._new(lane)
+        msg.hdr = ack
         self._state.answers += 1
         lane.pni.answers += 1
         self._transmit.post_in_lane(msg, lane)

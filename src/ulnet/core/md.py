@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from ulnet.core.portal import MatchEntry
     from ulnet.nid import Nid
 
-__all__ = ["INFINITE", "MAX_FRAGMENTS", "Buffer", "EventHandler", "Md", "MdOption", "fragments_of"]
+__all__ = [
+    "INFINITE",
+    "MAX_FRAGMENTS",
+    "Buffer",
+    "EventHandler",
+    "Keeper",
+    "Md",
+    "MdOption",
+    "fragments_of",
+]
 
 Buffer = bytes | bytearray | memoryview
 EventHandler = Callable[["Event"], None]
@@ -77,6 +86,16 @@ def fragments_of(start: Buffer | Sequence[Buffer]) -> list[memoryview]:
     return views
 
 
+class Keeper:
+    """Keeps something of a memory descriptor from one message to the next."""
+
+    __slots__ = ()
+
+    def forget(self, md: Md) -> None:
+        """md is gone, or has another handle: hold it no longer."""
+        raise NotImplementedError
+
+
 class Md:
     """One memory descriptor; made by the instance's `md_bind` and `md_attach`, ended by its last event.
 
@@ -94,6 +113,7 @@ class Md:
         "fragments",
         "handle",
         "handler",
+        "keepers",
         "length",
         "linked",
         "max_size",
@@ -150,6 +170,7 @@ class Md:
         self.ni: NI | None = None  # and where that left
         self.flights: list[Flight] = []  # requests that await their answer
         self.put: Msg | None = None  # its PUT, whose ACK is due, that has an identity or may get one
+        self.keepers: set[Keeper] | None = None
         self.used = False  # its handle has been an identity
         if options & MAX_SIZE and not 0 <= max_size <= self.length:
             raise LNetError(
@@ -162,6 +183,19 @@ class Md:
             )
         if timeout is not None and not 0 <= timeout <= MAX_TIMEOUT:
             raise LNetError(errno.EINVAL, f"timeout {timeout}: must be 0 to {MAX_TIMEOUT} seconds")
+
+    def keep(self, keeper: Keeper) -> None:
+        """Tell keeper when this descriptor is gone."""
+        if self.keepers is None:
+            self.keepers = set()
+        self.keepers.add(keeper)
+
+    def forget_keepers(self) -> None:
+        """Have all of them forget it."""
+        keepers, self.keepers = self.keepers, None
+        if keepers is not None:
+            for keeper in keepers:
+                keeper.forget(self)
 
     @property
     def exhausted(self) -> bool:

@@ -217,6 +217,7 @@ class Memory:
         if md.refs > 1 or md.acks_due or md.replies_due or md.deadline_slot >= 0 or md.me is not None:
             return False
         self.forget_response(md)
+        md.forget_keepers()
         del self.mds[md.handle]
         self._register(md)
         md.used = False
@@ -280,6 +281,7 @@ class Memory:
         md.linked = False
         md.put = None
         del self.mds[md.handle]
+        md.forget_keepers()
         for flight in md.flights:
             flight.abandon()
         md.flights.clear()

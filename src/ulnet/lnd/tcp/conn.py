@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 from ulnet.core.status import HealthStatus, errno_text
 from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.errors import Failure, send_status
+from ulnet.lnd.tcp.frames import BAD_SUM, FRAME, PAUSED, STRAY_ACK
 from ulnet.lnd.tcp.pulse import QUIET, is_stalled, unacknowledged
-from ulnet.lnd.tcp.receive import BAD_SUM, FRAME, PAUSED, STRAY_ACK, Receiver
+from ulnet.lnd.tcp.receive import Receiver
 from ulnet.lnd.tcp.shared import Shared
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE, KEEPALIVE_COOKIE, ConnType, FrameType, checksum
 
@@ -156,6 +157,7 @@ class Conn(Receiver):
             sockets.reset(sock)
         else:
             sock.close()
+        self.sole = False
         self.tx_idle = False  # nothing may schedule a flush any more
         return self.take_unsent()
 

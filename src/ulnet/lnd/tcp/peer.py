@@ -126,6 +126,9 @@ class Peer:
             dialer = self.dialer
             if dialer is not None and dialer.incomplete:
                 dialer.poke()
+            elif msg.lane is not None and len(conns) == 1:
+                conn.sole = True
+                msg.lane.outlet = conn
             return
         failure = self._dial()
         if failure is None:
@@ -198,6 +201,8 @@ class Peer:
 
     def _choices_changed(self) -> None:
         self._overhead = _OVERHEAD[self.version]
+        for conn in self.conns:
+            conn.sole = False
         typed = self.version >= 3
         conns = self.usable()
         control = [c for c in conns if c.ctype is ConnType.CONTROL]

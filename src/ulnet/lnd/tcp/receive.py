@@ -1,4 +1,4 @@
-"""The receiving half of a connection (spec wire-socklnd.md §4, §5).
+"""The receiving half of a connection: reading from the socket (spec wire-socklnd.md §4, §5).
 
 Hot path: flat. Headers and small payloads come through the one buffer that all connections share;
 large payloads are read straight into their owner's memory, together with exactly the next header.
@@ -8,112 +8,27 @@ from __future__ import annotations
 
 import errno
 import socket
-import struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ulnet.core.status import HealthStatus, errno_text
-from ulnet.lnd.tcp.shared import Shared
-from ulnet.lnd.tcp.transmit import Transmitter
-from ulnet.wire.errors import WireError
-from ulnet.wire.lnet import unpack_header
-from ulnet.wire.socklnd import FRAME_HEADER_SIZE, FrameType, checksum
+from ulnet.lnd.tcp.frames import FRAME, PAUSED, PAYLOAD, SLOP, Frames
 
-if TYPE_CHECKING:
-    from ulnet.core.msg import Msg
-    from ulnet.lnd.tcp.peer import Peer
-    from ulnet.wire.lnet import Header
+__all__ = ["Receiver"]
 
-__all__ = ["BAD_SUM", "FRAME", "PAUSED", "STRAY_ACK", "Receiver"]
-
-_OK: Final = HealthStatus.OK
-_REMOTE_ERROR: Final = HealthStatus.REMOTE_ERROR
-_LNET: Final = FrameType.LNET.value
-_LITTLE: Final = struct.Struct("<IIQQ")
-_BIG: Final = struct.Struct(">IIQQ")
-_NO_FRAME: Final = (_LNET, 0, 0, 0)  # protocol 1 has bare LNet headers
 _READ_BYTES: Final = 4 << 20  # what one connection may receive before the others have their turn
-_LARGE: Final = 4096  # after such a payload only the next header is read into the shared buffer
 _TRICKLE: Final = 131072  # who gets less of a payload at a time waits for more: the network is slower than we
 _WAKE_LEAST: Final = 16384  # what is left of a payload when each piece of it wakes us
 _WAKE_MOST: Final = 524288  # what to wait for at most
-BAD_SUM: Final = "a checksum is wrong"
-STRAY_ACK: Final = "it acknowledged a zero-copy request, which we never make"
-
-# What the next bytes are.
-FRAME: Final = 0
-_PAYLOAD: Final = 1  # wanted
-_SLOP: Final = 2  # of a payload, not wanted
-_PARSING: Final = 3  # the core has the header and has not said yet
-PAUSED: Final = 4  # the core will say later (delayed match); nothing is read until then
 
 
-class Receiver(Transmitter):
-    """Frames, headers and payloads from a peer."""
+class Receiver(Frames):
+    """Bytes from a peer."""
 
-    __slots__ = (
-        "expect_large",
-        "frame",
-        "inlet",
-        "peer",
-        "rename",
-        "rx_bufs",
-        "rx_check",
-        "rx_cookie",
-        "rx_crc",
-        "rx_csum",
-        "rx_deadline",
-        "rx_hdr",
-        "rx_left",
-        "rx_msg",
-        "rx_raw",
-        "rx_slop",
-        "rx_state",
-        "rx_wake",
-        "saved",
-    )
-
-    def __init__(
-        self, shared: Shared, sock: socket.socket, peer: Peer, version: int, big_endian: bool, rename: bool
-    ) -> None:
-        super().__init__(shared, sock, version, peer.timeout, peer.state.failures)
-        self.peer = peer
-        self.frame = _BIG if big_endian else _LITTLE
-        self.rename = rename  # the peer's name is made from its socket, not taken from its headers
-        self.rx_state = FRAME
-        self.saved = b""  # received, not yet looked at
-        self.expect_large = False
-        self.rx_msg: Msg | None = None
-        self.rx_bufs: list[memoryview] = []  # where the rest of the payload goes
-        self.rx_left = 0
-        self.rx_slop = 0
-        self.rx_cookie = 0
-        self.rx_csum = 0
-        self.rx_crc = b""  # the headers, as the checksum of protocol 2 covers them
-        self.rx_check: list[memoryview] = []  # the whole payload, to check
-        self.inlet = shared.core.inlet(peer.ni, peer.nid) if version > 1 and not rename else None
-        self.rx_raw = bytearray()  # the headers of the last message that the inlet took, to know them again
-        self.rx_hdr: Header | None = None
-        self.rx_deadline = 0.0  # 0: not in the middle of a message
-        self.rx_wake = 1  # bytes that must be there before the loop tells; never more than are to come
+    __slots__ = ()
 
     def start(self) -> None:
         """Begin to receive."""
         assert self.sock is not None
         self.shared.loop.add_reader(self.sock, self.on_readable)
-
-    # What `Conn` does about it.
-
-    def noop(self, kind: int, csum: int, cookie0: int, cookie1: int, pos: int, end: int) -> bool:
-        """A frame that is no LNet message; False if it closed the connection."""
-        raise NotImplementedError
-
-    def acknowledge_to_peer(self, cookie: int) -> bool:
-        """Send a zero-copy acknowledgement; False if that is not to be, and everything is closed."""
-        raise NotImplementedError
-
-    def violated(self, text: str, unread: bool) -> int:
-        """The peer broke the protocol; -1, as a position that says closed."""
-        raise NotImplementedError
 
     def ended(self) -> None:
         """The peer closed the connection."""
@@ -123,46 +38,14 @@ class Receiver(Transmitter):
         """The socket failed."""
         raise NotImplementedError
 
-    # The core's answer to parse -------------------------------------------------------------------
-
-    def take(self, msg: Msg | None, buffers: list[memoryview], mlen: int, rlen: int) -> None:
-        """Where the payload goes: mlen bytes into buffers, the other rlen - mlen nowhere."""
-        if self.sock is None:
-            if msg is not None:
-                self.failures.add(msg, _REMOTE_ERROR, errno.EIO, "the connection is closed")
-            return
-        paused = self.rx_state == PAUSED
-        self.rx_msg = msg
-        self.rx_bufs = list(buffers)
-        self.rx_check = list(buffers) if self.rx_csum and mlen == rlen else []
-        self.rx_left = mlen
-        self.rx_slop = rlen - mlen
-        self.rx_state = _PAYLOAD
-        if paused:
-            self.shared.loop.call_soon(self._resume)
-
-    def abandon(self, msg: Msg) -> bool:
-        """Throw away what is still to come of msg, without a word; False if nothing is."""
-        if self.rx_msg is not msg or self.rx_state != _PAYLOAD or not self.rx_left:
-            return False
-        self.rx_msg = None
-        self.rx_check = []
-        self.rx_slop += self.rx_left
-        self.rx_left = 0
-        self._wake_at(1)
-        self._delivered()
-        return True
-
-    def _resume(self) -> None:
+    def resume(self) -> None:
         if self.sock is None:
             return
         saved, self.saved = self.saved, b""
         self.shared.view[: len(saved)] = saved
         self.start()
-        self._consume(0, len(saved))
+        self.consume(0, len(saved))
         self._set_deadline()
-
-    # Reading --------------------------------------------------------------------------------------
 
     def on_readable(self) -> None:
         """The loop says that there is something to read."""
@@ -194,7 +77,7 @@ class Receiver(Transmitter):
             else:
                 end = len(self.saved) + count
                 self.saved = b""
-                self._consume(0, end)
+                self.consume(0, end)
             budget -= count
             if count < asked or budget <= 0:
                 break
@@ -221,7 +104,7 @@ class Receiver(Transmitter):
     def _set_deadline(self) -> None:
         """A message that has begun must go on within the time-out."""
         state = self.rx_state
-        if state in (_PAYLOAD, _SLOP) or (state == FRAME and self.saved):
+        if state in (PAYLOAD, SLOP) or (state == FRAME and self.saved):
             self.rx_deadline = self.shared.now + self.timeout
         else:
             self.rx_deadline = 0.0
@@ -230,15 +113,15 @@ class Receiver(Transmitter):
         """`count` bytes came for the payload and, behind it, the next header."""
         left = self.rx_left
         if count >= left:
-            self._wake_at(1)
+            self.wake_at(1)
             self.rx_bufs = []
             self.rx_left = 0
-            self._consume(0, count - left)
+            self.consume(0, count - left)
             return
         left -= count
         self.rx_left = left
         if count < _TRICKLE or self.rx_wake != 1:
-            self._wake_at(min(left, _WAKE_MOST) if left >= _WAKE_LEAST else 1)
+            self.wake_at(min(left, _WAKE_MOST) if left >= _WAKE_LEAST else 1)
         bufs = self.rx_bufs
         done = 0
         while count >= len(bufs[done]):
@@ -248,181 +131,3 @@ class Receiver(Transmitter):
             del bufs[:done]
         if count:
             bufs[0] = bufs[0][count:]
-
-    def _wake_at(self, count: int) -> None:
-        """Have the loop tell when so much is there: a wake-up costs more than copying 64 KiB does."""
-        if count != self.rx_wake and self.sock is not None:
-            self.rx_wake = count
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
-
-    def _consume(self, pos: int, end: int) -> None:
-        """Work through the shared buffer from pos to end; keep what is not complete."""
-        while True:
-            state = self.rx_state
-            if state == FRAME:
-                start = pos
-                if self.rx_hdr is not None:
-                    pos = self._repeated(pos, end, self.rx_hdr)
-                    if self.sock is None:
-                        return
-                pos = self._header(pos, end)
-                if pos < 0:
-                    return
-                if pos == start:
-                    break
-            elif state == _PAYLOAD:
-                count = min(self.rx_left, end - pos)
-                if count:
-                    self._scatter(pos, count)
-                    pos += count
-                    self.rx_left -= count
-                if self.rx_left:
-                    return
-                self._delivered()
-                if self.sock is None:
-                    return
-            elif state == _SLOP:
-                count = min(self.rx_slop, end - pos)
-                pos += count
-                self.rx_slop -= count
-                if self.rx_slop:
-                    return
-                self.rx_state = FRAME
-            else:
-                self.rx_state = PAUSED
-                assert self.sock is not None
-                self.shared.loop.remove_reader(self.sock)
-                break
-        self.saved = bytes(self.shared.view[pos:end]) if pos < end else b""
-        if self.inlet is not None:
-            self.inlet.settle()
-
-    def _repeated(self, pos: int, end: int, hdr: Header) -> int:
-        """Take whole messages whose headers are those of the last one: the position behind them."""
-        inlet = self.inlet
-        assert inlet is not None
-        shared = self.shared
-        buf = shared.buf
-        view = shared.view
-        raw = self.rx_raw
-        head_size = self.head_size
-        size = head_size + hdr.payload_length
-        while end - pos >= size:
-            if buf[pos : pos + head_size] != raw or not inlet.take(hdr, view, pos + head_size):
-                self.rx_hdr = None
-                break
-            pos += size
-            if self.sock is None:
-                break
-        return pos
-
-    def _fits_inlet(self, hdr: Header, start: int, stop: int, end: int) -> bool:
-        """Whether the inlet takes that message."""
-        length = hdr.payload_length
-        if self.inlet is None or length >= _LARGE or end - stop < length:
-            return False
-        if not self.inlet.take(hdr, self.shared.view, stop):
-            return False
-        self.rx_hdr = hdr
-        self.rx_raw = self.shared.buf[start:stop]
-        self.expect_large = False
-        return True
-
-    def _header(self, pos: int, end: int) -> int:
-        """Take one frame's header: the position behind it, the same one if incomplete, -1 if closed."""
-        shared = self.shared
-        start = pos
-        if self.version != 1:
-            if end - pos < FRAME_HEADER_SIZE:
-                return start
-            kind, csum, cookie0, cookie1 = self.frame.unpack_from(shared.buf, pos)
-            if kind != _LNET:
-                pos += FRAME_HEADER_SIZE
-                return pos if self.noop(kind, csum, cookie0, cookie1, pos, end) else -1
-            pos += FRAME_HEADER_SIZE
-        else:
-            kind, csum, cookie0, cookie1 = _NO_FRAME
-        stop = start + self.head_size
-        if end < stop:
-            return start
-        try:
-            hdr = unpack_header(shared.buf, pos, self.large)
-        except WireError as error:
-            return self.violated(str(error), end > stop)
-        if cookie1:
-            return self.violated(STRAY_ACK, end > stop)
-        if not csum and not cookie0 and self._fits_inlet(hdr, start, stop, end):
-            return stop + hdr.payload_length if self.sock is not None else -1
-        self.rx_cookie = cookie0
-        self.rx_csum = csum
-        if csum:
-            self.rx_crc = self.summed(start, stop)
-            if not hdr.payload_length and csum != checksum(self.rx_crc):
-                return self.violated(BAD_SUM, end > stop)
-        return stop if self._parse(hdr, end > stop) else -1
-
-    def _parse(self, hdr: Header, unread: bool) -> bool:
-        """Give a header to the core; False if that closed the connection."""
-        peer = self.peer
-        if self.rename:
-            hdr.src_nid = peer.nid
-            hdr.src_pid = peer.pid
-        length = hdr.payload_length
-        self.expect_large = length >= _LARGE
-        if length:
-            self.rx_state = _PARSING
-        core = self.shared.core
-        result = core.parse(peer.ni, hdr, peer.nid, self)
-        if self.sock is None:
-            if length and not result and self.rx_state == _PARSING:
-                core.forget_rx(self)
-            return False
-        if result:
-            self.rx_state = FRAME
-            self.violated(f"its message was refused: {errno_text(result)}", unread)
-            return False
-        return bool(length) or not self.rx_cookie or self.acknowledge_to_peer(self.rx_cookie)
-
-    def summed(self, start: int, stop: int) -> bytes:
-        """The headers that a checksum covers: all of them in protocol 2, none later."""
-        if self.version != 2:
-            return b""
-        raw = bytearray(self.shared.view[start:stop])
-        raw[4:8] = bytes(4)
-        return bytes(raw)
-
-    def _scatter(self, pos: int, count: int) -> None:
-        """Copy from the shared buffer to where the payload goes."""
-        view = self.shared.view
-        bufs = self.rx_bufs
-        while count:
-            buf = bufs[0]
-            size = len(buf)
-            if size <= count:
-                buf[:] = view[pos : pos + size]
-                del bufs[0]
-            else:
-                size = count
-                buf[:size] = view[pos : pos + size]
-                bufs[0] = buf[size:]
-            pos += size
-            count -= size
-
-    def _delivered(self) -> None:
-        """All of the payload that was wanted is there."""
-        msg = self.rx_msg
-        self.rx_msg = None
-        self.rx_bufs = []
-        self.rx_state = _SLOP if self.rx_slop else FRAME
-        if self.rx_csum and msg is not None and not self.rx_slop:
-            good = checksum(self.rx_crc, *self.rx_check) == self.rx_csum
-            self.rx_check = []
-            if not good:
-                reason = f"the checksum of a message from {self.peer.nid} is wrong"
-                self.shared.core.finalize(msg, _REMOTE_ERROR, errno.EIO, reason)
-                self.violated(BAD_SUM, False)
-                return
-        if msg is not None:
-            self.shared.core.finalize(msg, _OK)
-        if self.rx_cookie and self.sock is not None:
-            self.acknowledge_to_peer(self.rx_cookie)

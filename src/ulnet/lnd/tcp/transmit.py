@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from ulnet.core.outlet import Outlet
 from ulnet.core.status import HealthStatus, errno_text
 from ulnet.lnd.base import Failures
 from ulnet.lnd.tcp.errors import Failure, send_status
@@ -40,7 +40,7 @@ _NO_MEMORY: Final = frozenset({errno.ENOMEM, errno.ENOBUFS})
 _LNET_FRAME: Final = pack_frame_header(FrameType.LNET)
 
 
-class Transmitter:
+class Transmitter(Outlet):
     """Queue of messages and acknowledgements towards a peer."""
 
     __slots__ = (
@@ -50,7 +50,6 @@ class Transmitter:
         "batch_start",
         "ends",
         "failures",
-        "head_size",
         "iov",
         "iov_bytes",
         "large",
@@ -64,9 +63,6 @@ class Transmitter:
         "sock",
         "sums",
         "timeout",
-        "tx_bytes",
-        "tx_idle",
-        "tx_queue",
         "version",
         "watched",
         "writing",
@@ -75,19 +71,18 @@ class Transmitter:
     def __init__(
         self, shared: Shared, sock: socket.socket, version: int, timeout: float, failures: Failures
     ) -> None:
+        prefix = b"" if version == 1 else _LNET_FRAME
+        super().__init__(len(prefix) + (LARGE_HEADER_SIZE if version == 4 else HEADER_SIZE))
         self.shared = shared
         self.failures = failures
         self.sock: socket.socket | None = sock
         self.version = version
         self.large = version == 4
-        self.prefix = b"" if version == 1 else _LNET_FRAME
-        self.head_size = len(self.prefix) + (LARGE_HEADER_SIZE if self.large else HEADER_SIZE)
+        self.prefix = prefix
         self.packed_hdr: Header | None = None  # of a lane, and what it is on the wire
         self.packed = b""
         self.sums = version == 2 and shared.params.enable_csum
         self.timeout = timeout
-        self.tx_queue: deque[Msg] = deque()
-        self.tx_bytes = 0  # of all messages not yet with the kernel
         self.acks: list[int] = []  # cookies to acknowledge; KEEPALIVE_COOKIE: a keepalive
         self.iov: list[bytes | memoryview] = []  # the rest of the batch being sent
         self.iov_bytes = 0
@@ -95,7 +90,6 @@ class Transmitter:
         self.ends: list[int] = []  # where each message of the batch ends
         self.batch_start = 0  # where the first of them begins
         self.sent = 0  # of the batch
-        self.tx_idle = True  # nothing queued, no flush scheduled
         self.writing = False  # the socket was full: the loop tells when it is not
         self.watched = False  # by the pulse: something is to be sent, or to be acknowledged by TCP
         self.sent_total = 0  # bytes given to the kernel
@@ -252,6 +246,8 @@ class Transmitter:
             else:
                 pieces.append(self._with_sum(head, []) if self.sums else head)
             batch.append(msg)
+            if msg.lane is not None and tx_queue and tx_queue[0].hdr is hdr and not self.sums:
+                total += self._add_alike(msg, head, pieces)
         if not total:
             return False
         if total <= _JOIN_BYTES and len(pieces) > 2:
@@ -259,6 +255,20 @@ class Transmitter:
         self.iov_bytes = total
         self.sent = 0
         return True
+
+    def _add_alike(self, msg: Msg, head: bytes, pieces: list[bytes | memoryview]) -> int:
+        """Add what follows msg and is like it; how many bytes."""
+        tx_queue = self.tx_queue
+        batch = self.batch
+        hdr = msg.hdr
+        payload = msg.payload
+        most = (_BATCH_PIECES - len(pieces)) // (len(payload) + 1)
+        count = 0
+        while count < most and tx_queue and tx_queue[0].hdr is hdr and tx_queue[0].payload is payload:
+            batch.append(tx_queue.popleft())
+            count += 1
+        pieces += [head, *payload] * count
+        return count * (len(head) + hdr.payload_length)
 
     def _with_sum(self, head: bytes, payload: list[memoryview]) -> bytes:
         return pack_frame_header(FrameType.LNET, checksum(head, *payload)) + head[FRAME_HEADER_SIZE:]
