@@ -69,7 +69,7 @@ def test_notes_know_what_was_taken(taken: list[int], asked: list[int]) -> None:
 
 
 def test_what_notes_forget_they_do_not_deny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notes_module, "MAX_PAGES", 2)
+    monkeypatch.setattr(notes_module, "MAX_BYTES", 2 * (64 + 256))
     notes = Notes()
     for page in range(4):
         notes.note(named(page << 16))
@@ -80,6 +80,27 @@ def test_what_notes_forget_they_do_not_deny(monkeypatch: pytest.MonkeyPatch) -> 
     for page in range(3):
         notes.note(identity(b"another!", page << 16, TAG))
     assert notes.taken(named(9 << 16)) is None
+
+
+def test_notes_of_many_quiet_peers_fit_in_little() -> None:
+    notes = Notes()
+    lives = [number.to_bytes(8, "big") for number in range(20_000)]
+    for life in lives:
+        notes.note(identity(life, 3, TAG))
+    assert all(notes.taken(identity(life, 3, TAG)) for life in lives)
+    assert notes.taken(identity(lives[0], 60_000, TAG)) is False
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_notes_never_take_more_than_their_bound(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notes_module, "MAX_BYTES", 20_000)
+    notes = Notes()
+    for life in range(40):
+        for number in (0, 65_535) if first else (65_535, 0):
+            notes.note(identity(life.to_bytes(8, "big"), number, TAG))
+    assert sum(map(len, notes._pages.values())) <= 20_000
+    known = [notes.taken(identity(life.to_bytes(8, "big"), 65_535, TAG)) for life in range(40)]
+    assert known == [None] * 38 + [True, True]
 
 
 def test_an_outcome_that_was_forgotten_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,30 +9,34 @@ from typing import Final
 
 __all__ = ["NO_ACK", "Notes"]
 
-MAX_PAGES: Final = 1024  # of 8 KiB, 65,536 numbers each
+MAX_BYTES: Final = 8 << 20  # of all pages
 MAX_LIVES: Final = 65536  # of which something was forgotten
 MAX_LENGTHS: Final = 65536  # outcomes other than "all of it was taken"
 NO_ACK: Final = -1
-_PAGE: Final = 8192
+_PAGE: Final = 8192  # bytes of a whole page: 65,536 numbers
+_FIRST: Final = 64  # of a new one: most peers send little, and their numbers begin at 0
+_AROUND: Final = 256  # bytes that a page takes besides
 
 
 class Notes:
-    """Pages of bits, by the bytes of an identity up to the last two of its number."""
+    """Pages of bits, by the bytes of an identity up to the last two of its number; they grow as needed."""
 
-    __slots__ = ("_blind", "_limits", "_pages", "lengths")
+    __slots__ = ("_blind", "_bytes", "_limits", "_pages", "lengths")
 
     def __init__(self) -> None:
         self._pages: dict[bytes, bytearray] = {}
         self._limits: dict[bytes, bytes] = {}  # by life: up to this page, nothing is sure
         self._blind = False
+        self._bytes = 0  # of all pages
         self.lengths: dict[bytes, int] = {}
 
     def note(self, wmd: bytes) -> None:
         """This PUT was taken."""
         page = self._pages.get(wmd[:11])
-        if page is None:
-            page = self._turn(wmd[:11])
-        page[wmd[11] << 5 | wmd[12] >> 3] |= 1 << (wmd[12] & 7)
+        at = wmd[11] << 5 | wmd[12] >> 3
+        if page is None or at >= len(page):
+            page = self._room(wmd[:11], at)
+        page[at] |= 1 << (wmd[12] & 7)
 
     def note_length(self, wmd: bytes, length: int) -> None:
         """What its ACK said, where that was not its whole length."""
@@ -48,16 +52,29 @@ class Notes:
         if self._blind or (limit is not None and wmd[8:11] <= limit):
             return None
         page = self._pages.get(wmd[:11])
-        return page is not None and bool(page[wmd[11] << 5 | wmd[12] >> 3] & 1 << (wmd[12] & 7))
+        at = wmd[11] << 5 | wmd[12] >> 3
+        return page is not None and at < len(page) and bool(page[at] & 1 << (wmd[12] & 7))
 
-    def _turn(self, key: bytes) -> bytearray:
-        if len(self._pages) >= MAX_PAGES:
-            self._forget(next(iter(self._pages)))
-        page = self._pages[key] = bytearray(_PAGE)
+    def _room(self, key: bytes, at: int) -> bytearray:
+        """The page of a life's numbers, long enough for its byte `at`."""
+        page = self._pages.get(key)
+        if page is None:
+            page = self._pages[key] = bytearray()
+            self._bytes += _AROUND
+        more = min(max(_FIRST, 1 << at.bit_length()), _PAGE) - len(page)
+        page.extend(bytes(more))
+        self._bytes += more
+        while self._bytes > MAX_BYTES:
+            oldest = next(iter(self._pages))
+            if oldest == key:
+                break
+            self._forget(oldest)
         return page
 
     def _forget(self, key: bytes) -> None:
-        self._pages.pop(key, None)
+        page = self._pages.pop(key, None)
+        if page is not None:
+            self._bytes -= len(page) + _AROUND
         life = key[:8]
         if life not in self._limits and len(self._limits) >= MAX_LIVES:
             self._blind = True
