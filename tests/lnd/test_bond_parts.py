@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ulnet.core.status import LNetError
-from ulnet.lnd.bond.balance import BALANCERS, weights_of
+from ulnet.lnd.bond.balance import take, weights_of
 from ulnet.lnd.bond.config import BondConfig, bond_config
 from ulnet.lnd.bond.hello import INCOMING, PeerState, Stamp, is_older, next_incarnation, stamp_of
 from ulnet.lnd.bond.registry import Registry
@@ -104,14 +104,14 @@ class Way:
 
 
 def carried(policy: Policy, ways: list[Any], count: int, size: int = 1 << 20) -> list[int]:
-    times = Counter(id(BALANCERS[policy](ways, size)) for _ in range(count))
+    times = Counter(id(take(policy, ways, size)) for _ in range(count))
     return [times[id(way)] for way in ways]
 
 
 @pytest.mark.requirement("BOND-modes")
 def test_round_robin_takes_turns() -> None:
     ways: list[Any] = [Way(), Way(), Way()]
-    order = [ways.index(BALANCERS[Policy.ROUND_ROBIN](ways, size)) for size in (1, 9, 1, 9, 1, 9)]
+    order = [ways.index(take(Policy.ROUND_ROBIN, ways, size)) for size in (1, 9, 1, 9, 1, 9)]
     assert sorted(order[:3]) == sorted(order[3:]) == [0, 1, 2]
 
 
@@ -136,9 +136,9 @@ def test_congestion_decides_by_what_is_under_way() -> None:
     slow: Any = Way(rate=1e8)
     fast.outstanding = 2 << 20
     ways: list[Any] = [fast, slow]
-    assert BALANCERS[Policy.CONGESTION](ways, 1 << 20) is fast
+    assert take(Policy.CONGESTION, ways, 1 << 20) is fast
     fast.outstanding = 4 << 20  # type: ignore[misc]
-    assert BALANCERS[Policy.CONGESTION](ways, 1 << 20) is slow
+    assert take(Policy.CONGESTION, ways, 1 << 20) is slow
 
 
 @given(st.lists(st.integers(1, 100), min_size=2, max_size=6), st.integers(0, 1000))

@@ -8,13 +8,15 @@ from typing import Any
 __all__ = ["table"]
 
 _NO_PRIORITY = 0xFFFFFFFF
+_FINE = ("turn by rate", "weighted turn")  # of bonds: shares of the load that each has had
 
 
 def table(document: dict[str, Any]) -> str:
     """The lines that people read."""
     told = document["explain"]
     path = " -> ".join(told[key] for key in ("from", "via", "to") if key in told)
-    lines = [f"{path}   ({told['case']})"]
+    over = f" over {told['over']}" if "over" in told else ""
+    lines = [f"{path}{over}   ({told['case']})"]
     for stage in told["stages"]:
         lines += ["", *_stage(stage)]
     return "\n".join(lines) + "\n"
@@ -41,4 +43,4 @@ def _shown(criterion: str, value: float | None) -> str:
         return "yes" if value else "no"
     if value == _NO_PRIORITY:
         return "none"
-    return str(int(value))
+    return f"{value:.10g}" if criterion in _FINE else str(int(value))

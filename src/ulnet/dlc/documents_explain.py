@@ -31,6 +31,7 @@ class ExplainView(Struct, rename={"source": "from", "target": "to"}):
     target: str
     stages: list[StageView]
     via: str | UnsetType = UNSET  # the gateway's NID, where there is one
+    over: str | UnsetType = UNSET  # the slaves of bonding NIs, "OURS -> THEIRS"
 
 
 class ExplainDocument(Struct):

@@ -9,9 +9,9 @@ from typing import Final
 from ulnet.lnd.bond.paths import Path
 from ulnet.wire.bond import Policy
 
-__all__ = ["BALANCERS", "Balancer", "weights_of"]
+__all__ = ["COSTS", "take", "weights_of"]
 
-Balancer = Callable[[Sequence[Path], int], Path]
+Costs = Callable[[Sequence[Path], int], list[float]]
 _GUESSED_RATE: Final = 1e9  # of paths that nothing is known of, until one has carried enough
 
 
@@ -37,41 +37,31 @@ def weights_of(pairs: Sequence[tuple[int, int]], ours: Sequence[int], theirs: Se
     return [share / least for share in shares]
 
 
-def _by_turn(paths: Sequence[Path], size: int) -> Path:
-    return _fairest(paths, [1.0] * len(paths), 1.0)
+def _by_turn(paths: Sequence[Path], size: int) -> list[float]:
+    return _shares(paths, [1.0] * len(paths), 1.0)
 
 
-def _by_weight(paths: Sequence[Path], size: int) -> Path:
-    return _fairest(paths, [path.weight for path in paths], 1.0)
+def _by_weight(paths: Sequence[Path], size: int) -> list[float]:
+    return _shares(paths, [path.weight for path in paths], 1.0)
 
 
-def _by_rate(paths: Sequence[Path], size: int) -> Path:
-    return _fairest(paths, _rates(paths), float(size))
+def _by_rate(paths: Sequence[Path], size: int) -> list[float]:
+    return _shares(paths, _rates(paths), float(size))
 
 
-def _by_congestion(paths: Sequence[Path], size: int) -> Path:
-    """The one that would be done first: what is under way there, and this message, at its observed rate."""
-    rates = _rates(paths)
-    ends = [(path.outstanding + size) / rate for path, rate in zip(paths, rates, strict=True)]
-    return paths[ends.index(min(ends))]
+def _by_congestion(paths: Sequence[Path], size: int) -> list[float]:
+    """When each would be done: what is under way there, and this message, at its observed rate."""
+    return [(path.outstanding + size) / rate for path, rate in zip(paths, _rates(paths), strict=True)]
 
 
-def _fairest(paths: Sequence[Path], weights: Sequence[float], cost: float) -> Path:
-    """The one that has had least for its weight; one that was away makes up for nothing."""
-    floor = max(min(path.had for path in paths), max(path.had for path in paths) - _most(weights, cost))
-    best, least = paths[0], float("inf")
-    for path, weight in zip(paths, weights, strict=True):
-        path.had = max(path.had, floor)
-        after = path.had + cost / weight
-        if after < least:
-            best, least = path, after
-    best.had = least
-    return best
+def _shares(paths: Sequence[Path], weights: Sequence[float], cost: float) -> list[float]:
+    """What each would have had for its weight with this message; one that was away makes up for nothing.
 
-
-def _most(weights: Sequence[float], cost: float) -> float:
-    """How far shares may lie apart while all take part: twice a message on the slowest."""
-    return 2 * cost / min(weights)
+    Shares lie apart by twice a message on the slowest at most, while all take part.
+    """
+    had = [path.had for path in paths]
+    floor = max(min(had), max(had) - 2 * cost / min(weights))
+    return [max(one, floor) + cost / weight for one, weight in zip(had, weights, strict=True)]
 
 
 def _rates(paths: Sequence[Path]) -> list[float]:
@@ -81,9 +71,21 @@ def _rates(paths: Sequence[Path]) -> list[float]:
     return [rate or guess for rate in rates]
 
 
-BALANCERS: Final[dict[int, Balancer]] = {
-    Policy.ROUND_ROBIN: _by_turn,
-    Policy.WEIGHTS: _by_weight,
-    Policy.DYNAMIC: _by_rate,
-    Policy.CONGESTION: _by_congestion,
+# By policy: its name, what it makes of paths, whether the one that is taken has had that share then.
+COSTS: Final[dict[int, tuple[str, Costs, bool]]] = {
+    Policy.ROUND_ROBIN: ("turn", _by_turn, True),
+    Policy.WEIGHTS: ("weighted turn", _by_weight, True),
+    Policy.DYNAMIC: ("turn by rate", _by_rate, True),
+    Policy.CONGESTION: ("expected completion", _by_congestion, False),
 }
+
+
+def take(policy: int, paths: Sequence[Path], size: int) -> Path:
+    """The path for the next message of `size` bytes, which has had that share of the load from now on."""
+    _, costs_of, shared = COSTS[policy]
+    costs = costs_of(paths, size)
+    least = min(costs)
+    best = paths[costs.index(least)]
+    if shared:
+        best.had = least
+    return best

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import HealthStatus
-from ulnet.lnd.bond.balance import BALANCERS
+from ulnet.lnd.bond.balance import take
 from ulnet.lnd.bond.config import BondConfig
 from ulnet.lnd.bond.connect import PATIENCE, Connect
 from ulnet.lnd.bond.data_server import DataServer
@@ -149,8 +149,7 @@ class BondNi:
         if len(ways) > 1:
             if msg.via is not None:  # an answer goes back the way that its request came
                 ways = [way for way in ways if way.nid == msg.via] or ways
-            policy = self.config.policy if self.config.mode is Mode.LOADBALANCE else Policy.ROUND_ROBIN
-            path = BALANCERS[policy](ways, HEADER_SIZE + msg.hdr.payload_length)
+            path = take(self.policy, ways, HEADER_SIZE + msg.hdr.payload_length)
         if peer.told != self.incarnation and not peer.greeting:
             self.greetings.greet(peer)
         self._pass_on(msg, path.ni, path.nid)
@@ -171,6 +170,11 @@ class BondNi:
     def _fail_waiting(self, peer: BondPeer, err: int, reason: str, status: HealthStatus) -> None:
         while peer.waiting:
             self.core.finalize(peer.waiting.popleft(), status, err, reason)
+
+    @property
+    def policy(self) -> int:
+        """How messages are shared among the paths that are left."""
+        return self.config.policy if self.config.mode is Mode.LOADBALANCE else Policy.ROUND_ROBIN
 
     @property
     def in_hand(self) -> list[Msg]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ulnet.core.ni import MAX_HEALTH, NI
@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from ulnet.core.peer_table import PeerTable
     from ulnet.nid import Nid
 
-__all__ = ["Path", "allowed_of", "choose_from", "working_of"]
+__all__ = ["Path", "Tell", "allowed_of", "choose_from", "working_of"]
+
+
+# Hears of one comparison: its name, the paths, what each costs; those that cost least are left.
+Tell = Callable[[str, "Sequence[Path]", Sequence[float]], None]
 
 
 class Path:
@@ -107,25 +111,40 @@ def working_of(allowed: Sequence[Path], peer: Configuration) -> list[Path]:
 
 
 def choose_from(
-    paths: Sequence[Path], own: Configuration, peer: Configuration, switched_off: Sequence[bool]
+    paths: Sequence[Path],
+    own: Configuration,
+    peer: Configuration,
+    switched_off: Sequence[bool],
+    tell: Tell | None = None,
 ) -> list[Path]:
     """The paths that messages may take now (bonding design §6.4); empty: the peer cannot be reached.
 
-    Where nothing is known to work the best that is left is tried.
+    Where nothing is known to work the best that is left is tried. `tell` hears of every comparison.
     """
-    allowed = allowed_of(paths, peer, switched_off)
-    left = working_of(allowed, peer) or [path for path in allowed if path.works] or allowed
-    if not left:
-        return left
+    left = allowed_of(paths, peer, switched_off)
+    if tell is not None:
+        tell("may be used", paths, [float(path not in left) for path in paths])
+    steps: list[tuple[str, Callable[[Path], float]]] = [
+        ("works", lambda path: not path.works),
+        ("said to be up", lambda path: peer.slaves[path.remote].status != SlaveStatus.UP),
+    ]
     if peer.mode is Mode.STANDBY:
-        remote = _nearest([path.remote for path in left], peer.active)
-        left = [path for path in left if path.remote == remote]
+        steps.append(("active there", lambda path: _behind(path.remote, peer.active)))
     if own.mode is Mode.STANDBY:
-        local = _nearest([path.local for path in left], own.active)
-        return [path for path in left if path.local == local]
-    return [path for path in left if path.well] or left
+        steps.append(("active here", lambda path: _behind(path.local, own.active)))
+    else:
+        steps.append(("full health", lambda path: not path.well))
+    for name, cost_of in steps:
+        if len(left) < 2:
+            break
+        costs = [float(cost_of(path)) for path in left]
+        if tell is not None:
+            tell(name, left, costs)
+        least = min(costs)
+        left = [path for path, cost in zip(left, costs, strict=True) if cost == least]
+    return left
 
 
-def _nearest(indexes: Sequence[int], active: int) -> int:
-    """The active slave, or the first in order."""
-    return active if active in indexes else min(indexes)
+def _behind(index: int, active: int) -> int:
+    """The active slave is first, then the others in order."""
+    return 0 if index == active else index + 1

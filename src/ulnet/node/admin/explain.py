@@ -10,7 +10,12 @@ from ulnet.core.selection import Explanation, Stage
 from ulnet.core.selection.criteria import HIGHER_IS_BETTER, YES_OR_NO, NetPair
 from ulnet.dlc.documents_explain import CandidateView, ExplainView, StageView
 from ulnet.dlc.model import Explain
+from ulnet.lnd.bond.bondni import BondNi
+from ulnet.lnd.bond.paths import Path
+from ulnet.lnd.bond.reasons import ASKED, reasons
+from ulnet.nid import Nid
 from ulnet.node.admin.names import one_nid
+from ulnet.wire.lnet import HEADER_SIZE
 
 __all__ = ["as_view", "explain"]
 
@@ -19,7 +24,26 @@ def explain(core: LNet, request: Explain) -> ExplainView:
     """Run the choice that a message would get. Raises LNetError."""
     source = one_nid(request.source) if request.source is not None else None
     told = core.explain(one_nid(request.target), source=source, size=request.size, cpt=request.numa)
-    return as_view(told)
+    view = as_view(told)
+    assert told.ni is not None
+    assert told.peer_ni is not None
+    bond = told.ni.lnd_data
+    if isinstance(bond, BondNi) and told.peer_ni.nid != told.ni.nid:
+        _add_path(view, bond, told.peer_ni.nid, request.size)
+    return view
+
+
+def _add_path(view: ExplainView, bond: BondNi, nid: Nid, size: int) -> None:
+    """Which slaves of two bonding NIs the message takes."""
+    stage = reasons(bond, nid, HEADER_SIZE + size)
+    if stage is None:
+        view.case += f"; {nid} says HELLO first, and which paths there are is not known before"
+        return
+    view.stages.append(_stage(stage))
+    if stage.winner is None:
+        view.case += f"; no slave of {bond.ni.nid} may reach one of {nid}: such a message fails"
+    else:
+        view.over = _name(stage.winner)
 
 
 def as_view(told: Explanation) -> ExplainView:
@@ -53,12 +77,14 @@ def _left(candidate: Any, stage: Stage) -> str:
 
 
 def _value(criterion: str, cost: float) -> float:
-    if criterion in YES_OR_NO:
+    if criterion in YES_OR_NO or criterion in ASKED:
         return not cost
     return -cost if criterion in HIGHER_IS_BETTER else cost
 
 
 def _name(candidate: Any) -> str:
+    if isinstance(candidate, Path):
+        return f"{candidate.ni.nid} -> {candidate.nid}"
     if isinstance(candidate, NetPair):
         return str(candidate.local.net)
     return str(candidate.net if isinstance(candidate, PeerNet) else candidate.nid)

@@ -1,0 +1,45 @@
+"""Which path a message would take, and why: the comparisons that `paths` and `balance` make for messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from ulnet.core.selection import Stage
+from ulnet.core.selection.criteria import Step
+from ulnet.lnd.bond.balance import COSTS
+from ulnet.lnd.bond.paths import Path, choose_from
+
+if TYPE_CHECKING:
+    from ulnet.lnd.bond.bondni import BondNi
+    from ulnet.nid import Nid
+
+__all__ = ["ASKED", "reasons"]
+
+# Criteria that ask a question: the cost of yes is 0.
+ASKED: Final = frozenset({"may be used", "works", "said to be up", "full health"})
+
+
+def reasons(bond: BondNi, nid: Nid, size: int) -> Stage | None:
+    """The choice for a message of `size` bytes to the bonding NI nid; None before it is connected.
+
+    The winner is None where no path may be used. Nothing changes by it.
+    """
+    peer = bond.peers.get(nid)
+    if peer is None or not peer.connected or peer.configuration is None:
+        return None
+    steps: list[Step] = []
+
+    def tell(name: str, paths: Sequence[Path], costs: Sequence[float]) -> None:
+        steps.append(Step(name, list(zip(paths, costs, strict=True)), 0.0 if name in ASKED else min(costs)))
+
+    bond.look()
+    left = choose_from(peer.paths, bond.slaves.own, peer.configuration, bond.slaves.off, tell)
+    winner = left[0] if left else None
+    if len(left) > 1:
+        name, costs_of, _ = COSTS[bond.policy]
+        costs = costs_of(left, size)
+        tell(name, left, costs)
+        winner = left[costs.index(min(costs))]
+    deciding = [step.criterion for step in steps if any(cost != step.least for _, cost in step.costs)]
+    return Stage("path", peer.paths, steps, winner, deciding[-1] if deciding else "")

@@ -1,0 +1,112 @@
+"""`explain` for a bonding NI tells which slaves a message takes, and is what a message then takes."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import UNSET
+
+from support.bonded import bond_of, bonded
+from ulnet.dlc.documents_explain import ExplainView
+from ulnet.dlc.model import Explain
+from ulnet.dlc.model_bond import BondSwitch
+from ulnet.nid import Nid
+from ulnet.sim import LinkParams, Simulation
+from ulnet.sim.node import SimNode
+from ulnet.wire.lnet import MsgType
+
+A_BOND, B_BOND = "10.0.0.1@bond0", "10.0.0.2@bond0"
+A = ("10.0.0.1@tcp", "10.1.0.1@tcp1")
+B = ("10.0.0.2@tcp", "10.1.0.2@tcp1")
+PAIRS = [f"{a} -> {b}" for a, b in zip(A, B, strict=True)]
+
+
+def explained(node: SimNode, size: int = 0) -> ExplainView:
+    view: ExplainView = node.request(Explain(B_BOND, size=size)).document.explain  # type: ignore[union-attr]
+    return view
+
+
+def pair(sim: Simulation, **options: object) -> tuple[SimNode, SimNode]:
+    a, b = bonded(sim, "a", *A, **options), bonded(sim, "b", *B, **options)
+    b.attach(30)
+    a.put(B_BOND, 30)
+    sim.run(1)
+    return a, b
+
+
+def outcomes(view: ExplainView) -> dict[str, str]:
+    stage = view.stages[-1]
+    assert stage.stage == "path"
+    return {one.name: one.outcome for one in stage.candidates}
+
+
+@pytest.mark.requirement("BOND-modes")
+def test_standby_takes_the_active_slaves_and_says_so() -> None:
+    sim = Simulation(seed=1)
+    a, _ = pair(sim)
+    view = explained(a)
+    assert (view.source, view.target, view.over) == ("10.0.0.1@bond", "10.0.0.2@bond", PAIRS[0])
+    assert outcomes(view) == {PAIRS[0]: "chosen", PAIRS[1]: "out by active there"}
+    sim.partition(["a.eth0"], ["b.eth0"])
+    a.put(B_BOND, 30, data=bytes(1000))
+    sim.run(1)
+    view = explained(a)
+    assert view.over == PAIRS[1]
+    assert outcomes(view) == {PAIRS[0]: "out by works", PAIRS[1]: "chosen"}
+    assert view.stages[-1].candidates[0].values == {"may be used": True, "works": False}
+    sim.heal()
+    sim.run_until_quiet()
+
+
+@pytest.mark.requirement("BOND-util")
+def test_a_slave_that_is_switched_off_is_out_first() -> None:
+    sim = Simulation(seed=2)
+    a, b = pair(sim, mode="loadbalance")
+    a.request(BondSwitch(A_BOND, A[0], on=False))
+    b.request(BondSwitch(B_BOND, B[1], on=False))
+    assert outcomes(explained(a)) == {PAIRS[0]: "out by may be used", PAIRS[1]: "chosen"}
+    a.put(B_BOND, 30)  # tells b, and hears from it
+    sim.run(1)
+    view = explained(a)
+    assert set(outcomes(view).values()) == {"out by may be used"}
+    assert view.over is UNSET
+    sim.run_until_quiet()
+
+
+@pytest.mark.requirement("BOND-modes")
+@pytest.mark.parametrize(
+    ("policy", "criterion"),
+    [
+        ("roundrobin", "turn"),
+        ("weights", "weighted turn"),
+        ("dynamic", "turn by rate"),
+        ("congestion", "expected completion"),
+    ],
+)
+def test_what_is_explained_is_what_a_message_takes(policy: str, criterion: str) -> None:
+    sim = Simulation(seed=3, link=LinkParams(rate=1e8))
+    more = {"weights": "'3,1'"} if policy == "weights" else {}
+    a, _ = pair(sim, mode="loadbalance", policy=policy, **more)
+    taken = set()
+    for _ in range(40):
+        view = explained(a, 100_000)
+        assert view == explained(a, 100_000)  # asking changes nothing
+        before = [a.core.nis[Nid.parse(nid)].stats.sent[MsgType.PUT] for nid in A]
+        put = a.put(B_BOND, 30, data=bytes(100_000))
+        sim.run_until(lambda put=put: put.ended)  # type: ignore[misc]
+        after = [a.core.nis[Nid.parse(nid)].stats.sent[MsgType.PUT] for nid in A]
+        (took,) = (PAIRS[at] for at in range(2) if after[at] > before[at])
+        assert view.over == took
+        assert list(view.stages[-1].candidates[0].values)[-1] == criterion
+        taken.add(took)
+    assert len(taken) == 2 or policy == "congestion"
+    sim.run_until_quiet()
+
+
+@pytest.mark.requirement("BOND-hello")
+def test_before_the_handshake_nobody_knows() -> None:
+    sim = Simulation(seed=4)
+    a = bonded(sim, "a", *A)
+    view = explained(a)
+    assert "10.0.0.2@bond says HELLO first" in view.case
+    assert view.over is UNSET
+    assert not bond_of(a).peers  # asking makes no peer
