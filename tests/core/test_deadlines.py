@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ulnet.core.deadlines import DeadlineWheel
+from ulnet.core.md import Md
+from ulnet.core.timers import Timers
 
 
 def test_earlier_items_are_announced():
@@ -54,3 +57,22 @@ def test_agrees_with_a_naive_model(script):
         assert (following is None) == (not model)
         if model:
             assert min(model.values()) <= following <= min(model.values()) + 0.2
+
+
+@pytest.mark.requirement("HEALTH-monitor")
+def test_calls_and_awaited_answers_are_due_in_one_order():
+    done: list[str] = []
+    timers = Timers(lambda: None)
+    timers.overdue = lambda md, slot: done.append(f"answer {md.user_ptr}")
+    early, late = (Md([], None, user_ptr=name) for name in ("early", "late"))
+    timers.wheel.add(9, 4.0, late)
+    timers.at(3.0, lambda: done.append("call"))
+    timers.wheel.add(5, 2.0, early)
+    gone = timers.at(1.0, lambda: done.append("taken back"))
+    timers.cancel(gone)
+    assert timers.next_deadline() == pytest.approx(2.1)
+    timers.run(3.5)
+    assert done == ["answer early", "call"]
+    timers.run(5.0)
+    assert done == ["answer early", "call", "answer late"]
+    assert timers.next_deadline() is None

@@ -284,8 +284,9 @@ SETTINGS = {
 _VALUES = {
     "numa_range": 10, "max_interfaces": 100, "max_intf": 100, "retry_count": 3, "transaction_timeout": 60,
     "health_sensitivity": 50, "router_sensitivity": 50, "response_tracking": 3, "recovery_limit": 3600,
-    "max_recovery_ping_interval": 300, "degraded_below": 40, "alive_router_check_interval": 30, "router_ping_timeout": 30,
+    "max_recovery_ping_interval": 300, "alive_router_check_interval": 30, "router_ping_timeout": 30,
     "router_peer_credits": 16, "tiny_buffers": 1024, "small_buffers": 8192, "large_buffers": 512,
+    "degraded_below": 40,
 }  # fmt: skip
 _SET = (
     *(

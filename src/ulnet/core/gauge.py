@@ -1,4 +1,4 @@
-"""What an NI carries towards one peer while it is busy: readings of a quarter of a second, and the best of them.
+"""What an NI carries towards one peer while it is busy: readings of a quarter second, and the best of them.
 
 Fed by `Flow` with the samples that it takes anyway, so that a message costs nothing more. A reading has a
 rate, and the time that a byte takes at it (by Little's law: bytes under way, divided by the rate).

@@ -362,15 +362,11 @@ class LNet:
     def tick(self, now: float) -> None:
         """Do what is due at `now` (seconds of the node's clock)."""
         self.state.run_deferred()
-        self.memory.expire_responses(now)
         self.state.timers.run(now)
 
     def next_deadline(self) -> float | None:
         """When tick is wanted next; None: when `wake` says so."""
-        response, timer = self.state.responses.next_deadline(), self.state.timers.next_deadline()
-        if response is None or timer is None:
-            return timer if response is None else response
-        return min(response, timer)
+        return self.state.timers.next_deadline()
 
 
 def _checked(net: Net, tunables: NetTunables) -> NetTunables:

@@ -61,6 +61,7 @@ class Memory:
         self.retry_delayed: Callable[[Portal], None] = lambda portal: None
         self._drop_delayed: Callable[[Msg, str], None] = lambda msg, why: None
         self.overdue: Callable[[Md], None] = lambda md: None  # set by health: no answer came for md
+        state.timers.overdue = self._expire
 
     def on_delayed(self, retry: Callable[[Portal], None], drop: Callable[[Msg, str], None]) -> None:
         """Tell what to do with messages that wait on a lazy portal."""
@@ -329,7 +330,7 @@ class Memory:
         """Expect an answer for md within its timeout, else the transaction timeout (seconds)."""
         self.forget_response(md)
         timeout = md.timeout if md.timeout is not None else self._state.settings.transaction_timeout
-        md.deadline_slot = md.wheel_slot = self._state.responses.add(md.handle, now + timeout, md)
+        md.deadline_slot = md.wheel_slot = self._state.deadlines.add(md.handle, now + timeout, md)
         self._state.stats.rst_alloc += 1
 
     def track_again(self, md: Md, now: float) -> None:
@@ -352,21 +353,20 @@ class Memory:
         """The response came, or nobody waits for it any more."""
         self.settle_response(md)
         if md.wheel_slot >= 0:
-            self._state.responses.discard(md.handle, md.wheel_slot)
+            self._state.deadlines.discard(md.handle, md.wheel_slot)
             md.wheel_slot = -1
 
-    def expire_responses(self, now: float) -> None:
-        """Give up on responses that are overdue."""
-        for md, slot in self._state.responses.expire(now):
-            if md.wheel_slot == slot:
-                md.wheel_slot = -1
-            if md.deadline_slot != slot:  # a handler ended it, or used it anew
-                continue
-            md.deadline_slot = -1
-            self._state.stats.rst_alloc -= 1
-            self._state.stats.response_timeout_count += 1
-            self.overdue(md)
-            self.md_unlink(md, errno.ETIMEDOUT)
+    def _expire(self, md: Md, slot: int) -> None:
+        """The place of md in the deadlines has come: give up on a response that is overdue."""
+        if md.wheel_slot == slot:
+            md.wheel_slot = -1
+        if md.deadline_slot != slot:  # a handler ended it, or used it anew
+            return
+        md.deadline_slot = -1
+        self._state.stats.rst_alloc -= 1
+        self._state.stats.response_timeout_count += 1
+        self.overdue(md)
+        self.md_unlink(md, errno.ETIMEDOUT)
 
     def awaits(self, nid: Nid) -> bool:
         """Whether an answer is due for something that left for that next hop."""

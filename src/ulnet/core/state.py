@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ulnet.core.cpt import LARGE_MEMORY, CptTable
-from ulnet.core.deadlines import DeadlineWheel
-from ulnet.core.md import Md
 from ulnet.core.ni import NI, LocalNet
 from ulnet.core.peer_table import PeerTable
 from ulnet.core.stats import GlobalStats
@@ -39,6 +37,7 @@ class NodeState:
         "clock",
         "cookie",
         "cpts",
+        "deadlines",
         "distances",
         "epoch",
         "faults",
@@ -51,7 +50,6 @@ class NodeState:
         "peers",
         "pid",
         "report",
-        "responses",
         "running",
         "seq",
         "settings",
@@ -86,8 +84,8 @@ class NodeState:
         self.nis: dict[Nid, NI] = {}
         self.masters: dict[Nid, Master] = {}  # NIs that are made of others
         self.peers = PeerTable(self._peer_credits, self.nis.__contains__)
-        self.responses: DeadlineWheel[Md] = DeadlineWheel(wake)
         self.timers = Timers(wake)
+        self.deadlines = self.timers.wheel
         self.faults: FaultInjector | None = None  # set while there are fault rules
         self.guards = True  # peers are told that identities of PUTs are kept
         self.running = True

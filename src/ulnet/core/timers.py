@@ -1,12 +1,18 @@
-"""Calls at a later time, for the parts of a node that keep their own pace (discovery, recovery, resends)."""
+"""The monitor: all that is due later at one node, in one deadline wheel that `tick` drives (HEALTH-monitor).
+
+Calls to come are for the parts that keep their own pace (discovery, recovery, resends, checks of routers);
+beside them wait the memory descriptors to which an answer is due.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from ulnet.core.deadlines import DeadlineWheel
+from ulnet.core.md import Md
 
-__all__ = ["Timer", "Timers"]
+__all__ = ["Deadlines", "Timer", "Timers"]
 
 
 class Timer:
@@ -20,38 +26,49 @@ class Timer:
         self.slot = 0
 
 
-class Timers:
-    """All calls to come of one node, due to the next tenth of a second, in order of time and then of age."""
+Deadlines: TypeAlias = DeadlineWheel[Timer | Md]
 
-    __slots__ = ("_count", "_wheel")
+
+class Timers:
+    """All that is due at one node, to the next tenth of a second, in order of time and then of age.
+
+    A descriptor is entered in `wheel` under its handle, and given to `overdue` with its slot; calls have
+    keys below 0.
+    """
+
+    __slots__ = ("_count", "overdue", "wheel")
 
     def __init__(self, on_earlier: Callable[[], None]) -> None:
-        self._wheel: DeadlineWheel[Timer] = DeadlineWheel(on_earlier)
+        self.wheel: Deadlines = DeadlineWheel(on_earlier)
+        self.overdue: Callable[[Md, int], None] = lambda md, slot: None
         self._count = 0
 
     def __len__(self) -> int:
-        return len(self._wheel)
+        return len(self.wheel)
 
     def at(self, when: float, call: Callable[[], None]) -> Timer:
         """Call `call` at `when` (seconds of the node's clock) or soon after."""
-        self._count += 1
+        self._count -= 1
         timer = Timer(self._count, call)
-        timer.slot = self._wheel.add(timer.key, when, timer)
+        timer.slot = self.wheel.add(timer.key, when, timer)
         return timer
 
     def cancel(self, timer: Timer | None) -> None:
         """Take a call back; one that was made, was taken back, or is None is ignored."""
         if timer is not None and timer.call is not None:
             timer.call = None
-            self._wheel.discard(timer.key, timer.slot)
+            self.wheel.discard(timer.key, timer.slot)
 
     def run(self, now: float) -> None:
-        """Make the calls that are due."""
-        for timer, _ in self._wheel.expire(now):
-            call, timer.call = timer.call, None
+        """Do what is due."""
+        for item, slot in self.wheel.expire(now):
+            if isinstance(item, Md):
+                self.overdue(item, slot)
+                continue
+            call, item.call = item.call, None
             if call is not None:  # an earlier one may have taken it back
                 call()
 
     def next_deadline(self) -> float | None:
         """When `run` should be called next, or None."""
-        return self._wheel.next_deadline()
+        return self.wheel.next_deadline()
