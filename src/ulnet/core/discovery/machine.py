@@ -51,6 +51,7 @@ _FORCE_PUSH = int(PeerFlag.FORCE_PUSH)
 _MARKED = int(PeerFlag.MARK_DELETION | PeerFlag.MARK_DELETED)
 _FAILED = _PING_FAILED | _PUSH_FAILED
 _GATEWAY_KNOWN = int(PeerFlag.RTR_DISCOVERY | PeerFlag.DISCOVERED)
+_LAST = frozenset({Input.DELETE, Input.GIVE_UP, Input.PING, Input.PUSH, Input.WAIT, Input.DONE})  # of a turn
 
 
 class Discovery:
@@ -228,8 +229,8 @@ class Discovery:
         found = TRANSITIONS.get((State(peer.flags & STATE_MASK), what))
         if found is None:
             self.unexpected += 1
-            state = f"state {peer.flags:#x}"
-            self._state.report(f"discovery of {peer.primary_nid}: {what.name} in {state} ignored")
+            where = f"discovery of {peer.primary_nid}, state {peer.flags:#x}"
+            self._state.report(f"{where}: {what.name} ignored")
             return False
         action, after = found
         peer.mark(after, STATE_MASK & ~after)
@@ -397,6 +398,3 @@ class Discovery:
             return
         self._answers.take_push(peer, info)
         self._feed(peer, Input.PUSHED)
-
-
-_LAST = frozenset({Input.DELETE, Input.GIVE_UP, Input.PING, Input.PUSH, Input.WAIT, Input.DONE})
