@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from support.routed import SETTLED, add_route, make_router
 from ulnet.nid import Nid
 from ulnet.sim import SimNode, Simulation
 from ulnet.sim.discovering import discovery_in_order, knows
@@ -105,6 +106,25 @@ def test_a_server_of_the_old_generation_keeps_its_name() -> None:
         peer = client.core.peers.find(nid(text))
         assert peer is not None
         assert (peer.primary_nid, peer.multi_rail, len(peer.members)) == (nid(text), False, 1)
+
+
+@pytest.mark.requirement("RTR")
+def test_a_server_behind_a_router_is_mounted() -> None:
+    """None of its NIDs is on a net of the client; the name is the first that has a route."""
+    sim = Simulation("names", thorough=True)
+    sim.properties += [discovery_in_order, names_last]
+    near, far = ("10.1.0.9@tcp1", "10.11.0.9@tcp11"), ("10.12.0.1@tcp12", "10.11.0.1@tcp11")
+    make_router(sim.node("router", *near))
+    client, server = sim.node("client", "10.1.0.1@tcp1"), sim.node("server", far[1])
+    server.attach(PORTAL)
+    add_route(client, "tcp11", near[0])
+    add_route(server, "tcp1", near[1])
+    sim.run(SETTLED)
+    assert client.name_peer(*far) == nid(far[1])
+    put = client.put(far[1], PORTAL, data=b"x")
+    sim.run_until_quiet()
+    assert put.ok
+    assert not knows(client, server)
 
 
 @pytest.mark.parametrize("start", range(0, SHORT, CHUNK))

@@ -340,6 +340,15 @@ def test_the_primary_nid_is_asked_of_the_node(fabric: Fabric) -> None:
     assert not peer(a, B).flags & PeerFlag.LOCK_PRIMARY
 
 
+def test_the_node_has_a_primary_nid_itself(fabric: Fabric) -> None:
+    a = node(fabric, A, A1)
+    told: list[Nid] = []
+    for nid in (A1, LO_NID):
+        ask_primary(a, nid, lock=True, done=told.append)
+        fabric.run()
+    assert told == [A, LO_NID]
+
+
 def test_a_primary_nid_that_was_asked_for_can_be_locked(fabric: Fabric) -> None:
     a, b = node(fabric, A, A1), node(fabric, B, B1)
     told: list[Nid] = []
