@@ -97,6 +97,10 @@ def test_ip2nets(text: str, rules: list[Ip2netsRule]) -> None:
                 RouteAdd("o2ib", "10.0.0.1@tcp3", 1),
             ],
         ),
+        (
+            "tcp1 2:3 10.0.0.1@tcp 10.0.0.2@tcp:0",
+            [RouteAdd("tcp1", "10.0.0.1@tcp", 2, 3), RouteAdd("tcp1", "10.0.0.2@tcp", 2, 0)],
+        ),
     ],
 )
 def test_routes(text: str, routes: list[RouteAdd]) -> None:
@@ -121,6 +125,7 @@ def test_routes(text: str, routes: list[RouteAdd]) -> None:
         (read_ip2nets, "10.0.0.1", "'10.0.0.1' is no ip2nets rule: write a net, its interfaces and"),
         (read_ip2nets, "#", "ip2nets holds no rule: write one"),
         (read_routes, "tcp1 300 10.0.0.1@tcp", "route 'tcp1 300 10.0.0.1@tcp': 300 hops are out of range"),
+        (read_routes, "tcp1 0:3 10.0.0.1@tcp", "route 'tcp1 0:3 10.0.0.1@tcp': 0 hops are out of range"),
         (read_routes, "tcp1", "route 'tcp1' is not complete: write a net and a gateway"),
         (read_routes, "tcp1 10.0.0.1@tcp:x", "route 'tcp1 10.0.0.1@tcp:x': after ':' comes a priority"),
         (read_routes, "tcp* 10.0.0.1@tcp", "route 'tcp* 10.0.0.1@tcp': net 'tcp*' stands for all numbers"),

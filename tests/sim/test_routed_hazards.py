@@ -328,6 +328,17 @@ def test_what_holds_a_gateway_or_a_net_is_told() -> None:
     assert "add a net on tcp2 or a route to it" in failed.reason
 
 
+def test_a_route_whose_own_net_is_gone_says_so() -> None:
+    sim = simulation()
+    client = two_routers(sim)[0]
+    client.add_ni("10.7.0.1@tcp7")
+    client.del_ni("10.1.0.1@tcp1")
+    failed = client.put("10.2.0.1@tcp2", PORTAL, data=b"x")
+    sim.run_until_quiet()
+    assert failed.status == -errno.EHOSTUNREACH
+    assert "10.1.0.8@tcp1 (no NI here is on its net)" in failed.reason
+
+
 def test_without_discovery_routes_follow_the_last_ping() -> None:
     sim = simulation()
     router = make_router(sim.node("r", "10.1.0.9@tcp1", "10.2.0.9@tcp2"))

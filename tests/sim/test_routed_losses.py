@@ -1,4 +1,4 @@
-"""A router of two is lost, in every way, with messages under way: all are delivered, once, none is reported."""
+"""A router of two is lost with messages under way, in every way: all are delivered once, none is reported."""
 
 from __future__ import annotations
 

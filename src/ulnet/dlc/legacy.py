@@ -26,7 +26,7 @@ _SPEC = re.compile(r"\s*([A-Za-z0-9]+(?:\[[^\]]*\])?)\s*(?:\((.*)\))?\s*(\[[^\]]
 _HEAD = re.compile(r"\s*([A-Za-z0-9]+\s*(?:\([^()]*\))?\s*(?:\[[^\]]*\])?)(?:\s+(.*))?\Z", re.DOTALL)
 _OPTION = re.compile(r"\s*([A-Za-z_]+)\s*=\s*(.*?)\s*\Z", re.DOTALL)
 _OPTIONS = frozenset(Tunables.__struct_fields__)
-_HOPS = re.compile(r"[0-9]{1,3}\Z")
+_HOPS = re.compile(r"([0-9]{1,3})(?::([0-9]{1,9}))?\Z")  # and a priority
 
 
 class LegacyError(Exception):
@@ -81,7 +81,7 @@ def read_ip2nets(text: str, tunables: Tunables | None = None, cpts: str | None =
 
 
 def read_routes(text: str) -> list[RouteAdd]:
-    """`routes=`: nets, hops if known, gateways with `:PRIORITY`."""
+    """`routes=`: nets, hops if known, gateways; `:PRIORITY` behind hops is that of gateways without one."""
     routes: list[RouteAdd] = []
     for line in re.split(r"[;\n]", _uncommented(text)):
         words = split_list(line)
@@ -92,22 +92,26 @@ def read_routes(text: str) -> list[RouteAdd]:
 
 def _route(words: list[str], line: str) -> list[RouteAdd]:
     nets: list[str] = []
-    hop = -1
-    gateways: list[tuple[str, int]] = []
+    hop, usual = -1, 0
+    gateways: list[tuple[str, int | None]] = []
     for word in words:
         if "@" in word:
             gateways.append(_gateway(word, line))
-        elif _HOPS.match(word):
-            hop = int(word)
+        elif found := _HOPS.match(word):
+            hop, usual = int(found[1]), int(found[2] or 0)
             if not 1 <= hop <= 255:
-                raise LegacyError(f"route {shown(line)}: {word} hops are out of range: write 1 to 255")
+                raise LegacyError(f"route {shown(line)}: {found[1]} hops are out of range: write 1 to 255")
         else:
             nets += _nets(word, line)
     if not nets or not gateways:
         raise LegacyError(
             f"route {shown(line)} is not complete: write a net and a gateway, such as tcp1 192.168.0.1@tcp"
         )
-    return [RouteAdd(net, gateway, hop, priority) for net in nets for gateway, priority in gateways]
+    return [
+        RouteAdd(net, gateway, hop, usual if priority is None else priority)
+        for net in nets
+        for gateway, priority in gateways
+    ]
 
 
 def _nets(word: str, line: str) -> list[str]:
@@ -123,7 +127,7 @@ def _nets(word: str, line: str) -> list[str]:
     return nets
 
 
-def _gateway(word: str, line: str) -> tuple[str, int]:
+def _gateway(word: str, line: str) -> tuple[str, int | None]:
     nid, colon, digits = word.partition("@")[2].partition(":")
     text = f"{word.partition('@')[0]}@{nid}"
     if colon and not (digits.isascii() and digits.isdigit() and len(digits) < 10):
@@ -132,7 +136,7 @@ def _gateway(word: str, line: str) -> tuple[str, int]:
         NidList.parse(text)
     except NidError as bad:
         raise LegacyError(f"route {shown(line)}: {bad}") from None
-    return text, int(digits) if colon else 0
+    return text, int(digits) if colon else None
 
 
 # Parts ---------------------------------------------------------------------------------------------------

@@ -192,11 +192,15 @@ class RoutedSelector:
         elif source is not None and gateways.usable(net):
             text = f"no gateway to {net} can be reached from {source}: leave the source free"
         else:
-            known = (
-                f"{route.gateway} ({gateways.why_down(route) or 'it came from there'})" for route in routes
-            )
+            known = (f"{route.gateway} ({self._why_not(route)})" for route in routes)
             text = f"no gateway to {net} can be used: {', '.join(known)}"
         return LNetError(errno.EHOSTUNREACH, f"no route to {final.nid}: {text}")
+
+    def _why_not(self, route: Route) -> str:
+        gateways = self._gateways
+        if not gateways.shared_nets(route.gateway):
+            return "no NI here is on its net"
+        return gateways.why_down(route) or "it came from there"
 
 
 def _tell(told: Explanation | None, case: str) -> None:
