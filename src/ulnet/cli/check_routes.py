@@ -109,6 +109,20 @@ def routes_across(views: Sequence[RoutedView]) -> Iterator[Finding]:
                 yield from _gateway(view, route, gateway)
         yield from _ways_back(view, views)
     yield from _loops(views, owners)
+    yield from _strangers(views, owners)
+
+
+def _strangers(views: Sequence[RoutedView], owners: Mapping[Nid, RoutedView]) -> Iterator[Finding]:
+    """Gateways that no file is of, where others beside them have files."""
+    routes = [(view, route) for view in views for route in view.routes]
+    known = {(route.net, route.gateway.net) for _, route in routes if route.gateway in owners}
+    for view, route in routes:
+        if route.gateway not in owners and (route.net, route.gateway.net) in known:
+            told = (
+                f"gateway {route.gateway} of the route to {route.net} is a node of none of these files: a "
+                "typo, if all nodes are here"
+            )
+            yield Finding("note", view.name, route.line, told)
 
 
 def _gateway(view: RoutedView, route: RouteGiven, gateway: RoutedView) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ulnet.cli.check_routes import RoutedView, routed_view, routes_across, routes_of_one
+from ulnet.cli.check_values import values_of_one
 from ulnet.cli.findings import Finding, Level
 from ulnet.core.peer import Peer, PeerFlag
 from ulnet.core.routing import RoutingState
@@ -37,6 +38,7 @@ class NodeView:
     peers: dict[Nid, list[Nid]] = field(default_factory=dict)
     peer_lines: dict[Nid, int] = field(default_factory=dict)
     multi_rail: dict[Nid, bool] = field(default_factory=dict)
+    nets: set[Net] = field(default_factory=set)
     rails: int = 0
     routing: RoutedView | None = None
 
@@ -67,6 +69,7 @@ async def examine(name: str, config: Config, facts: Sequence[Link] | None) -> tu
         view = _view(name, admin, steps)
         view.routing = routed_view(name, core, view.nids, steps, complete)
         nets = set(core.nets)
+        findings += values_of_one(name, core, steps)
     findings += routes_of_one(view.routing)
     findings += _peers_of_one(view, nets | {route.net for route in view.routing.routes})
     return findings, view
@@ -101,7 +104,7 @@ def _address_mismatch(name: str, step: Step, facts: Sequence[Link] | None) -> It
 
 def _view(name: str, admin: Admin, steps: Sequence[Step]) -> NodeView:
     core = admin.node.core
-    view = NodeView(name, rails=len(core.nis) - 1)
+    view = NodeView(name, nets=set(core.nets), rails=len(core.nis) - 1)
     view.nids = [nid for nid in core.nis if nid != LO_NID and not nid.ip.startswith(INVENTED)]
     peers: list[Peer] = [peer for peer in core.peers if peer.flags & PeerFlag.CONFIGURED]
     for peer in peers:
@@ -176,6 +179,13 @@ def _pair(view: NodeView, primary: Nid, nids: Sequence[Nid], other: NodeView) ->
     if missing and view.multi_rail[primary]:
         names = ", ".join(map(str, missing))
         text = f"peer {primary} lacks {names}, which {other.name} has: rails stay unused; name them too"
+        yield Finding("warning", view.name, line, text)
+    near = [nid for nid in other.nids if nid.net in view.nets]
+    if not view.multi_rail[primary] and len(near) > 1:
+        text = (
+            f"peer {primary} is Multi-Rail: False here, but {other.name} has {', '.join(map(str, near))}: "
+            "messages keep to the NID that they are sent to; write Multi-Rail: True and name them"
+        )
         yield Finding("warning", view.name, line, text)
     for nid in nids:
         if nid not in other.nids:

@@ -97,8 +97,7 @@ def _ni(schema: Schema, net: str, ni: MapNode, verb: Verb) -> Request | None:
         return read_bond(schema, net, _numbered(schema, fields.get("slaves"), "slaves", "*@tcp"), fields, ni)
     if not interfaces and nid is None:
         schema.refuse(ni.line, f"an NI of net {net} has neither 'interfaces' nor 'nid': name its interface")
-    elif not interfaces and nid is not None and not _is_on(nid, net):
-        schema.refuse(ni.line, f"nid {nid} is not on net {net}: put it under the net that it is on")
+    _check_nid(schema, nid, net, ni.line)
     if not schema.good(mark):
         return None
     nids = [nid] if nid is not None and not interfaces else []
@@ -122,7 +121,10 @@ def _flat_net(schema: Schema, item: MapNode, verb: Verb) -> Iterator[Step]:
     pattern = schema.text(fields, "pattern", item)
     tunables, cpts = _tunables(schema, fields, item)
     bonding = _bonding(schema, fields, item)
-    if net is None or net == "lo" or not _is_net(schema, net, item.line) or not schema.good(mark):
+    if net is None or net == "lo" or not _is_net(schema, net, item.line):
+        return
+    _check_nid(schema, nid, net, item.line)
+    if not schema.good(mark):
         return
     if verb == "show":
         yield Step(NetShow(net, SHOWN), item.line, seq_no)
@@ -216,11 +218,12 @@ def _is_bond(net: str, fields: dict[str, Node]) -> bool:
     return "slaves" in fields or Net.parse(net).type == NetType.BOND
 
 
-def _is_on(nid: str, net: str) -> bool:
+def _check_nid(schema: Schema, nid: str | None, net: str, line: int) -> None:
     try:
-        return Nid.parse(nid).net == Net.parse(net)
+        if nid is not None and Nid.parse(nid).net != Net.parse(net):
+            schema.refuse(line, f"nid {nid} is not on net {net}: put it under the net that it is on")
     except NidError:
-        return True  # the node will say what is wrong with it
+        return  # the node will say what is wrong with it
 
 
 def _numbered(schema: Schema, node: Node | None, what: str, example: str) -> list[str]:

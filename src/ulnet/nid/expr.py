@@ -41,6 +41,8 @@ class NumberSet:
     def parse(cls, text: str, limit: int, what: str) -> NumberSet:
         """The numbers that text names; `what` says in errors what they are numbers of."""
         if not text.startswith("["):
+            if "[" in text:
+                raise NidError(f"{what} {shown(text)}: write whole numbers in the brackets, such as [10-19]")
             if "-" in text:
                 raise NidError(f"{what} {shown(text)}: a range goes into brackets; write [{text[:20]}]")
             return cls((_parse_range(text, limit, what),), limit)
