@@ -39,7 +39,7 @@ class Outcome:
 
     began: list[float] = field(default_factory=list)
     ended: list[float | None] = field(default_factory=list)
-    reported: int = 0  # failures that the program was told of, and sent again
+    reported: int = 0  # messages that the program was told had failed, and sent again, each counted once
     faulted: float = 0.0
     over: float = 0.0  # when no new message was sent any more
     restarted: float = 0.0

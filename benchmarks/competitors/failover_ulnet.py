@@ -106,6 +106,7 @@ class _Pump:
         self._open = 0
         self._end = 0.0
         self._empty = asyncio.Event()
+        self._told: set[int] = set()  # that failed, and were sent again
 
     async def run(self, job: Job) -> Outcome:
         """The whole stream."""
@@ -134,7 +135,8 @@ class _Pump:
 
     def _on_event(self, number: int, event: Event) -> None:
         if event.status:
-            self.outcome.reported += 1
+            self._told.add(number)  # once, as a connection that cannot be made again counts for nothing
+            self.outcome.reported = len(self._told)
             self._loop.call_later(AGAIN, self._put, number)
         elif event.kind is EventKind.ACK:
             self.outcome.end(number)

@@ -387,7 +387,8 @@ class Transmit(Credits):
 def _told_of(attempts: Attempts | None) -> str:
     if attempts is None or not attempts.count:
         return ""
-    return f" (sent {attempts.count + 1} times, over {len(attempts.tried)} paths)"
+    paths = len(attempts.tried)
+    return f" (sent {attempts.count + 1} times, over {paths} path{'s' * (paths != 1)})"
 
 
 def _load_of(msg: Msg) -> int:

@@ -75,7 +75,7 @@ def test_retries_end_at_the_count_and_the_last_failure_is_told():
     rails.end(S.LOCAL_TIMEOUT, number=errno.ETIMEDOUT)
     (event,) = rails.events
     assert (event.status, event.health, event.unlinked) == (-errno.ETIMEDOUT, S.LOCAL_TIMEOUT, True)
-    assert event.reason == "as the test says (sent 2 times, over 1 paths)"
+    assert event.reason == "as the test says (sent 2 times, over 1 path)"
     assert (rails.a.stats.resend_count, rails.a.stats.failed_resends) == (1, 1)
     assert rails.a.stats.msgs_alloc == 0
 
