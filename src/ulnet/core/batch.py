@@ -73,17 +73,9 @@ class Batch:
         load = count * HEADER_SIZE
         if lane.source is None:
             now = state.clock()
-            waited = most = 0.0
-            least = now - run[-1].queued_at
-            length = 0
-            for msg in run:
-                length += msg.hdr.payload_length
-                wait = now - msg.queued_at
-                waited += wait
-                if wait > most:
-                    most = wait
-                elif wait < least:
-                    least = wait
+            length = sum([msg.hdr.payload_length for msg in run])
+            waits = [now - msg.queued_at for msg in run]
+            waited, least, most = sum(waits), min(waits), max(waits)
             stats.send_length += length
             load += length
             ni.stats.sent[_PUT] += count

@@ -138,13 +138,18 @@ class Initiate:
     def _use(self, md: Md) -> None:
         if not self._state.running:
             self._state.must_run()
+        self.check_usable(md)
+        if md.threshold > 0:
+            md.threshold -= 1
+        md.refs += 1
+
+    @staticmethod
+    def check_usable(md: Md) -> None:
+        """Raises LNetError(ENOENT) where no more can be sent from that memory."""
         if not md.linked or md.me is not None or md.threshold == 0 or md.aborted:
             raise LNetError(
                 errno.ENOENT, "the memory descriptor is unlinked, attached or exhausted: bind a new one"
             )
-        if md.threshold > 0:
-            md.threshold -= 1
-        md.refs += 1
 
     def _expect_response(self, md: Md, kind_bit: int, portal: int) -> None:
         md.sent_at = now = self._state.clock()

@@ -50,6 +50,7 @@ class Lane(Keeper):
         "ni",
         "offset",
         "outlet",
+        "paces",
         "pid",
         "pni",
         "portal",
@@ -66,7 +67,8 @@ class Lane(Keeper):
         self.target = target
         self.source = source  # of answers: the NID that was asked
         self.epoch = epoch
-        self.changes = self.pni.peer.paces.changes
+        self.paces = self.pni.peer.paces
+        self.changes = self.paces.changes
         self.cpt = cpt
         self.free: list[Msg] = []
         self.queue = self.ni.tx_queues[0]
@@ -122,12 +124,9 @@ class Lanes:
         if (
             lane is None
             or lane.epoch != self._state.epoch
-            or lane.changes != lane.pni.peer.paces.changes
+            or lane.changes != lane.paces.changes
             or source is not None
             or cpt is not None
-            or not md.linked
-            or md.aborted
-            or not md.threshold
             or (ack and not self._plain(md, lane))
         ):
             self._put_generally(md, target, portal, match_bits, ack, offset, hdr_data, source, pid, cpt)
@@ -143,8 +142,11 @@ class Lanes:
         ) and not self._shape(lane, md, portal, match_bits, ack, offset, hdr_data, pid):
             self._put_generally(md, target, portal, match_bits, ack, offset, hdr_data, source, pid, cpt)
             return
-        if md.threshold > 0:
-            md.threshold -= 1
+        threshold = md.threshold
+        if threshold >= 0:
+            if not threshold:
+                self._general.check_usable(md)
+            md.threshold = threshold - 1
         md.refs += 1
         md.ni = lane.ni
         md.next_nid = lane.pni.nid
@@ -244,6 +246,8 @@ class Lanes:
         if (
             length > SMALL
             or len(md.fragments) > 1
+            or not md.linked
+            or md.aborted
             or md.me is not None
             or md.cpt != lane.cpt
             or portal == PING_PORTAL

@@ -258,6 +258,7 @@ class Memory:
         if md.refs:
             if not md.aborted:
                 md.aborted = status or errno.ETIMEDOUT
+                md.forget_keepers()
                 self.forget_response(md)
                 self._leave_entry(md)
                 if status:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from ulnet.core.status import LNetError
 
-__all__ = ["TcpParams", "conns_for_speed"]
+__all__ = ["MAX_SPIN", "TcpParams", "conns_for_speed"]
+
+MAX_SPIN = 100  # microseconds: longer than a sleeping CPU takes to wake, it only costs
 
 
 @dataclass(slots=True)
@@ -41,6 +43,7 @@ class TcpParams:
     congestion: str | None = None  # TCP_CONGESTION of every socket; None: the system's
     max_handshakes: int = 4096  # inbound ones in progress: beyond it accepting waits
     sweep_interval: float = 1  # seconds between looks at deadlines
+    spin: int = 0  # microseconds to look for more after a message before the process sleeps; 0: sleep at once
 
     def __post_init__(self) -> None:
         if self.accept not in ("secure", "all", "none"):
@@ -51,6 +54,11 @@ class TcpParams:
             port = getattr(self, name)
             if port is not None and not 0 < port < 65536:
                 raise LNetError(errno.EINVAL, f"{name}={port} is not a TCP port: use 1 to 65535")
+        if not 0 <= self.spin <= MAX_SPIN:
+            raise LNetError(
+                errno.EINVAL,
+                f"spin={self.spin} is out of range: use 1 to {MAX_SPIN} microseconds, or 0 for none",
+            )
         if not -1 <= self.tos <= 255:
             raise LNetError(errno.EINVAL, f"tos={self.tos} is out of range: use -1 (off) to 255")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from time import monotonic
 from typing import Final
 
 from ulnet.lnd.tcp.frames import FRAME, PAUSED, PAYLOAD, SLOP, Frames
@@ -50,11 +51,42 @@ class Receiver(Frames):
     def on_readable(self) -> None:
         """The loop says that there is something to read."""
         shared = self.shared
+        shared.receiving = not shared.dirty  # else the loop flushes already
+        try:
+            self._read()
+        finally:
+            shared.received()
+        if shared.spin.seconds and shared.spin.wanted():
+            self._spin()
+
+    def _spin(self) -> None:
+        """Look for more for a moment: the loop would sleep."""
+        shared = self.shared
+        spin = shared.spin
+        found = False
+        begin = now = monotonic()
+        until = spin.end(begin, now)
+        while now < until and self.sock is not None:
+            shared.receiving = not shared.dirty
+            try:
+                more = self._read()
+            finally:
+                shared.received()
+            now = monotonic()
+            if more:
+                found = True
+                until = spin.end(begin, now)
+        spin.tried(found)
+
+    def _read(self) -> bool:
+        """Receive what is there, as far as it is this connection's turn; whether there was anything."""
+        shared = self.shared
+        any_read = False
         budget = _READ_BYTES
         while True:
             sock = self.sock
             if sock is None or self.rx_state == PAUSED:
-                return
+                return any_read
             try:
                 if self.rx_left:
                     tail = shared.tails[self.head_size] if self.expect_large else shared.view
@@ -65,13 +97,16 @@ class Receiver(Frames):
                     asked = len(view)
                     count = sock.recv_into(view)
             except (BlockingIOError, InterruptedError):
-                break
+                if any_read:
+                    break
+                return False
             except OSError as error:
                 self.receive_failed(error.errno or errno.EIO)
-                return
+                return False
             if not count:
                 self.ended()
-                return
+                return False
+            any_read = True
             if self.rx_left:
                 self._payload_read(count)
             else:
@@ -85,6 +120,7 @@ class Receiver(Frames):
         self._set_deadline()
         if shared.params.eager_ack and self.sock is not None:
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        return True
 
     def _room(self) -> memoryview:
         """Where in the shared buffer to read to, behind what was saved."""

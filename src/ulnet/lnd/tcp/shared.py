@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ulnet.lnd.tcp.params import TcpParams
 from ulnet.lnd.tcp.pulse import Pulse
+from ulnet.lnd.tcp.spin import Spin
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE
 
@@ -37,6 +38,8 @@ class Shared:
         "now",
         "params",
         "pulse",
+        "receiving",
+        "spin",
         "starved",
         "sweep_interval",
         "tails",
@@ -64,6 +67,8 @@ class Shared:
         sizes = (HEADER_SIZE, FRAME_HEADER_SIZE + HEADER_SIZE, FRAME_HEADER_SIZE + LARGE_HEADER_SIZE)
         self.tails = {size: self.view[:size] for size in sizes}
         self.dirty: list[Transmitter] = []
+        self.spin = Spin(params.spin)
+        self.receiving = False  # `received` will be called before the loop goes on
         self.lives: dict[tuple[Nid, int], int] = {}  # the incarnations that peers last had
         self.starved: set[Transmitter] = set()  # the kernel had no memory: the next sweep tries again
         self._report = report
@@ -90,10 +95,19 @@ class Shared:
         self._reported = 0
 
     def flush_soon(self, conn: Transmitter) -> None:
-        """Have conn send at the end of this loop iteration, so that frames queued until then go together."""
-        if not self.dirty:
+        """Have conn send soon, so that frames queued until then go together.
+
+        That is at the end of this loop iteration, or sooner: when all that was received is worked through.
+        """
+        if not self.dirty and not self.receiving:
             self.loop.call_soon(self._flush_dirty)
         self.dirty.append(conn)
+
+    def received(self) -> None:
+        """All that came was worked through: what was queued meanwhile leaves now."""
+        self.receiving = False
+        if self.dirty:
+            self._flush_dirty()
 
     def _flush_dirty(self) -> None:
         dirty, self.dirty = self.dirty, []

@@ -1,0 +1,43 @@
+"""Whether to look once more before the process sleeps, and for how long (measured: docs/design/hot-path.md).
+
+A CPU that sleeps takes some 70 microseconds to wake: more than all else of a round trip. Who waits for the
+next message may poll for it meanwhile, if told to. That is of no use where it shares the CPU with the
+sender, or where nothing comes: the more often it was in vain, the more seldom it is tried.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["Spin"]
+
+_MOST_SKIPPED: Final = 63
+_LONGEST: Final = 0.001  # seconds for one connection, however much comes, before the others have their turn
+
+
+class Spin:
+    """One per driver; `seconds` is 0 where nobody wants it, `longest` the most that one connection gets."""
+
+    __slots__ = ("_misses", "_skip", "longest", "seconds")
+
+    def __init__(self, microseconds: int) -> None:
+        self.seconds = microseconds / 1e6
+        self.longest = _LONGEST
+        self._misses = 0
+        self._skip = 0  # so many times more it is not tried
+
+    def wanted(self) -> bool:
+        """Whether to try it this time."""
+        if not self._skip:
+            return self.seconds > 0
+        self._skip -= 1
+        return False
+
+    def end(self, begin: float, now: float) -> float:
+        """Until when to look, something having come at `now`; `begin` is when looking began."""
+        return min(now + self.seconds, begin + self.longest)
+
+    def tried(self, found: bool) -> None:
+        """It was, and something came or not."""
+        self._misses = 0 if found else min(2 * self._misses + 1, _MOST_SKIPPED)
+        self._skip = self._misses
