@@ -43,7 +43,7 @@ lint: dev ## ruff, and who may import whom
 types: dev ## mypy, strict
 	$(BIN)/mypy
 
-bench: ## measure ulnet beside plain sockets, pyzmq, Open MPI and MPTCP; writes docs/benchmarks.md (ARGS=--quick)
+bench: ## measure ulnet beside C, plain sockets, pyzmq, grpcio, Open MPI and MPTCP; writes docs/benchmarks.md (ARGS=--quick)
 	@$(SETUP) dev bench
 	@$(BIN)/python scripts/compiled.py
 	$(BIN)/python benchmarks/run.py $(ARGS)

@@ -157,6 +157,12 @@ def measure(rounds: int, count: int) -> Costs:
 HEADS = ["", "choice µs", "whole send µs", "slowest–fastest", "× 1×1", "share of the choice"]
 
 
+def ratio(costs: Costs, title: str) -> float:
+    """A whole send with that shape against one with 1×1."""
+    one, many = (statistics.median(cost.send_us for cost in costs[name]) for name in ("1×1", title))
+    return many / one
+
+
 def cells(costs: Costs) -> list[list[str]]:
     """Medians as rows of text."""
     sends = {title: statistics.median(cost.send_us for cost in runs) for title, runs in costs.items()}

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ulnet
-from runner import COMPETITORS, run_once
+from players import COMPETITORS
+from runner import run_once
 from work import Work
 
 PACKAGE = Path(ulnet.__file__).parent

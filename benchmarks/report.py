@@ -9,15 +9,16 @@ import statistics
 import subprocess
 import sys
 import sysconfig
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from runner import COMPETITORS, Competitor, Run
+from players import COMPETITORS, Competitor
+from runner import Run
 from work import Work
 
 GIB = 1 << 30
-BASELINE = COMPETITORS[0]
+BASELINES = {"× C": "c", "× sockets": "sockets"}
 
 
 @dataclass(slots=True)
@@ -30,6 +31,8 @@ class Row:
     cpu: float  # s/GiB for bulk, µs a message for small ones; both processes
     p50_us: float
     p99_us: float
+    rates: list[float] = field(default_factory=list)  # every run's
+    latencies: list[float] = field(default_factory=list)  # … p50
 
 
 def summarize(work: Work, runs: dict[str, list[Run]]) -> list[Row]:
@@ -39,15 +42,18 @@ def summarize(work: Work, runs: dict[str, list[Run]]) -> list[Row]:
         done = runs.get(competitor.name)
         if not done:
             continue
-        rates = [_rate(work, run) for run in done]
+        did = work.shorter(competitor.shorten)
+        rates = [_rate(did, run) for run in done]
         rows.append(
             Row(
                 competitor,
                 statistics.median(rates),
                 f"{_figure(min(rates))}–{_figure(max(rates))}",
-                statistics.median(_cpu(work, run) for run in done),
+                statistics.median(_cpu(did, run) for run in done),
                 statistics.median(run.p50_us for run in done),
                 statistics.median(run.p99_us for run in done),
+                rates,
+                [run.p50_us for run in done],
             )
         )
     return rows
@@ -67,23 +73,25 @@ def _cpu(work: Work, run: Run) -> float:
 
 
 def cells(work: Work, rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows of text; ratios are to plain sockets, one call a message."""
+    """Headings and rows of text; ratios are to the C program and to plain sockets, one call a message."""
     if work.kind == "roundtrip":
-        heads = ["", "p50 µs", "p99 µs", "× sockets", "CPU µs/round trip", "× sockets"]
+        heads = ["", "p50 µs", "p99 µs", *BASELINES, "CPU µs/round trip", *BASELINES]
     elif is_bulk(work):
-        heads = ["", "GiB/s", "slowest–fastest", "× sockets", "CPU s/GiB", "× sockets"]
+        heads = ["", "GiB/s", "slowest–fastest", *BASELINES, "CPU s/GiB", *BASELINES]
     else:
-        heads = ["", "thousand/s", "slowest–fastest", "× sockets", "CPU µs/message", "× sockets"]
-    base = next((row for row in rows if row.competitor is BASELINE), None)
+        heads = ["", "thousand/s", "slowest–fastest", *BASELINES, "CPU µs/message", *BASELINES]
+    by_name = {row.competitor.name: row for row in rows}
+    bases = [by_name.get(name) for name in BASELINES.values()]
     lines = []
     for row in rows:
         if work.kind == "roundtrip":
-            first = [f"{row.p50_us:.1f}", f"{row.p99_us:.1f}", _ratio(row.p50_us, base.p50_us if base else 0)]
+            first = [f"{row.p50_us:.1f}", f"{row.p99_us:.1f}"]
+            first += [_ratio(row.p50_us, base.p50_us if base else 0) for base in bases]
         else:
-            first = [_figure(row.rate), row.spread, _ratio(row.rate, base.rate if base else 0)]
-        lines.append(
-            [row.competitor.title, *first, _figure(row.cpu), _ratio(row.cpu, base.cpu if base else 0)]
-        )
+            first = [_figure(row.rate), row.spread]
+            first += [_ratio(row.rate, base.rate if base else 0) for base in bases]
+        cpu = [_ratio(row.cpu, base.cpu if base else 0) for base in bases]
+        lines.append([row.competitor.title, *first, _figure(row.cpu), *cpu])
     return heads, lines
 
 
@@ -105,10 +113,11 @@ def machine() -> dict[str, str]:
     facts = {
         "CPU": f"{cpu}, {os.cpu_count()} CPUs",
         "kernel": f"{platform.system()} {platform.release()}",
+        "C compiler": _compiler(),
         "interpreter": f"{platform.python_implementation()} {platform.python_version()}, {_build()}",
         "Open MPI": _open_mpi(),
     }
-    for package in ("ulnet", "pyzmq", "mpi4py"):
+    for package in ("ulnet", "pyzmq", "mpi4py", "grpcio"):
         try:
             facts[package] = version(package)
         except PackageNotFoundError:
@@ -134,6 +143,15 @@ def _commit() -> str:
     return f", commit {done.stdout.strip()}" if done.returncode == 0 else ""
 
 
+def _compiler() -> str:
+    """What the C program and the compiled build are made with."""
+    if not shutil.which("cc"):
+        return "none"
+    return subprocess.run(["cc", "--version"], capture_output=True, text=True, check=True).stdout.split("\n")[
+        0
+    ]
+
+
 def _open_mpi() -> str:
     if not shutil.which("mpirun"):
         return "not installed"
@@ -142,8 +160,8 @@ def _open_mpi() -> str:
     )[0]
 
 
-def markdown(works: list[tuple[Work, list[Row]]], facts: dict[str, str], how: str) -> str:
-    """docs/benchmarks.md."""
+def markdown(works: list[tuple[Work, list[Row]]], facts: dict[str, str], how: str, before: str = "") -> str:
+    """docs/benchmarks.md; `before` stands between the head and the tables."""
     lines = [
         "# Benchmarks",
         "",
@@ -158,6 +176,8 @@ def markdown(works: list[tuple[Work, list[Row]]], facts: dict[str, str], how: st
         "Who is measured:",
         "",
         *[f"* {competitor.title}: {competitor.how}" for competitor in COMPETITORS],
+        "",
+        before.rstrip("\n"),
     ]
     for work, rows in works:
         heads, body = cells(work, rows)
@@ -168,5 +188,6 @@ def markdown(works: list[tuple[Work, list[Row]]], facts: dict[str, str], how: st
 
 
 def _how(work: Work) -> str:
-    unit = "1 MiB" if is_bulk(work) else f"{work.size} bytes"
-    return f"{work.count:,} messages of {unit} a run, after {work.warmup:,} to warm up."
+    unit = f"{work.size >> 10:,} KiB" if is_bulk(work) else f"{work.size} bytes"
+    where = " Each process on a CPU of its own." if work.kind == "roundtrip" else ""
+    return f"{work.count:,} messages of {unit} a run, after {work.warmup:,} to warm up.{where}"

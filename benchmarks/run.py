@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import time
 from dataclasses import asdict
@@ -13,22 +14,27 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+import aims
 import hotspots
+import plot
 import private_net
 import sections
+from players import COMPETITORS, HERE, Competitor
 from report import Row, cells, machine, markdown, summarize
-from runner import COMPETITORS, HERE, Competitor, Run, run_once
+from runner import Run, run_once
 from work import CONGESTION, WORKS, Work
 
-ROUNDS = 7
+ROUNDS = 5
 LOOPBACK = "loopback"  # all competitors: the page's first part
 BUSY = 0.5  # load average from which on a warning is due
 
 
 def main() -> int:
     """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(description="Measure ulnet beside plain sockets, pyzmq and Open MPI.")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the messages, three rounds, no page")
+    parser = argparse.ArgumentParser(
+        description="Measure ulnet beside C, plain sockets, pyzmq, Open MPI and grpcio."
+    )
+    parser.add_argument("--quick", action="store_true", help="a tenth of the messages, one round, no page")
     parser.add_argument("--rounds", type=int, help=f"runs of each (default: {ROUNDS})")
     parser.add_argument(
         "--only", nargs="+", metavar="NAME", help="competitors or sections: " + ", ".join(_choices())
@@ -45,10 +51,11 @@ def main() -> int:
             parser.error(f"{', '.join(unknown)}: not measured here; choose from {', '.join(known)}")
     private_net.enter()
 
+    began = time.monotonic()
     console = Console(stderr=True)
-    rounds = options.rounds or (3 if options.quick else ROUNDS)
+    rounds = options.rounds or (1 if options.quick else ROUNDS)
     works = [
-        work.quick() if options.quick else work for work in WORKS if work.name in (options.work or _all())
+        work.shorter(10) if options.quick else work for work in WORKS if work.name in (options.work or _all())
     ]
     whole = not options.only or LOOPBACK in options.only
     players = [player for player in COMPETITORS if whole or player.name in options.only]
@@ -79,15 +86,24 @@ def main() -> int:
     options.json.write_text(to_json(works, runs, facts, how, done))
     complete = whole and not (options.quick or options.work)
     page = HERE.parent / "docs/benchmarks.md"
+    table = aims.lines(summaries, {section.name: section.figures for section in done})
+    if whole and not options.work:
+        _table("Aims", aims.HEADS, table)
+    if summaries:
+        plot.draw(
+            summaries, options.json.with_suffix(".svg"), f"{how} {facts['CPU']}. ulnet {facts['ulnet']}."
+        )
     if complete:
         small = next(work for work in works if work.name == "small-stream")
         profile = hotspots.markdown(small, hotspots.hotspots(small))
-        sections.write(page, f"{markdown(summaries, facts, how)}\n{profile}", done)
+        shutil.copyfile(options.json.with_suffix(".svg"), page.with_suffix(".svg"))
+        before = f"![All runs as bars](benchmarks.svg)\n\n{aims.markdown(table)}"
+        sections.write(page, f"{markdown(summaries, facts, how, before)}\n{profile}", done)
     elif done and not options.quick:
         sections.write(page, None, done)
     if complete or (done and not options.quick):
         console.print(f"docs/benchmarks.md written{'' if complete else ', these sections only'}")
-    console.print(f"every run is in {options.json}")
+    console.print(f"every run is in {options.json}; {(time.monotonic() - began) / 60:.1f} min in all")
     return 0
 
 
@@ -113,11 +129,13 @@ def measure(works: list[Work], players: list[Competitor], rounds: int, console: 
         for number in range(rounds):
             for work in works:
                 for player in players:
-                    if not player.takes(work):
+                    if not player.takes(work) or (player.seldom and number % 2):
                         continue
                     status.update(f"round {number + 1} of {rounds}: {work.title}: {player.title}")
                     try:
-                        runs[work.name].setdefault(player.name, []).append(run_once(player, work))
+                        runs[work.name].setdefault(player.name, []).append(
+                            run_once(player, work.shorter(player.shorten))
+                        )
                     except (RuntimeError, ValueError, KeyError) as problem:
                         console.print(f"{player.title}, {work.title}: failed: {problem}", style="red")
     return runs

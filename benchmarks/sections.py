@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import choice
+import crowd
 import simulator
+import start
 from report import machine
 
-NAMES = ("choice", "rails", "failover", "routed", "simulator")
+NAMES = ("choice", "crowd", "start", "rails", "failover", "routed", "simulator")
 CHOICE_ROUNDS, CHOICES = 15, 5000
-RAIL_ROUNDS, RAIL_SECONDS = 3, 5.0
-FAILOVER_ROUNDS = 3
-ROUTED_ROUNDS, ROUTED_SECONDS = 3, 10.0
-SIMULATOR_ROUNDS = 3
+START_ROUNDS = 5
+# What gives steady figures is measured but once or twice, so that all of it takes a quarter of an hour.
+RAIL_ROUNDS, RAIL_SECONDS = 1, 3.0
+FAILOVER_ROUNDS = 1
+ROUTED_ROUNDS, ROUTED_SECONDS = 2, 4.0
+SIMULATOR_ROUNDS = 2
 
 Tell = Callable[[str], None]
 Table = tuple[str, list[str], list[list[str]]]  # what it shows, headings, rows
@@ -33,6 +37,7 @@ class Section:
     how: list[str] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     runs: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)  # for the table of aims
 
 
 def measure(name: str, quick: bool, rounds: int | None, tell: Tell) -> Section | None:
@@ -41,6 +46,8 @@ def measure(name: str, quick: bool, rounds: int | None, tell: Tell) -> Section |
     when = f"ulnet {machine()['ulnet']}, {time.strftime('%Y-%m-%d')}; load average before: {load:.2f}."
     makers = {
         "choice": _choice,
+        "crowd": _crowd,
+        "start": _start,
         "rails": _rails,
         "failover": _failover,
         "routed": _routed,
@@ -57,6 +64,27 @@ def _choice(quick: bool, rounds: int | None, tell: Tell) -> Section:
     costs = choice.measure(rounds or (3 if quick else CHOICE_ROUNDS), CHOICES // (10 if quick else 1))
     section = Section("choice", "Choice of a path", [choice.HOW], runs=choice.to_dict(costs))
     section.tables.append(("", choice.HEADS, choice.cells(costs)))
+    section.figures = {"send 16×16": 1 / choice.ratio(costs, "16×16 on one net")}
+    return section
+
+
+def _crowd(quick: bool, rounds: int | None, tell: Tell) -> Section:
+    peers = crowd.peers_possible(crowd.PEERS // (5 if quick else 1))
+    hubs = crowd.measure(peers, crowd.SECONDS / (3 if quick else 1), tell)
+    section = Section("crowd", "Many peers", [crowd.how(hubs)], runs=dict(hubs))
+    section.tables.append(("Messages", crowd.RATE_HEADS, crowd.rate_cells(hubs)))
+    section.tables.append(("Memory", crowd.MEMORY_HEADS, crowd.memory_cells(hubs)))
+    section.figures = {
+        build: {**hub, "ratios": {shape: crowd.ratio(hub, shape) for shape in hub["all"]}}
+        for build, hub in hubs.items()
+    }
+    return section
+
+
+def _start(quick: bool, rounds: int | None, tell: Tell) -> Section:
+    starts = start.measure(rounds or (1 if quick else START_ROUNDS), tell)
+    section = Section("start", "Starting", [start.HOW], runs=asdict(starts))
+    section.tables.append(("", start.HEADS, start.cells(starts)))
     return section
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
@@ -10,7 +11,8 @@ from typing import Literal
 HEADER_BYTES = 72  # what LNet puts before each message; plain sockets carry as much
 CONGESTION = b"reno"  # BBR, a common default, paces loopback down to less than half
 
-Kind = Literal["stream", "ack", "roundtrip"]
+# One-way; each answered with a header; headers answered with payload; there and back, one at a time.
+Kind = Literal["stream", "ack", "get", "roundtrip"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class Work:
     size: int
     count: int
     warmup: int
-    window: int = 8  # unacknowledged messages, for kind "ack"
+    window: int = 8  # messages not answered yet, for kinds "ack" and "get"
 
     def to_json(self) -> str:
         """For the other process's command line."""
@@ -34,9 +36,19 @@ class Work:
         """The reverse of `to_json`."""
         return cls(**json.loads(text))
 
-    def quick(self) -> Work:
-        """The same with a tenth of the messages: for a look, not for a claim."""
-        return replace(self, count=max(self.count // 10, self.window))
+    def shorter(self, factor: int) -> Work:
+        """The same with that many times fewer messages."""
+        return replace(self, count=max(self.count // factor, self.window))
+
+    @property
+    def asked(self) -> int:
+        """Payload of what the driving side sends."""
+        return 0 if self.kind == "get" else self.size
+
+    @property
+    def answered(self) -> int:
+        """Payload of what comes back."""
+        return self.size if self.kind in ("get", "roundtrip") else 0
 
     @property
     def bytes(self) -> int:
@@ -47,9 +59,26 @@ class Work:
 WORKS = [
     Work("bulk-stream", "1 MiB one-way", "stream", 1 << 20, 2048, 64),
     Work("bulk-ack", "1 MiB acknowledged, window 8", "ack", 1 << 20, 2048, 64),
+    Work("bulk-get", "1 MiB fetched, window 8", "get", 1 << 20, 2048, 64),
+    Work("128k-stream", "128 KiB one-way", "stream", 1 << 17, 8192, 256),
+    Work("16k-stream", "16 KiB one-way", "stream", 1 << 14, 32768, 1024),
     Work("small-stream", "64 bytes one-way", "stream", 64, 200_000, 5_000),
+    Work("small-ack", "64 bytes, each acknowledged, window 256", "ack", 64, 60_000, 3_000, window=256),
     Work("small-roundtrip", "64 bytes there and back", "roundtrip", 64, 10_000, 1_000),
 ]
+
+
+def cpu_of(work: Work, driving: bool) -> int:
+    """Round trips are measured across CPUs: each process has one of its own if it can (else -1)."""
+    cpus = sorted(os.sched_getaffinity(0))
+    return cpus[driving] if work.kind == "roundtrip" and len(cpus) > 1 else -1
+
+
+def pin(work: Work, driving: bool) -> None:
+    """Keep this process there."""
+    cpu = cpu_of(work, driving)
+    if cpu >= 0:
+        os.sched_setaffinity(0, {cpu})
 
 
 @dataclass(slots=True)

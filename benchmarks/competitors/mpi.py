@@ -7,7 +7,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from work import Measured, Meter, Work
+from work import Measured, Meter, Work, pin
 
 DATA, ANSWER, TOKEN = 1, 2, 3
 
@@ -15,6 +15,7 @@ DATA, ANSWER, TOKEN = 1, 2, 3
 def pair(work: Work) -> tuple[str, Measured]:
     """Run this process's side; also says which it is."""
     world = MPI.COMM_WORLD
+    pin(work, world.Get_rank() == 0)
     if world.Get_rank() == 0:
         return "drive", _drive(world, work)
     return "serve", _serve(world, work)
@@ -31,8 +32,8 @@ def _drive(world: Any, work: Work) -> Measured:
 
 
 def _send(world: Any, work: Work, count: int) -> list[int] | None:
-    payload = bytearray(work.size)
-    answer = bytearray(work.size)
+    payload = bytearray(work.asked)
+    answer = bytearray(work.answered)
     clock = time.perf_counter_ns
     latencies = []
     if work.kind == "stream":
@@ -44,7 +45,7 @@ def _send(world: Any, work: Work, count: int) -> list[int] | None:
             under_way.append(world.Isend(payload, dest=1, tag=DATA))
         MPI.Request.Waitall(under_way)
         return None
-    if work.kind == "ack":
+    if work.kind in ("ack", "get"):
         sent: list[Any] = []
         for number in range(count):
             if number >= work.window:
@@ -73,8 +74,8 @@ def _serve(world: Any, work: Work) -> Measured:
 
 
 def _receive(world: Any, work: Work, count: int) -> None:
-    payload = bytearray(work.size)
-    answer = payload if work.kind == "roundtrip" else bytearray(0)
+    payload = bytearray(work.asked)
+    answer = payload if work.kind == "roundtrip" else bytearray(work.answered)
     for _ in range(count):
         world.Recv(payload, source=0, tag=DATA)
         if work.kind != "stream":

@@ -24,9 +24,12 @@ def serve(work: Work, announce: Callable[[str], None]) -> Measured:
     connection, _ = listener.accept()
     listener.close()
     _tune(connection)
-    receive = {"stream": _drain if work.size < 4096 else _take, "ack": _take_and_ack, "roundtrip": _echo}[
-        work.kind
-    ]
+    receive = {
+        "stream": _drain if work.size < 4096 else _take,
+        "ack": _take_and_ack,
+        "get": _give,
+        "roundtrip": _echo,
+    }[work.kind]
     with connection:
         receive(connection, work, work.warmup)
         meter = Meter()
@@ -78,6 +81,8 @@ def _send(connection: socket.socket, work: Work, count: int, joined: int) -> lis
         return _ask(connection, work, count, payload)
     if work.kind == "ack":
         _send_in_window(connection, work, count, payload)
+    elif work.kind == "get":
+        _fetch_in_window(connection, work, count)
     elif joined == 1:
         for number in range(count):
             _send_frame(connection, number, payload)
@@ -110,6 +115,17 @@ def _send_in_window(connection: socket.socket, work: Work, count: int, payload: 
             acked_bytes += connection.recv_into(acks, HEADER_BYTES * outstanding - acked_bytes)
             outstanding -= acked_bytes // HEADER_BYTES
             acked_bytes %= HEADER_BYTES
+
+
+def _fetch_in_window(connection: socket.socket, work: Work, count: int) -> None:
+    request = HEADER.pack(0, 0, 0, 0, 0, 0, 0, 0, work.size, 0)
+    connection.sendall(request * min(work.window, count))
+
+    def next_request(number: int) -> None:
+        if number + work.window < count:
+            connection.sendall(request)
+
+    _take(connection, work, count, next_request)
 
 
 def _ask(connection: socket.socket, work: Work, count: int, payload: bytes) -> list[int]:
@@ -146,7 +162,9 @@ def _drain(connection: socket.socket, work: Work, count: int) -> None:
         shared[:kept] = shared[at:end]
 
 
-def _take(connection: socket.socket, work: Work, count: int, ack: bool = False) -> None:
+def _take(
+    connection: socket.socket, work: Work, count: int, taken: Callable[[int], None] | None = None
+) -> None:
     """Large frames: one call reads the rest of a payload and the next header."""
     payload = memoryview(bytearray(work.size))
     header = memoryview(bytearray(HEADER_BYTES))
@@ -161,14 +179,22 @@ def _take(connection: socket.socket, work: Work, count: int, ack: bool = False) 
             if not got:
                 raise EOFError("the other side closed")
             done += got
-        if ack:
-            connection.sendall(bytes(HEADER_BYTES))
+        if taken is not None:
+            taken(number)
         if not last and done < size + HEADER_BYTES:
             _read_exactly(connection, header[done - size :])
 
 
 def _take_and_ack(connection: socket.socket, work: Work, count: int) -> None:
-    _take(connection, work, count, ack=True)
+    _take(connection, work, count, lambda number: connection.sendall(bytes(HEADER_BYTES)))
+
+
+def _give(connection: socket.socket, work: Work, count: int) -> None:
+    payload = bytes(work.size)
+    request = memoryview(bytearray(HEADER_BYTES))
+    for number in range(count):
+        _read_exactly(connection, request)
+        _send_frame(connection, number, payload)
 
 
 def _echo(connection: socket.socket, work: Work, count: int) -> None:

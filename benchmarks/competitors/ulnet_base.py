@@ -6,10 +6,11 @@ import asyncio
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from ulnet import Node
 from ulnet.core.event import Event, EventKind
-from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE, Md
+from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, Md
 from ulnet.core.tunables import NetTunables
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid
@@ -17,28 +18,36 @@ from work import CONGESTION, Measured, Meter, Work
 
 SERVER, DRIVER = "127.0.1.2", "127.0.1.1"
 PORTAL, TOKENS = 30, 31
+SPIN = 100  # µs
 CREDITS = 64  # peer_credits; LNet's default of 8 is meant for 1 MiB messages
 
 Send = Callable[[Node, Work, int], Awaitable[list[int] | None]]
 
 
-def new_node(port: int) -> Node:
+def new_node(port: int, spin: bool = False) -> Node:
     """A node that listens at `port` and dials peers there."""
+    more: dict[str, Any] = {"spin": SPIN} if spin else {}
     return Node(
-        tcp=TcpParams(accept="all", accept_port=port, reserved_ports=False, congestion=CONGESTION.decode())
+        tcp=TcpParams(
+            accept="all",
+            accept_port=port,
+            reserved_ports=False,
+            congestion=CONGESTION.decode(),
+            **more,
+        )
     )
 
 
-def serve(work: Work, announce: Callable[[str], None]) -> Measured:
+def serve(work: Work, announce: Callable[[str], None], spin: bool = False) -> Measured:
     """Receive into one buffer; everything happens in the event handler."""
-    return asyncio.run(_serve(work, announce))
+    return asyncio.run(_serve(work, announce, spin))
 
 
-async def _serve(work: Work, announce: Callable[[str], None]) -> Measured:
+async def _serve(work: Work, announce: Callable[[str], None], spin: bool) -> Measured:
     with socket.socket() as probe:
         probe.bind((SERVER, 0))
         port = probe.getsockname()[1]
-    async with new_node(port) as node:
+    async with new_node(port, spin) as node:
         node.add_ni(f"{SERVER}@tcp", tunables=NetTunables(peer_credits=CREDITS))
         milestone = asyncio.Event()
         milestones = {work.warmup, work.warmup + work.count}
@@ -46,10 +55,11 @@ async def _serve(work: Work, announce: Callable[[str], None]) -> Measured:
         core = node.core
         answer = core.memory.md_bind(bytes(work.size), None)
         echo = work.kind == "roundtrip"
+        wanted = EventKind.GET if work.kind == "get" else EventKind.PUT
 
         def on_put(event: Event) -> None:
             nonlocal seen
-            if event.kind is not EventKind.PUT:
+            if event.kind is not wanted:
                 return
             if echo:
                 core.put(answer, event.source, TOKENS, 1, ack=False)
@@ -58,7 +68,11 @@ async def _serve(work: Work, announce: Callable[[str], None]) -> Measured:
                 milestone.set()
 
         node.attach(
-            PORTAL, 1, bytearray(work.size), options=OP_PUT | MANAGE_REMOTE | TRUNCATE, handler=on_put
+            PORTAL,
+            1,
+            bytearray(work.size),
+            options=OP_PUT | OP_GET | MANAGE_REMOTE | TRUNCATE,
+            handler=on_put,
         )
         announce(str(port))
         await milestone.wait()
@@ -74,13 +88,13 @@ async def _token(node: Node) -> None:
     await node.put(f"{DRIVER}@tcp", TOKENS, 2, b"done")
 
 
-def drive_with(work: Work, address: str, send: Send) -> Measured:
+def drive_with(work: Work, address: str, send: Send, spin: bool = False) -> Measured:
     """Send with one of the two ways that a program has."""
-    return asyncio.run(_drive(work, int(address), send))
+    return asyncio.run(_drive(work, int(address), send, spin))
 
 
-async def _drive(work: Work, port: int, send: Send) -> Measured:
-    async with new_node(port) as node:
+async def _drive(work: Work, port: int, send: Send, spin: bool) -> Measured:
+    async with new_node(port, spin) as node:
         node.add_ni(f"{DRIVER}@tcp", tunables=NetTunables(peer_credits=CREDITS))
         tokens = node.attach(TOKENS, 2, bytearray(4), options=OP_PUT | MANAGE_REMOTE, threshold=2)
         await send(node, work, work.warmup)
@@ -92,7 +106,7 @@ async def _drive(work: Work, port: int, send: Send) -> Measured:
 
 
 class Pump:
-    """Keeps a window of PUTs under way from the event handler, with no task or future per message."""
+    """Keeps a window of PUTs or GETs under way from the event handler, with no task or future per message."""
 
     def __init__(self, node: Node, work: Work, count: int, window: int) -> None:
         self._core = node.core
@@ -100,14 +114,16 @@ class Pump:
         self._left = count
         self._open = 0
         self._ack = work.kind == "ack"
+        self._get = work.kind == "get"
+        self._last = {"ack": EventKind.ACK, "get": EventKind.REPLY}.get(work.kind, EventKind.SEND)
         self._done = asyncio.get_running_loop().create_future()
         self._window = window
-        self._md: Md = self._core.memory.md_bind(bytes(work.size), self._on_event)
+        self._md: Md = self._core.memory.md_bind(bytearray(work.size), self._on_event)
 
     def _on_event(self, event: Event) -> None:
         if event.status and not self._done.done():
             self._done.set_exception(RuntimeError(event.reason))
-        elif event.kind is EventKind.ACK or (event.kind is EventKind.SEND and not self._ack):
+        elif event.kind is self._last:
             self._open -= 1
             self._fill()
 
@@ -115,7 +131,10 @@ class Pump:
         while self._left and self._open < self._window:
             self._left -= 1
             self._open += 1
-            self._core.put(self._md, self._to, PORTAL, 1, ack=self._ack)
+            if self._get:
+                self._core.get(self._md, self._to, PORTAL, 1)
+            else:
+                self._core.put(self._md, self._to, PORTAL, 1, ack=self._ack)
         if not self._left and not self._open and not self._done.done():
             self._done.set_result(None)
 

@@ -12,10 +12,11 @@ serve = ulnet_base.serve
 
 def drive(work: Work, address: str) -> Measured:
     """See `ulnet_base.drive_with`."""
-    return ulnet_base.drive_with(work, address, _send)
+    return ulnet_base.drive_with(work, address, send)
 
 
-async def _send(node: Node, work: Work, count: int) -> list[int] | None:
+async def send(node: Node, work: Work, count: int) -> list[int] | None:
+    """Keep a window of messages under way."""
     if work.kind == "roundtrip":
         return await latencies_of(node, work, count)
     small = work.size < 4096 and work.kind == "stream"

@@ -47,7 +47,7 @@ def _token(inbox: Socket, outbox: Socket, pull: bool) -> None:
 
 
 def _receive(inbox: Socket, outbox: Socket, work: Work, count: int, pull: bool) -> None:
-    answer = b"" if work.kind == "ack" else None
+    answer = None if work.kind == "roundtrip" else bytes(work.answered)
     for _ in range(count):
         if pull:
             message = inbox.recv(copy=False)
@@ -83,12 +83,12 @@ def drive_with(work: Work, address: str, pull: bool) -> Measured:
 
 
 def _send(outbox: Socket, inbox: Socket, work: Work, count: int) -> list[int] | None:
-    payload = bytes(work.size)
+    payload = bytes(work.asked)
     if work.kind == "stream":
         for _ in range(count):
             outbox.send(payload, copy=False)
         return None
-    if work.kind == "ack":
+    if work.kind in ("ack", "get"):
         for number in range(count):
             if number >= work.window:
                 inbox.recv(copy=False)

@@ -1,0 +1,133 @@
+"""What was aimed at, and what this run shows: ratios between players of one run, figures of the sections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from report import Row
+from work import Work
+
+Rows = dict[tuple[str, str], Row]  # by names of work and player
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """A ratio of two players' figures on one work: `at_least` that of the reference, or at most."""
+
+    work: str
+    player: str
+    reference: str
+    factor: float
+    figure: str = "rate"  # or cpu, p50_us, p99_us
+    most: bool = False
+
+
+BULK = ("bulk-stream", "bulk-ack", "bulk-get")
+PURE, COMPILED, SPIN = "ulnet_node", "ulnet_compiled", "ulnet_spin"
+AIMS = [
+    *(Aim(work, COMPILED, "c", 0.9) for work in BULK),
+    *(Aim(work, COMPILED, "c", 1.2, "cpu", most=True) for work in BULK),
+    *(Aim(work, COMPILED, "zmq_dealer", 2.0) for work in BULK),
+    *(Aim(work, COMPILED, "grpc", 8.0) for work in BULK),
+    *(Aim(work, COMPILED, "mpi", 1.0) for work in BULK),
+    *(Aim(work, COMPILED, "sockets", 0.8) for work in ("128k-stream", "16k-stream")),
+    *(Aim(work, COMPILED, "zmq_push", 1.2) for work in ("128k-stream", "16k-stream")),
+    Aim("small-stream", PURE, "zmq_push", 1.0),
+    Aim("small-stream", PURE, "zmq_dealer", 2.0),
+    Aim("small-stream", COMPILED, "zmq_push", 2.0),
+    Aim("small-ack", PURE, "zmq_dealer", 4.0),
+    Aim("small-ack", COMPILED, "zmq_dealer", 8.0),
+    Aim("small-roundtrip", COMPILED, "c", 1.25, "p50_us", most=True),
+    *(
+        Aim("small-roundtrip", COMPILED, "zmq_push", 1.0, figure, most=True)
+        for figure in ("p50_us", "p99_us")
+    ),
+]
+HEADS = ["", "of", "against", "aim", "shown", ""]
+_FIGURES = {"rate": "rate", "cpu": "CPU", "p50_us": "p50", "p99_us": "p99"}
+
+Line = list[str]
+
+
+def lines(works: list[tuple[Work, list[Row]]], sections: dict[str, dict[str, Any]]) -> list[Line]:
+    """The whole table; what was not measured in this run says so."""
+    rows: Rows = {(work.name, row.competitor.name): row for work, found in works for row in found}
+    titles = {work.name: work.title for work, _ in works}
+    table = [_ratio(aim, rows, titles) for aim in AIMS]
+    spin = rows.get(("small-roundtrip", SPIN))
+    title = titles.get("small-roundtrip", "small-roundtrip")
+    table.append(
+        _absolute(
+            title, "p50, spinning", "≤ 12 µs", spin.p50_us if spin else None, lambda p50: p50 <= 12, " µs"
+        )
+    )
+    return table + _of_sections(sections)
+
+
+def _ratio(aim: Aim, rows: Rows, titles: dict[str, str]) -> Line:
+    ours, other = rows.get((aim.work, aim.player)), rows.get((aim.work, aim.reference))
+    build = {PURE: "pure", COMPILED: "compiled"}[aim.player]
+    words = [titles.get(aim.work, aim.work), f"{_FIGURES[aim.figure]}, {build}"]
+    words += [
+        other.competitor.title if other else aim.reference,
+        f"{'≤' if aim.most else '≥'} {aim.factor:g}×",
+    ]
+    if ours is None or other is None:
+        return [*words, "not measured", ""]
+    found = getattr(ours, aim.figure) / getattr(other, aim.figure)
+    return [*words, f"{found:.2f}×", _verdict(found <= aim.factor if aim.most else found >= aim.factor)]
+
+
+def _of_sections(sections: dict[str, dict[str, Any]]) -> list[Line]:
+    crowd = sections.get("crowd", {})
+    table = []
+    for build in ("pure", "compiled"):
+        hub = crowd.get(build, {})
+        shapes = hub.get("ratios", {})
+        for shape, found in (shapes or {"64 B": None}).items():
+            what = f"many peers, {shape}"
+            table.append(
+                _absolute(what, f"rate, {build}", "≥ 0.85×", found, lambda x: x >= 0.85, "×", "one peer")
+            )
+    for what, name, most in (("known", "bare", 12), ("with its connections", "connected", 40)):
+        found = crowd.get("pure", {}).get(name)
+        kib = found / 1024 if found is not None else None
+        table.append(
+            _absolute(
+                f"an idle peer with two rails, {what}", "memory", f"≤ {most} KiB", kib, _at_most(most), " KiB"
+            )
+        )
+    choice = sections.get("choice", {}).get("send 16×16", None)
+    table.append(_absolute("16×16 NIs", "rate of sends", "≥ 0.8×", choice, lambda x: x >= 0.8, "×", "1×1"))
+    return table
+
+
+def _at_most(most: float) -> Callable[[float], bool]:
+    return lambda found: found <= most
+
+
+def _absolute(
+    what: str,
+    of: str,
+    aim: str,
+    found: float | None,
+    good: Callable[[float], bool],
+    unit: str,
+    other: str = "–",
+) -> Line:
+    if found is None:
+        return [what, of, other, aim, "not measured", ""]
+    return [what, of, other, aim, f"{found:.3g}{unit}", _verdict(good(found))]
+
+
+def _verdict(good: bool) -> str:
+    return "reached" if good else "**missed**"
+
+
+def markdown(table: list[Line]) -> str:
+    """A part of the page."""
+    text = ["## Aims", "", "Ratios of medians of this run; “shown” is ours against theirs.", ""]
+    text += ["| " + " | ".join(HEADS) + " |", "| --- | --- | --- | ---: | ---: | --- |"]
+    return "\n".join([*text, *("| " + " | ".join(line) + " |" for line in table)]) + "\n"

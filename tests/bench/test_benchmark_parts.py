@@ -1,0 +1,119 @@
+"""Many peers, starting, the table of aims, the picture: they run and reckon right, no figure is judged."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import aims
+import crowd
+import plot
+import start
+from players import COMPETITORS, Competitor
+from report import Row, summarize
+from runner import Run, environment_of
+from work import Work, cpu_of
+
+BULK = Work("bulk-stream", "1 MiB one-way", "stream", 1 << 20, 1024, 0)  # 1 GiB
+TRIP = Work("small-roundtrip", "There and back", "roundtrip", 64, 100, 0)
+
+
+def rows() -> list[tuple[Work, list[Row]]]:
+    bulk = {
+        "c": [Run(0.1, 0.2, 0, 0)],
+        "ulnet_compiled": [Run(0.125, 0.22, 0, 0)],
+        "zmq_dealer": [Run(0.3, 0.4, 0, 0)],
+    }
+    trip = {"c": [Run(1, 1, 70, 90)], "ulnet_compiled": [Run(1, 1, 80, 99)]}
+    return [(BULK, summarize(BULK, bulk)), (TRIP, summarize(TRIP, trip))]
+
+
+def line(table: list[list[str]], *beginning: str) -> list[str]:
+    (found,) = [one for one in table if one[: len(beginning)] == list(beginning)]
+    return found
+
+
+def test_aims_are_held_against_what_was_measured() -> None:
+    hub = {"bare": 5 * 1024, "connected": 41 * 1024, "ratios": {"64 B": 0.9, "16 KiB": 0.5}}
+    table = aims.lines(rows(), {"crowd": {"pure": hub}, "choice": {"send 16×16": 0.5}})
+    rate = line(table, "1 MiB one-way", "rate, compiled", "C program")
+    assert rate[3:] == ["≥ 0.9×", "0.80×", "**missed**"]
+    assert line(table, "1 MiB one-way", "CPU, compiled")[3:] == ["≤ 1.2×", "1.10×", "reached"]
+    dealer = line(table, "1 MiB one-way", "rate, compiled", "pyzmq DEALER/ROUTER")
+    assert dealer[3:] == ["≥ 2×", "2.40×", "reached"]
+    assert line(table, "There and back", "p50, compiled", "C program")[4:] == ["1.14×", "reached"]
+    assert line(table, "small-ack", "rate, pure")[4:] == ["not measured", ""]
+    assert line(table, "many peers, 64 B", "rate, pure")[3:] == ["≥ 0.85×", "0.9×", "reached"]
+    assert line(table, "many peers, 16 KiB", "rate, pure")[5] == "**missed**"
+    assert line(table, "many peers, 64 B", "rate, compiled")[4] == "not measured"
+    assert line(table, "an idle peer with two rails, known")[4:] == ["5 KiB", "reached"]
+    assert line(table, "an idle peer with two rails, with its connections")[4:] == ["41 KiB", "**missed**"]
+    assert line(table, "16×16 NIs")[4:] == ["0.5×", "**missed**"]
+    page = aims.markdown(table)
+    assert "| 1 MiB one-way | rate, compiled | C program | ≥ 0.9× | 0.80× | **missed** |" in page
+
+
+def test_each_aim_names_players_that_there_are() -> None:
+    names = {player.name for player in COMPETITORS}
+    assert {aim.player for aim in aims.AIMS} | {aim.reference for aim in aims.AIMS} <= names
+
+
+@pytest.mark.leaks("matplotlib keeps its fonts open")
+def test_the_same_runs_make_the_same_picture(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.svg", tmp_path / "b.svg"]
+    for path in paths:
+        plot.draw(rows(), path, "On this machine.")
+    first, second = (path.read_text() for path in paths)
+    assert first == second
+    assert "On this machine." in first
+    assert "1 MiB one-way: GiB/s" in first
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert Competitor("x", "X", "", needs="no_such_module").missing() == "no_such_module"
+    monkeypatch.setattr("players.COMPILED", tmp_path)
+    assert Competitor("x", "X", "", build="compiled").missing() == "the compiled build (make wheel)"
+    monkeypatch.setattr("shutil.which", lambda tool: None)
+    assert Competitor("c", "C", "", needs="cc").missing() == "a C compiler"
+
+
+def test_who_is_told_to_be_compiled_must_be(tmp_path: Path) -> None:
+    import sys
+
+    environment = {**environment_of("compiled"), "PYTHONPATH": environment_of("pure")["PYTHONPATH"]}
+    words = [sys.executable, "peer.py", "ulnet_node", "serve", TRIP.to_json()]
+    folder = Path(crowd.__file__).parent
+    done = subprocess.run(words, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode
+    assert "the compiled build is to be measured" in done.stderr
+
+
+def test_round_trips_go_across_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {4, 7})
+    assert (cpu_of(TRIP, False), cpu_of(TRIP, True), cpu_of(BULK, True)) == (4, 7, -1)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {4})
+    assert cpu_of(TRIP, True) == -1
+
+
+def test_a_small_crowd_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowd, "builds", lambda: ["pure"])
+    told: list[str] = []
+    hubs: dict[str, dict[str, Any]] = crowd.measure(30, 0.05, told.append)
+    hub = hubs["pure"]
+    assert hub["peers"] == 30
+    assert hub["connections"] == 6
+    table = crowd.rate_cells(hubs)
+    assert [row[0] for row in table] == ["pure, 64 B", "pure, 64 B, 16 at a time", "pure, 16 KiB"]
+    assert all(float(cell) > 0 for row in table for cell in row[1:])
+    assert len(crowd.memory_cells(hubs)) == 1
+    assert "30 peers" in crowd.how(hubs)
+
+
+def test_starts_are_measured() -> None:
+    starts = start.measure(1, lambda line: None)
+    assert [len(runs) for runs in (starts.interpreter, starts.daemon, starts.command)] == [1, 1, 1]
+    assert min(starts.interpreter + starts.daemon + starts.command) > 0
+    assert [row[0] for row in start.cells(starts)][1] == "`lnetd` until its first message is answered"
