@@ -172,7 +172,39 @@ def test_a_modprobe_file() -> None:
         "nscheds=2: nothing in ulnet corresponds to it",
         "accept_port: start lnetd with --accept-port 987",
         "cpu_npartitions: start lnetd with --cpu-npartitions 2",
-        "ko2iblnd: map_on_demand: o2ib nets are not built yet in this version of ulnet",
+        "map_on_demand=1: nothing in ulnet corresponds to it",
+        "ko2iblnd: o2ib nets are not built yet in this version of ulnet",
+    ]
+
+
+@pytest.mark.requirement("HLD-modparams")
+def test_parameters_of_a_driver_are_for_its_own_nets() -> None:
+    drivers = (
+        "options ksocklnd peer_credits=16 conns_per_peer=4 sock_timeout=30\n"
+        "options ko2iblnd peer_credits=32 credits=512 timeout=20\n"
+    )
+    found = read_modprobe(
+        drivers + "options lnet networks='tcp(eth0,credits=9),o2ib(ib0),gni,tcp1'\n"
+    ).requests
+    assert found == [
+        net("tcp", "eth0", peer_credits=16, conns_per_peer=4, timeout=30, credits=9),
+        net("o2ib", "ib0", peer_credits=32, credits=512, timeout=20),
+        NetMatch([Ip2netsRule("gni")]),
+        NetMatch([Ip2netsRule("tcp1", tunables=Tunables(peer_credits=16, conns_per_peer=4, timeout=30))]),
+    ]
+    found = read_modprobe(drivers + "options lnet ip2nets='tcp(eth0) 10.0.*.*; o2ib 10.1.*.*'\n").requests
+    assert isinstance(found[0], NetMatch)
+    assert [rule.tunables.peer_credits for rule in found[0].rules] == [16, 32]
+
+
+def test_what_a_modprobe_file_may_have_meant() -> None:
+    found = read_modprobe(
+        "options ksocklnd peer_credit=3\noptions lnet networks=tcp\noptions lnet networks=tcp networks=tcp1\n"
+    )
+    assert [request.rules[0].net for request in found.requests if isinstance(request, NetMatch)] == ["tcp1"]
+    assert found.notes == [
+        "line 3: networks of lnet is given twice: the last one counts",
+        "peer_credit=3: nothing in ulnet corresponds to it; did you mean peer_credits?",
     ]
 
 
@@ -183,6 +215,7 @@ def test_a_modprobe_file() -> None:
         ("\noptions lnet networks", "line 2: 'networks' is no parameter: write NAME=VALUE"),
         ("options lnet networks=tcp ip2nets=tcp", "networks= and ip2nets= exclude each other: leave one"),
         ("options lnet lnet_retry_count=x", "lnet_retry_count=x is not a number"),
+        ("options lnet forwarding=on", "forwarding=on is neither enabled nor disabled"),
     ],
 )
 def test_what_is_wrong_with_a_modprobe_file(text: str, told: str) -> None:

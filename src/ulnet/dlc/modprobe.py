@@ -4,10 +4,25 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
 from typing import NamedTuple
 
+import msgspec
+
 from ulnet.dlc.legacy import LegacyError, read_ip2nets, read_networks, read_routes
-from ulnet.dlc.model import BuffersSet, GlobalSet, NetMatch, Request, RouterSet, RoutingSet, Tunables
+from ulnet.dlc.model import (
+    BuffersSet,
+    GlobalSet,
+    Ip2netsRule,
+    NetAdd,
+    NetMatch,
+    Request,
+    RouterSet,
+    RoutingSet,
+    Tunables,
+)
+from ulnet.nid import Net, NetType
 
 __all__ = ["Parameters", "module_requests", "read_modprobe"]
 
@@ -32,12 +47,10 @@ _ROUTER = (
     *("alive_router_check_interval", "router_ping_timeout", "check_routers_before_use"),
     *("avoid_asym_router_failure", "peer_buffer_credits"),
 )
-# Parameters of ksocklnd that are tunables of tcp nets today.
-_TUNABLES = {
-    **{name: name for name in ("peer_timeout", "peer_credits", "peer_buffer_credits", "credits", "tos")},
-    "conns_per_peer": "conns_per_peer",
-    "sock_timeout": "timeout",
-}
+# Parameters of drivers that are tunables of their nets today.
+_BOTH = ("peer_timeout", "peer_credits", "peer_buffer_credits", "credits", "conns_per_peer")
+_KSOCKLND = {**{name: name for name in _BOTH}, "tos": "tos", "sock_timeout": "timeout"}
+_KO2IBLND = {**{name: name for name in _BOTH}, "tos": "tos", "timeout": "timeout"}
 _DAEMON = {
     "accept": "--accept",
     "accept_port": "--accept-port",
@@ -62,6 +75,7 @@ def read_modprobe(text: str) -> Parameters:
     if len(text) > _LONGEST:
         raise LegacyError(f"the file has {len(text)} characters: {_LONGEST} are the most")
     given: dict[str, dict[str, str]] = {module: {} for module in _MODULES}
+    notes: list[str] = []
     for number, line in enumerate(re.sub(r"\\\n", " ", text).splitlines(), 1):
         if not line.strip().startswith("options"):
             continue  # aliases, install lines, comments
@@ -75,8 +89,11 @@ def read_modprobe(text: str) -> Parameters:
             name, equals, value = word.partition("=")
             if not equals:
                 raise LegacyError(f"line {number}: {word!r} is no parameter: write NAME=VALUE")
+            if given[words[1]].get(name, value) != value:
+                notes.append(f"line {number}: {name} of {words[1]} is given twice: the last one counts")
             given[words[1]][name] = value
-    return module_requests(**given)
+    found = module_requests(**given)
+    return Parameters(found.requests, notes + found.notes)
 
 
 def module_requests(
@@ -87,7 +104,10 @@ def module_requests(
 ) -> Parameters:
     """The requests that parameters of the modules come to. Raises LegacyError."""
     notes: list[str] = []
-    tunables = _tunables(ksocklnd or {}, notes)
+    tunables: dict[int, Tunables] = {
+        NetType.TCP: _tunables(ksocklnd or {}, _KSOCKLND),
+        NetType.O2IB: _tunables(ko2iblnd or {}, _KO2IBLND),
+    }
     requests: list[Request] = []
     settings = {_SETTINGS[name]: _number(name, value) for name, value in lnet.items() if name in _SETTINGS}
     if "lnet_peer_discovery_disabled" in lnet:
@@ -98,17 +118,20 @@ def module_requests(
     if lnet.get("networks") and lnet.get("ip2nets"):
         raise LegacyError("networks= and ip2nets= exclude each other: leave one of them")
     if lnet.get("networks"):
-        requests += read_networks(lnet["networks"], tunables)
+        requests += read_networks(lnet["networks"])
     if lnet.get("ip2nets"):
-        rules = read_ip2nets(lnet["ip2nets"], tunables)
-        requests.append(NetMatch(rules, first_wins=True))
+        requests.append(NetMatch(read_ip2nets(lnet["ip2nets"]), first_wins=True))
+    _tune(requests, tunables)
     watching = {name: _number(name, value) for name, value in lnet.items() if name in _ROUTER}
     if watching:
         requests.append(RouterSet(watching))
     if lnet.get("routes"):
         requests += read_routes(lnet["routes"])
-    if lnet.get("forwarding") in ("enabled", "disabled"):
-        requests.append(RoutingSet(lnet["forwarding"] == "enabled"))
+    forwarding = lnet.get("forwarding")
+    if forwarding not in (None, "", "enabled", "disabled"):
+        raise LegacyError(f"forwarding={forwarding} is neither enabled nor disabled: write one of them")
+    if forwarding:
+        requests.append(RoutingSet(forwarding == "enabled"))
     buffers = {_BUFFERS[name]: _number(name, value) for name, value in lnet.items() if name in _BUFFERS}
     if buffers:
         requests.append(BuffersSet(**buffers))
@@ -122,25 +145,39 @@ def module_requests(
         "routes",
         "forwarding",
     }
-    for name, value in {**{n: v for n, v in lnet.items() if n not in known}, **(libcfs or {})}.items():
-        notes.append(_note(name, value))
+    for module, names in ((ksocklnd, _KSOCKLND), (lnet, known), (libcfs, ()), (ko2iblnd, _KO2IBLND)):
+        strange = [(name, value) for name, value in (module or {}).items() if name not in names]
+        notes += [_note(name, value, names) for name, value in strange]
     if ko2iblnd:
-        notes.append(f"ko2iblnd: {', '.join(ko2iblnd)}: o2ib nets are not built yet in this version of ulnet")
+        notes.append("ko2iblnd: o2ib nets are not built yet in this version of ulnet")
     return Parameters(requests, notes)
 
 
-def _note(name: str, value: str) -> str:
+def _tune(requests: Iterable[Request], drivers: Mapping[int, Tunables]) -> None:
+    """Give nets the parameters of their driver, where they have none of their own."""
+    for request in requests:
+        for one in request.rules if isinstance(request, NetMatch) else [request]:
+            if isinstance(one, NetAdd | Ip2netsRule):
+                driver = drivers.get(Net.parse(one.net or "").type, Tunables())
+                own = {name: getattr(one.tunables, name) for name in Tunables.__struct_fields__}
+                given = {name: value for name, value in own.items() if value is not None}
+                one.tunables = msgspec.structs.replace(driver, **given)
+
+
+def _note(name: str, value: str, known: Collection[str]) -> str:
     if name in _DAEMON:
         return f"{name}: start lnetd with {_DAEMON[name]} {shlex.quote(value)}"
     if name in _WITHOUT_EFFECT:
         return f"{name}: without effect; {_WITHOUT_EFFECT[name]}"
-    return f"{name}={value}: nothing in ulnet corresponds to it"
+    close = get_close_matches(name, known, n=1, cutoff=0.8)
+    question = f"; did you mean {close[0]}?" if close else ""
+    return f"{name}={value}: nothing in ulnet corresponds to it{question}"
 
 
-def _tunables(ksocklnd: dict[str, str], notes: list[str]) -> Tunables:
-    values = {_TUNABLES[name]: _number(name, value) for name, value in ksocklnd.items() if name in _TUNABLES}
-    notes += [_note(name, value) for name, value in ksocklnd.items() if name not in _TUNABLES]
-    return Tunables(**values)
+def _tunables(parameters: dict[str, str], names: dict[str, str]) -> Tunables:
+    return Tunables(
+        **{names[name]: _number(name, value) for name, value in parameters.items() if name in names}
+    )
 
 
 def _number(name: str, value: str) -> int:
