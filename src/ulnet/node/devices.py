@@ -29,7 +29,8 @@ class _Watched:
     address: bytes | None  # None: it never had the NI's address as its own (loopback has whole nets)
     failure: str = ""
     slow: str = ""
-    best_speed: int = 0  # Mb/s, as ever seen
+    speed: int = 0  # Mb/s now; 0: not known
+    best_speed: int = 0  # as ever seen
 
 
 class Devices:
@@ -100,8 +101,14 @@ class Devices:
             device.best_speed = 0
         if which in self._watched:  # who was told may have deleted it
             speed = None if failure else link_speed(device.name)
-            which[0].link_rate = (speed or 0) * _BYTES
+            device.speed = speed or 0
+            self._tell_rate(which[0])
             self._tell(device, failure, slow="" if failure else _slowness(device, speed))
+
+    def _tell_rate(self, ni: NI) -> None:
+        """What all its devices carry together; nothing is said unless all of them say it."""
+        speeds = [device.speed for (one, _), device in self._watched.items() if one is ni]
+        ni.link_rate = sum(speeds) * _BYTES if all(speeds) else 0.0
 
     def _tell(self, device: _Watched, failure: str, *, gone: bool = False, slow: str = "") -> None:
         if (device.failure, device.slow) != (failure, slow):
