@@ -15,6 +15,9 @@ from support.ports import free_port
 from ulnet.cli.ulnet import main
 from ulnet.dlc.config import read_config
 from ulnet.dlc.differences import compare, meaning_of
+from ulnet.dlc.model import NetAdd
+from ulnet.host import Address, Link
+from ulnet.node.shadow import invented_links
 
 ONE = """\
 net:
@@ -108,6 +111,17 @@ def test_diff_of_files_and_of_a_node(
     two.write_text("foo: 1\n")
     assert main(["diff", str(one), str(two)]) == 2
     assert main(["diff", "--socket", str(tmp_path / "none"), str(one)]) == 2
+
+
+def test_a_plan_knows_the_speed_of_interfaces_that_are_there() -> None:
+    """It decides how many connections there are."""
+    here = [Link("eth0", 2, mtu=9000, speed_mbps=100_000, addresses=(Address("10.0.0.1", 24),), numa_node=1)]
+    links = invented_links([NetAdd("tcp", ["eth0", "eth1"])], here)
+    assert links[0] == here[0]
+    assert links[1].speed_mbps is None
+    known = invented_links([NetAdd("tcp", ["eth0"], prefer="10.0.9.1@tcp")], here)[0]
+    assert [one.ip for one in known.addresses] == ["10.0.0.1", "10.0.9.1"]
+    assert (known.speed_mbps, known.mtu, known.numa_node) == (100_000, 9000, 1)
 
 
 def test_a_plan_changes_nothing(tmp_path: Path, node: Daemon, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,6 +49,13 @@ def test_routing_takes_nothing_else(written: str) -> None:
     assert "enable" in config.errors[0].descr
 
 
+def test_module_parameters_are_known_when_they_are_taken_for_yaml() -> None:
+    config = read_config('# of a site\noptions lnet networks="tcp0(eth0)"\noptions ksocklnd credits=9\n')
+    assert [item.descr for item in config.errors] == [
+        "line 2: these are module parameters: make YAML of them with `ulnet convert`"
+    ]
+
+
 def test_surrogates_are_no_text() -> None:
     config = read_config("net:\n  - net type: t\udcff\n")
     assert [item.errno for item in config.errors] == [-22]

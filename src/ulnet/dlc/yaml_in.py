@@ -70,9 +70,7 @@ def read_sections(text: str) -> list[tuple[ScalarNode, Node]]:
                 if isinstance(node, MapNode):
                     sections += node.items
                 elif not (isinstance(node, ScalarNode) and node.value is None):
-                    raise YamlError(
-                        f"line {node.line}: a file holds sections such as 'net:', one below another"
-                    )
+                    raise YamlError(f"line {node.line}: {_no_sections(node)}")
     except yaml.YAMLError as bad:
         raise YamlError(_words(bad, text)) from None
     except UnicodeEncodeError as bad:  # bytes that Python took in as they were
@@ -81,6 +79,12 @@ def read_sections(text: str) -> list[tuple[ScalarNode, Node]]:
             f"line {line}: this is not UTF-8 text: byte 0x{ord(text[bad.start]) & 0xFF:02x}"
         ) from None
     return sections
+
+
+def _no_sections(node: Node) -> str:
+    if isinstance(node, ScalarNode) and node.text.startswith("options "):
+        return "these are module parameters: make YAML of them with `ulnet convert`"
+    return "a file holds sections such as 'net:', one below another"
 
 
 def _read(event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from ipaddress import ip_address
 from itertools import count
 
@@ -104,9 +105,7 @@ def _give(links: dict[str, Link], name: str, ips: Iterable[str]) -> None:
         for ip in ips
         if ip not in {one.ip for one in link.addresses}
     )
-    links[name] = Link(
-        name, link.index, link.up, link.carrier, addresses=(*link.addresses, *more), loopback=link.loopback
-    )
+    links[name] = replace(link, addresses=(*link.addresses, *more))
 
 
 def _addresses(texts: Iterable[str]) -> list[str]:
