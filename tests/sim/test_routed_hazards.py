@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from random import Random
 
 import pytest
 
@@ -355,93 +354,3 @@ def test_without_discovery_routes_follow_the_last_ping() -> None:
     router.loop.enter(router.core.router.enable, False)
     sim.run(2 * INTERVAL)
     assert why_down(client) == {"tcp2 10.1.0.9@tcp1": "gateway down when last pinged"}
-
-
-@pytest.mark.requirement("RTR", "tst-005")
-@pytest.mark.parametrize(
-    "seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(6, 300))]
-)
-def test_random_router_deaths_keep_buffers_and_credits(seed: int) -> None:
-    """Routers die and come back, links flap, nets fall apart; in the end all is back and all flows."""
-    sim = simulation(seed)
-    rng = Random(f"routers/{seed}")
-    client, one, other, server = two_routers(sim)
-    for node in (client, server):
-        node.attach(PORTAL)
-    operations = []
-    for _ in range(60):
-        source, target = rng.choice([(client, server), (server, client)])
-        size = rng.choice([0, 100, 4096, 20_000, 200_000])
-        if rng.random() < 0.7:
-            operations.append(
-                source.put(target.nid, PORTAL, data=bytes(size), ack=rng.random() < 0.7, timeout=20)
-            )
-        else:
-            operations.append(source.get(target.nid, PORTAL, size=size, timeout=20))
-        if rng.random() < 0.15:
-            router = rng.choice([one, other])
-            _trouble(sim, rng, router)
-        sim.run(rng.choice([0.0001, 0.001, 0.1, 2.0]))
-    for router in (one, other):
-        if not router.alive:
-            router.restart()
-    for port in ("r1.eth0", "r1.eth1", "r2.eth0", "r2.eth1"):
-        sim.link_up(port)
-    sim.run(300)
-    for router in (one, other):
-        router.loop.enter(router.core.router.enable, True)
-    sim.run(SETTLED)
-    sim.run_until_quiet()
-    assert all(operation.ended for operation in operations)
-    again = [client.put(server.nid, PORTAL, data=bytes(5000)) for _ in range(10)]
-    sim.run_until_quiet()
-    assert [(put.status, put.reason) for put in again if not put.ok] == []
-
-
-def _trouble(sim: Simulation, rng: Random, router: SimNode) -> None:
-    if not router.alive:
-        router.restart()
-        return
-    kind = rng.choice(["kill", "silent", "flap", "cut", "stop"])
-    if kind in ("kill", "silent"):
-        router.kill(silent=kind == "silent")
-    elif kind == "flap":
-        port = f"{router.name}.eth{rng.randrange(2)}"
-        sim.link_down(port)
-        sim.scheduler.after(rng.uniform(0.1, 10), sim.link_up, port)
-    elif kind == "cut":
-        cuts = sim.partition([router.name], [rng.choice("cs")])
-        sim.scheduler.after(rng.uniform(0.1, 10), sim.heal, cuts)
-    else:
-        router.loop.enter(router.core.router.enable, router.core.router.state is RoutingState.DISABLED)
-
-
-@pytest.mark.requirement("RTR", "HLD-dyn")
-@pytest.mark.parametrize("how", ["del_ni", "shutdown", "connection"])
-def test_what_passes_gives_everything_back_whatever_ends_it(how: str) -> None:
-    """In the middle of a stream an NI of the router goes, the router shuts down, or a sender's connection."""
-    sim = simulation()
-    client, one, other, server = two_routers(sim)
-    server.attach(PORTAL)
-    for router in (one, other):
-        router.loop.enter(router.core.router.set_buffers, None, None, 2)
-    puts = [client.put(server.nid, PORTAL, data=bytes(200_000), timeout=20) for _ in range(60)]
-    core = one.core
-    sim.run_until(lambda: any(True for _ in core.router.gate.waiting()), 1)
-    assert core.router.gate.pools.in_use > 0
-    if how == "del_ni":
-        one.del_ni("10.2.0.8@tcp2")
-    elif how == "shutdown":
-        one.loop.enter(core.shutdown)
-        assert core.stats.msgs_alloc == 0
-    else:
-        client.kill()
-    sim.run(200)
-    assert len(core.router.gate) == 0
-    assert core.router.gate.pools.in_use == 0
-    assert all(pool.credits == pool.count for pool in core.router.gate.pools)
-    if how != "connection":
-        assert all(put.ended for put in puts)
-        again = [client.put(server.nid, PORTAL, data=bytes(5000), timeout=20) for _ in range(10)]
-        sim.run(100)
-        assert sum(put.ok for put in again) == 10

@@ -91,6 +91,7 @@ class PeerNi:
         "latency_ack",
         "latency_egress",
         "latency_get",
+        "max_rtr_credits",
         "max_tx_credits",
         "min_rtr_credits",
         "min_tx_credits",
@@ -121,7 +122,7 @@ class PeerNi:
         self.net = net
         self.peer = net.peer
         self.tx_credits = self.max_tx_credits = self.min_tx_credits = credits
-        self.rtr_credits = self.min_rtr_credits = credits
+        self.max_rtr_credits = self.rtr_credits = self.min_rtr_credits = credits
         self.tx_queue: deque[Msg] = deque()
         self.tx_queued_bytes = 0
         self.answers = 0  # our ACKs and REPLYs that hold its credits or wait for them
@@ -149,6 +150,12 @@ class PeerNi:
         self.latency_get = Latency()
         self.latency_ack = Latency()
 
+    def set_router_credits(self, count: int) -> None:
+        """Have so many, of which messages that pass through this node may hold some."""
+        self.rtr_credits += count - self.max_rtr_credits
+        self.max_rtr_credits = count
+        self.min_rtr_credits = self.rtr_credits
+
 
 class PeerNet:
     """The NIDs of one peer on one net."""
@@ -175,7 +182,6 @@ class Peer:
     __slots__ = (
         "attempts",
         "check_nid",
-        "check_timeout",
         "check_timeout",
         "differences",
         "error",
@@ -227,7 +233,6 @@ class Peer:
         self.info_size = 0  # the most its info took, bytes
         self.attempts = 0  # pings of this round
         self.check_nid: Nid | None = None  # of a gateway under check: its NID that is to answer
-        self.check_timeout: float | None = None  # and in how many seconds
         self.check_timeout: float | None = None  # and in how many seconds
         self.news: PingInfo | None = None  # to be merged
         self.exchanges: dict[str, Exchange] = {}  # the ping and the push under way

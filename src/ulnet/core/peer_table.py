@@ -93,9 +93,10 @@ class PeerTable:
         """A net became local, maybe anew: its peer NIs get its credits, unless messages hold old ones."""
         credits = self._credits_for(net)
         for pni in self._by_nid.values():
-            if pni.nid.net == net and pni.tx_credits == pni.max_tx_credits:
-                pni.tx_credits = pni.max_tx_credits = pni.min_tx_credits = credits
-                pni.rtr_credits = pni.min_rtr_credits = self.router_credits(net)
+            if pni.nid.net == net:
+                if pni.tx_credits == pni.max_tx_credits:
+                    pni.tx_credits = pni.max_tx_credits = pni.min_tx_credits = credits
+                pni.set_router_credits(self.router_credits(net))
 
     def ni_removed(self, ni: NI) -> None:
         """Keep nothing of a local NI that is gone."""
@@ -327,7 +328,7 @@ class PeerTable:
 
     def _attach(self, peer: Peer, nid: Nid) -> PeerNi:
         pni = PeerNi(nid, peer.net(nid.net), self._credits_for(nid.net))
-        pni.rtr_credits = pni.min_rtr_credits = self.router_credits(nid.net)
+        pni.set_router_credits(self.router_credits(nid.net))
         return self._join(peer, pni)
 
     def _join(self, peer: Peer, pni: PeerNi) -> PeerNi:
