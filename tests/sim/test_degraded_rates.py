@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from random import Random
 
 import pytest
 
@@ -271,3 +272,24 @@ def test_at_rest_nothing_waits() -> None:
     world.pass_time(120)
     assert world.a.core.next_deadline() is None
     assert world.is_in(NiState.DEGRADED), "nothing has shown that it is better"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_is_sent_over_rails_that_keep_their_rates_nobody_is_degraded(seed: int) -> None:
+    rng = Random(seed)
+    world = World(peers=rng.randint(1, 4))
+    if seed % 2:
+        world.set_rate("a.eth1", RATE / rng.choice([3, 10]))  # from the beginning
+    sizes = [bytes(size) for size in (1, 4096, 65536, 256 * 1024)]
+    for number in range(2, 2 + len(world.peers)):
+        for source in (A0, A1):
+            world.stream(number, 0, source, bound=rng.random() < 0.5)
+    for _ in range(20):
+        for stream in world.streams:
+            if rng.random() < 0.5:
+                stream.window = rng.choice([0, 0, 1, 2, 8, 32]) if rng.random() < 0.8 else 0
+                stream.data = rng.choice(sizes)
+                if len(stream.data) < 65536:
+                    stream.window = min(stream.window, 2)  # they are many in no time
+        world.pass_time(rng.choice([1, 5, 15]))
+    assert not world.lines
