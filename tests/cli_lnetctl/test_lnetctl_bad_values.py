@@ -61,3 +61,11 @@ def test_the_examples_of_settings_are_taken(daemon: Daemon) -> None:
         shown = yaml.safe_load(daemon.lnetctl("global", "show").out)["global"]
         if name in shown and name != "recovery_interval":
             assert shown[name] == int(value), example
+
+
+def test_a_source_on_another_net_is_told(daemon: Daemon) -> None:
+    """The node is on the target's net: only the source is not."""
+    assert daemon.lnetctl("net", "add", "--nid", "127.0.0.1@tcp,127.0.0.2@tcp1").code == 0
+    done = daemon.lnetctl("ping", "--source", "127.0.0.2@tcp1", "127.0.0.1@tcp")
+    assert done.code == 256 - 113
+    assert "source 127.0.0.2@tcp1 is not on tcp: name one that is, or leave the source free" in done.out

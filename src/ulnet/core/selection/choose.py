@@ -234,7 +234,10 @@ class Selector:
         if not (ni.open or even_if_leaving):
             raise LNetError(errno.ENETDOWN, f"source NID {source} is being deleted: leave the source out")
         if ni.net.net != dest.nid.net:
-            raise self._no_route(dest)
+            if dest.nid.net not in self._state.nets:
+                raise self._no_route(dest)
+            text = f"source {source} is not on {dest.nid.net}: name one that is, or leave the source free"
+            raise LNetError(errno.EHOSTUNREACH, f"no route to {dest.nid}: {text}")
         return ni, dest, SOURCE_GIVEN, SOURCE_GIVEN
 
     def _among_rails(self, dest: PeerNi, query: Query, cpt: int, told: Explanation | None) -> Choice:
