@@ -27,7 +27,10 @@ REAL_COMMANDS = (
     "quit exit help version list-commands lnet route net routing set import export stats debug global peer"
     " ping discover service-id udsp fault setup-mrrouting setup-sysctl cpt-of-nid"
 )
-SLOW = "asyncio pyroute2 rich yaml argparse logging ulnet.core ulnet.lnd ulnet.node ulnet.host ulnet.nid"
+SLOW = (
+    "asyncio pyroute2 rich yaml argparse logging typing_extensions"
+    " ulnet.core ulnet.lnd ulnet.node ulnet.host ulnet.nid"
+)
 BUILT = list(COMMANDS)
 NET_ADD = next(command for command in COMMANDS if command.words == ("net", "add"))
 NET_SHOW = next(command for command in COMMANDS if command.words == ("net", "show"))

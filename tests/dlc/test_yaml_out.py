@@ -184,6 +184,13 @@ def test_nids_and_interfaces_need_no_quotes(text: str) -> None:
     assert yaml.safe_load(emit({"nid": text}, NETLINK)) == {"nid": text}
 
 
+@given(st.text("aeEfnNoOxyY01289._/@() -:[#", max_size=8), st.sampled_from(LAYOUTS))
+def test_text_that_looks_like_something_else_stays_text(text: str, layout: Layout) -> None:
+    """Whatever way it is found out that it needs quotes, or none."""
+    emitted = emit({"thing": {"value": text, "values": [text]}}, layout)
+    assert yaml.safe_load(emitted) == {"thing": {"value": text, "values": [text]}}
+
+
 @given(st.text(max_size=60), st.sampled_from(LAYOUTS))
 def test_descriptions_read_back_whatever_a_peer_put_into_them(text: str, layout: Layout) -> None:
     words = f"failed: {text}"

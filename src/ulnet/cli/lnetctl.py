@@ -109,9 +109,25 @@ def _run_one(command: Command, words: Sequence[str], socket_path: str | None) ->
     if parsed.flag("help"):
         print(command_help(*command.words), end="")
         return 0
+    _load_msgspec()
     from ulnet.cli.lnetctl_actions import perform
 
     return perform(command.action, parsed, parsed.text("socket") or socket_path)
+
+
+def _load_msgspec() -> None:
+    """Without typing_extensions: where it is installed msgspec takes it for what Python has as well.
+
+    That is a seventh of lnetctl's whole time.
+    """
+    name = "typing_extensions"
+    if name in sys.modules:
+        return
+    sys.modules[name] = None  # type: ignore[assignment]  # this is how Python is told that there is none
+    try:
+        import msgspec  # noqa: F401
+    finally:
+        del sys.modules[name]
 
 
 def _unknown(word: str, before: Sequence[str]) -> int:

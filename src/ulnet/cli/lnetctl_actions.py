@@ -28,7 +28,7 @@ from ulnet.dlc.yaml_out import PING, emit, emit_document
 
 __all__ = ["perform"]
 
-_HOST_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*\Z")
+_HOST_NAME = r"[A-Za-z][A-Za-z0-9._-]*\Z"
 _MOST_SHOWN = 1 << 31
 _LONGEST_WAIT = 3600.0
 _WRONG_WORDS = 255  # exit status
@@ -260,7 +260,7 @@ def _at_most(parsed: Parsed, name: str, request_type: type[model.Request]) -> in
 def _resolved(nid: str) -> str:
     """A NID with a host's name in place of its address, with the address."""
     name, at, net = nid.partition("@")
-    if not at or not _HOST_NAME.match(name) or net == "lo":
+    if not at or not re.match(_HOST_NAME, name) or net == "lo":
         return nid
     import socket
 

@@ -10,10 +10,11 @@ from ulnet.cli.lnetctl_grammar import COMMON, Command, Option
 
 __all__ = ["BadValue", "Parsed", "UsageError", "names_of", "number", "parse"]
 
-_INTEGER = re.compile(r"[-+]?(?:[0-9]+|0[xX][0-9a-fA-F]+)\Z")
+# Compiled where they are needed: most commands need none.
+_INTEGER = r"[-+]?(?:[0-9]+|0[xX][0-9a-fA-F]+)\Z"
 _MOST_DIGITS = 18
-_SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?\Z")
-_COMMA = re.compile(r",(?![^\[\]]*\])")
+_SECONDS = r"[0-9]{1,9}(?:\.[0-9]{1,9})?\Z"
+_COMMA = r",(?![^\[\]]*\])"
 _MOST_VERBOSE = 4
 
 
@@ -49,7 +50,7 @@ class Parsed(NamedTuple):
         text = self.options.get(name)
         if text is None:
             return None
-        if not _SECONDS.match(text):
+        if not re.match(_SECONDS, text):
             raise BadValue(f"--{name} {text!r} is not a number of seconds: write digits, such as --{name} 3")
         return float(text)
 
@@ -58,7 +59,7 @@ class Parsed(NamedTuple):
         text = self.options.get(name)
         if text is None:
             return 0
-        if text and not _INTEGER.match(text):
+        if text and not re.match(_INTEGER, text):
             raise BadValue(f"--{name} {text!r}: write a level from 0 to {_MOST_VERBOSE}, such as --{name} 2")
         return min(max(number(f"--{name}", text), 0), _MOST_VERBOSE) if text else 1
 
@@ -67,12 +68,12 @@ def names_of(text: str | None) -> list[str]:
     """The items of a list, apart by commas; commas in brackets belong to their item."""
     if text is None:
         return []
-    return [item.strip() for item in _COMMA.split(text) if item.strip()]
+    return [item.strip() for item in re.split(_COMMA, text) if item.strip()]
 
 
 def number(name: str, text: str) -> int:
     """Decimal or 0x…. Raises BadValue."""
-    if not _INTEGER.match(text):
+    if not re.match(_INTEGER, text):
         raise BadValue(f"{name} {text!r} is not a number: write digits, such as {name} 8")
     if len(text) > _MOST_DIGITS:
         raise BadValue(f"{name} {text[:_MOST_DIGITS]}… is too large: no number here has {len(text)} digits")
@@ -92,7 +93,7 @@ def parse(command: Command, words: Sequence[str]) -> Parsed:
             break
         if word.startswith("--"):
             _long(known, word, rest, parsed)
-        elif word.startswith("-") and len(word) > 1 and not (takes_number and _INTEGER.match(word)):
+        elif word.startswith("-") and len(word) > 1 and not (takes_number and re.match(_INTEGER, word)):
             _short(known, word, rest, parsed)
         else:
             parsed.operands.append(word)
@@ -139,7 +140,7 @@ def _value(option: Option, shown: str, rest: list[str]) -> str:
     if not option.value:
         return "yes"
     if option.kind == "level":  # a separate word, if it is a number
-        return rest.pop() if rest and _INTEGER.match(rest[-1]) else ""
+        return rest.pop() if rest and re.match(_INTEGER, rest[-1]) else ""
     if not rest:
         raise UsageError(f"option {shown} requires an argument")
     return rest.pop()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import struct
+from functools import cache
 
 import msgspec
 
@@ -86,9 +87,14 @@ class _Version(msgspec.Struct):
 
 _json = msgspec.json.Encoder()
 _heads = msgspec.json.Decoder(_RequestHead)
-_requests: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
 _replies = msgspec.json.Decoder(Reply)
 _versions = msgspec.json.Decoder(_Version)
+
+
+@cache
+def _requests() -> msgspec.json.Decoder[Request]:
+    """Looks at the types of all requests, which clients need not."""
+    return msgspec.json.Decoder(Request)
 
 
 def _frame(payload: bytes) -> bytes:
@@ -159,7 +165,7 @@ def decode_request(payload: bytes) -> Request:
                 f"the request speaks control protocol version {version}, this lnetd version {VERSION}: "
                 "use lnetctl and lnetd of one ulnet release",
             )
-        return _requests.decode(_heads.decode(payload).request)
+        return _requests().decode(_heads.decode(payload).request)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as bad:
         raise ProtocolError(errno.EINVAL, f"the request cannot be understood: {bad}") from None
 

@@ -34,15 +34,16 @@ _NETLINK_SECTIONS = frozenset({"net", "peer", "peer list", "route", "Local NI re
 _PING_SECTIONS = frozenset({"ping", "discover", "manage", "cpt-of-nid"})
 _NETLINK_ERRORS = frozenset({"net", "peer", "route", "ping", "discover", "import"})
 
-_PLAIN = re.compile(r"(?:[\w./(<]|[:-](?=[\w.:]))(?:[\w./()<>@\[\]{},;+=*%&!?|~^$'-]|:(?=\S)| (?=[^\s#]))*\Z")
+_PLAIN = r"(?:[\w./(<]|[:-](?=[\w.:]))(?:[\w./()<>@\[\]{},;+=*%&!?|~^$'-]|:(?=\S)| (?=[^\s#]))*\Z"
 # Plain text that YAML 1.1 or 1.2 reads as something else than text.
-_NOT_TEXT = re.compile(
-    r"(?:<<|null|true|false|yes|no|on|off|y|n|\.inf|\.nan|[-+]\.inf"
+_NOT_TEXT = (
+    r"(?i:<<|null|true|false|yes|no|on|off|y|n|\.inf|\.nan|[-+]\.inf"
     r"|-?(?:0x[\da-f_]+|0b[01_]+|0o[0-7_]+|[\d.][\d_.,]*(?:e[-+]?\d+)?)"
-    r"|-?\d[\d_]*(?::[\d.]+)+|\d{4}-\d\d?-\d\d?.*)\Z",
-    re.IGNORECASE,
+    r"|-?\d[\d_]*(?::[\d.]+)+|\d{4}-\d\d?-\d\d?.*)\Z"
 )
-_INDEX = re.compile(r"(?:0|[1-9][0-9]*)\Z")  # a key of `interfaces`, which JSON has made text
+# Most text needs neither pattern, and to compile them takes longer than all else here.
+_SIMPLE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./@()")
+_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -104,7 +105,9 @@ def _sequence(lines: list[str], items: Iterable[Any], indent: str, layout: Layou
 @lru_cache(maxsize=1024, typed=True)
 def _key(key: object) -> str:
     text = str(key)
-    return text if _INDEX.match(text) else _scalar(text)
+    if text.isascii() and text.isdigit() and (text[0] != "0" or text == "0"):
+        return text  # of `interfaces`: JSON has made it text
+    return _scalar(text)
 
 
 def _scalar(value: object) -> str:
@@ -119,9 +122,23 @@ def _scalar(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return "[]"
     text = str(value)
-    if _PLAIN.match(text) and not _NOT_TEXT.match(text):
-        return text
-    return _quoted(text, '"')
+    return text if _is_plain(text) else _quoted(text, '"')
+
+
+def _is_plain(text: str) -> bool:
+    """Whether text needs no quotes."""
+    first = text[:1]
+    if first == "[":
+        return False
+    if _SIMPLE.issuperset(text.replace(" ", "_")):
+        if first.isalpha():
+            if " " not in text:
+                return text.lower() not in _WORDS
+            if "  " not in text and text[-1] != " ":
+                return True
+        elif first.isdigit() and "@" in text and " " not in text:
+            return True
+    return re.match(_PLAIN, text) is not None and not re.match(_NOT_TEXT, text)
 
 
 def _quoted(text: str, quote: str) -> str:
