@@ -182,5 +182,5 @@ def test_memory_is_taken_when_needed_and_reused():
         bench.gate.enter(one)
         bench.gate.leave(one)
     assert len(large._free) == 1
-    bench.pools.release_memory()
+    bench.pools.keep_memory(False)
     assert large._free == []

@@ -120,6 +120,24 @@ def test_numbers_of_buffers_last_while_the_node_routes(bench):
     assert router.gate.pools.counts == DEFAULT_COUNTS
 
 
+def test_a_buffer_that_comes_back_after_the_end_is_not_kept(bench):
+    router, pni = bench.router, sender(1, credits=8)
+    router.enable(True)
+    stuck = [transit(pni, 1 << 20, dest=at) for at in range(2)]
+    for one in stuck:
+        router.gate.enter(one)
+    router.enable(False)
+    bench.run(3 * router._settings.settling_time + 2)
+    assert (router.state, router.gate.pools.in_use) == (RoutingState.DISABLED, 2)
+    for one in stuck:
+        router.gate.leave(one)
+    assert not any(pool._free for pool in router.gate.pools)
+    router.enable(True)
+    router.gate.enter(again := transit(pni, 1 << 20))
+    router.gate.leave(again)
+    assert sum(len(pool._free) for pool in router.gate.pools) == 1
+
+
 def test_more_buffers_let_those_in_who_wait(bench):
     router, pni = bench.router, sender(1, credits=8)
     router.enable(True)

@@ -41,7 +41,18 @@ class BufferPool:
     nothing cannot keep the messages for others back.
     """
 
-    __slots__ = ("_free", "_held", "_queues", "count", "in_use", "min_credits", "pages", "size", "waiting")
+    __slots__ = (
+        "_free",
+        "_held",
+        "_queues",
+        "count",
+        "in_use",
+        "keeps",
+        "min_credits",
+        "pages",
+        "size",
+        "waiting",
+    )
 
     def __init__(self, pages: int, count: int) -> None:
         self.pages = pages
@@ -53,6 +64,7 @@ class BufferPool:
         self._queues: dict[Nid, deque[Transit]] = {}  # by destination; the next one to have its turn is first
         self._held: dict[Nid, int] = {}  # buffers by destination
         self._free: list[bytearray] = []
+        self.keeps = True  # memory for the next message; not while routing is off
 
     @property
     def credits(self) -> int:
@@ -115,7 +127,7 @@ class BufferPool:
             self._held[dest] = held
         else:
             del self._held[dest]
-        if self.in_use + len(self._free) < self.count:
+        if self.keeps and self.in_use + len(self._free) < self.count:
             self._free.append(buffer)
 
     def queued(self) -> list[Transit]:
@@ -132,9 +144,11 @@ class BufferPool:
         self.min_credits = min(count, self.credits)
         del self._free[max(count - self.in_use, 0) :]
 
-    def release_memory(self) -> None:
-        """Keep no memory of free buffers."""
-        self._free.clear()
+    def keep_memory(self, wanted: bool) -> None:
+        """Whether memory of free buffers, those to come back included, is kept."""
+        self.keeps = wanted
+        if not wanted:
+            self._free.clear()
 
 
 class Pools:
@@ -183,10 +197,10 @@ class Pools:
                 if share != pool.count:
                     pool.resize(share)
 
-    def release_memory(self) -> None:
-        """Keep no memory of free buffers."""
+    def keep_memory(self, wanted: bool) -> None:
+        """Whether memory of free buffers, those to come back included, is kept."""
         for pool in self:
-            pool.release_memory()
+            pool.keep_memory(wanted)
 
     @property
     def in_use(self) -> int:

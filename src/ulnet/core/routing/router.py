@@ -130,6 +130,7 @@ class Router:
         self.forwards = True
         self._pinged_at = {}
         self._listen()
+        self.gate.pools.keep_memory(True)
         self.gate.pools.resize(DEFAULT_COUNTS)
         self.gate.resized()
 
@@ -163,4 +164,4 @@ class Router:
         self._set_silent(frozenset())
         for transit in list(self.gate.waiting()):
             self.drop(transit, "routing was disabled while it waited")
-        self.gate.pools.release_memory()
+        self.gate.pools.keep_memory(False)
