@@ -11,6 +11,7 @@ from support.ports import free_port
 from ulnet import Node
 from ulnet.core.lnd import NiEvent
 from ulnet.core.md import MdOption
+from ulnet.core.status import LNetError
 from ulnet.dlc import model
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid
@@ -51,6 +52,26 @@ async def test_messages_from_and_to_each_peer_ni_are_counted() -> None:
     for shown in (here, there):
         assert shown["statistics"]["recv_count"] == sum(shown["received_stats"].values())
         assert shown["statistics"]["send_count"] == sum(shown["sent_stats"].values())
+
+
+@pytest.mark.requirement("dbg-110", "dbg-115")
+async def test_changes_of_nis_and_switches_of_messages_are_errors_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tcp = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)
+    async with Node(tcp=tcp) as node:
+        for nid in (ONE, "127.0.2.1@tcp1"):
+            node.add_ni(nid)
+        node.core.settings.discovery = 0
+        node.add_peer("127.0.1.9@tcp", ["127.0.2.9@tcp1"])
+        with pytest.raises(LNetError, match="over 2 paths"):  # nobody listens there
+            await node.put("127.0.1.9@tcp", 30, 1, b"x")
+        node.core.ni_event(node.core.nis[Nid.parse(ONE)], NiEvent.FATAL)
+    errors = [one.message for one in caplog.records if one.levelname == "ERROR"]
+    assert any(line.startswith(f"local NI {ONE}: device failed") for line in errors)
+    pairs = ("127.0.1.1@tcp -> 127.0.1.9@tcp", "127.0.2.1@tcp1 -> 127.0.2.9@tcp1")
+    switches = {f"resending over {one}: {other} failed" for one in pairs for other in pairs if one != other}
+    assert switches & set(errors)
 
 
 @pytest.mark.requirement("dbg-030", "dbg-110")

@@ -33,6 +33,7 @@ class NodeState:
 
     __slots__ = (
         "_deferred",
+        "alarm",
         "answers",
         "clock",
         "cookie",
@@ -71,6 +72,7 @@ class NodeState:
         self.cookie = cookie  # tells this life of the node from earlier ones in wire handles
         self.wake = wake
         self.report = report
+        self.alarm = report  # of what is more than a warning: NIs that change, messages that switch paths
         self.pid = LNET_PID
         self.cpts = cpts
         self.distances = cpts.distances_from

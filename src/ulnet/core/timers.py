@@ -26,7 +26,7 @@ class Timer:
         self.slot = 0
 
 
-Deadlines: TypeAlias = DeadlineWheel[Timer | Md]
+Deadlines: TypeAlias = "DeadlineWheel[Timer | Md]"
 
 
 class Timers:

@@ -41,7 +41,8 @@ class Node(PeerCalls):
     the machine's NUMA nodes; `cpu_pattern` or `cpu_npartitions` divides them into CPTs, by default one a
     node. `balance` tells how path selection weighs load, `recovery` how those that failed get well.
     `drivers` makes the drivers of a core, in the place of TCP's; `cookie` gives a number that no earlier life
-    of the node used; `report` takes lines for the log; `chance` gives random numbers, for fault rules.
+    of the node used; `report` takes lines for the log (by default warnings, and errors where an NI changes or
+    a message switches paths); `chance` gives random numbers, for fault rules.
     Raises LNetError(EINVAL) for a division that cannot be.
     """
 
@@ -66,6 +67,7 @@ class Node(PeerCalls):
         self._balance = balance
         self._recovery = recovery
         self._report = report
+        self._alarm = _log.error if report == _log.warning else report
         self._chance = chance
         self._timer: asyncio.TimerHandle | None = None
         self._tick_soon = False
@@ -101,6 +103,7 @@ class Node(PeerCalls):
             cookie=self._cookie(),
             wake=self._wake,
             report=self._report,
+            alarm=self._alarm,
             cpts=machine.cpts,
             current_cpu=machine.current_cpu,
             chance=self._chance,

@@ -245,6 +245,7 @@ class Health:
             self._notices.say(
                 ("switch", old_ni.nid, old_pni.nid, ni.nid, pni.nid),
                 f"resending over {ni.nid} -> {pni.nid}: {old_ni.nid} -> {old_pni.nid} failed",
+                self._state.alarm,
             )
 
     def moved(self, msg: Msg, old_ni: NI, old_pni: PeerNi) -> None:

@@ -55,7 +55,7 @@ class Machines:
         ni.watched = ni.health < MAX_HEALTH or ni.state is not NiState.ACTIVE
         if action is not Action.NOTHING and what is not NiInput.DELETED:
             told = f"{what.value} ({why})" if why else what.value
-            self._state.report(f"local NI {ni.nid}: {told}, {ni.state.value} now")
+            self._state.alarm(f"local NI {ni.nid}: {told}, {ni.state.value} now")
         if action is Action.LEAVE:
             if what is NiInput.FATAL:
                 ni.health_stats.down_events += 1
@@ -77,7 +77,7 @@ class Machines:
         if step is not None:
             action, net.state = step
             if action is Action.REPORT:
-                self._state.report(f"net {net.net}: {what.value}, {net.state.value} now")
+                self._state.alarm(f"net {net.net}: {what.value}, {net.state.value} now")
 
     def peer_ni(self, pni: PeerNi, what: PeerNiInput) -> None:
         """Something became of a message to or from a peer NI; its peer follows."""

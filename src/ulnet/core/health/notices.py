@@ -15,7 +15,7 @@ _MOST_KINDS = 256
 
 
 class Notices:
-    """Passes lines on to `report`; `kind` tells which are alike."""
+    """Passes lines on to `report`, or to where else they are meant for; `kind` tells which are alike."""
 
     __slots__ = ("_clock", "_left_out", "_lines", "_recent", "_report", "_since")
 
@@ -27,7 +27,7 @@ class Notices:
         self._lines = 0  # reported in it
         self._left_out = 0  # of kinds not yet reported
 
-    def say(self, kind: Hashable, line: str) -> None:
+    def say(self, kind: Hashable, line: str, report: Callable[[str], None] | None = None) -> None:
         """Report line, unless one of its kind, or very many others, were reported within the last second."""
         now = self._clock()
         last, left_out = self._recent.get(kind, (-_INTERVAL, 0))
@@ -40,7 +40,7 @@ class Notices:
         if len(self._recent) >= _MOST_KINDS:
             self._recent.clear()
         self._recent[kind] = (now, 0)
-        self._report(f"{line} (and {left_out} more like this)" if left_out else line)
+        (report or self._report)(f"{line} (and {left_out} more like this)" if left_out else line)
 
     def _has_room(self, now: float) -> bool:
         if now - self._since >= _INTERVAL:

@@ -67,7 +67,7 @@ class Values:
             if worn != ni.worn:
                 ni.worn = worn
                 told = "is 0: it is reported as down" if worn else f"is {MAX_HEALTH}: it is reported as up"
-                self._state.report(f"local NI {ni.nid}: health {told}")
+                self._state.alarm(f"local NI {ni.nid}: health {told}")
                 self.status_changed()
         if value == MAX_HEALTH:
             ni.health_stats.ping_count = 0
