@@ -22,7 +22,14 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 STAMP = VENV / ".ulnet-setup.json"
 OLDEST = (3, 11)
-DEBIAN_PACKAGES = {"ip": "iproute2", "tc": "iproute2", "tcpdump": "tcpdump", "tshark": "tshark"}
+DEBIAN_PACKAGES = {
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "tcpdump": "tcpdump",
+    "tshark": "tshark",
+    "zsh": "zsh",
+    "systemd-analyze": "systemd",
+}
 
 
 def main() -> int:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from man_pages import FOLDER, pages
-from support.daemon import SOURCE
 from support.shared import ROOT
 from ulnet.cli.complete import lnetctl_words, ulnet_words
 from ulnet.cli.lnetctl_grammar import COMMANDS
@@ -89,34 +86,13 @@ def test_ulnet_completes_words(words: list[str], expected: list[str]) -> None:
     assert ulnet_words(words) == expected
 
 
-def test_bash_asks_the_commands_themselves(tmp_path: Path) -> None:
-    tool = tmp_path / "lnetctl"
-    tool.write_text(f'#!/bin/sh\nPYTHONPATH={SOURCE} exec {sys.executable} -m ulnet.cli.lnetctl "$@"\n')
-    tool.chmod(0o755)
-    script = (
-        f"source {ROOT}/packaging/completions/lnetctl.bash; "
-        "COMP_WORDS=(lnetctl net show --ver); COMP_CWORD=3; "
-        "_ulnet_complete; echo ${COMPREPLY[@]}"
-    )
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", script], env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "--verbose\n"
-
-
-def test_zsh_asks_them_too() -> None:
-    text = (ROOT / "packaging/completions/_lnetctl").read_text()
-    assert text.startswith("#compdef lnetctl ulnet\n") and "--complete" in text
-
-
 def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
     text = (ROOT / "packaging/systemd/lnetd.service").read_text()
     unit = re.findall(r"^\[(\w+)\]$", text, re.MULTILINE)
     assert unit == ["Unit", "Service", "Install"]
     assert "Type=notify" in text and "import /etc/lnet.conf" in text
-    if shutil.which("systemd-analyze") is None:  # which would say more
-        return
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed (Debian: apt-get install systemd)")
     for program in ("lnetd", "lnetctl"):
         text = text.replace(f"/usr/bin/{program} ", "/bin/true ")
     file = tmp_path / "lnetd.service"
@@ -124,4 +100,4 @@ def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True, check=False
     )
-    assert [line for line in done.stderr.splitlines() if "lnetd.service" in line] == []
+    assert (done.returncode, done.stderr) == (0, "")

@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] == ["--complete"]:
         from ulnet.cli.complete import lnetctl_words
 
-        print("\n".join(lnetctl_words(words[1:])))
+        print(*(f"{word}\n" for word in lnetctl_words(words[1:])), sep="", end="")
         return 0
     return run_to_its_end("lnetctl", lambda: run(words), lambda number: 256 - number)
 

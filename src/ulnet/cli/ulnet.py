@@ -53,7 +53,7 @@ def _run(words: list[str]) -> int:
     if words[0] == "--complete":
         from ulnet.cli.complete import ulnet_words
 
-        print("\n".join(ulnet_words(words[1:])))
+        print(*(f"{word}\n" for word in ulnet_words(words[1:])), sep="", end="")
         return 0
     if words[0] in ("-V", "--version"):
         print(f"ulnet {__version__} ({_build()})")
