@@ -40,8 +40,8 @@ class Stream:
 class World:
     """`a` with two rails sends to peers with two rails each."""
 
-    def __init__(self, peers: int = 1) -> None:
-        self.sim = Simulation(seed=1, link=LinkParams(rate=RATE), check=False)
+    def __init__(self, peers: int = 1, delay: float = 20e-6) -> None:
+        self.sim = Simulation(seed=1, link=LinkParams(rate=RATE, delay=delay), check=False)
         self.a = self.sim.node("a", A0, A1)
         self.log: list[str] = []
         self.a.core.state.alarm = self.log.append
@@ -152,6 +152,22 @@ def test_the_end_of_traffic_is_no_degradation_nor_are_few_or_small_messages() ->
     world.pass_time(10)
     assert not world.lines
     assert not world.a.core.health.rates._slow
+
+
+def test_small_messages_on_a_long_way_are_slow_because_they_are_few() -> None:
+    world = World(delay=0.05)
+    world.stream(source=A0, bound=True)
+    small = world.stream(source=A1, bound=True)
+    world.pass_time(10)
+    small.window, small.data = 6, bytes(8192)
+    seen = world.a.core.peers.find(Nid.parse("10.0.0.2@tcp"))
+    assert seen is not None
+    gauge = seen.flows[world.a.core.nis[A1]].gauge
+    assert gauge is not None
+    for _ in range(20):
+        world.pass_time(1)
+        assert gauge.rate < 0.2 * gauge.best or world.sim.now < 15
+    assert not world.lines
 
 
 @pytest.mark.parametrize("ports", [("p2.eth0", "p2.eth1"), ("p2.eth1",)], ids=["all of it", "one NI of it"])
