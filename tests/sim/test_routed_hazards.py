@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from random import Random
 
 import pytest
 
@@ -13,6 +14,7 @@ from support.routed import (
     add_route,
     gate_at_rest,
     make_router,
+    old_end,
     why_down,
 )
 from ulnet.core.policy import Descriptor
@@ -108,6 +110,45 @@ def test_a_loop_of_three_routers_is_found_and_broken() -> None:
     assert any(line.startswith("routing loop") for node in ring for line in node.reports)
     assert any("routing loop" in why_down(node).values() for node in ring)
     assert sum(map(forwarded, ring)) < 20
+    sim.run_until_quiet(400)
+
+
+@pytest.mark.requirement("RTR")
+@pytest.mark.parametrize("seed", range(8))
+def test_a_loop_of_three_under_load_is_found_and_holds_nobody_else_up(seed: int) -> None:
+    """Nothing counts hops: a probe finds the ring at once, and what else passes the same routers arrives."""
+    sim = simulation(seed)
+    sim.allowed_reports = ("routing loop",)
+    rng = Random(f"loop/{seed}")
+    names = [("10.1.0.9@tcp1", "10.2.0.1@tcp2"), ("10.2.0.2@tcp2", "10.3.0.2@tcp3")]
+    ring = [
+        make_router(sim.node(f"r{n}", *nids))
+        for n, nids in enumerate([*names, ("10.3.0.3@tcp3", "10.2.0.3@tcp2")])
+    ]
+    client, server = sim.node("c", "10.1.0.1@tcp1"), sim.node("s", "10.3.0.1@tcp3")
+    old = old_end(sim, "o", "10.1.0.2@tcp1", "10.1.0.9@tcp1")
+    for net in ("tcp3", "tcp9"):
+        add_route(client, net, "10.1.0.9@tcp1")
+        add_route(ring[0], net, "10.2.0.2@tcp2")
+    add_route(ring[1], "tcp9", "10.3.0.3@tcp3")
+    add_route(ring[2], "tcp9", "10.2.0.1@tcp2")
+    add_route(ring[1], "tcp1", "10.2.0.1@tcp2")
+    add_route(server, "tcp1", "10.3.0.2@tcp3")
+    sim.run(SETTLED)
+    for router in ring:
+        router.loop.enter(router.core.router.set_buffers, 8, 8, 8)
+    server.attach(PORTAL)
+    good = []
+    for _ in range(60):
+        size = rng.choice([0, 100, 50_000])
+        old.put_over(Nid.parse("10.9.0.1@tcp9"), bytes(size))  # it asks nobody before
+        good.append(client.put(server.nid, PORTAL, data=bytes(size), timeout=20))
+        sim.run(rng.choice([0.0, 0.001, 0.1]))
+    sim.run(5)
+    assert any("routing loop" in why_down(node).values() for node in ring)
+    assert [(put.status, put.reason) for put in good if not put.ok] == []
+    assert 0 < forwarded(ring[2]) < 20  # over which nothing good goes
+    assert ring[0].core.stats.drops["no route from here"] > 30
     sim.run_until_quiet(400)
 
 
