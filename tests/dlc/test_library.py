@@ -16,6 +16,7 @@ from ulnet.dlc import calls
 from ulnet.dlc.aclient import AsyncClient
 from ulnet.dlc.client import Client
 from ulnet.dlc.config import read_config
+from ulnet.dlc.deadlines import deadline_of
 from ulnet.dlc.documents import LocalNiView
 from ulnet.dlc.endpoint import Endpoint
 from ulnet.dlc.errors import DlcError
@@ -296,3 +297,22 @@ async def test_discovery_can_be_asked_for(client: AsyncClient) -> None:
     assert found.errors == []
     lost = await client.call(calls.discover(["127.0.1.2@tcp9"], timeout=5))
     assert (lost.answers, [error.errno for error in lost.errors]) == ([], [-errno.EHOSTUNREACH])
+
+
+def test_a_range_of_nodes_has_the_time_that_its_rounds_take() -> None:
+    """64 are asked at once; also by `import --exec`."""
+    everybody = "10.0.0.[1-254]@tcp"
+    assert calls.ping([everybody], timeout=20).deadline == 30 + 4 * 20
+    assert calls.ping(["10.0.0.1@tcp", "10.0.0.2@tcp"], timeout=20).deadline == 30 + 20
+    assert calls.discover([everybody], timeout=20).deadline == 30 + 4 * 20
+    assert calls.ping(["banana"], timeout=20).deadline == 30 + 20
+    text = f"ping:\n  - {{primary nid: '{everybody}', timeout: 20000}}\n"
+    text += (
+        "discover:\n  - {primary nid: 10.0.0.1@tcp, force: true}\n  - {primary nid: 10.0.0.1@tcp, force: 0}\n"
+    )
+    config = read_config(text, "exec")
+    assert config.errors == []
+    steps = [step.request for step in config.steps]
+    assert [deadline_of(request) for request in steps] == [110, 210, 210]
+    assert [getattr(request, "force", None) for request in steps] == [None, True, False]
+    assert deadline_of(UseShow()) == 30

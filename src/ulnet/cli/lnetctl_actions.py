@@ -21,7 +21,8 @@ from ulnet.cli.lnetctl_options import BadValue, Parsed, UsageError, names_of, nu
 from ulnet.cli.lnetctl_policy import POLICY_BUILDERS, SaidPlainly
 from ulnet.cli.lnetctl_routing import ROUTING_BUILDERS
 from ulnet.dlc import model
-from ulnet.dlc.client import DEADLINE, Client, as_mapping, not_sent
+from ulnet.dlc.client import Client, as_mapping, not_sent
+from ulnet.dlc.deadlines import deadline_of
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.protocol import Reply
 from ulnet.dlc.yaml_out import PING, emit, emit_document
@@ -43,7 +44,7 @@ def perform(action: str, parsed: Parsed, socket_path: str | None) -> int:
     try:
         request = build(parsed)
         with Client(socket_path) as client:
-            reply = client.request(request, _deadline(request))
+            reply = client.request(request, deadline_of(request))
     except SaidPlainly as said:
         sys.stdout.write(str(said))
         return 256 - errno.EINVAL
@@ -62,23 +63,6 @@ def _print(request: model.Request, parsed: Parsed, reply: Reply) -> int:
 
 def _refused(request_type: type[model.Request], number: int, text: str) -> DlcError:
     return DlcError(number, text, verb=request_type.verb, entity=request_type.entity)
-
-
-def _deadline(request: model.Request) -> float:
-    """How long the answer may take."""
-    if not isinstance(request, (model.Ping, model.Discover)):
-        return DEADLINE
-    rounds = _count(request.nids) // model.PINGS_AT_ONCE + 1
-    return DEADLINE + rounds * request.timeout
-
-
-def _count(nids: list[str]) -> int:
-    from ulnet.nid import NidError, NidList
-
-    try:
-        return sum(len(NidList.parse(text).expand(4096)) for text in nids)
-    except NidError:
-        return len(nids)  # the node says what is wrong
 
 
 # Words to requests -------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from ulnet.dlc import (
     documents_stats,
     model,
 )
-from ulnet.dlc.client import DEADLINE
+from ulnet.dlc.deadlines import deadline_of
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.protocol import Reply
 from ulnet.dlc.yaml_out import emit_document
@@ -362,8 +362,8 @@ def ping(nids: Sequence[str], *, source: str | None = None, timeout: float = 1.0
             _refuse(reply)
         return Pinged(document.ping if document is not None else [], reply.errors)
 
-    wait = (len(nids) // model.PINGS_AT_ONCE + 1) * _seconds(timeout)
-    return Call(model.Ping(_several(nids), source, timeout), read, deadline=DEADLINE + wait)
+    request = model.Ping(_several(nids), source, _seconds(timeout))
+    return Call(request, read, deadline_of(request))
 
 
 def discover(nids: Sequence[str], *, force: bool = False, timeout: float = 180.0) -> Call[Discovered]:
@@ -375,8 +375,8 @@ def discover(nids: Sequence[str], *, force: bool = False, timeout: float = 180.0
             _refuse(reply)
         return Discovered(document.discover if document is not None else [], reply.errors)
 
-    wait = (len(nids) // model.PINGS_AT_ONCE + 1) * _seconds(timeout)
-    return Call(model.Discover(_several(nids), force, timeout=timeout), read, deadline=DEADLINE + wait)
+    request = model.Discover(_several(nids), force, timeout=_seconds(timeout))
+    return Call(request, read, deadline_of(request))
 
 
 def explain(target: str, *, source: str | None = None, size: int = 0) -> Call[documents_explain.ExplainView]:

@@ -214,6 +214,6 @@ def read_discoveries(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
         ignored = ("Multi-Rail", "peer ni", "peer_ni", "differences")
         fields = schema.fields(item, "discover", ("primary nid", "force", "seq_no"), ignored)
         nid = schema.text(fields, "primary nid", item, required=True)
-        force = schema.integer(fields, "force")
+        force = schema.setting(fields, "force")
         if verb == "exec" and nid is not None and schema.good(mark):
             yield Step(model.Discover([nid], bool(force)), item.line)

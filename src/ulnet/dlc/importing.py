@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from ulnet.dlc.client import DEADLINE, Client
+from ulnet.dlc.client import Client
+from ulnet.dlc.deadlines import deadline_of
 from ulnet.dlc.errors import ErrorItem
-from ulnet.dlc.model import Discover, Ping, Request
+from ulnet.dlc.model import Request
 from ulnet.dlc.protocol import Reply
 from ulnet.dlc.steps import Config, step_error
 
 if TYPE_CHECKING:  # lnetctl needs no asyncio
     from ulnet.dlc.aclient import AsyncClient
 
-__all__ = ["Imported", "deadline_of", "import_config", "import_config_async", "importing"]
+__all__ = ["Imported", "import_config", "import_config_async", "importing"]
 
 
 class Imported(NamedTuple):
@@ -46,11 +47,6 @@ def _merge(document: dict[str, Any], more: dict[str, Any]) -> None:
             known += [item for item in value if item not in known]
         else:
             document[key] = value
-
-
-def deadline_of(request: Request) -> float:
-    """How long its answer may take."""
-    return DEADLINE + request.timeout if isinstance(request, (Discover, Ping)) else DEADLINE
 
 
 def import_config(client: Client, config: Config) -> Imported:
