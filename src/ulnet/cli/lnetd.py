@@ -67,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except _ConfigError as bad:
         sys.stderr.write(emit_errors(bad.errors))
         source = options.config or options.modprobe or "the start-up options"
-        _log.error("%s: %d errors; nothing is started", source, len(bad.errors))
+        count = len(bad.errors)
+        _log.error("%s: %d error%s; nothing is started", source, count, "s" * (count != 1))
     return 1
 
 
