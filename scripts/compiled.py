@@ -129,7 +129,7 @@ def follow(words: list[str]) -> tuple[int, str]:
                     break
                 except subprocess.TimeoutExpired:
                     gone = time.monotonic() - began
-                    print(f"compiled build: {gone:.0f} s of about {SECONDS} s", flush=True)
+                    print(f"compiled build: {gone:.0f} s so far", flush=True)
         output.seek(0)
         return status, output.read()
 

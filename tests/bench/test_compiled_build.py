@@ -114,4 +114,4 @@ def test_a_long_build_tells_that_it_goes_on(
     monkeypatch.setattr(compiled, "TELL_EVERY", 0.05)
     status, output = compiled.follow(["sh", "-c", "sleep 0.4; echo words; exit 3"])
     assert (status, output) == (3, "words\n")
-    assert "compiled build: 0 s of about" in capsys.readouterr().out
+    assert "compiled build: 0 s so far" in capsys.readouterr().out

@@ -8,14 +8,16 @@ its node is dead, nothing that was planned on it happens any more.
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections.abc import Callable, Coroutine
 from contextvars import Context
+from heapq import heappush
 from inspect import CORO_CREATED, getcoroutinestate
 from random import Random
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 __all__ = ["NodeLoop", "Scheduler"]
+
+_get_running_loop, _set_running_loop = asyncio._get_running_loop, asyncio._set_running_loop
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -23,40 +25,25 @@ _Event = tuple[float, int, Callable[..., Any], tuple[Any, ...]]
 
 
 class Scheduler:
-    """The queue of all events, and the time (seconds since the simulation began)."""
+    """All events, which the simulation takes out one by one, and the time (seconds since it began)."""
 
-    __slots__ = ("_heap", "_seq", "events", "now")
+    __slots__ = ("_seq", "events", "heap", "now")
 
     def __init__(self) -> None:
         self.now = 0.0
         self.events = 0  # that have happened
-        self._heap: list[_Event] = []
+        self.heap: list[_Event] = []  # what is planned; the next is the first
         self._seq = 0
 
     def at(self, when: float, call: Callable[..., Any], *args: Any) -> None:
         """Plan call(*args); what should have been before now happens now."""
         self._seq = seq = self._seq + 1
-        heapq.heappush(self._heap, (when if when > self.now else self.now, seq, call, args))
+        heappush(self.heap, (when if when > self.now else self.now, seq, call, args))
 
     def after(self, delay: float, call: Callable[..., Any], *args: Any) -> None:
         """Plan call(*args) in `delay` seconds."""
         self._seq = seq = self._seq + 1
-        heapq.heappush(self._heap, (self.now + delay, seq, call, args))
-
-    @property
-    def next_time(self) -> float | None:
-        """When the next event happens."""
-        return self._heap[0][0] if self._heap else None
-
-    def step(self) -> bool:
-        """Let the next event happen; False when there is none."""
-        if not self._heap:
-            return False
-        when, _, call, args = heapq.heappop(self._heap)
-        self.now = when
-        self.events += 1
-        call(*args)
-        return True
+        heappush(self.heap, (self.now + delay, seq, call, args))
 
 
 class _Handle(asyncio.TimerHandle):
@@ -131,12 +118,12 @@ class NodeLoop(asyncio.AbstractEventLoop):
 
     def enter(self, call: Callable[..., T], *args: Any) -> T:
         """Call inside the loop: for `call` it is the running one."""
-        outer = asyncio._get_running_loop()
-        asyncio._set_running_loop(self)
+        outer = _get_running_loop()
+        _set_running_loop(self)
         try:
             return call(*args)
         finally:
-            asyncio._set_running_loop(outer)
+            _set_running_loop(outer)
             self._ran()
 
     def kill(self) -> None:

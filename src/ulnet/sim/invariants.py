@@ -66,7 +66,7 @@ def nis(core: LNet) -> str:
         if ni.refs < 0:
             return f"NI {ni.nid} has {ni.refs} users"
         for queue in ni.tx_queues:
-            if len(queue.waiting) != max(0, -queue.credits):
+            if (queue.waiting or queue.credits < 0) and len(queue.waiting) != max(0, -queue.credits):
                 return f"NI {ni.nid}: {len(queue.waiting)} messages wait for {queue.credits} credits"
     return ""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING
 
+from ulnet.core.event import EventKind
 from ulnet.core.md import Buffer
 
 if TYPE_CHECKING:
@@ -31,11 +32,14 @@ class Ledger:
 
     def __init__(self) -> None:
         self._entries: dict[int, _Entry] = {}
+        self._doubtful: dict[int, _Entry] = {}  # of which nobody knows yet whether what was promised is kept
         self._duplicates: dict[SimNode, int] = {}  # deliveries beyond the first, by sender
 
     def sent(self, node: SimNode, operation: Operation, data: bytes) -> None:
         """A PUT begins."""
-        self._entries[operation.number] = _Entry(node, operation, zlib.crc32(data))
+        entry = self._entries[operation.number] = _Entry(node, operation, zlib.crc32(data))
+        if operation.wanted is EventKind.ACK:
+            self._doubtful[operation.number] = entry
 
     def delivered(self, number: int, data: Buffer) -> None:
         """A PUT is in a node's memory."""
@@ -58,8 +62,10 @@ class Ledger:
 
     def check(self) -> str:
         """What is wrong with the finished PUTs; empty if nothing is."""
-        for entry in self._entries.values():
+        for number, entry in list(self._doubtful.items()):
             operation = entry.operation
-            if operation.wanted.name == "ACK" and operation.ok and not entry.delivered:
+            if operation.ok and not entry.delivered:
                 return f"{operation} was acknowledged, and never delivered"
+            if entry.delivered or operation.ended:
+                del self._doubtful[number]
         return ""

@@ -55,6 +55,7 @@ class SimNode:
         self.cpu = min(cpu for node in self.topology.nodes for cpu in node.cpus)  # where its thread runs
         self.lives = 0
         self.alive = False
+        self.looks_due = 0  # events until the simulation looks at all that it has
         self._resends: list[int] = []
         self.reports: list[str] = []  # lines for the log
         self.operations: dict[Operation, None] = {}  # of this life, not ended

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
+from heapq import heappop
+from math import inf
 from random import Random
 from typing import TypeVar
 
@@ -23,7 +25,7 @@ F = TypeVar("F", bound=ForeignNode)
 _LEAST_GAP = 1e-3  # seconds without an event: a good moment to see whether all is quiet
 _LAN = "lan"  # the switch that all ports are on unless told otherwise
 _BUGS = ("event handler failed", "driver finalized")  # beginnings of log lines that are a failure
-_EVERY = 8  # events of a small node are between two looks at all that it has
+_EVERY, _MORE = 8, 4  # events between two looks at all that a node has: so many, and more for each thing
 
 
 class Simulation:
@@ -63,7 +65,6 @@ class Simulation:
         self._check = check
         self.thorough = thorough
         self._touched: dict[SimNode, None] = {}
-        self._turns: dict[SimNode, int] = {}
         self._numbers = 0
         self._broken = ""
         self.tracing = trace
@@ -163,8 +164,17 @@ class Simulation:
 
     def step(self) -> bool:
         """One event; False when there is none left. Raises Broken, NotQuiet."""
+        if not self.scheduler.heap:
+            return False
+        self._step()
+        return True
+
+    def _step(self) -> None:
+        scheduler = self.scheduler
+        scheduler.now, _, call, args = heappop(scheduler.heap)
+        scheduler.events += 1
         try:
-            happened = self.scheduler.step()
+            call(*args)
         except SimError:
             raise
         except Exception as error:
@@ -174,9 +184,8 @@ class Simulation:
             self._look()
         if self._broken:
             raise Broken(f"{self._broken} ({self._where()})")
-        if self.scheduler.events > self.most_events:
+        if scheduler.events > self.most_events:
             raise NotQuiet(f"no end after {self.most_events} events ({self._where()})")
-        return happened
 
     def run(self, seconds: float) -> None:
         """Let that much virtual time pass."""
@@ -185,15 +194,14 @@ class Simulation:
     def run_until(self, done: Callable[[], bool], limit: float = 1000.0, must: bool = True) -> None:
         """Run until done() or for `limit` virtual seconds; NotQuiet if it `must` have been done by then."""
         until = self.now + limit
-        scheduler = self.scheduler
+        scheduler, heap, step = self.scheduler, self.scheduler.heap, self._step
         while not done():
-            following = scheduler.next_time
-            if following is None or following > until:
+            if not heap or heap[0][0] > until:
                 scheduler.now = max(scheduler.now, until)
                 if must and not done():
                     raise NotQuiet(f"not done after {limit:g} virtual seconds ({self._where()})")
                 return
-            self.step()
+            step()
 
     def run_until_quiet(self, limit: float = 1000.0) -> None:
         """Run until no message is under way or awaited, anywhere; then check all invariants.
@@ -201,19 +209,19 @@ class Simulation:
         Raises NotQuiet after `limit` virtual seconds, and Broken.
         """
         until = self.now + limit
-        scheduler = self.scheduler
+        scheduler, heap, step = self.scheduler, self.scheduler.heap, self._step
         while True:
-            following = scheduler.next_time
-            calm = following is None or following > scheduler.now + _LEAST_GAP
+            following = heap[0][0] if heap else inf
+            calm = following > scheduler.now + _LEAST_GAP
             if calm and not self.fabric.under_way and not self._busy_node():
                 break
-            if following is None or following > until:
+            if following > until or not heap:
                 busy = ", ".join(str(node) for node in self.nodes.values() if self.is_busy(node)) or "none"
                 raise NotQuiet(
                     f"not quiet after {limit:g} virtual seconds: {self.fabric.under_way} frames under way, "
                     f"busy nodes: {busy} ({self._where()})"
                 )
-            self.step()
+            step()
         self.check_at_rest()
 
     def is_busy(self, node: SimNode) -> bool:
@@ -306,13 +314,13 @@ class Simulation:
             self.checks += 1
             core = node.core
             wrong = quickly(core)
-            turns = self._turns.get(node, 0)
-            if turns or wrong:
-                self._turns[node] = turns - 1
+            due = node.looks_due
+            if due or wrong:
+                node.looks_due = due - 1
             else:
                 # A look at all costs as much as there is: so it comes the more seldom, the more there is.
                 if not self.thorough:
-                    self._turns[node] = _EVERY + len(core.peers) + len(core.memory.mds)
+                    node.looks_due = _EVERY + _MORE * (len(core.peers) + len(core.memory.mds))
                 wrong = now_and_then(core) or self._own_properties(node)
             if wrong:
                 self.broken(node, wrong)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.status import HealthStatus
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ulnet.nid import Nid
 
 __all__ = ["Delivery", "Inbox", "Operation"]
+
+
+_NAMES: Final = {kind: kind.name for kind in EventKind}
 
 
 class Operation:
@@ -65,23 +68,24 @@ class Operation:
 
     def handle(self, event: Event) -> None:
         """Take an event of its memory."""
-        name = event.kind.name
+        kind = event.kind
+        name = _NAMES[kind]
         if self.ended:
             self.broken = f"{self} got {event!r} after its last event"
-        if event.kind not in (EventKind.UNLINK, EventKind.SEND, self.wanted):
+        if kind is not self.wanted and kind is not EventKind.SEND and kind is not EventKind.UNLINK:
             self.broken = f"{self} got {event!r}, which it does not wait for"
-        if event.kind is not EventKind.UNLINK and name in self.events:
+        if name in self.events and kind is not EventKind.UNLINK:
             self.broken = f"{self} got a second {event!r}"
         self.events.append(name)
         if event.status and self.status is None:
             self.status = event.status
             self.reason = event.reason
-        elif event.kind is self.wanted and self.status is None:
+        elif kind is self.wanted and self.status is None:
             self.status = 0
             self.taken = event.mlength
         if event.unlinked:
             self.ended = True
-            if self.status is None and event.kind is EventKind.UNLINK:
+            if self.status is None and kind is EventKind.UNLINK:
                 self.status = -errno.ECANCELED  # the node shut down
             elif self.status is None:
                 self.broken = f"{self} ended without an answer and without a failure"
