@@ -58,7 +58,7 @@ ROUTES = (
 ROUTER_SETTINGS = {
     "routing": "forward messages for others: 1, or 0 no more",
     "alive_router_check_interval": "seconds between checks of a gateway on a net (60); 0: only before use",
-    "router_ping_timeout": "seconds more until a router takes a net without pings for down (50)",
+    "router_ping_timeout": "seconds for a gateway to answer, and more until a net without pings is down (50)",
     "check_routers_before_use": "take gateways for down until they were checked: 1, or 0 not to",
     "avoid_asym_router_failure": "use no gateway that lost the net behind it: 1, or 0 not to look",
     "router_peer_credits": "messages of one peer that may pass through at once; 0: its peer_credits",

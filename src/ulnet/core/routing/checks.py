@@ -96,11 +96,6 @@ class Checks:
             watched.awaited = False
             watched.checked = True
 
-    @property
-    def all_checked(self) -> bool:
-        """Whether every gateway was checked once."""
-        return all(watched.checked for watched in self._watched.values())
-
     def interval_changed(self) -> None:
         """Another interval counts from now on."""
         for watched in self._watched.values():

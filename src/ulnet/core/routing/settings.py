@@ -26,7 +26,7 @@ class RoutingSettings:
     """The kernel's module parameters, under their names."""
 
     alive_router_check_interval: int = 60  # seconds between checks of a gateway on one net; 0: on use only
-    router_ping_timeout: int = 50  # seconds more until a router takes a net without pings for down
+    router_ping_timeout: int = 50  # seconds for the answer to a check; more until a silent net is down
     check_routers_before_use: int = 0  # a gateway is down until it was checked
     avoid_asym_router_failure: int = 1  # the far side of a gateway counts too, where it is one hop away
     peer_buffer_credits: int = 0  # messages of one peer that may be passing through; 0: its peer_credits
