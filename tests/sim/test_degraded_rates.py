@@ -182,6 +182,22 @@ def test_a_slow_peer_is_not_the_nis_fault(ports: tuple[str, ...]) -> None:
     assert not world.lines
 
 
+def test_a_peer_that_gets_as_little_as_ever_speaks_for_the_ni() -> None:
+    world = World(peers=2)
+    world.set_rate("p3.eth1", RATE / 10)
+    world.stream(2)
+    world.stream(3, source=A1, bound=True)
+    world.pass_time(15)
+    world.set_rate("p2.eth1", RATE / 40)
+    world.pass_time(60)
+    assert not world.lines
+    peer = world.a.core.peers.find(Nid.parse("10.0.0.2@tcp"))
+    assert peer is not None
+    gauge = peer.flows[world.a.core.nis[A1]].gauge
+    assert gauge is not None
+    assert gauge.slow > 4
+
+
 def test_a_slow_peer_alone_is_not_the_nis_fault() -> None:
     world = World()
     world.stream(2)
@@ -193,13 +209,19 @@ def test_a_slow_peer_alone_is_not_the_nis_fault() -> None:
 
 
 def test_a_rail_that_many_share_is_not_degraded() -> None:
-    world = World(peers=8)
-    world.stream(2, window=16)
-    world.pass_time(10)
-    for number in range(3, 10):
-        world.stream(number, window=16)
-        world.pass_time(3)
-    world.pass_time(60)
+    world = World(peers=9)
+    world.stream(10, source=A0, bound=True)
+    streams = [world.stream(number, 0, source=A1, bound=True) for number in range(2, 10)]
+    for stream in streams:  # each has the rail for itself
+        stream.window = 4
+        world.pass_time(2)
+        stream.window = 0
+        world.pass_time(1)
+    for stream in streams:
+        stream.window = 4
+    world.pass_time(30)
+    gauges = [flow.gauge for peer in world.a.core.peers for flow in peer.flows.values()]
+    assert sum(gauge.slow > 3 for gauge in gauges if gauge is not None) == 8
     assert not world.lines
 
 
