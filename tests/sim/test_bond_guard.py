@@ -125,6 +125,20 @@ def test_late_originals_are_recognised(cut: str, seconds: float) -> None:
     assert a.core.stats.resend_count > 0
 
 
+@pytest.mark.requirement("BOND-modes")
+@pytest.mark.parametrize("mode", ["standby", "loadbalance"])
+def test_the_answer_to_a_resend_comes_back_its_way(mode: str) -> None:
+    """The peer sent nothing, so it cannot know that its active slave does not reach us."""
+    sim = Simulation(seed=8)
+    a, b = pair(sim, mode=mode)
+    sim.partition(["a.eth0"], ["b.eth0"])
+    puts = [a.put(B_BOND, 30, data=bytes(10_000)) for _ in range(2)]
+    sim.run_until(lambda: all("ACK" in put.events for put in puts), 1)
+    sim.heal()
+    sim.run_until_quiet()
+    once(b, puts)
+
+
 def test_a_broken_connection_costs_nothing() -> None:
     sim = Simulation(seed=7, link=LinkParams(rate=RATE))
     a, b = pair(sim)

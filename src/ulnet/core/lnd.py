@@ -79,8 +79,8 @@ class Master(Protocol):
     def failed(self, msg: Msg, ni: NI, nid: Nid) -> None:
         """A message that the master passed on failed on its way from the slave ni to nid."""
 
-    def has_other_path(self, ni: NI, nid: Nid) -> bool:
-        """Whether what was passed on from ni to nid may take another path that is not known to be broken."""
+    def has_other_path(self, msg: Msg, ni: NI, nid: Nid) -> bool:
+        """Whether msg, passed on from ni to nid, may take another path that is not known to be broken."""
 
     def path_broke(self, ni: NI, nid: Nid) -> None:
         """The last connection from ni, perhaps a slave, to nid broke."""

@@ -216,7 +216,7 @@ class Health:
     def _has_path_beside(self, msg: Msg, ni: NI, pni: PeerNi) -> bool:
         """Whether a pair that is not known to be broken may carry msg, which may be lost on that one."""
         if msg.master is not None:
-            return msg.master.has_other_path(ni, pni.nid)
+            return msg.master.has_other_path(msg, ni, pni.nid)
         if self.other_gateway(msg) or (ni.also and not ni.fatal):  # its driver has other devices
             return True
         peer = pni.peer

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.bond.balance import take
+from ulnet.lnd.bond.book import Book
 from ulnet.lnd.bond.config import BondConfig
 from ulnet.lnd.bond.connect import PATIENCE, Connect
 from ulnet.lnd.bond.data_server import DataServer
 from ulnet.lnd.bond.greetings import Greetings
 from ulnet.lnd.bond.hello import PeerState, next_incarnation
 from ulnet.lnd.bond.monitor import Monitor
-from ulnet.lnd.bond.peer import BondPeer
 from ulnet.lnd.bond.servers import Servers
 from ulnet.lnd.bond.slaves import Slaves
 from ulnet.nid import NetType, Nid
@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from ulnet.core.ni import NI
     from ulnet.core.timers import Timer
     from ulnet.lnd.bond.paths import Path
+    from ulnet.lnd.bond.peer import BondPeer
     from ulnet.lnd.bond.post import Post
     from ulnet.wire.lnet import Header
 
-__all__ = ["MAX_PEERS", "BondNi"]
+__all__ = ["BondNi"]
 
-MAX_PEERS: Final = 65536  # strangers may say HELLO
+_MOST_STRANGERS: Final = 256  # handshakes under way, for one more with somebody of whom data came
 
 
 class BondNi:
@@ -56,8 +57,9 @@ class BondNi:
         self.clock = core.state.clock
         self.report = core.state.report
         self.slaves = Slaves(core, ni.nid, config)
-        self.peers: dict[Nid, BondPeer] = {}
-        self.ways: dict[tuple[NI, Nid], tuple[BondPeer, Path]] = {}  # by slave here and NID there
+        self.book = Book()
+        self.peers = self.book.peers
+        self.path = self.book.path
         self._connects: dict[BondPeer, Connect] = {}
         self.greetings = Greetings(self)
         self.data = DataServer(self)
@@ -74,14 +76,14 @@ class BondNi:
         """The NI is shut down: messages that wait end."""
         self.servers.close()
         self.monitor.close()
+        self.greetings.close()
         for connect in self._connects.values():
             connect.stop()
         self._connects.clear()
         reason = f"{self.ni.nid} has been shut down"
         for peer in self.peers.values():
             self._fail_waiting(peer, errno.ESHUTDOWN, reason, HealthStatus.LOCAL_ERROR)
-        self.peers.clear()
-        self.ways.clear()
+        self.book.clear()
 
     # Time ------------------------------------------------------------------------------------------
 
@@ -108,7 +110,7 @@ class BondNi:
             return
         if self._looked_at != self.core.state.epoch:
             self.look()
-        peer = self.peers.get(nid) or self.new_peer(nid)
+        peer = self.peers.get(nid) or self.book.new(nid)
         if peer is None:
             self._fail(msg, errno.ENOMEM, "too many bonding peers", HealthStatus.LOCAL_ERROR)
             return
@@ -141,14 +143,13 @@ class BondNi:
             self._fail(msg, errno.ECONNRESET, reason, HealthStatus.LOCAL_ERROR)
             return
         if msg.attempts is not None:
-            tried = {
-                self.ways[ni, pni.nid][1] for ni, pni in msg.attempts.tried if (ni, pni.nid) in self.ways
-            }
+            failed = [(ni, pni.nid) for ni, pni in msg.attempts.tried]
+            tried = {path for path in peer.paths if (path.ni, path.nid) in failed}
             ways = peer.untried(ways, self.slaves.off, tried)
+        if msg.via is not None:
+            ways = peer.back(ways, self.slaves.off, msg.via)
         path = ways[0]
         if len(ways) > 1:
-            if msg.via is not None:  # an answer goes back the way that its request came
-                ways = [way for way in ways if way.nid == msg.via] or ways
             path = take(self.policy, ways, HEADER_SIZE + msg.hdr.payload_length)
         if peer.told != self.incarnation and not peer.greeting:
             self.greetings.greet(peer)
@@ -194,14 +195,16 @@ class BondNi:
     def heard(self, ni: NI, hdr: Header, from_nid: Nid) -> None:
         """A message for this NI came over a slave."""
         self.ni.stats.received[hdr.type] += 1
-        known = self.ways.get((ni, from_nid))
+        known = self.path(hdr.src_nid, ni, from_nid)
         if known is not None:
             peer, path = known
             self.alive(peer, path)
             if peer.told != self.incarnation and peer.connected and not peer.greeting:
                 self.greetings.greet(peer)
         elif hdr.src_nid.net == self.ni.nid.net and hdr.src_nid != self.ni.nid:
-            found = self.peers.get(hdr.src_nid) or self.new_peer(hdr.src_nid)
+            if len(self._connects) >= _MOST_STRANGERS:
+                return
+            found = self.peers.get(hdr.src_nid) or self.book.new(hdr.src_nid)
             if found is not None and not found.connected:  # it knows this node from an earlier life
                 self.connect(found, (ni, from_nid))
 
@@ -212,23 +215,23 @@ class BondNi:
 
     def failed(self, msg: Msg, ni: NI, nid: Nid) -> None:
         """A message failed on its path: it is avoided until something comes that way."""
-        known = self.ways.get((ni, nid))
+        known = self.path(msg.hdr.dest_nid, ni, nid)
         if known is not None:
             self.suspect(*known)
 
-    def has_other_path(self, ni: NI, nid: Nid) -> bool:
-        """Whether another path that works leads to who is behind nid."""
-        known = self.ways.get((ni, nid))
-        if known is None:
+    def has_other_path(self, msg: Msg, ni: NI, nid: Nid) -> bool:
+        """Whether another path that works leads to whom msg is for."""
+        known = self.path(msg.hdr.dest_nid, ni, nid)
+        peer = known[0] if known is not None else self.peers.get(msg.hdr.dest_nid)
+        if peer is None:
             return False
-        peer, path = known
-        return any(one is not path for one in peer.working(self.slaves.off))
+        return any((one.ni, one.nid) != (ni, nid) for one in peer.working(self.slaves.off))
 
     def path_broke(self, ni: NI, nid: Nid) -> None:
         """The last connection of a path broke: find out whether it works."""
-        known = self.ways.get((ni, nid))
-        if known is not None and known[0].connected:
-            self.monitor.check(*known)
+        for peer, path in self.book.over(ni, nid):
+            if peer.connected:
+                self.monitor.check(peer, path)
 
     # Paths and slaves ------------------------------------------------------------------------------
 
@@ -310,23 +313,6 @@ class BondNi:
         """The first slave of a bonding NI, as its NID tells (design §5.1)."""
         return Nid.of(self.config.slaves[0].net, nid.address)
 
-    def new_peer(self, nid: Nid) -> BondPeer | None:
-        """Remember another bonding NI; None if there are too many."""
-        if len(self.peers) >= MAX_PEERS:
-            idle = next(
-                (one for one in self.peers.values() if not one.connected and not one.connecting), None
-            )
-            if idle is None or idle.waiting:
-                return None
-            self._forget(idle)
-        peer = self.peers[nid] = BondPeer(nid)
-        return peer
-
-    def _forget(self, peer: BondPeer) -> None:
-        del self.peers[peer.nid]
-        for path in peer.paths:
-            self.ways.pop((path.ni, path.nid), None)
-
     def connect(self, peer: BondPeer, hint: tuple[NI, Nid] | None = None) -> None:
         """Shake hands with a peer, if that is not under way."""
         if peer not in self._connects:
@@ -354,12 +340,10 @@ class BondNi:
         reason = f"{peer.nid}: no bonding data server knows it, and its first slave says no HELLO"
         self._fail_waiting(peer, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)
         if self.peers.get(peer.nid) is peer and not peer.waiting and peer not in self._connects:
-            self._forget(peer)
+            self.book.forget(peer)
 
     def lay_paths(self, peer: BondPeer) -> None:
         """The slaves of one side are others, or weigh something else."""
-        for path in peer.paths:
-            self.ways.pop((path.ni, path.nid), None)
+        self.book.take_out(peer)
         peer.lay_paths(self.slaves.nis, self.config.weights, self.core.peers)
-        for path in peer.paths:
-            self.ways[path.ni, path.nid] = (peer, path)
+        self.book.put_in(peer)

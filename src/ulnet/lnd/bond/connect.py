@@ -30,13 +30,15 @@ class Connect:
     slave, taken for the one with its address on our first slave's net: the degraded mode.
     """
 
-    __slots__ = ("_bond", "_hint", "_over", "_peer", "_pending", "_timer", "_until")
+    __slots__ = ("_bond", "_deaf", "_greeted", "_hint", "_over", "_peer", "_pending", "_timer", "_until")
 
     def __init__(self, bond: BondNi, peer: BondPeer, hint: tuple[NI, Nid] | None) -> None:
         self._bond = bond
         self._peer = peer
         self._hint = hint
         self._over = False
+        self._greeted: tuple[NI, Nid] | None = None
+        self._deaf: set[tuple[NI, Nid]] = set()  # answered a BEACON and no HELLO: it is somebody else
         self._pending = 0
         self._timer: Timer | None = None
         self._until = bond.clock() + PATIENCE
@@ -80,7 +82,8 @@ class Connect:
         self._hint = None
         for nid in nids:
             pairs += [(ni, nid) for ni in bond.slaves.nis if ni.nid.net == nid.net and ni.active]
-        return list(dict.fromkeys(pairs))[:_MOST_PROBED]
+        chosen = [pair for pair in dict.fromkeys(pairs) if pair not in self._deaf]
+        return (chosen or list(dict.fromkeys(pairs)))[:_MOST_PROBED]
 
     def _probe(self, answer: Answer | None) -> None:
         if self._finished():
@@ -98,6 +101,7 @@ class Connect:
             return
         if beacon is not None and self._peer.state is PeerState.UNKNOWN:
             self._peer.state = PeerState.WAITING
+            self._greeted = way
             self._bond.greetings.greet_over(self._peer, way)
             self._timer = self._bond.after(ANSWER_TIME, self._again)
         elif not self._pending and self._timer is None:
@@ -110,6 +114,9 @@ class Connect:
         """No HELLO came: from the beginning."""
         if self._peer.state is PeerState.WAITING:
             self._peer.state = PeerState.UNKNOWN
+        if self._greeted is not None:
+            self._deaf.add(self._greeted)
+            self._greeted = None
         self.begin()
 
     def _give_up(self) -> None:

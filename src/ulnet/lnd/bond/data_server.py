@@ -33,10 +33,17 @@ class DataServer:
 
     def register(self, register: Register, at: NI, source: Nid) -> None:
         """A bonding NI registers: the message came over the slave `at`, from the NID source."""
-        if self.serves:
-            self._tell(at, source, self.registry.register(register, source))
+        nid = register.configuration.nid
+        peer = self._bond.peers.get(nid)
+        if not self.serves:
+            answer = Answer(register.request, nid, errno.ENOENT)
+        elif peer is None or not peer.connected or not peer.has_slave(source):
+            answer = Answer(
+                register.request, nid, errno.EAGAIN
+            )  # HELLO goes first, and says who speaks for it
         else:
-            self._tell(at, source, Answer(register.request, register.configuration.nid, errno.ENOENT))
+            answer = self.registry.register(register, source)
+        self._tell(at, source, answer)
 
     def resolve(self, question: Resolve, at: NI, source: Nid) -> None:
         """A bonding NI asks for another one."""

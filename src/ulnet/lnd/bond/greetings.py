@@ -11,6 +11,7 @@ from ulnet.wire.bond import BondHello, Capability, Configuration, Kind, Mode, Sl
 
 if TYPE_CHECKING:
     from ulnet.core.ni import NI
+    from ulnet.core.timers import Timer
     from ulnet.lnd.bond.bondni import BondNi
     from ulnet.lnd.bond.peer import BondPeer
     from ulnet.nid import Nid
@@ -19,17 +20,19 @@ __all__ = ["CAPABILITIES", "Greetings"]
 
 CAPABILITIES: Final = int(Capability.WEIGHTS | Capability.BEACONS | Capability.GUARD)
 _VERSION: Final = 1
+_MOST_ASKED: Final = 8  # paths on which a peer is asked whether a new slave is its own
 _MOST_REFUSED: Final = 1024  # names to remember, so that the log has each once
 
 
 class Greetings:
     """Tells peers what is true of one bonding NI, and keeps what they say of themselves."""
 
-    __slots__ = ("_bond", "_refused")
+    __slots__ = ("_bond", "_claims", "_refused")
 
     def __init__(self, bond: BondNi) -> None:
         self._bond = bond
         self._refused: set[Nid] = set()
+        self._claims: dict[BondPeer, Timer] = {}  # of slaves that are not known, until they are believed
 
     def greet(self, peer: BondPeer) -> None:
         """Send a peer a HELLO, with what is true now."""
@@ -49,10 +52,14 @@ class Greetings:
                 return
             if ok:
                 peer.told = stamp
-            elif way in bond.ways:
-                bond.suspect(*bond.ways[way])
+            elif (known := bond.path(peer.nid, *way)) is not None:
+                bond.suspect(*known)
             if peer.connected and peer.told != bond.incarnation and bond.config.mode is Mode.STANDBY:
-                bond.soon(lambda: self.greet(peer) if ok else bond.monitor.wanted())
+                other = peer.best_for_control()
+                if ok or (other is not None and other.works):
+                    bond.soon(lambda: self.greet(peer))
+                else:
+                    bond.monitor.wanted()
 
         bond.post.tell(*way, Kind.HELLO, self._hello(peer.incarnation), ANSWER_TIME, done)
 
@@ -76,16 +83,47 @@ class Greetings:
         """A HELLO came over a slave from the NID source."""
         bond = self._bond
         found = hello.configuration
-        if found.nid == bond.ni.nid or all(one.nid != source for one in found.slaves):
+        slaves = {one.nid for one in found.slaves}
+        if found.nid == bond.ni.nid or source not in slaves or not slaves.isdisjoint(bond.core.nis):
             self._drop("bonding HELLO from somebody else")
             return
         if found.slaves[0].nid.net != bond.config.slaves[0].net:
             self._refuse(found)
             return
-        peer = bond.peers.get(found.nid) or bond.new_peer(found.nid)
+        peer = bond.peers.get(found.nid) or bond.book.new(found.nid)
         if peer is None:
             self._drop("too many bonding peers")
             return
+        if peer.connected and not peer.has_slave(source):
+            self._ask_about(peer, hello, at, source)
+            return
+        self._take(peer, hello, at, source)
+
+    def _ask_about(self, peer: BondPeer, hello: BondHello, at: NI, source: Nid) -> None:
+        """A slave that is not known speaks for a known peer: believed if the known ones say nothing else."""
+        self._drop("bonding HELLO from a slave that is not known yet")
+        if peer in self._claims:
+            return
+        bond = self._bond
+
+        def believe() -> None:
+            del self._claims[peer]
+            if bond.peers.get(peer.nid) is peer:
+                self._take(peer, hello, at, source)
+
+        self._claims[peer] = bond.after(ANSWER_TIME, believe)
+        for path in [path for path in peer.paths if path.ni.active][:_MOST_ASKED]:
+            bond.post.tell(path.ni, path.nid, Kind.HELLO, self._hello(0), ANSWER_TIME, lambda ok: None)
+
+    def close(self) -> None:
+        """Believe nobody any more."""
+        for timer in self._claims.values():
+            self._bond.cancel(timer)
+        self._claims.clear()
+
+    def _take(self, peer: BondPeer, hello: BondHello, at: NI, source: Nid) -> None:
+        bond = self._bond
+        self._bond.cancel(self._claims.pop(peer, None))
         stamp = stamp_of(hello.target, bond.incarnation)
         if peer.connected and stamp is not Stamp.ZERO and is_older(hello.source, peer.incarnation):
             self._drop("bonding HELLO that was overtaken")
@@ -101,13 +139,14 @@ class Greetings:
             bond.lay_paths(peer)
             self._leave_lost(peer, before)
         was_connected, peer.state = peer.connected, reaction.next
-        known = bond.ways.get((at, source))
+        bond.book.spoke(peer, source)
+        known = bond.path(peer.nid, at, source)
         if known is not None:
             bond.alive(peer, known[1])
         bond.monitor.try_again([peer])
         if reaction.answer and not peer.greeting:
             self.greet_over(peer, (at, source))
-        bond.servers.heard(peer)
+        bond.servers.heard(peer, source)
         if not was_connected or peer.waiting:
             bond.connected(peer)
 

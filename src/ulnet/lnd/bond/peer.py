@@ -67,6 +67,11 @@ class BondPeer:
         """Whether both have said HELLO."""
         return self.state is PeerState.CONNECTED
 
+    def has_slave(self, nid: Nid) -> bool:
+        """Whether nid is a slave of it, as it last said."""
+        found = self.configuration
+        return found is not None and any(one.nid == nid for one in found.slaves)
+
     def learn(self, hello: BondHello, version: int, capabilities: int) -> None:
         """Keep what its HELLO says; the connection has the lower version of both ends."""
         self.incarnation = hello.source
@@ -112,6 +117,14 @@ class BondPeer:
         """The ways of a message that failed elsewhere before: not those again, if another one works."""
         left = [path for path in ways if path not in tried]
         return left or [path for path in self.working(switched_off) if path not in tried] or ways
+
+    def back(self, ways: list[Path], switched_off: Sequence[bool], via: Nid) -> list[Path]:
+        """The ways of an answer: back as its request came, also where other slaves are the active ones.
+
+        What was sent again came over a path that works; that the active one does not may not be known here.
+        """
+        left = [path for path in ways if path.nid == via]
+        return left or [path for path in self.working(switched_off) if path.nid == via] or ways
 
     def working(self, switched_off: Sequence[bool]) -> list[Path]:
         """All paths that work and may be used, the active slave's or not."""

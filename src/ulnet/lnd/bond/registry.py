@@ -20,6 +20,7 @@ class Registry:
     def __init__(self, first: Net) -> None:
         self._first = first
         self._entries: dict[Nid, tuple[int, Configuration]] = {}
+        self._registered_by: dict[Nid, Nid] = {}  # what each slave registered last: it serves one bonding NI
         self.lookups = 0
         self.registrations = 0
 
@@ -40,6 +41,10 @@ class Registry:
             known = self._entries.get(found.nid)
             if known is None or not is_older(register.incarnation, known[0]):
                 self._entries[found.nid] = (register.incarnation, found)
+                before = self._registered_by.get(sender, found.nid)
+                if before != found.nid:
+                    self._entries.pop(before, None)
+                self._registered_by[sender] = found.nid
         return Answer(register.request, found.nid, status, register.incarnation)
 
     def _judge(self, found: Configuration, sender: Nid) -> int:

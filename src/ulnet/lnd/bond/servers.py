@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -120,12 +121,12 @@ class Servers:
             self._bond.greetings.greet_stranger(way, server.peer)
             self._later(server, ANSWER_TIME)
 
-    def heard(self, peer: BondPeer) -> None:
-        """A HELLO came: perhaps from a server."""
-        assert peer.configuration is not None
-        nids = {one.nid for one in peer.configuration.slaves}
+    def heard(self, peer: BondPeer, source: Nid) -> None:
+        """A HELLO came from the NID source: perhaps from a server, known by its own NID or by its name."""
         for server in self.all.values():
-            if server.nid in nids:
+            # Who only says that it has the server's slave is believed until that slave itself speaks.
+            same = server.peer is None or server.peer.nid == peer.nid
+            if source == server.nid or (same and peer.has_slave(server.nid)):
                 server.peer = peer
                 if server.state is ServerState.GREETING:
                     self.register(server)
@@ -157,6 +158,12 @@ class Servers:
     def _registered(self, server: Server, answer: Answer | None) -> None:
         if answer is None or server.peer is None:
             self._lose(server)
+        elif answer.status == errno.EAGAIN:  # it does not know this node any more
+            server.state = ServerState.GREETING
+            way = self._way(server)
+            if way is not None:
+                self._bond.greetings.greet_stranger(way, server.peer)
+            self._later(server, ANSWER_TIME)
         elif answer.status:
             self._bond.report(
                 f"bonding data server {server.nid} refuses {answer.nid}: status {answer.status}"

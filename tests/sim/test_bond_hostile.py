@@ -1,0 +1,292 @@
+"""Bonding NIs among strangers that lie: others' slaves, others' names, floods of names; servers that err."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from support.bonded import BOND, ScriptedBond, bond_of, bonded
+from ulnet.dlc.model_bond import BondOptions, BondSet
+from ulnet.lnd.bond.hello import PeerState
+from ulnet.lnd.bond.servers import ServerState
+from ulnet.nid import Nid
+from ulnet.sim import Simulation
+from ulnet.sim.foreign import Heard
+from ulnet.sim.node import SimNode
+from ulnet.wire.bond import Answer, BondHello, Configuration, Kind, Mode, Register, Resolve, SlaveEntry
+from ulnet.wire.errors import WireError
+
+A = ("10.0.0.1@tcp", "10.1.0.1@tcp1")
+B = ("10.0.0.2@tcp", "10.1.0.2@tcp1")
+B_BOND = Nid.parse("10.0.0.2@bond0")
+HOME = Nid.parse(A[0])
+
+
+class World:
+    """a and b are honest and connected, m is not honest."""
+
+    def __init__(self, seed: object = 1, **options: object) -> None:
+        self.sim = Simulation(seed=str(seed))
+        self.a: SimNode = bonded(self.sim, "a", *A, **options)
+        self.b: SimNode = bonded(self.sim, "b", *B, **options)
+        self.b.attach(30)
+        self.m = ScriptedBond(self.sim, "m", "10.0.0.66@tcp")
+        self.bond = bond_of(self.a)
+        self.gets_through()
+
+    def gets_through(self) -> None:
+        put = self.a.put(B_BOND, 30, data=b"x")
+        self.sim.run_until(lambda: put.ended, 60)
+        assert put.ok, put.reason
+
+    def say(
+        self, *slaves: str | Nid, nid: Nid | None = None, target: int = 0, mode: Mode = Mode.STANDBY
+    ) -> None:
+        entries = tuple(SlaveEntry(Nid.parse(one) if isinstance(one, str) else one) for one in slaves)
+        configuration = Configuration(nid or Nid.of(BOND, entries[0].nid.address), entries, mode)
+        self.m.hello(HOME, target, configuration)
+        self.sim.run(0.05)
+
+    def sane(self) -> None:
+        """No handler failed, and tables agree."""
+        assert [line for line in self.a.reports if "failed on" in line] == []
+        bond = self.bond
+        for nid, peer in bond.peers.items():
+            assert peer.nid == nid
+            for path in peer.paths:
+                assert path.nid not in self.a.core.nis
+                assert bond.path(nid, path.ni, path.nid) == (peer, path)
+
+
+@pytest.mark.requirement("BOND-hello")
+def test_a_peer_that_names_slaves_of_another_does_not_get_its_paths() -> None:
+    world = World()
+    world.say(world.m.nid, *B)
+    assert world.m.bond in world.bond.peers
+    b = world.bond.peers[B_BOND]
+    for path in b.paths:
+        assert world.bond.path(B_BOND, path.ni, path.nid) == (b, path)
+    world.sim.partition(["a.eth0"], ["b.eth0"])
+    put = world.a.put(B_BOND, 30, data=bytes(10_000))
+    world.sim.run_until(lambda: "ACK" in put.events, 10)  # over b's other slave
+    assert [path.works for path in b.paths] == [False, True]
+    world.sane()
+
+
+@pytest.mark.requirement("BOND-hello")
+def test_a_known_peer_is_not_given_other_slaves_by_a_stranger() -> None:
+    world = World()
+    world.say(B[0], world.m.nid)  # under b's own NID
+    peer = world.bond.peers[B_BOND]
+    assert peer.configuration == bond_of(world.b).slaves.own
+    assert world.a.core.stats.drops["bonding HELLO from a slave that is not known yet"] == 1
+    world.gets_through()
+    world.sane()
+
+
+@pytest.mark.requirement("BOND-config", "BOND-hello")
+def test_a_new_slave_s_hello_is_believed_once_a_known_one_confirms_it() -> None:
+    world = World(mode="loadbalance")
+    world.b.add_ni("10.0.1.2@tcp")
+    world.b.request(BondSet(str(B_BOND), [*B, "10.0.1.2@tcp"], BondOptions()))
+    own = bond_of(world.b)
+    new = next(ni for ni in own.slaves.nis if ni.nid == Nid.parse("10.0.1.2@tcp"))
+    own.greetings.greet_over(own.peers[world.bond.ni.nid], (new, HOME))
+    world.sim.run(1)
+    peer = world.bond.peers[B_BOND]
+    assert peer.configuration == own.slaves.own
+    world.sane()
+
+
+@pytest.mark.requirement("BOND-hello")
+def test_one_stranger_cannot_be_many_peers() -> None:
+    world = World()
+    for number in range(50):
+        world.say(f"10.0.7.{number}@tcp", world.m.nid)
+    assert len(world.bond.peers) <= 2
+    world.gets_through()
+    world.sane()
+
+
+@pytest.mark.requirement("BOND-hello")
+def test_our_own_nids_are_nobody_s_slaves() -> None:
+    world = World()
+    world.say(world.m.nid, A[1])
+    assert world.m.bond not in world.bond.peers
+    assert world.a.core.stats.drops["bonding HELLO from somebody else"] == 1
+    world.sane()
+
+
+# Servers -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("BOND-bds")
+def test_one_stranger_cannot_fill_a_server_nor_take_another_s_name() -> None:
+    sim = Simulation(seed=2)
+    server = bonded(sim, "s", *A, bds=[A[0]])
+    b = bonded(sim, "b", *B, bds=[A[0]])
+    m = ScriptedBond(sim, "m", "10.0.0.66@tcp")
+    sim.run(2)
+    registry = bond_of(server).data.registry
+    assert len(registry) == 1
+    for number in range(50):
+        first = Nid.parse(f"10.0.7.{number}@tcp")
+        claimed = Configuration(Nid.of(BOND, first.address), (SlaveEntry(first), SlaveEntry(m.nid)))
+        m.hello(HOME, 0, claimed)
+        m.say(HOME, Kind.REGISTER, Register(number, 7, claimed).pack())
+        sim.run(0.05)
+    assert len(registry) <= 2
+    stolen = Configuration(B_BOND, (SlaveEntry(Nid.parse(B[0])), SlaveEntry(m.nid)))
+    m.hello(HOME, 0, stolen)
+    m.say(HOME, Kind.REGISTER, Register(99, 1 << 31, stolen).pack())
+    sim.run(0.05)
+    assert registry.find(B_BOND) == bond_of(b).slaves.own
+    sim.run_until_quiet()
+
+
+@pytest.mark.requirement("BOND-bds")
+def test_who_names_a_server_s_slave_is_not_the_server() -> None:
+    world = World(bds=[B[1]])
+    world.sim.run(2)
+    world.say(world.m.nid, *B)
+    (server,) = world.bond.servers.all.values()
+    assert server.peer is world.bond.peers[B_BOND]
+    world.sim.run(20)
+    assert server.state is ServerState.READY
+
+
+@pytest.mark.requirement("BOND-bds")
+def test_a_server_s_stale_word_does_not_hide_a_peer_whose_first_slave_answers() -> None:
+    sim = Simulation(seed=3)
+    a = bonded(sim, "a", *A, bds=["10.0.0.66@tcp"])
+    b = bonded(sim, "b", *B)
+    bonded(sim, "c", "10.0.0.3@tcp", "10.1.0.3@tcp1")  # has the address that was b's
+    b.attach(30)
+
+    m = Liar(sim, "m", "10.0.0.66@tcp")
+    sim.run(3)
+    put = a.put(B_BOND, 30, data=b"x")
+    sim.run_until(lambda: put.ended, 60)
+    assert m.asked
+    assert put.ok, put.reason
+    sim.run_until_quiet()
+
+
+class Liar(ScriptedBond):
+    """A server that says of everybody that its slave is c's."""
+
+    asked = 0
+
+    def _take(self, heard: Heard) -> None:
+        super()._take(heard)
+        kind = heard.hdr.match_bits & 0xFF
+        if heard.hdr.portal or not heard.payload:
+            return
+        if kind == Kind.HELLO:
+            told = BondHello.unpack(heard.payload)
+            answer = BondHello(self.incarnation, told.source, self.configuration(), (3,))
+            self.say(heard.source, Kind.HELLO, answer.pack())
+        elif kind == Kind.REGISTER:
+            request = Register.unpack(heard.payload)
+            self.say(heard.source, Kind.ANSWER, Answer(request.request, request.configuration.nid).pack())
+        elif kind == Kind.RESOLVE:
+            self.asked += 1
+            question = Resolve.unpack(heard.payload)
+            c = SlaveEntry(Nid.parse("10.1.0.3@tcp1"))
+            first = Nid.of(Nid.parse(B[0]).net, question.nid.address)
+            found = Configuration(question.nid, (SlaveEntry(first, status=2), c), active=1)
+            self.say(heard.source, Kind.ANSWER, Answer(question.request, question.nid, 0, 5, found).pack())
+
+
+# At random -----------------------------------------------------------------------------------------------
+
+POOL = [
+    *A,
+    *B,
+    "10.0.0.66@tcp",
+    "10.1.0.66@tcp1",
+    "10.0.9.9@tcp",
+    "10.2.0.9@tcp2",
+    "fd00::9@tcp",
+    "10.0.0.5@o2ib",
+]
+
+
+def hostile(rng: Random, world: World) -> tuple[Kind, bytes]:
+    slaves = [world.m.nid, *(Nid.parse(one) for one in rng.sample(POOL, rng.randrange(0, len(POOL))))]
+    if rng.random() < 0.6:
+        rng.shuffle(slaves)
+    entries = tuple(
+        SlaveEntry(nid, rng.choice((0, 1, 65535)), rng.choice((0, 1, 2, 3, 255)))
+        for nid in dict.fromkeys(slaves)
+    )
+    own = world.bond.incarnation
+    configuration = Configuration(
+        Nid.of(BOND, entries[0].nid.address),
+        entries,
+        rng.choice(list(Mode)),
+        rng.choice((0, 1, 2, 3, 4, 77, 255)),
+        rng.random() < 0.5,
+        rng.randrange(len(entries)),
+    )
+    stamp = rng.choice((1, 5, own, world.m.incarnation, 0xFFFFFFFF, rng.randrange(1, 1 << 32)))
+    target = rng.choice((0, own, own - 1, 0xFFFFFFFF))
+    masks = rng.choice(((0,), (3,), (7,), (7, 1, 1), ((1 << 64) - 1,)))
+    guard = rng.randbytes(2) if masks[0] & 4 else b""
+    kind = rng.choice((Kind.HELLO, Kind.HELLO, Kind.HELLO, Kind.REGISTER, Kind.RESOLVE, Kind.ANSWER))
+    made: BondHello | Register | Resolve | Answer = BondHello(
+        stamp, target, configuration, masks, guard=guard
+    )
+    if kind is Kind.REGISTER:
+        made = Register(rng.randrange(1 << 32), stamp, configuration)
+    elif kind is Kind.RESOLVE:
+        made = Resolve(rng.randrange(1 << 32), rng.choice((B_BOND, configuration.nid)), world.m.bond)
+    elif kind is Kind.ANSWER:
+        made = Answer(rng.randrange(1, 20), configuration.nid, rng.choice((0, 2)), stamp, configuration)
+    try:
+        payload = bytearray(made.pack(rng.choice(("little", "big"))))
+    except WireError:
+        return kind, b""
+    if rng.random() < 0.3:
+        payload[rng.randrange(len(payload))] ^= 1 << rng.randrange(8)
+    return kind, bytes(payload[: rng.randrange(len(payload)) if rng.random() < 0.1 else None])
+
+
+def fuzz(seed: int) -> None:
+    rng = Random(seed)
+    world = World(
+        f"fuzz {seed}",
+        mode=rng.choice(("standby", "loadbalance")),
+        keepalive=1,
+        bds=[A[0]] if rng.random() < 0.5 else [B[1]],
+    )
+    for _ in range(60):
+        kind, payload = hostile(rng, world)
+        if rng.random() < 0.2:
+            world.m.incarnation = rng.randrange(1, 1 << 32)
+        world.m.answers_beacons = rng.random() < 0.8
+        world.m.say(HOME, kind, payload)
+        if rng.random() < 0.3:
+            world.a.put(world.m.bond, 30, data=b"for m")
+        if rng.random() < 0.3:
+            world.a.put(B_BOND, 30, data=b"for b")
+        world.sim.run(rng.choice((0.001, 0.01, 0.5, 3.0)))
+        world.sane()
+    assert len(world.bond.peers) <= 6  # b, and what this node itself wanted to reach
+    assert len(world.bond.data.registry) <= 2
+    assert all(peer.state in PeerState for peer in world.bond.peers.values())
+    world.gets_through()
+    world.sim.run_until_quiet(2000)
+
+
+@pytest.mark.requirement("BOND-hello")
+@pytest.mark.parametrize("seed", range(15))
+def test_hostile_messages_harm_nobody_else(seed: int) -> None:
+    fuzz(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1000, 1150))
+def test_many_hostile_messages(seed: int) -> None:
+    fuzz(seed)
