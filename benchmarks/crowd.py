@@ -8,6 +8,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -61,11 +62,15 @@ def run(build: str, peers: int, seconds: float) -> dict[str, Any]:
     pipe = subprocess.PIPE
     far_words = [sys.executable, str(HERE / "crowd_far.py"), str(peers), port]
     hub_words = [sys.executable, str(HERE / "crowd_hub.py"), str(peers), port, str(seconds)]
-    with subprocess.Popen(far_words, env=environment, stdin=pipe, stdout=pipe, text=True) as far:
+    with (
+        tempfile.TemporaryFile("w+") as said,
+        subprocess.Popen(far_words, env=environment, stdin=pipe, stdout=pipe, stderr=said, text=True) as far,
+    ):
         try:
             assert far.stdout is not None
             if far.stdout.readline() != "ready\n":
-                raise RuntimeError("the peers did not start: their message is above")
+                said.seek(0)
+                raise RuntimeError(f"the peers did not start: {said.read().strip()}")
             done = subprocess.run(
                 hub_words, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
             )
