@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from support.ports import free_port
 from ulnet import Node
 from ulnet.core.ni import NI, Place
+from ulnet.core.states import NiState
 from ulnet.core.status import LNetError
-from ulnet.lnd.tcp import TcpParams
-from ulnet.lnd.tcp.nistate import NiState
+from ulnet.lnd.base import Device
+from ulnet.lnd.tcp import TcpParams, nistate
 from ulnet.lnd.tcp.rail_state import RailState
 from ulnet.lnd.tcp.rails import MOST_ADDRESSES, believable, matched
 from ulnet.nid import Net, Nid
@@ -85,6 +86,42 @@ def test_whatever_a_hello_says_there_are_few_addresses_to_call(ips: list[int]) -
     assert len(found) <= MOST_ADDRESSES
 
 
+# The devices -------------------------------------------------------------------------------------------
+
+
+def test_an_ni_is_degraded_while_one_of_its_devices_fails_or_is_slow() -> None:
+    async def body() -> None:
+        params = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)
+        async with Node(tcp=params) as node:
+            ni = bonded(node, 1)
+            state = ni.lnd_data
+            assert isinstance(state, RailState)
+            first, second = state.rails.values()
+            told: list[tuple[str, NiState]] = []
+            for rail, device in (
+                (first, Device("eth0", slow="it runs at 10 Mb/s")),
+                (second, Device("eth1")),  # says nothing of eth0
+                (first, Device("eth0")),
+                (second, Device("eth1", failure="it has no carrier")),
+                (first, Device("eth0", failure="it is switched off")),
+                (second, Device("eth1")),
+                (first, Device("eth0")),
+            ):
+                state.rail_changed(rail, device)
+                told.append((device.name, ni.state))
+            assert told == [
+                ("eth0", NiState.DEGRADED),
+                ("eth1", NiState.DEGRADED),
+                ("eth0", NiState.ACTIVE),
+                ("eth1", NiState.DEGRADED),
+                ("eth0", NiState.FAILED),
+                ("eth1", NiState.DEGRADED),
+                ("eth0", NiState.ACTIVE),
+            ]
+
+    asyncio.run(body())
+
+
 # On loopback -------------------------------------------------------------------------------------------
 
 
@@ -109,7 +146,7 @@ class Pair:
 
     def connections(self, of: int = 0) -> Counter[tuple[str, str, ConnType]]:
         node = self.nodes[of]
-        (state,) = [ni.lnd_data for ni in node.core.nis.values() if isinstance(ni.lnd_data, NiState)]
+        (state,) = [ni.lnd_data for ni in node.core.nis.values() if isinstance(ni.lnd_data, nistate.NiState)]
         return Counter(
             (conn.local_ip, conn.remote_ip, conn.ctype)
             for peer in state.peers.values()

@@ -66,6 +66,12 @@ class RailDialer(Dialer):
         self._retry_at = 0.0
         self.poke()
 
+    def leave(self, rail: Rail, reason: str) -> None:
+        """A device failed: an attempt there is given up, and made elsewhere if there is an elsewhere."""
+        if self._attempt is not None and self._at is not None and self._at.rail is rail:
+            self._attempt.cancel()
+            self.failed(errno.ENETDOWN, reason)
+
     def conns_lost(self) -> None:
         super().conns_lost()
         for pair in self._pairs.values():

@@ -107,7 +107,12 @@ class RailState(NiState):
             self._rail_failed(rail, device)
         elif rail.down and not self._rail_back(rail, device):
             return
-        self._rate(device.slow)
+        if device.slow != rail.slow:
+            rail.slow = device.slow
+            if not device.failure:
+                words = device.slow or "it is as fast as it was"
+                self.shared.report(f"{self.ni.nid}: interface {device.name}: {words}")
+        self._rate()
 
     def _rail_failed(self, rail: Rail, device: Device) -> None:
         reason = f"{self.ni.nid}: interface {device.name}: {device.failure}"
@@ -127,8 +132,8 @@ class RailState(NiState):
     def _leave(self, rail: Rail, reason: str, gone: bool) -> None:
         for peer in list(self.peers.values()):
             assert isinstance(peer, RailPeer)
-            if peer.dialer is not None and self.down:
-                peer.dialer.cancel()
+            if isinstance(peer.dialer, RailDialer):
+                peer.dialer.leave(rail, reason)
             on_it = [conn for conn in peer.conns if conn.local_ip == rail.ip]
             if on_it or self.down:
                 peer.shift()
@@ -158,11 +163,11 @@ class RailState(NiState):
                 peer.dialer.try_again()
         return self.open
 
-    def _rate(self, slow: str) -> None:
+    def _rate(self) -> None:
         """Tell the core whether the NI carries less than it should."""
         if self.down:
             return
-        words = "; ".join([one.down for one in self.rails.values() if one.down] or [slow]).strip()
+        words = "; ".join(one.down or one.slow for one in self.rails.values() if one.down or one.slow)
         before, self.slow = self.slow, words
         if bool(before) != bool(words):
             self.shared.core.ni_event(self.ni, NiEvent.DEGRADED if words else NiEvent.RESTORED)

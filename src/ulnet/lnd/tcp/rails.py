@@ -22,13 +22,14 @@ _LOOPBACK: Final = 127
 class Rail:
     """One device of an NI, with its address."""
 
-    __slots__ = ("deaf", "device", "down", "ip", "nid")
+    __slots__ = ("deaf", "device", "down", "ip", "nid", "slow")
 
     def __init__(self, place: Place, device: str | None) -> None:
         self.nid = place.nid  # its address, in the form that NIDs have
         self.ip = place.nid.ip
         self.device = device
         self.down = ""  # why it can carry nothing now
+        self.slow = ""  # why it carries far less than it did
         self.deaf = False  # it does not listen, for the device is gone
 
 
