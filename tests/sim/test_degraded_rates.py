@@ -252,10 +252,12 @@ def test_a_rail_that_never_carried_what_its_link_has_is_judged_by_two_peers() ->
     world.set_rate("a.eth1", RATE / 10)
     ni = world.a.core.nis[A1]
     ni.link_rate = 1.25e9  # this node does not reach that on any link
-    world.stream(2)
+    for source in (A0, A1):
+        world.stream(2, source=source, bound=True)
     world.pass_time(30)
     assert world.is_in(NiState.ACTIVE), "one peer's own link may be slow"
-    world.stream(3)
+    for source in (A0, A1):
+        world.stream(3, source=source, bound=True)
     world.until(NiState.DEGRADED, 60)
     world.set_rate("a.eth1", RATE)
     world.until(NiState.ACTIVE, 60)
