@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import yaml
 
-from ulnet.dlc import model
+from ulnet.dlc import calls, model
 from ulnet.dlc.config import Verb, read_config
 from ulnet.dlc.differences import compare, meaning_of
 from ulnet.dlc.errors import DlcError, ErrorItem
@@ -164,6 +164,14 @@ async def test_it_is_for_tcp_nets(admin: Admin) -> None:
 async def test_a_value_that_it_has_not(admin: Admin) -> None:
     number, text = await refusal(admin, GlobalSet({"use_tcp_bonding": 2}))
     assert (number, text) == (errno.EINVAL, "use_tcp_bonding 2 is out of range: use 0 to 1")
+
+
+async def test_the_library_has_it(admin: Admin) -> None:
+    await admin.handle(calls.set_tcp_bonding(True).request)
+    await admin.handle(calls.add_net("tcp", ["eth0", "eth1"]).request)
+    await admin.handle(calls.set_tcp_bonding(False).request)
+    await admin.handle(calls.add_net("tcp1", ["eth0", "eth1"], bonding=True).request)
+    assert [bonding for _, _, bonding in await nets(admin)] == [1, 1]
 
 
 async def test_cpts_are_those_of_all_its_interfaces(admin: Admin) -> None:

@@ -57,6 +57,7 @@ __all__ = [
     "reset_statistics",
     "set_discovery",
     "set_routing",
+    "set_tcp_bonding",
     "set_values",
     "show_nets",
     "show_ni",
@@ -168,6 +169,11 @@ def set_discovery(on: bool) -> Call[None]:
     return set_values(discovery=int(on))
 
 
+def set_tcp_bonding(on: bool) -> Call[None]:
+    """Let tcp nets that are added from now on be one NI over all their interfaces, or an NI each."""
+    return set_values(use_tcp_bonding=int(on))
+
+
 def show_values() -> Call[documents.Globals]:
     """Node-wide settings."""
     return Call(model.GlobalShow(), _reader(documents.GlobalDocument, "settings"))
@@ -187,10 +193,20 @@ def export(*, backup: bool = False) -> Call[str]:
 
 
 def add_net(
-    net: str, interfaces: Sequence[str], *, tunables: model.Tunables | None = None, cpts: str | None = None
+    net: str,
+    interfaces: Sequence[str],
+    *,
+    tunables: model.Tunables | None = None,
+    cpts: str | None = None,
+    bonding: bool | None = None,
 ) -> Call[None]:
-    """Add an NI for each interface (`eth0`, with CPTs `eth0[0,1]`), all or none."""
-    request = model.NetAdd(net, _several(interfaces), tunables=tunables or model.Tunables(), cpts=cpts)
+    """Add an NI for each interface (`eth0`, with CPTs `eth0[0,1]`), all or none.
+
+    With `bonding` one NI over all of them, of a tcp net; None is what `use_tcp_bonding` says.
+    """
+    request = model.NetAdd(
+        net, _several(interfaces), bonding=bonding, tunables=tunables or model.Tunables(), cpts=cpts
+    )
     return Call(request, _nothing)
 
 
