@@ -80,7 +80,7 @@ COMPETITORS = [
         "ulnet_node",
         "ulnet, event handlers",
         "two `ulnet.Node`s on asyncio, one NI each, one connection of each type; PUTs into one memory "
-        "descriptor (peer_credits 64), the next PUT started by the event of an earlier one; LNet's own ACKs",
+        "descriptor (peer_credits 256), the next PUT started by the event of an earlier one; LNet's own ACKs",
     ),
     Competitor(
         "ulnet_compiled",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from competitors import ulnet_base
-from competitors.ulnet_base import CREDITS, PORTAL, SERVER, latencies_of
+from competitors.ulnet_base import PORTAL, SERVER, latencies_of
 from ulnet import Node
 from ulnet.nid import Nid
 from work import Measured, Work
+
+TASKS = 64  # for small messages
 
 serve = ulnet_base.serve
 
@@ -30,7 +32,7 @@ async def _send(node: Node, work: Work, count: int) -> list[int] | None:
         for _ in numbers:
             await node.put(to, PORTAL, 1, payload, ack=ack)
 
-    width = work.window if work.size >= 4096 else CREDITS
+    width = work.window if work.size >= 4096 else TASKS
     async with asyncio.TaskGroup() as tasks:
         for _ in range(width):
             tasks.create_task(sender())

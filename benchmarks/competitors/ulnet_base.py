@@ -19,7 +19,7 @@ from work import CONGESTION, Measured, Meter, Work
 SERVER, DRIVER = "127.0.1.2", "127.0.1.1"
 PORTAL, TOKENS = 30, 31
 SPIN = 100  # µs
-CREDITS = 64  # peer_credits; LNet's default of 8 is meant for 1 MiB messages
+CREDITS = 256  # peer_credits: as many small messages fit into one call; LNet's default of 8 is for 1 MiB
 
 Send = Callable[[Node, Work, int], Awaitable[list[int] | None]]
 
@@ -124,23 +124,25 @@ class Pump:
         if event.status and not self._done.done():
             self._done.set_exception(RuntimeError(event.reason))
         elif event.kind is self._last:
+            if self._left:
+                self._next()
+                return
             self._open -= 1
-            self._fill()
+            if not self._open and not self._done.done():
+                self._done.set_result(None)
 
-    def _fill(self) -> None:
-        while self._left and self._open < self._window:
-            self._left -= 1
-            self._open += 1
-            if self._get:
-                self._core.get(self._md, self._to, PORTAL, 1)
-            else:
-                self._core.put(self._md, self._to, PORTAL, 1, ack=self._ack)
-        if not self._left and not self._open and not self._done.done():
-            self._done.set_result(None)
+    def _next(self) -> None:
+        self._left -= 1
+        if self._get:
+            self._core.get(self._md, self._to, PORTAL, 1)
+        else:
+            self._core.put(self._md, self._to, PORTAL, 1, ack=self._ack)
 
     async def run(self) -> None:
         """Until every message is done."""
-        self._fill()
+        self._open = min(self._window, self._left)
+        for _ in range(self._open):
+            self._next()
         await self._done
         self._core.memory.md_unlink(self._md)
 

@@ -20,5 +20,5 @@ async def send(node: Node, work: Work, count: int) -> list[int] | None:
     if work.kind == "roundtrip":
         return await latencies_of(node, work, count)
     small = work.size < 4096 and work.kind == "stream"
-    await Pump(node, work, count, 4 * CREDITS if small else work.window).run()
+    await Pump(node, work, count, CREDITS if small else work.window).run()
     return None

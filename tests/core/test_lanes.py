@@ -15,7 +15,7 @@ from ulnet.core.event import Event
 from ulnet.core.faults import Fault, FaultKind
 from ulnet.core.inlet import Inlet
 from ulnet.core.instance import LNet
-from ulnet.core.lanes import SMALL
+from ulnet.core.lanes import LIGHT
 from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE, Md
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
@@ -174,20 +174,20 @@ class World:
 
 SENDS = st.tuples(
     st.just("put"),
-    st.integers(0, 2),  # which memory
+    st.integers(0, 3),  # which memory
     st.booleans(),  # with ACK
     st.sampled_from([0, 8, 64]),  # offset
     st.sampled_from([0, 1 << 40]),  # header data
     st.sampled_from([BITS, BITS, BITS, 99]),  # 99: nothing is attached
 )
 STEPS = st.one_of(
-    SENDS, SENDS, SENDS, st.tuples(st.just("run")), st.tuples(st.just("unlink"), st.integers(0, 2))
+    SENDS, SENDS, SENDS, st.tuples(st.just("run")), st.tuples(st.just("unlink"), st.integers(0, 3))
 )
 
 
 def play(world: World, steps: list[tuple[Any, ...]]) -> None:
     world.warm()
-    for size in (0, 64, 600):
+    for size in (0, 64, 600, 5000):
         world.bind(bytes(range(256)) * 3 if size == 600 else b"m" * size)
     for step in steps:
         if step[0] == "run":
@@ -251,12 +251,22 @@ def test_small_messages_take_the_lane_and_the_inlet(world: World) -> None:
     assert [one[0].name for one in world.events[0].seen].count("ACK") == 10
 
 
-def test_large_ones_do_not(world: World) -> None:
-    pni = world.a.peers.find_ni(B)
-    assert pni is not None and pni.lane is not None
-    shape = pni.lane.hdr
-    small_puts(world, 2, size=SMALL + 1)
-    assert pni.lane.hdr is shape
+@pytest.mark.parametrize("ack", [False, True])
+def test_heavy_ones_count_as_load_until_they_are_delivered(world: World, ack: bool) -> None:
+    a, pni = world.a, world.a.peers.find_ni(B)
+    assert pni is not None
+    flow = pni.flows[a.nis[A]]
+    size = LIGHT + 1
+    md = world.bind(b"h" * size)
+    world.put(md, B, PORTAL, BITS, ack=ack)
+    world.fabric.run()
+    for number in range(1, 4):
+        world.put(md, B, PORTAL, BITS, ack=ack)
+        assert flow.outstanding == number * (size + 72)
+    assert all(msg.lane is not None for _, msg in list(world.fabric.wire)[-1:])
+    world.fabric.run()
+    assert flow.outstanding == 0
+    assert not md.flights
 
 
 def test_what_waits_for_credits_is_counted_and_leaves_in_order(world: World) -> None:

@@ -21,6 +21,7 @@ from ulnet.wire.lnet import HEADER_SIZE, MsgType
 __all__ = ["Batch"]
 
 _PUT = int(MsgType.PUT)
+_MOST_FREE = 256  # messages that a lane keeps for the next ones
 
 
 class Batch:
@@ -73,6 +74,9 @@ class Batch:
         load = count * HEADER_SIZE
         if lane.source is None:
             now = state.clock()
+            for msg in run:
+                if msg.flight is not None:
+                    self._transmit.land(msg, failed=False)
             length = sum([msg.hdr.payload_length for msg in run])
             waits = [now - msg.queued_at for msg in run]
             waited, least, most = sum(waits), min(waits), max(waits)
@@ -88,6 +92,7 @@ class Batch:
             pni.answers -= count
             state.answers -= count
             lane.free += run
+        del lane.free[_MOST_FREE:]
         if ni.watched or pni.watched:
             self._transmit.health.sent(ni, pni)
         self._transmit.return_credits_of(run, lane, load)

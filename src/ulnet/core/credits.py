@@ -255,23 +255,22 @@ class Credits:
             assert msg.ni is not None
             assert msg.peer_ni is not None
             self._let_go(msg, msg.ni, msg.peer_ni)
-            self._land(msg, failed=True)
+            self.land(msg, failed=True)
             self._state.defer(self._set_out_anew, msg, msg.ni)
 
     def leave_lane(self, msg: Msg) -> None:
-        """msg goes the general way from now on, where its header is its own."""
+        """msg goes the general way from now on, if it did not yet; there its header is its own."""
         raise NotImplementedError
 
     def _turn_back(self, msg: Msg, ni: NI) -> None:
         """The turn of msg came when its NI was gone."""
         assert msg.peer_ni is not None
         self._return_credits(msg, ni, msg.peer_ni)
-        self._land(msg, failed=True)
+        self.land(msg, failed=True)
         self._set_out_anew(msg, ni)
 
     def _set_out_anew(self, msg: Msg, ni: NI) -> None:
-        if msg.lane is not None:
-            self.leave_lane(msg)
+        self.leave_lane(msg)
         pni = msg.peer_ni
         msg.ni = msg.peer_ni = None
         if msg.src_spec == ni.nid and not ni.active and msg.hdr.type not in ANSWERS:
@@ -279,7 +278,7 @@ class Credits:
         else:
             self.relaunch(msg, ni, pni)
 
-    def _land(self, msg: Msg, failed: bool) -> None:
+    def land(self, msg: Msg, failed: bool) -> None:
         """msg is not under way any more."""
         raise NotImplementedError
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from ulnet.core.event import Event, EventKind
-from ulnet.core.flow import Paces
+from ulnet.core.flow import Paces, take_answered
 from ulnet.core.guard.identity import MARKS
 from ulnet.core.lanes import Lane, Lanes
 from ulnet.core.md import ACK_DISABLE, MANAGE_REMOTE, MAX_SIZE, OP_PUT, Keeper, Md
@@ -162,10 +162,13 @@ class Inlet(Keeper):
             or md.aborted
             or not md.acks_due
             or md.threshold >= 0
-            or md.flights
         ):
             return False
         md.acks_due -= 1
+        if md.flights:
+            pni = self._pni
+            assert pni is not None
+            take_answered(md.flights, pni.flows.get(self._ni)).land(self._state.clock())
         if md.deadline_slot >= 0:
             if not self._waits:
                 self._now = self._state.clock()

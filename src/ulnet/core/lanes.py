@@ -1,4 +1,4 @@
-"""The fast lane of small messages: what is the same from one to the next is kept (docs/design/hot-path.md).
+"""The fast lane of messages: what is the same from one to the next is kept (docs/design/hot-path.md).
 
 A lane is the way to one NID of a peer while there is only one, and nothing that the choice depends on has
 changed. Its messages come out of a pool, share a header while they ask for the same, take their credits
@@ -24,9 +24,9 @@ from ulnet.core.transmit import Transmit
 from ulnet.nid import LNET_PID, LO_NID, Nid
 from ulnet.wire.lnet import HEADER_SIZE, NO_WMD, PING_PORTAL, Header, MsgType
 
-__all__ = ["SMALL", "Lane", "Lanes"]
+__all__ = ["LIGHT", "Lane", "Lanes"]
 
-SMALL: Final = 4096  # bytes of payload: what larger messages cost is mostly their bytes
+LIGHT: Final = 4096  # bytes of payload that do not count as load: they say nothing of a path's rate
 _PUT: Final = int(MsgType.PUT)
 _ACK: Final = int(MsgType.ACK)
 
@@ -44,6 +44,7 @@ class Lane(Keeper):
         "free",
         "hdr",
         "hdr_data",
+        "heavy",
         "load",
         "match_bits",
         "md",
@@ -74,6 +75,7 @@ class Lane(Keeper):
         self.queue = self.ni.tx_queues[0]
         self.outlet: Outlet | None = None  # where its driver wants messages of that size
         self.load = 0  # bytes, with the header
+        self.heavy = False  # they count as load of the path
         self.md: Md | None = None
         self.hdr: Header | None = None
         self.event: Event | None = None
@@ -164,6 +166,8 @@ class Lanes:
             md.sent_at = now = self._state.clock()
             if lane.tracked:
                 self._memory.track_again(md, now)
+        if lane.heavy:
+            self._transmit.take_off(msg, lane.ni, lane.pni, self._state.clock())
         self._transmit.post_in_lane(msg, lane)
 
     def _plain(self, md: Md, lane: Lane) -> bool:
@@ -197,7 +201,7 @@ class Lanes:
             pid=pid,
             cpt=cpt,
         )
-        if source is None and portal != PING_PORTAL and md.length <= SMALL:
+        if source is None and portal != PING_PORTAL:
             self._open(target, md.cpt if cpt is None else cpt)
 
     def _open(self, target: Nid, cpt: int) -> None:
@@ -244,9 +248,7 @@ class Lanes:
         """Make the header of what is asked for now; False if that is not for the lane."""
         length = md.length
         if (
-            length > SMALL
-            or len(md.fragments) > 1
-            or not md.linked
+            not md.linked
             or md.aborted
             or md.me is not None
             or md.cpt != lane.cpt
@@ -266,6 +268,7 @@ class Lanes:
         lane.event = Event(EventKind.SEND, md, told, mlength=length, rlength=length, offset=offset)
         lane.load = HEADER_SIZE + length
         lane.outlet = None
+        lane.heavy = length > LIGHT and lane.pni.peer.multi_rail
         lane.md = md
         md.keep(lane)
         lane.portal = portal

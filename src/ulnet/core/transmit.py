@@ -105,7 +105,7 @@ class Transmit(Credits):
         msg.next_pid = hdr.dest_pid if final is pni else LNET_PID
         msg.queued_at = now = state.clock()
         if pni.peer.multi_rail:
-            self._take_off(msg, ni, pni, now)
+            self.take_off(msg, ni, pni, now)
         if msg.md is not None:
             msg.md.ni = ni
             msg.md.next_nid = pni.nid
@@ -124,16 +124,15 @@ class Transmit(Credits):
             return False
         assert msg.ni is not None
         assert msg.peer_ni is not None
-        if msg.lane is not None:
-            self.leave_lane(msg)
+        self.leave_lane(msg)
         self._return_credits(msg, msg.ni, msg.peer_ni)
         msg.master = master
         msg.ni = ni
         msg.peer_ni = pni
         msg.next_nid = nid
-        self._land(msg, failed=True)
+        self.land(msg, failed=True)
         if msg.transit is None:
-            self._take_off(msg, ni, pni, state.clock())
+            self.take_off(msg, ni, pni, state.clock())
         if msg.md is not None:
             msg.md.next_nid = nid
         if pni.watched:
@@ -230,7 +229,7 @@ class Transmit(Credits):
             cpt=msg.cpt,
         )
 
-    def _take_off(self, msg: Msg, ni: NI, pni: PeerNi, now: float) -> None:
+    def take_off(self, msg: Msg, ni: NI, pni: PeerNi, now: float) -> None:
         """Count msg on its path until its delivery is known: by the answer, where there is one."""
         pair = pni.flows.get(ni)
         if pair is None:
@@ -242,7 +241,7 @@ class Transmit(Credits):
         if msg.md is not None and _awaits_answer(msg):
             msg.md.flights.append(flight)
 
-    def _land(self, msg: Msg, failed: bool) -> None:
+    def land(self, msg: Msg, failed: bool) -> None:
         flight = msg.flight
         if flight is None:
             return
@@ -272,8 +271,7 @@ class Transmit(Credits):
 
     def finalize(self, msg: Msg, status: HealthStatus, err: int = 0, reason: str = "") -> None:
         """The driver is done with msg: return its credits, count it, tell the owner of its MD."""
-        if msg.lane is not None:
-            self.leave_lane(msg)
+        self.leave_lane(msg)
         if status:
             again = self.health.failed(msg, status)
             self._give_back(msg)
@@ -298,14 +296,15 @@ class Transmit(Credits):
             self.relayed(msg, status)
             return
         if msg.flight is not None:
-            self._land(msg, failed=False)
+            self.land(msg, failed=False)
         self._count_sent(msg, ni, pni)
         if msg.md is not None:
             self._tell_owner(msg, msg.md, status, err, reason)
 
     def leave_lane(self, msg: Msg) -> None:
         lane = msg.lane
-        assert lane is not None
+        if lane is None:
+            return
         msg.lane = None
         msg.hdr = msg.hdr.copy()
         msg.kept_event = None
@@ -318,16 +317,14 @@ class Transmit(Credits):
 
     def take_back(self, msg: Msg) -> None:
         """A driver gives msg back without having sent any of it: it sets out anew, and nobody is to blame."""
-        if msg.lane is not None:
-            self.leave_lane(msg)
+        self.leave_lane(msg)
         ni, pni = msg.ni, msg.peer_ni
         self._give_back(msg)
         self._state.defer(self.relaunch, msg, ni, pni)
 
     def _end(self, msg: Msg, status: HealthStatus, err: int, reason: str) -> None:
         """msg failed for good, or a copy of it goes on."""
-        if msg.lane is not None:
-            self.leave_lane(msg)
+        self.leave_lane(msg)
         self._give_back(msg)
         self._state.stats.msgs_alloc -= 1
         if msg.md is not None:
@@ -342,7 +339,7 @@ class Transmit(Credits):
             self._return_credits(msg, ni, pni)
         elif ni is not None:
             ni.refs -= 1
-        self._land(msg, failed=True)
+        self.land(msg, failed=True)
         msg.ni = msg.peer_ni = None
 
     def _count_sent(self, msg: Msg, ni: NI, pni: PeerNi | None) -> None:

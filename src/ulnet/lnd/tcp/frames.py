@@ -30,7 +30,7 @@ _LNET: Final = FrameType.LNET.value
 _LITTLE: Final = struct.Struct("<IIQQ")
 _BIG: Final = struct.Struct(">IIQQ")
 _NO_FRAME: Final = (_LNET, 0, 0, 0)  # protocol 1 has bare LNet headers
-_LARGE: Final = 4096  # after such a payload only the next header is read into the shared buffer
+_LARGE: Final = 32768  # payloads from here on are not copied: after one only the next header is read
 BAD_SUM: Final = "a checksum is wrong"
 STRAY_ACK: Final = "it acknowledged a zero-copy request, which we never make"
 

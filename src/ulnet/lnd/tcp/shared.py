@@ -21,7 +21,7 @@ __all__ = ["BUFFER_SIZE", "Shared"]
 
 _REPORTS: Final = 10  # lines to the log between two sweeps
 _LIVES: Final = 65536  # remembered: peers decide how many names there are
-BUFFER_SIZE: Final = 65536  # one for all connections: headers and small messages pass through it
+BUFFER_SIZE: Final = 262144  # one for all connections: headers and small messages pass through it
 
 
 class Shared:

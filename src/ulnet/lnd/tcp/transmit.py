@@ -247,7 +247,7 @@ class Transmitter(Outlet):
                 pieces.append(self._with_sum(head, []) if self.sums else head)
             batch.append(msg)
             if msg.lane is not None and tx_queue and tx_queue[0].hdr is hdr and not self.sums:
-                total += self._add_alike(msg, head, pieces)
+                total += self._add_alike(msg, head, pieces, _BATCH_BYTES - total)
         if not total:
             return False
         if total <= _JOIN_BYTES and len(pieces) > 2:
@@ -256,19 +256,20 @@ class Transmitter(Outlet):
         self.sent = 0
         return True
 
-    def _add_alike(self, msg: Msg, head: bytes, pieces: list[bytes | memoryview]) -> int:
-        """Add what follows msg and is like it; how many bytes."""
+    def _add_alike(self, msg: Msg, head: bytes, pieces: list[bytes | memoryview], room: int) -> int:
+        """Add what follows msg and is like it, as far as there is room; how many bytes."""
         tx_queue = self.tx_queue
         batch = self.batch
         hdr = msg.hdr
         payload = msg.payload
-        most = (_BATCH_PIECES - len(pieces)) // (len(payload) + 1)
+        size = len(head) + hdr.payload_length
+        most = min((_BATCH_PIECES - len(pieces)) // (len(payload) + 1), room // size)
         count = 0
         while count < most and tx_queue and tx_queue[0].hdr is hdr and tx_queue[0].payload is payload:
             batch.append(tx_queue.popleft())
             count += 1
         pieces += [head, *payload] * count
-        return count * (len(head) + hdr.payload_length)
+        return count * size
 
     def _with_sum(self, head: bytes, payload: list[memoryview]) -> bytes:
         return pack_frame_header(FrameType.LNET, checksum(head, *payload)) + head[FRAME_HEADER_SIZE:]
