@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from crowd_hub import OWN, SHAPES
-from players import COMPILED, HERE
+from players import HERE, builds
 from runner import environment_of
 
 PEERS, SECONDS = 1000, 0.7
@@ -39,11 +39,6 @@ def peers_possible(wish: int) -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return min(wish, max(hard - 100, 0) // FILES_A_PEER)
-
-
-def builds() -> list[str]:
-    """Those of ulnet that are here."""
-    return ["pure", "compiled"] if (COMPILED / "STAMP").exists() else ["pure"]
 
 
 def measure(peers: int, seconds: float, tell: Callable[[str], None]) -> Hubs:

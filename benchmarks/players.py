@@ -15,6 +15,11 @@ COMPILED = HERE.parent / "build/compiled"
 ALL = ("stream", "ack", "get", "roundtrip")
 
 
+def builds() -> list[str]:
+    """Those of ulnet that are here."""
+    return ["pure", "compiled"] if (COMPILED / "STAMP").exists() else ["pure"]
+
+
 @dataclass(frozen=True, slots=True)
 class Competitor:
     """Who is measured, what it must be able to import, and of which build of ulnet it is."""

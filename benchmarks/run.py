@@ -24,7 +24,7 @@ from report import Row, cells, machine, markdown, summarize
 from runner import Run, run_once
 from work import CONGESTION, WORKS, Work
 
-ROUNDS = 5
+ROUNDS = 4  # a quarter of an hour, with all sections
 LOOPBACK = "loopback"  # all competitors: the page's first part
 BUSY = 0.5  # load average from which on a warning is due
 

@@ -13,6 +13,7 @@ import choice
 import crowd
 import simulator
 import start
+from players import builds
 from report import machine
 
 NAMES = ("choice", "crowd", "start", "rails", "failover", "routed", "simulator")
@@ -94,7 +95,7 @@ def _rails(quick: bool, rounds: int | None, tell: Tell) -> Section | None:
     if lacking := rails.lacking():
         tell(f"rails: left out, {lacking}; this part needs root and network namespaces")
         return None
-    rounds, seconds = rounds or (1 if quick else RAIL_ROUNDS), 2.0 if quick else RAIL_SECONDS
+    rounds, seconds = rounds or (1 if quick else RAIL_ROUNDS), 1.0 if quick else RAIL_SECONDS
     results = rails.measure(rounds, seconds, tell)
     section = Section("rails", "Several rails", runs=rails.to_dict(results))
     section.how = [rails.how(rounds, seconds), rails.subflows(results)]
@@ -116,7 +117,7 @@ def _failover(quick: bool, rounds: int | None, tell: Tell) -> Section | None:
         tell(f"failover: left out, {lacking}; this part needs root and network namespaces")
         return None
     rounds = rounds or (1 if quick else FAILOVER_ROUNDS)
-    results = failover.measure(rounds, tell)
+    results = failover.measure(rounds, tell, 0.5 if quick else 1.0)
     section = Section("failover", "A rail fails", runs=failover.to_dict(results))
     section.how = [failover.how(rounds), failover.meaning()]
     section.tables.append(("", failover.HEADS, failover.cells(results)))
@@ -129,7 +130,7 @@ def _routed(quick: bool, rounds: int | None, tell: Tell) -> Section | None:
     if lacking := routed.lacking():
         tell(f"a router: left out, {lacking}; this part needs root and network namespaces")
         return None
-    rounds, seconds = rounds or (1 if quick else ROUTED_ROUNDS), 4.0 if quick else ROUTED_SECONDS
+    rounds, seconds = rounds or (1 if quick else ROUTED_ROUNDS), 2.0 if quick else ROUTED_SECONDS
     results, killed = routed.measure(rounds, seconds, tell)
     section = Section("routed", "Over a router", [routed.how(rounds, seconds)])
     section.runs = routed.to_dict(results, killed)
@@ -139,12 +140,14 @@ def _routed(quick: bool, rounds: int | None, tell: Tell) -> Section | None:
 
 
 def _simulator(quick: bool, rounds: int | None, tell: Tell) -> Section:
-    speeds: dict[int, list[simulator.Speed]] = {}
+    speeds: simulator.Speeds = {}
+    messages = simulator.MESSAGES // (10 if quick else 1)
     for nodes in simulator.NODES[:2] if quick else simulator.NODES:
-        tell(f"the simulator with {nodes} nodes")
-        messages = simulator.MESSAGES // (10 if quick else 1)
-        times = rounds or (1 if quick else SIMULATOR_ROUNDS)
-        speeds[nodes] = [simulator.measure(nodes, messages) for _ in range(times)]
+        for _ in range(rounds or (1 if quick else SIMULATOR_ROUNDS)):
+            for build in builds():
+                tell(f"the simulator with {nodes} nodes, {build}")
+                speed = simulator.measure_in(build, nodes, messages)
+                speeds.setdefault((build, nodes), []).append(speed)
     section = Section("simulator", "The simulator", [simulator.HOW], runs=simulator.to_dict(speeds))
     section.tables.append(("", simulator.HEADS, simulator.cells(speeds)))
     return section

@@ -1,14 +1,24 @@
-"""How fast the simulator is: events and messages in a second of CPU time, by number of nodes."""
+"""How fast the simulator is: events and messages in a second of CPU time, by number of nodes.
+
+`simulator.py NODES MESSAGES` measures one run; the answer is a line of JSON (`Speed`).
+"""
 
 from __future__ import annotations
 
 import gc
+import json
+import os
 import resource
 import statistics
+import subprocess
+import sys
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from peer import check_build
+from runner import environment_of
 from ulnet.sim import SimNode, Simulation
 
 HOW = (
@@ -42,6 +52,16 @@ class Speed:
     rate: float
     messages: float
     unchecked: float
+    peak: float  # MiB
+
+
+def measure_in(build: str, nodes: int, messages: int) -> Speed:
+    """The same in a process of its own. Raises RuntimeError with its words."""
+    words = [sys.executable, str(Path(__file__).resolve()), str(nodes), str(messages)]
+    done = subprocess.run(words, env=environment_of(build), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip())
+    return Speed(**json.loads(done.stdout))
 
 
 def measure(nodes: int, messages: int) -> Speed:
@@ -49,7 +69,10 @@ def measure(nodes: int, messages: int) -> Speed:
     made, contact, events, seconds = _run(nodes, messages, check=True)
     _, _, plain_events, plain_seconds = _run(nodes, messages, check=False)
     sent = max(messages // (3 * nodes), 1) * 3 * nodes
-    return Speed(nodes, made, contact, events, events / seconds, sent / seconds, plain_events / plain_seconds)
+    rates = (events / seconds, sent / seconds, plain_events / plain_seconds)
+    return Speed(
+        nodes, made, contact, events, *rates, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    )
 
 
 def _run(count: int, messages: int, check: bool) -> tuple[float, float, int, float]:
@@ -81,28 +104,35 @@ def _round(sim: Simulation, nodes: list[SimNode]) -> None:
     sim.run_until_quiet()
 
 
-def cells(speeds: dict[int, list[Speed]]) -> list[list[str]]:
+Speeds = dict[tuple[str, int], list[Speed]]  # by build and number of nodes
+
+
+def cells(speeds: Speeds) -> list[list[str]]:
     """The table: medians."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    last = max(speeds)
     rows = []
-    for nodes, runs in speeds.items():
+    for (build, nodes), runs in speeds.items():
         figures = {name: statistics.median(getattr(run, name) for run in runs) for name in Speed.__slots__}
         rows.append(
             [
-                f"{nodes:,}",
+                f"{nodes:,}, {build}",
                 f"{figures['made']:.2f}",
                 f"{figures['contact']:.2f}",
                 f"{figures['events']:,.0f}",
                 f"{figures['rate']:,.0f}",
                 f"{figures['messages']:,.0f}",
                 f"{figures['unchecked']:,.0f}",
-                f"{peak:,.0f}" if nodes == last else "",
+                f"{figures['peak']:,.0f}",
             ]
         )
     return rows
 
 
-def to_dict(speeds: dict[int, list[Speed]]) -> dict[str, Any]:
+def to_dict(speeds: Speeds) -> dict[str, Any]:
     """All runs."""
-    return {str(nodes): [asdict(run) for run in runs] for nodes, runs in speeds.items()}
+    return {f"{nodes} {build}": [asdict(run) for run in runs] for (build, nodes), runs in speeds.items()}
+
+
+if __name__ == "__main__":
+    if os.environ.get("ULNET_BENCH_BUILD") == "compiled":
+        check_build()
+    print(json.dumps(asdict(measure(int(sys.argv[1]), int(sys.argv[2])))))

@@ -100,5 +100,9 @@ def test_the_simulator_is_measured_by_number_of_nodes() -> None:
     speed = simulator.measure(8, 48)
     assert speed.nodes == 8
     assert min(speed.made, speed.contact, speed.events, speed.rate, speed.messages, speed.unchecked) > 0
-    (row,) = simulator.cells({8: [speed, speed]})
+    assert speed.peak > 1
+    other = simulator.measure_in("pure", 8, 48)
+    assert (other.nodes, other.events) == (speed.nodes, speed.events)
+    (row,) = simulator.cells({("pure", 8): [speed, other]})
+    assert row[0] == "8, pure"
     assert len(row) == len(simulator.HEADS)
