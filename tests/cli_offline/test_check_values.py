@@ -95,3 +95,12 @@ def test_a_nid_under_a_net_that_it_is_not_on(
         status, lines = check(tmp_path, capsys, text)
         assert (status, len(lines)) == (1, 1)
         assert f"nid 10.0.0.1@{net} is not on net tcp" in lines[0]
+
+
+def test_what_is_wrong_with_the_host_is_not_taken_for_the_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "node").write_text(SERVER)
+    (tmp_path / "host").write_text("interface: {}\n")
+    assert main(["check", "--host", str(tmp_path / "host"), str(tmp_path / "node")]) == 2
+    assert f"{tmp_path}/host: line 1: invalid key 'interface'" in capsys.readouterr().err

@@ -72,7 +72,10 @@ def _facts(options: argparse.Namespace) -> list[Link] | None:
     if options.live:
         return links()
     if options.host is not None:
-        return read_facts(read_text(options.host))
+        try:
+            return read_facts(read_text(options.host))
+        except FactsError as bad:
+            raise FactsError(f"{options.host}: {bad}") from None
     return None
 
 
