@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import compiled
+import setup_env
 
 ROOT = compiled.ROOT
 HOOK = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"][
@@ -115,3 +117,15 @@ def test_a_long_build_tells_that_it_goes_on(
     status, output = compiled.follow(["sh", "-c", "sleep 0.4; echo words; exit 3"])
     assert (status, output) == (3, "words\n")
     assert "compiled build: 0 s so far" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("prefix", ["/usr", "/opt/python"])
+def test_a_fresh_debian_gets_a_compiler(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.prefix", prefix)
+    monkeypatch.setattr("sysconfig.get_paths", lambda: {"include": str(tmp_path)})
+    dev = {f"python3.{sys.version_info.minor}-dev"} if prefix == "/usr" else set()
+    assert setup_env.compiler_packages() == dev
+    monkeypatch.setattr("shutil.which", lambda tool, path=None: None)
+    assert setup_env.compiler_packages() == {"gcc", "libc6-dev"} | dev
+    (tmp_path / "Python.h").touch()
+    assert setup_env.compiler_packages() == {"gcc", "libc6-dev"}
