@@ -8,7 +8,7 @@ from msgspec import UNSET
 from support.bonded import bond_of, bonded
 from ulnet.dlc.documents_explain import ExplainView
 from ulnet.dlc.model import Explain
-from ulnet.dlc.model_bond import BondSwitch
+from ulnet.dlc.model_bond import BondFailover, BondSwitch
 from ulnet.nid import Nid
 from ulnet.sim import LinkParams, Simulation
 from ulnet.sim.node import SimNode
@@ -110,3 +110,24 @@ def test_before_the_handshake_nobody_knows() -> None:
     assert "10.0.0.2@bond says HELLO first" in view.case
     assert view.over is UNSET
     assert not bond_of(a).peers  # asking makes no peer
+
+
+@pytest.mark.requirement("BOND-util")
+@pytest.mark.parametrize("failback", ["return", "stay"])
+def test_a_failover_by_command_moves_what_this_node_sends(failback: str) -> None:
+    """The peer's default slave works, and is its active one; the command is for this node's traffic."""
+    sim = Simulation(seed=5)
+    a, _ = pair(sim, failback=failback)
+    a.request(BondFailover(A_BOND))
+    sim.run(1)
+    view = explained(a)
+    assert view.over == PAIRS[1]
+    assert outcomes(view)[PAIRS[0]] == "out by active here"
+    a.request(BondFailover(A_BOND, A[0]))
+    sim.run(1)
+    assert explained(a).over == PAIRS[0]
+    a.request(BondFailover(A_BOND))
+    sim.link_down("a.eth1")  # the command holds until that slave fails
+    sim.run(1)
+    assert explained(a).over == PAIRS[0]
+    sim.run_until_quiet()

@@ -349,6 +349,51 @@ def test_a_bond_is_deleted_under_traffic_and_its_slaves_stay() -> None:
     assert all(one.ok for one in after)
 
 
+@pytest.mark.requirement("BOND-config")
+@pytest.mark.parametrize("mode", ["standby", "loadbalance"])
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_bond_is_deleted_in_mid_traffic_and_comes_back(mode: str, cut: bool) -> None:
+    """What is with the slaves goes on; credits and references return, which is looked at when all is quiet."""
+    sim = Simulation(seed=34, link=LinkParams(rate=1e8))
+    a, b = two(sim, mode=mode)
+    inbox = b.attach(30)
+    finish(sim, puts(a, 4))
+    operations = puts(a, 40, size=MIB)
+    sim.run(0.05)
+    assert 0 < len(inbox) - 4 < 40
+    if cut:
+        sim.link_down("a.eth0")
+    a.del_ni(A_BOND)
+    sim.run(0.01)
+    b.del_ni(B_BOND)
+    sim.link_up("a.eth0")
+    sim.run_until_quiet(2000)
+    assert all(one.ended for one in operations)
+    assert set(inbox.times.values()) == {1}
+    for node, nids in ((a, A), (b, B)):
+        assert not node.configure(bond_yaml(*nids, mode=mode))
+    after = puts(a, 10)
+    sim.run_until_quiet()
+    assert all(one.ok for one in after)
+
+
+@pytest.mark.requirement("BOND-config")
+def test_a_slave_that_was_taken_away_dies_with_what_it_still_carries() -> None:
+    sim = Simulation(seed=35, link=LinkParams(rate=1e8))
+    a, b = two(sim, mode="loadbalance")
+    inbox = b.attach(30)
+    finish(sim, puts(a, 4))
+    operations = puts(a, 40, size=MIB)
+    sim.run(0.05)
+    a.request(BondSet(A_BOND, [A[0]], BondOptions()))
+    sim.partition(["a.eth1"], ["b.eth1"])
+    sim.run_until(lambda: all("ACK" in one.events for one in operations), 20)
+    sim.heal()
+    sim.run_until_quiet()
+    assert all(one.ok for one in operations)
+    assert set(inbox.times.values()) == {1}
+
+
 def test_a_node_that_shuts_down_ends_what_waits() -> None:
     sim = Simulation(seed=16)
     a, b = two(sim)

@@ -53,8 +53,9 @@ class Paths:
             return None
         flow.stalled = stalled
         self._state.epoch += 1
-        if not pni.peer.multi_rail and not any(one.owns(ni) for one in self._state.masters.values()):
-            return None
-        word = "no progress: other paths are preferred" if stalled else "it is not avoided any more"
-        self._notices.say(("path", ni.nid, nid, stalled), f"path {ni.nid} -> {nid}: {word}")
-        return pni
+        masters = self._state.masters
+        if pni.peer.multi_rail or any(one.owns(ni) for one in masters.values()):
+            word = "no progress: other paths are preferred" if stalled else "it is not avoided any more"
+            self._notices.say(("path", ni.nid, nid, stalled), f"path {ni.nid} -> {nid}: {word}")
+        # A master may have passed on what is there before it gave that slave up.
+        return pni if pni.peer.multi_rail or masters else None

@@ -133,7 +133,8 @@ class BondNi:
         self._fail(msg, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)
 
     def _send_on(self, peer: BondPeer, msg: Msg) -> None:
-        ways = peer.ways(self.core.state.epoch, self.slaves.own, self.slaves.off)
+        slaves = self.slaves
+        ways = peer.ways(self.core.state.epoch, slaves.own, slaves.off, slaves.chosen)
         if not ways:
             reason = f"no slave of {self.ni.nid} reaches one of {peer.nid}"
             self._fail(msg, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)
@@ -295,6 +296,8 @@ class BondNi:
         """Make a slave the active one."""
         self.failovers += index != self.slaves.standby.active
         self.slaves.standby.force(index)
+        for peer in self.peers.values():
+            peer.revision += 1
         self.look()
 
     def reconfigure(self, config: BondConfig) -> None:

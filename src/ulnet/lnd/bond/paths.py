@@ -115,11 +115,14 @@ def choose_from(
     own: Configuration,
     peer: Configuration,
     switched_off: Sequence[bool],
+    *,
+    chosen: bool = False,
     tell: Tell | None = None,
 ) -> list[Path]:
     """The paths that messages may take now (bonding design §6.4); empty: the peer cannot be reached.
 
-    Where nothing is known to work the best that is left is tried. `tell` hears of every comparison.
+    Where nothing is known to work the best that is left is tried. In standby the peer's active slave goes
+    before ours, unless ours was `chosen` by command. `tell` hears of every comparison.
     """
     left = allowed_of(paths, peer, switched_off)
     if tell is not None:
@@ -131,7 +134,9 @@ def choose_from(
     if peer.mode is Mode.STANDBY:
         steps.append(("active there", lambda path: _behind(path.remote, peer.active)))
     if own.mode is Mode.STANDBY:
-        steps.append(("active here", lambda path: _behind(path.local, own.active)))
+        here: tuple[str, Callable[[Path], float]]
+        here = ("active here", lambda path: _behind(path.local, own.active))
+        steps.insert(2 if chosen else len(steps), here)
     else:
         steps.append(("full health", lambda path: not path.well))
     for name, cost_of in steps:

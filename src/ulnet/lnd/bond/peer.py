@@ -104,11 +104,11 @@ class BondPeer:
             path.local, path.remote, path.weight = local, remote, weight
             self.paths.append(path)
 
-    def ways(self, epoch: int, own: Configuration, switched_off: Sequence[bool]) -> list[Path]:
+    def ways(self, epoch: int, own: Configuration, switched_off: Sequence[bool], chosen: bool) -> list[Path]:
         """The paths that messages may take now; kept until the epoch or a path changes."""
         if epoch != self._epoch or self.revision != self._revision:
             assert self.configuration is not None
-            self._chosen = choose_from(self.paths, own, self.configuration, switched_off)
+            self._chosen = choose_from(self.paths, own, self.configuration, switched_off, chosen=chosen)
             self._epoch = epoch
             self._revision = self.revision
         return self._chosen

@@ -34,7 +34,10 @@ def reasons(bond: BondNi, nid: Nid, size: int) -> Stage | None:
         steps.append(Step(name, list(zip(paths, costs, strict=True)), 0.0 if name in ASKED else min(costs)))
 
     bond.look()
-    left = choose_from(peer.paths, bond.slaves.own, peer.configuration, bond.slaves.off, tell)
+    slaves = bond.slaves
+    left = choose_from(
+        peer.paths, slaves.own, peer.configuration, slaves.off, chosen=slaves.chosen, tell=tell
+    )
     winner = left[0] if left else None
     if len(left) > 1:
         name, costs_of, _ = COSTS[bond.policy]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ulnet.lnd.bond.standby import Standby
+from ulnet.lnd.bond.standby import Place, Standby
 from ulnet.wire.bond import Configuration, Mode, SlaveEntry, SlaveStatus
 
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ class Slaves:
     def active(self) -> NI:
         """Of standby mode."""
         return self.nis[self.standby.active]
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the active one is so by command."""
+        return self.standby.place is Place.CHOSEN
 
     def replace(self, config: BondConfig) -> None:
         """Other slaves, or another mode: what is switched off stays off, what is active stays active."""
