@@ -156,13 +156,7 @@ class Inlet(Keeper):
         return lane
 
     def _take_ack(self, md: Md) -> bool:
-        if (
-            md.handle != self._handle
-            or not md.linked
-            or md.aborted
-            or not md.acks_due
-            or md.threshold >= 0
-        ):
+        if md.handle != self._handle or not md.linked or md.aborted or not md.acks_due or md.threshold >= 0:
             return False
         md.acks_due -= 1
         if md.flights:
