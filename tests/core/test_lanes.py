@@ -206,7 +206,7 @@ def play(world: World, steps: list[tuple[Any, ...]]) -> None:
 
 
 def in_any_order(watching: Watching) -> tuple[list[str], int, bool]:
-    """Its events, how often it was refused, whether the last event ended it. (Batches end later than others.)"""
+    """Its events, how often it was refused, whether the last ended it. (Batches end later than others.)"""
     events = [one for one in watching.seen if len(one) > 1]
     refusals = len(watching.seen) - len(events)
     assert not any(one[-1] for one in events[:-1])
