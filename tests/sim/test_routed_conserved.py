@@ -62,3 +62,22 @@ def test_a_net_that_comes_and_goes_under_what_passes_leaves_its_credits_right() 
     sender = one.core.peers.find_ni(client.nid)
     assert sender is not None
     assert sender.rtr_credits == sender.max_rtr_credits == one.core.gateways.router_credits(Net.parse("tcp1"))
+
+
+@pytest.mark.requirement("RTR")
+@pytest.mark.parametrize("size", [200, 20_000])
+def test_without_its_route_a_message_to_a_peer_without_rails_fails_at_once(size: int) -> None:
+    """The NI that such a peer hears from is on another net: without a gateway nothing may wait to leave there."""
+    sim = simulation()
+    client, _, _, server = two_routers(sim)
+    server.loop.enter(server.core.set_discovery, 0)
+    server.attach(PORTAL)
+    before = client.put(server.nid, PORTAL, data=bytes(size))
+    sim.run(1)
+    assert before.ok
+    client.loop.enter(client.core.gateways.clear)
+    after = client.put(server.nid, PORTAL, data=bytes(size), timeout=20)
+    sim.run(1)
+    assert after.ended
+    assert "no route to 10.2.0.1@tcp2" in after.reason
+    sim.run_until_quiet()

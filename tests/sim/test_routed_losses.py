@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sim.test_routed_hazards import forwarded, simulation, two_routers
-from support.routed import INTERVAL, PORTAL, why_down
+from support.routed import INTERVAL, PORTAL, SETTLED, add_route, make_router, why_down
 from ulnet.sim import SimNode, Simulation
 
 WAYS = ("killed", "silent", "near link", "far link", "cut from the client", "cut from the server")
@@ -53,3 +53,22 @@ def test_a_silent_gateway_is_dead_after_a_check_and_the_time_for_its_answer(how:
     lose(sim, one, how)
     sim.run(client.core.gateways.settings.settling_time + 2)
     assert why_down(client)["tcp2 10.1.0.8@tcp1"] == "gateway dead"
+
+
+@pytest.mark.requirement("RTR")
+@pytest.mark.parametrize("interval", [1, 5])
+def test_a_silent_gateway_with_two_rails_is_dead_when_both_were_asked(interval: int) -> None:
+    """Also where checks are due again before the one before has failed."""
+    sim = simulation()
+    router = make_router(sim.node("r", "10.1.0.9@tcp1", "10.4.0.9@tcp4", "10.2.0.9@tcp2"))
+    client = sim.node("c", "10.1.0.1@tcp1", "10.4.0.1@tcp4")
+    add_route(client, "tcp2", "10.1.0.9@tcp1")
+    add_route(sim.node("s", "10.2.0.1@tcp2"), "tcp1", "10.2.0.9@tcp2")
+    sim.run(SETTLED)
+    pace = {"alive_router_check_interval": interval, "router_ping_timeout": 4}
+    client.loop.enter(client.core.gateways.set, pace)
+    sim.run(2)
+    assert why_down(client) == {"tcp2 10.1.0.9@tcp1": ""}
+    router.kill(silent=True)
+    sim.run(interval + 2 * 4 + 3)
+    assert why_down(client) == {"tcp2 10.1.0.9@tcp1": "gateway dead"}

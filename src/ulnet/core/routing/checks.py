@@ -115,7 +115,8 @@ class Checks:
         now, interval = self._clock(), self._interval()
         nets = self._nets_of(watched.nid)
         watched.due = {net: watched.due.get(net, now) for net in nets}
-        net = min(watched.due, key=watched.due.__getitem__, default=None)
+        # One that did not answer has its turn when all have been asked, however long ago it was due.
+        net = min(watched.due, key=lambda one: (one in watched.failed, watched.due[one]), default=None)
         pace = interval if interval > 0 else 60
         if net is not None and watched.due[net] <= now and not watched.awaited:
             watched.due[net] = now + pace

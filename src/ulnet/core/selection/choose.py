@@ -138,7 +138,7 @@ class Selector:
                 return ni, dest, NOT_MULTI_RAIL, NOT_MULTI_RAIL
         if not response and not ping and dest.preferred is not None:
             ni = self._state.nis.get(dest.preferred)
-            if ni is not None and ni.open:
+            if ni is not None and ni.open and ni.net.net == dest.nid.net:  # it may have been over a gateway
                 _tell_case(told, "peer without Multi-Rail: always from the NI that it knows")
                 return ni, dest, NOT_MULTI_RAIL, NOT_MULTI_RAIL
         _tell_case(told, "response: to the NID that asked" if response else "peer without Multi-Rail")
