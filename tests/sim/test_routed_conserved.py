@@ -67,7 +67,7 @@ def test_a_net_that_comes_and_goes_under_what_passes_leaves_its_credits_right() 
 @pytest.mark.requirement("RTR")
 @pytest.mark.parametrize("size", [200, 20_000])
 def test_without_its_route_a_message_to_a_peer_without_rails_fails_at_once(size: int) -> None:
-    """The NI that such a peer hears from is on another net: without a gateway nothing may wait to leave there."""
+    """The NI that such a peer hears from is on another net: without a gateway nothing may wait there."""
     sim = simulation()
     client, _, _, server = two_routers(sim)
     server.loop.enter(server.core.set_discovery, 0)

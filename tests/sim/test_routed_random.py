@@ -19,6 +19,8 @@ from ulnet.sim import Operation, SimNode, Simulation
 
 KINDS = ("kill", "silent", "flap", "cut", "routing", "buffers", "ni", "route", "end")
 
+FAILED_ONCE = (120, 162)  # messages waited for ever to leave for another net, their last route gone
+
 
 class RandomWorld:
     """Clients on tcp1 and tcp11, servers on tcp2 and tcp12; one or two rows of routers between them."""
@@ -190,7 +192,8 @@ def run_world(seed: int) -> None:
 
 @pytest.mark.requirement("RTR", "tst-005")
 @pytest.mark.parametrize(
-    "seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(6, 500))]
+    "seed",
+    [*range(5), *FAILED_ONCE, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1000, 1500))],
 )
 def test_random_routed_worlds_give_everything_back(seed: int) -> None:
     run_world(seed)
