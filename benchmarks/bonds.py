@@ -97,7 +97,7 @@ def measure_faults(cluster: Cluster, rounds: int, tell: Tell) -> list[list[str]]
                 runs.setdefault((scene, player), []).append(outcome)
     rows = []
     for (scene, player), outcomes in runs.items():
-        gaps = [run.gap(failover.CAPACITY) for run in outcomes]
+        gaps = [run.gap(failover.CAPACITY, run.faulted + scene.hold) for run in outcomes]
         stalls = [run.stall() for run in outcomes]
         back = [run.returned(run.faulted + scene.hold) for run in outcomes]
         rows.append(
@@ -135,8 +135,9 @@ def report(rounds: int, seconds: float, tell: Tell) -> str:
         "",
         f"A rail of two of {failover.RATE} Mb/s fails for {FAULT_SCENES[0].hold:g} s under a stream of "
         "acknowledged messages, 8 under way: the sender's link goes down, or a bridge swallows all "
-        "(docs/benchmarks.md, “A rail fails”, has what the columns are). For the bond it is the default "
-        "slave; “back” is the time from the repair until that is the active one again.",
+        "(docs/benchmarks.md, “A rail fails”, has what the columns are; the gap is that while the fault lasts). "
+        "For the bond it is the default slave; “back” is the time from the repair until that is the active one "
+        "again.",
         "",
         "| fault | | gap, s | longest stall, s | reported | lost | back, s |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |",

@@ -70,9 +70,10 @@ class Outcome:
         """Acknowledged bytes a second."""
         return len(self.answers(since, until)) * MESSAGE / (until - since)
 
-    def gap(self, capacity: float) -> float:
+    def gap(self, capacity: float, until: float | None = None) -> float:
         """Seconds, from the fault on, in which less than half of `capacity` came through."""
-        times = [self.faulted, *self.answers(self.faulted, self.over), self.over]
+        end = self.over if until is None else until
+        times = [self.faulted, *self.answers(self.faulted, end), end]
         most = 2 * MESSAGE / capacity
         return sum(late - early for early, late in pairwise(times) if late - early > most)
 

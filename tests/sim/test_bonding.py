@@ -353,7 +353,7 @@ def test_a_bond_is_deleted_under_traffic_and_its_slaves_stay() -> None:
 @pytest.mark.parametrize("mode", ["standby", "loadbalance"])
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_bond_is_deleted_in_mid_traffic_and_comes_back(mode: str, cut: bool) -> None:
-    """What is with the slaves goes on; credits and references return, which is looked at when all is quiet."""
+    """What is with the slaves goes on; credits and references return, which is looked at in the end."""
     sim = Simulation(seed=34, link=LinkParams(rate=1e8))
     a, b = two(sim, mode=mode)
     inbox = b.attach(30)
