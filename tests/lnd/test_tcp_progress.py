@@ -17,7 +17,7 @@ from lnd.kit import RawListener, RawPeer, Side, connect, linked, turns, until
 from ulnet.core.lnd import NiEvent
 from ulnet.core.ni import NI
 from ulnet.core.status import HealthStatus
-from ulnet.lnd.base import Device
+from ulnet.lnd.base import Device, Place
 from ulnet.lnd.tcp.pulse import QUIET, Pulse, judge
 from ulnet.wire.socklnd import ConnType
 
@@ -228,7 +228,7 @@ class Watch:
     def __init__(self) -> None:
         self.tell: dict[NI, Callable[[Device], None]] = {}
 
-    def add(self, ni: NI, tell: Callable[[Device], None]) -> None:
+    def add(self, ni: NI, tell: Callable[[Device], None], place: Place | None = None) -> None:
         self.tell[ni] = tell
 
     def remove(self, ni: NI) -> None:
