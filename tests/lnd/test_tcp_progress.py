@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from lnd.conftest import Addresses
 from lnd.kit import RawListener, RawPeer, Side, connect, linked, turns, until
 from ulnet.core.lnd import NiEvent
-from ulnet.core.ni import NI
+from ulnet.core.ni import NI, Place
 from ulnet.core.status import HealthStatus
-from ulnet.lnd.base import Device, Place
+from ulnet.lnd.base import Device
 from ulnet.lnd.tcp.pulse import QUIET, Pulse, judge
 from ulnet.wire.socklnd import ConnType
 
