@@ -135,9 +135,9 @@ def report(rounds: int, seconds: float, tell: Tell) -> str:
         "",
         f"A rail of two of {failover.RATE} Mb/s fails for {FAULT_SCENES[0].hold:g} s under a stream of "
         "acknowledged messages, 8 under way: the sender's link goes down, or a bridge swallows all "
-        "(docs/benchmarks.md, “A rail fails”, has what the columns are; the gap is that while the fault lasts). "
-        "For the bond it is the default slave; “back” is the time from the repair until that is the active one "
-        "again.",
+        "(docs/benchmarks.md, “A rail fails”, has what the columns are; the gap is that while the fault "
+        "lasts). For the bond it is the default slave; “back” is the time from the repair until that is the "
+        "active one again.",
         "",
         "| fault | | gap, s | longest stall, s | reported | lost | back, s |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |",

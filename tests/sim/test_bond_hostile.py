@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from support.bonded import BOND, ScriptedBond, bond_of, bonded
 from ulnet.dlc.model_bond import BondOptions, BondSet
 from ulnet.lnd.bond.hello import PeerState
+from ulnet.lnd.bond.peer import BondPeer
 from ulnet.lnd.bond.servers import ServerState
+from ulnet.lnd.bond.slaves import Slaves
 from ulnet.nid import Nid
 from ulnet.sim import Simulation
 from ulnet.sim.foreign import Heard
@@ -290,3 +293,26 @@ def test_hostile_messages_harm_nobody_else(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(1000, 1150))
 def test_many_hostile_messages(seed: int) -> None:
     fuzz(seed)
+
+
+def test_many_paths_that_fail_at_once_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    for number in range(1, 120):
+        nid = Nid.parse(f"10.0.8.{number}@tcp")
+        told = BondHello(5, 0, Configuration(Nid.of(BOND, nid.address), (SlaveEntry(nid),)), (3,))
+        world.bond.greetings.take_hello(told, world.a.core.nis[HOME], nid)
+    looks = 0
+    look = Slaves.look
+
+    def counted(slaves: Slaves, peers: Iterable[BondPeer]) -> tuple[bool, bool]:
+        nonlocal looks
+        looks += slaves is world.bond.slaves
+        return look(slaves, peers)
+
+    monkeypatch.setattr(Slaves, "look", counted)
+    for peer in list(world.bond.peers.values()):
+        for path in peer.paths:
+            world.bond.suspect(peer, path)
+    assert looks == 0
+    world.a.core.tick(world.bond.clock())
+    assert looks == 1

@@ -66,6 +66,7 @@ class BondNi:
         self.servers = Servers(self)
         self.monitor = Monitor(self)
         self._looked_at = -1
+        self._to_look = False
         self.failovers = 0
 
     def start(self) -> None:
@@ -242,14 +243,14 @@ class BondNi:
         if path.down:
             path.down = False
             peer.revision += 1
-            self.look()
+            self._look_soon()
 
     def suspect(self, peer: BondPeer, path: Path) -> None:
         """A message or a keepalive failed on a path."""
         if not path.down:
             path.down = True
             peer.revision += 1
-            self.look()
+            self._look_soon()
             self.core.path_doubted(path.ni, path.nid, peer.nid)
             if all(one.down for one in peer.paths):
                 self.core.state.defer(self._lost_all, peer)
@@ -265,8 +266,19 @@ class BondNi:
         if self.clock() - peer.used_at < PATIENCE:
             self.connect(peer)
 
+    def _look_soon(self) -> None:
+        """Once, however many paths to however many peers change at a time."""
+        if not self._to_look:
+            self._to_look = True
+            self.soon(self._look_now)
+
+    def _look_now(self) -> None:
+        if self._to_look and self.core.state.masters.get(self.ni.nid) is self:
+            self.look()
+
     def look(self) -> None:
         """Judge the slaves anew; who must know of a change hears of it."""
+        self._to_look = False
         self._looked_at = self.core.state.epoch
         before = self.slaves.active.nid
         changed, moved = self.slaves.look(self.peers.values())

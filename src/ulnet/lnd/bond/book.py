@@ -80,9 +80,6 @@ class Book:
         """They are these."""
         for path in peer.paths:
             self._paths.setdefault((path.ni, path.nid), {})[peer.nid] = (peer, path)
-        slaves = set(self._slaves(peer))
-        for nid in [nid for nid, one in self._spoke.items() if one is peer and nid not in slaves]:
-            del self._spoke[nid]
 
     def path(self, name: Nid, ni: NI, nid: Nid) -> tuple[BondPeer, Path] | None:
         """The path from ni to nid of the peer of that name; of any, where it names nobody who has it."""
