@@ -106,7 +106,8 @@ def test_two_hosts_in_standby_and_what_a_sniffer_sees(
     two_hosts.set_cable(a.host, 0, plugged=True)
     a.wait(lambda state: a.pings(b.bond) and state["active"] == a.host.nid(0))
     # Refused while the path of the other slave is not known to work again.
-    a.wait(lambda state: not a.ctl("bond", "failover", "--nid", a.bond, check=False).returncode)
+    backup = ("--slave", a.host.nid(1, "tcp1"))
+    a.wait(lambda state: not a.ctl("bond", "failover", "--nid", a.bond, *backup, check=False).returncode)
     assert a.state()["active"] == a.host.nid(1, "tcp1")
     a.ctl("bond", "off", "--nid", a.bond, "--slave", a.host.nid(1, "tcp1"))
     assert a.state()["active"] == a.host.nid(0)
