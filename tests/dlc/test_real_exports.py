@@ -25,7 +25,7 @@ def test_what_a_real_node_exports_and_shows_can_be_imported(release: str) -> Non
     for file in sorted(folder.glob("*.txt")):
         for match in SHOWN.finditer(file.read_text(errors="replace")):
             for verb in ("add", "del", "show", "exec"):
-                config = read_config(match["out"], verb)  # type: ignore[arg-type]
+                config = read_config(match["out"], verb)
                 assert not config.errors, (file.name, match["command"], verb, config.errors)
             read += 1
     assert read > 25
