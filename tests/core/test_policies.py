@@ -54,10 +54,8 @@ def from_scratch(core):
             continue
         if src is not None and dst is not None:
             for pni in pnis:
-                if dst.match_nid(pni.nid) and not src.is_net:
+                if dst.match_nid(pni.nid) and not src.is_net and is_in_force(core, one, pni):
                     here = one.priority, one.weight
-                    if here == (None, None):
-                        lists[pni] = {nid: other for nid, other in lists[pni].items() if other != here}
                     lists[pni].update({nid: here for nid in core.nis if src.match_nid(nid)})
         elif src is not None:
             for local in core.nets.values():
@@ -73,6 +71,30 @@ def from_scratch(core):
                 if dst.match_nid(pni.nid):
                     found[pni] = one.priority, one.weight or 0
     return found, lists
+
+
+def is_in_force(core, pair, pni):
+    """Of the pair rules with neither priority nor weight, only the first that matches a peer NI is."""
+    plain = [
+        one
+        for one in core.policies.rules
+        if one.src is not None
+        and one.dst is not None
+        and one.rte is None
+        and (one.priority, one.weight) == (None, None)
+        and not one.src.is_net
+        and one.dst.match_nid(pni.nid)
+    ]
+    return pair not in plain or pair is plain[0]
+
+
+def test_a_rule_out_of_force_hides_none_behind_it():
+    core = Fabric().node(*LOCAL[:2])
+    core.peers.add(Nid.parse(REMOTE[0]), [])
+    for source, priority in ((LOCAL[0], None), (LOCAL[1], None), ("10.*.0.*@tcp", 0)):
+        core.policies.add(src=d(source), dst=d(REMOTE[0]), rte=None, priority=priority)
+    pni = core.peers.by_nid[Nid.parse(REMOTE[0])]
+    assert pni.preferred_nids == {Nid.parse(nid) for nid in LOCAL[:2]}
 
 
 class World(RuleBasedStateMachine):
