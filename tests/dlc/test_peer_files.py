@@ -64,7 +64,9 @@ async def run(steps: list[model.Request]) -> None:
 
 def check_refreshed(step: Any, after: dict[str, tuple[bool, list[str]]], errors: list[Any]) -> None:
     """The peer has the good ones of the list and nothing else; each bad one was told."""
-    told = {step.nids[int(item.descr.partition(":")[0].removeprefix("NID "))] for item in errors}
+    places = [int(item.descr.partition(":")[0].removeprefix("NID ")) for item in errors]
+    assert places == sorted(places)
+    told = {step.nids[place] for place in places}
     asked = [text for text in step.nids if text not in told and "[" not in text]
     named = step.primary or (asked[0] if asked else None)
     if named is None:

@@ -23,7 +23,7 @@ class _Listed:
 
     def __init__(self, request: PeerRefresh | PeerRemove) -> None:
         self._request = request
-        self.errors: list[ErrorItem] = []
+        self._noted: list[tuple[int, ErrorItem]] = []
         self.nids: dict[Nid, int] = {}
         for index, text in enumerate(request.nids):
             try:
@@ -38,7 +38,12 @@ class _Listed:
 
     def _note(self, index: int, number: int, text: str) -> None:
         request = self._request
-        self.errors.append(ErrorItem(request.verb, request.entity, -number, f"NID {index}: {text}"))
+        self._noted.append((index, ErrorItem(request.verb, request.entity, -number, f"NID {index}: {text}")))
+
+    @property
+    def errors(self) -> list[ErrorItem]:
+        """In the order of the list."""
+        return [item for _, item in sorted(self._noted, key=lambda noted: noted[0])]
 
 
 def refresh_peer(core: LNet, request: PeerRefresh) -> list[ErrorItem]:
