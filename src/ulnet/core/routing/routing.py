@@ -110,8 +110,8 @@ class Routing:
 
     def _routes_changed(self) -> None:
         self._transmit.routed = self.paths if len(self.gateways.table) else None
-
         self._state.epoch += 1
+
     def explain(self, dest: PeerNi, source: Nid | None, size: int, cpt: int, told: Explanation) -> None:
         """The choice for a request, with its reasons. Raises LNetError."""
         if self._transmit.routed is not None and self.paths.needed(dest, source, False):
