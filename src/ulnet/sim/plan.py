@@ -5,6 +5,7 @@ Names of fields are the words of scenario files (docs/manual.md): a field `sourc
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated, Any
 
 import msgspec
@@ -33,7 +34,7 @@ class LinkPlan(_Part):
 
     def on(self, usual: LinkParams) -> LinkParams:
         """The cable. Raises PlanError."""
-        values = {name: getattr(usual, name) for name in LinkParams.__slots__}
+        values = {field.name: getattr(usual, field.name) for field in fields(LinkParams)}
         values |= {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
         return LinkParams(**values)
 
