@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
-from ulnet.lnd.tcp import TcpParams
 from work import Work
 
 HERE = Path(__file__).resolve().parent
@@ -40,8 +39,6 @@ class Competitor:
         """What is not there; None if nothing."""
         if self.needs == "cc":
             return None if shutil.which("cc") else "a C compiler"
-        if self.needs == "spin":
-            return None if "spin" in {field.name for field in fields(TcpParams)} else "the spin tunable"
         if self.needs and importlib.util.find_spec(self.needs) is None:
             return self.needs
         if self.needs == "mpi4py" and not shutil.which("mpirun"):
@@ -98,7 +95,6 @@ COMPETITORS = [
         "ulnet_spin",
         "ulnet compiled, spinning",
         "the same with `spin` at its most: while idle it looks again for that long before it sleeps",
-        needs="spin",
         build="compiled",
         kinds=("roundtrip",),
     ),

@@ -8,8 +8,8 @@ import signal
 import pytest
 
 from support.daemon import Daemon
-from ulnet.cli import lnetctl_actions
 from ulnet.cli.lnetctl import main
+from ulnet.dlc import deadlines
 from ulnet.dlc.client import DEADLINE
 
 
@@ -21,7 +21,7 @@ def test_a_stopped_daemon_is_given_up(
     daemon: Daemon, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert 0 < DEADLINE <= 30
-    monkeypatch.setattr(lnetctl_actions, "DEADLINE", 0.2)
+    monkeypatch.setattr(deadlines, "DEADLINE", 0.2)
     daemon.process.send_signal(signal.SIGSTOP)
     try:
         code = main(["--socket", str(daemon.path), *words])

@@ -293,8 +293,8 @@ peer:
         - nid: 10.9.1.2@tcp1
 """
     assert [(number, descr[:21]) for _, number, descr in await refused(admin, text)] == [
-        (-22, "line 2: NID 2: net 'n"),
         (-17, "line 2: NID 1: 10.9.0"),
+        (-22, "line 2: NID 2: net 'n"),
     ]
     assert (await peers(admin))["10.9.0.2@tcp"] == ["10.9.0.2@tcp", "10.9.1.2@tcp1"]
 
