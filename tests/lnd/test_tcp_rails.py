@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections import Counter
 from ipaddress import IPv4Address
@@ -15,9 +16,10 @@ from support.ports import free_port
 from ulnet import Node
 from ulnet.core.ni import NI, Place
 from ulnet.core.states import NiState
-from ulnet.core.status import LNetError
+from ulnet.core.status import HealthStatus, LNetError
 from ulnet.lnd.base import Device
 from ulnet.lnd.tcp import TcpParams, nistate
+from ulnet.lnd.tcp.errors import Failure
 from ulnet.lnd.tcp.rail_state import RailState
 from ulnet.lnd.tcp.rails import MOST_ADDRESSES, believable, matched
 from ulnet.nid import Net, Nid
@@ -153,6 +155,18 @@ class Pair:
             for conn in peer.conns
         )
 
+    def state(self, of: int = 0) -> RailState:
+        (state,) = [
+            ni.lnd_data for ni in self.nodes[of].core.nis.values() if isinstance(ni.lnd_data, RailState)
+        ]
+        return state
+
+    def is_avoided(self) -> bool:
+        """Whether the core of the first node thinks that nothing gets to the second."""
+        there = self.nodes[0].core.peers.find_ni(Nid.parse("127.0.0.2@tcp"))
+        assert there is not None
+        return there.flows[self.state().ni].stalled
+
     async def send(self, count: int = 20) -> None:
         inbox = self.nodes[1].attach(PORTAL, 1, bytearray(1 << 16))
         try:
@@ -245,5 +259,82 @@ def test_such_a_net_takes_no_other_ni() -> None:
                 node.add_ni("127.0.0.9@tcp")
             assert refused.value.errno == 1
             node.add_ni("127.0.0.9@tcp1")
+
+    asyncio.run(body())
+
+
+# Connections that come and go ------------------------------------------------------------------------
+
+
+NO_CARRIER = "it has no carrier"
+
+
+@pytest.mark.requirement("HLD-bonding-tcp")
+def test_a_path_is_not_avoided_after_all_its_devices_were_gone_and_are_back() -> None:
+    async def body() -> None:
+        async with Pair() as pair:
+            await pair.send()
+            await settled(pair)
+            state = pair.state()
+            for rail in state.rails.values():
+                state.rail_changed(rail, Device("eth", failure=NO_CARRIER, gone=True))
+            assert not pair.connections()
+            for rail in state.rails.values():
+                state.rail_changed(rail, Device("eth"))
+            await pair.send()
+            assert not pair.is_avoided()
+
+    asyncio.run(body())
+
+
+@pytest.mark.requirement("HLD-bonding-tcp")
+def test_a_path_is_not_avoided_when_it_is_connected_over_another_device() -> None:
+    async def body() -> None:
+        async with Pair() as pair:
+            state = pair.state()
+            first, second = state.rails.values()
+            state.rail_changed(second, Device("eth1", failure=NO_CARRIER))
+            await pair.send()
+            await settled(pair)
+            state.rail_changed(first, Device("eth0", failure=NO_CARRIER))
+            assert pair.is_avoided()
+            state.rail_changed(second, Device("eth1"))
+            await settled(pair)
+            await pair.send()
+            (peer,) = state.peers.values()
+            assert {conn.local_ip for conn in peer.usable()} == {second.ip}
+            assert not pair.is_avoided()
+
+    asyncio.run(body())
+
+
+@pytest.mark.requirement("HLD-bonding-tcp", "snd-045")
+def test_what_left_over_connections_that_break_goes_over_the_others() -> None:
+    async def body() -> None:
+        async with Pair() as pair:
+            await pair.send()
+            await settled(pair)
+            one, other = pair.nodes
+            other.core.memory.set_lazy(PORTAL)
+            puts = [
+                asyncio.create_task(one.put("127.0.0.2@tcp", PORTAL, 7, bytes([number]) * 50_000))
+                for number in range(4)
+            ]
+            (peer,) = pair.state(of=1).peers.values()
+
+            def waiting() -> list[str]:
+                return [conn.local_ip for conn in peer.conns if conn.paused]
+
+            while len(set(waiting())) < 2:  # over both
+                await asyncio.sleep(0.01)
+            doomed = [conn for conn in peer.conns if conn.local_ip == "127.0.1.2"]
+            peer.close(doomed, Failure(errno.ETIMEDOUT, HealthStatus.NETWORK_TIMEOUT, "by the test"))
+            while not one.core.stats.resend_count:
+                await asyncio.sleep(0.01)
+            inbox = other.attach(PORTAL, 7, bytearray(1 << 20))
+            await asyncio.gather(*puts)
+            taken = [bytes((await inbox.next_event()).data[:1]) for _ in puts]
+            assert sorted(taken) == [bytes([number]) for number in range(4)]
+            inbox.close()
 
     asyncio.run(body())

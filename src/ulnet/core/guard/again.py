@@ -26,11 +26,12 @@ __all__ = ["Again"]
 class Again:
     """Set by health: `allows` decides and counts as for every resend, `elsewhere` whether there is a path."""
 
-    __slots__ = ("_memory", "_state", "allows", "elsewhere", "launch")
+    __slots__ = ("_doubts", "_memory", "_state", "allows", "elsewhere", "launch")
 
     def __init__(self, state: NodeState, memory: Memory) -> None:
         self._state = state
         self._memory = memory
+        self._doubts: set[tuple[NI | None, Nid | None, Nid | None]] = set()
         self.allows: Callable[[Msg, NI, PeerNi], bool] = lambda msg, ni, pni: False
         self.elsewhere: Callable[[Msg, NI, PeerNi], bool] = lambda msg, ni, pni: False
         self.launch: Callable[[Msg], None] = lambda msg: None
@@ -72,16 +73,21 @@ class Again:
 
         Drivers give back what has not begun to leave right after they told of the loss; then we look.
         """
-        self._state.defer(self._look, ni, nid, dest)
+        if not self._doubts:  # many paths may go at a time, each with all that is under way
+            self._state.defer(self._look)
+        self._doubts.add((ni, nid, dest))
 
     def lost_behind(self, gateway: Nid, net: Net | None) -> None:
         """What was under way over a gateway, to that net (None: any), may be lost."""
         self._state.defer(self._look_behind, gateway, net)
 
-    def _look(self, ni: NI | None, nid: Nid | None, dest: Nid | None) -> None:
-        for md, put, from_ni, hop in self._under_way():
-            if ni in (None, from_ni) and nid in (None, hop) and dest in (None, put.hdr.dest_nid):
-                self._copy(md, put, from_ni, hop)
+    def _look(self) -> None:
+        doubts, self._doubts = self._doubts, set()
+        for md, put, ni, hop in self._under_way():
+            if not doubts.isdisjoint(
+                ((ni, hop, None), (ni, hop, put.hdr.dest_nid), (ni, None, None), (None, hop, None))
+            ):
+                self._copy(md, put, ni, hop)
 
     def _look_behind(self, gateway: Nid, net: Net | None) -> None:
         peer = self._state.peers.find(gateway)

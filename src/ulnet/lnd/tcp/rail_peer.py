@@ -59,7 +59,28 @@ class RailPeer(Peer):
             self.dialer = self._new_dialer()
         return self.dialer.call()
 
+    # Connections come and go --------------------------------------------------------------------------
+
+    def attach(self, conn: Conn, incarnation: int) -> None:
+        super().attach(conn, incarnation)
+        if self._blocked:
+            self.carry_on()
+
+    def close(self, doomed: list[Conn], failure: Failure, reset: Conn | None = None) -> None:
+        gone = set(doomed)
+        if not self._blocked and gone.intersection(self.usable()) and not gone.issuperset(self.conns):
+            self._doubt()  # what left over those may be lost, and the core hears of the last one only
+        super().close(doomed, failure, reset)
+        if self._blocked:
+            self.carry_on()
+
     # Progress -----------------------------------------------------------------------------------------
+
+    def _doubt(self) -> None:
+        """What has left may be lost in part: the core sends again what it can."""
+        core = self.state.shared.core
+        core.path_stalled(self.ni, self.nid)
+        core.path_moving(self.ni, self.nid)
 
     def shift(self) -> None:
         """Some connections carry nothing now: what waits there goes over the others, or sets out anew.
@@ -81,9 +102,7 @@ class RailPeer(Peer):
         for msg in waiting:
             self.launch(msg)
         if not self._blocked:
-            core = self.state.shared.core
-            core.path_stalled(self.ni, self.nid)
-            core.path_moving(self.ni, self.nid)
+            self._doubt()
 
     def carry_on(self) -> None:
         """A device, or a connection, carries again."""
