@@ -108,10 +108,10 @@ class Batch:
             event = msg.kept_event
             assert md is not None
             assert isinstance(event, Event)
-            free.append(msg)  # from here on it may be another one
-            if md.aborted or (md.refs == 1 and md.exhausted):
+            if md.aborted or (md.refs == 1 and md.exhausted):  # the lane must hold nothing of it
                 self._memory.complete(md, event.copy())
                 continue
+            free.append(msg)  # from here on it may be another one
             md.refs -= 1
             handler = md.handler
             if handler is None:
@@ -120,3 +120,5 @@ class Batch:
                 handler(event)
             except Exception as exc:
                 self._memory.handler_failed(event, exc)
+        if lane.closed:
+            free.clear()

@@ -138,7 +138,8 @@ class Credits:
             credits = ni.tx_credits = ni.tx_credits - 1
             if credits < ni.min_tx_credits:
                 ni.min_tx_credits = credits
-            queue = msg.tx_queue = ni.tx_queues[0]
+            queues = ni.tx_queues
+            queue = msg.tx_queue = queues[0] if len(queues) == 1 else ni.queue_for(msg)
             credits = queue.credits = queue.credits - 1
             if credits < 0:
                 queue.waiting.append(msg)

@@ -36,7 +36,8 @@ class Incoming:
         """The payload of msg is in memory, or will never be."""
         raise NotImplementedError
 
-    def _acknowledge(self, ni: NI, hdr: Header, mlength: int, from_nid: Nid) -> None:
+    def acknowledge(self, hdr: Header, mlength: int, from_nid: Nid) -> None:
+        """Answer the PUT with that header, which came by way of from_nid."""
         ack = Msg(
             Header(
                 type=_ACK,
@@ -134,7 +135,7 @@ class Incoming:
         length = self._once.outcome(hdr)
         self._drop(ni, pni, hdr, rx, "sent again, and was taken or may have been")
         if verdict is Verdict.ACKNOWLEDGE and length != NO_ACK and self._state.running:
-            self._acknowledge(ni, hdr, length, from_nid)
+            self.acknowledge(hdr, length, from_nid)
         return False
 
     def _replaces(self, first: Msg, hdr: Header) -> bool:

@@ -18,7 +18,7 @@ from ulnet.core.memory import Memory
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.portal import PORTALS, Portal
-from ulnet.core.receive import MAX_ANSWERS, MAX_PEER_ANSWERS
+from ulnet.core.receive import MAX_ANSWERS, MAX_PEER_ANSWERS, Receive
 from ulnet.core.state import NodeState
 from ulnet.nid import Nid
 from ulnet.wire.lnet import NO_WMD, Header, MsgType
@@ -56,15 +56,19 @@ class Inlet(Keeper):
         "_peer_changes",
         "_pni",
         "_portal",
+        "_receive",
         "_state",
         "_waits",
         "_wants_ack",
     )
 
-    def __init__(self, state: NodeState, memory: Memory, lanes: Lanes, ni: NI, nid: Nid) -> None:
+    def __init__(
+        self, state: NodeState, memory: Memory, lanes: Lanes, receive: Receive, ni: NI, nid: Nid
+    ) -> None:
         self._state = state
         self._memory = memory
         self._lanes = lanes
+        self._receive = receive
         self._ni = ni
         self._nid = nid
         self._epoch = -1
@@ -83,7 +87,7 @@ class Inlet(Keeper):
         self._event: Event | None = None
         self._wants_ack = False
         self._answers: Lane | None = None
-        self._now = 0.0  # when the first of `_waits` came
+        self._now = 0.0  # when the last of `_waits` came, as far as is known
         self._waits: list[float] = []  # seconds from PUT to ACK, not in the statistics yet
         self._count = 0  # taken, and not in the statistics yet
 
@@ -124,10 +128,8 @@ class Inlet(Keeper):
         answers = self._answers
         if self._wants_ack:
             if answers is None or answers.epoch != self._epoch or answers.pni.answers >= MAX_PEER_ANSWERS:
-                answers = self._find_answers()
-                if answers is None:
-                    return False
-            if self._state.answers >= MAX_ANSWERS:
+                answers = self._find_answers(hdr)
+            if answers is None or self._state.answers >= MAX_ANSWERS:
                 return False
         if threshold > 0:
             md.threshold = threshold - 1
@@ -144,14 +146,19 @@ class Inlet(Keeper):
                 self._memory.handler_failed(event, exc)
         if self._wants_ack and self._state.running:
             assert answers is not None
-            self._lanes.acknowledge(answers, hdr, length)
+            if answers.epoch == self._state.epoch:
+                self._lanes.acknowledge(answers, hdr, length)
+            else:  # the handler changed what the lane depends on
+                self._receive.acknowledge(hdr, length, self._nid)
         return True
 
-    def _find_answers(self) -> Lane | None:
+    def _find_answers(self, hdr: Header) -> Lane | None:
         """The lane for the answer, unless too many of them wait."""
         pni = self._pni
         assert pni is not None
-        lane = None if pni.answers >= MAX_PEER_ANSWERS else self._lanes.answers_to(pni, self._ni.nid)
+        lane = None
+        if pni.answers < MAX_PEER_ANSWERS:
+            lane = self._lanes.answers_to(pni, hdr.src_pid, self._ni.nid)
         self._answers = lane
         return lane
 
@@ -164,7 +171,7 @@ class Inlet(Keeper):
             assert pni is not None
             take_answered(md.flights, pni.flows.get(self._ni)).land(self._state.clock())
         if md.deadline_slot >= 0:
-            if not self._waits:
+            if not self._waits or self._now < md.sent_at:  # the first, or a handler has sent since
                 self._now = self._state.clock()
             self._waits.append(self._now - md.sent_at)
             self._memory.settle_response(md)
@@ -198,14 +205,19 @@ class Inlet(Keeper):
             return False
         if pni.preferred is None and not pni.peer.multi_rail:
             return False
-        if pni is not self._pni:
+        answers = self._answers
+        if pni is not self._pni or (answers is not None and answers.pid != hdr.src_pid):
             self._pni = pni
             self._answers = None
         self._kind = kind
+        before = self._md
         if not (self._look_put(hdr, pni) if kind == _PUT else self._look_ack(hdr, pni)):
             return False
-        if self._md is not None:
-            self._md.keep(self)
+        if self._md is not before:
+            if before is not None:
+                before.let_go(self)
+            if self._md is not None:
+                self._md.keep(self)
         self._epoch = state.epoch
         self._paces = pni.peer.paces
         self._peer_changes = self._paces.changes
@@ -254,6 +266,12 @@ class Inlet(Keeper):
         if self._md is md:
             self.settle()
             self._md = self._event = self._hdr = None
+
+    def close(self) -> None:
+        """The connection is gone."""
+        if self._md is not None:
+            self._md.let_go(self)
+            self.forget(self._md)
 
     def settle(self) -> None:
         """Put what was taken into the statistics."""

@@ -313,7 +313,7 @@ class LNet:
 
     def inlet(self, ni: NI, nid: Nid) -> Inlet:
         """For small messages on a connection with the next hop nid."""
-        return Inlet(self.state, self.memory, self._lanes, ni, nid)
+        return Inlet(self.state, self.memory, self._lanes, self._receive, ni, nid)
 
     def forget_rx(self, rx: object) -> None:
         """A connection died while the core still held its message."""

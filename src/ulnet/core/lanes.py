@@ -32,12 +32,13 @@ _ACK: Final = int(MsgType.ACK)
 
 
 class Lane(Keeper):
-    """One way, and the request that went it last: all that ask for the same share `hdr` and `event`."""
+    """One way to one process, and its last request: all that ask for the same share `hdr` and `event`."""
 
     __slots__ = (
         "ack",
         "changes",
         "choice",
+        "closed",
         "cpt",
         "epoch",
         "event",
@@ -48,6 +49,7 @@ class Lane(Keeper):
         "load",
         "match_bits",
         "md",
+        "mds",
         "ni",
         "offset",
         "outlet",
@@ -61,7 +63,9 @@ class Lane(Keeper):
         "tracked",
     )
 
-    def __init__(self, choice: Choice, target: Nid, epoch: int, cpt: int, source: Nid | None) -> None:
+    def __init__(
+        self, choice: Choice, target: Nid, epoch: int, cpt: int, pid: int, source: Nid | None
+    ) -> None:
         self.choice = choice
         self.ni: NI = choice[0]
         self.pni: PeerNi = choice[1]
@@ -71,22 +75,35 @@ class Lane(Keeper):
         self.paces = self.pni.peer.paces
         self.changes = self.paces.changes
         self.cpt = cpt
+        self.pid = pid  # a next hop is found by NID and pid
+        self.closed = False  # another one is in its place
         self.free: list[Msg] = []
         self.queue = self.ni.tx_queues[0]
         self.outlet: Outlet | None = None  # where its driver wants messages of that size
         self.load = 0  # bytes, with the header
         self.heavy = False  # they count as load of the path
         self.md: Md | None = None
+        self.mds: set[Md] = set()  # that may have messages in `free`
         self.hdr: Header | None = None
         self.event: Event | None = None
-        self.portal = self.match_bits = self.offset = self.hdr_data = self.pid = 0
+        self.portal = self.match_bits = self.offset = self.hdr_data = 0
         self.ack = False
         self.tracked = False  # its answer is waited for
 
     def forget(self, md: Md) -> None:
         if self.md is md:
             self.md = self.hdr = self.event = None
+        self.mds.discard(md)
         self.free.clear()
+
+    def close(self) -> None:
+        """Hold nothing any more; what is under way goes on."""
+        self.closed = True
+        self.md = self.hdr = self.event = None
+        self.free.clear()
+        for md in self.mds:
+            md.let_go(self)
+        self.mds.clear()
 
 
 class Lanes:
@@ -202,9 +219,9 @@ class Lanes:
             cpt=cpt,
         )
         if source is None and portal != PING_PORTAL:
-            self._open(target, md.cpt if cpt is None else cpt)
+            self._open(target, md.cpt if cpt is None else cpt, pid)
 
-    def _open(self, target: Nid, cpt: int) -> None:
+    def _open(self, target: Nid, cpt: int, pid: int) -> None:
         """Make a lane to target, if there is only one way."""
         state = self._state
         dest = state.peers.by_nid.get(target)
@@ -216,12 +233,12 @@ class Lanes:
         lane = dest.lane
         if lane is not None and lane.epoch + lane.changes == changes:
             return
+        dest.close_lane()
         choice = self._selector.only_choice(dest, cpt) if self._is_calm(dest) else None
         if choice is None or choice[0].watched or choice[1].watched or len(choice[0].tx_queues) > 1:
-            dest.lane = None
             dest.lane_none = changes
         else:
-            dest.lane = Lane(choice, dest.nid, state.epoch, cpt, None)
+            dest.lane = Lane(choice, dest.nid, state.epoch, cpt, pid, None)
 
     def _is_calm(self, dest: PeerNi) -> bool:
         """Whether nobody has to look at each message to that peer."""
@@ -252,6 +269,7 @@ class Lanes:
             or md.aborted
             or md.me is not None
             or md.cpt != lane.cpt
+            or pid != lane.pid
             or portal == PING_PORTAL
             or (portal >> 32 or match_bits >> 64 or offset >> 32 or hdr_data >> 64 or pid >> 32)
             or (md.timeout is not None and not ack)
@@ -269,13 +287,14 @@ class Lanes:
         lane.load = HEADER_SIZE + length
         lane.outlet = None
         lane.heavy = length > LIGHT and lane.pni.peer.multi_rail
-        lane.md = md
-        md.keep(lane)
+        if lane.md is not md:
+            lane.md = md
+            lane.mds.add(md)
+            md.keep(lane)
         lane.portal = portal
         lane.match_bits = match_bits
         lane.offset = offset
         lane.hdr_data = hdr_data
-        lane.pid = pid
         lane.ack = ack
         lane.tracked = ack and self._general.is_tracked(md, portal)
         return True
@@ -288,7 +307,7 @@ class Lanes:
         msg.ni = lane.ni
         msg.peer_ni = lane.pni
         msg.next_nid = lane.pni.nid
-        msg.next_pid = lane.hdr.dest_pid
+        msg.next_pid = lane.pid
         msg.cpt = lane.cpt
         msg.committed = True
         if lane.source is None:
@@ -298,8 +317,8 @@ class Lanes:
 
     # Acknowledgements ------------------------------------------------------------------------------
 
-    def answers_to(self, dest: PeerNi, source: Nid) -> Lane | None:
-        """The lane of ACKs to dest from source, the NID that was asked."""
+    def answers_to(self, dest: PeerNi, pid: int, source: Nid) -> Lane | None:
+        """The lane of ACKs to dest and the process there from source, the NID that was asked."""
         state = self._state
         if not self._is_calm(dest):
             return None
@@ -307,20 +326,14 @@ class Lanes:
         if ni is None or not ni.active or ni.watched or dest.watched or len(ni.tx_queues) > 1:
             return None
         choice = self._selector.choose(dest, source=source, response=True)
-        return Lane(choice, dest.nid, state.epoch, 0, source)
+        return Lane(choice, dest.nid, state.epoch, 0, pid, source)
 
     def acknowledge(self, lane: Lane, hdr: Header, mlength: int) -> None:
         """Answer the PUT with that header; its ACK is another one than the last only if wmd or length are."""
         ack = lane.hdr
-        if (
-            ack is None
-            or ack.length != mlength
-            or ack.wmd != hdr.wmd
-            or ack.match_bits != hdr.match_bits
-            or ack.dest_pid != hdr.src_pid
-        ):
+        if ack is None or ack.length != mlength or ack.wmd != hdr.wmd or ack.match_bits != hdr.match_bits:
             # fmt: off
-            ack = lane.hdr = Header(_ACK, lane.pni.nid, lane.ni.nid, hdr.src_pid, self._state.pid, 0,
+            ack = lane.hdr = Header(_ACK, lane.pni.nid, lane.ni.nid, lane.pid, self._state.pid, 0,
                                     hdr.wmd, hdr.match_bits, 0, 0, 0, mlength)
             # fmt: on
             lane.load = HEADER_SIZE

@@ -190,6 +190,11 @@ class Md:
             self.keepers = set()
         self.keepers.add(keeper)
 
+    def let_go(self, keeper: Keeper) -> None:
+        """keeper has nothing of this descriptor any more."""
+        if self.keepers is not None:
+            self.keepers.discard(keeper)
+
     def forget_keepers(self) -> None:
         """Have all of them forget it."""
         keepers, self.keepers = self.keepers, None

@@ -150,6 +150,12 @@ class PeerNi:
         self.latency_get = Latency()
         self.latency_ack = Latency()
 
+    def close_lane(self) -> None:
+        """Small messages go the general way until there is another lane."""
+        lane, self.lane = self.lane, None
+        if lane is not None:
+            lane.close()
+
     def set_router_credits(self, count: int) -> None:
         """Have so many, of which messages that pass through this node may hold some."""
         self.rtr_credits += count - self.max_rtr_credits

@@ -305,8 +305,9 @@ class PeerTable:
         self.removed(peer)
 
     def _take_out(self, peer: Peer) -> None:
-        for nid in peer.members:
+        for nid, pni in peer.members.items():
             del self._by_nid[nid]
+            pni.close_lane()
         peer.gone = True
         peer.paces.changes += 1
         del self._peers[peer]
@@ -346,7 +347,6 @@ class PeerTable:
         peer.standings.clear()
         peer.turns.clear()
         peer.paces.changes += 1
-        pni.lane = None
         self._by_nid[pni.nid] = pni
         if not peer.configured:
             self._unconfigured += 1
@@ -363,8 +363,9 @@ class PeerTable:
         if not gone:
             return []
         taken = [peer.members.pop(nid) for nid in gone]
-        for nid in gone:
-            del self._by_nid[nid]
+        for pni in taken:
+            del self._by_nid[pni.nid]
+            pni.close_lane()
         peer.standings.clear()
         peer.turns.clear()
         peer.paces.changes += 1

@@ -259,7 +259,7 @@ class Receive(Incoming):
             self._once.ended(msg, not status, wants_ack)
         self._memory.complete(md, event)
         if wants_ack and not event.status and self._state.running:
-            self._acknowledge(ni, hdr, msg.mlength, msg.next_nid)
+            self.acknowledge(hdr, msg.mlength, msg.next_nid)
 
     # Delays ------------------------------------------------------------------------------------------
 

@@ -120,7 +120,9 @@ class FaultInjector:
         self.delete(FaultKind.DELAY)
 
     def _keep_watch(self) -> None:
-        self._state.faults = self if self._drops or self._delays else None
+        if self._state.faults is not None and not (self._drops or self._delays):
+            self._state.faults = None
+            self._state.epoch += 1  # not any more
 
     # Messages --------------------------------------------------------------------------------------
 

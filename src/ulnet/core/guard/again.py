@@ -19,6 +19,7 @@ from ulnet.core.peer import PeerNi
 from ulnet.core.state import NodeState
 from ulnet.core.status import HealthStatus
 from ulnet.nid import Net, Nid
+from ulnet.wire.lnet import NO_WMD
 
 __all__ = ["Again"]
 
@@ -44,13 +45,18 @@ class Again:
         False if msg may be with another life of the peer already, so that this one must not get it.
         """
         md = msg.md
-        if md is None or md.put is not msg:
-            return True
         hdr = msg.hdr
+        if md is None or md.put is not msg or hdr.wmd is NO_WMD:
+            return True
         if hdr.wmd[15] == AGAIN:
-            return hdr.wmd[13:15] == tag
+            known = hdr.wmd[13:15] == tag
+            if not known and msg.attempts is not None:
+                msg.attempts.forsaken = True
+            return known
         if tag:
             md.used = True
+            if msg.lane is not None:  # others share its header
+                hdr = msg.hdr = hdr.copy()
             hdr.wmd = self._memory.identity_of(md, tag)
         return True
 
@@ -102,6 +108,8 @@ class Again:
             put = md.put
             if put is None or md.aborted or put.ni is None or put.next_nid is None:
                 continue
+            if put.md is not md:  # it went back to its lane, and carries another's by now
+                continue
             if is_identity(put.hdr.wmd) and (put.final or put.committed):
                 yield md, put, put.ni, put.next_nid
 
@@ -129,16 +137,17 @@ class Again:
         stats.msgs_max = max(stats.msgs_max, stats.msgs_alloc)
         self.launch(msg)
 
-    def copy_ended(self, msg: Msg, md: Md, status: HealthStatus, err: int) -> None:
+    def copy_ended(self, msg: Msg, md: Md, status: HealthStatus) -> None:
         """A copy was sent, or failed for good: then its original's end counts again."""
         original = msg.copy_of
         assert original is not None
         if status and not msg.copied:
             original.copied = False
             if md.put is msg:
-                md.put = None
+                md.put = original  # which may be acknowledged yet, and is not the first any more if it leaves
+                self.mark(original)
             if msg.attempts is not None and msg.attempts.tried:
                 md.next_nid = msg.attempts.tried[0][1].nid  # who is there is asked, and who was may be gone
         self._memory.release(md)
-        if err == errno.ECONNRESET:
-            self._memory.md_unlink(md, err)
+        if status and msg.attempts is not None and msg.attempts.forsaken:
+            self._memory.md_unlink(md, errno.ECONNRESET)

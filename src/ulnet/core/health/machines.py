@@ -52,7 +52,10 @@ class Machines:
             return
         action, ni.state = step
         ni.fatal = ni.state is NiState.FAILED
-        ni.watched = ni.health < MAX_HEALTH or ni.state is not NiState.ACTIVE
+        watched = ni.health < MAX_HEALTH or ni.state is not NiState.ACTIVE
+        if watched != ni.watched:
+            ni.watched = watched
+            self._state.epoch += 1
         if action is not Action.NOTHING and what is not NiInput.DELETED:
             told = f"{what.value} ({why})" if why else what.value
             self._state.alarm(f"local NI {ni.nid}: {told}, {ni.state.value} now")
@@ -88,7 +91,10 @@ class Machines:
         before = pni.state
         changed = state is not before
         pni.state = state
-        pni.watched = pni.health < MAX_HEALTH or state is not PeerNiState.CONNECTED
+        watched = pni.health < MAX_HEALTH or state is not PeerNiState.CONNECTED
+        if watched != pni.watched:
+            pni.watched = watched
+            pni.peer.paces.changes += 1
         if action is Action.RECOVER:
             self.admit_peer(pni)
         if changed and PeerNiState.FAILED in (before, state) and len(pni.peer.members) > 1:

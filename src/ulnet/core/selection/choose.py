@@ -197,6 +197,7 @@ class Selector:
         peer.seq = pni.net.seq = pni.seq = peer.seq + 1
         if self.trace is not None and not self.trace.note(choice, msg, state.clock()):
             self.trace = None
+            state.epoch += 1  # not any more
 
     def took_many(self, choice: Choice, count: int) -> None:
         """Count messages that took the only choice there was; nobody follows."""

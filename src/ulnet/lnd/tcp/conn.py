@@ -168,6 +168,8 @@ class Conn(Receiver):
         self.rx_bufs = []
         self.rx_check = []
         self.saved = b""
+        if self.inlet is not None:
+            self.inlet.close()
         if self.rx_state == PAUSED:
             self.shared.core.forget_rx(self)
         if msg is not None:

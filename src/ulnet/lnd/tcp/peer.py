@@ -45,6 +45,7 @@ class Peer:
     __slots__ = (
         "_ack",
         "_large",
+        "_lasting",
         "_overhead",
         "_small",
         "bucket",
@@ -82,6 +83,7 @@ class Peer:
         self._small: list[Conn] = []
         self._large: list[Conn] = []
         self._ack: list[Conn] = []
+        self._lasting = False  # a connection that takes small messages takes no large ones, or always both
 
     def __str__(self) -> str:
         return str(ProcessId(self.nid, self.pid))
@@ -126,9 +128,9 @@ class Peer:
             dialer = self.dialer
             if dialer is not None and dialer.incomplete:
                 dialer.poke()
-            elif msg.lane is not None and len(conns) == 1:
+            elif (lane := msg.lane) is not None and self._lasting and len(conns) == 1 and msg.hdr is lane.hdr:
                 conn.sole = True
-                msg.lane.outlet = conn
+                lane.outlet = conn
             return
         failure = self._dial()
         if failure is None:
@@ -217,6 +219,7 @@ class Peer:
             self._small = (untyped + control) or (bulk_out + bulk_in)
             self._large = (untyped + bulk_out) or (control + bulk_in)
             self._ack = self._small
+        self._lasting = not typed or self._small != self._large
 
     def close_address(self, remote_ip: str, failure: Failure, reset: Conn | None = None) -> None:
         """Close all connections to one address of the peer."""
