@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +27,7 @@ from ulnet.core.guard.notes import NO_ACK, Notes
 from ulnet.core.guard.once import Once, Verdict
 from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE, Md
 from ulnet.core.msg import Msg
+from ulnet.core.status import HealthStatus
 from ulnet.nid import Nid
 from ulnet.wire.lnet import NO_WMD, Header, MsgType
 from ulnet.wire.ping import Feature, NiEntry, PingInfo
@@ -371,3 +374,29 @@ def test_a_failed_put_is_sent_again_only_to_the_life_that_it_was_for() -> None:
     world.a.peer_restarted(world.target)
     assert world.peer.guard == b""
     world.fabric.run()
+
+
+@pytest.mark.requirement("snd-045")
+def test_a_copy_that_fails_takes_nothing_from_its_original() -> None:
+    """The path of the original only paused, and the connection that its copy took was closed."""
+    fabric = Fabric()
+    a = fabric.node("10.0.0.1@tcp", "10.1.0.1@tcp1")
+    b = fabric.node("10.0.0.2@tcp", "10.1.0.2@tcp1")
+    a.settings.retry_count = 1
+    events: list[Event] = []
+    target, other = Nid.parse("10.0.0.2@tcp"), Nid.parse("10.1.0.2@tcp1")
+    a.peers.add(target, [other]).guard = tag_of(b.state.cookie)
+    me = b.memory.me_attach(30, match_bits=1)
+    b.memory.md_attach(me, bytearray(16), options=OP_PUT | MANAGE_REMOTE | TRUNCATE)
+    a.put(a.memory.md_bind(b"data", events.append, threshold=2), target, 30, 1)
+    ((ni, original),) = fabric.wire
+    assert original.next_nid is not None
+    a.path_stalled(ni, original.next_nid)
+    a.tick(fabric.clock.now)
+    _, copy = fabric.wire.pop()
+    assert copy.copy_of is original
+    a.finalize(copy, HealthStatus.LOCAL_ERROR, errno.ECONNRESET, "the peer closed the connection")
+    fabric.run()
+    assert [(event.kind, event.status) for event in events] == [(EventKind.SEND, 0), (EventKind.ACK, 0)]
+    assert events[-1].unlinked
+    fabric.assert_conserved()

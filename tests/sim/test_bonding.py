@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.bonded import bond_of, bond_yaml, bonded
-from ulnet.core.event import EventKind
+from ulnet.core.event import Event, EventKind
 from ulnet.core.status import LNetError
 from ulnet.dlc.model import Export, NetShow, PeerShow
 from ulnet.dlc.model_bond import BondFailover, BondOptions, BondSet, BondSwitch
@@ -669,3 +669,23 @@ def test_routers_sit_behind_a_bonding_net() -> None:
     assert {str(one.source) for one in inbox.deliveries} == {"10.0.0.1@bond"}
     assert back.ok
     sim.run_until_quiet()
+
+
+def test_who_sends_again_when_a_peer_is_not_found_gets_an_answer_each_time() -> None:
+    sim = Simulation(seed=1)
+    core = bonded(sim, "a", "10.0.0.1@tcp", "10.1.0.1@tcp1").core
+    failures: list[float] = []
+
+    def send() -> None:
+        md = core.memory.md_bind(b"x", heard)
+        core.put(md, Nid.parse("10.0.0.9@bond0"), 30, 1, ack=False)
+
+    def heard(event: Event) -> None:
+        assert event.status
+        failures.append(sim.now)
+        assert len(failures) < 10
+        send()
+
+    send()
+    sim.run(35)
+    assert len(failures) == len(set(failures)) == 3

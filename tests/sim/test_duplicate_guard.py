@@ -84,6 +84,20 @@ def test_a_cut_rail_costs_no_acknowledged_put(cut: str, size: int) -> None:
     assert sim.ledger.duplicates == 0
 
 
+def test_only_what_has_left_is_sent_twice_when_the_peer_tells_of_its_rail() -> None:
+    sim = Simulation(seed=3, link=LinkParams(rate=RATE))
+    a, b = acquainted(sim)
+    puts = load(a, b, count=200)
+    some_on(sim, b, "eth1")
+    sim.link_down("b.eth1")  # most of them wait for credits of that rail
+    sim.run_until(lambda: all(put.ended for put in puts), LND_TIMEOUT + 30, must=False)
+    once(a, b, puts)
+    assert 0 < a.core.stats.resend_count < 20
+    sim.link_up("b.eth1")
+    sim.run_until_quiet()
+    once(a, b, puts)
+
+
 @pytest.mark.parametrize("seconds", [0.3, 1.0, 3.0, 20.0])
 @pytest.mark.parametrize("cut", ["black hole", "black hole back", "link down far"])
 def test_late_originals_are_recognised(cut: str, seconds: float) -> None:

@@ -72,3 +72,46 @@ def test_a_silent_gateway_with_two_rails_is_dead_when_both_were_asked(interval: 
     router.kill(silent=True)
     sim.run(interval + 2 * 4 + 3)
     assert why_down(client) == {"tcp2 10.1.0.9@tcp1": "gateway dead"}
+
+
+@pytest.mark.requirement("RTR", "HEALTH-cases")
+def test_what_left_for_another_nid_than_was_named_is_sent_again_when_its_net_is_lost() -> None:
+    """A server with two rails behind both routers, one of which loses one of the rails."""
+    sim = simulation()
+    for number in (8, 9):
+        make_router(sim.node(f"r{number}", *(f"10.{net}.0.{number}@tcp{net}" for net in (1, 2, 3))))
+    client = sim.node("c", "10.1.0.1@tcp1")
+    server = sim.node("s", "10.2.0.1@tcp2", "10.3.0.1@tcp3")
+    for net in (2, 3):
+        add_route(client, f"tcp{net}", [f"10.1.0.{number}@tcp1" for number in (8, 9)])
+        add_route(server, "tcp1", [f"10.{net}.0.{number}@tcp{net}" for number in (8, 9)])
+    sim.run(SETTLED)
+    inbox = server.attach(PORTAL)
+    for _ in range(4):
+        client.put(server.nid, PORTAL, data=b"so that both know each other")
+        sim.run(1)
+    puts = [client.put(server.nid, PORTAL, data=number.to_bytes(4) * 12_500) for number in range(16)]
+    sim.run(0.0005)
+    sim.partition(["r8.eth2"], ["s.eth1"])
+    sim.run(0.01)
+    sim.link_down("r8.eth2")
+    sim.run(4 * INTERVAL)
+    assert [(put.status, put.reason) for put in puts if not put.ok] == []
+    assert len({delivery.data for delivery in inbox.deliveries}) == len(inbox.deliveries) - 3 == 17
+
+
+@pytest.mark.requirement("RTR", "HEALTH-cases")
+@pytest.mark.parametrize("how", ["far link", "cut from the server"])
+def test_only_what_has_left_is_sent_twice_when_a_router_is_lost(how: str) -> None:
+    sim = simulation()
+    client, one, _, server = two_routers(sim)
+    server.attach(PORTAL)
+    client.put(server.nid, PORTAL, data=b"so that both know what the other keeps")
+    sim.run(1)
+    puts = [client.put(server.nid, PORTAL, data=number.to_bytes(4) * 12_500) for number in range(200)]
+    sim.run(0.0005)
+    lose(sim, one, how)
+    sim.run(3 * INTERVAL)
+    assert [(put.status, put.reason) for put in puts if not put.ok] == []
+    assert 0 < client.core.stats.resend_count < 70
+    assert server.core.stats.drops["sent again, and was taken or may have been"] < 20

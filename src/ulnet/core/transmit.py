@@ -361,13 +361,14 @@ class Transmit(Credits):
 
     def _tell_owner(self, msg: Msg, md: Md, status: HealthStatus, err: int, reason: str) -> None:
         if msg.copy_of is not None:
-            self.again.copy_ended(msg, md, status, err)
+            self.again.copy_ended(msg, md, status)
             return
         event = msg.kept_event
         hdr = msg.hdr
         if not isinstance(event, Event):
-            if msg.target is not None:
-                hdr.dest_nid = msg.target  # the event tells what was asked for, not which path it took
+            if msg.target is not None and msg.target != hdr.dest_nid:  # the event tells what was asked for
+                hdr = hdr.copy() if md.put is msg and hdr.dest_nid != msg.next_nid else hdr
+                hdr.dest_nid = msg.target
             length = hdr.length if hdr.type == _GET else hdr.payload_length
             event = Event(EventKind.SEND, md, hdr, mlength=length, rlength=length, offset=hdr.offset)
         if status:

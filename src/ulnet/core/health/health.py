@@ -288,6 +288,8 @@ class Health:
         if not up:
             self.values.lower_peer(pni)
             self._machines.peer_ni(pni, PeerNiInput.FAILED)
+            if pni.peer.multi_rail:
+                self._transmit.leave(None, pni)  # only what has left is sent twice
             self.again.lost(None, pni.nid)
         elif pni.heard_at < 0:
             self.values.set_peer(pni, MAX_HEALTH)

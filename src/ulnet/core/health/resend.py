@@ -23,7 +23,7 @@ _LONGEST_PAUSE = 5.0
 class Attempts:
     """What a message that failed remembers: its attempts, the pairs that it took, when it gives up."""
 
-    __slots__ = ("count", "deadline", "last", "pause", "tried")
+    __slots__ = ("count", "deadline", "forsaken", "last", "pause", "tried")
 
     def __init__(self, deadline: float) -> None:
         self.count = 0
@@ -31,6 +31,7 @@ class Attempts:
         self.pause = 0.0  # before the last attempt
         self.last: tuple[NI, PeerNi] | None = None  # where it failed, until another path is chosen
         self.tried: list[tuple[NI, PeerNi]] = []
+        self.forsaken = False  # the peer that may have it has begun a new life
 
     def pause_after(self, ni: NI, pni: PeerNi) -> float:
         """Seconds to wait after a failure on that pair."""

@@ -82,7 +82,7 @@ class Routing:
         receive.last_hop = self._last_hop
         gateways.ask = self._ask
         gateways.changed = self._routes_changed
-        gateways.lost = transmit.again.lost_behind
+        gateways.lost = self._lost_behind
         discovery.finished = self._discovered
         discovery.merging.told = gateways.told
         health.other_gateway = self._other_gateway
@@ -134,6 +134,13 @@ class Routing:
             return False
         same = self.gateways.table.same_gateway
         return any(not same(route.gateway, hop) for route in self.gateways.usable(final.net))
+
+    def _lost_behind(self, gateway: Nid, net: Net | None) -> None:
+        """A gateway lost a net, or is dead: what waits for it leaves, what has left may be lost."""
+        peer = self._state.peers.find(gateway)
+        for pni in list(peer.members.values()) if peer is not None else ():
+            self._transmit.leave(None, pni)
+        self._transmit.again.lost_behind(gateway, net)
 
     def _always_judged(self, pni: PeerNi) -> bool:
         """Routers judge all, and all judge gateways: with them there is a choice where a peer has one NID."""

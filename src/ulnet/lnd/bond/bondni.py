@@ -171,7 +171,7 @@ class BondNi:
         self.core.state.defer(self.core.finalize, msg, status, err, reason)
 
     def _fail_waiting(self, peer: BondPeer, err: int, reason: str, status: HealthStatus) -> None:
-        while peer.waiting:
+        for _ in range(len(peer.waiting)):  # who hears of it may send anew
             self.core.finalize(peer.waiting.popleft(), status, err, reason)
 
     @property
