@@ -19,6 +19,7 @@ from ulnet.core.peer import PeerNi
 from ulnet.core.state import NodeState
 from ulnet.core.status import HealthStatus
 from ulnet.nid import Net, Nid
+from ulnet.wire.lnet import NO_WMD
 
 __all__ = ["Again"]
 
@@ -44,9 +45,9 @@ class Again:
         False if msg may be with another life of the peer already, so that this one must not get it.
         """
         md = msg.md
-        if md is None or md.put is not msg:
-            return True
         hdr = msg.hdr
+        if md is None or md.put is not msg or hdr.wmd is NO_WMD:
+            return True
         if hdr.wmd[15] == AGAIN:
             known = hdr.wmd[13:15] == tag
             if not known and msg.attempts is not None:
@@ -54,6 +55,8 @@ class Again:
             return known
         if tag:
             md.used = True
+            if msg.lane is not None:  # others share its header
+                hdr = msg.hdr = hdr.copy()
             hdr.wmd = self._memory.identity_of(md, tag)
         return True
 
@@ -104,6 +107,8 @@ class Again:
         for md in list(self._memory.mds.values()) if self._state.running else ():
             put = md.put
             if put is None or md.aborted or put.ni is None or put.next_nid is None:
+                continue
+            if put.md is not md:  # it went back to its lane, and carries another's by now
                 continue
             if is_identity(put.hdr.wmd) and (put.final or put.committed):
                 yield md, put, put.ni, put.next_nid
