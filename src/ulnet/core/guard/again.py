@@ -49,7 +49,10 @@ class Again:
         if md is None or md.put is not msg or hdr.wmd is NO_WMD:
             return True
         if hdr.wmd[15] == AGAIN:
-            return hdr.wmd[13:15] == tag
+            known = hdr.wmd[13:15] == tag
+            if not known and msg.attempts is not None:
+                msg.attempts.forsaken = True
+            return known
         if tag:
             md.used = True
             if msg.lane is not None:  # others share its header
@@ -134,16 +137,17 @@ class Again:
         stats.msgs_max = max(stats.msgs_max, stats.msgs_alloc)
         self.launch(msg)
 
-    def copy_ended(self, msg: Msg, md: Md, status: HealthStatus, err: int) -> None:
+    def copy_ended(self, msg: Msg, md: Md, status: HealthStatus) -> None:
         """A copy was sent, or failed for good: then its original's end counts again."""
         original = msg.copy_of
         assert original is not None
         if status and not msg.copied:
             original.copied = False
             if md.put is msg:
-                md.put = None
+                md.put = original  # which may be acknowledged yet, and is not the first any more if it leaves
+                self.mark(original)
             if msg.attempts is not None and msg.attempts.tried:
                 md.next_nid = msg.attempts.tried[0][1].nid  # who is there is asked, and who was may be gone
         self._memory.release(md)
-        if err == errno.ECONNRESET:
-            self._memory.md_unlink(md, err)
+        if status and msg.attempts is not None and msg.attempts.forsaken:
+            self._memory.md_unlink(md, errno.ECONNRESET)
