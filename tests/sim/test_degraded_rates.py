@@ -8,6 +8,9 @@ from random import Random
 
 import pytest
 
+from ulnet.core.gauge import Gauge
+from ulnet.core.health.rates import Rates
+from ulnet.core.ni import NI
 from ulnet.core.states import NiState
 from ulnet.nid import Nid
 from ulnet.sim.cables import LinkParams
@@ -312,6 +315,63 @@ def test_at_rest_nothing_waits() -> None:
     world.pass_time(120)
     assert world.a.core.next_deadline() is None
     assert world.is_in(NiState.DEGRADED), "nothing has shown that it is better"
+
+
+def test_a_way_whose_rate_is_not_known_yet_is_left_alone() -> None:
+    world = World()
+    world.set_rate("a.eth1", RATE / 10)
+    for source, count in ((A1, 2), (A0, 20)):
+        for _ in range(count):
+            world.a.put(
+                Nid.parse("10.1.0.2@tcp1" if source is A1 else "10.0.0.2@tcp"),
+                30,
+                data=MESSAGE,
+                source=source,
+            )
+        world.pass_time(20)
+    (peer,) = (peer for peer in world.a.core.peers if peer.multi_rail)
+    flow = peer.flows[world.a.core.nis[A1]]
+    assert flow.gauge is not None
+    assert flow.gauge.best > 0
+    assert flow.rate == 0
+    world.pass_time(60)
+    assert world.a.core.next_deadline() is None
+
+
+def test_an_ni_whose_accuser_is_gone_is_judged_by_those_that_are_left() -> None:
+    world = World(peers=2)
+    stream = world.stream()
+    world.pass_time(10)
+    world.set_rate("a.eth1", RATE / 10)
+    world.until(NiState.DEGRADED, 30)
+    stream.window = 0
+    world.pass_time(30)
+    world.a.core.peers.delete(Nid.parse("10.0.0.2@tcp"))
+    world.set_rate("a.eth1", RATE)
+    for _ in range(100):  # far less than the NI could carry, each well
+        world.a.put(Nid.parse("10.1.0.3@tcp1"), 30, data=MESSAGE, source=A1)
+        world.pass_time(0.5)
+    assert world.is_in(NiState.ACTIVE)
+
+
+def test_slow_peers_are_compared_with_each_other_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(peers=6)
+    for number in range(2, 8):
+        world.stream(number, 4, A1, bound=True).data = bytes(65536)
+    world.pass_time(15)
+    world.set_rate("a.eth1", RATE / 20)
+    world.pass_time(30)
+    walks: list[NI] = []
+    every = Rates._all
+
+    def counted(rates: Rates, ni: NI) -> Iterator[Gauge]:
+        walks.append(ni)
+        return every(rates, ni)
+
+    monkeypatch.setattr(Rates, "_all", counted)
+    world.pass_time(10)
+    assert world.is_in(NiState.ACTIVE)  # nobody can say that it is this NI
+    assert 0 < len(walks) <= 40
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -7,6 +7,8 @@ way is full, no peer does well over it, and somebody does well over another NI.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from ulnet.core.flow import Flow
@@ -28,20 +30,31 @@ _FULLER: Final = 1.1  # a byte must take longer than at the best rate: else less
 _NEARLY: Final = 0.9  # of its best: such a way is not tried again, it is used
 _FAR_MORE: Final = 2.0  # times what an NI has shown: then its link is asked what it could
 _LINK_SHARE: Final = 0.9  # of a link's bits are payload, at least
-_AGAIN: Final = 1.0  # seconds between looks at those that are slow
+_AGAIN: Final = 1.0  # seconds between looks at those that are slow, and at all peers
 _PAUSE: Final = 4.0  # seconds without a sample after which a degraded NI is tried again
+
+
+@dataclass(slots=True)
+class _Witnesses:
+    """What the peers of an NI showed lately."""
+
+    at: float
+    good_since: float  # for how long one of them has been carried well
+    accusers: int  # that are slow over it, and not over others
+    elsewhere: bool  # somebody is carried well over another device
 
 
 class Rates:
     """Judges readings. Ways that traffic left for their rate are presumed faster until it uses them."""
 
-    __slots__ = ("_accused", "_machines", "_slow", "_state", "_timer", "_totals")
+    __slots__ = ("_accused", "_machines", "_slow", "_state", "_timer", "_totals", "_witnesses")
 
     def __init__(self, state: NodeState, machines: Machines) -> None:
         self._state = state
         self._machines = machines
         self._totals: dict[NI, Total] = {}
         self._accused: dict[NI, tuple[Gauge, float]] = {}  # the degraded: by whom, and what they should carry
+        self._witnesses: dict[NI, _Witnesses] = {}
         self._slow: dict[Gauge, None] = {}
         self._timer: Timer | None = None
 
@@ -62,7 +75,7 @@ class Rates:
             return
         now = self._state.clock()
         for other in self._others(gauge):
-            if other.flow.rate < other.best * _NEARLY and now - other.fed_at >= _AGAIN:
+            if 0 < other.flow.rate < other.best * _NEARLY and now - other.fed_at >= _AGAIN:
                 self._watch(other)
         usual, delay = self._usual(gauge)
         if not usual:
@@ -109,28 +122,39 @@ class Rates:
 
     def _guilty(self, gauge: Gauge, usual: float, now: float) -> bool:
         """Whether it is the NI, and neither the peer nor this node."""
-        since = now - _LATELY
-        mine = [one for one in self._all(gauge.ni) if one.read_at >= since]
-        if any(one.good and one.good_since < gauge.slow_since for one in mine):
-            return False
         total = gauge.total
         if total.rate * 100 >= max(usual, total.best) * self._state.settings.degraded_below:
             return False  # several peers share it
-        others = [one for one in self._others(gauge) if one.read_at >= since]
-        if usual <= gauge.best and any(one.good for one in others):
+        known = self._heard(gauge.ni, now)
+        if known.good_since < gauge.slow_since:
+            return False
+        since = now - _LATELY
+        if usual <= gauge.best and any(one.good and one.read_at >= since for one in self._others(gauge)):
             return True
         # Against its link alone, or where this peer has no other way, one peer is not enough.
-        fellows = [
+        return known.accusers > 1 and known.elsewhere
+
+    def _heard(self, ni: NI, now: float) -> _Witnesses:
+        """What all peers say of an NI. They may be thousands, all of them slow: asked once in a while."""
+        known = self._witnesses.get(ni)
+        if known is not None and now - known.at < _AGAIN:
+            return known
+        since = now - _LATELY
+        mine = [one for one in self._all(ni) if one.read_at >= since]
+        accusers = [
             one
             for one in mine
             if self._ripe(one, now) and not any(o.slow for o in self._others(one) if o.read_at >= since)
         ]
-        return len(fellows) > 1 and any(
+        elsewhere = any(
             one.good and one.read_at >= since
-            for ni in self._state.nis.values()
-            if _apart(ni, gauge.ni)
-            for one in self._all(ni)
+            for other in self._state.nis.values()
+            if _apart(other, ni)
+            for one in self._all(other)
         )
+        good_since = min((one.good_since for one in mine if one.good), default=inf)
+        known = self._witnesses[ni] = _Witnesses(now, good_since, len(accusers), elsewhere)
+        return known
 
     def _all(self, ni: NI) -> Iterator[Gauge]:
         for peer in self._state.peers:
@@ -148,7 +172,7 @@ class Rates:
     def _defend(self, gauge: Gauge, percent: int) -> None:
         """A peer does well over an NI: is it good again? Yes if this peer accused it, or all show enough."""
         accuser, usual = self._accused.get(gauge.ni, (gauge, 0.0))
-        if usual and (gauge is accuser or gauge.total.rate >= usual * _enough(percent)):
+        if usual and (gauge is accuser or accuser.peer.gone or gauge.total.rate >= usual * _enough(percent)):
             self._absolve(gauge.ni, f"{_text(gauge.rate)} to {gauge.peer.primary_nid}")
 
     def _absolve(self, ni: NI, why: str) -> None:
@@ -160,6 +184,7 @@ class Rates:
         """Its device is gone: what was measured before says nothing of what comes back."""
         ni.degraded.clear()
         self._accused.pop(ni, None)
+        self._witnesses.pop(ni, None)
         for gauge in self._all(ni):
             gauge.forget()
 
@@ -186,7 +211,7 @@ class Rates:
         now = self._state.clock()
         for gauge in list(self._slow):
             flow = gauge.flow
-            if flow.rate >= gauge.best * _NEARLY or gauge.peer.flows.get(gauge.ni) is not flow:
+            if not 0 < flow.rate < gauge.best * _NEARLY or gauge.peer.flows.get(gauge.ni) is not flow:
                 del self._slow[gauge]
             elif not flow.outstanding and now - gauge.fed_at >= (_PAUSE if gauge.ni.degraded else _AGAIN):
                 flow.presume(min(flow.rate * 2, gauge.best))
