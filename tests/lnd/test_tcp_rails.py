@@ -338,3 +338,26 @@ def test_what_left_over_connections_that_break_goes_over_the_others() -> None:
             inbox.close()
 
     asyncio.run(body())
+
+
+@pytest.mark.requirement("HLD-bonding-tcp")
+def test_a_pair_of_addresses_that_cannot_be_connected_holds_up_no_other() -> None:
+    async def body() -> None:
+        async with Pair() as pair:
+            tcp = pair.nodes[0].tcp
+            assert tcp is not None
+            tcp.params.min_reconnectms = tcp.params.refused_reconnectms = 60_000
+            other = pair.state(of=1)
+            _, second = other.rails.values()
+            other.rail_changed(second, Device("eth1", failure=NO_CARRIER, gone=True))
+            await pair.send()
+            assert {to for _, to, _ in await settled(pair)} == {"127.0.0.2"}
+            (peer,) = other.peers.values()
+            peer.close(
+                list(peer.conns), Failure(errno.ETIMEDOUT, HealthStatus.NETWORK_TIMEOUT, "by the test")
+            )
+            while pair.connections():
+                await asyncio.sleep(0.01)
+            await pair.send()
+
+    asyncio.run(body())

@@ -74,6 +74,7 @@ class RailDialer(Dialer):
 
     def conns_lost(self) -> None:
         super().conns_lost()
+        self._retry_at = 0.0  # each pair has its own: one that pauses holds up no other
         for pair in self._pairs.values():
             pair.content = False
 
