@@ -57,6 +57,13 @@ def test_no_interpreted_class_derives_from_a_compiled_one() -> None:
         assert not forbidden & derived, f"{path}: {forbidden & derived} is compiled"
 
 
+def test_it_is_built_anew_when_a_room_changes_that_compiled_modules_import() -> None:
+    lines = [line for path in compiled_modules() for line in imported(path)]
+    rooms = {module.split(".")[1] for module, _ in lines if module.startswith("ulnet.")}
+    assert rooms
+    assert rooms <= set(compiled.SEEN)
+
+
 def test_rooms_that_no_compiled_room_sees_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package, home = tmp_path / "src/ulnet", tmp_path / "build/compiled"
     for room in ("core", "cli", "node"):
