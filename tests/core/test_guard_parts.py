@@ -332,6 +332,22 @@ def test_a_resend_of_what_was_taken_is_acknowledged_again_and_not_delivered() ->
     assert sum(world.a.stats.drops.values()) == 1
 
 
+def test_a_resend_of_what_was_not_acknowledged_for_its_memory_went_is_not_either() -> None:
+    world = World()
+    world.fabric.slow = True
+    world.a.put(world.bind(threshold=2), world.target, 30, 1)
+    name = world.sent().wmd
+    world.fabric.step()
+    (md,) = [md for md in world.b.memory.mds.values() if md.me is not None and md.me.portal.index == 30]
+    world.b.memory.md_unlink(md)  # while the payload is on its way
+    world.fabric.run()
+    assert [event.status for event in world.got] == [-errno.ETIMEDOUT]
+    before = world.b.stats.send_count
+    world.deliver(again(name))
+    assert world.b.stats.send_count == before
+    assert [event.kind for event in world.events] == [EventKind.SEND]
+
+
 def test_a_resend_that_comes_first_is_delivered_and_its_original_is_not() -> None:
     world = World()
     name = identity(world.a.memory._wmd_prefix, 4711, tag_of(world.b.state.cookie))

@@ -256,7 +256,7 @@ class Receive(Incoming):
                 flight.land(self._state.clock())
         wants_ack = kind is EventKind.PUT and hdr.wmd != NO_WMD and not md.options & ACK_DISABLE
         if msg.identity:
-            self._once.ended(msg, not status, wants_ack)
+            self._once.ended(msg, not status, wants_ack and not md.aborted)
         self._memory.complete(md, event)
         if wants_ack and not event.status and self._state.running:
             self.acknowledge(hdr, msg.mlength, msg.next_nid)
