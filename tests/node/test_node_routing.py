@@ -46,6 +46,7 @@ async def world() -> AsyncIterator[tuple[Node, Node, Node]]:
         for node in (client, router, server):
             pace(node)
         router.core.router.enable(True)
+        router.core.gateways.set({"router_ping_timeout": 3})  # once it starts: checks may be late
         client.core.gateways.add(Net.parse("tcp1"), Nid.parse(ROUTER[0]), UNDEFINED_HOPS, 0)
         server.core.gateways.add(Net.parse("tcp"), Nid.parse(ROUTER[1]), UNDEFINED_HOPS, 0)
         async with asyncio.timeout(20):

@@ -54,6 +54,7 @@ async def ends() -> AsyncIterator[list[Node]]:
             node.core.gateways.set({"alive_router_check_interval": 1, "router_ping_timeout": 0})
         for router in (one, two):
             router.core.router.enable(True)
+            router.core.gateways.set({"router_ping_timeout": 3})  # once it starts: checks may be late
         for node, at, net in ((client, 0, "tcp1"), (server, 1, "tcp")):
             for nids in ROUTERS:
                 await Admin(node).handle(model.RouteAdd(net, nids[at]))

@@ -22,6 +22,7 @@ from ulnet.wire.ping import Feature, NiEntry, NiStatus, PingInfo
 
 PORTAL = 30
 INTERVAL = 1  # seconds between checks of gateways
+PATIENCE = 3  # seconds more until a router takes a net without checks for down: a busy machine may be late
 
 
 class Member:
@@ -35,7 +36,7 @@ class Member:
         for nid in nids:
             node.add_ni(nid)
         settings = node.core.gateways.settings
-        settings.change({"alive_router_check_interval": INTERVAL, "router_ping_timeout": INTERVAL})
+        settings.change({"alive_router_check_interval": INTERVAL, "router_ping_timeout": PATIENCE})
         if old:
             self._forget_rails()
         node.attach(PORTAL, 1, bytearray(64), options=OP_PUT | MANAGE_REMOTE, handler=self._on_put)
