@@ -28,7 +28,7 @@ STAMP = HOME / "STAMP"
 DIST = ROOT / "dist"
 INPUTS = ("pyproject.toml", "README.md", "LICENSE", "NOTICE")
 _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-SECONDS = 90  # roughly, on a slow machine
+SECONDS = 130  # roughly, on a slow machine
 TELL_EVERY = 20  # seconds
 SEEN = ("nid", "wire", "core", "lnd", "host", "sim")  # rooms that are compiled, or imported by those
 
