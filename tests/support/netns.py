@@ -21,6 +21,7 @@ import pytest
 
 _serial = itertools.count()
 _PATIENCE = 20.0  # seconds for a program that must end or a capture that must begin
+_BLOCK = 1.3  # seconds; tcpdump gets a block of packets that is not full after one
 SHAPE = "burst 256kb latency 50ms"
 
 Popen = subprocess.Popen[bytes]
@@ -107,7 +108,8 @@ class Host:
         """Write what passes `interface` to a pcap file; complete when the block ends."""
         if not shutil.which("tcpdump"):
             pytest.skip("tcpdump is not installed (Debian: apt-get install tcpdump)")
-        words = ["tcpdump", "-Z", "root", "-n", "-U", "--immediate-mode", "-B", "65536", "-i", interface]
+        # Not in immediate mode: there each packet takes a slot of the greatest length, and 64 MiB are 256 slots.
+        words = ["tcpdump", "-Z", "root", "-n", "-U", "-B", "65536", "-i", interface]
         process = self.start(*words, "-w", path, packets, stdout=subprocess.DEVNULL)
         assert process.stderr is not None
         first = process.stderr.readline()
@@ -120,7 +122,7 @@ class Host:
         finally:
             size = -1
             while size != (size := path.stat().st_size):
-                time.sleep(0.2)
+                time.sleep(_BLOCK)
             process.send_signal(signal.SIGINT)
             _, summary = process.communicate(timeout=_PATIENCE)
         lost = re.search(rb"(\d+) packets? dropped by kernel", summary)
