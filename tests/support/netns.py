@@ -108,7 +108,7 @@ class Host:
         """Write what passes `interface` to a pcap file; complete when the block ends."""
         if not shutil.which("tcpdump"):
             pytest.skip("tcpdump is not installed (Debian: apt-get install tcpdump)")
-        # Not in immediate mode: there each packet takes a slot of the greatest length, and 64 MiB are 256 slots.
+        # Not in immediate mode: there each packet takes a slot of the greatest length: 256 in all.
         words = ["tcpdump", "-Z", "root", "-n", "-U", "-B", "65536", "-i", interface]
         process = self.start(*words, "-w", path, packets, stdout=subprocess.DEVNULL)
         assert process.stderr is not None
