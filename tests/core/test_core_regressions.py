@@ -677,23 +677,24 @@ def test_an_ni_added_while_shutting_down_does_not_stay(fabric):
     assert list(fabric.nis) == [B]
 
 
-def test_a_call_that_breaks_does_not_hold_up_what_was_deferred_behind_it(fabric):
-    woken = []
+def test_a_call_that_breaks_holds_up_nothing_that_is_deferred_or_due_and_is_told():
+    fabric = Fabric()
     a = fabric.node(str(A))
-    a.state.wake = lambda: woken.append(True)
 
     def broken():
         raise RuntimeError("a bug of ours")
 
     done = []
     a.state.defer(broken)
-    a.state.defer(done.append, 1)
-    woken.clear()
-    with pytest.raises(RuntimeError):
-        a.tick(0.0)
-    assert woken
-    a.tick(0.0)
-    assert done == [1]
+    a.state.defer(done.append, "deferred")
+    a.state.timers.at(fabric.clock.now, broken)
+    a.state.timers.at(fabric.clock.now, lambda: done.append("due"))
+    a.tick(fabric.clock.now + 1)
+    assert done == ["deferred", "due"]
+    assert len(fabric.reports) == 2
+    for line in fabric.reports:
+        assert line.startswith("call failed: RuntimeError('a bug of ours') in broken, ")
+        assert "test_core_regressions.py:" in line
 
 
 def test_broken_pushes_are_counted_not_reported(fabric):

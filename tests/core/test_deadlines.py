@@ -76,3 +76,25 @@ def test_calls_and_awaited_answers_are_due_in_one_order():
     timers.run(5.0)
     assert done == ["answer early", "call", "answer late"]
     assert timers.next_deadline() is None
+
+
+def test_a_call_that_raises_takes_nothing_else_with_it_and_is_told():
+    done: list[str] = []
+    told: list[Exception] = []
+    timers = Timers(lambda: None)
+    timers.failed = told.append
+    mistake, other = KeyError("planted"), ZeroDivisionError("planted too")
+
+    def raises(error: Exception) -> None:
+        raise error
+
+    timers.overdue = lambda md, slot: raises(other)
+    timers.at(1.0, lambda: done.append("before"))
+    timers.at(1.0, lambda: raises(mistake))
+    timers.wheel.add(5, 1.0, Md([], None))
+    timers.at(1.0, lambda: done.append("after"))
+    timers.at(1.5, lambda: done.append("later"))
+    timers.run(2.0)
+    assert done == ["before", "after", "later"]
+    assert told == [mistake, other]
+    assert timers.next_deadline() is None

@@ -17,7 +17,7 @@ from ulnet.core.status import HealthStatus
 from ulnet.core.tunables import NetTunables
 from ulnet.lnd.lo import LoLnd
 from ulnet.nid import LO_NID, NetType, Nid
-from ulnet.wire.lnet import pack_header, unpack_header
+from ulnet.wire.lnet import unpack_header
 
 
 @dataclass
@@ -158,7 +158,7 @@ class Fabric:
         assert msg.next_nid is not None
         target, core = self.nis[msg.next_nid]
         delivery = Delivery(ni, msg, target, core)
-        hdr = unpack_header(pack_header(msg.hdr, ni.nid.is_large), 0, ni.nid.is_large)
+        hdr = unpack_header(msg.pack(ni.nid.is_large), 0, ni.nid.is_large)
         refused = core.parse(target, hdr, ni.nid, delivery)
         if refused:
             self.protocol_errors.append(refused)
@@ -215,10 +215,11 @@ class Fabric:
     @property
     def complaints(self) -> list[str]:
         """What a core reported of broken handlers and drivers; news of health is not among it."""
-        return [line for line in self.reports if line.startswith(("event handler", "driver"))]
+        return [line for line in self.reports if line.startswith(("event handler", "driver", "call failed"))]
 
     def assert_conserved(self) -> None:
-        """Credits, queues, references and message counts are back where they began."""
+        """Credits, queues, references and message counts are back where they began; no call broke."""
+        assert not [line for line in self.reports if line.startswith("call failed")]
         for core in self.cores:
             assert core.stats.msgs_alloc == 0
             assert core.stats.drops["finalized twice"] == 0

@@ -87,6 +87,7 @@ class NodeState:
         self.masters: dict[Nid, Master] = {}  # NIs that are made of others
         self.peers = PeerTable(self._peer_credits, self.nis.__contains__)
         self.timers = Timers(wake)
+        self.timers.failed = self.call_failed
         self.deadlines = self.timers.wheel
         self.faults: FaultInjector | None = None  # set while there are fault rules
         self.guards = True  # peers are told that identities of PUTs are kept
@@ -123,14 +124,24 @@ class NodeState:
         """Do what was deferred before this call; what that defers in turn waits for the next tick."""
         deferred = self._deferred
         count = len(deferred)
-        try:
-            while count and deferred:  # a call may come back to this very method
-                count -= 1
-                call, args = deferred.popleft()
+        while count and deferred:  # a call may come back to this very method
+            count -= 1
+            call, args = deferred.popleft()
+            try:
                 call(*args)
-        finally:
-            if deferred:
-                self.wake()
+            except Exception as error:  # what else is deferred or due has nothing to do with it
+                self.call_failed(error)
+        if deferred:
+            self.wake()
+
+    def call_failed(self, error: Exception) -> None:
+        """Something that was deferred or due raised: a mistake in this program, told with its place."""
+        trace, place = error.__traceback__, ""
+        while trace is not None:
+            code = trace.tb_frame.f_code
+            place = f"{code.co_name}, {code.co_filename}:{trace.tb_lineno}"
+            trace = trace.tb_next
+        self.report(f"call failed: {error!r} in {place}")
 
     @property
     def work_pending(self) -> bool:

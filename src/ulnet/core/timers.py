@@ -33,14 +33,15 @@ class Timers:
     """All that is due at one node, to the next tenth of a second, in order of time and then of age.
 
     A descriptor is entered in `wheel` under its handle, and given to `overdue` with its slot; calls have
-    keys below 0.
+    keys below 0. What a call raises is told to `failed`: it keeps nothing else that is due from being done.
     """
 
-    __slots__ = ("_count", "overdue", "wheel")
+    __slots__ = ("_count", "failed", "overdue", "wheel")
 
     def __init__(self, on_earlier: Callable[[], None]) -> None:
         self.wheel: Deadlines = DeadlineWheel(on_earlier)
         self.overdue: Callable[[Md, int], None] = lambda md, slot: None
+        self.failed: Callable[[Exception], None] = lambda error: None
         self._count = 0
 
     def __len__(self) -> int:
@@ -62,12 +63,15 @@ class Timers:
     def run(self, now: float) -> None:
         """Do what is due."""
         for item, slot in self.wheel.expire(now):
-            if isinstance(item, Md):
-                self.overdue(item, slot)
-                continue
-            call, item.call = item.call, None
-            if call is not None:  # an earlier one may have taken it back
-                call()
+            try:
+                if isinstance(item, Md):
+                    self.overdue(item, slot)
+                    continue
+                call, item.call = item.call, None
+                if call is not None:  # an earlier one may have taken it back
+                    call()
+            except Exception as error:  # the others are out of the wheel: nobody else would run them
+                self.failed(error)
 
     def next_deadline(self) -> float | None:
         """When `run` should be called next, or None."""

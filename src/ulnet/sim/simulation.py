@@ -24,7 +24,11 @@ __all__ = ["Simulation"]
 F = TypeVar("F", bound=ForeignNode)
 _LEAST_GAP = 1e-3  # seconds without an event: a good moment to see whether all is quiet
 _LAN = "lan"  # the switch that all ports are on unless told otherwise
-_BUGS = ("event handler failed", "driver finalized")  # beginnings of log lines that are a failure
+_BUGS = (
+    "event handler failed",
+    "driver finalized",
+    "call failed",
+)  # beginnings of log lines that are a failure
 _EVERY, _MORE = 8, 4  # events between two looks at all that a node has: so many, and more for each thing
 
 
