@@ -104,3 +104,37 @@ def test_nets_come_and_go():
     bench.checks.watch(GATEWAY)
     bench.run(1)
     assert bench.asked == [(1010, TCP1)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_the_interval_is_that_of_each_net_however_many_there_are(count):
+    bench = Bench(interval=1)
+    bench.nets = [Net.parse(f"tcp{number}") for number in range(count)]
+    bench.checks.watch(GATEWAY)
+    bench.run(60)
+    for net in bench.nets:
+        assert 59 <= [asked for _, asked in bench.asked].count(net) <= 61
+
+
+def test_the_next_net_is_asked_as_soon_as_the_one_before_has_answered():
+    bench = Bench(answers=False)
+    bench.checks.watch(GATEWAY)
+    bench.run(3)
+    assert [net for _, net in bench.asked] == [TCP]
+    assert bench.timers.next_deadline() is None  # nothing to do but wait
+    bench.checks.answered(GATEWAY)
+    bench.run(0.3)
+    assert [net for _, net in bench.asked] == [TCP, TCP1]
+
+
+def test_a_check_that_took_longer_than_the_interval_is_not_made_up_for():
+    bench = Bench(interval=10, answers=False)
+    bench.nets = [TCP]
+    bench.checks.watch(GATEWAY)
+    bench.run(95)
+    bench.answers = True
+    bench.checks.answered(GATEWAY)
+    bench.run(9)
+    assert len(bench.asked) == 2  # the one that was due, and no others in a row
+    bench.run(10)
+    assert len(bench.asked) == 3

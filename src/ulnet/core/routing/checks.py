@@ -95,6 +95,8 @@ class Checks:
         if watched is not None:
             watched.awaited = False
             watched.checked = True
+            if watched.timer is None:
+                self._arm(watched)
 
     def interval_changed(self) -> None:
         """Another interval counts from now on."""
@@ -112,16 +114,29 @@ class Checks:
 
     def _run(self, watched: Watched) -> None:
         watched.timer = None
-        now, interval = self._clock(), self._interval()
-        nets = self._nets_of(watched.nid)
-        watched.due = {net: watched.due.get(net, now) for net in nets}
-        # One that did not answer has its turn when all have been asked, however long ago it was due.
-        net = min(watched.due, key=lambda one: (one in watched.failed, watched.due[one]), default=None)
-        pace = interval if interval > 0 else 60
+        now = self._clock()
+        watched.due = {net: watched.due.get(net, now) for net in self._nets_of(watched.nid)}
+        net = _next(watched)
         if net is not None and watched.due[net] <= now and not watched.awaited:
-            watched.due[net] = now + pace
+            following = watched.due[net] + self._pace()  # a timer that was late makes no net later and later
+            watched.due[net] = following if following > now else now + self._pace()
             watched.awaited = True
             self._ask(watched.nid, net)
-        if watched.nid in self._watched and interval > 0 and watched.timer is None:
-            # No earlier than in a second: an answer may be awaited, or no net be left.
-            self._set_timer(watched, max(min(watched.due.values(), default=now + pace), now + 1.0))
+        if watched.nid in self._watched and watched.timer is None:
+            self._arm(watched)
+
+    def _arm(self, watched: Watched) -> None:
+        """Come back for the next net. While an answer is awaited, its end is what is waited for."""
+        if self._interval() > 0 and not watched.awaited:
+            net = _next(watched)
+            now = self._clock()
+            self._set_timer(watched, now + self._pace() if net is None else max(watched.due[net], now))
+
+    def _pace(self) -> int:
+        interval = self._interval()
+        return interval if interval > 0 else 60
+
+
+def _next(watched: Watched) -> Net | None:
+    """One that did not answer has its turn when all have been asked, however long ago it was due."""
+    return min(watched.due, key=lambda net: (net in watched.failed, watched.due[net]), default=None)
