@@ -17,7 +17,7 @@ from ulnet.sim.plan import Plan
 from ulnet.sim.random_run import RECIPES, Recipe
 from ulnet.sim.run import Outcome, play
 from ulnet.sim.scenario import read_scenario, scenario_text
-from ulnet.sim.shrink import shrink
+from ulnet.sim.shrink import fails_alike, shrink
 
 __all__ = ["main"]
 
@@ -133,7 +133,7 @@ class _Command:
         elif report.failure or not quiet:
             print_report(report)
         if report.failure:
-            self._after_failure(seed)
+            self._after_failure(seed, outcome)
         if self.plot is not None:
             from ulnet.cli.sim_plot import plot
 
@@ -150,20 +150,14 @@ class _Command:
             prepare=prepare,
         )
 
-    def _after_failure(self, seed: int) -> None:
+    def _after_failure(self, seed: int, outcome: Outcome) -> None:
         recipe = f"--recipe {self.options.recipe}"
         again = f"run {self.file} {recipe}" if self.file is not None else recipe
         print(f"the same again: ulnet sim {again} --seed {seed}", file=sys.stderr)
         if self.options.save is None:
             return
-
-        def fails(plan: Plan) -> bool:
-            try:
-                return not self._play(seed, plan=plan).ok
-            except PlanError:
-                return False
-
-        smallest = shrink(self.plan or self.recipe.plan(seed), fails, _SHRINK_RUNS)
+        fails = fails_alike(outcome, lambda plan: self._play(seed, plan=plan))
+        smallest = shrink(outcome.run.plan, fails, _SHRINK_RUNS)
         try:
             Path(self.options.save).write_text(scenario_text(smallest), encoding="utf-8")
         except OSError as error:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
-from ulnet.sim.errors import PlanError
 from ulnet.sim.plan import Event, LinkPlan, NodePlan, Plan
 from ulnet.sim.run import Outcome, Prepare, Run, play
-from ulnet.sim.shrink import shrink
+from ulnet.sim.shrink import fails_alike, shrink
 
 __all__ = ["RECIPES", "Recipe", "Shape", "find_failure", "random_plan", "register", "replay"]
 
@@ -179,14 +179,13 @@ def find_failure(
         after(seed, outcome.run)
         if outcome.ok:
             continue
-
-        def fails(plan: Plan, seed: int = seed) -> bool:
-            try:
-                return not replay(recipe, seed, plan=plan).ok
-            except PlanError:
-                return False
-
-        smallest = shrink(outcome.run.plan, fails, shrink_runs) if shrink_runs else outcome.run.plan
+        smallest = outcome.run.plan
+        if shrink_runs:
+            smallest = shrink(smallest, fails_alike(outcome, partial(_again, recipe, seed)), shrink_runs)
         why = replay(recipe, seed, plan=smallest, thorough=True).failure or outcome.failure
         return seed, smallest, why
     return None
+
+
+def _again(recipe: Recipe, seed: int, plan: Plan) -> Outcome:
+    return replay(recipe, seed, plan=plan)

@@ -14,6 +14,7 @@ from ulnet.sim.actions import Action, Traffic, action_of
 from ulnet.sim.cables import LinkParams
 from ulnet.sim.errors import PlanError, SimError
 from ulnet.sim.expect import Expectation, expectation_of
+from ulnet.sim.failure import kind_of
 from ulnet.sim.foreign import ForeignNode
 from ulnet.sim.node import SimNode
 from ulnet.sim.plan import InterfacePlan, NodePlan, Plan
@@ -30,15 +31,21 @@ _DIGITS = 12  # of a time in a plan: no two floats that look the same differ
 
 @dataclass(slots=True)
 class Outcome:
-    """How a run ended: `failure` is empty if it did well."""
+    """How a run ended: `failure` is empty if it did well, `expected` which one was not met (0: other)."""
 
     run: Run
     failure: str = ""
+    expected: int = 0
 
     @property
     def ok(self) -> bool:
         """Whether nothing was wrong."""
         return not self.failure
+
+    @property
+    def kind(self) -> str:
+        """Which failure it is, whatever the run: equal for the same invariant or expectation."""
+        return f"expectation {self.expected}" if self.expected else kind_of(self.failure)
 
 
 @dataclass(slots=True)
@@ -136,24 +143,29 @@ def play(
     )
     for made in prepare:
         made(run)
+    expected = 0
     for at, action in actions:
         sim.scheduler.at(round(at, _DIGITS), _happen, run, action)
     try:
         sim.run(max((at for at, _ in actions), default=0.0))
         sim.run_until_quiet(plan.settle)
-        failure = next(filter(None, (judge(run) for judge in run.judges)), "") or _judge(run, wanted)
+        failure = next(filter(None, (judge(run) for judge in run.judges)), "")
+        if not failure:
+            expected, failure = _judge(run, wanted)
     except SimError as error:
         failure = str(error)
     except PlanError:
         raise
     except Exception as error:
         failure = f"{type(error).__name__}: {error} {' '.join(getattr(error, '__notes__', ()))}"
-    return Outcome(run, failure)
+    return Outcome(run, failure, expected)
 
 
-def _judge(run: Run, wanted: list[Expectation]) -> str:
+def _judge(run: Run, wanted: list[Expectation]) -> tuple[int, str]:
+    """The first expectation that is not met, counted from 1, and what is wrong; (0, "") if there is none."""
     try:
-        return next(filter(None, (one.judge(run) for one in wanted)), "")
+        judged = ((number, one.judge(run)) for number, one in enumerate(wanted, 1))
+        return next((found for found in judged if found[1]), (0, ""))
     except NidError as bad:
         raise PlanError(str(bad)) from None
 

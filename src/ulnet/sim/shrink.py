@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import msgspec
 
+from ulnet.sim.errors import PlanError
 from ulnet.sim.plan import Event, Plan
+from ulnet.sim.run import Outcome
 
-__all__ = ["shrink"]
+__all__ = ["fails_alike", "shrink"]
 
 Fails = Callable[[Plan], bool]
 
@@ -26,6 +28,20 @@ class _Budget:
             return False
         self.left -= 1
         return self._fails(plan)
+
+
+def fails_alike(first: Outcome, play: Callable[[Plan], Outcome]) -> Fails:
+    """Whether a plan fails as the first run did: another failure is another bug."""
+    wanted = first.kind
+
+    def fails(plan: Plan) -> bool:
+        try:
+            outcome = play(plan)
+        except PlanError:
+            return False
+        return not outcome.ok and outcome.kind == wanted
+
+    return fails
 
 
 def shrink(plan: Plan, fails: Fails, runs: int = 500) -> Plan:
