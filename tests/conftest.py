@@ -11,7 +11,15 @@ from ulnet.core import transmit
 
 COMPILED = str(transmit.__file__).endswith(".so")  # of the two builds this is the one through mypyc
 
-pytest_plugins = ["support.leaks", "support.netns", "support.requirements", "support.shared", "support.skips"]
+pytest_plugins = [
+    "support.leaks",
+    "support.netns",
+    "support.order",
+    "support.requirements",
+    "support.shared",
+    "support.skips",
+    "support.steady",
+]
 
 settings.register_profile(
     "ulnet", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]

@@ -65,7 +65,7 @@ BEFORE = {
 VALUES_DIFFER = re.compile(
     r"(net|peer|stats) show.*-v.*|stats show|net show --verbose 5|export.*|peer show --nid.*"
 )
-PATIENCE = 15.0  # seconds until news between the two nodes have arrived
+PATIENCE = 60.0  # seconds until news between the two nodes have arrived
 
 
 @pytest.fixture

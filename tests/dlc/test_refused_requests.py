@@ -174,7 +174,7 @@ async def state_of(admin: Admin) -> str:
 async def refusal_of(admin: Admin, request: model.Request) -> DlcError | None:
     """What is said against a request; whatever else it raises is a bug."""
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await admin.handle(request)
     except DlcError as refused:
         return refused

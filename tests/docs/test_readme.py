@@ -17,6 +17,18 @@ from support.shared import ROOT
 README = (ROOT / "README.md").read_text()
 PATIENCE = 120.0  # seconds for a whole block
 
+# Where a reader waits a moment, a busy machine may need longer: what the next command needs is waited for.
+TCP1 = "until lnetctl --socket /run/$side.sock net show --net tcp1 | grep -q 'status: %s'; do sleep 0.1; done"
+CUT = "ip -n left link set rail1 down\n"
+WAITS = {
+    CUT: f"{CUT}for side in left right; do {TCP1 % 'down'}; done\n",
+    "sleep 2\n": (
+        f"for side in left right; do {TCP1 % 'up'}; done\nuntil [ -s /tmp/rail1.pcap ]; do sleep 0.1; done\n"
+    ),
+    "sleep 1\nkill $!\n": "until ulnet decode /tmp/rail1.pcap | grep -q REPLY; do sleep 0.1; done\nkill $!\n",
+    "sleep 1\nip netns exec": "while ip netns pids left | grep -q .; do sleep 0.1; done\nip netns exec",
+}
+
 
 def blocks(language: str) -> list[str]:
     """Code blocks of one language, in order."""
@@ -36,6 +48,9 @@ def walk_through(namespaces_work: None, tmp_path: Path) -> Iterator[str]:
     script = "".join(blocks("sh"))
     assert "ip netns del left" in script
     script = script.replace("make setup\nexport PATH=$PWD/.venv/bin:$PATH\n", "")  # this test's environment
+    for pause, wait in WAITS.items():
+        assert script.count(pause) == 1, pause
+        script = script.replace(pause, wait)
     left, right = (f"ulnet-readme-{os.getpid()}-{side}" for side in ("left", "right"))
     script = re.sub(r"(netns|netns add|netns exec|netns pids|netns del|-n) left\b", rf"\1 {left}", script)
     script = re.sub(r"(netns|netns add|netns exec|netns pids|netns del|-n) right\b", rf"\1 {right}", script)

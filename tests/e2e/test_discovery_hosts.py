@@ -16,7 +16,7 @@ from support.netns import Cluster, Host, stop
 
 LNETD = [sys.executable, "-m", "ulnet.cli.lnetd"]
 LNETCTL = [sys.executable, "-m", "ulnet.cli.lnetctl"]
-SOON = 10.0  # seconds: a generous bound on what takes milliseconds
+SOON = 60.0  # seconds: a generous bound on what takes milliseconds
 
 
 class Daemon:

@@ -15,7 +15,7 @@ from support import generation_node
 from support.netns import Cluster, Host, stop
 
 MANY = 12
-PATIENCE = 20.0  # seconds for a node that shuts down
+PATIENCE = 60.0  # seconds for a node that shuts down
 
 
 NEAR, FAR = ("tcp1", "tcp2"), ("tcp3", "tcp4")

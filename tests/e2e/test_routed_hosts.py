@@ -20,7 +20,7 @@ from support.netns import Cluster, Host, stop
 LNETD = [sys.executable, "-m", "ulnet.cli.lnetd"]
 LNETCTL = [sys.executable, "-m", "ulnet.cli.lnetctl"]
 ULNET = [sys.executable, "-m", "ulnet"]
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class Daemon:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.ports import free_port
+from support.steady import run
 from ulnet import Node
 from ulnet.core.ni import NI, Place
 from ulnet.core.states import NiState
@@ -121,7 +122,7 @@ def test_an_ni_is_degraded_while_one_of_its_devices_fails_or_is_slow() -> None:
                 ("eth0", NiState.ACTIVE),
             ]
 
-    asyncio.run(body())
+    run(body())
 
 
 # On loopback -------------------------------------------------------------------------------------------
@@ -207,7 +208,7 @@ def test_two_such_nodes_are_connected_over_both_addresses() -> None:
             assert isinstance(state, RailState)
             assert list(state.peers) == [(Nid.parse("127.0.0.1@tcp"), 12345)]
 
-    asyncio.run(body())
+    run(body())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may call from ports below 1024")
@@ -223,7 +224,7 @@ def test_an_ordinary_peer_is_called_from_all_addresses_if_it_believes_them(
             assert {own for own, _, _ in found} == wanted
             assert {other for _, other, _ in found} == {"127.0.0.2"}
 
-    asyncio.run(body())
+    run(body())
 
 
 def test_addresses_of_ipv6_are_refused_for_a_hello_cannot_tell_of_them() -> None:
@@ -234,7 +235,7 @@ def test_addresses_of_ipv6_are_refused_for_a_hello_cannot_tell_of_them() -> None
                 node.core.add_ni(TCP, nid, also=[Place(Nid.parse("127.0.0.1@tcp"), "")])
             assert nid not in node.core.nis
 
-    asyncio.run(body())
+    run(body())
 
 
 def test_an_address_that_is_not_ours_leaves_nothing_behind() -> None:
@@ -246,7 +247,7 @@ def test_an_address_that_is_not_ours_leaves_nothing_behind() -> None:
                 node.core.add_ni(TCP, nid, also=[Place(Nid.parse("192.0.2.1@tcp"), "")])
             node.core.add_ni(TCP, nid, also=[])  # its port is free
 
-    asyncio.run(body())
+    run(body())
 
 
 @pytest.mark.requirement("HLD-bonding-tcp")
@@ -260,7 +261,7 @@ def test_such_a_net_takes_no_other_ni() -> None:
             assert refused.value.errno == 1
             node.add_ni("127.0.0.9@tcp1")
 
-    asyncio.run(body())
+    run(body())
 
 
 # Connections that come and go ------------------------------------------------------------------------
@@ -284,7 +285,7 @@ def test_a_path_is_not_avoided_after_all_its_devices_were_gone_and_are_back() ->
             await pair.send()
             assert not pair.is_avoided()
 
-    asyncio.run(body())
+    run(body())
 
 
 @pytest.mark.requirement("HLD-bonding-tcp")
@@ -305,7 +306,7 @@ def test_a_path_is_not_avoided_when_it_is_connected_over_another_device() -> Non
             assert {conn.local_ip for conn in peer.usable()} == {second.ip}
             assert not pair.is_avoided()
 
-    asyncio.run(body())
+    run(body())
 
 
 @pytest.mark.requirement("HLD-bonding-tcp", "snd-045")
@@ -337,7 +338,7 @@ def test_what_left_over_connections_that_break_goes_over_the_others() -> None:
             assert sorted(taken) == [bytes([number]) for number in range(4)]
             inbox.close()
 
-    asyncio.run(body())
+    run(body())
 
 
 @pytest.mark.requirement("HLD-bonding-tcp")
@@ -360,4 +361,4 @@ def test_a_pair_of_addresses_that_cannot_be_connected_holds_up_no_other() -> Non
                 await asyncio.sleep(0.01)
             await pair.send()
 
-    asyncio.run(body())
+    run(body())

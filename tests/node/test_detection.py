@@ -28,7 +28,7 @@ from ulnet.node.admin.show_nets import show_nets
 PORTAL = 30
 SIZE = 256 * 1024
 NETS = ("tcp", "tcp1")
-PATIENCE = 15.0  # seconds until something that must happen counts as not happening
+PATIENCE = 60.0  # seconds until something that must happen counts as not happening
 
 
 @dataclass

@@ -70,7 +70,7 @@ async def test_the_backup_takes_over_when_the_device_of_the_default_slave_fails(
             await client.put(there, PORTAL, BITS, b"2")
         assert default.stats.sent[1] == sent
         client.core.ni_event(default, NiEvent.RECOVERED)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while default.stats.sent[1] == sent:
                 await client.put(there, PORTAL, BITS, b"3")
                 await asyncio.sleep(0.05)

@@ -49,7 +49,7 @@ async def world() -> AsyncIterator[tuple[Node, Node, Node]]:
         router.core.gateways.set({"router_ping_timeout": 3})  # once it starts: checks may be late
         client.core.gateways.add(Net.parse("tcp1"), Nid.parse(ROUTER[0]), UNDEFINED_HOPS, 0)
         server.core.gateways.add(Net.parse("tcp"), Nid.parse(ROUTER[1]), UNDEFINED_HOPS, 0)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not router.core.router.announced or not (settled(client) and settled(server)):
                 await asyncio.sleep(0.05)
         yield client, router, server

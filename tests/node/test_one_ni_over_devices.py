@@ -24,7 +24,7 @@ from ulnet.nid import Net, Nid
 
 PORTAL = 30
 SIZE = 256 * 1024
-PATIENCE = 15.0  # seconds until something that must happen counts as not happening
+PATIENCE = 60.0  # seconds until something that must happen counts as not happening
 WINDOW = 12  # PUTs at once
 TCP = Net.parse("tcp")
 

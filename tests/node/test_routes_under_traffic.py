@@ -30,7 +30,7 @@ def settled(node: Node, count: int) -> bool:
 
 
 async def until_settled(nodes: list[Node], count: int) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not all(settled(node, count) for node in nodes):
             await asyncio.sleep(0.02)
 
@@ -58,7 +58,7 @@ async def ends() -> AsyncIterator[list[Node]]:
         for node, at, net in ((client, 0, "tcp1"), (server, 1, "tcp")):
             for nids in ROUTERS:
                 await Admin(node).handle(model.RouteAdd(net, nids[at]))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not (one.core.router.announced and two.core.router.announced):
                 await asyncio.sleep(0.02)
         await until_settled([client, server], 2)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 SOURCE = str(Path(__file__).parents[2] / "src")
-PATIENCE = 20.0  # seconds for a process that must start or end
+PATIENCE = 60.0  # seconds for a process that must start or end
 
 
 def environment(**more: str) -> dict[str, str]:

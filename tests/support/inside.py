@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from support.netns import Host
 
 _NEWNET = 0x40000000
-_PATIENCE = 60.0
+_PATIENCE = 120.0
 
 _Result = TypeVar("_Result")
 

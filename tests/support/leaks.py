@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-_PATIENCE = 2.0  # seconds for what ends on its own: a closing thread, a transport's last callback
+_PATIENCE = 20.0  # seconds for what ends on its own: a closing thread, a transport's last callback
 
 
 def open_files() -> dict[int, str]:

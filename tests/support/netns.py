@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 _serial = itertools.count()
-_PATIENCE = 20.0  # seconds for a program that must end or a capture that must begin
+_PATIENCE = 60.0  # seconds for a program that must end or a capture that must begin
 _BLOCK = 1.3  # seconds; tcpdump gets a block of packets that is not full after one
 SHAPE = "burst 256kb latency 50ms"
 
