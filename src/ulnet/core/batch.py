@@ -13,6 +13,7 @@ from ulnet.core.lanes import Lane
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.selection import Selector
+from ulnet.core.singles import Singles
 from ulnet.core.state import NodeState
 from ulnet.core.status import HealthStatus
 from ulnet.core.transmit import Transmit
@@ -27,7 +28,7 @@ _MOST_FREE = 256  # messages that a lane keeps for the next ones
 class Batch:
     """The end of messages that left."""
 
-    __slots__ = ("_finalize", "_memory", "_selector", "_state", "_transmit")
+    __slots__ = ("_finalize", "_memory", "_selector", "_singles", "_state", "_transmit")
 
     def __init__(
         self,
@@ -35,12 +36,14 @@ class Batch:
         memory: Memory,
         selector: Selector,
         transmit: Transmit,
+        singles: Singles,
         finalize: Callable[[Msg, HealthStatus], None],
     ) -> None:
         self._state = state
         self._memory = memory
         self._selector = selector
         self._transmit = transmit
+        self._singles = singles
         self._finalize = finalize
 
     def sent(self, batch: list[Msg]) -> None:
@@ -107,6 +110,9 @@ class Batch:
             md = msg.md
             event = msg.kept_event
             assert md is not None
+            if md.on_end is not None:
+                self._singles.left(msg, md)
+                continue
             assert isinstance(event, Event)
             if md.aborted or (md.refs == 1 and md.exhausted):  # the lane must hold nothing of it
                 self._memory.complete(md, event.copy())

@@ -113,6 +113,15 @@ class Incoming:
         pni.refs -= 1
         self._drop(ni, pni, msg.hdr, msg.rx, why)
 
+    def is_first(self, wmd: bytes) -> bool:
+        """Whether the PUT with that identity is for this life, and neither a resend nor behind one."""
+        once = self._once
+        return wmd[13:] == once.first and not (once.resends and wmd[:15] in once.resends)
+
+    def note(self, wmd: bytes) -> None:
+        """A PUT that `is_first` was taken, whole, and is acknowledged."""
+        self._once.notes.note(wmd)
+
     # Sent twice ------------------------------------------------------------------------------------
 
     def _admits(self, ni: NI, pni: PeerNi, hdr: Header, from_nid: Nid, rx: object) -> bool:

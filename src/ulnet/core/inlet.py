@@ -19,6 +19,7 @@ from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.portal import PORTALS, Portal
 from ulnet.core.receive import MAX_ANSWERS, MAX_PEER_ANSWERS, Receive
+from ulnet.core.singles import Singles
 from ulnet.core.state import NodeState
 from ulnet.nid import Nid
 from ulnet.wire.lnet import NO_WMD, Header, MsgType
@@ -48,6 +49,7 @@ class Inlet(Keeper):
         "_md",
         "_memory",
         "_moving",
+        "_name",
         "_ni",
         "_nid",
         "_now",
@@ -57,17 +59,26 @@ class Inlet(Keeper):
         "_pni",
         "_portal",
         "_receive",
+        "_singles",
         "_state",
         "_waits",
         "_wants_ack",
     )
 
     def __init__(
-        self, state: NodeState, memory: Memory, lanes: Lanes, receive: Receive, ni: NI, nid: Nid
+        self,
+        state: NodeState,
+        memory: Memory,
+        lanes: Lanes,
+        singles: Singles,
+        receive: Receive,
+        ni: NI,
+        nid: Nid,
     ) -> None:
         self._state = state
         self._memory = memory
         self._lanes = lanes
+        self._singles = singles
         self._receive = receive
         self._ni = ni
         self._nid = nid
@@ -86,15 +97,21 @@ class Inlet(Keeper):
         self._length = 0
         self._event: Event | None = None
         self._wants_ack = False
+        self._name = b""  # the last one's handle, if `take` is to be told it of each that is else like that
         self._answers: Lane | None = None
         self._now = 0.0  # when the last of `_waits` came, as far as is known
         self._waits: list[float] = []  # seconds from PUT to ACK, not in the statistics yet
         self._count = 0  # taken, and not in the statistics yet
 
-    def take(self, hdr: Header, view: memoryview, at: int) -> bool:
+    @property
+    def named(self) -> bool:
+        """Whether it also takes messages whose header is the last one's but for the handle."""
+        return self._name != b""
+
+    def take(self, hdr: Header, view: memoryview, at: int, name: bytes = b"") -> bool:
         """Take a message whose payload is in `view` at `at`; False, and nothing is done, if it is not for us.
 
-        Headers that are one object are equal, and never change.
+        Headers that are one object are equal, and never change; with `name`, that is the message's handle.
         """
         if (
             hdr is not self._hdr
@@ -103,13 +120,14 @@ class Inlet(Keeper):
             or self._portal.changes != self._changes
         ) and not self._look(hdr):
             return False
+        name = name or self._name
+        if self._kind == _ACK:
+            return self._take_single(hdr, name) if name else self._take_ack()
         md = self._md
         assert md is not None
-        if self._kind == _ACK:
-            return self._take_ack(md)
         threshold = md.threshold
-        if threshold == 0 or threshold == 1:
-            return False  # the last one ends it
+        if threshold == 0 or threshold == 1 or (name and not self._receive.is_first(name)):
+            return False  # the last one ends it; a resend is looked at more closely
         length = self._length
         event = self._event
         if self._moving:
@@ -126,16 +144,22 @@ class Inlet(Keeper):
             offset = self._offset
             end = offset + length
         answers = self._answers
-        if self._wants_ack:
-            if answers is None or answers.epoch != self._epoch or answers.pni.answers >= MAX_PEER_ANSWERS:
-                answers = self._find_answers(hdr)
-            if answers is None or self._state.answers >= MAX_ANSWERS:
+        if self._wants_ack and (
+            answers is None
+            or answers.epoch != self._epoch
+            or answers.pni.answers >= MAX_PEER_ANSWERS
+            or self._state.answers >= MAX_ANSWERS
+        ):
+            answers = self._find_answers(hdr)
+            if answers is None:
                 return False
         if threshold > 0:
             md.threshold = threshold - 1
         if length:
             md.fragments[0][offset:end] = view[at : at + length]
         md.offset = end
+        if name:
+            self._receive.note(name)
         self._count += 1
         handler = md.handler
         if handler is not None:
@@ -147,34 +171,46 @@ class Inlet(Keeper):
         if self._wants_ack and self._state.running:
             assert answers is not None
             if answers.epoch == self._state.epoch:
-                self._lanes.acknowledge(answers, hdr, length)
-            else:  # the handler changed what the lane depends on
-                self._receive.acknowledge(hdr, length, self._nid)
+                self._lanes.acknowledge(answers, hdr, length, name)
+            else:
+                self._acknowledge_generally(hdr, length, name)
         return True
+
+    def _acknowledge_generally(self, hdr: Header, length: int, name: bytes) -> None:
+        """The handler changed what the lane depends on."""
+        if name:
+            hdr = hdr.copy()
+            hdr.wmd = name
+        self._receive.acknowledge(hdr, length, self._nid)
 
     def _find_answers(self, hdr: Header) -> Lane | None:
         """The lane for the answer, unless too many of them wait."""
         pni = self._pni
         assert pni is not None
         lane = None
-        if pni.answers < MAX_PEER_ANSWERS:
+        if pni.answers < MAX_PEER_ANSWERS and self._state.answers < MAX_ANSWERS:
             lane = self._lanes.answers_to(pni, hdr.src_pid, self._ni.nid)
         self._answers = lane
         return lane
 
-    def _take_ack(self, md: Md) -> bool:
+    def _take_single(self, hdr: Header, name: bytes) -> bool:
+        """The ACK for one of many PUTs that differ in their handle alone."""
+        singles = self._singles
+        md = singles.waiting(name)
+        if md is None:
+            return False
+        self._answered(md)
+        self._count += 1
+        singles.acknowledged(md, hdr.length)
+        return True
+
+    def _take_ack(self) -> bool:
+        md = self._md
+        assert md is not None
         if md.handle != self._handle or not md.linked or md.aborted or not md.acks_due or md.threshold >= 0:
             return False
         md.acks_due -= 1
-        if md.flights:
-            pni = self._pni
-            assert pni is not None
-            take_answered(md.flights, pni.flows.get(self._ni)).land(self._state.clock())
-        if md.deadline_slot >= 0:
-            if not self._waits or self._now < md.sent_at:  # the first, or a handler has sent since
-                self._now = self._state.clock()
-            self._waits.append(self._now - md.sent_at)
-            self._memory.settle_response(md)
+        self._answered(md)
         self._count += 1
         handler = md.handler
         if handler is not None:
@@ -186,6 +222,18 @@ class Inlet(Keeper):
                 self._memory.handler_failed(event, exc)
         return True
 
+    def _answered(self, md: Md) -> None:
+        """Its way, and the time that it took."""
+        if md.flights:
+            pni = self._pni
+            assert pni is not None
+            take_answered(md.flights, pni.flows.get(self._ni)).land(self._state.clock())
+        if md.deadline_slot >= 0:
+            if not self._waits or self._now < md.sent_at:  # the first, or a handler has sent since
+                self._now = self._state.clock()
+            self._waits.append(self._now - md.sent_at)
+            self._memory.settle_response(md)
+
     # What a header leads to ----------------------------------------------------------------------
 
     def _look(self, hdr: Header) -> bool:
@@ -193,7 +241,7 @@ class Inlet(Keeper):
         self.settle()
         self._hdr = None
         kind = hdr.type
-        if kind > _PUT or hdr.wmd[15] in MARKS:
+        if kind > _PUT:
             return False
         ni = self._ni
         state = self._state
@@ -243,23 +291,33 @@ class Inlet(Keeper):
         self._offset = offset
         self._length = length
         self._wants_ack = hdr.wmd != NO_WMD and not md.options & ACK_DISABLE
+        self._name = hdr.wmd if hdr.wmd[15] in MARKS else b""
+        if self._name and not self._wants_ack:  # what becomes of its resend is noted with more care
+            return False
         # fmt: off
         self._event = Event(EventKind.PUT, md, hdr, pni.peer.primary_nid, self._nid, length, length, offset)
         # fmt: on
         return True
 
     def _look_ack(self, hdr: Header, pni: PeerNi) -> bool:
-        if hdr.wmd[15] or hdr.payload_length:
+        if hdr.payload_length:
             return False
-        md = self._memory.find_wmd(hdr.wmd)
-        if md is None:
-            return False
+        md = None
+        if self._singles.waiting(hdr.wmd) is not None:
+            self._name = hdr.wmd
+        else:
+            self._name = b""
+            md = self._memory.find_wmd(hdr.wmd)
+            if md is None or md.on_end is not None or hdr.wmd[15]:
+                return False
         self._md = md
         self._portal = _NO_PORTAL
         self._changes = _NO_PORTAL.changes
-        self._handle = md.handle
         self._length = 0
-        self._event = Event(EventKind.ACK, md, hdr, pni.peer.primary_nid, self._nid, hdr.length)
+        self._event = None
+        if md is not None:
+            self._handle = md.handle
+            self._event = Event(EventKind.ACK, md, hdr, pni.peer.primary_nid, self._nid, hdr.length)
         return True
 
     def forget(self, md: Md) -> None:

@@ -27,6 +27,7 @@ from ulnet.core.receive import Receive
 from ulnet.core.routing.routing import Routing
 from ulnet.core.selection import Explanation, Selector
 from ulnet.core.self_info import SelfInfo
+from ulnet.core.singles import Singles
 from ulnet.core.state import NodeState
 from ulnet.core.stats import GlobalStats
 from ulnet.core.status import HealthStatus, LNetError
@@ -70,7 +71,9 @@ class LNet:
         self._lnds: dict[int, Lnd] = {}
         self._lanes = Lanes(self.state, self.memory, self.selector, self._transmit, self._initiate)
         self.put = self._lanes.put
-        self.sent = Batch(self.state, self.memory, self.selector, self._transmit, self.finalize).sent
+        self.singles = Singles(self.state, self.memory, self._lanes, self._transmit)
+        batch = Batch(self.state, self.memory, self.selector, self._transmit, self.singles, self.finalize)
+        self.sent = batch.sent
         self.get = self._initiate.get
         self.parse = self._receive.parse
         self.info = SelfInfo(self.state, self.memory)
@@ -313,7 +316,7 @@ class LNet:
 
     def inlet(self, ni: NI, nid: Nid) -> Inlet:
         """For small messages on a connection with the next hop nid."""
-        return Inlet(self.state, self.memory, self._lanes, self._receive, ni, nid)
+        return Inlet(self.state, self.memory, self._lanes, self.singles, self._receive, ni, nid)
 
     def forget_rx(self, rx: object) -> None:
         """A connection died while the core still held its message."""

@@ -24,9 +24,10 @@ from ulnet.core.transmit import Transmit
 from ulnet.nid import LNET_PID, LO_NID, Nid
 from ulnet.wire.lnet import HEADER_SIZE, NO_WMD, PING_PORTAL, Header, MsgType
 
-__all__ = ["LIGHT", "Lane", "Lanes"]
+__all__ = ["LIGHT", "NAMED", "Lane", "Lanes"]
 
 LIGHT: Final = 4096  # bytes of payload that do not count as load: they say nothing of a path's rate
+NAMED: Final = bytes(16)  # as handle in a shared header: its messages have each their own
 _PUT: Final = int(MsgType.PUT)
 _ACK: Final = int(MsgType.ACK)
 
@@ -168,9 +169,10 @@ class Lanes:
             md.threshold = threshold - 1
         md.refs += 1
         md.ni = lane.ni
-        md.next_nid = lane.pni.nid
+        if md.next_nid is not lane.pni.nid:
+            self._memory.went(md, lane.pni.nid)
         free = lane.free
-        msg = free.pop() if free else self._new(lane)
+        msg = free.pop() if free else self.new_msg(lane)
         msg.md = md
         assert lane.hdr is not None
         msg.hdr = lane.hdr
@@ -186,6 +188,14 @@ class Lanes:
         if lane.heavy:
             self._transmit.take_off(msg, lane.ni, lane.pni, self._state.clock())
         self._transmit.post_in_lane(msg, lane)
+
+    def open_to(self, target: Nid) -> Lane | None:
+        """The lane to that NID, as long as it holds."""
+        pni = self._state.peers.by_nid.get(target)
+        lane = None if pni is None else pni.lane
+        if lane is None or lane.epoch != self._state.epoch or lane.changes != lane.paces.changes:
+            return None
+        return lane
 
     def _plain(self, md: Md, lane: Lane) -> bool:
         """Whether a PUT that is to be acknowledged has the handle of its memory, not one of its own."""
@@ -300,7 +310,8 @@ class Lanes:
         return True
 
     @staticmethod
-    def _new(lane: Lane) -> Msg:
+    def new_msg(lane: Lane) -> Msg:
+        """One more message for its pool."""
         assert lane.hdr is not None
         msg = Msg(lane.hdr, True)
         msg.lane = lane
@@ -328,18 +339,23 @@ class Lanes:
         choice = self._selector.choose(dest, source=source, response=True)
         return Lane(choice, dest.nid, state.epoch, 0, pid, source)
 
-    def acknowledge(self, lane: Lane, hdr: Header, mlength: int) -> None:
-        """Answer the PUT with that header; its ACK is another one than the last only if wmd or length are."""
+    def acknowledge(self, lane: Lane, hdr: Header, mlength: int, name: bytes = b"") -> None:
+        """Answer the PUT with that header (and that handle, if one is given in place of the header's).
+
+        Its ACK is another one than the last only if handle or length are.
+        """
         ack = lane.hdr
-        if ack is None or ack.length != mlength or ack.wmd != hdr.wmd or ack.match_bits != hdr.match_bits:
+        wmd = NAMED if name else hdr.wmd
+        if ack is None or ack.length != mlength or ack.wmd != wmd or ack.match_bits != hdr.match_bits:
             # fmt: off
             ack = lane.hdr = Header(_ACK, lane.pni.nid, lane.ni.nid, lane.pid, self._state.pid, 0,
-                                    hdr.wmd, hdr.match_bits, 0, 0, 0, mlength)
+                                    wmd, hdr.match_bits, 0, 0, 0, mlength)
             # fmt: on
             lane.load = HEADER_SIZE
         free = lane.free
-        msg = free.pop() if free else self._new(lane)
+        msg = free.pop() if free else self.new_msg(lane)
         msg.hdr = ack
+        msg.name = name
         self._state.answers += 1
         lane.pni.answers += 1
         self._transmit.post_in_lane(msg, lane)

@@ -114,6 +114,7 @@ class Md:
         "handle",
         "handler",
         "keepers",
+        "key",
         "length",
         "linked",
         "max_size",
@@ -121,6 +122,7 @@ class Md:
         "next_nid",
         "ni",
         "offset",
+        "on_end",
         "options",
         "put",
         "refs",
@@ -156,6 +158,8 @@ class Md:
         self.cpt = 0  # where its memory is near
         self.timeout = timeout  # seconds for an operation; None: the transaction timeout for responses
         self.handle = 0
+        self.key = 0  # of its place in the deadlines: the first handle it had
+        self.on_end: Callable[[int], None] | None = None  # hears alone how a `Singles` message ended well
         self.me: MatchEntry | None = None
         self.offset = 0
         self.refs = 0  # operations under way

@@ -6,7 +6,6 @@ import errno
 import struct
 from collections.abc import Callable, Sequence
 
-from ulnet.core.deadlines import slot_of
 from ulnet.core.event import Event, EventKind
 from ulnet.core.guard.identity import MAX_NUMBER, identity, number_of
 from ulnet.core.md import (
@@ -20,6 +19,7 @@ from ulnet.core.md import (
 )
 from ulnet.core.msg import Msg
 from ulnet.core.portal import PORTALS, MatchEntry, Portal
+from ulnet.core.responses import Responses
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
 from ulnet.nid import ANY_NID, PID_ANY, Nid
@@ -37,31 +37,19 @@ _MD_COOKIE_STEP = 4
 _MD_COOKIE_TYPE = 1
 
 
-class Memory:
+class Memory(Responses):
     """Portals, match entries and memory descriptors of one node."""
 
-    __slots__ = (
-        "_drop_delayed",
-        "_next_cookie",
-        "_state",
-        "_wmd_prefix",
-        "mds",
-        "overdue",
-        "portals",
-        "retry_delayed",
-    )
+    __slots__ = ("_drop_delayed", "_next_cookie", "_wmd_prefix", "portals", "retry_delayed")
 
     def __init__(self, state: NodeState) -> None:
-        self._state = state
+        super().__init__(state)
         self.portals: list[Portal | None] = [None] * PORTALS
-        self.mds: dict[int, Md] = {}
         self._next_cookie = _MD_COOKIE_STEP + _MD_COOKIE_TYPE
         self._wmd_prefix = struct.pack("<Q", state.cookie)
         # Set by the receiving side: match waiting messages again; drop one that waits.
         self.retry_delayed: Callable[[Portal], None] = lambda portal: None
         self._drop_delayed: Callable[[Msg, str], None] = lambda msg, why: None
-        self.overdue: Callable[[Md], None] = lambda md: None  # set by health: no answer came for md
-        state.timers.overdue = self._expire
 
     def on_delayed(self, retry: Callable[[Portal], None], drop: Callable[[Msg, str], None]) -> None:
         """Tell what to do with messages that wait on a lazy portal."""
@@ -160,7 +148,7 @@ class Memory:
         md.me = me
         me.md = md
         me.portal.changes += 1
-        self._register(md)
+        self.register(md)
         if me.portal.delayed:
             self.retry_delayed(me.portal)
         return md
@@ -194,15 +182,29 @@ class Memory:
         check_bindable(md)
         state = self._state
         md.cpt = state.cpt_of(md.fragments) if cpt is None else state.cpts.checked(cpt)
-        self._register(md)
+        self.register(md)
         return md
 
-    def _register(self, md: Md) -> None:
+    def register(self, md: Md) -> None:
+        """Give md a handle that no other had, by which it is found from now on."""
         cookie = self._next_cookie
         self._next_cookie = cookie + _MD_COOKIE_STEP
         md.handle = cookie
+        if not md.key:
+            md.key = cookie
         md.linked = True
         self.mds[cookie] = md
+
+    def retire(self, md: Md) -> None:
+        """Nothing of md is under way, and nobody is told: it may be registered anew, with other memory.
+
+        It keeps its place in the deadlines.
+        """
+        md.linked = False
+        md.put = None
+        md.fragments = []
+        del self.mds[md.handle]
+        self.left_hop(md)
 
     def wmd_of(self, md: Md) -> bytes:
         """The 16-byte wire handle of an MD (spec wire-lnet.md §3)."""
@@ -220,7 +222,7 @@ class Memory:
         self.forget_response(md)
         md.forget_keepers()
         del self.mds[md.handle]
-        self._register(md)
+        self.register(md)
         md.used = False
         return True
 
@@ -239,7 +241,7 @@ class Memory:
             return None
         if wmd[15]:
             md = self.mds.get(number_of(wmd) * _MD_COOKIE_STEP + _MD_COOKIE_TYPE)
-            if md is None or md.put is None or md.put.hdr.wmd[:15] != wmd[:15]:
+            if md is None or md.put is None or md.put.wmd[:15] != wmd[:15]:
                 return None
         else:
             md = self.mds.get(int.from_bytes(wmd[8:], "little"))
@@ -288,6 +290,7 @@ class Memory:
             flight.abandon()
         md.flights.clear()
         self.forget_response(md)
+        self.left_hop(md)
         self._leave_entry(md)
 
     @staticmethod
@@ -324,60 +327,6 @@ class Memory:
     def handler_failed(self, event: Event, exc: Exception) -> None:
         """Tell the log of a program's mistake."""
         self._state.report(f"event handler failed on {event!r}: {exc!r}")
-
-    # Responses -----------------------------------------------------------------------------------
-
-    def track_response(self, md: Md, now: float) -> None:
-        """Expect an answer for md within its timeout, else the transaction timeout (seconds)."""
-        self.forget_response(md)
-        timeout = md.timeout if md.timeout is not None else self._state.settings.transaction_timeout
-        md.deadline_slot = md.wheel_slot = self._state.deadlines.add(md.handle, now + timeout, md)
-        self._state.stats.rst_alloc += 1
-
-    def track_again(self, md: Md, now: float) -> None:
-        """The same for one of many messages, most of which find md where it was for the one before."""
-        timeout = md.timeout if md.timeout is not None else self._state.settings.transaction_timeout
-        slot = slot_of(now + timeout)
-        if slot != md.wheel_slot:
-            self.track_response(md, now)
-        elif md.deadline_slot != slot:
-            md.deadline_slot = slot
-            self._state.stats.rst_alloc += 1
-
-    def settle_response(self, md: Md) -> None:
-        """The response came, but more messages like that one are to be expected: md keeps its place."""
-        if md.deadline_slot >= 0:
-            md.deadline_slot = -1
-            self._state.stats.rst_alloc -= 1
-
-    def forget_response(self, md: Md) -> None:
-        """The response came, or nobody waits for it any more."""
-        self.settle_response(md)
-        if md.wheel_slot >= 0:
-            self._state.deadlines.discard(md.handle, md.wheel_slot)
-            md.wheel_slot = -1
-
-    def _expire(self, md: Md, slot: int) -> None:
-        """The place of md in the deadlines has come: give up on a response that is overdue."""
-        if md.wheel_slot == slot:
-            md.wheel_slot = -1
-        if md.deadline_slot != slot:  # a handler ended it, or used it anew
-            return
-        md.deadline_slot = -1
-        self._state.stats.rst_alloc -= 1
-        self._state.stats.response_timeout_count += 1
-        self.overdue(md)
-        self.md_unlink(md, errno.ETIMEDOUT)
-
-    def awaits(self, nid: Nid) -> bool:
-        """Whether an answer is due for something that left for that next hop."""
-        return any(md.next_nid == nid and md.deadline_slot >= 0 for md in self.mds.values())
-
-    def forsake(self, nid: Nid) -> None:
-        """The node behind nid has begun a new life: what had left for the former one gets no answer."""
-        for md in list(self.mds.values()):
-            if md.next_nid == nid and md.deadline_slot >= 0 and not md.refs:
-                self.md_unlink(md, errno.ECONNRESET)
 
     def close(self) -> None:
         """Drop what waits and unlink everything; busy MDs end with their last operation."""

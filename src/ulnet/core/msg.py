@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ulnet.wire.lnet import pack_header
+
 if TYPE_CHECKING:
     from ulnet.core.flow import Flight
     from ulnet.core.health.resend import Attempts
@@ -42,6 +44,7 @@ class Msg:
         "master",
         "md",
         "mlength",
+        "name",
         "next_nid",
         "next_pid",
         "ni",
@@ -88,6 +91,27 @@ class Msg:
         self.master: Master | None = None  # that passed it on, and chose its path
         self.kept_event: object = None
         self.lane: Lane | None = None  # whose pool it is from: its header is shared, so never changed
+        self.name = b""  # if there is one: its handle, in place of that in its shared header
         self.identity = b""  # of an incoming PUT that is never taken twice
         self.copied = False  # a copy was sent over another path: what becomes of this one is no matter
         self.copy_of: Msg | None = None  # of a PUT whose SEND event is its original's
+
+    @property
+    def wmd(self) -> bytes:
+        """Its handle on the wire."""
+        return self.name or self.hdr.wmd
+
+    def own_header(self) -> None:
+        """Its header is shared with no other from now on."""
+        hdr = self.hdr = self.hdr.copy()
+        if self.name:
+            hdr.wmd = self.name
+            self.name = b""
+
+    def pack(self, large: bool) -> bytes:
+        """Its header on the wire. Raises WireError."""
+        if not self.name:
+            return pack_header(self.hdr, large)
+        hdr = self.hdr.copy()
+        hdr.wmd = self.name
+        return pack_header(hdr, large)

@@ -46,7 +46,7 @@ class Transmit(Credits):
         super().__init__(state)
         self._selector = selector
         self._memory = memory
-        self.again = Again(state, memory)
+        self.again = Again(state, memory, self.leave_lane)
         # Set by discovery: whether it keeps a message back until the peer is known (it launches it then).
         self.hold: Callable[[Msg, Peer], bool] = lambda msg, peer: False
         # Set by routing: chooses gateways, while there are routes; sends messages on that pass through this
@@ -108,7 +108,7 @@ class Transmit(Credits):
             self.take_off(msg, ni, pni, now)
         if msg.md is not None:
             msg.md.ni = ni
-            msg.md.next_nid = pni.nid
+            self._memory.went(msg.md, pni.nid)
         if pni.watched:
             self.health.posted(pni)
         self._post(msg, ni, pni)
@@ -134,7 +134,7 @@ class Transmit(Credits):
         if msg.transit is None:
             self.take_off(msg, ni, pni, state.clock())
         if msg.md is not None:
-            msg.md.next_nid = nid
+            self._memory.went(msg.md, nid)
         if pni.watched:
             self.health.posted(pni)
         self._post(msg, ni, pni)
@@ -305,10 +305,10 @@ class Transmit(Credits):
         lane = msg.lane
         if lane is None:
             return
-        msg.lane = None
-        msg.hdr = msg.hdr.copy()
-        msg.kept_event = None
-        self._selector.took_many(lane.choice, 1)
+        msg.own_header()
+        msg.lane = msg.kept_event = None
+        if msg.committed or not msg.final:  # those that have left were counted with their batch
+            self._selector.took_many(lane.choice, 1)
 
     def fail(self, msg: Msg, err: int, reason: str) -> None:
         """End msg with that errno, soon: never in its caller's stack. Nobody's health suffers."""

@@ -17,7 +17,7 @@ from ulnet.core.status import HealthStatus
 from ulnet.lnd.tcp.errors import connect_status, send_status
 from ulnet.nid import NetType, Nid
 from ulnet.wire.errors import WireError
-from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, Header, pack_header, unpack_header
+from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, Header, unpack_header
 
 __all__ = ["Arrival", "Carrier", "Frame", "Outlet", "SimLnd", "SimStation", "Station", "Why"]
 
@@ -176,7 +176,7 @@ class SimStation:
             self._fail_soon(msg, *self._shut_failure())
             return
         try:
-            header = pack_header(msg.hdr, self.nid.is_large or dest.is_large)
+            header = msg.pack(self.nid.is_large or dest.is_large)
         except WireError as bad:
             self._fail_soon(msg, HealthStatus.LOCAL_ERROR, errno.EINVAL, str(bad))
             return

@@ -14,7 +14,7 @@ from ulnet.core.instance import LNet
 from ulnet.core.lnd import Lnd
 from ulnet.core.md import INFINITE, OP_GET, OP_PUT, TRUNCATE, Buffer, EventHandler
 from ulnet.core.ni import NI
-from ulnet.core.selection import Balance, Explanation
+from ulnet.core.selection import Balance
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import LndTunables, NetTunables
 from ulnet.host import Topology
@@ -25,7 +25,8 @@ from ulnet.nid import ANY_NID, PID_ANY, Nid
 from ulnet.node.attachment import Attachment
 from ulnet.node.devices import Devices
 from ulnet.node.machine import Machine
-from ulnet.node.operations import PingResult, get, ping, put
+from ulnet.node.messages import MessageCalls
+from ulnet.node.operations import Operations
 from ulnet.node.peers import PeerCalls, as_net, as_nid
 
 __all__ = ["Node"]
@@ -33,7 +34,7 @@ __all__ = ["Node"]
 _log = logging.getLogger("ulnet")
 
 
-class Node(PeerCalls):
+class Node(MessageCalls, PeerCalls):
     """One LNet node in this process.
 
     Use it as `async with Node() as node:`, or call `start` and `close`. NIDs are given as `Nid` or text.
@@ -73,6 +74,7 @@ class Node(PeerCalls):
         self._tick_soon = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._core: LNet | None = None
+        self._operations: Operations | None = None
         self.tcp: TcpLnd | None = None
         self.bond: BondLnd | None = None
 
@@ -123,6 +125,7 @@ class Node(PeerCalls):
         self.bond = BondLnd(core)
         core.register_lnd(self.bond)
         self._core = core
+        self._operations = Operations(core, loop)
         core.start()
         return self
 
@@ -143,7 +146,7 @@ class Node(PeerCalls):
                 self._shut_down(core)
 
     def _shut_down(self, core: LNet) -> None:
-        self._core = None
+        self._core = self._operations = None
         core.shutdown()
         if self.tcp is not None:
             self.tcp.close()
@@ -284,90 +287,6 @@ class Node(PeerCalls):
             max_size=max_size,
         )
         return attachment
-
-    async def put(
-        self,
-        target: Nid | str,
-        portal: int,
-        match_bits: int,
-        data: Buffer | list[Buffer],
-        *,
-        ack: bool = True,
-        offset: int = 0,
-        hdr_data: int = 0,
-        source: Nid | str | None = None,
-        timeout: float | None = None,
-        cpt: int | None = None,
-    ) -> int:
-        """Send up to 1 MiB; answers how many bytes the target took (with ack), else how many left.
-
-        `data` must not change until this returns; it is not copied. `timeout` in seconds (default:
-        the transaction timeout). `cpt` is where the memory is (default: where this thread runs).
-        Raises LNetError with errno and reason.
-        """
-        return await put(
-            self.core,
-            as_nid(target),
-            portal,
-            match_bits,
-            data,
-            ack=ack,
-            offset=offset,
-            hdr_data=hdr_data,
-            source=as_nid(source) if source is not None else None,
-            timeout=timeout,
-            cpt=cpt,
-        )
-
-    async def get(
-        self,
-        target: Nid | str,
-        portal: int,
-        match_bits: int,
-        buffer: bytearray | memoryview,
-        *,
-        offset: int = 0,
-        source: Nid | str | None = None,
-        timeout: float | None = None,
-        cpt: int | None = None,
-    ) -> int:
-        """Fetch up to len(buffer) bytes (at most 1 MiB) into buffer; answers how many came.
-
-        After a time-out or a cancellation a late REPLY may still be on its way into the buffer: do
-        not use that memory for something else. Raises LNetError.
-        """
-        return await get(
-            self.core,
-            as_nid(target),
-            portal,
-            match_bits,
-            buffer,
-            offset=offset,
-            source=as_nid(source) if source is not None else None,
-            timeout=timeout,
-            cpt=cpt,
-        )
-
-    def explain(
-        self, target: Nid | str, *, source: Nid | str | None = None, size: int = 0, cpt: int | None = None
-    ) -> Explanation:
-        """Which path a request of `size` bytes would take now, and what eliminated the others.
-
-        Runs the very comparisons that a message gets, and changes nothing. Raises LNetError.
-        """
-        bound = as_nid(source) if source is not None else None
-        return self.core.explain(as_nid(target), source=bound, size=size, cpt=cpt)
-
-    async def ping(
-        self, target: Nid | str, *, timeout: float = 1.0, source: Nid | str | None = None
-    ) -> PingResult:
-        """Ask a node for its NIDs. Raises LNetError: ETIMEDOUT, EHOSTUNREACH, …, with the reason."""
-        return await ping(
-            self.core,
-            as_nid(target),
-            source=as_nid(source) if source is not None else None,
-            timeout=timeout,
-        )
 
 
 def _clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:

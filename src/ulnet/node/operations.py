@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.instance import LNet
@@ -18,26 +18,27 @@ from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import LNET_MTU, PING_MATCH_BITS, PING_PORTAL
 from ulnet.wire.ping import PREFIX_SIZE, Feature, PingInfo, info_size
 
-__all__ = ["Operation", "PingResult", "discover", "get", "ping", "put"]
+__all__ = ["Operation", "Operations", "PingResult", "discover", "ping"]
 
 # A node's info may grow between two pings; one whose info never fits is not asked for ever.
 _MAX_PINGS = 3
+_MOST_FREE = 256  # operations that are kept for the next ones
 
 
 class Operation:
-    """One PUT or GET under way: `done` gets its answer, or the LNetError that says why there is none.
+    """One PUT or GET under way: `done` gets how many bytes, or the LNetError that says why none.
 
-    Leaving the context takes the memory descriptor back, whatever happened.
+    `close` takes the memory descriptor back, whatever happened.
     """
 
     __slots__ = ("_core", "_md", "_target", "_wanted", "done")
 
-    def __init__(self, core: LNet, target: Nid, wanted: EventKind) -> None:
+    def __init__(self, core: LNet, target: Nid, wanted: EventKind, done: asyncio.Future[int]) -> None:
         self._core = core
         self._target = target
         self._wanted = wanted
         self._md: Md | None = None
-        self.done: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
+        self.done = done
 
     def bind(
         self, data: Buffer | list[Buffer], threshold: int, timeout: float | None, options: int = 0
@@ -56,70 +57,144 @@ class Operation:
             words = event.reason or errno_text(event.status)
             done.set_exception(LNetError(-event.status, f"{self._target}: {words}"))
         elif event.kind is self._wanted:
-            done.set_result(event)
+            done.set_result(event.mlength)
         elif event.unlinked:
             done.set_exception(LNetError(errno.ECANCELED, f"{self._target}: the operation was cancelled"))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
+    def close(self) -> None:
+        """Nobody waits any more."""
         self.done.cancel()
         if self._md is not None:
             self._core.memory.md_unlink(self._md)
 
 
-async def put(
-    core: LNet,
-    target: Nid,
-    portal: int,
-    match_bits: int,
-    data: Buffer | list[Buffer],
-    *,
-    ack: bool,
-    offset: int,
-    hdr_data: int,
-    source: Nid | None,
-    timeout: float | None,
-    cpt: int | None,
-) -> int:
-    """See Node.put."""
-    if timeout is None and not ack:  # the core sees to answers only, unless told
-        timeout = core.settings.transaction_timeout
-    with Operation(core, target, EventKind.ACK if ack else EventKind.SEND) as operation:
-        md = operation.bind(data, 2 if ack else 1, timeout)
-        core.put(
-            md,
-            target,
-            portal,
-            match_bits,
-            ack=ack,
-            offset=offset,
-            hdr_data=hdr_data,
-            source=source,
-            cpt=cpt,
+class _Single(Operation):
+    """A PUT that takes the shortest way (`ulnet.core.singles`); if all went well it is used again."""
+
+    __slots__ = ("_free", "_single", "_well")
+
+    def __init__(self, core: LNet, target: Nid, done: asyncio.Future[int], free: list[_Single]) -> None:
+        super().__init__(core, target, EventKind.ACK, done)
+        self._free = free
+        self._well = False
+        md = self._single = Md([], self._handle)
+        md.on_end = self._ended
+
+    def put(
+        self,
+        target: Nid,
+        portal: int,
+        match_bits: int,
+        data: Buffer | list[Buffer],
+        ack: bool,
+        offset: int,
+        hdr_data: int,
+        timeout: float | None,
+        done: asyncio.Future[int],
+    ) -> bool:
+        """Send data; False if that goes another way."""
+        self.done = done
+        self._target = target
+        self._wanted = EventKind.ACK if ack else EventKind.SEND
+        return self._core.singles.put(
+            self._single, data, target, portal, match_bits, ack, offset, hdr_data, timeout
         )
-        return (await operation.done).mlength
+
+    def _ended(self, length: int) -> None:
+        self._well = True
+        done = self.done
+        if not done.done():
+            done.set_result(length)
+
+    def close(self) -> None:
+        md = self._single
+        if md.linked:
+            self.done.cancel()
+            self._core.memory.md_unlink(md)
+        elif self._well:
+            self.keep()
+
+    def keep(self) -> None:
+        """For the next one."""
+        self._well = False
+        if len(self._free) < _MOST_FREE:
+            self._free.append(self)
 
 
-async def get(
-    core: LNet,
-    target: Nid,
-    portal: int,
-    match_bits: int,
-    buffer: Buffer,
-    *,
-    offset: int,
-    source: Nid | None,
-    timeout: float | None,
-    options: int = 0,
-    cpt: int | None = None,
-) -> int:
-    """See Node.get."""
-    with Operation(core, target, EventKind.REPLY) as operation:
+class Operations:
+    """What one node, in one of its lives, is asked to send."""
+
+    __slots__ = ("_core", "_free", "_new_future")
+
+    def __init__(self, core: LNet, loop: asyncio.AbstractEventLoop) -> None:
+        self._core = core
+        self._new_future: Callable[[], asyncio.Future[int]] = loop.create_future
+        self._free: list[_Single] = []
+
+    def put(
+        self,
+        target: Nid,
+        portal: int,
+        match_bits: int,
+        data: Buffer | list[Buffer],
+        ack: bool,
+        offset: int,
+        hdr_data: int,
+        source: Nid | None,
+        timeout: float | None,
+        cpt: int | None,
+    ) -> Operation:
+        """Begin what Node.put promises."""
+        core = self._core
+        if timeout is None and not ack:  # the core sees to answers only, unless told
+            timeout = core.settings.transaction_timeout
+        done = self._new_future()
+        if source is None and cpt is None:
+            free = self._free
+            single = free.pop() if free else _Single(core, target, done, free)
+            if single.put(target, portal, match_bits, data, ack, offset, hdr_data, timeout, done):
+                return single
+            single.keep()
+        operation = Operation(core, target, EventKind.ACK if ack else EventKind.SEND, done)
+        md = operation.bind(data, 2 if ack else 1, timeout)
+        try:
+            core.put(
+                md,
+                target,
+                portal,
+                match_bits,
+                ack=ack,
+                offset=offset,
+                hdr_data=hdr_data,
+                source=source,
+                cpt=cpt,
+            )
+        except Exception:
+            operation.close()
+            raise
+        return operation
+
+    def get(
+        self,
+        target: Nid,
+        portal: int,
+        match_bits: int,
+        buffer: Buffer,
+        offset: int,
+        source: Nid | None,
+        timeout: float | None,
+        cpt: int | None,
+        options: int = 0,
+    ) -> Operation:
+        """Begin what Node.get promises."""
+        operation = Operation(self._core, target, EventKind.REPLY, self._new_future())
         md = operation.bind(buffer, 2, timeout, options)
-        core.get(md, target, portal, match_bits, offset=offset, source=source, cpt=cpt)
-        return (await operation.done).mlength
+        try:
+            self._core.get(md, target, portal, match_bits, offset=offset, source=source, cpt=cpt)
+        except Exception:
+            operation.close()
+            raise
+        return operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,24 +208,21 @@ class PingResult:
 
 
 async def ping(
-    core: LNet, target: Nid, *, source: Nid | None, timeout: float, size: int = MIN_INFO_SIZE
+    operations: Operations, target: Nid, *, source: Nid | None, timeout: float, size: int = MIN_INFO_SIZE
 ) -> PingResult:
     """See Node.ping."""
     clock = asyncio.get_running_loop().time
     give_up = clock() + timeout
     for _ in range(_MAX_PINGS):
         buffer = bytearray(size)
-        got = await get(
-            core,
-            target,
-            PING_PORTAL,
-            PING_MATCH_BITS,
-            buffer,
-            offset=0,
-            source=source,
-            timeout=max(give_up - clock(), 0.0),
-            options=TRUNCATE,
+        left = max(give_up - clock(), 0.0)
+        operation = operations.get(
+            target, PING_PORTAL, PING_MATCH_BITS, buffer, 0, source, left, None, TRUNCATE
         )
+        try:
+            got = await operation.done
+        finally:
+            operation.close()
         info, needed = _read_info(target, memoryview(buffer)[:got])
         if not info.truncated:
             nids = tuple(entry.nid for entry in info.entries if entry.nid != LO_NID)

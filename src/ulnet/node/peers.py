@@ -6,6 +6,7 @@ import asyncio
 import errno
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import lru_cache
 
 from ulnet.core.instance import LNet
 from ulnet.core.naming import ask_primary, name_peer
@@ -93,4 +94,7 @@ def as_net(text: str) -> Net:
 
 def as_nid(nid: Nid | str) -> Nid:
     """A NID. Raises NidError."""
-    return nid if isinstance(nid, Nid) else Nid.parse(nid)
+    return nid if isinstance(nid, Nid) else _parsed(nid)
+
+
+_parsed = lru_cache(maxsize=1024)(Nid.parse)  # programs name the same few targets again and again

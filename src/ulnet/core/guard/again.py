@@ -27,11 +27,12 @@ __all__ = ["Again"]
 class Again:
     """Set by health: `allows` decides and counts as for every resend, `elsewhere` whether there is a path."""
 
-    __slots__ = ("_doubts", "_memory", "_state", "allows", "elsewhere", "launch")
+    __slots__ = ("_doubts", "_leave_lane", "_memory", "_state", "allows", "elsewhere", "launch")
 
-    def __init__(self, state: NodeState, memory: Memory) -> None:
+    def __init__(self, state: NodeState, memory: Memory, leave_lane: Callable[[Msg], None]) -> None:
         self._state = state
         self._memory = memory
+        self._leave_lane = leave_lane
         self._doubts: set[tuple[NI | None, Nid | None, Nid | None]] = set()
         self.allows: Callable[[Msg, NI, PeerNi], bool] = lambda msg, ni, pni: False
         self.elsewhere: Callable[[Msg, NI, PeerNi], bool] = lambda msg, ni, pni: False
@@ -45,9 +46,10 @@ class Again:
         False if msg may be with another life of the peer already, so that this one must not get it.
         """
         md = msg.md
-        hdr = msg.hdr
-        if md is None or md.put is not msg or hdr.wmd is NO_WMD:
+        if md is None or md.put is not msg or msg.hdr.wmd is NO_WMD:
             return True
+        self._leave_lane(msg)  # there others share its header
+        hdr = msg.hdr
         if hdr.wmd[15] == AGAIN:
             known = hdr.wmd[13:15] == tag
             if not known and msg.attempts is not None:
@@ -55,8 +57,6 @@ class Again:
             return known
         if tag:
             md.used = True
-            if msg.lane is not None:  # others share its header
-                hdr = msg.hdr = hdr.copy()
             hdr.wmd = self._memory.identity_of(md, tag)
         return True
 
@@ -65,11 +65,12 @@ class Again:
     @staticmethod
     def is_safe(msg: Msg) -> bool:
         """Whether the peer would notice that it has msg already."""
-        return msg.md is not None and msg.md.put is msg and is_identity(msg.hdr.wmd)
+        return msg.md is not None and msg.md.put is msg and is_identity(msg.wmd)
 
     def mark(self, msg: Msg) -> None:
         """msg may have left, and sets out again."""
         if self.is_safe(msg):
+            self._leave_lane(msg)
             msg.hdr.wmd = again(msg.hdr.wmd)
 
     # With its path -----------------------------------------------------------------------------------
@@ -110,13 +111,14 @@ class Again:
                 continue
             if put.md is not md:  # it went back to its lane, and carries another's by now
                 continue
-            if is_identity(put.hdr.wmd) and (put.final or put.committed):
+            if is_identity(put.wmd) and (put.final or put.committed):
                 yield md, put, put.ni, put.next_nid
 
     def _copy(self, md: Md, put: Msg, ni: NI, nid: Nid) -> None:
         pni = self._state.peers.find_ni(nid)
         if pni is None or not self.elsewhere(put, ni, pni) or not self.allows(put, ni, pni):
             return
+        self._leave_lane(put)
         msg = Msg(put.hdr.copy(), sending=True)
         msg.hdr.wmd = again(put.hdr.wmd)
         msg.md = md
@@ -147,7 +149,8 @@ class Again:
                 md.put = original  # which may be acknowledged yet, and is not the first any more if it leaves
                 self.mark(original)
             if msg.attempts is not None and msg.attempts.tried:
-                md.next_nid = msg.attempts.tried[0][1].nid  # who is there is asked, and who was may be gone
+                pni = msg.attempts.tried[0][1]  # who is there is asked, and who was may be gone
+                self._memory.went(md, pni.nid)
         self._memory.release(md)
         if status and msg.attempts is not None and msg.attempts.forsaken:
             self._memory.md_unlink(md, errno.ECONNRESET)

@@ -32,15 +32,15 @@ class Verdict(Enum):
 class Once:
     """PUTs with an identity that is meant for this life of the node.
 
-    `resends` are those sent again that were delivered, by identity.
+    `first` is how identities of new ones end; `resends` are those sent again that were delivered.
     """
 
-    __slots__ = ("_again", "_clock", "_first", "notes", "resends", "tag", "under_way")
+    __slots__ = ("_again", "_clock", "first", "notes", "resends", "tag", "under_way")
 
     def __init__(self, clock: Callable[[], float], cookie: int) -> None:
         self._clock = clock
         self.tag = tag_of(cookie)
-        self._first = self.tag + bytes((FIRST,))
+        self.first = self.tag + bytes((FIRST,))
         self._again = self.tag + bytes((AGAIN,))
         self.notes = Notes()
         self.under_way: dict[bytes, Msg] = {}
@@ -48,7 +48,7 @@ class Once:
 
     def is_meant(self, wmd: bytes) -> bool:
         """Whether an identity is to be kept: not that of a first that was meant for a former life."""
-        return wmd[15] == AGAIN or wmd[13:] == self._first
+        return wmd[15] == AGAIN or wmd[13:] == self.first
 
     def is_repeated(self, wmd: bytes) -> bool:
         """Whether this PUT says that it was sent before, or comes behind one that said so."""

@@ -202,8 +202,34 @@ class Frames(Transmitter):
         raw = self.rx_raw
         head_size = self.head_size
         size = head_size + hdr.payload_length
+        if inlet.named:
+            return self._repeated_but_names(pos, end, hdr)
         while end - pos >= size:
             if buf[pos : pos + head_size] != raw or not inlet.take(hdr, view, pos + head_size):
+                self.rx_hdr = None
+                break
+            pos += size
+            if self.sock is None:
+                break
+        return pos
+
+    def _repeated_but_names(self, pos: int, end: int, hdr: Header) -> int:
+        """The same, of messages that have each a handle of its own."""
+        inlet = self.inlet
+        assert inlet is not None
+        buf = self.shared.buf
+        view = self.shared.view
+        head_size = self.head_size
+        name_at = self.name_at
+        front, back = self.rx_raw[:name_at], self.rx_raw[name_at + 16 :]
+        size = head_size + hdr.payload_length
+        while end - pos >= size:
+            at = pos + name_at
+            if not (
+                buf.startswith(front, pos)
+                and buf.startswith(back, at + 16)
+                and inlet.take(hdr, view, pos + head_size, bytes(view[at : at + 16]))
+            ):
                 self.rx_hdr = None
                 break
             pos += size

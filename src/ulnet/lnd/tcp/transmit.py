@@ -53,6 +53,7 @@ class Transmitter(Outlet):
         "iov",
         "iov_bytes",
         "large",
+        "name_at",
         "packed",
         "packed_hdr",
         "prefix",
@@ -73,6 +74,7 @@ class Transmitter(Outlet):
     ) -> None:
         prefix = b"" if version == 1 else _LNET_FRAME
         super().__init__(len(prefix) + (LARGE_HEADER_SIZE if version == 4 else HEADER_SIZE))
+        self.name_at = self.head_size - 40  # of the 16 bytes of a header that name one message
         self.shared = shared
         self.failures = failures
         self.sock: socket.socket | None = sock
@@ -234,6 +236,8 @@ class Transmitter(Outlet):
                 if msg.lane is not None:  # nobody changes its header
                     self.packed_hdr = hdr
                     self.packed = head
+            if msg.name:
+                head = head[: self.name_at] + msg.name + head[self.name_at + 16 :]
             total += len(head)
             length = hdr.payload_length
             if length:
@@ -246,7 +250,7 @@ class Transmitter(Outlet):
             else:
                 pieces.append(self._with_sum(head, []) if self.sums else head)
             batch.append(msg)
-            if msg.lane is not None and tx_queue and tx_queue[0].hdr is hdr and not self.sums:
+            if msg.lane is not None and tx_queue and tx_queue[0].hdr is hdr and not (self.sums or msg.name):
                 total += self._add_alike(msg, head, pieces, _BATCH_BYTES - total)
         if not total:
             return False

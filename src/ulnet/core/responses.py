@@ -1,0 +1,116 @@
+"""Answers that are due: who waits for one, from which next hop, and until when (spec md-me-eq.md §4).
+
+What a broken connection, or a node's new life, has to do with is found by the next hop, and not among all.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+from ulnet.core.deadlines import slot_of
+from ulnet.core.md import Md
+from ulnet.core.state import NodeState
+from ulnet.nid import Nid
+
+__all__ = ["Responses"]
+
+
+class Responses:
+    """The descriptors of one node, and what becomes of those that are not answered."""
+
+    __slots__ = ("_hops", "_state", "mds", "overdue")
+
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+        self.mds: dict[int, Md] = {}
+        self._hops: dict[Nid, dict[Md, None]] = {}  # by where their last message went
+        self.overdue: Callable[[Md], None] = lambda md: None  # set by health: no answer came for md
+        state.timers.overdue = self._expire
+
+    def md_unlink(self, md: Md, status: int = 0) -> None:
+        """End md."""
+        raise NotImplementedError
+
+    # Until when --------------------------------------------------------------------------------------
+
+    def track_response(self, md: Md, now: float) -> None:
+        """Expect an answer for md within its timeout, else the transaction timeout (seconds)."""
+        self.forget_response(md)
+        timeout = md.timeout if md.timeout is not None else self._state.settings.transaction_timeout
+        md.deadline_slot = md.wheel_slot = self._state.deadlines.add(md.key, now + timeout, md)
+        self._state.stats.rst_alloc += 1
+
+    def track_again(self, md: Md, now: float) -> None:
+        """The same for one of many messages, most of which find md where it was for the one before."""
+        timeout = md.timeout if md.timeout is not None else self._state.settings.transaction_timeout
+        slot = slot_of(now + timeout)
+        if slot != md.wheel_slot:
+            self.track_response(md, now)
+        elif md.deadline_slot != slot:
+            md.deadline_slot = slot
+            self._state.stats.rst_alloc += 1
+
+    def settle_response(self, md: Md) -> None:
+        """The response came, but more messages like that one are to be expected: md keeps its place."""
+        if md.deadline_slot >= 0:
+            md.deadline_slot = -1
+            self._state.stats.rst_alloc -= 1
+
+    def forget_response(self, md: Md) -> None:
+        """The response came, or nobody waits for it any more."""
+        self.settle_response(md)
+        if md.wheel_slot >= 0:
+            self._state.deadlines.discard(md.key, md.wheel_slot)
+            md.wheel_slot = -1
+
+    def _expire(self, md: Md, slot: int) -> None:
+        """The place of md in the deadlines has come: give up on a response that is overdue."""
+        if md.wheel_slot == slot:
+            md.wheel_slot = -1
+        if md.deadline_slot != slot:  # a handler ended it, or used it anew
+            return
+        md.deadline_slot = -1
+        self._state.stats.rst_alloc -= 1
+        self._state.stats.response_timeout_count += 1
+        self.overdue(md)
+        self.md_unlink(md, errno.ETIMEDOUT)
+
+    # From where --------------------------------------------------------------------------------------
+
+    def went(self, md: Md, nid: Nid) -> None:
+        """A message of md goes by the next hop nid."""
+        if md.next_nid == nid:
+            return
+        self.left_hop(md)
+        md.next_nid = nid
+        there = self._hops.get(nid)
+        if there is None:
+            there = self._hops[nid] = {}
+        there[md] = None
+
+    def left_hop(self, md: Md) -> None:
+        """Nothing of md is under way any more."""
+        nid = md.next_nid
+        if nid is None:
+            return
+        md.next_nid = None
+        there = self._hops.get(nid)
+        if there is not None:
+            there.pop(md, None)
+            if not there:
+                del self._hops[nid]
+
+    def at_hop(self, nid: Nid) -> list[Md]:
+        """The descriptors whose last message went by that next hop, the longest there first."""
+        return list(self._hops.get(nid, ()))
+
+    def awaits(self, nid: Nid) -> bool:
+        """Whether an answer is due for something that left for that next hop."""
+        return any(md.deadline_slot >= 0 for md in self._hops.get(nid, ()))
+
+    def forsake(self, nid: Nid) -> None:
+        """The node behind nid has begun a new life: what had left for the former one gets no answer."""
+        for md in self.at_hop(nid):
+            if md.linked and md.next_nid == nid and md.deadline_slot >= 0 and not md.refs:
+                self.md_unlink(md, errno.ECONNRESET)

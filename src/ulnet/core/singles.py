@@ -1,0 +1,216 @@
+"""PUTs with memory of their own, of which one caller alone hears: what `await node.put` is made of.
+
+They take the lanes (docs/design/hot-path.md) and share a header but for the handle, by which each is told
+from all others. Their descriptors are used again: while all goes well they have no events, only `on_end`.
+Whatever is out of the ordinary ends as every message does, with an event for their handler.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from ulnet.core.event import Event, EventKind
+from ulnet.core.guard.identity import FIRST, MAX_NUMBER
+from ulnet.core.lanes import LIGHT, NAMED, Lane, Lanes
+from ulnet.core.md import MAX_TIMEOUT, Buffer, Md, fragments_of
+from ulnet.core.memory import Memory
+from ulnet.core.msg import Msg
+from ulnet.core.peer import PeerNi
+from ulnet.core.state import NodeState
+from ulnet.core.transmit import Transmit
+from ulnet.nid import LNET_PID, Nid
+from ulnet.wire.lnet import HEADER_SIZE, LNET_MTU, NO_WMD, PING_PORTAL, Header, MsgType
+
+__all__ = ["Singles"]
+
+_PUT: Final = int(MsgType.PUT)
+_WMD: Final = struct.Struct("<QQ")
+_FIRST: Final = bytes((FIRST,))
+_ACK_TRACKED: Final = 2  # in `response_tracking`
+_STEP: Final = 4  # from one handle to the next
+
+
+class Singles:
+    """Those of one node."""
+
+    __slots__ = ("_lanes", "_memory", "_prefix", "_state", "_transmit")
+
+    def __init__(self, state: NodeState, memory: Memory, lanes: Lanes, transmit: Transmit) -> None:
+        self._state = state
+        self._memory = memory
+        self._lanes = lanes
+        self._transmit = transmit
+        self._prefix = struct.pack("<Q", state.cookie)
+
+    def put(
+        self,
+        md: Md,
+        data: Buffer | Sequence[Buffer],
+        target: Nid,
+        portal: int,
+        match_bits: int,
+        ack: bool,
+        offset: int,
+        hdr_data: int,
+        timeout: float | None,
+    ) -> bool:
+        """Send data, with a descriptor that is idle; False, and nothing is done, if that goes another way.
+
+        `md.on_end` hears, once and later, how many bytes were taken (without ack: left), or md's handler of
+        an event that tells why not. Only after the former md may be used again.
+        """
+        state = self._state
+        lane = self._lanes.open_to(target)
+        if lane is None or (timeout is not None and not 0 <= timeout <= MAX_TIMEOUT):
+            return False
+        fragments = [memoryview(data)] if isinstance(data, bytes) else fragments_of(data)
+        length = fragments[0].nbytes if len(fragments) == 1 else sum([view.nbytes for view in fragments])
+        hdr = lane.hdr
+        if not (
+            lane.md is None
+            and hdr is not None
+            and length == hdr.payload_length
+            and match_bits == lane.match_bits
+            and hdr_data == lane.hdr_data
+            and portal == lane.portal
+            and offset == lane.offset
+            and ack == lane.ack
+        ):
+            hdr = self._shape(lane, length, portal, match_bits, ack, offset, hdr_data)
+            if hdr is None:
+                return False
+        if state.cpts.count > 1 and state.cpt_of(fragments) != lane.cpt:
+            return False
+        md.fragments = fragments
+        md.length = length
+        md.timeout = timeout
+        md.refs = 1
+        md.ni = lane.ni
+        memory = self._memory
+        memory.register(md)
+        pni = lane.pni
+        memory.went(md, pni.nid)
+        free = lane.free
+        msg = free.pop() if free else self._lanes.new_msg(lane)
+        msg.md = md
+        msg.hdr = hdr
+        msg.payload = fragments
+        msg.kept_event = None
+        now = state.clock()
+        if ack:
+            md.threshold = 1
+            md.acks_due = 1
+            md.put = msg
+            md.sent_at = now
+            msg.name = self._name(md, pni)
+            if lane.tracked or timeout is not None:
+                memory.track_again(md, now)
+        else:
+            md.threshold = 0
+            if timeout is not None:
+                memory.track_again(md, now)
+        if lane.heavy:
+            self._transmit.take_off(msg, lane.ni, pni, now)
+        self._transmit.post_in_lane(msg, lane)
+        return True
+
+    def _name(self, md: Md, pni: PeerNi) -> bytes:
+        """The handle of the PUT from md: an identity, if the peer keeps them."""
+        tag = pni.peer.guard
+        number = md.handle // _STEP
+        if tag and number < MAX_NUMBER:
+            md.used = True
+            return self._prefix + number.to_bytes(5, "big") + tag + _FIRST
+        md.used = False
+        return _WMD.pack(self._state.cookie, md.handle)
+
+    def _shape(
+        self, lane: Lane, length: int, portal: int, match_bits: int, ack: bool, offset: int, hdr_data: int
+    ) -> Header | None:
+        """Make the header of what is asked for now; None if that is not for the lane."""
+        if (
+            length > LNET_MTU
+            or lane.pid != LNET_PID
+            or portal == PING_PORTAL
+            or (portal >> 32 or match_bits >> 64 or offset >> 32 or hdr_data >> 64)
+        ):
+            return None
+        # fmt: off
+        hdr = Header(_PUT, lane.pni.nid, lane.ni.nid, LNET_PID, self._state.pid, length,
+                     NAMED if ack else NO_WMD, match_bits, hdr_data, portal, offset)
+        # fmt: on
+        lane.hdr = hdr
+        lane.md = lane.event = None
+        lane.load = HEADER_SIZE + length
+        lane.outlet = None
+        lane.heavy = length > LIGHT and lane.pni.peer.multi_rail
+        lane.portal = portal
+        lane.match_bits = match_bits
+        lane.offset = offset
+        lane.hdr_data = hdr_data
+        lane.ack = ack
+        lane.tracked = ack and self._state.settings.response_tracking & _ACK_TRACKED != 0
+        return hdr
+
+    # How it ends -------------------------------------------------------------------------------------
+
+    def left(self, msg: Msg, md: Md) -> None:
+        """It was sent."""
+        if md.aborted or md.refs > 1 or (msg.name and not md.acks_due):
+            self._memory.complete(md, _send_event(msg, md))
+            return
+        md.refs = 0
+        if msg.name:  # it is kept until the ACK is there: it may have to be sent again
+            msg.final = True
+            msg.committed = False
+        else:
+            self._over(md, msg, msg.hdr.payload_length)
+
+    def waiting(self, wmd: bytes) -> Md | None:
+        """Who waits for the ACK with that handle, and for nothing else."""
+        key = int.from_bytes(wmd[8:13], "big") * _STEP + 1 if wmd[15] else int.from_bytes(wmd[8:], "little")
+        md = self._memory.mds.get(key)
+        if md is None or md.on_end is None or md.refs or md.aborted or not md.acks_due:
+            return None
+        put = md.put
+        if put is None or put.name != wmd or put.lane is None:
+            return None
+        return md
+
+    def acknowledged(self, md: Md, mlength: int) -> None:
+        """The ACK for one that is `waiting` is there."""
+        put = md.put
+        assert put is not None
+        md.acks_due = 0
+        self._over(md, put, mlength)
+
+    def _over(self, md: Md, msg: Msg, length: int) -> None:
+        """All went well: md and msg may be used again."""
+        memory = self._memory
+        memory.settle_response(md)
+        memory.retire(md)
+        lane = msg.lane
+        if lane is not None and not lane.closed:
+            msg.md = None
+            msg.payload = []
+            msg.name = b""
+            msg.final = False
+            msg.committed = True
+            lane.free.append(msg)
+        on_end = md.on_end
+        assert on_end is not None
+        try:
+            on_end(length)
+        except Exception as exc:
+            memory.handler_failed(_send_event(msg, md), exc)
+
+
+def _send_event(msg: Msg, md: Md) -> Event:
+    hdr = msg.hdr
+    length = hdr.payload_length
+    if msg.target is not None and msg.target != hdr.dest_nid:  # the event tells what was asked for
+        hdr = hdr.copy()
+        hdr.dest_nid = msg.target
+    return Event(EventKind.SEND, md, hdr, mlength=length, rlength=length, offset=hdr.offset)
