@@ -125,7 +125,11 @@ class Pump:
             self._done.set_exception(RuntimeError(event.reason))
         elif event.kind is self._last:
             if self._left:
-                self._next()
+                self._left -= 1
+                if self._get:
+                    self._core.get(self._md, self._to, PORTAL, 1)
+                else:
+                    self._core.put(self._md, self._to, PORTAL, 1, ack=self._ack)
                 return
             self._open -= 1
             if not self._open and not self._done.done():

@@ -14,11 +14,11 @@ from lnd.kit import RawPeer, connect, lnet_frame, turns, until
 from support.lanes import told
 from support.ports import free_port
 from ulnet.core.event import Event, EventKind
-from ulnet.core.inlet import Inlet
 from ulnet.core.instance import LNet
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerFlag
+from ulnet.core.runs import RunInlet
 from ulnet.lnd.tcp import TcpLnd, TcpParams
 from ulnet.nid import LNET_PID, Nid
 from ulnet.wire.lnet import NO_WMD, Header, MsgType
@@ -56,7 +56,7 @@ class Node(LNet):
     def soon(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.call_soon(lambda: self.tick(loop.time()))
 
-    def inlet(self, ni: NI, nid: Nid) -> Inlet:
+    def inlet(self, ni: NI, nid: Nid) -> RunInlet:
         self.made.append(Counting(super().inlet(ni, nid), self.inlets))
         return self.made[-1]  # type: ignore[return-value]
 
@@ -73,16 +73,25 @@ class Node(LNet):
 class Counting:
     """An inlet, or what takes nothing."""
 
-    def __init__(self, inlet: Inlet, used: bool) -> None:
+    def __init__(self, inlet: RunInlet, used: bool) -> None:
         self.inlet = inlet
         self.used = used
         self.taken = 0
         self.settle, self.close = inlet.settle, inlet.close
 
-    def take(self, hdr: Header, view: memoryview, at: int) -> bool:
-        took = self.used and self.inlet.take(hdr, view, at)
+    @property
+    def named(self) -> bool:
+        return self.inlet.named
+
+    def take(self, hdr: Header, view: memoryview, at: int, name: bytes = b"") -> bool:
+        took = self.used and self.inlet.take(hdr, view, at, name)
         self.taken += took
         return took
+
+    def take_run(self, hdr: Header, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int) -> int:
+        stop = self.inlet.take_run(hdr, raw, buf, view, pos, end)
+        self.taken += (stop - pos) // (len(raw) + hdr.payload_length)
+        return stop
 
 
 def random_frames(chance: Random, us: Nid, foe: Nid) -> bytes:

@@ -80,13 +80,9 @@ class Batch:
             for msg in run:
                 if msg.flight is not None:
                     self._transmit.land(msg, failed=False)
-            if count == 1:
-                length = run[0].hdr.payload_length
-                waited = least = most = now - run[0].queued_at
-            else:
-                length = sum([msg.hdr.payload_length for msg in run])
-                waits = [now - msg.queued_at for msg in run]
-                waited, least, most = sum(waits), min(waits), max(waits)
+            length = sum([msg.hdr.payload_length for msg in run])
+            waited = sum([now - msg.queued_at for msg in run])
+            least, most = now - run[-1].queued_at, now - run[0].queued_at  # they left in order
             stats.send_length += length
             load += length
             ni.stats.sent[_PUT] += count

@@ -96,6 +96,35 @@ class Credits:
             if outlet.tx_idle:
                 outlet.kick()
 
+    def post_many_in_lane(self, msgs: list[Msg], lane: Lane) -> None:
+        """The same for several at once, in sum where none of them has to wait."""
+        count = len(msgs)
+        ni, pni, queue, outlet = lane.ni, lane.pni, lane.queue, lane.outlet
+        if outlet is None or not outlet.sole or count > min(pni.tx_credits, ni.tx_credits, queue.credits):
+            for msg in msgs:
+                self.post_in_lane(msg, lane)
+            return
+        state = self._state
+        now = state.clock()
+        for msg in msgs:
+            msg.queued_at = now
+            msg.tx_queue = queue
+        stats = state.stats
+        stats.msgs_alloc += count
+        stats.msgs_max = max(stats.msgs_max, stats.msgs_alloc)
+        ni.refs += count
+        pni.refs += count
+        pni.tx_queued_bytes += count * lane.load
+        pni.tx_credits -= count
+        pni.min_tx_credits = min(pni.min_tx_credits, pni.tx_credits)
+        ni.tx_credits -= count
+        ni.min_tx_credits = min(ni.min_tx_credits, ni.tx_credits)
+        queue.credits -= count
+        outlet.tx_queue.extend(msgs)
+        outlet.tx_bytes += count * (lane.load + outlet.head_size - HEADER_SIZE)
+        if outlet.tx_idle:
+            outlet.kick()
+
     def return_credits_of(self, run: list[Msg], lane: Lane, load: int) -> None:
         """The messages of a run, `load` bytes, have left by one lane."""
         count = len(run)

@@ -12,7 +12,6 @@ from ulnet.core.discovery import Discovery
 from ulnet.core.faults import FaultInjector
 from ulnet.core.health import Health
 from ulnet.core.initiate import Initiate
-from ulnet.core.inlet import Inlet
 from ulnet.core.lanes import Lanes
 from ulnet.core.leaving import Leaving
 from ulnet.core.lnd import Lnd
@@ -25,6 +24,7 @@ from ulnet.core.peer_table import PeerTable
 from ulnet.core.policy import Policies
 from ulnet.core.receive import Receive
 from ulnet.core.routing.routing import Routing
+from ulnet.core.runs import RunInlet
 from ulnet.core.selection import Explanation, Selector
 from ulnet.core.self_info import SelfInfo
 from ulnet.core.singles import Singles
@@ -314,9 +314,9 @@ class LNet:
 
     # Drivers ---------------------------------------------------------------------------------------
 
-    def inlet(self, ni: NI, nid: Nid) -> Inlet:
+    def inlet(self, ni: NI, nid: Nid) -> RunInlet:
         """For small messages on a connection with the next hop nid."""
-        return Inlet(self.state, self.memory, self._lanes, self.singles, self._receive, ni, nid)
+        return RunInlet(self.state, self.memory, self._lanes, self.singles, self._receive, ni, nid)
 
     def forget_rx(self, rx: object) -> None:
         """A connection died while the core still held its message."""

@@ -359,3 +359,22 @@ class Lanes:
         self._state.answers += 1
         lane.pni.answers += 1
         self._transmit.post_in_lane(msg, lane)
+
+    def acknowledge_many(self, lane: Lane, hdr: Header, mlength: int, count: int) -> None:
+        """Answer that many PUTs with that header."""
+        self.acknowledge(lane, hdr, mlength)
+        ack = lane.hdr
+        count -= 1
+        if not count or ack is None:
+            return
+        free = lane.free
+        msgs = free[-count:]
+        del free[-count:]
+        while len(msgs) < count:
+            msgs.append(self.new_msg(lane))
+        for msg in msgs:
+            msg.hdr = ack
+            msg.name = b""
+        self._state.answers += count
+        lane.pni.answers += count
+        self._transmit.post_many_in_lane(msgs, lane)

@@ -86,7 +86,7 @@ class Frames(Transmitter):
         self.rx_crc = b""  # the headers, as the checksum of protocol 2 covers them
         self.rx_check: list[memoryview] = []  # the whole payload, to check
         self.inlet = shared.core.inlet(peer.ni, peer.nid) if version > 1 and not rename else None
-        self.rx_raw = bytearray()  # the headers of the last message that the inlet took, to know them again
+        self.rx_raw = b""  # the headers of the last message that the inlet took, to know them again
         self.rx_hdr: Header | None = None
         self.rx_deadline = 0.0  # 0: not in the middle of a message
         self.rx_wake = 1  # bytes that must be there before the loop tells; never more than are to come
@@ -167,6 +167,9 @@ class Frames(Transmitter):
                     return
                 if pos == start:
                     break
+                self.shared.worked(1)
+                if self.sock is None:
+                    return
             elif state == PAYLOAD:
                 count = min(self.rx_left, end - pos)
                 if count:
@@ -200,30 +203,30 @@ class Frames(Transmitter):
         buf = shared.buf
         view = shared.view
         raw = self.rx_raw
-        head_size = self.head_size
-        size = head_size + hdr.payload_length
+        size = self.head_size + hdr.payload_length
         if inlet.named:
             return self._repeated_but_names(pos, end, hdr)
-        while end - pos >= size:
-            if buf[pos : pos + head_size] != raw or not inlet.take(hdr, view, pos + head_size):
+        while end - pos >= size and self.sock is not None:
+            before = pos
+            pos = inlet.take_run(hdr, raw, buf, view, pos, end)
+            if pos == before:
                 self.rx_hdr = None
                 break
-            pos += size
-            if self.sock is None:
-                break
+            shared.worked((pos - before) // size)
         return pos
 
     def _repeated_but_names(self, pos: int, end: int, hdr: Header) -> int:
         """The same, of messages that have each a handle of its own."""
         inlet = self.inlet
         assert inlet is not None
-        buf = self.shared.buf
-        view = self.shared.view
+        shared = self.shared
+        buf = shared.buf
+        view = shared.view
         head_size = self.head_size
         name_at = self.name_at
         front, back = self.rx_raw[:name_at], self.rx_raw[name_at + 16 :]
         size = head_size + hdr.payload_length
-        while end - pos >= size:
+        while end - pos >= size and self.sock is not None:
             at = pos + name_at
             if not (
                 buf.startswith(front, pos)
@@ -233,8 +236,7 @@ class Frames(Transmitter):
                 self.rx_hdr = None
                 break
             pos += size
-            if self.sock is None:
-                break
+            shared.worked(1)
         return pos
 
     def _fits_inlet(self, hdr: Header, start: int, stop: int, end: int) -> bool:
@@ -245,7 +247,7 @@ class Frames(Transmitter):
         if not self.inlet.take(hdr, self.shared.view, stop):
             return False
         self.rx_hdr = hdr
-        self.rx_raw = self.shared.buf[start:stop]
+        self.rx_raw = bytes(self.shared.buf[start:stop])
         self.expect_large = False
         return True
 

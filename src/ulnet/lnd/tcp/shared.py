@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from ulnet.core.runs import RUN
 from ulnet.lnd.tcp.params import TcpParams
 from ulnet.lnd.tcp.pulse import Pulse
 from ulnet.lnd.tcp.spin import Spin
@@ -21,6 +22,7 @@ __all__ = ["BUFFER_SIZE", "Shared"]
 
 _REPORTS: Final = 10  # lines to the log between two sweeps
 _LIVES: Final = 65536  # remembered: peers decide how many names there are
+FLUSH_EVERY: Final = RUN  # messages received: what they have made due then leaves
 BUFFER_SIZE: Final = 262144  # one for all connections: headers and small messages pass through it
 
 
@@ -30,6 +32,7 @@ class Shared:
     __slots__ = (
         "_report",
         "_reported",
+        "_taken",
         "buf",
         "core",
         "dirty",
@@ -72,6 +75,7 @@ class Shared:
         self.lives: dict[tuple[Nid, int], int] = {}  # the incarnations that peers last had
         self.starved: set[Transmitter] = set()  # the kernel had no memory: the next sweep tries again
         self._report = report
+        self._taken = 0  # messages of this read, since something was last sent
         self._reported = 0  # lines since the last sweep
 
     def is_new_life(self, nid: Nid, pid: int, incarnation: int) -> bool:
@@ -103,8 +107,20 @@ class Shared:
             self.loop.call_soon(self._flush_dirty)
         self.dirty.append(conn)
 
+    def worked(self, count: int) -> None:
+        """So many more messages of a read were taken.
+
+        Now and then what they made due leaves: a peer that waits for it works at the same time as we do.
+        """
+        self._taken += count
+        if self._taken >= FLUSH_EVERY:
+            self._taken = 0
+            if self.dirty:
+                self._flush_dirty()
+
     def received(self) -> None:
         """All that came was worked through: what was queued meanwhile leaves now."""
+        self._taken = 0
         self.receiving = False
         if self.dirty:
             self._flush_dirty()
