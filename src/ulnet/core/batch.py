@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ulnet.core.event import Event
 from ulnet.core.lanes import Lane
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
@@ -109,7 +108,7 @@ class Batch:
             if md.on_end is not None:
                 self._singles.left(msg, md)
                 continue
-            assert isinstance(event, Event)
+            assert event is not None
             if md.aborted or (md.refs == 1 and md.exhausted):  # the lane must hold nothing of it
                 self._memory.complete(md, event.copy())
                 continue

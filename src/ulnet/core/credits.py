@@ -62,11 +62,10 @@ class Credits:
             return
         self._post_on_ni(msg, ni)
 
-    def post_in_lane(self, msg: Msg, lane: Lane) -> None:
+    def post_in_lane(self, msg: Msg, lane: Lane, now: float) -> None:
         """The same for a message of a lane, which is complete but for what changes from one to the next."""
-        state = self._state
-        msg.queued_at = state.clock()
-        stats = state.stats
+        msg.queued_at = now
+        stats = self._state.stats
         allocated = stats.msgs_alloc = stats.msgs_alloc + 1
         if allocated > stats.msgs_max:
             stats.msgs_max = allocated
@@ -83,7 +82,7 @@ class Credits:
         credits = ni.tx_credits = ni.tx_credits - 1
         if credits < ni.min_tx_credits:
             ni.min_tx_credits = credits
-        queue = msg.tx_queue = lane.queue
+        queue = lane.queue
         credits = queue.credits = queue.credits - 1
         outlet = lane.outlet
         if credits < 0:
@@ -99,16 +98,15 @@ class Credits:
     def post_many_in_lane(self, msgs: list[Msg], lane: Lane) -> None:
         """The same for several at once, in sum where none of them has to wait."""
         count = len(msgs)
+        state = self._state
+        now = state.clock()
         ni, pni, queue, outlet = lane.ni, lane.pni, lane.queue, lane.outlet
         if outlet is None or not outlet.sole or count > min(pni.tx_credits, ni.tx_credits, queue.credits):
             for msg in msgs:
-                self.post_in_lane(msg, lane)
+                self.post_in_lane(msg, lane, now)
             return
-        state = self._state
-        now = state.clock()
         for msg in msgs:
             msg.queued_at = now
-            msg.tx_queue = queue
         stats = state.stats
         stats.msgs_alloc += count
         stats.msgs_max = max(stats.msgs_max, stats.msgs_alloc)

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-__all__ = ["DeadlineWheel", "slot_of"]
+__all__ = ["DeadlineWheel", "end_of", "slot_of"]
 
 T = TypeVar("T")
 _PER_SECOND: Final = 10
@@ -19,6 +19,11 @@ _PER_SECOND: Final = 10
 def slot_of(deadline: float) -> int:
     """The slot of a time in seconds."""
     return int(deadline * _PER_SECOND) + 1
+
+
+def end_of(slot: int) -> float:
+    """Deadlines from then on have a later slot."""
+    return slot / _PER_SECOND
 
 
 class DeadlineWheel(Generic[T]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ulnet.core.deadlines import end_of
 from ulnet.core.event import Event, EventKind
 from ulnet.core.initiate import Initiate
 from ulnet.core.md import Keeper, Md
@@ -59,9 +60,11 @@ class Lane(Keeper):
         "pni",
         "portal",
         "queue",
+        "slot",
         "source",
         "target",
         "tracked",
+        "until",
     )
 
     def __init__(
@@ -90,6 +93,8 @@ class Lane(Keeper):
         self.portal = self.match_bits = self.offset = self.hdr_data = 0
         self.ack = False
         self.tracked = False  # its answer is waited for
+        self.slot = -1  # of the deadlines: where md is entered, for messages sent …
+        self.until = 0.0  # … before that time
 
     def forget(self, md: Md) -> None:
         if self.md is md:
@@ -147,7 +152,7 @@ class Lanes:
             or lane.changes != lane.paces.changes
             or source is not None
             or cpt is not None
-            or (ack and not self._plain(md, lane))
+            or (ack and not (md.acks_due and md.used) and not self._plain(md, lane))
         ):
             self._put_generally(md, target, portal, match_bits, ack, offset, hdr_data, source, pid, cpt)
             return
@@ -173,21 +178,34 @@ class Lanes:
             self._memory.went(md, lane.pni.nid)
         free = lane.free
         msg = free.pop() if free else self.new_msg(lane)
-        msg.md = md
-        assert lane.hdr is not None
-        msg.hdr = lane.hdr
-        msg.payload = md.fragments
-        msg.kept_event = lane.event
+        hdr = lane.hdr
+        if msg.hdr is not hdr or msg.md is not md:
+            assert hdr is not None
+            msg.md = md
+            msg.hdr = hdr
+            msg.payload = md.fragments
+            msg.kept_event = lane.event
+        now = self._state.clock()
         if ack:
             md.acks_due += 1
             if not md.used:
                 md.put = msg
-            md.sent_at = now = self._state.clock()
+            md.sent_at = now
             if lane.tracked:
-                self._memory.track_again(md, now)
+                if now >= lane.until or md.wheel_slot != lane.slot:
+                    self._track(lane, md, now)
+                elif md.deadline_slot < 0:
+                    md.deadline_slot = lane.slot
+                    self._state.stats.rst_alloc += 1
         if lane.heavy:
-            self._transmit.take_off(msg, lane.ni, lane.pni, self._state.clock())
-        self._transmit.post_in_lane(msg, lane)
+            self._transmit.take_off(msg, lane.ni, lane.pni, now)
+        self._transmit.post_in_lane(msg, lane, now)
+
+    def _track(self, lane: Lane, md: Md, now: float) -> None:
+        """Expect an answer for md; the next messages will keep its place in the deadlines for a while."""
+        self._memory.track_again(md, now)
+        lane.slot = md.wheel_slot
+        lane.until = now + end_of(lane.slot) - self._memory.deadline_of(md, now)
 
     def open_to(self, target: Nid) -> Lane | None:
         """The lane to that NID, as long as it holds."""
@@ -216,18 +234,10 @@ class Lanes:
         pid: int,
         cpt: int | None,
     ) -> None:
-        self._general.put(
-            md,
-            target,
-            portal,
-            match_bits,
-            ack=ack,
-            offset=offset,
-            hdr_data=hdr_data,
-            source=source,
-            pid=pid,
-            cpt=cpt,
-        )
+        # fmt: off
+        self._general.put(md, target, portal, match_bits, ack=ack, offset=offset, hdr_data=hdr_data,
+                          source=source, pid=pid, cpt=cpt)
+        # fmt: on
         if source is None and portal != PING_PORTAL:
             self._open(target, md.cpt if cpt is None else cpt, pid)
 
@@ -301,6 +311,7 @@ class Lanes:
             lane.md = md
             lane.mds.add(md)
             md.keep(lane)
+            lane.until = 0.0
         lane.portal = portal
         lane.match_bits = match_bits
         lane.offset = offset
@@ -321,6 +332,7 @@ class Lanes:
         msg.next_pid = lane.pid
         msg.cpt = lane.cpt
         msg.committed = True
+        msg.tx_queue = lane.queue
         if lane.source is None:
             msg.target = lane.target
         msg.src_spec = lane.source
@@ -356,9 +368,10 @@ class Lanes:
         msg = free.pop() if free else self.new_msg(lane)
         msg.hdr = ack
         msg.name = name
-        self._state.answers += 1
+        state = self._state
+        state.answers += 1
         lane.pni.answers += 1
-        self._transmit.post_in_lane(msg, lane)
+        self._transmit.post_in_lane(msg, lane, state.clock())
 
     def acknowledge_many(self, lane: Lane, hdr: Header, mlength: int, count: int) -> None:
         """Answer that many PUTs with that header."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ulnet.wire.lnet import pack_header
 
 if TYPE_CHECKING:
+    from ulnet.core.event import Event
     from ulnet.core.flow import Flight
     from ulnet.core.health.resend import Attempts
     from ulnet.core.lanes import Lane
@@ -89,7 +90,7 @@ class Msg:
         self.via: Nid | None = None  # of an answer: the gateway by which its request came
         self.rx: object = None
         self.master: Master | None = None  # that passed it on, and chose its path
-        self.kept_event: object = None
+        self.kept_event: Event | None = None
         self.lane: Lane | None = None  # whose pool it is from: its header is shared, so never changed
         self.name = b""  # if there is one: its handle, in place of that in its shared header
         self.identity = b""  # of an incoming PUT that is never taken twice

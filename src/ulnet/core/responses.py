@@ -37,14 +37,16 @@ class Responses:
     def track_response(self, md: Md, now: float) -> None:
         """Expect an answer for md within its timeout, else the transaction timeout (seconds)."""
         self.forget_response(md)
-        timeout = md.timeout if md.timeout is not None else self._state.settings.transaction_timeout
-        md.deadline_slot = md.wheel_slot = self._state.deadlines.add(md.key, now + timeout, md)
+        md.deadline_slot = md.wheel_slot = self._state.deadlines.add(md.key, self.deadline_of(md, now), md)
         self._state.stats.rst_alloc += 1
+
+    def deadline_of(self, md: Md, now: float) -> float:
+        """When an answer to what md sends now is overdue."""
+        return now + (md.timeout if md.timeout is not None else self._state.settings.transaction_timeout)
 
     def track_again(self, md: Md, now: float) -> None:
         """The same for one of many messages, most of which find md where it was for the one before."""
-        timeout = md.timeout if md.timeout is not None else self._state.settings.transaction_timeout
-        slot = slot_of(now + timeout)
+        slot = slot_of(self.deadline_of(md, now))
         if slot != md.wheel_slot:
             self.track_response(md, now)
         elif md.deadline_slot != slot:

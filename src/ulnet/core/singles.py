@@ -113,7 +113,7 @@ class Singles:
                 memory.track_again(md, now)
         if lane.heavy:
             self._transmit.take_off(msg, lane.ni, pni, now)
-        self._transmit.post_in_lane(msg, lane)
+        self._transmit.post_in_lane(msg, lane, now)
         return True
 
     def _name(self, md: Md, pni: PeerNi) -> bytes:

@@ -266,12 +266,19 @@ class Transmitter(Outlet):
         batch = self.batch
         hdr = msg.hdr
         payload = msg.payload
+        bare = not hdr.payload_length
         size = len(head) + hdr.payload_length
         most = min((_BATCH_PIECES - len(pieces)) // (len(payload) + 1), room // size)
         count = 0
-        while count < most and tx_queue and tx_queue[0].hdr is hdr and tx_queue[0].payload is payload:
-            batch.append(tx_queue.popleft())
+        for other in tx_queue:
+            if count >= most or other.hdr is not hdr or not (bare or other.payload is payload):
+                break
             count += 1
+        if count == len(tx_queue):
+            batch += tx_queue
+            tx_queue.clear()
+        else:
+            batch += [tx_queue.popleft() for _ in range(count)]
         pieces += [head, *payload] * count
         return count * size
 
