@@ -32,13 +32,16 @@ CONTROL = ConnType.CONTROL
 
 
 class Failing:
-    """A socket whose sendmsg fails; all else is the real one's."""
+    """A socket that cannot send; all else is the real one's."""
 
     def __init__(self, real: socket.socket, number: int) -> None:
         self.real = real
         self.number = number
 
     def sendmsg(self, iov: list[bytes]) -> int:
+        raise OSError(self.number, "as the test wants")
+
+    def send(self, data: bytes) -> int:
         raise OSError(self.number, "as the test wants")
 
     def __getattr__(self, name: str) -> object:
@@ -211,6 +214,9 @@ async def test_many_cuts_in_one_batch_are_finished_one_by_one(make: Make, at: Ad
                 raise BlockingIOError
             size = self.sizes[self.turn % len(self.sizes)]
             return real.send(b"".join(iov)[:size])
+
+        def send(self, data: bytes) -> int:
+            return self.sendmsg([data])
 
         def __getattr__(self, name: str) -> object:
             return getattr(real, name)

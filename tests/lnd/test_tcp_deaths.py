@@ -280,6 +280,9 @@ async def test_without_kernel_memory_sending_waits(
                 raise OSError(errno.ENOBUFS, "no buffer space")
             return real.sendmsg(iov)
 
+        def send(self, data: bytes) -> int:
+            return self.sendmsg([data])
+
         def __getattr__(self, name: str) -> object:
             return getattr(real, name)
 

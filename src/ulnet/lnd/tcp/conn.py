@@ -148,9 +148,9 @@ class Conn(Receiver):
         sock = self.sock
         assert sock is not None
         self.sock = None
-        loop = self.shared.loop
-        loop.remove_reader(sock)
-        loop.remove_writer(sock)
+        self.shared.poller.forget(sock.fileno())
+        if self.writing:
+            self.shared.loop.remove_writer(sock)
         self.shared.starved.discard(self)
         self.shared.pulse.forget(self)
         if reset:

@@ -162,6 +162,8 @@ class Frames(Transmitter):
                     pos = self._repeated(pos, end, self.rx_hdr)
                     if self.sock is None:
                         return
+                    if pos == end:
+                        break
                 pos = self._header(pos, end)
                 if pos < 0:
                     return
@@ -191,7 +193,7 @@ class Frames(Transmitter):
             else:
                 self.rx_state = PAUSED
                 assert self.sock is not None
-                self.shared.loop.remove_reader(self.sock)
+                self.shared.poller.forget(self.sock.fileno())
                 break
         self.saved = bytes(self.shared.view[pos:end]) if pos < end else b""
 

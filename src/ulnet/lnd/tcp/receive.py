@@ -29,7 +29,7 @@ class Receiver(Frames):
     def start(self) -> None:
         """Begin to receive."""
         assert self.sock is not None
-        self.shared.loop.add_reader(self.sock, self.on_readable)
+        self.shared.poller.watch(self.sock.fileno(), self)
 
     def ended(self) -> None:
         """The peer closed the connection."""
@@ -53,7 +53,7 @@ class Receiver(Frames):
         shared = self.shared
         shared.receiving = not shared.dirty  # else the loop flushes already
         try:
-            self._read()
+            self.read()
         finally:
             shared.received()
         if shared.spin.seconds and shared.spin.wanted():
@@ -69,7 +69,7 @@ class Receiver(Frames):
         while now < until and self.sock is not None:
             shared.receiving = not shared.dirty
             try:
-                more = self._read()
+                more = self.read()
             finally:
                 shared.received()
             now = monotonic()
@@ -78,7 +78,7 @@ class Receiver(Frames):
                 until = spin.end(begin, now)
         spin.tried(found)
 
-    def _read(self) -> bool:
+    def read(self) -> bool:
         """Receive what is there, as far as it is this connection's turn; whether there was anything."""
         shared = self.shared
         any_read = False

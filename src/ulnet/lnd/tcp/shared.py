@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ulnet.core.runs import RUN
 from ulnet.lnd.tcp.params import TcpParams
+from ulnet.lnd.tcp.poller import Poller
 from ulnet.lnd.tcp.pulse import Pulse
 from ulnet.lnd.tcp.spin import Spin
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE
@@ -40,6 +41,7 @@ class Shared:
         "loop",
         "now",
         "params",
+        "poller",
         "pulse",
         "receiving",
         "spin",
@@ -61,6 +63,7 @@ class Shared:
         self.loop = loop
         self.params = params
         self.now = loop.time()
+        self.poller = Poller(loop, self)
         self.pulse = Pulse(loop, self)
         self.sweep_interval = params.sweep_interval  # shorter where a time-out is short
         self.tick = 0  # counts uses of connections, to find the least recent

@@ -35,6 +35,7 @@ __all__ = ["Transmitter"]
 _BATCH_BYTES: Final = 4 << 20
 _BATCH_PIECES: Final = 500  # a message adds up to 257, the kernel takes 1024
 _JOIN_BYTES: Final = 65536
+_SHORT: Final = 4096  # a message that is cheaper to copy than to send in two pieces
 _FLUSH_BYTES: Final = 8 << 20  # what one connection may send before the others have their turn
 _NO_MEMORY: Final = frozenset({errno.ENOMEM, errno.ENOBUFS})
 _LNET_FRAME: Final = pack_frame_header(FrameType.LNET)
@@ -136,14 +137,15 @@ class Transmitter(Outlet):
             sock = self.sock
             if sock is None:
                 return
-            if not self.iov and not self._fill():
+            if not self.iov and not ((self.tx_queue or self.acks) and self._fill()):
                 self.tx_idle = True
                 if self.writing:
                     self.writing = False
                     self.shared.loop.remove_writer(sock)
                 return
             try:
-                count = sock.sendmsg(self.iov)
+                iov = self.iov
+                count = sock.send(iov[0]) if len(iov) == 1 else sock.sendmsg(iov)
             except (BlockingIOError, InterruptedError):
                 count = 0
             except OSError as error:
@@ -254,7 +256,7 @@ class Transmitter(Outlet):
                 total += self._add_alike(msg, head, pieces, _BATCH_BYTES - total)
         if not total:
             return False
-        if total <= _JOIN_BYTES and len(pieces) > 2:
+        if total <= _SHORT or (total <= _JOIN_BYTES and len(pieces) > 2):
             self.iov = [b"".join(pieces)]
         self.iov_bytes = total
         self.sent = 0
