@@ -88,7 +88,7 @@ class Nid(bytes):
     @property
     def net(self) -> Net:
         """The net this NID is on."""
-        return _NET_BY_TAG[self[1:4]]
+        return _NET_BY_NID[self]
 
     @property
     def address(self) -> bytes:
@@ -148,6 +148,17 @@ class _NetCache(dict[bytes, Net]):
         return net
 
 
+class _NidToNet(dict[Nid, Net]):
+    """NID -> its net: asked for many times with each message."""
+
+    def __missing__(self, nid: Nid) -> Net:
+        net = _NET_BY_TAG[nid[1:4]]
+        if len(self) >= _CACHE_LIMIT:
+            self.clear()
+        self[nid] = net
+        return net
+
+
 class _Nid4ToNid(dict[int, Nid]):
     """64-bit value -> NID; the top byte, always zero, is ignored as kernel nodes do."""
 
@@ -186,6 +197,7 @@ class _WireToNid(dict[bytes, Nid]):
 
 
 _NET_BY_TAG = _NetCache()
+_NET_BY_NID = _NidToNet()
 NID_BY_NID4 = _Nid4ToNid()
 NID4_BY_NID = _NidToNid4()
 NID_BY_WIRE = _WireToNid()

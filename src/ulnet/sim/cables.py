@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from ulnet.core.status import LNetError
 from ulnet.host import Address, Link
-from ulnet.sim.clock import Scheduler
 from ulnet.sim.errors import PlanError
 from ulnet.sim.outlet import Outlet
+from ulnet.sim.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from ulnet.lnd.sim import Station

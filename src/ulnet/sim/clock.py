@@ -1,8 +1,7 @@
-"""Virtual time: one queue of events, and for each node an asyncio event loop on it.
+"""For each node an asyncio event loop on virtual time.
 
-Events happen in order of time, those of one moment in the order they were planned; nothing else decides. A
-node's loop runs its callbacks a random moment late, in their order, as a busy machine would. Once
-its node is dead, nothing that was planned on it happens any more.
+It runs its callbacks a random moment late, in their order, as a busy machine would. Once its node is dead,
+nothing that was planned on it happens any more.
 """
 
 from __future__ import annotations
@@ -10,40 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from heapq import heappush
 from inspect import CORO_CREATED, getcoroutinestate
 from random import Random
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
-__all__ = ["NodeLoop", "Scheduler"]
+from ulnet.sim.scheduler import Scheduler
+
+__all__ = ["NodeLoop"]
 
 _get_running_loop, _set_running_loop = asyncio._get_running_loop, asyncio._set_running_loop
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-_Event = tuple[float, int, Callable[..., Any], tuple[Any, ...]]
-
-
-class Scheduler:
-    """All events, which the simulation takes out one by one, and the time (seconds since it began)."""
-
-    __slots__ = ("_seq", "events", "heap", "now")
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.events = 0  # that have happened
-        self.heap: list[_Event] = []  # what is planned; the next is the first
-        self._seq = 0
-
-    def at(self, when: float, call: Callable[..., Any], *args: Any) -> None:
-        """Plan call(*args); what should have been before now happens now."""
-        self._seq = seq = self._seq + 1
-        heappush(self.heap, (when if when > self.now else self.now, seq, call, args))
-
-    def after(self, delay: float, call: Callable[..., Any], *args: Any) -> None:
-        """Plan call(*args) in `delay` seconds."""
-        self._seq = seq = self._seq + 1
-        heappush(self.heap, (self.now + delay, seq, call, args))
 
 
 class _Handle(asyncio.TimerHandle):

@@ -12,12 +12,12 @@ from typing import TypeVar
 from ulnet.host import Topology
 from ulnet.nid import Nid
 from ulnet.sim.cables import Cut, Fabric, Host, LinkParams, Port
-from ulnet.sim.clock import Scheduler
 from ulnet.sim.errors import Broken, NotQuiet, PlanError, SimError
 from ulnet.sim.foreign import ForeignNode, Heard, SingleRailNode
 from ulnet.sim.invariants import at_rest, credits_in_use, forgotten_memory, now_and_then, quickly
 from ulnet.sim.ledger import Ledger
 from ulnet.sim.node import SimNode
+from ulnet.sim.scheduler import Scheduler, SeldomCollected
 
 __all__ = ["Simulation"]
 
@@ -199,13 +199,14 @@ class Simulation:
         """Run until done() or for `limit` virtual seconds; NotQuiet if it `must` have been done by then."""
         until = self.now + limit
         scheduler, heap, step = self.scheduler, self.scheduler.heap, self._step
-        while not done():
-            if not heap or heap[0][0] > until:
-                scheduler.now = max(scheduler.now, until)
-                if must and not done():
-                    raise NotQuiet(f"not done after {limit:g} virtual seconds ({self._where()})")
-                return
-            step()
+        with SeldomCollected():
+            while not done():
+                if not heap or heap[0][0] > until:
+                    scheduler.now = max(scheduler.now, until)
+                    if must and not done():
+                        raise NotQuiet(f"not done after {limit:g} virtual seconds ({self._where()})")
+                    return
+                step()
 
     def run_until_quiet(self, limit: float = 1000.0) -> None:
         """Run until no message is under way or awaited, anywhere; then check all invariants.
@@ -214,19 +215,16 @@ class Simulation:
         """
         until = self.now + limit
         scheduler, heap, step = self.scheduler, self.scheduler.heap, self._step
-        while True:
-            following = heap[0][0] if heap else inf
-            calm = following > scheduler.now + _LEAST_GAP
-            if calm and not self.fabric.under_way and not self._busy_node():
-                break
-            if following > until or not heap:
-                busy = ", ".join(str(node) for node in self.nodes.values() if self.is_busy(node)) or "none"
-                raise NotQuiet(
-                    f"not quiet after {limit:g} virtual seconds: {self.fabric.under_way} frames under way, "
-                    f"busy nodes: {busy} ({self._where()})"
-                )
-            step()
-        self.check_at_rest()
+        with SeldomCollected():
+            while True:
+                following = heap[0][0] if heap else inf
+                calm = following > scheduler.now + _LEAST_GAP
+                if calm and not self.fabric.under_way and not self._busy_node():
+                    break
+                if following > until or not heap:
+                    raise NotQuiet(f"not quiet after {limit:g} virtual seconds: {self._what_is_busy()}")
+                step()
+            self.check_at_rest()
 
     def is_busy(self, node: SimNode) -> bool:
         """Whether something is under way or awaited on a node."""
@@ -234,6 +232,10 @@ class Simulation:
 
     def _busy_node(self) -> bool:
         return any(self.is_busy(node) for node in self.nodes.values())
+
+    def _what_is_busy(self) -> str:
+        busy = ", ".join(str(node) for node in self.nodes.values() if self.is_busy(node)) or "none"
+        return f"{self.fabric.under_way} frames under way, busy nodes: {busy} ({self._where()})"
 
     # Faults ---------------------------------------------------------------------------------------------
 
@@ -330,13 +332,18 @@ class Simulation:
                 self.broken(node, wrong)
 
     def _own_properties(self, node: SimNode) -> str:
-        return next(filter(None, (check(node) for check in self.properties)), "")
+        for look in self.properties:
+            wrong = look(node)
+            if wrong:
+                return wrong
+        return ""
 
     def check(self) -> None:
         """Look at all nodes now. Raises Broken."""
         for node in self.nodes.values():
             if node.alive:
-                wrong = quickly(node.core) or now_and_then(node.core) or self._own_properties(node)
+                core = node.core
+                wrong = quickly(core) or now_and_then(core) or self._own_properties(node)
                 if wrong:
                     self.broken(node, wrong)
         if self._broken:
@@ -348,10 +355,11 @@ class Simulation:
         for node in self.nodes.values():
             if not node.alive:
                 continue
-            wrong = at_rest(node.core)
+            core = node.core
+            wrong = at_rest(core)
             if not wrong and node.operations:
                 wrong = f"{next(iter(node.operations))} never ended"
-            wrong = wrong or forgotten_memory(node.core)
+            wrong = wrong or forgotten_memory(core)
             if wrong:
                 self.broken(node, f"at rest: {wrong}")
         wrong = self.ledger.check()

@@ -52,6 +52,14 @@ class Feature(IntFlag):
     METADATA = 0x80
 
 
+# The same as plain integers: arithmetic with members of an enum is Python.
+_NI_STATUS: Final = int(Feature.NI_STATUS)
+_LARGE_ADDR: Final = int(Feature.LARGE_ADDR)
+_PRIMARY_LARGE: Final = int(Feature.PRIMARY_LARGE)
+_METADATA: Final = int(Feature.METADATA)
+_EFA: Final = int(NetType.EFA)
+
+
 class NiStatus:
     """States of an NI, as plain integers: peers may send others."""
 
@@ -88,7 +96,7 @@ class PingInfo:
     @property
     def primary(self) -> Nid | None:
         """The NID by which the sender is known; None if the info names none."""
-        large = bool(self.features & Feature.PRIMARY_LARGE)
+        large = self.features & _PRIMARY_LARGE != 0
         for entry in self.entries:
             if entry.nid.is_large == large:
                 return entry.nid
@@ -98,7 +106,7 @@ class PingInfo:
         """The info as it goes into a ping reply or push."""
         small = [entry for entry in self.entries if not entry.nid.is_large]
         large = [entry for entry in self.entries if entry.nid.is_large]
-        has_large = bool(self.features & Feature.LARGE_ADDR)
+        has_large = self.features & _LARGE_ADDR != 0
         if large and not has_large:
             raise WireError(f"ping info with {large[0].nid} needs the feature LARGE_ADDR")
         layout = _ENTRY[byteorder]
@@ -125,7 +133,7 @@ class PingInfo:
     def unpack(cls, buf: Buffer, max_nis: int = MAX_NIS) -> PingInfo:
         """The info at the start of buf, in either byte order; WireError if it is none."""
         byteorder, features, pid, nnis = _header(buf)
-        if not features & Feature.NI_STATUS:
+        if not features & _NI_STATUS:
             raise WireError(f"ping info without NI status (features {features:#x})")
         if not 1 <= nnis <= max_nis:
             raise WireError(f"ping info with {nnis} NIs; 1 to {max_nis} are allowed")
@@ -135,19 +143,20 @@ class PingInfo:
         lo, sequence, msg_size = layout.unpack_from(buf, HEADER_SIZE)
         if NID_BY_NID4[lo] != LO_NID:
             raise WireError(f"ping info that begins with NID {NID_BY_NID4[lo]}, not {LO_NID}")
-        info = cls(features, pid, sequence)
+        entries: list[NiEntry] = []
+        info = cls(features, pid, sequence, entries)
         small_end = HEADER_SIZE + _ENTRY_SIZE * nnis
         last = min(small_end, len(buf) - len(buf) % _ENTRY_SIZE)
         for at in range(PREFIX_SIZE, last, _ENTRY_SIZE):
             nid4, status, mark = layout.unpack_from(buf, at)
             if at == PREFIX_SIZE and mark >> 16 == GUARD:
                 info.guard = (mark & 0xFFFF).to_bytes(2, "big")
-            info.entries.append(NiEntry(NID_BY_NID4[nid4], status))
-        end = max(msg_size & ~3, small_end) if features & Feature.LARGE_ADDR else small_end
+            entries.append(NiEntry(NID_BY_NID4[nid4], status))
+        end = max(msg_size & ~3, small_end) if features & _LARGE_ADDR else small_end
         info.truncated = end > len(buf)
-        if not info.truncated or small_end < len(buf):
-            _unpack_large(info.entries, bytes(buf[small_end:end]), byteorder, max_nis)
-        if features & Feature.METADATA or any(entry.nid.net.type == NetType.EFA for entry in info.entries):
+        if end > small_end and (not info.truncated or small_end < len(buf)):
+            _unpack_large(entries, bytes(buf[small_end:end]), byteorder, max_nis)
+        if features & _METADATA or _EFA in [entry.nid[1] for entry in entries]:
             info.metadata = _metadata(buf, end, byteorder)
         return info
 
@@ -158,7 +167,7 @@ def info_size(prefix: Buffer) -> int:
     if len(prefix) < PREFIX_SIZE:
         raise WireError(f"{len(prefix)} bytes are too few to tell the size of ping info")
     size = HEADER_SIZE + _ENTRY_SIZE * nnis
-    if not features & Feature.LARGE_ADDR:
+    if not features & _LARGE_ADDR:
         return size
     msg_size: int = _ENTRY[byteorder].unpack_from(prefix, HEADER_SIZE)[2]
     return max(msg_size & ~3, size)

@@ -9,7 +9,7 @@ from ulnet.nid import Nid
 from ulnet.wire.lnet import LNET_MTU
 from ulnet.wire.ping import PREFIX_SIZE, Feature, PingInfo, info_size
 
-__all__ = ["Answers", "see_sequence", "size_needed"]
+__all__ = ["SAYS_MULTI_RAIL", "Answers", "see_sequence", "size_needed"]
 
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
 _NO_DISCOVERY = int(PeerFlag.NO_DISCOVERY)
@@ -21,6 +21,8 @@ _UPTODATE = int(PeerFlag.NIDS_UPTODATE)
 _FORCE_PING = int(PeerFlag.FORCE_PING)
 _MARK_DELETION = int(PeerFlag.MARK_DELETION)
 _LOCK = int(PeerFlag.LOCK_PRIMARY)
+SAYS_MULTI_RAIL = int(Feature.MULTI_RAIL)
+_SAYS_DISCOVERY = int(Feature.DISCOVERY)
 
 
 class Answers:
@@ -34,7 +36,7 @@ class Answers:
 
     def take_reply(self, peer: Peer, info: PingInfo) -> None:
         """A whole ping reply: news that replace any other."""
-        able = bool(info.features & Feature.DISCOVERY) and self._mode() != 0
+        able = info.features & _SAYS_DISCOVERY != 0 and self._mode() != 0
         if able:
             peer.mark(remove=_NO_DISCOVERY)
         else:
@@ -50,8 +52,8 @@ class Answers:
 
     def take_push(self, peer: Peer, info: PingInfo) -> None:
         """A whole push of a multi-rail peer: news, unless newer ones wait or were merged."""
-        able = bool(info.features & Feature.DISCOVERY) and self._mode() != 0
-        if info.features & Feature.DISCOVERY:
+        able = info.features & _SAYS_DISCOVERY != 0 and self._mode() != 0
+        if info.features & _SAYS_DISCOVERY:
             peer.mark(remove=_NO_DISCOVERY)
         else:
             if peer.flags & (_DISCOVERED | _NO_DISCOVERY | _DISCOVERING | _CONFIGURED) == _DISCOVERED:
@@ -72,7 +74,7 @@ class Answers:
 
     def _judge_rails(self, peer: Peer, info: PingInfo, able: bool) -> None:
         """Whether the peer may be used by any of its NIDs."""
-        says = bool(info.features & Feature.MULTI_RAIL)
+        says = info.features & SAYS_MULTI_RAIL != 0
         if says == peer.multi_rail:
             return
         if peer.configured:

@@ -10,11 +10,11 @@ import errno
 from collections.abc import Callable
 from typing import Final
 
-from ulnet.core.discovery.answers import Answers, size_needed
+from ulnet.core.discovery.answers import SAYS_MULTI_RAIL, Answers, size_needed
 from ulnet.core.discovery.exchange import PING, PUSH, Exchange, Exchanges, error_of, push_path
 from ulnet.core.discovery.merging import Merging
 from ulnet.core.discovery.parking import Waiter
-from ulnet.core.discovery.table import STATE_MASK, TRANSITIONS, Action, Input, State, decide
+from ulnet.core.discovery.table import STATE_MASK, STEPS, Action, Input, decide
 from ulnet.core.event import Event, EventKind
 from ulnet.core.health.notices import Notices
 from ulnet.core.initiate import Initiate
@@ -28,7 +28,7 @@ from ulnet.core.transmit import Transmit
 from ulnet.nid import LO_NID, NetType, Nid
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import PING_PORTAL, MsgType
-from ulnet.wire.ping import Feature, PingInfo
+from ulnet.wire.ping import PingInfo
 
 __all__ = ["Discovery"]
 
@@ -226,7 +226,7 @@ class Discovery:
 
     def _feed(self, peer: Peer, what: Input) -> bool:
         """One input of the state machine; whether the table has it."""
-        found = TRANSITIONS.get((State(peer.flags & STATE_MASK), what))
+        found = STEPS[peer.flags & STATE_MASK].get(what)
         if found is None:
             self.unexpected += 1
             where = f"discovery of {peer.primary_nid}, state {peer.flags:#x}"
@@ -389,7 +389,7 @@ class Discovery:
         if peer is None or not self.active or source == LO_NID:
             return
         listed = info is not None and any(entry.nid == source for entry in info.entries)
-        if info is not None and not info.features & Feature.MULTI_RAIL:
+        if info is not None and not info.features & SAYS_MULTI_RAIL:
             self._state.stats.drops["push of a peer without Multi-Rail"] += 1
             return
         if info is None or not listed:

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable, Hashable
 from typing import Final
 
-from ulnet.core.discovery.answers import see_sequence
+from ulnet.core.discovery.answers import SAYS_MULTI_RAIL, see_sequence
 from ulnet.core.peer import Peer, PeerFlag, PeerNi, may_be_listed
 from ulnet.core.peer_table import PeerTable
 from ulnet.nid import Nid
@@ -23,6 +23,7 @@ _DISCOVERED = int(PeerFlag.DISCOVERED)
 _LOCK = int(PeerFlag.LOCK_PRIMARY)
 _UPTODATE = int(PeerFlag.NIDS_UPTODATE)
 _DATA_PRESENT = int(PeerFlag.DATA_PRESENT)
+_SAYS_NO_ROUTER = int(Feature.RTE_DISABLED)
 
 
 class Merging:
@@ -74,13 +75,14 @@ class Merging:
                 ("kept", peer.primary_nid), f"peer {peer.primary_nid} says that it is {primary}, this node"
             )
             return peer
-        owner = self._peers.heir(primary, [entry.nid for entry in news.entries])
+        listed = [entry.nid for entry in news.entries]
+        owner = self._peers.heir(primary, listed)
         if owner is not None and owner is not peer:
             return self._hand_over(peer, owner, news)
         known = peer.flags & _LOCK and peer.owns(primary)  # a locked name is not what the peer says
         if primary != peer.primary_nid and peer.flags & _DISCOVERED and not known:
             self._say(("primary", peer.primary_nid), f"peer {peer.primary_nid} answers as {primary} now")
-        self._regroup(peer, news, primary)
+        self._regroup(peer, news, primary, listed)
         return peer
 
     def _bound(self, peer: Peer) -> bool:
@@ -99,8 +101,8 @@ class Merging:
             see_sequence(owner, news.sequence)
         return owner
 
-    def _regroup(self, peer: Peer, info: PingInfo, primary: Nid) -> None:
-        kept = self._peers.merge(peer, primary, [entry.nid for entry in info.entries])
+    def _regroup(self, peer: Peer, info: PingInfo, primary: Nid, listed: list[Nid]) -> None:
+        kept = self._peers.merge(peer, primary, listed)
         self._take_statuses(peer, info)
         for nid, why in kept.items():
             pni = peer.members.get(nid)
@@ -118,7 +120,7 @@ class Merging:
                 self._say(("kept", peer.primary_nid), text)
 
     def _take_statuses(self, peer: Peer, info: PingInfo) -> None:
-        peer.mark(0 if info.features & Feature.RTE_DISABLED else _ROUTER, _ROUTER)
+        peer.mark(0 if info.features & _SAYS_NO_ROUTER else _ROUTER, _ROUTER)
         for entry in info.entries:
             pni = peer.members.get(entry.nid)
             if pni is not None:
@@ -154,7 +156,7 @@ def differences(peers: PeerTable, peer: Peer, info: PingInfo, primary: Nid) -> l
     found = []
     if primary != peer.primary_nid:
         found.append(f"{name} says that its primary NID is {primary}")
-    says = bool(info.features & Feature.MULTI_RAIL)
+    says = info.features & SAYS_MULTI_RAIL != 0
     if says != peer.multi_rail:
         found.append(f"{name} says that it is {'' if says else 'not '}Multi-Rail; it is configured otherwise")
     listed = dict.fromkeys(entry.nid for entry in info.entries)

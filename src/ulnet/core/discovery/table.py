@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from ulnet.core.peer import PeerFlag
 
-__all__ = ["RULES", "STATE_MASK", "TRANSITIONS", "Action", "Input", "Rule", "State", "decide"]
+__all__ = ["RULES", "STATE_MASK", "STEPS", "TRANSITIONS", "Action", "Input", "Rule", "State", "decide"]
 
 _F = PeerFlag
 
@@ -51,6 +51,8 @@ class Input(Enum):
     WAIT = "an answer is due"
     DONE = "nothing is left to do"
 
+    __hash__ = object.__hash__  # by identity: that of enums is Python, and asked for all the time
+
 
 class Action(Enum):
     """What is done; each is a method of `Discovery`."""
@@ -70,6 +72,8 @@ class Action(Enum):
     SEND_PUSH = "send a push"
     FORGET_PUSH = "forget it"
     COMPLETE = "discovered: messages go"
+
+    __hash__ = object.__hash__
 
 
 class Rule(NamedTuple):
@@ -99,17 +103,22 @@ RULES: Final = (
 )
 
 
+_RULES: Final = tuple(
+    (int(rule.every), int(rule.some), int(rule.no), rule.push_due, rule.error, rule.input) for rule in RULES
+)
+
+
 def decide(flags: int, push_due: bool, error: bool) -> Input:
     """What the turn of a peer with these flags is about."""
-    for rule in RULES:
+    for every, some, no, if_due, if_error, what in _RULES:
         if (
-            flags & rule.every == rule.every
-            and (not rule.some or flags & rule.some)
-            and not flags & rule.no
-            and (push_due or not rule.push_due)
-            and (rule.error is None or rule.error == error)
+            flags & every == every
+            and (not some or flags & some)
+            and not flags & no
+            and (push_due or not if_due)
+            and (if_error is None or if_error == error)
         ):
-            return rule.input
+            return what
     raise AssertionError("the last rule has no condition")
 
 
@@ -150,3 +159,7 @@ def _transitions() -> dict[tuple[State, Input], tuple[Action, State]]:
 
 
 TRANSITIONS: Final = _transitions()
+STEPS: Final = {
+    int(state): {what: step for (before, what), step in TRANSITIONS.items() if before == state}
+    for state in State
+}  # the same by state word, as plain integers
