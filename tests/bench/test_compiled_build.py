@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -109,7 +110,7 @@ def test_a_build_that_fails_leaves_its_words_and_pure_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(compiled, "HOME", tmp_path / "compiled")
-    monkeypatch.setattr(compiled, "follow", lambda words: (1, "error: no such thing\n"))
+    monkeypatch.setattr(compiled, "follow", lambda words, more: (1, "error: no such thing\n"))
     assert compiled.build("stamp") == 1
     told = capsys.readouterr()
     assert "error: no such thing" in told.err
@@ -117,11 +118,50 @@ def test_a_build_that_fails_leaves_its_words_and_pure_python(
     assert not (tmp_path / "compiled").exists()
 
 
+def built(level: str, monkeypatch: pytest.MonkeyPatch, option: list[str]) -> list[bool]:
+    """Whether the script compiles, and how, where the last build had this at the end of its stamp."""
+    compiled.HOME.mkdir(parents=True, exist_ok=True)
+    compiled.STAMP.write_text(f"{compiled.fingerprint()}{level}")
+    made: list[bool] = []
+
+    def build(stamp: str, quick: bool) -> int:
+        made.append(quick)
+        return 0
+
+    monkeypatch.setattr(compiled, "build", build)
+    monkeypatch.setattr(compiled, "bring_up_to_date", lambda: None)
+    monkeypatch.setattr("sys.argv", ["compiled.py", *option])
+    assert compiled.main() == 0
+    return made
+
+
+def test_what_is_made_for_tests_serves_for_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "HOME", tmp_path / "compiled")
+    monkeypatch.setattr(compiled, "STAMP", tmp_path / "compiled/STAMP")
+    monkeypatch.setattr(compiled, "what_is_missing", lambda: "")
+    assert built("", monkeypatch, []) == []
+    assert built("", monkeypatch, ["--quick"]) == [], "optimised code does for tests"
+    assert built(compiled.QUICK, monkeypatch, ["--quick"]) == []
+    assert built(compiled.QUICK, monkeypatch, []) == [False]
+    assert built("older", monkeypatch, ["--quick"]) == [True]
+    assert built(compiled.QUICK, monkeypatch, ["--wheel"]) == [False]
+
+
+def test_c_for_tests_is_compiled_by_the_same_compiler(tmp_path: Path) -> None:
+    source = tmp_path / "it.c"
+    source.write_text("int optimised(void) {\n#ifdef __OPTIMIZE__\n  return 1;\n#endif\n  return 0;\n}\n")
+    words = [compiled.hasty_compiler(tmp_path), "-O2", "-E", str(source)]
+    told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert "return 1" not in told and "return 0" in told
+
+
 def test_a_long_build_tells_that_it_goes_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(compiled, "TELL_EVERY", 0.05)
-    status, output = compiled.follow(["sh", "-c", "sleep 0.4; echo words; exit 3"])
+    status, output = compiled.follow(["sh", "-c", "sleep 0.4; echo words; exit 3"], {})
     assert (status, output) == (3, "words\n")
     assert "compiled build: 0 s so far" in capsys.readouterr().out
 
