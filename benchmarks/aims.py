@@ -83,14 +83,14 @@ def _ratio(aim: Aim, rows: Rows, titles: dict[str, str]) -> Line:
 def _of_sections(sections: dict[str, dict[str, Any]]) -> list[Line]:
     crowd = sections.get("crowd", {})
     table = []
-    for build in ("pure", "compiled"):
+    for build in ("pure", "compiled", "plain sockets"):
         hub = crowd.get(build, {})
-        shapes = hub.get("ratios", {})
-        for shape, found in (shapes or {"64 B": None}).items():
-            what = f"many peers, {shape}"
-            table.append(
-                _absolute(what, f"rate, {build}", "≥ 0.85×", found, lambda x: x >= 0.85, "×", "one peer")
-            )
+        for ratios, other in (("ratios", "one peer"), ("growth", "64 peers")):
+            for shape, found in (hub.get(ratios) or {"64 B": None}).items():
+                what = f"many peers, {shape}"
+                table.append(
+                    _absolute(what, f"rate, {build}", "≥ 0.85×", found, lambda x: x >= 0.85, "×", other)
+                )
     for what, name, most in (("known", "bare", 12), ("with its connections", "connected", 40)):
         found = crowd.get("pure", {}).get(name)
         kib = found / 1024 if found is not None else None

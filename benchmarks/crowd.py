@@ -12,11 +12,12 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from crowd_hub import OWN, SHAPES
+from crowd_hub import FEW, OWN, SHAPES
 from players import HERE, builds
 from runner import environment_of
 
 PEERS, SECONDS = 1000, 0.7
+SOCKETS = "plain sockets"  # beside the builds of ulnet
 FILES_A_PEER = 8  # on the side that has the listeners, too
 PATIENCE = 200.0
 HOW = (
@@ -24,14 +25,17 @@ HOW = (
     " second process, with listeners of their own. Memory: growth of the node's resident set, after the "
     "first peers, while it makes the others known (configured), and until each has been sent messages of 64"
     " bytes and 16 KiB over both rails; {connections:.0f} connections a peer, without what the kernel "
-    "keeps. Rates: acknowledged PUTs, 64 under way, to one peer and to all in turn, in the same process; "
-    "medians. With one peer 64-byte messages share system calls; with a message to each in turn none can, "
-    "which “16 at a time” allows again. CPU is the node's own."
+    "keeps. Rates: acknowledged PUTs, 64 under way, to one peer, to {few} and to all in turn, in the same "
+    "process; medians. With one peer 64-byte messages share calls to the kernel by the dozen; with a message "
+    "to each in turn none can, be it {few} peers or all, so the last column is what grows with their number "
+    "alone; “16 at a time” shares again. “{sockets}” are one epoll, headers and payloads at both ends "
+    "and nothing of LNet (`crowd_sockets.py`): what Python and the kernel allow. CPU is the node's own."
 )
-RATE_HEADS = ["", "one peer, thousand/s", "all, thousand/s", "×", "one peer, CPU µs/message", "all", "×"]
+RATE_HEADS = ["thousand messages/s", "one peer", f"{FEW} peers", "all", "all : one", f"all : {FEW}"]
+CPU_HEADS = ["CPU µs/message", *RATE_HEADS[1:]]
 MEMORY_HEADS = ["idle peer with two rails, KiB", "known", "with its connections"]
 
-Hubs = dict[str, dict[str, Any]]  # by build: crowd_hub.Hub as JSON
+Hubs = dict[str, dict[str, Any]]  # by build, or SOCKETS: crowd_hub.Hub as JSON
 
 
 def peers_possible(wish: int) -> int:
@@ -42,9 +46,9 @@ def peers_possible(wish: int) -> int:
 
 
 def measure(peers: int, seconds: float, tell: Callable[[str], None]) -> Hubs:
-    """Each build, one after the other."""
+    """Each build, one after the other, and plain sockets."""
     hubs = {}
-    for build in builds():
+    for build in (*builds(), SOCKETS):
         tell(f"{peers:,} peers, {build}")
         hubs[build] = run(build, peers, seconds)
     return hubs
@@ -52,11 +56,15 @@ def measure(peers: int, seconds: float, tell: Callable[[str], None]) -> Hubs:
 
 def run(build: str, peers: int, seconds: float) -> dict[str, Any]:
     """One build, with new processes. Raises RuntimeError with their own words."""
-    port = str(_free_port())
     environment = environment_of(build)
     pipe = subprocess.PIPE
-    far_words = [sys.executable, str(HERE / "crowd_far.py"), str(peers), port]
-    hub_words = [sys.executable, str(HERE / "crowd_hub.py"), str(peers), port, str(seconds)]
+    numbers = [str(peers), str(_free_port())]
+    if build == SOCKETS:
+        far_words = [sys.executable, str(HERE / "crowd_sockets.py"), "far", *numbers]
+        hub_words = [sys.executable, str(HERE / "crowd_sockets.py"), "hub", *numbers, str(seconds)]
+    else:
+        far_words = [sys.executable, str(HERE / "crowd_far.py"), *numbers]
+        hub_words = [sys.executable, str(HERE / "crowd_hub.py"), *numbers, str(seconds)]
     with (
         tempfile.TemporaryFile("w+") as said,
         subprocess.Popen(far_words, env=environment, stdin=pipe, stdout=pipe, stderr=said, text=True) as far,
@@ -87,12 +95,12 @@ def _free_port() -> int:
 def how(hubs: Hubs) -> str:
     """What was measured."""
     hub = hubs["pure"]
-    return HOW.format(peers=hub["peers"], connections=hub["connections"])
+    return HOW.format(peers=hub["peers"], connections=hub["connections"], few=FEW, sockets=SOCKETS)
 
 
-def ratio(hub: dict[str, Any], shape: str, figure: int = 0) -> float:
-    """All peers against one: of the rate (0), or of the CPU time a message (1)."""
-    return _median(hub, "all", shape, figure) / _median(hub, "one", shape, figure)
+def ratio(hub: dict[str, Any], shape: str, figure: int = 0, against: str = "one") -> float:
+    """All peers against one, or `few`: of the rate (0), or of the CPU time a message (1)."""
+    return _median(hub, "all", shape, figure) / _median(hub, against, shape, figure)
 
 
 def _median(hub: dict[str, Any], who: str, shape: str, figure: int) -> float:
@@ -102,13 +110,21 @@ def _median(hub: dict[str, Any], who: str, shape: str, figure: int) -> float:
 
 def rate_cells(hubs: Hubs) -> list[list[str]]:
     """A row for each build and shape of traffic."""
+    return _cells(hubs, 0, 1e-3)
+
+
+def cpu_cells(hubs: Hubs) -> list[list[str]]:
+    """The same, of the CPU time."""
+    return _cells(hubs, 1, 1.0)
+
+
+def _cells(hubs: Hubs, figure: int, scale: float) -> list[list[str]]:
     rows = []
-    for build, hub in hubs.items():
-        for shape in SHAPES:
-            row = [f"{build}, {shape}"]
-            for figure, scale in ((0, 1e-3), (1, 1.0)):
-                row += [f"{_median(hub, who, shape, figure) * scale:.3g}" for who in ("one", "all")]
-                row.append(f"{ratio(hub, shape, figure):.2f}")
+    for shape in SHAPES:
+        for build, hub in hubs.items():
+            row = [f"{shape}: {build}"]
+            row += [f"{_median(hub, who, shape, figure) * scale:.3g}" for who in ("one", "few", "all")]
+            row += [f"{ratio(hub, shape, figure, against):.2f}" for against in ("one", "few")]
             rows.append(row)
     return rows
 
@@ -116,5 +132,7 @@ def rate_cells(hubs: Hubs) -> list[list[str]]:
 def memory_cells(hubs: Hubs) -> list[list[str]]:
     """A row for each build."""
     return [
-        [build, f"{hub['bare'] / 1024:.1f}", f"{hub['connected'] / 1024:.1f}"] for build, hub in hubs.items()
+        [build, f"{hub['bare'] / 1024:.1f}", f"{hub['connected'] / 1024:.1f}"]
+        for build, hub in hubs.items()
+        if build != SOCKETS
     ]

@@ -24,7 +24,8 @@ from ulnet.nid import Nid
 
 OWN = ("127.1.255.1@tcp", "127.1.255.2@tcp1")
 WINDOW = 64
-TURNS = 3  # of every shape, to one peer and to all
+FEW = WINDOW  # peers with a message each under way: as many calls to the kernel as with all of them
+TURNS = 3  # of every shape, to one peer, to few and to all
 KNOWN_BEFORE = 20  # peers that are there before memory is looked at
 TOGETHER = 32  # peers that are connected to at a time
 SHAPES = {"64 B": (64, 1), "64 B, 16 at a time": (64, 16), "16 KiB": (SIZE, 1)}  # bytes, to a peer in a row
@@ -39,6 +40,7 @@ class Hub:
     connected: float = 0.0
     connections: float = 0.0  # a peer
     one: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    few: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     all: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
 
 
@@ -98,12 +100,12 @@ class Traffic:
         return self._acked / took, used / self._acked * 1e6
 
 
-async def _measure(count: int, port: int, seconds: float) -> Hub:
-    hub = Hub(count)
+async def _measure(peers: int, port: int, seconds: float) -> Hub:
+    hub = Hub(peers)
     async with new_node(port) as node:
         for nid in OWN:
             node.add_ni(nid, tunables=NetTunables(peer_credits=CREDITS))
-        numbers = range(count)
+        numbers = range(peers)
         for number in numbers[:KNOWN_BEFORE]:
             node.add_peer(*_both(number))
         await _connect(node, numbers[:KNOWN_BEFORE])
@@ -118,10 +120,9 @@ async def _measure(count: int, port: int, seconds: float) -> Hub:
         targets = [Nid.parse(nids_of(number)[0]) for number in numbers]
         for _ in range(TURNS):
             for shape, (size, burst) in SHAPES.items():
-                alone = await Traffic(node, targets[:1], size, burst).run(seconds)
-                crowd = await Traffic(node, targets, size, burst).run(seconds)
-                hub.one.setdefault(shape, []).append(alone)
-                hub.all.setdefault(shape, []).append(crowd)
+                for found, count in ((hub.one, 1), (hub.few, FEW), (hub.all, len(targets))):
+                    figures = await Traffic(node, targets[:count], size, burst).run(seconds)
+                    found.setdefault(shape, []).append(figures)
     return hub
 
 

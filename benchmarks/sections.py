@@ -74,9 +74,14 @@ def _crowd(quick: bool, rounds: int | None, tell: Tell) -> Section:
     hubs = crowd.measure(peers, crowd.SECONDS / (3 if quick else 1), tell)
     section = Section("crowd", "Many peers", [crowd.how(hubs)], runs=dict(hubs))
     section.tables.append(("Messages", crowd.RATE_HEADS, crowd.rate_cells(hubs)))
+    section.tables.append(("Their cost", crowd.CPU_HEADS, crowd.cpu_cells(hubs)))
     section.tables.append(("Memory", crowd.MEMORY_HEADS, crowd.memory_cells(hubs)))
     section.figures = {
-        build: {**hub, "ratios": {shape: crowd.ratio(hub, shape) for shape in hub["all"]}}
+        build: {
+            **hub,
+            "ratios": {shape: crowd.ratio(hub, shape) for shape in hub["all"]},
+            "growth": {shape: crowd.ratio(hub, shape, against="few") for shape in hub["all"]},
+        }
         for build, hub in hubs.items()
     }
     return section

@@ -12,6 +12,7 @@ import aims
 import crowd
 import plot
 import start
+from crowd_hub import SHAPES
 from players import COMPETITORS, Competitor
 from report import Row, summarize
 from runner import Run, environment_of
@@ -38,6 +39,7 @@ def line(table: list[list[str]], *beginning: str) -> list[str]:
 
 def test_aims_are_held_against_what_was_measured() -> None:
     hub = {"bare": 5 * 1024, "connected": 41 * 1024, "ratios": {"64 B": 0.9, "16 KiB": 0.5}}
+    hub["growth"] = {"64 B": 0.8}
     table = aims.lines(rows(), {"crowd": {"pure": hub}, "choice": {"send 16×16": 0.5}})
     rate = line(table, "1 MiB one-way", "rate, compiled", "C program")
     assert rate[3:] == ["≥ 0.9×", "0.80×", "**missed**"]
@@ -46,9 +48,10 @@ def test_aims_are_held_against_what_was_measured() -> None:
     assert dealer[3:] == ["≥ 2×", "2.40×", "reached"]
     assert line(table, "There and back", "p50, compiled", "C program")[4:] == ["1.14×", "reached"]
     assert line(table, "small-ack", "rate, pure")[4:] == ["not measured", ""]
-    assert line(table, "many peers, 64 B", "rate, pure")[3:] == ["≥ 0.85×", "0.9×", "reached"]
+    assert line(table, "many peers, 64 B", "rate, pure", "one peer")[3:] == ["≥ 0.85×", "0.9×", "reached"]
+    assert line(table, "many peers, 64 B", "rate, pure", "64 peers")[4:] == ["0.8×", "**missed**"]
     assert line(table, "many peers, 16 KiB", "rate, pure")[5] == "**missed**"
-    assert line(table, "many peers, 64 B", "rate, compiled")[4] == "not measured"
+    assert line(table, "many peers, 64 B", "rate, compiled", "one peer")[4] == "not measured"
     assert line(table, "an idle peer with two rails, known")[4:] == ["5 KiB", "reached"]
     assert line(table, "an idle peer with two rails, with its connections")[4:] == ["41 KiB", "**missed**"]
     assert line(table, "16×16 NIs")[4:] == ["0.5×", "**missed**"]
@@ -106,8 +109,10 @@ def test_a_small_crowd_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hub["peers"] == 30
     assert hub["connections"] == 6
     table = crowd.rate_cells(hubs)
-    assert [row[0] for row in table] == ["pure, 64 B", "pure, 64 B, 16 at a time", "pure, 16 KiB"]
-    assert all(float(cell) > 0 for row in table for cell in row[1:])
+    who = ("pure", crowd.SOCKETS)
+    assert [row[0] for row in table] == [f"{shape}: {one}" for shape in SHAPES for one in who]
+    for row in (*table, *crowd.cpu_cells(hubs)):
+        assert all(float(cell) > 0 for cell in row[1:4])
     assert len(crowd.memory_cells(hubs)) == 1
     assert "30 peers" in crowd.how(hubs)
 
