@@ -15,11 +15,12 @@ from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
 from ulnet.core.tunables import NetTunables
 from ulnet.nid import Nid
-from ulnet.wire.lnet import pack_header, unpack_header
+from ulnet.wire.lnet import unpack_header
 
 A, A1 = Nid.parse("10.0.0.1@tcp"), Nid.parse("10.1.0.1@tcp1")
 B, B1 = Nid.parse("10.0.0.2@tcp"), Nid.parse("10.1.0.2@tcp1")
 PORTAL, BITS = 5, 7
+NAME, NAME_END = 32, 48  # where the handle of a PUT, or of its ACK, is in a header
 
 
 class FastFabric(Fabric):
@@ -42,17 +43,20 @@ class FastFabric(Fabric):
     def _take(self, ni: NI, msg: Msg) -> bool:
         assert msg.next_nid is not None
         target, core = self.nis[msg.next_nid]
-        raw = pack_header(msg.hdr, False)
+        raw = msg.pack(False)
         inlet, known, hdr = self._inlets.get((ni.nid, target.nid), (None, b"", None))
         if inlet is None:
             inlet = core.inlet(target, ni.nid)
-        if raw != known:
+        name = b""
+        if hdr is not None and inlet.named and raw[:NAME] + raw[NAME_END:] == known[:NAME] + known[NAME_END:]:
+            name = raw[NAME:NAME_END]
+        elif raw != known:
             hdr = unpack_header(raw)
         view = memoryview(b"".join(msg.payload))
         self._inlets[ni.nid, target.nid] = (inlet, raw, hdr)
         before = self.wire[0]
         self.wire.popleft()
-        if not inlet.take(hdr, view, 0):  # type: ignore[arg-type]
+        if not inlet.take(hdr, view, 0, name):  # type: ignore[arg-type]
             self._inlets[ni.nid, target.nid] = (inlet, b"", None)
             self.wire.appendleft(before)
             return False

@@ -64,20 +64,21 @@ class Operation:
     def close(self) -> None:
         """Nobody waits any more."""
         self.done.cancel()
-        if self._md is not None:
-            self._core.memory.md_unlink(self._md)
+        md, self._md = self._md, None
+        if md is not None:
+            self._core.memory.md_unlink(md)
 
 
 class _Single(Operation):
     """A PUT that takes the shortest way (`ulnet.core.singles`); if all went well it is used again."""
 
-    __slots__ = ("_free", "_single", "_well")
+    __slots__ = ("_free", "_well")
 
     def __init__(self, core: LNet, target: Nid, done: asyncio.Future[int], free: list[_Single]) -> None:
         super().__init__(core, target, EventKind.ACK, done)
         self._free = free
         self._well = False
-        md = self._single = Md([], self._handle)
+        md = self._md = Md([], self._handle)
         md.on_end = self._ended
 
     def put(
@@ -96,9 +97,9 @@ class _Single(Operation):
         self.done = done
         self._target = target
         self._wanted = EventKind.ACK if ack else EventKind.SEND
-        return self._core.singles.put(
-            self._single, data, target, portal, match_bits, ack, offset, hdr_data, timeout
-        )
+        md = self._md
+        assert md is not None
+        return self._core.singles.put(md, data, target, portal, match_bits, ack, offset, hdr_data, timeout)
 
     def _ended(self, length: int) -> None:
         self._well = True
@@ -107,12 +108,10 @@ class _Single(Operation):
             done.set_result(length)
 
     def close(self) -> None:
-        md = self._single
-        if md.linked:
-            self.done.cancel()
-            self._core.memory.md_unlink(md)
-        elif self._well:
+        if self._well:
             self.keep()
+        else:
+            super().close()
 
     def keep(self) -> None:
         """For the next one."""
