@@ -6,7 +6,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -49,6 +49,21 @@ def listening(side: Side, ip: str) -> Iterator[RawListener]:
         yield listener
     finally:
         listener.close()
+
+
+@contextmanager
+def swallowing(ip: str, port: int) -> Iterator[None]:
+    """A host that answers no call: a listener whose queue is full drops SYNs."""
+    with ExitStack() as stack:
+        full = stack.enter_context(socket.socket())
+        full.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        full.bind((ip, port))
+        full.listen(0)
+        for _ in range(8):
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex((ip, port))
+        yield
 
 
 # Making connections ----------------------------------------------------------------------------------
@@ -332,38 +347,89 @@ async def test_nothing_listens(make: Make, at: Addresses) -> None:
     )
 
 
-async def test_pauses_between_attempts_double(make: Make, at: Addresses) -> None:
-    a = make(at.nid(1), min_reconnectms=100_000, max_reconnectms=300_000, refused_reconnectms=300_000)
+async def test_in_the_pause_after_a_failure_messages_are_told_of_it(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1))
     first = await a.ended(a.put(at.nid(2), b"x"))
     assert first.status is HealthStatus.REMOTE_DROPPED
+    a.dialer(at.nid(2))._retry_at += 99
     outcome = await a.ended(a.put(at.nid(2), b"y"))
     assert (outcome.status, outcome.errno) == (HealthStatus.REMOTE_ERROR, errno.EHOSTUNREACH)
-    assert "100 s" in outcome.reason and "nothing listens" in outcome.reason
+    assert "before 100 s have passed" in outcome.reason and "nothing listens" in outcome.reason
+
+
+async def test_pauses_grow_from_the_shortest_to_the_longest(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1), min_reconnectms=100, max_reconnectms=500)
+    await a.ended(a.put(at.nid(2), b"x"))
+    dialer = a.dialer(at.nid(2))
+    dialer.pause = 0.0
+    pauses = []
+    for _ in range(30):
+        dialer.failed(errno.EHOSTUNREACH, "no way there")
+        pauses.append(dialer.pause)
+    assert pauses == sorted(pauses)
+    assert pauses[0] == 0.1 and pauses[-1] == 0.5
+    for number, pause in enumerate(pauses[1:], 1):
+        assert pause <= 0.1 + sum(pauses[:number]) / 5  # of the time that the peer was out of reach
+
+
+@pytest.mark.pure
+async def test_an_attempt_that_nobody_answers_calls_anew_before_tcp_does(
+    make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ulnet.lnd.tcp.dialer._ANEW", 0.1)
+    a = make(at.nid(1), tunables={"timeout": 5})
+    with swallowing(at.ip(2), a.params.accept_port):
+        msg = a.put(at.nid(2), b"x")
+        dialer = a.dialer(at.nid(2))
+        await until(lambda: dialer.connecting)
+        began = dialer._began
+        await until(lambda: dialer._called > began)
+        assert dialer._began == began and dialer.connecting
+        assert a.core.outcome(msg) is None
+    assert (await a.ended(msg)).errno == errno.ECONNREFUSED  # of a socket that was made after TCP's first
+
+
+async def test_a_device_that_is_back_ends_all_pauses(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1))
+    await a.ended(a.put(at.nid(2), b"x"))
+    dialer = a.dialer(at.nid(2))
+    dialer._retry_at += 60
+    dialer.pause = 60.0
+    a.state().device_back()
+    b = make(at.nid(2))
+    assert (await a.ended(a.put(at.nid(2), b"x"))).status is HealthStatus.OK
+    await until(b.core.complete(1))
 
 
 async def test_an_attempt_after_the_pause_may_succeed(make: Make, at: Addresses) -> None:
     a = make(at.nid(1), min_reconnectms=20)
-    pauses = []
     for _ in range(3):
         await a.ended(a.put(at.nid(2), b"x"))
         dialer = a.dialer(at.nid(2))
-        pauses.append(dialer.pause)
+        assert dialer.pause > 0
         await asyncio.sleep(dialer.pause + 0.01)
-    assert pauses == [0.02, 0.04, 0.08]
     b = make(at.nid(2))
     assert (await a.ended(a.put(at.nid(2), b"x"))).status is HealthStatus.OK
     await until(b.core.complete(1))
     assert a.dialer(at.nid(2)).pause == 0
 
 
-async def test_after_a_refusal_the_pause_stays_short(make: Make, at: Addresses) -> None:
-    a = make(at.nid(1), min_reconnectms=1, refused_reconnectms=4)
-    pauses = []
-    for _ in range(5):
-        await a.ended(a.put(at.nid(2), b"x"))
-        pauses.append(a.dialer(at.nid(2)).pause)
-        await asyncio.sleep(pauses[-1] + 0.005)
-    assert pauses == [0.001, 0.002, 0.004, 0.004, 0.004]
+async def test_after_refusals_pauses_are_a_tenth_of_the_time_that_the_peer_was_gone(
+    make: Make, at: Addresses
+) -> None:
+    a = make(at.nid(1))
+    await a.ended(a.put(at.nid(2), b"x"))
+    dialer = a.dialer(at.nid(2))
+    gone = dialer.pause
+    assert gone == 0.02
+    while dialer.pause < 0.5:
+        dialer.failed(errno.ECONNREFUSED, "nobody listens")
+        if gone > 0.3:
+            assert 0.05 <= dialer.pause / gone <= 0.2
+        gone += dialer.pause
+    dialer.failed(errno.ECONNREFUSED, "nobody listens")
+    assert dialer.pause == 0.5
+    assert gone > 4
 
 
 async def test_who_refuses_is_called_again_sooner_than_others(make: Make, at: Addresses) -> None:
@@ -374,10 +440,10 @@ async def test_who_refuses_is_called_again_sooner_than_others(make: Make, at: Ad
 
 async def test_the_longest_pause(make: Make, at: Addresses) -> None:
     a = make(at.nid(1), min_reconnectms=1, max_reconnectms=3)
-    for _ in range(4):
-        await a.ended(a.put(at.nid(2), b"x"))
-        dialer = a.dialer(at.nid(2))
-        await asyncio.sleep(dialer.pause + 0.005)
+    await a.ended(a.put(at.nid(2), b"x"))
+    for number in [errno.ECONNREFUSED] * 20 + [errno.EHOSTUNREACH]:
+        a.dialer(at.nid(2)).failed(number, "a planted failure")
+        assert a.dialer(at.nid(2)).pause <= 0.003
     assert a.dialer(at.nid(2)).pause == 0.003
 
 
@@ -434,19 +500,8 @@ async def test_a_silent_listener_times_out(make: Make, at: Addresses) -> None:
 
 async def test_a_black_hole_times_out(make: Make, at: Addresses) -> None:
     a = make(at.nid(1), tunables={"timeout": 1})
-    full = socket.socket()
-    with full:
-        full.bind((at.ip(2), a.params.accept_port))
-        full.listen(0)
-        fill = []
-        for _ in range(8):  # the queue is full: further SYNs are dropped
-            sock = socket.socket()
-            sock.setblocking(False)
-            sock.connect_ex((at.ip(2), a.params.accept_port))
-            fill.append(sock)
+    with swallowing(at.ip(2), a.params.accept_port):
         outcome = await a.ended(a.put(at.nid(2), b"x"))
-        for sock in fill:
-            sock.close()
     assert (outcome.status, outcome.errno) == (HealthStatus.NETWORK_TIMEOUT, errno.ETIMEDOUT)
     assert outcome.reason.startswith("timed out after 1 s")
 

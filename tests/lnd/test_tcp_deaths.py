@@ -10,7 +10,18 @@ from collections.abc import Callable
 import pytest
 
 from lnd.conftest import Addresses
-from lnd.kit import RawPeer, Side, connect, linked, lnet_frame, put_header, turns, until
+from lnd.kit import (
+    RawListener,
+    RawPeer,
+    Side,
+    connect,
+    hello_bytes,
+    linked,
+    lnet_frame,
+    put_header,
+    turns,
+    until,
+)
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.tcp.errors import Failure
 from ulnet.nid import Nid
@@ -98,6 +109,24 @@ async def test_the_last_connection_that_breaks_is_told_of(make: Make, at: Addres
     out.reset()
     await until(lambda: a.core.lost)
     assert a.core.lost == [(a.ni, Nid.parse(at.nid(2)))]
+
+
+async def test_connections_that_break_are_told_of_while_others_are_being_made(
+    make: Make, at: Addresses
+) -> None:
+    a = make(at.nid(1), min_reconnectms=60_000)
+    listener = RawListener(at.ip(2), a.params.accept_port)
+    a.put(at.nid(2), b"1")
+    control, _, _ = await listener.accept_hello()
+    await control.send(hello_bytes(Nid.parse(at.nid(2)), a.ni.nid, CONTROL))
+    later, _, _ = await listener.accept_hello()
+    await later.send(hello_bytes(Nid.parse(at.nid(2)), a.ni.nid, ConnType.NONE))  # "not now"
+    await until(lambda: a.dialer(at.nid(2)).busy and not a.dialer(at.nid(2)).connecting)
+    control.reset()
+    await until(lambda: a.core.lost)
+    assert a.core.lost == [(a.ni, Nid.parse(at.nid(2)))]
+    listener.close()
+    later.close()
 
 
 @pytest.mark.pure
@@ -192,7 +221,8 @@ async def test_a_peer_that_takes_nothing(make: Make, at: Addresses) -> None:
         outcome = await a.ended(msg)
         assert (outcome.status, outcome.errno) == (HealthStatus.NETWORK_TIMEOUT, errno.ETIMEDOUT)
         assert "took none of our data" in outcome.reason
-    assert raw.sock.fileno() >= 0
+    # What is reported is not sent on, and to the peer a new connection is no duplicate.
+    assert (await raw.rest())[1] == "RESET"
 
 
 async def test_a_peer_whose_host_acknowledges_nothing(make: Make, at: Addresses) -> None:

@@ -41,8 +41,8 @@ def info(in_flight: int = 10, last_ack: float = 1.0, round_trip: float = 0.0, sp
 @pytest.mark.parametrize(
     ("raw", "quiet", "stalled"),
     [
-        (info(), 0.11, True),
-        (info(), 0.09, False),  # not long enough
+        (info(), 0.07, True),
+        (info(), 0.05, False),  # not long enough
         (info(in_flight=0), 9.0, False),  # a full window: the program there reads slowly
         (info(in_flight=2), 0.2, False),  # the acknowledgement may be a delayed one
         (info(in_flight=2), 0.26, True),
@@ -100,6 +100,21 @@ async def test_the_pulse_stops_when_nothing_is_watched() -> None:
     assert is_running(pulse)
     pulse.forget(two)
     assert not is_running(pulse)
+
+
+@pytest.mark.parametrize(("count", "often"), [(1, True), (16, True), (17, False), (400, False)])
+async def test_few_are_looked_at_more_often_than_many(count: int, often: bool) -> None:
+    pulse = Pulse(asyncio.get_running_loop(), Clock())
+    all_of_them = [Beating(100) for _ in range(count)]
+    for one in all_of_them:
+        pulse.watch(one)
+    pulse._timer.cancel()  # type: ignore[union-attr]
+    pulse._beat()
+    after = pulse._timer.when() - asyncio.get_running_loop().time()  # type: ignore[union-attr]
+    assert after <= (0.02 if often else 0.05)
+    assert often or after > 0.021
+    for one in all_of_them:
+        pulse.forget(one)
 
 
 async def test_a_beat_may_forget_and_watch_others() -> None:
@@ -178,6 +193,25 @@ async def test_a_call_that_nobody_answers_is_a_stalled_path(make: Make, at: Addr
     assert outcome.status is HealthStatus.NETWORK_TIMEOUT
     assert outcome.msg.unsent
     assert not a.core.stalled, "the call is over"
+    raw.close()
+    listener.close()
+
+
+@pytest.mark.pure
+async def test_a_path_that_was_silent_to_the_end_is_called_before_it_is_trusted(
+    make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ulnet.lnd.tcp.conn.is_stalled", lambda sock, quiet: True)
+    a = make(at.nid(1), tunables={"timeout": 1})
+    listener = RawListener(at.ip(2), a.params.accept_port)
+    raw = await stuffed(a, at.nid(2))
+    outcome = await a.ended(a.put(at.nid(2), bytes(20 << 20)))
+    assert outcome.status is HealthStatus.NETWORK_TIMEOUT
+    called = await listener.accept()  # though there is no message
+    assert a.core.stalled and a.dialer(at.nid(2)).connecting
+    await until(lambda: not a.core.stalled)
+    assert not a.dialer(at.nid(2)).connecting
+    called.close()
     raw.close()
     listener.close()
 

@@ -116,7 +116,8 @@ class Conn(Receiver):
         reason = f"timed out: {self.peer} {did} none of our data for {self.timeout:g} s"
         self.shared.report(reason)
         failure = Failure(errno.ETIMEDOUT, HealthStatus.NETWORK_TIMEOUT, reason)
-        self.peer.close_address(self.remote_ip, failure)
+        # Else the kernel sends on what is reported now, and to the peer a new connection is a duplicate.
+        self.peer.close_address(self.remote_ip, failure, self)
 
     # The end --------------------------------------------------------------------------------------
 

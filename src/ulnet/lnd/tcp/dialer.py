@@ -23,19 +23,24 @@ if TYPE_CHECKING:
 __all__ = ["Dialer"]
 
 _MAX_RETRIES: Final = 3
+_SOON: Final = 0.02  # seconds after the first refusal
+_GROWTH: Final = 1.1  # of pauses: their sum is eleven times the last one
+_ANEW: Final = 7.0  # seconds without an answer: TCP would pause for longer and longer
 
 
 class Dialer:
     """Makes the connections of one peer, one after the other.
 
-    A failure fails what waits for a connection and doubles the pause before the next attempt, up to
-    half a second where the peer's host just says that nobody listens (its LNet may be back at any moment);
+    A failure fails what waits for a connection. The pause before the next attempt is a tenth of the time that
+    the peer was out of reach, within limits. Those are near where its host just says that nobody listens,
+    for its LNet may be back at any moment;
     "not now" (a lost race, a duplicate) is tried again after the shortest pause, three times.
     """
 
     __slots__ = (
         "_attempt",
         "_began",
+        "_called",
         "_last",
         "_peer",
         "_retries",
@@ -62,6 +67,7 @@ class Dialer:
         self._retry_at = 0.0
         self._last = ""  # why the last attempt failed
         self._began = 0.0  # when the present attempt did
+        self._called = 0.0  # when its socket was made
         self.watched = False  # by the pulse
 
     @property
@@ -104,6 +110,14 @@ class Dialer:
         if not self._peer.conns:
             self._version = self._peer.state.identity.version
 
+    def try_again(self) -> None:
+        """A device can be used again: what failed or waits meanwhile is no reason to pause."""
+        self.pause = self._retry_at = 0.0
+        if self._attempt is not None and not self._attempt.connected:
+            self._attempt.cancel()
+            self._over()
+            self._next_soon()
+
     def set_timeout(self, seconds: float) -> None:
         """The present attempt has that many seconds, from its beginning on."""
         if self._attempt is not None:
@@ -128,6 +142,14 @@ class Dialer:
         """See how the attempt gets on: one that is not answered makes the path one to be avoided."""
         if now - self._began >= SILENT and self not in self._peer.stuck:
             self._peer.gets_stuck(self)
+        attempt = self._attempt
+        if attempt is not None and now - self._called >= _ANEW and not attempt.connected:
+            attempt.cancel()
+            self._called = now
+            if not self._call(attempt.ctype):
+                self._over()
+                return False
+            self.set_timeout(self._peer.timeout)
         return True
 
     def _next_soon(self) -> None:
@@ -157,6 +179,12 @@ class Dialer:
         if ctype is None:
             self._complete()
             return
+        if self._call(ctype):
+            self._shared.pulse.watch(self)
+            self._began = self._called = self._shared.now
+
+    def _call(self, ctype: ConnType) -> bool:
+        """A socket for an attempt; False if it cannot be."""
         peer = self._peer
         state = peer.state
         params = self._shared.params
@@ -165,18 +193,17 @@ class Dialer:
         where = f"[{called.ip}]:{port}" if called.is_large else f"{called.ip}:{port}"
         if called.is_large != own.is_large:
             self._failed(errno.EAFNOSUPPORT, f"{state.identity.nid} and {peer.nid} are not of one IP version")
-            return
+            return False
         taken = {conn.source_port for conn in peer.conns}
         try:
             sock = sockets.dial(own, device, called, port, params, taken)
         except OSError as error:
             number = error.errno or errno.EIO
             self._failed(number, why_connect_failed(number, where, own.ip, peer.timeout))
-            return
+            return False
         machine = ActiveHandshake(state.identity, peer.nid, peer.pid, ctype, self._version)
         self._attempt = Outbound(self, self._shared.loop, sock, machine, where, peer.timeout)
-        self._shared.pulse.watch(self)
-        self._began = self._shared.now
+        return True
 
     def _complete(self) -> None:
         """No more connections are to be made. What still waits fits none of them."""
@@ -250,11 +277,11 @@ class Dialer:
     def _next_pause(self, number: int, pause: float) -> float:
         params = self._shared.params
         shortest = params.min_reconnectms / 1000
-        longest = params.max_reconnectms
+        longest = params.max_reconnectms / 1000
         if number == errno.ECONNREFUSED:
-            longest = min(longest, params.refused_reconnectms)
-            shortest = min(shortest, longest / 1000)
-        return max(min(2 * pause, longest / 1000), shortest)
+            longest = min(longest, params.refused_reconnectms / 1000)
+            shortest = min(shortest, longest, _SOON)
+        return max(min(_GROWTH * pause, longest), shortest)
 
     def failed(self, number: int, reason: str) -> None:
         """The attempt came to nothing."""

@@ -187,6 +187,7 @@ class TcpLnd:
             state.deaf = False
         state.down = ""
         self._shared.report(f"{ni.nid}: interface {device.name} can be used again")
+        state.device_back()  # first: what hears of it sends at once
         self._shared.core.ni_event(ni, NiEvent.RECOVERED)
         return state.open
 

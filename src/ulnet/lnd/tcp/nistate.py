@@ -254,6 +254,12 @@ class NiState:
 
     # The device -------------------------------------------------------------------------------------
 
+    def device_back(self) -> None:
+        """The device can be used again: how long the peers were out of reach says nothing any more."""
+        for peer in list(self.peers.values()):
+            if peer.dialer is not None:
+                peer.dialer.try_again()
+
     def device_failed(self, reason: str, gone: bool) -> None:
         """Nothing can leave now: what has not begun to leave goes elsewhere, if there is an elsewhere.
 

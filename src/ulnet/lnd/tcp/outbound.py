@@ -12,6 +12,7 @@ from ulnet.lnd.tcp.handshake import ActiveHandshake, Verdict
 
 if TYPE_CHECKING:
     from ulnet.lnd.tcp.dialer import Dialer
+    from ulnet.wire.socklnd import ConnType
 
 __all__ = ["Outbound"]
 
@@ -127,7 +128,7 @@ class Outbound:
 
     def _timed_out(self) -> None:
         source = self._sock.getsockname()[0] if self._sock is not None else ""
-        if self._machine.want and self._waiting_for_hello():
+        if self._machine.want and self.connected:
             reason = (
                 f"timed out after {self._seconds:g} s: {self._where} took our connection but sent no HELLO; "
                 "it hangs, or is not an LNet node"
@@ -136,8 +137,16 @@ class Outbound:
             reason = why_connect_failed(errno.ETIMEDOUT, self._where, source, self._seconds)
         self._fail(errno.ETIMEDOUT, reason)
 
-    def _waiting_for_hello(self) -> bool:
-        assert self._sock is not None
+    @property
+    def ctype(self) -> ConnType:
+        """The type of the connection that it is to be."""
+        return self._machine.ctype
+
+    @property
+    def connected(self) -> bool:
+        """Whether the peer's host has answered, so that its HELLO is waited for."""
+        if self._sock is None:
+            return False
         try:
             self._sock.getpeername()
         except OSError:

@@ -241,6 +241,8 @@ class Peer:
         self._choices_changed()
         if self.dialer is not None:
             self.dialer.conns_lost()
+        if self.stuck and not self.conns and failure.errno == errno.ETIMEDOUT:
+            self._call_anew()
         for msg in unsent:
             size = self._overhead + msg.hdr.payload_length
             conns = self._large if size >= self.state.min_bulk else self._small
@@ -258,10 +260,16 @@ class Peer:
         if doomed and not self.conns and failure.errno != errno.ESTALE:
             self._lost()
 
-    def _lost(self) -> None:
-        """The last connection broke, and not because of us."""
+    def _call_anew(self) -> None:
+        """The path was silent to the end: find out whether it still is; messages keep away until then."""
         state = self.state
-        if state.open and not state.down and not (self.dialer is not None and self.dialer.busy):
+        if state.open and not state.down and self._dial() is None and self.dialer is not None:
+            self.gets_stuck(self.dialer)
+
+    def _lost(self) -> None:
+        """The last connection broke, and not because of us; others may be on their way."""
+        state = self.state
+        if state.open and not state.down:
             state.shared.core.path_lost(self.ni, self.nid)
 
     def _end(self, msgs: Iterable[Msg], failure: Failure, *, unsent: bool) -> None:
