@@ -254,7 +254,11 @@ class Inlet(Keeper):
         if pni.preferred is None and not pni.peer.multi_rail:
             return False
         answers = self._answers
-        if pni is not self._pni or (answers is not None and answers.pid != hdr.src_pid):
+        if (
+            pni is not self._pni
+            or self._peer_changes != pni.peer.paces.changes
+            or (answers is not None and answers.pid != hdr.src_pid)
+        ):
             self._pni = pni
             self._answers = None
         self._kind = kind

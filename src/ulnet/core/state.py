@@ -19,6 +19,7 @@ from ulnet.nid import LNET_PID, Net, Nid
 if TYPE_CHECKING:
     from ulnet.core.faults import FaultInjector
     from ulnet.core.lnd import Master
+    from ulnet.core.peer import Peer
 
 __all__ = ["NodeState"]
 
@@ -92,7 +93,7 @@ class NodeState:
         self.faults: FaultInjector | None = None  # set while there are fault rules
         self.guards = True  # peers are told that identities of PUTs are kept
         self.running = True
-        self.epoch = 0  # moves when NIs, their health or a policy change: kept choices are void then
+        self.epoch = 0  # moves when our NIs, their health or a policy change: kept choices are void then
         self.seq = 0  # counts sends: who has the lowest number was used longest ago
         self.answers = 0  # ACKs and REPLYs that hold credits or wait for them
         self._deferred: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
@@ -100,6 +101,13 @@ class NodeState:
     def _peer_credits(self, net: Net) -> int:
         local = self.nets.get(net)
         return local.tunables.peer_credits if local is not None else 0
+
+    def ways_changed(self, peer: Peer) -> None:
+        """What was kept of the ways to that peer is void; those to thousands of others are what they were."""
+        peer.standings.clear()
+        peer.paces.changes += 1
+        if self.masters:  # what they keep of their slaves goes by the epoch
+            self.epoch += 1
 
     def cpt_of(self, fragments: Sequence[memoryview]) -> int:
         """That of large memory, as far as it is known, else that of the calling thread."""

@@ -52,7 +52,7 @@ class Paths:
         if flow is None or flow.stalled == stalled:
             return None
         flow.stalled = stalled
-        self._state.epoch += 1
+        self._state.ways_changed(pni.peer)
         masters = self._state.masters
         if pni.peer.multi_rail or any(one.owns(ni) for one in masters.values()):
             word = "no progress: other paths are preferred" if stalled else "it is not avoided any more"

@@ -89,7 +89,7 @@ class Values:
         """A value as it is."""
         if value != pni.health:
             pni.health = value
-            self._state.epoch += 1
+            self._state.ways_changed(pni.peer)
             pni.watched = value < MAX_HEALTH or pni.state is not PeerNiState.CONNECTED
         if value == MAX_HEALTH:
             pni.health_stats.ping_count = 0
