@@ -1,7 +1,8 @@
-"""What upper layers call, on real sockets: `Node.name_peer` and `Node.primary_nid`."""
+"""What upper layers call, on real sockets: `Node.name_peer`, `Node.primary_nid`, `Node.peer_discovered`."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 
 import pytest
@@ -71,3 +72,38 @@ async def test_who_is_not_there_is_called_as_asked() -> None:
     with pytest.raises(LNetError) as refused:
         client.name_peer([C[0]])
     assert refused.value.errno == errno.ENETDOWN
+
+
+@pytest.mark.parametrize("discovery", [0, 1])
+async def test_whether_a_node_was_discovered(discovery: int) -> None:
+    client, server = nodes(2)
+    async with client, server:
+        add(client, *A)
+        add(server, *B)
+        client.set_discovery(discovery)
+        assert client.core.peers.find(Nid.parse(B[1])) is None
+        assert await client.peer_discovered(B[1], timeout=10)
+        peer = client.core.peers.find(Nid.parse(B[1]))
+        assert peer is not None and peer.settled
+        assert sorted(map(str, peer.nids())) == (sorted(B) if discovery else [B[1]])
+        sent = client.core.stats.send_count
+        assert await client.peer_discovered(B[1]), "it is known: nobody is asked"
+        assert client.core.stats.send_count == sent
+        assert not await client.peer_discovered(C[0], timeout=10)
+        assert not await client.peer_discovered(C[1], timeout=0)
+        with pytest.raises(LNetError, match=r"."):
+            await client.peer_discovered(ANY_NID)
+
+
+async def test_nobody_waits_for_the_discovery_of_a_node_whose_name_is_locked() -> None:
+    client, server = nodes(2)
+    async with client, server:
+        add(client, *A)
+        add(server, *B)
+        client.name_peer(B[:1])
+        assert not await client.peer_discovered(B[0]), "its discovery has begun, no more"
+        for _ in range(1000):
+            if await client.peer_discovered(B[0]):
+                break
+            await asyncio.sleep(0.01)
+        assert await client.peer_discovered(B[1])

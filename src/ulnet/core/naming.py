@@ -1,4 +1,4 @@
-"""What an upper layer says and asks of peers: LNetAddPeer and LNetPrimaryNID (spec discovery.md §8).
+"""What upper layers say and ask: LNetAddPeer, LNetPrimaryNID, LNetPeerDiscovered (spec discovery.md §3, §8).
 
 Upper layers know a node by one NID, and keep what they hold of it under that name. So the name is locked:
 discovery finds out the node's other NIDs, but leaves the name alone.
@@ -14,7 +14,7 @@ from ulnet.core.peer import Peer, PeerFlag, may_be_listed
 from ulnet.core.status import LNetError
 from ulnet.nid import LO_NID, Nid
 
-__all__ = ["ask_primary", "name_peer"]
+__all__ = ["ask_discovered", "ask_primary", "name_peer"]
 
 _LOCK = int(PeerFlag.LOCK_PRIMARY)
 
@@ -66,6 +66,23 @@ def ask_primary(core: LNet, nid: Nid, *, lock: bool = False, done: Callable[[Nid
             core.discover(nid, done=lambda error, found: None)
     else:
         core.discover(nid, done=tell)
+
+
+def ask_discovered(core: LNet, nid: Nid, *, done: Callable[[bool], None]) -> None:
+    """Tell `done` whether discovery knows the node that has `nid`, with all its NIDs.
+
+    At once where it does, and where that node's name is locked, for whose discovery (which begins) nobody
+    waits; else after its discovery (spec discovery.md §3). Raises LNetError: EINVAL, ENOMEM, ESHUTDOWN.
+    """
+    core.state.must_run()
+    peer = core.peers.find(nid)
+    if peer is not None and peer.settled:
+        done(True)
+    elif peer is not None and peer.flags & _LOCK:
+        core.discover(nid, done=lambda error, found: None)
+        done(False)
+    else:
+        core.discover(nid, done=lambda error, found: done(found is not None and not error and found.settled))
 
 
 def _distance(core: LNet, nid: Nid) -> int:

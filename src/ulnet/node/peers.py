@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from ulnet.core.instance import LNet
-from ulnet.core.naming import ask_primary, name_peer
+from ulnet.core.naming import ask_discovered, ask_primary, name_peer
 from ulnet.core.peer import Peer
 from ulnet.core.status import LNetError
 from ulnet.nid import Net, Nid, NidError
@@ -70,6 +70,25 @@ class PeerCalls(ABC):
             if lock:
                 core.peers.lock(peer)
             return peer.primary_nid
+
+    async def peer_discovered(self, nid: Nid | str, *, timeout: float | None = None) -> bool:
+        """Whether discovery knows the node that has `nid`, with all its NIDs (LNetPeerDiscovered).
+
+        Where it does not, the node is discovered first, and who does not answer (within `timeout` seconds, by
+        default those of discovery's messages) is not known. A node whose name is locked is not waited for:
+        the answer is what is known now, and its discovery begins. Raises LNetError: EINVAL, ENOMEM.
+        """
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def done(known: bool) -> None:
+            if not answer.done():
+                answer.set_result(known)
+
+        ask_discovered(self.core, as_nid(nid), done=done)
+        try:
+            return await asyncio.wait_for(answer, timeout)
+        except TimeoutError:
+            return False
 
     async def discover(self, target: Nid | str, *, force: bool = False, timeout: float | None = None) -> Peer:
         """Find out anew which NIDs the node behind `target` has, and tell it ours if it wants them.
