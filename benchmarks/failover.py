@@ -249,7 +249,11 @@ def meaning() -> str:
         f"nor reported. ulnet has LND time-outs of {TIMEOUT} s, and its caller gives each PUT {TIMEOUT} s; "
         "what had left over a rail that died is sent again over the other, for the receiver notices what it "
         "has already; what a killed peer may have had is reported. MPTCP's program connects anew when its "
-        "connection breaks."
+        "connection breaks. A killed peer is not the same work for both: gap and stall hold what its program "
+        "needs to start again, and ulnet's has more to start than one with a bare socket; so look at "
+        f"“answered again”, which counts from when it listens. There MPTCP's program calls every {AGAIN:g} s "
+        "and sends at once; ulnet calls after a tenth of the time that the peer was gone, makes three "
+        "connections, and asks who is there before it sends."
     )
 
 
