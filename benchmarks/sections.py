@@ -149,7 +149,7 @@ def _simulator(quick: bool, rounds: int | None, tell: Tell) -> Section:
     messages = simulator.MESSAGES // (10 if quick else 1)
     for nodes in simulator.NODES[:2] if quick else simulator.NODES:
         for _ in range(rounds or (1 if quick else SIMULATOR_ROUNDS)):
-            for build in builds():
+            for build in (*(["before"] if simulator.former() else []), *builds()):
                 tell(f"the simulator with {nodes} nodes, {build}")
                 speed = simulator.measure_in(build, nodes, messages)
                 speeds.setdefault((build, nodes), []).append(speed)

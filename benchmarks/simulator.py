@@ -1,10 +1,12 @@
 """How fast the simulator is: events and messages in a second of CPU time, by number of nodes.
 
-`simulator.py NODES MESSAGES` measures one run; the answer is a line of JSON (`Speed`).
+`simulator.py NODES MESSAGES` measures one run; the answer is a line of JSON (`Speed`). Where the history is
+at hand, the simulator as it was before it was made fast runs the very same program beside it.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
@@ -12,8 +14,10 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +25,13 @@ from peer import check_build
 from runner import environment_of
 from ulnet.sim import SimNode, Simulation
 
+BEFORE = "252a479"
 HOW = (
     "One process, CPU time. Every node has two rails and discovers whom it talks to; then each sends PUTs of "
     "100 bytes to three others, three at a time, and waits for the ACKs. An event is a step of the virtual "
     "time: a message that leaves or arrives, a timer, a callback. Checked: all invariants of a node after "
-    "each of its events (peers and memory every few events)."
+    "each of its events (peers and memory every few events). “Before” is the same program with ulnet of "
+    f"commit {BEFORE}, in pure Python; the ratio is that of events a second, with checks."
 )
 HEADS = [
     "nodes",
@@ -34,6 +40,7 @@ HEADS = [
     "events",
     "events/s",
     "messages/s",
+    "× before",
     "events/s unchecked",
     "MiB",
 ]
@@ -58,10 +65,30 @@ class Speed:
 def measure_in(build: str, nodes: int, messages: int) -> Speed:
     """The same in a process of its own. Raises RuntimeError with its words."""
     words = [sys.executable, str(Path(__file__).resolve()), str(nodes), str(messages)]
-    done = subprocess.run(words, env=environment_of(build), capture_output=True, text=True, check=False)
+    environment = environment_of(build)
+    if build == "before":
+        environment["PYTHONPATH"] = f"{former()}"
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr.strip())
     return Speed(**json.loads(done.stdout))
+
+
+@cache
+def former() -> Path | None:
+    """The sources of the time before, for as long as this process lasts; None without the history."""
+    root = Path(__file__).resolve().parent.parent
+    words = ["git", "-C", str(root), "archive", BEFORE, "src/ulnet"]
+    try:
+        done = subprocess.run(words, capture_output=True, check=False)
+    except OSError:
+        return None
+    if done.returncode:
+        return None
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    subprocess.run(["tar", "-x", "-C", folder.name], input=done.stdout, check=True)
+    return Path(folder.name, "src")
 
 
 def measure(nodes: int, messages: int) -> Speed:
@@ -111,6 +138,7 @@ def cells(speeds: Speeds) -> list[list[str]]:
     """The table: medians."""
     rows = []
     for (build, nodes), runs in speeds.items():
+        old = speeds.get(("before", nodes))
         figures = {name: statistics.median(getattr(run, name) for run in runs) for name in Speed.__slots__}
         rows.append(
             [
@@ -120,6 +148,7 @@ def cells(speeds: Speeds) -> list[list[str]]:
                 f"{figures['events']:,.0f}",
                 f"{figures['rate']:,.0f}",
                 f"{figures['messages']:,.0f}",
+                f"{figures['rate'] / statistics.median(run.rate for run in old):.1f}" if old else "–",
                 f"{figures['unchecked']:,.0f}",
                 f"{figures['peak']:,.0f}",
             ]

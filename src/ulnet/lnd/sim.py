@@ -261,7 +261,10 @@ class SimStation:
         arrival = cast(Arrival, rx)
         incoming = self._incoming[arrival]
         assert not incoming.wanted, "recv called twice for one message"
-        assert sum(view.nbytes for view in buffers) == mlen <= rlen
+        room = 0
+        for view in buffers:
+            room += view.nbytes
+        assert room == mlen <= rlen
         incoming.wanted = True
         incoming.msg = msg
         incoming.buffers = buffers

@@ -120,7 +120,7 @@ class Fabric:
         """Whether what src sends to dst disappears now."""
         if not (src.live and dst.live):
             return True
-        return any(src in cut.src and dst in cut.dst for cut in self.cuts)
+        return bool(self.cuts) and any(src in cut.src and dst in cut.dst for cut in self.cuts)
 
     def latency(self, src: Port, dst: Port) -> float:
         """Seconds from one to the other, a little random."""

@@ -13,7 +13,7 @@ from inspect import CORO_CREATED, getcoroutinestate
 from random import Random
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
-from ulnet.sim.scheduler import Scheduler
+from ulnet.sim.scheduler import Clock, Scheduler
 
 __all__ = ["NodeLoop"]
 
@@ -87,6 +87,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self._scheduler = scheduler
         self._random = rng.random
         self._offset = offset
+        self.time = Clock(scheduler, offset)  # type: ignore[method-assign]
         self._lateness = lateness
         self._soonest = 0.0
         self._tasks: dict[asyncio.Task[Any], Coroutine[Any, Any, Any]] = {}  # that are not done
@@ -111,10 +112,6 @@ class NodeLoop(asyncio.AbstractEventLoop):
                 coro.close()
 
     # What asyncio asks for ------------------------------------------------------------------------
-
-    def time(self) -> float:
-        """Seconds of this node's clock."""
-        return self._scheduler.now + self._offset
 
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from heapq import heappush
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Scheduler", "SeldomCollected"]
+__all__ = ["Clock", "Scheduler", "SeldomCollected"]
 
 _Event: TypeAlias = tuple[float, int, Callable[..., Any], tuple[Any, ...]]
 _SELDOM: Final = (100_000, 20, 100)  # objects more than before, and collections of younger ones
@@ -36,6 +36,19 @@ class Scheduler:
         """Plan call(*args) in `delay` seconds."""
         self._seq = seq = self._seq + 1
         heappush(self.heap, (self.now + delay, seq, call, args))
+
+
+class Clock:
+    """A node's clock, which began `offset` seconds before the simulation: read several times a message."""
+
+    __slots__ = ("_offset", "_scheduler")
+
+    def __init__(self, scheduler: Scheduler, offset: float) -> None:
+        self._scheduler = scheduler
+        self._offset = offset
+
+    def __call__(self) -> float:
+        return self._scheduler.now + self._offset
 
 
 class SeldomCollected:

@@ -8,7 +8,6 @@ host has it. A message whose payload nobody takes yet holds up its stream.
 from __future__ import annotations
 
 import errno
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -84,7 +83,7 @@ class Stream:
         self.dst = dst
         self.ordered = src.port.params.ordered and dst.port.params.ordered
         self.last = 0.0  # when the frame before arrives
-        self.queue: deque[Frame] = deque()  # sent, and not with the receiver yet
+        self.queue: list[Frame] = []  # sent, and not with the receiver yet
         self.arriving: dict[_Arrival, None] = {}  # with the receiver, and not taken yet
 
     def push(self, frame: Frame) -> None:
@@ -198,7 +197,7 @@ class Stream:
         queue = self.queue
         if self.ordered:
             while queue and queue[0].ready and not self.arriving:
-                self._deliver(queue.popleft())
+                self._deliver(queue.pop(0))
             return
         for frame in [frame for frame in queue if frame.ready]:
             if not frame.gone:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.status import HealthStatus
+from ulnet.nid import Nid
 
 if TYPE_CHECKING:
     from ulnet.core.md import Md
-    from ulnet.nid import Nid
 
 __all__ = ["Delivery", "Inbox", "Operation"]
 
@@ -122,7 +122,7 @@ class Inbox:
         if event.kind is EventKind.UNLINK:
             return
         if event.kind is EventKind.PUT and not event.status:
-            self.times[event.hdr_data] += 1
+            self.times[event.hdr_data] = self.times.get(event.hdr_data, 0) + 1
         data = bytes(event.data) if self._keep_data and event.kind is EventKind.PUT else b""
         self.deliveries.append(
             Delivery(
