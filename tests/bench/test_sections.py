@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,15 @@ def test_the_simulator_is_measured_by_number_of_nodes() -> None:
     (row,) = simulator.cells({("pure", 8): [speed, other]})
     assert row[0] == "8, pure"
     assert len(row) == len(simulator.HEADS)
+    assert row[6] == "–"  # nothing to be compared with
+    twice = replace(speed, rate=2 * speed.rate)
+    rows = simulator.cells({("before", 8): [speed], ("pure", 8): [twice]})
+    assert [row[6] for row in rows] == ["1.0", "2.0"]
+
+
+def test_the_former_simulator_runs_the_same_program() -> None:
+    if simulator.former() is None:
+        pytest.skip("the history of this checkout does not reach back that far")
+    former = simulator.measure_in("before", 8, 48)
+    assert former.nodes == 8
+    assert min(former.events, former.rate, former.messages) > 0
