@@ -198,13 +198,12 @@ class Memory(Responses):
     def retire(self, md: Md) -> None:
         """Nothing of md is under way, and nobody is told: it may be registered anew, with other memory.
 
-        It keeps its place in the deadlines.
+        It keeps its place in the deadlines, and among those that send to the same next hop.
         """
         md.linked = False
         md.put = None
         md.fragments = []
         del self.mds[md.handle]
-        self.left_hop(md)
 
     def wmd_of(self, md: Md) -> bytes:
         """The 16-byte wire handle of an MD (spec wire-lnet.md §3)."""

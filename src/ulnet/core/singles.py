@@ -91,7 +91,8 @@ class Singles:
         memory = self._memory
         memory.register(md)
         pni = lane.pni
-        memory.went(md, pni.nid)
+        if md.next_nid is not pni.nid:
+            memory.went(md, pni.nid)
         free = lane.free
         msg = free.pop() if free else self._lanes.new_msg(lane)
         msg.md = md
@@ -115,6 +116,11 @@ class Singles:
             self._transmit.take_off(msg, lane.ni, pni, now)
         self._transmit.post_in_lane(msg, lane, now)
         return True
+
+    def drop(self, md: Md) -> None:
+        """md, which is idle, will not be used again."""
+        self._memory.forget_response(md)
+        self._memory.left_hop(md)
 
     def _name(self, md: Md, pni: PeerNi) -> bytes:
         """The handle of the PUT from md: an identity, if the peer keeps them."""

@@ -118,6 +118,8 @@ class _Single(Operation):
         self._well = False
         if len(self._free) < _MOST_FREE:
             self._free.append(self)
+        elif self._md is not None:
+            self._core.singles.drop(self._md)
 
 
 class Operations:
