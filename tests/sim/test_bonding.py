@@ -217,6 +217,47 @@ def test_a_failure_at_the_far_end_is_seen_from_messages_and_keepalives() -> None
     sim.run_until_quiet()
 
 
+@pytest.mark.requirement("BOND-health")
+@pytest.mark.parametrize(("hole", "least"), [(3.0, 1), (10.0, 3)])
+def test_a_slave_that_fell_silent_is_tried_often_at_first(hole: float, least: int) -> None:
+    sim = Simulation(seed=13)
+    a, b = two(sim)
+    b.attach(30)
+    finish(sim, puts(a, 3))
+    bond = bond_of(a)
+    default = bond.config.slaves[0]
+    sim.partition(["a.eth0"], ["b.eth0"])
+    operations = []
+    for _ in range(int(hole * 10)):
+        operations += puts(a, 1)
+        sim.run(0.1)
+    assert bond.slaves.active.nid != default
+    assert bond.monitor.keepalives >= least
+    sim.heal()
+    sim.run_until(lambda: bond.slaves.active.nid == default, 10)
+    finish(sim, operations)
+    assert all(one.ok for one in operations)
+    sim.run_until_quiet()
+
+
+def test_a_slave_that_stays_silent_is_tried_less_and_less_often() -> None:
+    sim = Simulation(seed=12)
+    a, b = two(sim)
+    b.attach(30)
+    finish(sim, puts(a, 3))
+    sim.partition(["a.eth0"], ["b.eth0"])
+    counts = []
+    for _ in range(6):
+        before = bond_of(a).monitor.keepalives
+        for _ in range(100):
+            puts(a, 1)
+            sim.run(0.2)
+        counts.append(bond_of(a).monitor.keepalives - before)
+    assert counts[0] >= counts[1] >= counts[2]
+    assert counts[-1] <= 20 / 8 + 20 / 2 + 1  # the other path's, too
+    sim.run_until_quiet()
+
+
 def test_idle_peers_get_no_keepalives() -> None:
     sim = Simulation(seed=10)
     a, b = two(sim)

@@ -254,6 +254,7 @@ class BondNi:
             self.core.path_doubted(path.ni, path.nid, peer.nid)
             if all(one.down for one in peer.paths):
                 self.core.state.defer(self._lost_all, peer)
+            self.monitor.doubted()
         self.monitor.wanted()
 
     def _lost_all(self, peer: BondPeer) -> None:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["IN_USE", "Monitor"]
 
 _EARLY: Final = 0.01  # seconds: clocks of timers and of messages differ a little
-_LONGEST: Final = 4  # keepalive times between tries of a path that does not answer
+_LONGEST: Final = 4  # keepalive times between tries of a path that does not answer, at most
+_SHORTEST: Final = 0.25  # and at least; in between, as much of the time since it last answered
 IN_USE: Final = 30.0  # seconds after its last message until a peer is left alone
 
 
@@ -39,6 +40,11 @@ class Monitor:
         """A peer is in use, or a path is in doubt."""
         if self._timer is None:
             self._timer = self._bond.after(self._bond.config.keepalive, self._look)
+
+    def doubted(self) -> None:
+        """A path does not answer any more: it may be back soon."""
+        self._bond.cancel(self._timer)
+        self._timer = self._bond.after(self._bond.config.keepalive * _SHORTEST, self._look)
 
     def try_again(self, peers: Iterable[BondPeer]) -> None:
         """Slaves are said to be up again: find out now."""
@@ -63,7 +69,7 @@ class Monitor:
         self._timer = None
         bond = self._bond
         now, pause = bond.clock(), bond.config.keepalive
-        busy = False
+        busy = silent = False
         for peer in list(bond.peers.values()):
             if not peer.connected or now - peer.used_at > IN_USE:
                 continue
@@ -71,16 +77,24 @@ class Monitor:
             if peer.told != bond.incarnation and bond.config.mode is Mode.STANDBY:
                 bond.greetings.greet(peer)
             for path in peer.paths:
+                silent = silent or path.down
                 if not path.probing and path.ni.active and now + _EARLY >= self._due(path, pause):
                     self._try(peer, path)
         bond.look()
-        if busy:
+        if busy and silent:
+            self.doubted()
+        elif busy:
             self.wanted()
 
     @staticmethod
     def _due(path: Path, pause: float) -> float:
         """When a path is to be tried: once it was quiet; less and less often while it does not answer."""
-        return max(path.heard_at + pause, path.tried_at + pause * min(1 << min(path.tries, 8), _LONGEST))
+        if not path.down:
+            return max(path.heard_at, path.tried_at) + pause
+        longest = pause * _LONGEST
+        if path.heard_at < 0:
+            return path.tried_at + longest
+        return path.tried_at + min(max(path.tried_at - path.heard_at, pause) * _SHORTEST, longest)
 
     def _try(self, peer: BondPeer, path: Path) -> None:
         path.probing = True
