@@ -60,7 +60,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
 
         def run(host: Host, *words: str) -> Daemon:
             socket = tmp_path / f"{host.number}.sock"
-            process = host.start(*LNETD, "--socket", socket)
+            process = host.start(*LNETD, "--socket", socket, "--drain", "1")
             stack.callback(stop, process)
             daemon = Daemon(host, socket)
             for _ in range(200):

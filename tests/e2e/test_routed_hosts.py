@@ -74,7 +74,7 @@ def nets(*interfaces: tuple[str, str]) -> str:
     return "net:\n" + "".join(lines)
 
 
-# A router tells that a net is down which no check came from for the sum of both: a busy machine may be late.
+# After the sum of both a router is announced, and tells that a net is down which no check came from.
 PACE = "routing:\n    alive_router_check_interval: 1\n    router_ping_timeout: 3\n"
 
 
@@ -106,6 +106,7 @@ def test_a_router_between_two_hosts_with_two_rails_each(
         server_host, nets(*all_nets[2:]) + PACE + routes(*((net, router_host.nid(2, "tcp2")) for net in near))
     )
     router.wait_for(partial(routes_for_others, router))  # routes count as up until their gateway was asked
+    router("set", "router_ping_timeout", "60")
     for end in (client, server):
         end.wait_for(partial(states_are, end, "up"))
     target = server_host.nid(2, "tcp2")

@@ -22,7 +22,8 @@ from ulnet.wire.ping import Feature, NiEntry, NiStatus, PingInfo
 
 PORTAL = 30
 INTERVAL = 1  # seconds between checks of gateways
-PATIENCE = 3  # seconds more until a router takes a net without checks for down: a busy machine may be late
+PATIENCE = 3  # seconds more until a router is announced
+LATE = 60  # and, from then on, until it takes a net without checks for down: a busy machine may be late
 
 
 class Member:
@@ -71,6 +72,7 @@ class Member:
         router.enable(True)
         while router.state is not RoutingState.ENABLED:
             await asyncio.sleep(0.05)
+        self.node.core.gateways.settings.change({"router_ping_timeout": LATE})
         if self.old:
             self._tell(Feature.NI_STATUS)
         return "done"

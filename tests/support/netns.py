@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,8 @@ import pytest
 _serial = itertools.count()
 _PATIENCE = 60.0  # seconds for a program that must end or a capture that must begin
 _BLOCK = 1.3  # seconds; tcpdump gets a block of packets that is not full after one
+_PCAP_HEADER = 24  # bytes
+_RECORD = struct.Struct("=4I")  # time, bytes in the file, bytes on the wire
 SHAPE = "burst 256kb latency 50ms"
 
 Popen = subprocess.Popen[bytes]
@@ -120,14 +123,25 @@ class Host:
         try:
             yield
         finally:
-            size = -1
-            while size != (size := path.stat().st_size):
+            ended, size = time.time(), -1  # where packets go on passing, the file is never at rest
+            while size != (size := path.stat().st_size) and _last_packet(path) <= ended:
                 time.sleep(_BLOCK)
             process.send_signal(signal.SIGINT)
             _, summary = process.communicate(timeout=_PATIENCE)
         lost = re.search(rb"(\d+) packets? dropped by kernel", summary)
         assert lost is not None, summary
         assert int(lost[1]) == 0, f"tcpdump lost packets, so the capture shows nothing: {summary.decode()}"
+
+
+def _last_packet(path: Path) -> float:
+    """When the last packet passed that is wholly in a capture (they are in order); 0 if there is none."""
+    data = path.read_bytes()
+    at, last = _PCAP_HEADER, 0.0
+    while at + _RECORD.size <= len(data):
+        seconds, microseconds, size, _ = _RECORD.unpack_from(data, at)
+        at += _RECORD.size + size
+        last = seconds + microseconds / 1e6
+    return last
 
 
 class Cluster:
