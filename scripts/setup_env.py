@@ -31,6 +31,13 @@ DEBIAN_PACKAGES = {
     "systemd-analyze": "systemd",
 }
 
+APT_PATIENCE = (
+    "-o",
+    "Acquire::Retries=3",
+    "-o",
+    "DPkg::Lock::Timeout=120",
+)  # with mirrors, and other apt-gets
+
 
 def main() -> int:
     """Set up what the command line asks for."""
@@ -152,7 +159,7 @@ def apt_get(packages: list[str]) -> bool:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
         done = subprocess.run(
-            ["apt-get", "-qq", *command],
+            ["apt-get", "-qq", *APT_PATIENCE, *command],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

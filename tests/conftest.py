@@ -22,7 +22,11 @@ pytest_plugins = [
 ]
 
 settings.register_profile(
-    "ulnet", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "ulnet",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="CI" in os.environ,  # what is tried anew by chance is tried at developers' machines
 )
 settings.register_profile("long", settings.get_profile("ulnet"), max_examples=5000)
 
