@@ -30,13 +30,8 @@ DEBIAN_PACKAGES = {
     "zsh": "zsh",
     "systemd-analyze": "systemd",
 }
-
-APT_PATIENCE = (
-    "-o",
-    "Acquire::Retries=3",
-    "-o",
-    "DPkg::Lock::Timeout=120",
-)  # with mirrors, and other apt-gets
+# With mirrors that fail once, and with an apt-get that is running.
+APT_PATIENCE = ("-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=120")
 
 
 def main() -> int:
