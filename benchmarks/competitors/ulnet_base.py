@@ -10,7 +10,7 @@ from typing import Any
 
 from ulnet import Node
 from ulnet.core.event import Event, EventKind
-from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, Md
+from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE
 from ulnet.core.tunables import NetTunables
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid
@@ -105,50 +105,43 @@ async def _drive(work: Work, port: int, send: Send, spin: bool) -> Measured:
         return meter.stop(latencies)
 
 
-class Pump:
-    """Keeps a window of PUTs or GETs under way from the event handler, with no task or future per message."""
+async def pump(node: Node, work: Work, count: int, window: int) -> None:
+    """Keep a window of PUTs or GETs under way from the event handler, with no task or future per message."""
+    core, to = node.core, Nid.parse(f"{SERVER}@tcp")
+    put, get = core.put, core.get
+    fetch, acknowledged = work.kind == "get", work.kind == "ack"
+    done = asyncio.get_running_loop().create_future()
+    last = {"ack": EventKind.ACK, "get": EventKind.REPLY}.get(work.kind, EventKind.SEND)
+    left = count
+    under_way = 0
 
-    def __init__(self, node: Node, work: Work, count: int, window: int) -> None:
-        self._core = node.core
-        self._to = Nid.parse(f"{SERVER}@tcp")
-        self._left = count
-        self._open = 0
-        self._ack = work.kind == "ack"
-        self._get = work.kind == "get"
-        self._last = {"ack": EventKind.ACK, "get": EventKind.REPLY}.get(work.kind, EventKind.SEND)
-        self._done = asyncio.get_running_loop().create_future()
-        self._window = window
-        self._md: Md = self._core.memory.md_bind(bytearray(work.size), self._on_event)
-
-    def _on_event(self, event: Event) -> None:
-        if event.status and not self._done.done():
-            self._done.set_exception(RuntimeError(event.reason))
-        elif event.kind is self._last:
-            if self._left:
-                self._left -= 1
-                if self._get:
-                    self._core.get(self._md, self._to, PORTAL, 1)
+    def on_event(event: Event) -> None:
+        nonlocal left, under_way
+        if event.status:
+            if not done.done():
+                done.set_exception(RuntimeError(event.reason))
+        elif event.kind is last:
+            if left:
+                left -= 1
+                if fetch:
+                    get(md, to, PORTAL, 1)
                 else:
-                    self._core.put(self._md, self._to, PORTAL, 1, ack=self._ack)
+                    put(md, to, PORTAL, 1, ack=acknowledged)
                 return
-            self._open -= 1
-            if not self._open and not self._done.done():
-                self._done.set_result(None)
+            under_way -= 1
+            if not under_way and not done.done():
+                done.set_result(None)
 
-    def _next(self) -> None:
-        self._left -= 1
-        if self._get:
-            self._core.get(self._md, self._to, PORTAL, 1)
+    md = core.memory.md_bind(bytearray(work.size), on_event)
+    under_way = min(window, count)
+    left -= under_way
+    for _ in range(under_way):
+        if fetch:
+            get(md, to, PORTAL, 1)
         else:
-            self._core.put(self._md, self._to, PORTAL, 1, ack=self._ack)
-
-    async def run(self) -> None:
-        """Until every message is done."""
-        self._open = min(self._window, self._left)
-        for _ in range(self._open):
-            self._next()
-        await self._done
-        self._core.memory.md_unlink(self._md)
+            put(md, to, PORTAL, 1, ack=acknowledged)
+    await done
+    core.memory.md_unlink(md)
 
 
 def latencies_of(node: Node, work: Work, count: int) -> Awaitable[list[int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from competitors import ulnet_base
-from competitors.ulnet_base import CREDITS, Pump, latencies_of
+from competitors.ulnet_base import CREDITS, latencies_of, pump
 from ulnet import Node
 from work import Measured, Work
 
@@ -20,5 +20,5 @@ async def send(node: Node, work: Work, count: int) -> list[int] | None:
     if work.kind == "roundtrip":
         return await latencies_of(node, work, count)
     small = work.size < 4096 and work.kind == "stream"
-    await Pump(node, work, count, CREDITS if small else work.window).run()
+    await pump(node, work, count, CREDITS if small else work.window)
     return None
