@@ -96,7 +96,8 @@ COMPETITORS = [
         "ulnet compiled, spinning",
         "the same with `spin` at its most: while idle it looks again for that long before it sleeps",
         build="compiled",
-        kinds=("roundtrip",),
+        kinds=("ack", "roundtrip"),
+        smallest_only=True,
     ),
     Competitor(
         "ulnet_awaited",
