@@ -210,7 +210,10 @@ class Frames(Transmitter):
             return self._repeated_but_names(pos, end, hdr)
         while end - pos >= size and self.sock is not None:
             before = pos
-            pos = inlet.take_run(hdr, raw, buf, view, pos, end)
+            if end - pos >= 2 * size:
+                pos = inlet.take_run(hdr, raw, buf, view, pos, end)
+            elif buf.startswith(raw, pos) and inlet.take(hdr, view, pos + self.head_size):
+                pos += size
             if pos == before:
                 self.rx_hdr = None
                 break
