@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ulnet.core.lanes import Lane
+from ulnet.core.lane import Lane
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.selection import Selector
@@ -70,15 +70,19 @@ class Batch:
         stats = state.stats
         count = len(run)
         ni, pni = lane.ni, lane.pni
-        self._selector.took_many(lane.choice, count)
+        if not lane.counted:
+            self._selector.took_many(lane.choice, count)
         stats.msgs_alloc -= count
         stats.send_count += count
         load = count * HEADER_SIZE
         if lane.source is None:
             now = state.clock()
-            for msg in run:
-                if msg.flight is not None:
-                    self._transmit.land(msg, failed=False)
+            if lane.counted:
+                self._transmit.land_many(run)
+            else:
+                for msg in run:
+                    if msg.flight is not None:
+                        self._transmit.land(msg, failed=False)
             length = sum([msg.hdr.payload_length for msg in run])
             waited = sum([now - msg.queued_at for msg in run])
             least, most = now - run[-1].queued_at, now - run[0].queued_at  # they left in order

@@ -15,7 +15,7 @@ from ulnet.core.status import HealthStatus
 from ulnet.wire.lnet import HEADER_SIZE, MsgType
 
 if TYPE_CHECKING:
-    from ulnet.core.lanes import Lane
+    from ulnet.core.lane import Lane
 
 __all__ = ["ANSWERS", "Credits"]
 

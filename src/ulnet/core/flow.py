@@ -21,12 +21,14 @@ _FIRST_SAMPLES: Final = 3  # make the first rate; the one before them also timed
 
 
 class Paces:
-    """Counts new paths and changed rates towards one peer: what was reckoned from them is void then."""
+    """Counts what becomes of a peer and of the ways to it: what was reckoned before is void then."""
 
-    __slots__ = ("changes",)
+    __slots__ = ("changes", "ends", "rates")
 
     def __init__(self) -> None:
-        self.changes = 0
+        self.changes = 0  # of its flags, its NIDs, and their state
+        self.rates = 0  # new paths, and other rates
+        self.ends = 0  # messages that are under way no more
 
 
 class Flow:
@@ -49,7 +51,7 @@ class Flow:
 
     def __init__(self, paces: Paces | None = None, *, stalled: bool = False) -> None:
         self._paces = paces or Paces()
-        self._paces.changes += 1
+        self._paces.rates += 1
         self.outstanding = 0
         self.rate = 0.0
         self.stalled = stalled
@@ -68,6 +70,7 @@ class Flow:
 
     def end(self, size: int, now: float) -> None:
         """That message is delivered."""
+        self._paces.ends += 1
         self.outstanding -= size
         confirmed = self._confirmed + size
         self._confirmed = confirmed
@@ -82,6 +85,17 @@ class Flow:
         if self.gauge is not None:
             self.gauge.add(confirmed, elapsed, self.outstanding + size, now)
 
+    def end_many(self, count: int, size: int, now: float) -> None:
+        """So many messages of `size` bytes are: the same as one after the other."""
+        confirmed = self._confirmed + count * size
+        if confirmed < MIN_SAMPLE_BYTES or now - self._since < _MIN_SAMPLE_SECONDS:
+            self._paces.ends += 1
+            self.outstanding -= count * size
+            self._confirmed = confirmed
+            return
+        for _ in range(count):
+            self.end(size, now)
+
     def _take(self, sample: float) -> None:
         samples = self._samples = self._samples + 1
         if not samples:
@@ -90,34 +104,53 @@ class Flow:
         self._estimate += (sample - self._estimate) * weight
         if samples >= _FIRST_SAMPLES:
             self.rate = self._estimate
-            self._paces.changes += 1
+            self._paces.rates += 1
 
     def presume(self, rate: float) -> None:
         """Take the path for that fast until it is measured again; what was measured is not forgotten."""
         self.rate = rate
-        self._paces.changes += 1
+        self._paces.rates += 1
 
     def abandon(self, size: int) -> None:
         """That message failed: it says nothing of the rate."""
+        self._paces.ends += 1
         self.outstanding -= size
 
 
 class Flight:
-    """One message under way on a path: it counts with the pair of NIs, and with the NI towards that peer."""
+    """Messages under way on a path: they count with the pair of NIs, and with the NI towards that peer.
+
+    All of one size that go the same way may share it: one `begin` and one end for each.
+    """
 
     __slots__ = ("_peer", "_size", "pair")
 
-    def __init__(self, pair: Flow, peer: Flow, size: int, now: float) -> None:
+    def __init__(self, pair: Flow, peer: Flow, size: int) -> None:
         self.pair = pair
         self._peer = peer
         self._size = size
-        pair.begin(size, now)
-        peer.begin(size, now)
+
+    def begin(self, now: float) -> None:
+        """A message sets out."""
+        size, pair, peer = self._size, self.pair, self._peer
+        if pair.outstanding:
+            pair.outstanding += size
+        else:
+            pair.begin(size, now)
+        if peer.outstanding:
+            peer.outstanding += size
+        else:
+            peer.begin(size, now)
 
     def land(self, now: float) -> None:
         """It is delivered."""
         self.pair.end(self._size, now)
         self._peer.end(self._size, now)
+
+    def land_many(self, count: int, now: float) -> None:
+        """So many are delivered."""
+        self.pair.end_many(count, self._size, now)
+        self._peer.end_many(count, self._size, now)
 
     def abandon(self) -> None:
         """It failed, or nobody will know."""

@@ -12,7 +12,8 @@ from typing import Final
 from ulnet.core.event import Event, EventKind
 from ulnet.core.flow import Paces, take_answered
 from ulnet.core.guard.identity import MARKS
-from ulnet.core.lanes import Lane, Lanes
+from ulnet.core.lane import Lane
+from ulnet.core.lanes import Lanes
 from ulnet.core.md import ACK_DISABLE, MANAGE_REMOTE, MAX_SIZE, OP_PUT, Keeper, Md
 from ulnet.core.memory import Memory
 from ulnet.core.ni import NI

@@ -12,14 +12,12 @@ from typing import Final
 from ulnet.core.deadlines import end_of
 from ulnet.core.event import Event, EventKind
 from ulnet.core.initiate import Initiate
-from ulnet.core.md import Keeper, Md
+from ulnet.core.lane import Lane, new_msg
+from ulnet.core.md import Md
 from ulnet.core.memory import Memory
-from ulnet.core.msg import Msg
-from ulnet.core.ni import NI
-from ulnet.core.outlet import Outlet
 from ulnet.core.peer import PeerNi
+from ulnet.core.rails import RailLanes
 from ulnet.core.selection import Selector
-from ulnet.core.selection.choice import Choice
 from ulnet.core.state import NodeState
 from ulnet.core.transmit import Transmit
 from ulnet.nid import LNET_PID, LO_NID, Nid
@@ -33,89 +31,10 @@ _PUT: Final = int(MsgType.PUT)
 _ACK: Final = int(MsgType.ACK)
 
 
-class Lane(Keeper):
-    """One way to one process, and its last request: all that ask for the same share `hdr` and `event`."""
-
-    __slots__ = (
-        "ack",
-        "changes",
-        "choice",
-        "closed",
-        "cpt",
-        "epoch",
-        "event",
-        "free",
-        "hdr",
-        "hdr_data",
-        "heavy",
-        "load",
-        "match_bits",
-        "md",
-        "mds",
-        "ni",
-        "offset",
-        "outlet",
-        "paces",
-        "pid",
-        "pni",
-        "portal",
-        "queue",
-        "slot",
-        "source",
-        "target",
-        "tracked",
-        "until",
-    )
-
-    def __init__(
-        self, choice: Choice, target: Nid, epoch: int, cpt: int, pid: int, source: Nid | None
-    ) -> None:
-        self.choice = choice
-        self.ni: NI = choice[0]
-        self.pni: PeerNi = choice[1]
-        self.target = target
-        self.source = source  # of answers: the NID that was asked
-        self.epoch = epoch
-        self.paces = self.pni.peer.paces
-        self.changes = self.paces.changes
-        self.cpt = cpt
-        self.pid = pid  # a next hop is found by NID and pid
-        self.closed = False  # another one is in its place
-        self.free: list[Msg] = []
-        self.queue = self.ni.tx_queues[0]
-        self.outlet: Outlet | None = None  # where its driver wants messages of that size
-        self.load = 0  # bytes, with the header
-        self.heavy = False  # they count as load of the path
-        self.md: Md | None = None
-        self.mds: set[Md] = set()  # that may have messages in `free`
-        self.hdr: Header | None = None
-        self.event: Event | None = None
-        self.portal = self.match_bits = self.offset = self.hdr_data = 0
-        self.ack = False
-        self.tracked = False  # its answer is waited for
-        self.slot = -1  # of the deadlines: where md is entered, for messages sent …
-        self.until = 0.0  # … before that time
-
-    def forget(self, md: Md) -> None:
-        if self.md is md:
-            self.md = self.hdr = self.event = None
-        self.mds.discard(md)
-        self.free.clear()
-
-    def close(self) -> None:
-        """Hold nothing any more; what is under way goes on."""
-        self.closed = True
-        self.md = self.hdr = self.event = None
-        self.free.clear()
-        for md in self.mds:
-            md.let_go(self)
-        self.mds.clear()
-
-
 class Lanes:
     """Those of one node. `put` is what users call; where there is no lane it goes the general way."""
 
-    __slots__ = ("_general", "_memory", "_selector", "_state", "_transmit")
+    __slots__ = ("_general", "_memory", "_rails", "_selector", "_state", "_transmit")
 
     def __init__(
         self, state: NodeState, memory: Memory, selector: Selector, transmit: Transmit, general: Initiate
@@ -125,6 +44,7 @@ class Lanes:
         self._selector = selector
         self._transmit = transmit
         self._general = general
+        self._rails = RailLanes(state, memory, selector, transmit, general, self._is_plain)
 
     def put(
         self,
@@ -152,8 +72,14 @@ class Lanes:
             or lane.changes != lane.paces.changes
             or source is not None
             or cpt is not None
-            or (ack and not (md.acks_due and md.used) and not self._plain(md, lane))
+            or (ack and not (md.acks_due and md.used) and not self._is_plain(md, lane.pni))
         ):
+            if pni is not None and source is None and cpt is None:
+                rails = pni.rails
+                if rails is not None and self._rails.put(
+                    rails, md, portal, match_bits, ack, offset, hdr_data, pid
+                ):
+                    return
             self._put_generally(md, target, portal, match_bits, ack, offset, hdr_data, source, pid, cpt)
             return
         if not (
@@ -177,7 +103,7 @@ class Lanes:
         if md.next_nid is not lane.pni.nid:
             self._memory.went(md, lane.pni.nid)
         free = lane.free
-        msg = free.pop() if free else self.new_msg(lane)
+        msg = free.pop() if free else new_msg(lane)
         hdr = lane.hdr
         if msg.hdr is not hdr or msg.md is not md:
             assert hdr is not None
@@ -215,11 +141,12 @@ class Lanes:
             return None
         return lane
 
-    def _plain(self, md: Md, lane: Lane) -> bool:
+    @staticmethod
+    def _is_plain(md: Md, pni: PeerNi) -> bool:
         """Whether a PUT that is to be acknowledged has the handle of its memory, not one of its own."""
         if md.used:
             return md.refs > 0 or md.acks_due > 0
-        return not lane.pni.peer.guard
+        return not pni.peer.guard
 
     def _put_generally(
         self,
@@ -253,8 +180,14 @@ class Lanes:
         lane = dest.lane
         if lane is not None and lane.epoch + lane.changes == changes:
             return
+        rails = dest.rails
+        if rails is not None and rails.epoch + rails.changes == changes:
+            return
         dest.close_lane()
-        choice = self._selector.only_choice(dest, cpt) if self._is_calm(dest) else None
+        calm = self._is_calm(dest)
+        choice = self._selector.only_choice(dest, cpt) if calm else None
+        if calm and choice is None and self._rails.open(dest, cpt, pid):
+            return
         if choice is None or choice[0].watched or choice[1].watched or len(choice[0].tx_queues) > 1:
             dest.lane_none = changes
         else:
@@ -320,24 +253,6 @@ class Lanes:
         lane.tracked = ack and self._general.is_tracked(md, portal)
         return True
 
-    @staticmethod
-    def new_msg(lane: Lane) -> Msg:
-        """One more message for its pool."""
-        assert lane.hdr is not None
-        msg = Msg(lane.hdr, True)
-        msg.lane = lane
-        msg.ni = lane.ni
-        msg.peer_ni = lane.pni
-        msg.next_nid = lane.pni.nid
-        msg.next_pid = lane.pid
-        msg.cpt = lane.cpt
-        msg.committed = True
-        msg.tx_queue = lane.queue
-        if lane.source is None:
-            msg.target = lane.target
-        msg.src_spec = lane.source
-        return msg
-
     # Acknowledgements ------------------------------------------------------------------------------
 
     def answers_to(self, dest: PeerNi, pid: int, source: Nid) -> Lane | None:
@@ -365,7 +280,7 @@ class Lanes:
             # fmt: on
             lane.load = HEADER_SIZE
         free = lane.free
-        msg = free.pop() if free else self.new_msg(lane)
+        msg = free.pop() if free else new_msg(lane)
         msg.hdr = ack
         msg.name = name
         state = self._state
@@ -384,7 +299,7 @@ class Lanes:
         msgs = free[-count:]
         del free[-count:]
         while len(msgs) < count:
-            msgs.append(self.new_msg(lane))
+            msgs.append(new_msg(lane))
         for msg in msgs:
             msg.hdr = ack
             msg.name = b""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ulnet.core.event import Event
     from ulnet.core.flow import Flight
     from ulnet.core.health.resend import Attempts
-    from ulnet.core.lanes import Lane
+    from ulnet.core.lane import Lane
     from ulnet.core.lnd import Master
     from ulnet.core.md import Md
     from ulnet.core.ni import NI, TxQueue

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from ulnet.core.discovery.exchange import Exchange
     from ulnet.core.discovery.parking import Waiter
     from ulnet.core.flow import Flow
-    from ulnet.core.lanes import Lane
+    from ulnet.core.lane import Lane
     from ulnet.core.msg import Msg
     from ulnet.core.policy.descriptor import Descriptor
+    from ulnet.core.rails import Rails
     from ulnet.core.selection.choose import Standing
     from ulnet.wire.ping import PingInfo
 
@@ -103,6 +104,7 @@ class PeerNi:
         "preferred_gateways",
         "preferred_nids",
         "priority",
+        "rails",
         "refs",
         "rtr_credits",
         "said_down",
@@ -134,7 +136,8 @@ class PeerNi:
         self.priority = NO_PRIORITY
         self.weight = NO_WEIGHT
         self.flows: dict[NI, Flow] = {}  # from each local NI
-        self.lane: Lane | None = None  # of small messages that go there
+        self.lane: Lane | None = None  # of messages that go there, while there is one way
+        self.rails: Rails | None = None  # while there are several
         self.lane_none = -1  # the sum of both counts of changes at which there could be none
         self.refs = 1
         self.seq = 0
@@ -151,10 +154,13 @@ class PeerNi:
         self.latency_ack = Latency()
 
     def close_lane(self) -> None:
-        """Small messages go the general way until there is another lane."""
+        """All messages go the general way until there is another lane."""
         lane, self.lane = self.lane, None
         if lane is not None:
             lane.close()
+        rails, self.rails = self.rails, None
+        if rails is not None:
+            rails.close()
 
     def set_router_credits(self, count: int) -> None:
         """Have so many, of which messages that pass through this node may hold some."""

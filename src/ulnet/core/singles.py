@@ -13,7 +13,8 @@ from typing import Final
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.guard.identity import FIRST, MAX_NUMBER
-from ulnet.core.lanes import LIGHT, NAMED, Lane, Lanes
+from ulnet.core.lane import Lane, new_msg
+from ulnet.core.lanes import LIGHT, NAMED, Lanes
 from ulnet.core.md import MAX_TIMEOUT, Buffer, Md, fragments_of
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
@@ -94,7 +95,7 @@ class Singles:
         if md.next_nid is not pni.nid:
             memory.went(md, pni.nid)
         free = lane.free
-        msg = free.pop() if free else self._lanes.new_msg(lane)
+        msg = free.pop() if free else new_msg(lane)
         msg.md = md
         msg.hdr = hdr
         msg.payload = fragments

@@ -6,9 +6,9 @@ import errno
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ulnet.core.credits import ANSWERS, Credits
+from ulnet.core.credits import ANSWERS
 from ulnet.core.event import Event, EventKind
-from ulnet.core.flow import Flight, Flow
+from ulnet.core.flights import Flights, load_of
 from ulnet.core.guard.again import Again
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
@@ -19,10 +19,9 @@ from ulnet.core.selection import Choice, Selector
 from ulnet.core.state import NodeState
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.nid import LNET_PID, LO_NID
-from ulnet.wire.lnet import HEADER_SIZE, NO_WMD, PING_PORTAL, MsgType
+from ulnet.wire.lnet import NO_WMD, PING_PORTAL, MsgType
 
 if TYPE_CHECKING:
-    from ulnet.core.health import Health
     from ulnet.core.health.resend import Attempts
     from ulnet.core.lnd import Master
     from ulnet.core.routing.choose import RoutedSelector
@@ -35,12 +34,10 @@ _REPLY = int(MsgType.REPLY)
 _GET = int(MsgType.GET)
 
 
-class Transmit(Credits):
+class Transmit(Flights):
     """Outgoing messages of one node, from `send` until the owner of their memory is told how they ended."""
 
-    __slots__ = ("_memory", "_selector", "again", "health", "hold", "relay", "relayed", "routed")
-
-    health: Health  # set by it: it judges failures and decides what is sent again
+    __slots__ = ("_memory", "_selector", "again", "hold", "relay", "relayed", "routed")
 
     def __init__(self, state: NodeState, memory: Memory, selector: Selector) -> None:
         super().__init__(state)
@@ -177,7 +174,7 @@ class Transmit(Credits):
         if msg.attempts is None:
             try:
                 choice = self._selector.choose(
-                    dest, source=source, response=response, ping=ping, size=_load_of(msg), cpt=msg.cpt
+                    dest, source=source, response=response, ping=ping, size=load_of(msg), cpt=msg.cpt
                 )
             except LNetError:
                 if source is None or hdr.type not in ANSWERS:
@@ -204,7 +201,7 @@ class Transmit(Credits):
             bound=response,
             ping=ping,
             via=None if again else msg.via,
-            size=_load_of(msg),
+            size=load_of(msg),
             cpt=msg.cpt,
             tried=() if attempts is None else attempts.tried,
         )
@@ -225,35 +222,9 @@ class Transmit(Credits):
             source=None if answer else msg.src_spec,
             tried=tried,
             response=answer,
-            size=_load_of(msg),
+            size=load_of(msg),
             cpt=msg.cpt,
         )
-
-    def take_off(self, msg: Msg, ni: NI, pni: PeerNi, now: float) -> None:
-        """Count msg on its path until its delivery is known: by the answer, where there is one."""
-        pair = pni.flows.get(ni)
-        if pair is None:
-            pair = pni.flows[ni] = Flow(pni.peer.paces)
-        peer = pni.peer.flows.get(ni)
-        if peer is None:
-            peer = pni.peer.flows[ni] = self.health.rates.flow(ni, pni.peer)
-        flight = msg.flight = Flight(pair, peer, _load_of(msg), now)
-        if msg.md is not None and _awaits_answer(msg):
-            msg.md.flights.append(flight)
-
-    def land(self, msg: Msg, failed: bool) -> None:
-        flight = msg.flight
-        if flight is None:
-            return
-        msg.flight = None
-        if msg.md is not None and _awaits_answer(msg):
-            if failed and flight in msg.md.flights:
-                msg.md.flights.remove(flight)
-                flight.abandon()
-        elif failed:
-            flight.abandon()
-        else:
-            flight.land(self._state.clock())
 
     def _send_loopback(self, msg: Msg) -> None:
         ni = self._state.nis.get(LO_NID)
@@ -307,7 +278,7 @@ class Transmit(Credits):
             return
         msg.own_header()
         msg.lane = msg.kept_event = None
-        if msg.committed or not msg.final:  # those that have left were counted with their batch
+        if not lane.counted and (msg.committed or not msg.final):  # what has left was counted with its batch
             self._selector.took_many(lane.choice, 1)
 
     def fail(self, msg: Msg, err: int, reason: str) -> None:
@@ -387,14 +358,3 @@ def _told_of(attempts: Attempts | None) -> str:
         return ""
     paths = len(attempts.tried)
     return f" (sent {attempts.count + 1} times, over {paths} path{'s' * (paths != 1)})"
-
-
-def _load_of(msg: Msg) -> int:
-    """The bytes that a message puts on its path: a GET counts with what it asks for."""
-    hdr = msg.hdr
-    return HEADER_SIZE + (hdr.length if hdr.type == _GET else hdr.payload_length)
-
-
-def _awaits_answer(msg: Msg) -> bool:
-    hdr = msg.hdr
-    return hdr.type == _GET or (hdr.type == _PUT and hdr.wmd is not NO_WMD)

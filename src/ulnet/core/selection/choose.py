@@ -45,7 +45,7 @@ from ulnet.core.selection.criteria import (
     narrow,
 )
 from ulnet.core.selection.live import LiveTrace
-from ulnet.core.selection.rivals import Rivals
+from ulnet.core.selection.rivals import UNUSED, Rivals
 from ulnet.core.selection.trace import Explanation, stage
 from ulnet.core.selection.weights import sum_of, turns_of, weight_of_pathway
 from ulnet.core.state import NodeState
@@ -72,7 +72,7 @@ _BOUND = frozenset({SOURCE_GIVEN, RESPONSE, NOT_MULTI_RAIL, NOT_TRIED})
 class Standing:
     """What stays true of the ways to one peer until the epoch moves: who is left by the standing criteria."""
 
-    __slots__ = ("balance", "epoch", "locals", "nets", "remotes", "together")
+    __slots__ = ("balance", "by_load", "epoch", "locals", "nets", "remotes", "together")
 
     def __init__(self, epoch: int, balance: Balance, together: Sequence[NI]) -> None:
         self.epoch = epoch
@@ -81,6 +81,7 @@ class Standing:
         self.nets = Rivals(())
         self.locals: dict[LocalNet | None, Rivals] = {}  # under None: of all nets together
         self.remotes: dict[NI, Rivals] = {}
+        self.by_load: Rivals | None = None  # the local NIs, if nothing but load, credits and turns decide
 
     def rivals(self) -> Iterator[Rivals]:
         """Those of all stages."""
@@ -127,6 +128,10 @@ class Selector:
         if source is not None:
             return self._from_source(source, dest, response or ping, told)
         peer = dest.peer
+        if peer.multi_rail and not response and told is None:
+            choice = self.by_load(peer, size, cpt)
+            if choice is not None:
+                return choice
         query = Query(peer, size, self._state.distances(cpt), self._state.settings.numa_range)
         if peer.multi_rail and not response:
             _tell_case(told, "Multi-Rail peer: any of its NIDs, from any NI")
@@ -148,6 +153,25 @@ class Selector:
         criteria = (*LOCAL_STANDING, *_LOCAL_LOAD[self.balance])
         left, by = stage("local NI", usable, criteria, query, told)
         return left[0], dest, _settled(by, usable), RESPONSE if response else NOT_MULTI_RAIL
+
+    def by_load(self, peer: Peer, size: int, cpt: int) -> Choice | None:
+        """The pair for a request to any NID of a multi-rail peer; None if that takes a longer look."""
+        standing = peer.standings.get(cpt)
+        if standing is None or standing.epoch != self._state.epoch or standing.balance != self.balance:
+            return None
+        rivals = standing.by_load
+        if rivals is None:
+            return None
+        paces = peer.paces
+        if rivals.changes != paces.rates:
+            flows = peer.flows
+            rivals.take_rates([flows.get(one, UNUSED) for one in rivals.candidates], paces.rates)
+        ni: NI = rivals.pick(size, paces)
+        remotes = standing.remotes[ni]
+        if remotes.changes != paces.rates:
+            remotes.take_rates([one.flows.get(ni, UNUSED) for one in remotes.candidates], paces.rates)
+        pni: PeerNi = remotes.pick(size, paces)
+        return ni, pni, rivals.by, remotes.by
 
     def only_choice(self, dest: PeerNi, cpt: int) -> Choice | None:
         """The pair for all requests to `dest` until epoch or peer change; None if load may decide."""
@@ -186,18 +210,29 @@ class Selector:
 
     def took(self, choice: Choice, msg: Msg) -> None:
         """Count a choice: as a turn of all that it uses, and by what decided it."""
-        ni, pni, ni_by, pni_by = choice
+        ni, pni, _, pni_by = choice
         peer = pni.peer
         if self._weighted and pni_by not in _BOUND:
             peer.standings[msg.cpt].take_turns(ni, pni)
+        self._count(choice)
+        if self.trace is not None and not self.trace.note(choice, msg, self._state.clock()):
+            self.trace = None
+            self._state.epoch += 1  # not any more
+
+    def took_rail(self, choice: Choice, cpt: int) -> None:
+        """Count a choice among the rails of a peer; nobody follows."""
+        if self._weighted:
+            choice[1].peer.standings[cpt].take_turns(choice[0], choice[1])
+        self._count(choice)
+
+    def _count(self, choice: Choice) -> None:
+        ni, pni, ni_by, pni_by = choice
+        peer = pni.peer
         ni.choices[ni_by] += 1
         pni.choices[pni_by] += 1
         state = self._state
         state.seq = ni.net.seq = ni.seq = state.seq + 1
         peer.seq = pni.net.seq = pni.seq = peer.seq + 1
-        if self.trace is not None and not self.trace.note(choice, msg, state.clock()):
-            self.trace = None
-            state.epoch += 1  # not any more
 
     def took_many(self, choice: Choice, count: int) -> None:
         """Count messages that took the only choice there was; nobody follows."""
@@ -291,6 +326,8 @@ class Selector:
         query.ni = None
         if any(one.turns is not None for one in standing.rivals()):
             self._weighted = True
+        elif self.balance == "expected":
+            standing.by_load = standing.locals[None]
         peer.standings[cpt] = standing
         return standing
 

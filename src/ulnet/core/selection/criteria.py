@@ -113,9 +113,9 @@ def _local_expected(nis: Sequence[NI], query: Query) -> list[float]:
     if rivals is None or rivals.candidates is not nis:
         rivals = Rivals(nis)
     paces = query.peer.paces
-    if rivals.changes != paces.changes:
+    if rivals.changes != paces.rates:
         flows = query.peer.flows
-        rivals.take_rates([flows.get(ni, UNUSED) for ni in nis], paces.changes)
+        rivals.take_rates([flows.get(ni, UNUSED) for ni in nis], paces.rates)
     return rivals.expected(query.size)
 
 
@@ -125,8 +125,8 @@ def _peer_expected(pnis: Sequence[PeerNi], query: Query) -> list[float]:
         rivals = Rivals(pnis)
     paces = query.peer.paces
     ni = query.ni
-    if rivals.changes != paces.changes and ni is not None:
-        rivals.take_rates([pni.flows.get(ni, UNUSED) for pni in pnis], paces.changes)
+    if rivals.changes != paces.rates and ni is not None:
+        rivals.take_rates([pni.flows.get(ni, UNUSED) for pni in pnis], paces.rates)
     return rivals.expected(query.size)
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from math import inf
+from typing import Any, Final
 
-from ulnet.core.flow import Flow
+from ulnet.core.flow import Flow, Paces
 from ulnet.core.selection.weights import Turns
+
+_LOAD: Final = "expected completion"
+_CREDITS: Final = "credits"
+_TURN: Final = "sequence"
 
 __all__ = ["EQUAL_WITHIN", "UNUSED", "Rivals"]
 
@@ -21,23 +26,45 @@ class Rivals:
     """The candidates with their flows and rates, which are kept until the peer's `paces` change.
 
     `settled` tells what left these and no others; with `turns`, weights decide in place of load.
+    `by` tells what decided the last `pick`.
     """
 
-    __slots__ = ("_best", "_equal", "_flows", "_rates", "candidates", "changes", "settled", "turns")
+    __slots__ = (
+        "_below",
+        "_best",
+        "_chosen",
+        "_ends",
+        "_equal",
+        "_flows",
+        "_rates",
+        "_size",
+        "by",
+        "candidates",
+        "changes",
+        "settled",
+        "turns",
+    )
 
     def __init__(self, candidates: Sequence[Any], settled: str = "", turns: Turns | None = None) -> None:
         self.candidates = candidates
         self.settled = settled
         self.turns = turns
-        self.changes = -1  # of the peer's `paces` when the rates were taken
+        self.by = settled
+        self.changes = -1  # of the rates of the peer's `paces` when they were taken
         self._flows: Sequence[Flow] = ()
         self._rates: list[float] = []
         self._best = 0.0
         self._equal = True
+        # The last pick, which holds while nothing ends and less is under way there than this.
+        self._chosen = 0
+        self._below = 0.0
+        self._ends = -1
+        self._size = 0
 
     def take_rates(self, flows: Sequence[Flow], changes: int) -> None:
         """Note the rates of all; a path that was never measured is taken for as fast as the fastest."""
         self.changes = changes
+        self._ends = -1
         self._flows = flows
         rates = [flow.rate for flow in flows]
         self._best = best = max(rates)
@@ -55,3 +82,63 @@ class Rivals:
         if self._equal:
             return [(flow.outstanding + size) / best for flow in self._flows]
         return [(flow.outstanding + size) / rate for flow, rate in zip(self._flows, self._rates, strict=True)]
+
+    def pick(self, size: int, paces: Paces) -> Any:
+        """Who is left by expected completion, then credits, then turn: the same as `narrow`, in one pass.
+
+        The rates must be those of now.
+        """
+        candidates = self.candidates
+        if len(candidates) == 1:
+            return candidates[0]
+        flows = self._flows
+        equal = self._equal
+        if self._ends == paces.ends and self._size == size:
+            chosen = self._chosen
+            load: float = flows[chosen].outstanding
+            if (load if equal else (load + size) / self._rates[chosen]) < self._below:
+                self.by = _LOAD
+                return candidates[chosen]
+        chosen = 0
+        first = candidates[0]
+        least: float = flows[0].outstanding if equal else (flows[0].outstanding + size) / self._rates[0]
+        below = inf
+        credits: int = first.tx_credits
+        seq: int = first.seq
+        by_load = by_credits = by_turn = False
+        for at in range(1, len(candidates)):
+            load = flows[at].outstanding if equal else (flows[at].outstanding + size) / self._rates[at]
+            if load > least:
+                by_load = True
+                if load < below:
+                    below = load
+                continue
+            one = candidates[at]
+            if load < least:
+                by_load = True
+                by_credits = by_turn = False
+                below = least
+            else:
+                below = load
+                if one.tx_credits < credits:
+                    by_credits = True
+                    continue
+                if one.tx_credits == credits:
+                    if one.seq == seq:
+                        continue
+                    by_turn = True
+                    if one.seq > seq:
+                        continue
+                else:
+                    by_credits = True
+                    by_turn = False
+            chosen = at
+            least = load
+            credits = one.tx_credits
+            seq = one.seq
+        self.by = _TURN if by_turn else _CREDITS if by_credits else _LOAD if by_load else self.settled
+        self._chosen = chosen
+        self._below = below
+        self._ends = paces.ends
+        self._size = size
+        return candidates[chosen]

@@ -1,0 +1,291 @@
+"""Lanes over several rails choose, tell and count as the general way does, message by message."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from support.lanes import BITS, PORTAL, A, B, FastFabric, Watching, World
+from ulnet.core.event import Event
+from ulnet.core.faults import Fault, FaultKind
+from ulnet.core.msg import Msg
+from ulnet.core.selection import Balance
+from ulnet.core.tunables import NetTunables
+from ulnet.nid import ANY_NID, Nid
+from ulnet.wire.lnet import MsgType
+
+
+class RailWorld(World):
+    """Two nodes with several rails; only the way of A's PUTs through the core differs."""
+
+    def __init__(self, lanes: bool, rails: int, nets: int, balance: Balance, credits: int = 4) -> None:
+        super().__init__(True, credits=credits)
+        a, b = self.a, self.b
+        if not lanes:
+            self.put = a._initiate.put
+        for nth in range(1, rails):
+            net = nth % nets
+            for core, host in ((a, 1), (b, 2)):
+                nid = Nid.parse(f"10.{net}.{nth}.{host}@tcp{net}")
+                core.add_ni(nid.net, nid, tunables=NetTunables(peer_credits=credits, credits=2 * credits))
+        a.selector.balance = b.selector.balance = balance
+        self.fabric.run()
+        self.warm()
+        md = a.memory.md_bind(b"warm", None)
+        for _ in range(8 * rails):  # all ways are used once
+            self.put(md, B, PORTAL, BITS, ack=False)
+            self.fabric.run()
+        a.memory.md_unlink(md)
+
+    def rails_in_use(self) -> bool:
+        pni = self.a.peers.find_ni(B)
+        return pni is not None and pni.rails is not None and bool(pni.rails.ways)
+
+    def seen(self, turns: bool) -> dict[str, object]:
+        """All that tells one choice from another, of each NI."""
+        found: dict[str, object] = {}
+        for name, core in (("a", self.a), ("b", self.b)):
+            for ni in core.nis.values():
+                found[f"{name} {ni.nid}"] = (
+                    *(dict(ni.choices), ni.seq if turns else 0, list(ni.stats.sent), list(ni.stats.received)),
+                    *(ni.tx_credits, ni.min_tx_credits, ni.latency_egress.samples, ni.latency_ack.samples),
+                )
+            for peer in core.peers:
+                for pni in peer.nis():
+                    loads = {str(ni.nid): (flow.outstanding, flow.rate) for ni, flow in pni.flows.items()}
+                    found[f"{name} to {pni.nid}"] = (
+                        *(
+                            dict(pni.choices),
+                            pni.seq if turns else 0,
+                            list(pni.stats.sent),
+                            list(pni.stats.received),
+                            loads,
+                        ),
+                        *(pni.tx_credits, pni.min_tx_credits, pni.health, pni.latency_egress.samples),
+                    )
+                ways = {str(ni.nid): (flow.outstanding, flow.rate) for ni, flow in peer.flows.items()}
+                found[f"{name} peer"] = ways
+            stats = core.stats
+            found[name] = (stats.send_count, stats.send_length, stats.recv_count, stats.drop_count)
+        return found
+
+
+def change(world: RailWorld, chance: Random) -> None:
+    """Something that choices depend on becomes another."""
+    a = world.a
+    kind = chance.randrange(8)
+    nis = [ni for ni in a.nis.values() if ni.net.net.type != 9]
+    peer = a.peers.find(B)
+    assert peer is not None
+    pnis = list(peer.nis())
+    ni, pni, number = chance.choice(nis), chance.choice(pnis), chance.random()
+    if kind == 0:
+        a.health.values.set_peer(pni, 1000 if number < 0.6 else 900)
+    elif kind == 1:
+        a.health.values.set_ni(ni, 1000 if number < 0.6 else 900)
+    elif kind == 2:
+        flow = peer.flows.get(ni)
+        if flow is not None:
+            flow.presume(1e9 if number < 0.5 else 1e8)
+    elif kind == 3:
+        flow = pni.flows.get(ni)
+        if flow is not None:
+            flow.presume(2e9 if number < 0.3 else 1e9 if number < 0.6 else 1e8)
+    elif kind == 4 and len(nis) > 2 and ni.nid not in (A,):
+        a.del_ni(ni.nid)
+    elif kind == 5:
+        ni.weight = chance.choice([0, 0, 0, 1, 3])
+        a.state.epoch += 1
+    elif kind == 6:
+        if number < 0.3:
+            a.faults.add(Fault(FaultKind.DROP, ANY_NID, ANY_NID, rate=9))
+        else:
+            a.faults.delete(FaultKind.DROP)
+    else:
+        a.settings_changed()
+
+
+def play(world: RailWorld, seed: int, changes: bool) -> list[object]:
+    """A program of that seed; a list of what was seen between its steps.
+
+    While a change leaves one way only, small messages do not count as load, and choices count when messages
+    have left: so nothing is under way when something changes, and only then is looked, but at no turns. (And
+    there are more than two rails, for rates would not be the same.)
+    """
+    chance = Random(seed)
+    told: list[object] = []
+    for size in (0, 64, 600, 5000, 70000):
+        world.bind(b"m" * size)
+    for _ in range(60):
+        for _ in range(chance.choice([1, 1, 2, 9, 30])):
+            which, ack = chance.choice([0, 1, 1, 2, 2, 3, 4]), chance.random() < 0.4
+            data = chance.choice([0, 0, 1 << 40])
+            if changes and chance.random() < 0.05:
+                world.a.memory.md_unlink(world.mds[which])
+                world.mds[which] = world.a.memory.md_bind(b"n" * world.mds[which].length, world.events[which])
+            world.put(world.mds[which], B, PORTAL, BITS, ack=ack, hdr_data=data)
+        for _ in range(chance.choice([0, 1, 2, 9, 50])):
+            world.fabric.step()
+        world.fabric.clock.now += chance.choice([0.0, 0.001, 0.02])
+        quiet = chance.random() < 0.3
+        if quiet:
+            world.fabric.run()
+        if quiet or not changes:
+            told.append(world.seen(not changes))
+        if quiet and changes:
+            change(world, chance)
+    world.a.faults.delete(FaultKind.DROP)
+    world.fabric.run()
+    told.append(world.seen(not changes))
+    return told
+
+
+SHAPES = [(2, 1), (2, 2), (3, 2), (4, 1), (5, 4), (16, 1), (16, 16)]
+
+
+@pytest.mark.parametrize("balance", ["expected", "documents"])
+@pytest.mark.parametrize(
+    ("rails", "nets", "changes"),
+    [*((*shape, False) for shape in SHAPES), *((*shape, True) for shape in SHAPES if shape[0] > 2)],
+)
+def test_rails_choose_tell_and_count_as_the_general_way_does(
+    rails: int, nets: int, balance: Balance, changes: bool
+) -> None:
+    fast, general = (RailWorld(lanes, rails, nets, balance, 300) for lanes in (True, False))
+    assert fast.rails_in_use()
+    seen, expected = play(fast, rails, changes), play(general, rails, changes)
+    for step, (one, other) in enumerate(zip(seen, expected, strict=True)):
+        assert one == other, step
+    assert [w.seen for w in fast.events] == [w.seen for w in general.events]
+    assert fast.arrived.seen == general.arrived.seen
+    for world in (fast, general):
+        world.fabric.assert_conserved()
+
+
+@pytest.mark.parametrize("changes", [False, True], ids=["steady", "changing"])
+@pytest.mark.parametrize("balance", ["expected", "documents"])
+@pytest.mark.parametrize(("rails", "nets"), [(2, 1), (3, 2), (4, 1), (16, 16)])
+def test_nothing_is_lost_where_credits_run_out(
+    rails: int, nets: int, balance: Balance, changes: bool
+) -> None:
+    """Credits of a batch come back at once, so who waits for them on other rails may leave a bit later."""
+    fast, general = (RailWorld(lanes, rails, nets, balance, 4) for lanes in (True, False))
+    play(fast, rails, changes)
+    play(general, rails, changes)
+    for one, other in zip(fast.events, general.events, strict=True):
+        assert sorted(repr(seen[:2]) for seen in one.seen) == sorted(repr(seen[:2]) for seen in other.seen)
+    assert sorted(map(what, fast.arrived.seen)) == sorted(map(what, general.arrived.seen))
+    assert rails > 4 or min(pni.min_tx_credits for peer in fast.a.peers for pni in peer.nis()) < 0
+    for world in (fast, general):
+        world.fabric.assert_conserved()
+
+
+def what(told: tuple[Any, ...]) -> str:
+    """An event without its way."""
+    return repr((told[0], *told[1:8]))
+
+
+@pytest.fixture
+def world() -> RailWorld:
+    return RailWorld(True, 4, 4, "expected")
+
+
+def puts(world: RailWorld, count: int, size: int = 64, ack: bool = False) -> Watching:
+    md = world.bind(b"p" * size)
+    for _ in range(count):
+        world.put(md, B, PORTAL, BITS, ack=ack)
+    return world.events[-1]
+
+
+def in_lanes(world: RailWorld) -> int:
+    return sum(msg.lane is not None for _, msg in world.fabric.wire)
+
+
+def test_idle_rails_take_turns_and_all_messages_take_lanes(world: RailWorld) -> None:
+    before = {ni.nid: ni.stats.sent[1] for ni in world.a.nis.values()}
+    for _ in range(8):
+        puts(world, 1)
+        assert in_lanes(world) == 1
+        world.fabric.run()
+    shares = [ni.stats.sent[1] - before[ni.nid] for ni in world.a.nis.values() if before[ni.nid]]
+    assert shares == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("ack", [False, True])
+def test_messages_count_as_load_until_they_are_delivered(world: RailWorld, ack: bool) -> None:
+    peer = world.a.peers.find(B)
+    assert peer is not None
+    puts(world, 8, 1000, ack)
+    assert [flow.outstanding for flow in peer.flows.values()] == [2 * 1072] * 4
+    world.fabric.run()
+    assert [flow.outstanding for flow in peer.flows.values()] == [0] * 4
+    assert not any(md.flights for md in world.mds)
+
+
+def test_failed_ones_take_another_rail(world: RailWorld) -> None:
+    lost: list[Msg] = []
+
+    def once(msg: Msg) -> bool:
+        if msg.hdr.type == MsgType.PUT and not lost:
+            lost.append(msg)
+            return True
+        return False
+
+    seen = puts(world, 8, ack=True)
+    while world.fabric.step(once):
+        pass
+    for _ in range(4):
+        world.fabric.clock.now += 2.0
+        world.fabric.run()
+    assert lost
+    assert [one[0].name for one in seen.seen].count("ACK") == 8
+    world.fabric.assert_conserved()
+
+
+def test_handlers_may_send_close_and_unlink_in_the_midst(world: RailWorld) -> None:
+    left = 40
+
+    def more(event: Event | None = None) -> None:
+        nonlocal left
+        if left == 20:
+            world.a.settings_changed()
+        if left == 10:
+            world.a.del_ni(next(nid for nid in world.a.nis if nid not in (A,) and nid.net.type != 9))
+        if left:
+            left -= 1
+            world.put(md, B, PORTAL, BITS, ack=False, hdr_data=left)
+        else:
+            world.a.memory.md_unlink(md)
+
+    md = world.a.memory.md_bind(b"h" * 8, more)
+    for _ in range(3):
+        more()
+    world.fabric.run()
+    world.fabric.assert_conserved()
+    assert left == 0
+    assert not md.linked
+
+
+def test_nothing_holds_memory_that_was_taken_back(world: RailWorld) -> None:
+    mine = bytearray(64)
+    md = world.a.memory.md_bind(mine, None)
+    for _ in range(9):
+        world.put(md, B, PORTAL, BITS, ack=False)
+    world.fabric.run()
+    assert world.rails_in_use()
+    world.a.memory.md_unlink(md)
+    del md
+    mine.extend(b"more")  # as long as anyone has a view of it, its size is fixed
+
+
+def test_rails_close_with_their_peer(world: RailWorld) -> None:
+    pni = world.a.peers.find_ni(B)
+    assert pni is not None
+    rails = pni.rails
+    assert rails is not None
+    world.a.peers.delete(pni.peer.primary_nid)
+    assert pni.rails is None
+    assert all(way.closed for ways in rails.ways.values() for way in ways.values())
+    assert isinstance(world.fabric, FastFabric)
