@@ -71,6 +71,7 @@ def test_notes_know_what_was_taken(taken: list[int], asked: list[int]) -> None:
         assert notes.taken(identity(b"another!", number, TAG)) is False
 
 
+@pytest.mark.pure
 def test_what_notes_forget_they_do_not_deny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notes_module, "MAX_BYTES", 2 * (64 + 256))
     notes = Notes()
@@ -94,6 +95,7 @@ def test_notes_of_many_quiet_peers_fit_in_little() -> None:
     assert notes.taken(identity(lives[0], 60_000, TAG)) is False
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("first", [True, False])
 def test_notes_never_take_more_than_their_bound(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notes_module, "MAX_BYTES", 20_000)
@@ -106,6 +108,7 @@ def test_notes_never_take_more_than_their_bound(first: bool, monkeypatch: pytest
     assert known == [None] * 38 + [True, True]
 
 
+@pytest.mark.pure
 def test_an_outcome_that_was_forgotten_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notes_module, "MAX_LENGTHS", 1)
     notes = Notes()
@@ -171,6 +174,7 @@ class Receiver(RuleBasedStateMachine):
 TestReceiver = Receiver.TestCase
 
 
+@pytest.mark.pure
 def test_resends_for_another_life_and_beyond_the_room_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     once = Once(lambda: 0.0, COOKIE)
     other = identity(LIFE, 1, bytes(byte ^ 1 for byte in TAG))
