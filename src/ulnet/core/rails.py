@@ -151,7 +151,10 @@ class RailLanes:
             way = self._way(rails, choice, way)
             if way is None:
                 return False
-        self._selector.took_rail(choice, rails.cpt)
+        selector = self._selector
+        if selector.weighted:
+            selector.take_turns(choice, rails.cpt)
+        selector.count(choice)
         if threshold > 0:
             md.threshold = threshold - 1
         md.refs += 1

@@ -100,11 +100,11 @@ class Standing:
 class Selector:
     """Chooses paths for one node; `balance` tells how load is weighed."""
 
-    __slots__ = ("_sessions", "_state", "_weighted", "balance", "trace")
+    __slots__ = ("_sessions", "_state", "balance", "trace", "weighted")
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
-        self._weighted = False  # some choice was by weight: all must be counted from then on
+        self.weighted = False  # some choice was by weight: all must be counted from then on
         self.balance: Balance = "expected"
         self.trace: LiveTrace | None = None  # while somebody follows
         self._sessions = 0  # traces so far
@@ -168,6 +168,8 @@ class Selector:
             rivals.take_rates([flows.get(one, UNUSED) for one in rivals.candidates], paces.rates)
         ni: NI = rivals.pick(size, paces)
         remotes = standing.remotes[ni]
+        if len(remotes.candidates) == 1:
+            return ni, remotes.candidates[0], rivals.by, remotes.settled
         if remotes.changes != paces.rates:
             remotes.take_rates([one.flows.get(ni, UNUSED) for one in remotes.candidates], paces.rates)
         pni: PeerNi = remotes.pick(size, paces)
@@ -212,20 +214,19 @@ class Selector:
         """Count a choice: as a turn of all that it uses, and by what decided it."""
         ni, pni, _, pni_by = choice
         peer = pni.peer
-        if self._weighted and pni_by not in _BOUND:
+        if self.weighted and pni_by not in _BOUND:
             peer.standings[msg.cpt].take_turns(ni, pni)
-        self._count(choice)
+        self.count(choice)
         if self.trace is not None and not self.trace.note(choice, msg, self._state.clock()):
             self.trace = None
             self._state.epoch += 1  # not any more
 
-    def took_rail(self, choice: Choice, cpt: int) -> None:
-        """Count a choice among the rails of a peer; nobody follows."""
-        if self._weighted:
-            choice[1].peer.standings[cpt].take_turns(choice[0], choice[1])
-        self._count(choice)
+    def take_turns(self, choice: Choice, cpt: int) -> None:
+        """Count a choice among the rails of a peer for weights, once there are some."""
+        choice[1].peer.standings[cpt].take_turns(choice[0], choice[1])
 
-    def _count(self, choice: Choice) -> None:
+    def count(self, choice: Choice) -> None:
+        """Count a choice by what decided it, and as a turn."""
         ni, pni, ni_by, pni_by = choice
         peer = pni.peer
         ni.choices[ni_by] += 1
@@ -325,7 +326,7 @@ class Selector:
         self._stand_nis(standing, list(left), net_by, query)
         query.ni = None
         if any(one.turns is not None for one in standing.rivals()):
-            self._weighted = True
+            self.weighted = True
         elif self.balance == "expected":
             standing.by_load = standing.locals[None]
         peer.standings[cpt] = standing
