@@ -461,7 +461,7 @@ def _rails(world: World, chance: Random) -> None:
 def _give_back(world: World, chance: Random) -> None:
     """The driver gives some messages back of which nothing was sent."""
     for ni, msg in list(world.fabric.wire):
-        if msg.hdr.type == MsgType.PUT and chance.random() < 0.3:
+        if ni.nid in (A, A1) and msg.hdr.type == MsgType.PUT and chance.random() < 0.3:
             world.fabric.wire.remove((ni, msg))
             world.a.take_back(msg)
 
