@@ -33,7 +33,7 @@ _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 SECONDS = {True: 45, False: 130}  # for tests or not; roughly, on a slow machine
 TELL_EVERY = 20  # seconds
 QUICK = " not optimised"  # at the end of the stamp of a build for tests
-SEEN = ("nid", "wire", "core", "lnd", "host", "sim")  # rooms that are compiled, or imported by those
+SEEN = ("nid", "wire", "core", "lnd", "host", "dlc", "node", "sim")  # compiled, or imported by those
 
 
 def main() -> int:
