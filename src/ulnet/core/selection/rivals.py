@@ -95,7 +95,7 @@ class Rivals:
         equal = self._equal
         if self._ends == paces.ends and self._size == size:
             chosen = self._chosen
-            load: float = flows[chosen].outstanding
+            load = float(flows[chosen].outstanding)
             if (load if equal else (load + size) / self._rates[chosen]) < self._below:
                 self.by = _LOAD
                 return candidates[chosen]
