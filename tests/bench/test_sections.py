@@ -13,6 +13,7 @@ import sections
 import simulator
 from rails_job import MESSAGE, Job, Outcome, steady
 from run import main
+from support.shared import NO_HISTORY
 
 
 def test_every_shape_chooses_and_sends() -> None:
@@ -115,7 +116,7 @@ def test_the_simulator_is_measured_by_number_of_nodes() -> None:
 
 def test_the_former_simulator_runs_the_same_program() -> None:
     if simulator.former() is None:
-        pytest.skip("the history of this checkout does not reach back that far")
+        pytest.skip(NO_HISTORY)
     former = simulator.measure_in("before", 8, 48)
     assert former.nodes == 8
     assert min(former.events, former.rate, former.messages) > 0

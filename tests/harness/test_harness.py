@@ -22,13 +22,19 @@ markers =
     requirement(*ids): x
     leaks(reason): x
 """
-PLUGINS = 'pytest_plugins = ["support.leaks", "support.requirements", "support.skips"]\n'
+CONFTEST = """
+pytest_plugins = ["support.leaks", "support.requirements", "support.skips"]
+
+def pytest_configure():
+    from support import leaks
+    leaks._PATIENCE = 1.0  # what leaks here never ends
+"""
 
 
 def run_pytest(folder: Path, test: str, ci: bool = False) -> tuple[int, str]:
     """Exit status and output of a run over one test module."""
     (folder / "pytest.ini").write_text(CONFIG.format(root=ROOT))
-    (folder / "conftest.py").write_text(PLUGINS)
+    (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_case.py").write_text(test)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "CI"))}
     if ci:
@@ -83,6 +89,13 @@ def test_in_ci_a_skip_is_a_failure(tmp_path: Path, case: str) -> None:
     status, output = run_pytest(tmp_path, SKIPS[case], ci=True)
     assert status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
     assert "in CI every test must run: no tool" in output
+
+
+def test_in_ci_a_shallow_clone_will_do(tmp_path: Path) -> None:
+    test = "import pytest\nfrom support.shared import NO_HISTORY\ndef test_it(): pytest.skip(NO_HISTORY)\n"
+    status, output = run_pytest(tmp_path, test, ci=True)
+    assert status == 0, output
+    assert "NOT RUN test_case.py::test_it: the history of this checkout" in output
 
 
 def test_in_ci_only_the_folder_beside_the_checkout_may_be_missing(tmp_path: Path) -> None:

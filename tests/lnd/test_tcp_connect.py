@@ -351,7 +351,7 @@ async def test_in_the_pause_after_a_failure_messages_are_told_of_it(make: Make, 
     a = make(at.nid(1))
     first = await a.ended(a.put(at.nid(2), b"x"))
     assert first.status is HealthStatus.REMOTE_DROPPED
-    a.dialer(at.nid(2))._retry_at += 99
+    a.dialer(at.nid(2))._retry_at = asyncio.get_running_loop().time() + 99.5
     outcome = await a.ended(a.put(at.nid(2), b"y"))
     assert (outcome.status, outcome.errno) == (HealthStatus.REMOTE_ERROR, errno.EHOSTUNREACH)
     assert "before 100 s have passed" in outcome.reason and "nothing listens" in outcome.reason

@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
 NOT_BESIDE = "the folder ../shared is not beside this checkout"
+NO_HISTORY = "the history of this checkout does not reach back that far"  # a shallow clone, an archive
 
 
 def shared_path(name: str) -> Path:
