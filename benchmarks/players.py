@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from work import Work
 
 HERE = Path(__file__).resolve().parent
-COMPILED = HERE.parent / "build/compiled"
+sys.path.append(str(HERE.parent / "scripts"))
+
+import compiled  # noqa: E402 - needs the path
+
+COMPILED = compiled.HOME
 ALL = ("stream", "ack", "get", "roundtrip")
 
 
 def builds() -> list[str]:
     """Those of ulnet that are here."""
-    return ["pure", "compiled"] if (COMPILED / "STAMP").exists() else ["pure"]
+    return ["pure", "compiled"] if compiled.is_current() else ["pure"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class Competitor:
             return self.needs
         if self.needs == "mpi4py" and not shutil.which("mpirun"):
             return "mpirun (Debian: openmpi-bin)"
-        if self.build == "compiled" and not (COMPILED / "STAMP").exists():
+        if self.build == "compiled" and not compiled.is_current():
             return "the compiled build (make wheel)"
         return None
 

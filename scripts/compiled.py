@@ -65,6 +65,11 @@ def main() -> int:
     return 0
 
 
+def is_current() -> bool:
+    """Whether what is there was made from the present sources, and optimised."""
+    return STAMP.exists() and STAMP.read_text() == fingerprint()
+
+
 def what_is_missing() -> str:
     """Why nothing can be compiled here; empty if it can."""
     if not (shutil.which("cc") or shutil.which("gcc")):

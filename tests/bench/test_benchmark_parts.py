@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import aims
+import compiled
 import crowd
 import plot
 import start
 from crowd_hub import SHAPES
-from players import COMPETITORS, Competitor
+from players import COMPETITORS, Competitor, builds
 from report import Row, summarize
 from runner import Run, environment_of
 from work import Work, cpu_of
@@ -77,8 +78,16 @@ def test_the_same_runs_make_the_same_picture(tmp_path: Path) -> None:
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert Competitor("x", "X", "", needs="no_such_module").missing() == "no_such_module"
-    monkeypatch.setattr("players.COMPILED", tmp_path)
-    assert Competitor("x", "X", "", build="compiled").missing() == "the compiled build (make wheel)"
+    monkeypatch.setattr(compiled, "STAMP", tmp_path / "STAMP")
+    own = Competitor("x", "X", "", build="compiled")
+    assert own.missing() == "the compiled build (make wheel)"
+    for stamp in ("of older sources", compiled.fingerprint() + compiled.QUICK):
+        compiled.STAMP.write_text(stamp)
+        assert own.missing() == "the compiled build (make wheel)"
+        assert builds() == ["pure"]
+    compiled.STAMP.write_text(compiled.fingerprint())
+    assert own.missing() is None
+    assert builds() == ["pure", "compiled"]
     monkeypatch.setattr("shutil.which", lambda tool: None)
     assert Competitor("c", "C", "", needs="cc").missing() == "a C compiler"
 
