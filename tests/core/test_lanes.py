@@ -15,7 +15,7 @@ from ulnet.core.event import Event
 from ulnet.core.faults import Fault, FaultKind
 from ulnet.core.instance import LNet
 from ulnet.core.lanes import LIGHT
-from ulnet.core.md import MANAGE_REMOTE, OP_PUT
+from ulnet.core.md import ACK_DISABLE, MANAGE_REMOTE, OP_PUT
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.nid import ANY_NID
 
@@ -314,3 +314,17 @@ def test_a_driver_may_finalize_one_by_one(world: World) -> None:
     world.a.finalize(msg, HealthStatus.OK)
     assert len(world.events[0].seen) == 1
     assert world.a.stats.msgs_alloc == 0
+
+
+def test_an_inlet_holds_nothing_of_memory_that_it_did_not_take_to() -> None:
+    world = World(True)
+    world.warm()
+    mine = bytearray(64)
+    me = world.b.memory.me_attach(PORTAL + 1, match_bits=BITS)
+    md = world.b.memory.md_attach(me, mine, None, options=OP_PUT | MANAGE_REMOTE | ACK_DISABLE)
+    world.put(world.bind(b"named"), B, PORTAL + 1, BITS, ack=True)  # taken, but nobody says so
+    world.fabric.run()
+    assert bytes(mine).startswith(b"named")
+    world.b.memory.md_unlink(md)
+    del md, me
+    mine.extend(b"more")  # as long as anyone has a view of it, its size is fixed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 from typing import Any
 
@@ -289,3 +290,16 @@ def test_rails_close_with_their_peer(world: RailWorld) -> None:
     assert pni.rails is None
     assert all(way.closed for ways in rails.ways.values() for way in ways.values())
     assert isinstance(world.fabric, FastFabric)
+
+
+@pytest.mark.parametrize("lanes", [True, False])
+def test_that_no_rail_is_left_is_told_by_events(lanes: bool) -> None:
+    world = RailWorld(lanes, 2, 1, "expected")
+    md = world.bind(b"where to")
+    for nid in [nid for nid in world.a.nis if nid.net == A.net]:
+        world.a.del_ni(nid)
+    for _ in range(3):  # the peer is not asked anew yet
+        world.put(md, B, PORTAL, BITS, ack=False)
+    world.fabric.run()
+    assert [(seen[0].name, seen[1]) for seen in world.events[-1].seen] == [("SEND", -errno.EHOSTUNREACH)] * 3
+    world.fabric.assert_conserved()

@@ -289,16 +289,18 @@ class Inlet(Keeper):
         offset = hdr.offset if remote else md.offset
         if len(md.fragments) != 1 or offset + length > md.length:
             return False
+        named = hdr.wmd[15] in MARKS
+        wants_ack = hdr.wmd != NO_WMD and not md.options & ACK_DISABLE
+        if named and not wants_ack:  # what becomes of its resend is noted with more care
+            return False
         self._md = md
         self._portal = portal
         self._changes = portal.changes
         self._moving = not remote
         self._offset = offset
         self._length = length
-        self._wants_ack = hdr.wmd != NO_WMD and not md.options & ACK_DISABLE
-        self._name = hdr.wmd if hdr.wmd[15] in MARKS else b""
-        if self._name and not self._wants_ack:  # what becomes of its resend is noted with more care
-            return False
+        self._wants_ack = wants_ack
+        self._name = hdr.wmd if named else b""
         # fmt: off
         self._event = Event(EventKind.PUT, md, hdr, pni.peer.primary_nid, self._nid, length, length, offset)
         # fmt: on

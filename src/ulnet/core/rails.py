@@ -19,6 +19,7 @@ from ulnet.core.peer import PeerNi
 from ulnet.core.selection import Selector
 from ulnet.core.selection.choice import Choice
 from ulnet.core.state import NodeState
+from ulnet.core.status import LNetError
 from ulnet.core.transmit import Transmit
 from ulnet.wire.lnet import HEADER_SIZE, NO_WMD, PING_PORTAL, Header, MsgType
 
@@ -188,8 +189,12 @@ class RailLanes:
         return True
 
     def open(self, dest: PeerNi, cpt: int, pid: int) -> bool:
-        """Make the lanes to that NID of a peer, which has several ways."""
+        """Make the lanes to that NID of a peer that is not known to have one way only."""
         if not dest.peer.multi_rail:
+            return False
+        try:
+            self._selector.choose(dest, cpt=cpt)
+        except LNetError:  # no way at all: the general way tells of it, by events
             return False
         dest.rails = Rails(dest, self._state.epoch, cpt, pid)
         return True
