@@ -29,21 +29,26 @@ IN_USE: Final = 30.0  # seconds after its last message until a peer is left alon
 class Monitor:
     """Of one bonding NI."""
 
-    __slots__ = ("_bond", "_timer", "keepalives")
+    __slots__ = ("_bond", "_early", "_timer", "keepalives")
 
     def __init__(self, bond: BondNi) -> None:
         self._bond = bond
         self._timer: Timer | None = None
+        self._early = False  # it runs for a path that does not answer
         self.keepalives = 0
 
     def wanted(self) -> None:
         """A peer is in use, or a path is in doubt."""
         if self._timer is None:
+            self._early = False
             self._timer = self._bond.after(self._bond.config.keepalive, self._look)
 
     def doubted(self) -> None:
         """A path does not answer any more: it may be back soon."""
+        if self._timer is not None and self._early:
+            return  # where many fall silent, one after the other, none puts off the look at all
         self._bond.cancel(self._timer)
+        self._early = True
         self._timer = self._bond.after(self._bond.config.keepalive * _SHORTEST, self._look)
 
     def try_again(self, peers: Iterable[BondPeer]) -> None:

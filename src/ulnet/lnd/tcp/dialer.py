@@ -130,7 +130,7 @@ class Dialer:
             self._soon = None
         if self._attempt is not None:
             self._attempt.cancel()
-            self._over()
+        self._over()
 
     def _over(self) -> None:
         """The present attempt is no more."""
@@ -145,6 +145,7 @@ class Dialer:
         attempt = self._attempt
         if attempt is not None and now - self._called >= _ANEW and not attempt.connected:
             attempt.cancel()
+            self._attempt = None  # who hears that there can be no other one is not to wait for it
             self._called = now
             if not self._call(attempt.ctype):
                 self._over()
@@ -176,12 +177,13 @@ class Dialer:
     def _next(self) -> None:
         self._soon = None
         ctype = self._wanted()
-        if ctype is None:
-            self._complete()
-            return
-        if self._call(ctype):
+        if ctype is not None and self._call(ctype):
             self._shared.pulse.watch(self)
             self._began = self._called = self._shared.now
+            return
+        if ctype is None:
+            self._complete()
+        self._peer.moves_on(self)  # it may have been avoided until this call had an answer
 
     def _call(self, ctype: ConnType) -> bool:
         """A socket for an attempt; False if it cannot be."""

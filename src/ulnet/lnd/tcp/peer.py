@@ -263,7 +263,9 @@ class Peer:
     def _call_anew(self) -> None:
         """The path was silent to the end: find out whether it still is; messages keep away until then."""
         state = self.state
-        if state.open and not state.down and self._dial() is None and self.dialer is not None:
+        if self.pid != state.identity.pid or not state.open or state.down:
+            return
+        if self._dial() is None and self.dialer is not None:
             self.gets_stuck(self.dialer)
 
     def _lost(self) -> None:

@@ -89,6 +89,8 @@ class Receiver(Frames):
                 return any_read
             try:
                 if self.rx_left:
+                    if self.saved:  # `resume` is due, and that comes first
+                        return any_read
                     tail = shared.tails[self.head_size] if self.expect_large else shared.view
                     asked = self.rx_left + len(tail)
                     count = sock.recvmsg_into([*self.rx_bufs, tail])[0]
