@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 from collections.abc import Callable
@@ -11,9 +12,11 @@ import pytest
 from lnd.conftest import Addresses
 from lnd.kit import (
     Outcome,
+    RawListener,
     RawPeer,
     Side,
     connect,
+    hello_bytes,
     lnet_frame,
     put_header,
     turns,
@@ -112,6 +115,37 @@ async def test_a_call_that_cannot_be_made_anew_keeps_no_message_waiting(
         await until(lambda: again and not dialer.connecting)
         await turns(20)
         assert not a.peer(at.nid(2)).queue, "nobody is calling"
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("more", [True, False])
+async def test_a_peer_that_hangs_up_as_soon_as_it_is_connected_is_not_called_without_end(
+    make: Make, at: Addresses, more: bool, whole: bool
+) -> None:
+    a = make(at.nid(1))
+    listener = RawListener(at.ip(2), a.params.accept_port)
+    calls = 0
+
+    async def answer() -> None:
+        nonlocal calls
+        while True:
+            raw, _, hello = await listener.accept_hello()
+            calls += 1
+            await raw.send(hello_bytes(Nid.parse(at.nid(2)), hello.src_nid, ConnType(hello.ctype).inverted()))
+            await asyncio.sleep(0.002)
+            raw.close() if whole else raw.reset()
+
+    answering = asyncio.create_task(answer())
+    a.put(at.nid(2), b"x")
+    for _ in range(90):
+        await asyncio.sleep(0.01)
+        if more:
+            a.put(at.nid(2), b"y")
+    assert 1 <= calls <= 40
+    if not more:
+        assert not a.state().peers or not a.dialer(at.nid(2)).busy, "nobody wants it"
+    answering.cancel()
+    listener.close()
 
 
 @pytest.mark.parametrize("few", [0, 8])

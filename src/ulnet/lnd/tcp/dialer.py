@@ -24,6 +24,9 @@ __all__ = ["Dialer"]
 
 _MAX_RETRIES: Final = 3
 _SOON: Final = 0.02  # seconds after the first refusal
+_BRIEF: Final = 1.0  # seconds: who hangs up sooner, more than so often in a row, …
+_OFTEN: Final = 3
+_DOUBLED: Final = 10  # … is called again after pauses that grow, so often at most
 _GROWTH: Final = 1.1  # of pauses: their sum is eleven times the last one
 _ANEW: Final = 7.0  # seconds without an answer: TCP would pause for longer and longer
 
@@ -40,8 +43,11 @@ class Dialer:
     __slots__ = (
         "_attempt",
         "_began",
+        "_brief",
         "_called",
         "_last",
+        "_made",
+        "_not_before",
         "_peer",
         "_retries",
         "_retry_at",
@@ -69,6 +75,9 @@ class Dialer:
         self._began = 0.0  # when the present attempt did
         self._called = 0.0  # when its socket was made
         self.watched = False  # by the pulse
+        self._made = 0.0  # when the last connection was, until one is lost
+        self._brief = 0  # how often in a row that did not last
+        self._not_before = 0.0  # for that, no attempt is made sooner
 
     @property
     def connecting(self) -> bool:
@@ -82,7 +91,7 @@ class Dialer:
 
     def forgettable(self, now: float) -> bool:
         """Whether nothing is lost when a peer without connections is forgotten."""
-        return not self.busy and now >= self._retry_at + self.pause
+        return not self.busy and now >= max(self._retry_at + self.pause, self._not_before + _BRIEF)
 
     def call(self) -> Failure | None:
         """Connect, now or soon; a Failure while the pause after a failed attempt lasts."""
@@ -109,10 +118,19 @@ class Dialer:
         self.incomplete = True
         if not self._peer.conns:
             self._version = self._peer.state.identity.version
+        now = self._shared.loop.time()
+        made, self._made = self._made, 0.0
+        if not made:
+            return
+        self._brief = self._brief + 1 if now - made < _BRIEF else 0
+        if self._brief:
+            doubled = _SOON * (1 << min(self._brief, _DOUBLED)) / (1 << _OFTEN)
+            longest = self._shared.params.refused_reconnectms / 1000
+            self._not_before = now + (min(doubled, longest) if self._brief > _OFTEN else 0.0)
 
     def try_again(self) -> None:
         """A device can be used again: what failed or waits meanwhile is no reason to pause."""
-        self.pause = self._retry_at = 0.0
+        self.pause = self._retry_at = self._not_before = 0.0
         if self._attempt is not None and not self._attempt.connected:
             self._attempt.cancel()
             self._over()
@@ -154,7 +172,11 @@ class Dialer:
         return True
 
     def _next_soon(self) -> None:
-        self._soon = self._shared.loop.call_soon(self._next)
+        loop = self._shared.loop
+        if self._not_before > loop.time():
+            self._soon = loop.call_at(self._not_before, self._next)
+        else:
+            self._soon = loop.call_soon(self._next)
 
     def _wanted(self) -> ConnType | None:
         """The type of the next connection to make."""
@@ -176,6 +198,9 @@ class Dialer:
 
     def _next(self) -> None:
         self._soon = None
+        if self._brief > _OFTEN and not (self._peer.conns or self._peer.queue):
+            self._peer.moves_on(self)
+            return  # it hangs up again and again, and nothing is to be sent
         ctype = self._wanted()
         if ctype is not None and self._call(ctype):
             self._shared.pulse.watch(self)
@@ -240,6 +265,7 @@ class Dialer:
         self.pause = 0.0
         self._retry_at = 0.0
         self._last = ""
+        self._made = self._shared.loop.time()
         if not peer.state.add_conn(peer, sock, hello, ctype, source_port=source_port):
             self._stillborn(sock)
         elif not self.busy:
