@@ -15,7 +15,7 @@ from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import NetTunables
 from ulnet.lnd.tcp import TcpParams
-from ulnet.nid import NidError
+from ulnet.nid import Nid, NidError
 
 PORTAL, BITS = 30, 1
 A, B = "127.0.45.1@tcp", "127.0.45.2@tcp"
@@ -150,6 +150,7 @@ async def test_what_is_wrong_is_said_and_changes_nothing(ends: list[Ends]) -> No
     await one.start()
     await one.put_all(range(50), [64], ack=True)
     mds = len(one.a.core.memory.mds)
+    kept = one.a.core.memory.at_hop(Nid.parse(B))
     for wrong in (
         one.a.put(B, 1 << 32, BITS, b""),
         one.a.put(B, PORTAL, -1, b""),
@@ -167,7 +168,9 @@ async def test_what_is_wrong_is_said_and_changes_nothing(ends: list[Ends]) -> No
     with pytest.raises(TypeError):
         await one.a.put(B, PORTAL, BITS, 7)  # type: ignore[arg-type]
     assert len(one.a.core.memory.mds) == mds
+    assert set(one.a.core.memory.at_hop(Nid.parse(B))) <= set(kept)
     assert await one.put_all(range(50), [64], ack=True) == [64] * 50
+    assert set(one.a.core.memory.at_hop(Nid.parse(B))) <= set(kept)  # none of them was lost
 
 
 @pytest.mark.parametrize("ack", [False, True], ids=["one-way", "acknowledged"])

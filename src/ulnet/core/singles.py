@@ -66,7 +66,10 @@ class Singles:
         lane = self._lanes.open_to(target)
         if lane is None or (timeout is not None and not 0 <= timeout <= MAX_TIMEOUT):
             return False
-        fragments = [memoryview(data)] if isinstance(data, bytes) else fragments_of(data)
+        try:
+            fragments = [memoryview(data)] if isinstance(data, bytes) else fragments_of(data)
+        except Exception:  # the general way says what is wrong with it
+            return False
         length = fragments[0].nbytes if len(fragments) == 1 else sum([view.nbytes for view in fragments])
         hdr = lane.hdr
         if not (
