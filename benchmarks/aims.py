@@ -99,8 +99,12 @@ def _of_sections(sections: dict[str, dict[str, Any]]) -> list[Line]:
                 f"an idle peer with two rails, {what}", "memory", f"≤ {most} KiB", kib, _at_most(most), " KiB"
             )
         )
-    choice = sections.get("choice", {}).get("send 16×16", None)
-    table.append(_absolute("16×16 NIs", "rate of sends", "≥ 0.8×", choice, lambda x: x >= 0.8, "×", "1×1"))
+    choice = sections.get("choice", {})
+    for way in ("by lanes", "the general way"):
+        found = choice.get(f"16×16, {way}")
+        table.append(
+            _absolute("16×16 NIs", f"rate of sends, {way}", "≥ 0.8×", found, lambda x: x >= 0.8, "×", "1×1")
+        )
     return table
 
 

@@ -75,7 +75,8 @@ class NullLnd:
     net_type = int(NetType.TCP)
     reports_timeout = True
 
-    def __init__(self) -> None:
+    def __init__(self, batches: bool) -> None:
+        self.batches = batches
         self.held: deque[Msg] = deque()
         self.queues: deque[list[Msg]] = deque()  # or in place of that: of connections, in turn
         self._by_way: dict[tuple[NI, Nid | None], list[Msg]] | None = None
@@ -85,7 +86,8 @@ class NullLnd:
         self._by_way = {}
 
     def startup(self, ni: NI) -> None:
-        """Nothing to prepare."""
+        """Tell by what it is known as a driver of streams."""
+        ni.batches = self.batches
 
     def shutdown(self, ni: NI) -> None:
         """Nothing to end."""
@@ -116,7 +118,7 @@ class Bench:
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
-        self._lnd = NullLnd()
+        self._lnd = NullLnd(shape.lanes)
         self._core = LNet(clock=time.monotonic, cookie=1)
         self._core.register_lnd(self._lnd)
         self._core.selector.balance = shape.balance
@@ -220,8 +222,9 @@ HEADS = ["", "choice µs", "whole send µs", "slowest–fastest", "× 1×1", "sh
 
 
 def ratio(costs: Costs, title: str) -> float:
-    """A whole send with that shape against one with 1×1."""
-    one, many = (statistics.median(cost.send_us for cost in costs[name]) for name in ("1×1", title))
+    """A whole send with that shape against one with 1×1 of its kind."""
+    shape = next(shape for shape in SHAPES if shape.title == title)
+    one, many = (statistics.median(cost.send_us for cost in costs[name]) for name in (baseline(shape), title))
     return many / one
 
 

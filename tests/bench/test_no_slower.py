@@ -54,6 +54,11 @@ def test_sixteen_interfaces_on_each_side_cost_little_more_than_one() -> None:
     assert best(lambda: choice.ratio(choice.measure(3, 1000), "16×16 on one net"), bound) <= bound
 
 
+def test_sixteen_interfaces_cost_lanes_little_more_than_one() -> None:
+    bound = 5.0
+    assert best(lambda: choice.ratio(choice.measure(3, 1000), "16×16 on one net, lanes"), bound) <= bound
+
+
 def test_a_send_costs_the_same_however_many_peers_there_are() -> None:
     """Bursts to each of 60 peers in turn, beside the same to one."""
 

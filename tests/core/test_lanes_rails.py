@@ -8,69 +8,13 @@ from typing import Any
 
 import pytest
 
-from support.lanes import BITS, PORTAL, A, B, FastFabric, Watching, World
+from support.lanes import BITS, PORTAL, A, B, FastFabric, RailWorld, Watching
 from ulnet.core.event import Event
 from ulnet.core.faults import Fault, FaultKind
 from ulnet.core.msg import Msg
 from ulnet.core.selection import Balance
-from ulnet.core.tunables import NetTunables
-from ulnet.nid import ANY_NID, Nid
+from ulnet.nid import ANY_NID
 from ulnet.wire.lnet import MsgType
-
-
-class RailWorld(World):
-    """Two nodes with several rails; only the way of A's PUTs through the core differs."""
-
-    def __init__(self, lanes: bool, rails: int, nets: int, balance: Balance, credits: int = 4) -> None:
-        super().__init__(True, credits=credits)
-        a, b = self.a, self.b
-        if not lanes:
-            self.put = a._initiate.put
-        for nth in range(1, rails):
-            net = nth % nets
-            for core, host in ((a, 1), (b, 2)):
-                nid = Nid.parse(f"10.{net}.{nth}.{host}@tcp{net}")
-                core.add_ni(nid.net, nid, tunables=NetTunables(peer_credits=credits, credits=2 * credits))
-        a.selector.balance = b.selector.balance = balance
-        self.fabric.run()
-        self.warm()
-        md = a.memory.md_bind(b"warm", None)
-        for _ in range(8 * rails):  # all ways are used once
-            self.put(md, B, PORTAL, BITS, ack=False)
-            self.fabric.run()
-        a.memory.md_unlink(md)
-
-    def rails_in_use(self) -> bool:
-        pni = self.a.peers.find_ni(B)
-        return pni is not None and pni.rails is not None and bool(pni.rails.ways)
-
-    def seen(self, turns: bool) -> dict[str, object]:
-        """All that tells one choice from another, of each NI."""
-        found: dict[str, object] = {}
-        for name, core in (("a", self.a), ("b", self.b)):
-            for ni in core.nis.values():
-                found[f"{name} {ni.nid}"] = (
-                    *(dict(ni.choices), ni.seq if turns else 0, list(ni.stats.sent), list(ni.stats.received)),
-                    *(ni.tx_credits, ni.min_tx_credits, ni.latency_egress.samples, ni.latency_ack.samples),
-                )
-            for peer in core.peers:
-                for pni in peer.nis():
-                    loads = {str(ni.nid): (flow.outstanding, flow.rate) for ni, flow in pni.flows.items()}
-                    found[f"{name} to {pni.nid}"] = (
-                        *(
-                            dict(pni.choices),
-                            pni.seq if turns else 0,
-                            list(pni.stats.sent),
-                            list(pni.stats.received),
-                            loads,
-                        ),
-                        *(pni.tx_credits, pni.min_tx_credits, pni.health, pni.latency_egress.samples),
-                    )
-                ways = {str(ni.nid): (flow.outstanding, flow.rate) for ni, flow in peer.flows.items()}
-                found[f"{name} peer"] = ways
-            stats = core.stats
-            found[name] = (stats.send_count, stats.send_length, stats.recv_count, stats.drop_count)
-        return found
 
 
 def change(world: RailWorld, chance: Random) -> None:
@@ -146,21 +90,25 @@ def play(world: RailWorld, seed: int, changes: bool) -> list[object]:
 SHAPES = [(2, 1), (2, 2), (3, 2), (4, 1), (5, 4), (16, 1), (16, 16)]
 
 
-@pytest.mark.parametrize("balance", ["expected", "documents"])
+@pytest.mark.parametrize(
+    ("balance", "batches"), [("expected", False), ("expected", True), ("documents", True)]
+)
 @pytest.mark.parametrize(
     ("rails", "nets", "changes"),
     [*((*shape, False) for shape in SHAPES), *((*shape, True) for shape in SHAPES if shape[0] > 2)],
 )
 def test_rails_choose_tell_and_count_as_the_general_way_does(
-    rails: int, nets: int, balance: Balance, changes: bool
+    rails: int, nets: int, balance: Balance, batches: bool, changes: bool
 ) -> None:
-    fast, general = (RailWorld(lanes, rails, nets, balance, 300) for lanes in (True, False))
+    fast, general = (RailWorld(lanes, rails, nets, balance, 300, batches) for lanes in (True, False))
     assert fast.rails_in_use()
     seen, expected = play(fast, rails, changes), play(general, rails, changes)
     for step, (one, other) in enumerate(zip(seen, expected, strict=True)):
         assert one == other, step
     assert [w.seen for w in fast.events] == [w.seen for w in general.events]
     assert fast.arrived.seen == general.arrived.seen
+    joined = any(ni.choices["same batch"] for ni in fast.a.nis.values())
+    assert joined == (batches and balance == "expected")
     for world in (fast, general):
         world.fabric.assert_conserved()
 
@@ -172,7 +120,7 @@ def test_nothing_is_lost_where_credits_run_out(
     rails: int, nets: int, balance: Balance, changes: bool
 ) -> None:
     """Credits of a batch come back at once, so who waits for them on other rails may leave a bit later."""
-    fast, general = (RailWorld(lanes, rails, nets, balance, 4) for lanes in (True, False))
+    fast, general = (RailWorld(lanes, rails, nets, balance, 4, batches=True) for lanes in (True, False))
     play(fast, rails, changes)
     play(general, rails, changes)
     for one, other in zip(fast.events, general.events, strict=True):

@@ -214,7 +214,7 @@ def compare(rng, balance):
         told = Explanation()
         assert core.selector.choose(dest, size=size, cpt=msg.cpt, told=told) == chosen
         check(told, chosen)
-        core.selector.took(chosen, msg)
+        core.selector.took(chosen, msg, size)
         for ni in core.nis.values():
             ni.tx_credits = rng.randint(-2, 2)
         for pni in peer.nis():

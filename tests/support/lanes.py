@@ -13,6 +13,7 @@ from ulnet.core.instance import LNet
 from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE, Md
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
+from ulnet.core.selection import Balance
 from ulnet.core.tunables import NetTunables
 from ulnet.nid import Nid
 from ulnet.wire.lnet import unpack_header
@@ -172,6 +173,65 @@ class World:
                 pni.latency_ack.samples,
                 pni.seq,
             )
+        return found
+
+
+class RailWorld(World):
+    """Two nodes with several rails; only the way of A's PUTs through the core differs."""
+
+    def __init__(
+        self, lanes: bool, rails: int, nets: int, balance: Balance, credits: int = 4, batches: bool = False
+    ) -> None:
+        super().__init__(True, credits=credits)
+        a, b = self.a, self.b
+        if not lanes:
+            self.put = a._initiate.put
+        for nth in range(1, rails):
+            net = nth % nets
+            for core, host in ((a, 1), (b, 2)):
+                nid = Nid.parse(f"10.{net}.{nth}.{host}@tcp{net}")
+                core.add_ni(nid.net, nid, tunables=NetTunables(peer_credits=credits, credits=2 * credits))
+        for ni in a.nis.values():
+            ni.batches = batches
+        a.selector.balance = b.selector.balance = balance
+        self.fabric.run()
+        self.warm()
+        md = a.memory.md_bind(b"warm", None)
+        for _ in range(8 * rails):  # all ways are used once
+            self.put(md, B, PORTAL, BITS, ack=False)
+            self.fabric.run()
+        a.memory.md_unlink(md)
+
+    def rails_in_use(self) -> bool:
+        pni = self.a.peers.find_ni(B)
+        return pni is not None and pni.rails is not None and bool(pni.rails.ways)
+
+    def seen(self, turns: bool) -> dict[str, object]:
+        """All that tells one choice from another, of each NI."""
+        found: dict[str, object] = {}
+        for name, core in (("a", self.a), ("b", self.b)):
+            for ni in core.nis.values():
+                found[f"{name} {ni.nid}"] = (
+                    *(dict(ni.choices), ni.seq if turns else 0, list(ni.stats.sent), list(ni.stats.received)),
+                    *(ni.tx_credits, ni.min_tx_credits, ni.latency_egress.samples, ni.latency_ack.samples),
+                )
+            for peer in core.peers:
+                for pni in peer.nis():
+                    loads = {str(ni.nid): (flow.outstanding, flow.rate) for ni, flow in pni.flows.items()}
+                    found[f"{name} to {pni.nid}"] = (
+                        *(
+                            dict(pni.choices),
+                            pni.seq if turns else 0,
+                            list(pni.stats.sent),
+                            list(pni.stats.received),
+                            loads,
+                        ),
+                        *(pni.tx_credits, pni.min_tx_credits, pni.health, pni.latency_egress.samples),
+                    )
+                ways = {str(ni.nid): (flow.outstanding, flow.rate) for ni, flow in peer.flows.items()}
+                found[f"{name} peer"] = ways
+            stats = core.stats
+            found[name] = (stats.send_count, stats.send_length, stats.recv_count, stats.drop_count)
         return found
 
 

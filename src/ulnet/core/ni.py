@@ -77,6 +77,7 @@ class NI:
     __slots__ = (
         "active",
         "also",
+        "batches",
         "choices",
         "cpts",
         "degraded",
@@ -136,6 +137,7 @@ class NI:
         self.weight = NO_WEIGHT
         self.tx_queues = self._new_queues()
         self.tx_credits = self.max_tx_credits = self.min_tx_credits = self._all_credits()
+        self.batches = False  # set by its driver: what is sent together is written by one call
         self.seq = 0
         self.refs = 0  # messages that use this NI now
         self.patience = inf  # seconds after which a message on it is past its deadline

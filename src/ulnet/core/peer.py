@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ulnet.core.msg import Msg
     from ulnet.core.policy.descriptor import Descriptor
     from ulnet.core.rails import Rails
-    from ulnet.core.selection.choose import Standing
+    from ulnet.core.selection.convoy import Convoy
+    from ulnet.core.selection.standing import Standing
     from ulnet.wire.ping import PingInfo
 
 __all__ = ["Peer", "PeerFlag", "PeerNet", "PeerNi", "may_be_listed", "may_be_peer"]
@@ -195,6 +196,7 @@ class Peer:
         "attempts",
         "check_nid",
         "check_timeout",
+        "convoy",
         "differences",
         "error",
         "exchanges",
@@ -236,6 +238,7 @@ class Peer:
         self.flows: dict[NI, Flow] = {}  # from each local NI, to any of its NIDs
         self.paces = Paces()  # of these flows and of those of its NIs
         self.standings: dict[int, Standing] = {}  # kept by the path selection, by CPT
+        self.convoy: Convoy | None = None  # of small messages that wait to be written
         self.turns: dict[object, dict[object, int]] = {}  # of weighted ways: messages in this round
         # Of discovery:
         self.remote_sequence = 0  # of the last info it sent

@@ -18,6 +18,7 @@ from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.selection import Selector
 from ulnet.core.selection.choice import Choice
+from ulnet.core.selection.convoy import Convoy
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
 from ulnet.core.transmit import Transmit
@@ -34,16 +35,19 @@ class Rails(Keeper):
     __slots__ = (
         "ack",
         "changes",
+        "convoy",
         "cpt",
         "dest",
         "epoch",
         "hdr_data",
+        "joined",
         "load",
         "match_bits",
         "md",
         "mds",
         "offset",
         "paces",
+        "peer",
         "pid",
         "portal",
         "request",
@@ -55,11 +59,14 @@ class Rails(Keeper):
     def __init__(self, dest: PeerNi, epoch: int, cpt: int, pid: int) -> None:
         self.dest = dest
         self.epoch = epoch
-        self.paces = dest.peer.paces
+        self.peer = dest.peer
+        self.paces = self.peer.paces
         self.changes = self.paces.changes
         self.cpt = cpt
         self.pid = pid
         self.ways: dict[NI, dict[PeerNi, Lane]] = {}
+        self.convoy: Convoy | None = None  # of messages that wait to be written …
+        self.joined: Lane | None = None  # … by that one
         self.request = 0  # counts them
         self.load = 0  # of its messages, bytes with the header
         self.md: Md | None = None
@@ -141,21 +148,20 @@ class RailLanes:
         threshold = md.threshold
         if not threshold:
             return False
-        dest = rails.dest
-        choice = self._selector.by_load(dest.peer, rails.load, rails.cpt)
-        if choice is None:
-            choice = self._selector.choose(dest, size=rails.load, cpt=rails.cpt)
-        ni, pni = choice[0], choice[1]
-        ways = rails.ways.get(ni)
-        way = None if ways is None else ways.get(pni)
-        if way is None or way.request != rails.request:
-            way = self._way(rails, choice, way)
+        way, convoy = rails.joined, rails.convoy
+        if (
+            way is not None
+            and convoy is not None
+            and convoy is rails.peer.convoy
+            and way.request == rails.request
+            and convoy.joins(rails.load)
+        ):
+            self._selector.count(convoy.choice)
+        else:
+            way = self._choose(rails)
             if way is None:
                 return False
-        selector = self._selector
-        if selector.weighted:
-            selector.take_turns(choice, rails.cpt)
-        selector.count(choice)
+        ni, pni = way.ni, way.pni
         if threshold > 0:
             md.threshold = threshold - 1
         md.refs += 1
@@ -187,6 +193,25 @@ class RailLanes:
                 self._memory.track_again(md, now)
         self._transmit.post_in_lane(msg, way, now)
         return True
+
+    def _choose(self, rails: Rails) -> Lane | None:
+        """The way of the next message, which counts; None if it is not for these lanes."""
+        selector, peer = self._selector, rails.peer
+        choice = selector.by_load(peer, rails.load, rails.cpt)
+        if choice is None:
+            choice = selector.choose(rails.dest, size=rails.load, cpt=rails.cpt)
+        ways = rails.ways.get(choice[0])
+        way = None if ways is None else ways.get(choice[1])
+        if way is None or way.request != rails.request:
+            way = self._way(rails, choice, way)
+            if way is None:
+                return None
+        if selector.weighted:
+            selector.take_turns(choice, rails.cpt)
+        selector.count(choice)
+        rails.convoy = selector.gather(choice, rails.load, rails.cpt)
+        rails.joined = way
+        return way
 
     def open(self, dest: PeerNi, cpt: int, pid: int) -> bool:
         """Make the lanes to that NID of a peer that is not known to have one way only."""

@@ -171,10 +171,11 @@ class Transmit(Flights):
         source = msg.src_spec
         if self.routed is not None and self.routed.needed(dest, source, response):
             return self._choose_gateway(msg, dest, response, ping)
+        size = load_of(msg)
         if msg.attempts is None:
             try:
                 choice = self._selector.choose(
-                    dest, source=source, response=response, ping=ping, size=load_of(msg), cpt=msg.cpt
+                    dest, source=source, response=response, ping=ping, size=size, cpt=msg.cpt
                 )
             except LNetError:
                 if source is None or hdr.type not in ANSWERS:
@@ -186,7 +187,7 @@ class Transmit(Flights):
         ni, pni, _, _ = choice
         if not response and not pni.peer.multi_rail and pni.preferred is None and (source or not ping):
             pni.preferred = ni.nid
-        self._selector.took(choice, msg)
+        self._selector.took(choice, msg, size)
         return ni, pni, pni
 
     def _choose_gateway(
@@ -210,7 +211,7 @@ class Transmit(Flights):
             self.health.switched(msg, ni, pni)
         if not response and not final.peer.multi_rail and final.preferred is None and not ping:
             final.preferred = ni.nid
-        self._selector.took((ni, pni, path.ni_by, path.peer_ni_by), msg)
+        self._selector.took((ni, pni, path.ni_by, path.peer_ni_by), msg, load_of(msg))
         self.routed.took(path)
         return ni, pni, final
 

@@ -12,7 +12,7 @@ weights, turns of so many messages decide in place of load, in either balance.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from ulnet.core.msg import Msg
@@ -28,6 +28,7 @@ from ulnet.core.selection.choice import (
     SOURCE_GIVEN,
     Choice,
 )
+from ulnet.core.selection.convoy import SAME_BATCH, Convoy, is_small
 from ulnet.core.selection.criteria import (
     CREDITS,
     LOCAL_EXPECTED,
@@ -37,6 +38,7 @@ from ulnet.core.selection.criteria import (
     PEER_EXPECTED,
     PEER_STANDING,
     QUEUED,
+    SAME_WAY,
     TURN,
     WEIGHTED_TURN,
     Criterion,
@@ -46,6 +48,7 @@ from ulnet.core.selection.criteria import (
 )
 from ulnet.core.selection.live import LiveTrace
 from ulnet.core.selection.rivals import UNUSED, Rivals
+from ulnet.core.selection.standing import Standing
 from ulnet.core.selection.trace import Explanation, stage
 from ulnet.core.selection.weights import sum_of, turns_of, weight_of_pathway
 from ulnet.core.state import NodeState
@@ -67,34 +70,6 @@ _PEER_LOAD: dict[Balance, Sequence[Criterion]] = {
 }
 _BY_WEIGHT = (WEIGHTED_TURN,)
 _BOUND = frozenset({SOURCE_GIVEN, RESPONSE, NOT_MULTI_RAIL, NOT_TRIED})
-
-
-class Standing:
-    """What stays true of the ways to one peer until the epoch moves: who is left by the standing criteria."""
-
-    __slots__ = ("balance", "by_load", "epoch", "locals", "nets", "remotes", "together")
-
-    def __init__(self, epoch: int, balance: Balance, together: Sequence[NI]) -> None:
-        self.epoch = epoch
-        self.balance = balance
-        self.together = together  # the NIs of all nets that are left
-        self.nets = Rivals(())
-        self.locals: dict[LocalNet | None, Rivals] = {}  # under None: of all nets together
-        self.remotes: dict[NI, Rivals] = {}
-        self.by_load: Rivals | None = None  # the local NIs, if nothing but load, credits and turns decide
-
-    def rivals(self) -> Iterator[Rivals]:
-        """Those of all stages."""
-        yield self.nets
-        yield from self.locals.values()
-        yield from self.remotes.values()
-
-    def take_turns(self, ni: NI, pni: PeerNi) -> None:
-        """A message goes from `ni` to `pni`: it counts where weights decide."""
-        net = NetPair(ni.net, pni.net)
-        for rivals, one in ((self.nets, net), (self.locals[ni.net], ni), (self.remotes[ni], pni)):
-            if rivals.turns is not None:
-                rivals.turns.take(one)
 
 
 class Selector:
@@ -162,6 +137,9 @@ class Selector:
         rivals = standing.by_load
         if rivals is None:
             return None
+        convoy = peer.convoy
+        if convoy is not None and convoy.takes(size, cpt, standing.epoch):
+            return convoy.choice
         paces = peer.paces
         if rivals.changes != paces.rates:
             flows = peer.flows
@@ -210,13 +188,15 @@ class Selector:
             raise self._no_route(dest)
         return choice
 
-    def took(self, choice: Choice, msg: Msg) -> None:
+    def took(self, choice: Choice, msg: Msg, size: int) -> None:
         """Count a choice: as a turn of all that it uses, and by what decided it."""
         ni, pni, _, pni_by = choice
         peer = pni.peer
         if self.weighted and pni_by not in _BOUND:
             peer.standings[msg.cpt].take_turns(ni, pni)
         self.count(choice)
+        if pni_by not in _BOUND:
+            self.gather(choice, size, msg.cpt)
         if self.trace is not None and not self.trace.note(choice, msg, self._state.clock()):
             self.trace = None
             self._state.epoch += 1  # not any more
@@ -234,6 +214,24 @@ class Selector:
         state = self._state
         state.seq = ni.net.seq = ni.seq = state.seq + 1
         peer.seq = pni.net.seq = pni.seq = peer.seq + 1
+
+    def gather(self, choice: Choice, size: int, cpt: int) -> Convoy | None:
+        """Note a message that goes that way by load; those that it joined, or others may join."""
+        ni, pni, ni_by, pni_by = choice
+        peer = pni.peer
+        convoy = peer.convoy
+        if SAME_BATCH in (ni_by, pni_by):
+            if convoy is not None:
+                convoy.add(size)
+            return convoy
+        standing = peer.standings.get(cpt)
+        if not ni.batches or not is_small(size) or standing is None or standing.epoch != self._state.epoch:
+            return None
+        joined = standing.joined(ni, pni)
+        if joined is None:
+            return None
+        peer.convoy = Convoy(joined, size, cpt, standing.epoch)
+        return peer.convoy
 
     def took_many(self, choice: Choice, count: int) -> None:
         """Count messages that took the only choice there was; nobody follows."""
@@ -280,6 +278,9 @@ class Selector:
     def _among_rails(self, dest: PeerNi, query: Query, cpt: int, told: Explanation | None) -> Choice:
         balance = self.balance
         standing = self._standing(dest, query, cpt, told)
+        convoy = query.peer.convoy
+        if convoy is not None and convoy.takes(query.size, cpt, standing.epoch):
+            query.batch = convoy.choice
         if told is not None and balance == "expected":
             stage("local NI", standing.together, LOCAL_STANDING, query, told)
         net, net_by = None, ""
@@ -294,7 +295,7 @@ class Selector:
         if told is not None and balance == "documents" and net is not None:
             stage("local NI", _open(net), LOCAL_STANDING, query, told)
         query.rivals = rivals = standing.locals[net]
-        criteria = _LOCAL_LOAD[balance] if rivals.turns is None else _BY_WEIGHT
+        criteria = _by_load(_LOCAL_LOAD[balance], query) if rivals.turns is None else _BY_WEIGHT
         left, by = stage("local NI, by load", rivals.candidates, criteria, query, told)
         ni: NI = left[0]
         by = by or rivals.settled
@@ -304,7 +305,7 @@ class Selector:
         if told is not None:  # what is kept in `standing` was decided for every NI; tell it of this one
             stage("peer NI", query.peer.nets[ni.net.net].nis, PEER_STANDING, query, told)
         query.rivals = remotes = standing.remotes[ni]
-        criteria = _PEER_LOAD[balance] if remotes.turns is None else _BY_WEIGHT
+        criteria = _by_load(_PEER_LOAD[balance], query) if remotes.turns is None else _BY_WEIGHT
         left, peer_by = stage("peer NI, by load", remotes.candidates, criteria, query, told)
         return ni, left[0], by, peer_by or remotes.settled
 
@@ -366,6 +367,10 @@ class Selector:
             errno.EHOSTUNREACH,
             f"no route to {dest.nid}: this node is on {nets}; add a net on {dest.nid.net} or a route to it",
         )
+
+
+def _by_load(criteria: Sequence[Criterion], query: Query) -> Sequence[Criterion]:
+    return criteria if query.batch is None else (SAME_WAY, *criteria)
 
 
 def _open(net: LocalNet) -> list[NI]:

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from ulnet.core.ni import NI, LocalNet
 from ulnet.core.peer import Peer, PeerNet, PeerNi
+from ulnet.core.selection.choice import Choice
+from ulnet.core.selection.convoy import SAME_BATCH
 from ulnet.core.selection.rivals import UNUSED, Rivals
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "PEER_EXPECTED",
     "PEER_STANDING",
     "QUEUED",
+    "SAME_WAY",
     "TURN",
     "WEIGHTED_TURN",
     "YES_OR_NO",
@@ -38,7 +41,7 @@ __all__ = [
 class Query:
     """What a choice depends on besides its candidates."""
 
-    __slots__ = ("distance", "ni", "numa_range", "peer", "rivals", "size")
+    __slots__ = ("batch", "distance", "ni", "numa_range", "peer", "rivals", "size")
 
     def __init__(self, peer: Peer, size: int, distance: Callable[[int], int], numa_range: int) -> None:
         self.peer = peer
@@ -47,6 +50,7 @@ class Query:
         self.numa_range = numa_range
         self.ni: NI | None = None  # once the local side is chosen
         self.rivals: Rivals | None = None  # the candidates of the present stage, where these are kept
+        self.batch: Choice | None = None  # which waits to be written, and takes the message
 
 
 class NetPair(NamedTuple):
@@ -79,7 +83,7 @@ class Step:
 
 # Costs of these are the negative of what people call by that name.
 # And of these the opposite of what their names ask.
-YES_OR_NO = frozenset({"usable", "progress", "UDSP preference"})
+YES_OR_NO = frozenset({"usable", "progress", "UDSP preference", SAME_BATCH})
 HIGHER_IS_BETTER = frozenset({"peer-net health", "local-net health", "health", "credits"})
 
 
@@ -128,6 +132,12 @@ def _peer_expected(pnis: Sequence[PeerNi], query: Query) -> list[float]:
     if rivals.changes != paces.rates and ni is not None:
         rivals.take_rates([pni.flows.get(ni, UNUSED) for pni in pnis], paces.rates)
     return rivals.expected(query.size)
+
+
+def _not_in_batch(candidates: Sequence[Any], query: Query) -> list[float]:
+    batch = query.batch
+    assert batch is not None
+    return [0.0 if one is batch[0] or one is batch[1] else 1.0 for one in candidates]
 
 
 def _weighted_turn(candidates: Sequence[Any], query: Query) -> list[float]:
@@ -180,6 +190,7 @@ PEER_STANDING = (
 CREDITS = Criterion("credits", lambda some, query: [-one.tx_credits for one in some])
 TURN = Criterion("sequence", lambda some, query: [one.seq for one in some])
 QUEUED = Criterion("queued bytes", lambda pnis, query: [pni.tx_queued_bytes for pni in pnis])
+SAME_WAY = Criterion(SAME_BATCH, _not_in_batch)
 LOCAL_EXPECTED = Criterion("expected completion", _local_expected)
 PEER_EXPECTED = Criterion("expected completion", _peer_expected)
 WEIGHTED_TURN = Criterion("weighted turn", _weighted_turn)

@@ -86,6 +86,7 @@ class TcpLnd:
         ips = tuple(address_number(rail.nid) for rail in rails)
         identity = Identity(ni.nid, self._pid, self._realtime_ns(), ips)
         self._shared.now = self._shared.loop.time()
+        ni.batches = True
         if rails:
             self._start_rails(RailState(self._shared, ni, identity, conns, rails, self._acceptor))
             return

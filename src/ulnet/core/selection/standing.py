@@ -1,0 +1,52 @@
+"""What is kept of the ways to one peer between messages: who is left by the standing criteria."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ulnet.core.ni import NI, LocalNet
+from ulnet.core.peer import PeerNi
+from ulnet.core.selection.choice import Choice
+from ulnet.core.selection.convoy import SAME_BATCH
+from ulnet.core.selection.criteria import NetPair
+from ulnet.core.selection.rivals import Rivals
+
+__all__ = ["Standing"]
+
+
+class Standing:
+    """What stays true of the ways to one peer until the epoch moves: who is left by the standing criteria."""
+
+    __slots__ = ("balance", "by_load", "epoch", "locals", "nets", "remotes", "together")
+
+    def __init__(self, epoch: int, balance: str, together: Sequence[NI]) -> None:
+        self.epoch = epoch
+        self.balance = balance
+        self.together = together  # the NIs of all nets that are left
+        self.nets = Rivals(())
+        self.locals: dict[LocalNet | None, Rivals] = {}  # under None: of all nets together
+        self.remotes: dict[NI, Rivals] = {}
+        self.by_load: Rivals | None = None  # the local NIs, if nothing but load, credits and turns decide
+
+    def rivals(self) -> Iterator[Rivals]:
+        """Those of all stages."""
+        yield self.nets
+        yield from self.locals.values()
+        yield from self.remotes.values()
+
+    def joined(self, ni: NI, pni: PeerNi) -> Choice | None:
+        """The choice for a message that joins another on its way; None if load alone never decides."""
+        if self.by_load is None:
+            return None
+        by, pni_by = (
+            rivals.settled if len(rivals.candidates) == 1 else SAME_BATCH
+            for rivals in (self.by_load, self.remotes[ni])
+        )
+        return (ni, pni, by, pni_by) if SAME_BATCH in (by, pni_by) else None
+
+    def take_turns(self, ni: NI, pni: PeerNi) -> None:
+        """A message goes from `ni` to `pni`: it counts where weights decide."""
+        net = NetPair(ni.net, pni.net)
+        for rivals, one in ((self.nets, net), (self.locals[ni.net], ni), (self.remotes[ni], pni)):
+            if rivals.turns is not None:
+                rivals.turns.take(one)
