@@ -100,12 +100,12 @@ class Call:
         if event.status:
             self._over.add(event.md)
             self.ends.append(event.status)
-        elif event.kind is EventKind.UNLINK:  # of a PUT that had left: no ACK will be told of
-            self._over.add(event.md)
-            self.ends.append(-errno.ECANCELED)
         elif event.kind is self._wanted[event.md]:
             self._over.add(event.md)
             self.ends.append(event.mlength)
+        elif event.unlinked:  # it had left: no ACK will be told of
+            self._over.add(event.md)
+            self.ends.append(-errno.ECANCELED)
 
 
 @pytest.fixture
