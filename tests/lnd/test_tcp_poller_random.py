@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -101,6 +102,10 @@ async def test_random_comings_and_goings(make: Make, at: Addresses, seed: int, s
                 victim.conns[0].receive_failed(104)
         side.core.hold = rng.random() < 0.2
 
+    def noticed(nid: str) -> bool:
+        held_go_on(side, rng)
+        return not side.kinds(nid)
+
     side.core.on_parse = on_parse
     for sender in senders:
         sender.begin(await connect(side, sender.nid))
@@ -110,7 +115,7 @@ async def test_random_comings_and_goings(make: Make, at: Addresses, seed: int, s
             what = rng.random()
             if sender.nid in rude and what < 0.1:
                 sender.raw.reset() if what < 0.05 else sender.raw.close()
-                await until(lambda nid=sender.nid: held_go_on(side, rng) or not side.kinds(nid))  # type: ignore[misc]
+                await until(partial(noticed, sender.nid))
                 sender.begin(await connect(side, sender.nid))
                 continue
             if len(sender.out) < 1 << 20:
