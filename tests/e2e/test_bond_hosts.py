@@ -63,10 +63,10 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
             process = host.start(*LNETD, "--socket", socket, "--drain", "1")
             stack.callback(stop, process)
             daemon = Daemon(host, socket)
-            for _ in range(200):
-                if socket.exists() and not daemon.ctl("net", "show", check=False).returncode:
-                    break
+            give_up = time.monotonic() + PATIENCE
+            while not socket.exists() or daemon.ctl("net", "show", check=False).returncode:
                 assert process.poll() is None, process.communicate()
+                assert time.monotonic() < give_up, "lnetd does not answer"
                 time.sleep(0.05)
             daemon.ctl("net", "add", "--net", "tcp", "--if", "rail0")
             daemon.ctl("net", "add", "--net", "tcp1", "--if", "rail1")

@@ -24,7 +24,7 @@ def run(*words: str, code: int = 0) -> str:
 
 @pytest.mark.requirement("tst-010")
 def test_a_random_file_over_two_rails() -> None:
-    told = run("--size", "40M", "--no-cut")
+    told = run("--size", "128M", "--no-cut")
     assert "every rail carried its share" in told
     assert "127.0.1.2@tcp" in told and "127.0.2.2@tcp" in told
     assert told.count("send_count") == 4
@@ -41,7 +41,7 @@ def test_a_file_of_ones_own_over_three_rails(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("snd-050", "snd-055")
 def test_a_rail_is_cut_and_comes_back() -> None:
-    told = run("--size", "64M")
+    told = run("--size", "128M")
     assert CUT in told
     assert "127.0.2.2@tcp cut" in told and "127.0.2.2@tcp repaired" in told
     assert "fault rules" in told  # what stands in for a link
@@ -59,7 +59,7 @@ def namespaces_of_demos() -> set[str]:
 @pytest.mark.requirement("hlt-005", "hlt-025", "snd-080", "snd-085")
 def test_a_real_link_goes_down_and_comes_back(namespaces_work: None) -> None:
     before = namespaces_of_demos()
-    told = run("--size", "64M", "--net")
+    told = run("--size", "128M", "--net")
     assert CUT in told
     assert "ip link set rail1 down" in told
     assert "10.77.1.1@tcp1: device failed, FAILED now" in told

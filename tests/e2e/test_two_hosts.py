@@ -25,6 +25,7 @@ from ulnet.demo.worker import Job
 
 LNETD = [sys.executable, "-m", "ulnet.cli.lnetd"]
 LNETCTL = [sys.executable, "-m", "ulnet.cli.lnetctl"]
+PATIENCE = 60.0  # seconds for a daemon that starts
 ULNET = [sys.executable, "-m", "ulnet"]
 
 
@@ -60,12 +61,12 @@ def start_daemon(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
             process = host.start(*LNETD, "--socket", socket, *words)
             stack.callback(stop, process)
             daemon = Daemon(host, socket)
-            for _ in range(200):
-                if socket.exists() and not daemon.ctl("net", "show", check=False).returncode:
-                    return daemon
+            give_up = time.monotonic() + PATIENCE
+            while not socket.exists() or daemon.ctl("net", "show", check=False).returncode:
                 assert process.poll() is None, process.communicate()
+                assert time.monotonic() < give_up, "lnetd does not answer"
                 time.sleep(0.05)
-            raise AssertionError("lnetd does not answer")
+            return daemon
 
         yield start
 

@@ -9,6 +9,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import msgspec
 
 from ulnet.core.faults import Fault, FaultKind
 from ulnet.core.lnd import NiEvent
-from ulnet.core.status import HealthStatus
+from ulnet.core.status import HealthStatus, LNetError
 from ulnet.demo.transfer import FileReceiver, FileSender
 from ulnet.dlc.model import NetShow
 from ulnet.dlc.yaml_out import emit_document
@@ -116,10 +117,19 @@ async def _send(node: Node, job: Job) -> None:
     target = Nid.parse(job.peer[0])
     if job.bond:
         target = Nid.of(Net.of(NetType.BOND), Nid.parse(job.peer[-1]).address)
+    else:
+        await _connect(node, job)
     sender = FileSender(node, target, Path(job.path), len(job.nids), pace=job.pace)
     started = time.monotonic()
     await _beating(sender.run(), lambda: _tell(state="moving", sent=sender.sent, health=_health(node, job)))
     await _done(node, job, seconds=time.monotonic() - started)
+
+
+async def _connect(node: Node, job: Job) -> None:
+    """Each rail has its connection before shares are counted: on a busy machine one may come late."""
+    for here, there in zip(job.nids, job.peer, strict=True):
+        with suppress(LNetError):
+            await node.ping(there, source=here)
 
 
 async def _done(node: Node, job: Job, **more: float) -> None:
