@@ -148,6 +148,17 @@ async def test_a_peer_that_hangs_up_as_soon_as_it_is_connected_is_not_called_wit
     listener.close()
 
 
+@pytest.mark.parametrize("number", [errno.ECONNREFUSED, errno.ECONNRESET])
+async def test_parameters_of_zero_do_not_mean_to_call_without_a_pause(
+    make: Make, at: Addresses, number: int
+) -> None:
+    a = make(at.nid(1), min_reconnectms=0, max_reconnectms=0, refused_reconnectms=0)
+    await a.ended(a.put(at.nid(2), b"x"))
+    dialer = a.dialer(at.nid(2))
+    dialer.failed(number, "a planted failure")
+    assert dialer.pause >= 0.001
+
+
 @pytest.mark.parametrize("few", [0, 8])
 async def test_looking_for_more_while_a_payload_is_about_to_go_on(
     make: Make, at: Addresses, few: int

@@ -24,6 +24,7 @@ __all__ = ["Dialer"]
 
 _MAX_RETRIES: Final = 3
 _SOON: Final = 0.02  # seconds after the first refusal
+_LEAST: Final = 0.001  # whatever the parameters say: no peer is called without a pause
 _BRIEF: Final = 1.0  # seconds: who hangs up sooner, more than so often in a row, …
 _OFTEN: Final = 3
 _DOUBLED: Final = 10  # … is called again after pauses that grow, so often at most
@@ -304,11 +305,11 @@ class Dialer:
 
     def _next_pause(self, number: int, pause: float) -> float:
         params = self._shared.params
-        shortest = params.min_reconnectms / 1000
+        shortest = max(params.min_reconnectms / 1000, _LEAST)
         longest = params.max_reconnectms / 1000
         if number == errno.ECONNREFUSED:
             longest = min(longest, params.refused_reconnectms / 1000)
-            shortest = min(shortest, longest, _SOON)
+            shortest = max(min(shortest, longest, _SOON), _LEAST)
         return max(min(_GROWTH * pause, longest), shortest)
 
     def failed(self, number: int, reason: str) -> None:
