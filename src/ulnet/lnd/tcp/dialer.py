@@ -38,7 +38,8 @@ class Dialer:
     A failure fails what waits for a connection. The pause before the next attempt is a tenth of the time that
     the peer was out of reach, within limits. Those are near where its host just says that nobody listens,
     for its LNet may be back at any moment;
-    "not now" (a lost race, a duplicate) is tried again after the shortest pause, three times.
+    "not now" (a lost race, a duplicate) is tried again after the shortest pause, three times. Messages for a
+    peer that hangs up again and again wait for pauses that grow, too.
     """
 
     __slots__ = (
