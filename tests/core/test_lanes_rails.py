@@ -13,6 +13,7 @@ from ulnet.core.event import Event
 from ulnet.core.faults import Fault, FaultKind
 from ulnet.core.msg import Msg
 from ulnet.core.selection import Balance
+from ulnet.core.status import HealthStatus
 from ulnet.nid import ANY_NID
 from ulnet.wire.lnet import MsgType
 
@@ -251,3 +252,44 @@ def test_that_no_rail_is_left_is_told_by_events(lanes: bool) -> None:
     world.fabric.run()
     assert [(seen[0].name, seen[1]) for seen in world.events[-1].seen] == [("SEND", -errno.EHOSTUNREACH)] * 3
     world.fabric.assert_conserved()
+
+
+@pytest.mark.parametrize("lanes", [True, False], ids=["lanes", "generally"])
+def test_answers_lost_with_their_path_do_not_keep_others_off_it(lanes: bool) -> None:
+    """A descriptor that is used on and on has no deadline that would tell that they never come."""
+    world = RailWorld(lanes, 2, 2, "expected", 300)
+    md = world.bind(b"x" * 4000)
+    for _ in range(10):
+        world.put(md, B, PORTAL, BITS, ack=True)
+    lost = _run_but_lose_acks_of_one_rail(world)
+    assert lost == 5
+    peer = world.a.peers.find(B)
+    assert peer is not None
+    for ni in peer.flows:
+        for pni in peer.nis():
+            if pni.nid.net == ni.nid.net:
+                world.a.path_lost(ni, pni.nid)
+    before = {ni: ni.stats.sent[MsgType.PUT] for ni in peer.flows}
+    for _ in range(20):
+        world.put(md, B, PORTAL, BITS, ack=True)
+        world.fabric.run()
+    shares = [ni.stats.sent[MsgType.PUT] - count for ni, count in before.items()]
+    assert min(shares) >= 9, shares  # who is asked whether it is still there gets a message more
+    assert all(flow.outstanding == 0 for flow in peer.flows.values())
+    assert not md.flights
+
+
+def _run_but_lose_acks_of_one_rail(world: RailWorld) -> int:
+    """As when the connection is reset behind a write that went well."""
+    rail, lost = None, 0
+    while True:
+        if world.fabric.wire:
+            ni, msg = world.fabric.wire[0]
+            if msg.hdr.type == MsgType.ACK and rail in (None, ni.nid):
+                rail = ni.nid
+                lost += 1
+                world.fabric.wire.popleft()
+                world.b.sent([msg]) if msg.lane else world.b.finalize(msg, HealthStatus.OK)
+                continue
+        if not world.fabric.step():
+            return lost

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 
-from ulnet.core.flow import take_answered
+from ulnet.core.flow import Flow, take_answered
 from ulnet.core.guard.identity import AGAIN, again, is_identity
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
@@ -95,6 +95,23 @@ class Again:
                 ((ni, hop, None), (ni, hop, put.hdr.dest_nid), (ni, None, None), (None, hop, None))
             ):
                 self._copy(md, put, ni, hop)
+        self._unload(doubts)
+
+    def _unload(self, doubts: set[tuple[NI | None, Nid | None, Nid | None]]) -> None:
+        """What had left by a path that is gone is no load of it any more, for no answer may ever tell.
+
+        A descriptor that goes on sending would hold it for ever, and that path get nothing.
+        """
+        gone: set[Flow] = set()
+        for ni, hop, dest in doubts:
+            pni = self._state.peers.find_ni(hop) if hop is not None and dest is None else None
+            flow = pni.flows.get(ni) if pni is not None and ni is not None else None
+            if flow is not None and flow.outstanding:
+                gone.add(flow)
+        for md in self._memory.mds.values() if gone else ():
+            for flight in [flight for flight in md.flights if flight.pair in gone]:
+                md.flights.remove(flight)
+                flight.abandon()
 
     def _look_behind(self, gateway: Nid, net: Net | None) -> None:
         peer = self._state.peers.find(gateway)
