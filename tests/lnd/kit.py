@@ -352,6 +352,14 @@ async def bench(**defaults: object) -> AsyncIterator[Callable[..., Side]]:
 # Raw peers -----------------------------------------------------------------------------------------
 
 
+def unwatch(sock: socket.socket) -> None:
+    """A call that was cancelled just before still watches it, and its number's next owner would find that."""
+    if sock.fileno() >= 0:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(sock)
+        loop.remove_writer(sock)
+
+
 class RawPeer:
     """A socket that a test drives byte by byte; the bench closes it at the end."""
 
@@ -412,9 +420,11 @@ class RawPeer:
         return kind, csum, cookie0, cookie1, hdr, await self.read(hdr.payload_length)
 
     def close(self) -> None:
+        unwatch(self.sock)
         self.sock.close()
 
     def reset(self) -> None:
+        unwatch(self.sock)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()
 
@@ -504,4 +514,5 @@ class RawListener:
         return raw, request, await raw.read_hello()
 
     def close(self) -> None:
+        unwatch(self.sock)
         self.sock.close()

@@ -145,6 +145,7 @@ async def test_a_peer_that_hangs_up_as_soon_as_it_is_connected_is_not_called_wit
     if not more:
         assert not a.state().peers or not a.dialer(at.nid(2)).busy, "nobody wants it"
     answering.cancel()
+    await asyncio.wait([answering])
     listener.close()
 
 
