@@ -42,14 +42,13 @@ def summarize(work: Work, runs: dict[str, list[Run]]) -> list[Row]:
         done = runs.get(competitor.name)
         if not done:
             continue
-        did = work.shorter(competitor.shorten)
-        rates = [_rate(did, run) for run in done]
+        rates = [_rate(work, run) for run in done]
         rows.append(
             Row(
                 competitor,
                 statistics.median(rates),
                 f"{_figure(min(rates))}–{_figure(max(rates))}",
-                statistics.median(_cpu(did, run) for run in done),
+                statistics.median(_cpu(work, run) for run in done),
                 statistics.median(run.p50_us for run in done),
                 statistics.median(run.p99_us for run in done),
                 rates,
@@ -65,11 +64,11 @@ def is_bulk(work: Work) -> bool:
 
 
 def _rate(work: Work, run: Run) -> float:
-    return work.bytes / run.wall / GIB if is_bulk(work) else work.count / run.wall / 1000
+    return run.count * work.size / run.wall / GIB if is_bulk(work) else run.count / run.wall / 1000
 
 
 def _cpu(work: Work, run: Run) -> float:
-    return run.cpu / (work.bytes / GIB) if is_bulk(work) else run.cpu / work.count * 1e6
+    return run.cpu / (run.count * work.size / GIB) if is_bulk(work) else run.cpu / run.count * 1e6
 
 
 def cells(work: Work, rows: list[Row]) -> tuple[list[str], list[list[str]]]:
@@ -190,4 +189,4 @@ def markdown(works: list[tuple[Work, list[Row]]], facts: dict[str, str], how: st
 def _how(work: Work) -> str:
     unit = f"{work.size >> 10:,} KiB" if is_bulk(work) else f"{work.size} bytes"
     where = " Each process on a CPU of its own." if work.kind == "roundtrip" else ""
-    return f"{work.count:,} messages of {unit} a run, after {work.warmup:,} to warm up.{where}"
+    return f"Messages of {unit}, for about a second a run, after {work.warmup:,} to warm up.{where}"

@@ -28,6 +28,7 @@ MPIRUN_LOOPBACK = ["--mca", "btl_tcp_if_include", "lo", "--mca", "oob_tcp_if_inc
 class Run:
     """One run's figures; `cpu` is that of both processes."""
 
+    count: int  # messages
     wall: float
     cpu: float
     p50_us: float
@@ -55,7 +56,7 @@ def run_once(competitor: Competitor, work: Work, profiles: Path | None = None) -
                 server.kill()
     figures = {side: values for line in output.splitlines() for side, values in json.loads(line).items()}
     drive, serve = figures["drive"], figures["serve"]
-    return Run(drive["wall"], drive["cpu"] + serve["cpu"], drive["p50_us"], drive["p99_us"])
+    return Run(work.count, drive["wall"], drive["cpu"] + serve["cpu"], drive["p50_us"], drive["p99_us"])
 
 
 def environment_of(build: str) -> dict[str, str]:

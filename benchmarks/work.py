@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 HEADER_BYTES = 72  # what LNet puts before each message; plain sockets carry as much
+LONGEST = 32  # times a work's count: no run has more messages
 CONGESTION = b"reno"  # BBR, a common default, paces loopback down to less than half
 
 # One-way; each answered with a header; headers answered with payload; there and back, one at a time.
@@ -40,6 +41,11 @@ class Work:
         """The same with that many times fewer messages."""
         return replace(self, count=max(self.count // factor, self.window))
 
+    def lasting(self, seconds: float, wall: float, count: int) -> Work:
+        """The same with as many messages as take so long, where `count` took `wall` seconds."""
+        likely = int(count * seconds / wall) if wall > 0 else self.count
+        return replace(self, count=max(min(likely, LONGEST * self.count), count))
+
     @property
     def asked(self) -> int:
         """Payload of what the driving side sends."""
@@ -49,11 +55,6 @@ class Work:
     def answered(self) -> int:
         """Payload of what comes back."""
         return self.size if self.kind in ("get", "roundtrip") else 0
-
-    @property
-    def bytes(self) -> int:
-        """Payload in all."""
-        return self.size * self.count
 
 
 WORKS = [

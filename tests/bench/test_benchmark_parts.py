@@ -25,11 +25,11 @@ TRIP = Work("small-roundtrip", "There and back", "roundtrip", 64, 100, 0)
 
 def rows() -> list[tuple[Work, list[Row]]]:
     bulk = {
-        "c": [Run(0.1, 0.2, 0, 0)],
-        "ulnet_compiled": [Run(0.125, 0.22, 0, 0)],
-        "zmq_dealer": [Run(0.3, 0.4, 0, 0)],
+        "c": [Run(1024, 0.1, 0.2, 0, 0)],
+        "ulnet_compiled": [Run(1024, 0.125, 0.22, 0, 0)],
+        "zmq_dealer": [Run(1024, 0.3, 0.4, 0, 0)],
     }
-    trip = {"c": [Run(1, 1, 70, 90)], "ulnet_compiled": [Run(1, 1, 80, 99)]}
+    trip = {"c": [Run(100, 1, 1, 70, 90)], "ulnet_compiled": [Run(100, 1, 1, 80, 99)]}
     return [(BULK, summarize(BULK, bulk)), (TRIP, summarize(TRIP, trip))]
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import hotspots
+import run
 from players import COMPETITORS, Competitor
 from report import cells, markdown, summarize
-from run import main
+from run import main, measure
 from runner import Run, run_once
-from work import WORKS, Meter, Work
+from work import LONGEST, Meter, Work
 
 TINY = [
     Work("bulk-stream", "bulk", "stream", 1 << 20, 8, 2),
@@ -34,15 +36,34 @@ PAIRS = [
 
 @pytest.mark.parametrize(("player", "work"), PAIRS, ids=lambda one: one.name)
 def test_each_competitor_moves_every_message(player: Competitor, work: Work) -> None:
-    run = run_once(player, work)
-    assert run.wall > 0
-    assert run.cpu > 0
-    assert (run.p50_us > 0) == (work.kind == "roundtrip")
-    assert run.p99_us >= run.p50_us
+    done = run_once(player, work)
+    assert done.wall > 0
+    assert done.cpu > 0
+    assert (done.p50_us > 0) == (work.kind == "roundtrip")
+    assert done.p99_us >= done.p50_us
 
 
-def test_bulk_work_is_large_enough_to_trust() -> None:
-    assert all(work.bytes >= 2 << 30 for work in WORKS if work.size == 1 << 20)
+def test_a_run_is_as_long_as_its_probe_tells() -> None:
+    work = Work("w", "w", "ack", 64, 1000, 10)
+    assert work.lasting(1.0, wall=0.25, count=500).count == 2000
+    assert work.lasting(1.0, wall=4.0, count=500).count == 500  # never fewer than were tried
+    assert work.lasting(1.0, wall=0.0001, count=1000).count == LONGEST * 1000
+
+
+def test_after_a_probe_each_round_runs_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    player = next(player for player in COMPETITORS if player.name == "sockets")
+    work = Work("w", "w", "stream", 1 << 20, 10, 0)
+    asked: list[int] = []
+
+    def pretend(player: Competitor, work: Work) -> Run:
+        asked.append(work.count)
+        return Run(work.count, work.count * 0.01, 0.1, 0, 0)  # 100 messages a second
+
+    monkeypatch.setattr(run, "run_once", pretend)
+    runs = measure([work], [player], 2, Console(quiet=True))
+    assert asked == [10, 100, 100]
+    assert [one.count for one in runs["w"]["sockets"]] == [100, 100]
+    assert [one.count for one in measure([work], [player], 1, Console(quiet=True))["w"]["sockets"]] == [10]
 
 
 def test_medians_and_ratios() -> None:
@@ -50,10 +71,10 @@ def test_medians_and_ratios() -> None:
     rows = summarize(
         work,
         {
-            "sockets": [Run(0.5, 0.2, 0, 0), Run(0.25, 0.2, 0, 0), Run(0.1, 0.6, 0, 0)],
-            "ulnet_node": [Run(0.5, 0.3, 0, 0)],
-            "ulnet_awaited": [Run(0.5, 0.2, 0, 0)],  # of half as many messages
-            "c": [Run(0.125, 0.1, 0, 0)],
+            "sockets": [Run(1024, 0.5, 0.2, 0, 0), Run(1024, 0.25, 0.2, 0, 0), Run(1024, 0.1, 0.6, 0, 0)],
+            "ulnet_node": [Run(1024, 0.5, 0.3, 0, 0)],
+            "ulnet_awaited": [Run(512, 0.5, 0.2, 0, 0)],  # half as many messages
+            "c": [Run(1024, 0.125, 0.1, 0, 0)],
         },
     )
     heads, lines = cells(work, rows)
@@ -68,7 +89,7 @@ def test_medians_and_ratios() -> None:
     assert cells(work, rows[1:])[1][1][3:5] == ["–", "0.50"]
     page = markdown([(work, rows)], {"CPU": "two of them"}, "How.")
     assert "| ulnet, event handlers | 2 | 2–2 | 0.25 | 0.50 | 0.3 | 3.00 | 1.50 |" in page
-    assert "1,024 messages of 1,024 KiB a run" in page
+    assert "Messages of 1,024 KiB" in page
 
 
 def test_percentiles() -> None:
