@@ -32,6 +32,25 @@ def test_put_get_and_ping_over_two_rails() -> None:
     assert sim.now < 0.1
 
 
+def test_operations_that_ended_keep_no_payload() -> None:
+    class Payload(bytes):
+        gone = 0
+
+        def __del__(self) -> None:
+            Payload.gone += 1
+
+    sim = Simulation(seed=1)
+    a, b = pair(sim)
+    b.attach(30, keep_data=False)
+    a.put("10.0.0.2@tcp", 30, data=b"the first tells who has the NID")
+    sim.run_until_quiet()
+    put = a.put("10.0.0.2@tcp", 30, data=Payload(100_000))
+    sim.run_until_quiet()
+    gc.collect()
+    assert put.ok
+    assert Payload.gone == 1
+
+
 def test_a_cut_rail_loses_only_what_was_on_it() -> None:
     sim = Simulation(seed=7, link=LinkParams(rate=1e8))
     a, b = pair(sim)

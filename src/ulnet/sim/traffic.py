@@ -85,6 +85,7 @@ class Operation:
             self.taken = event.mlength
         if event.unlinked:
             self.ended = True
+            self.md = None  # a run may have thousands, and their payload
             if self.status is None and kind is EventKind.UNLINK:
                 self.status = -errno.ECANCELED  # the node shut down
             elif self.status is None:
