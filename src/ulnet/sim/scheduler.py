@@ -5,15 +5,13 @@ They happen in order of time, those of one moment in the order they were planned
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from heapq import heappush
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
-__all__ = ["Clock", "Scheduler", "SeldomCollected"]
+__all__ = ["Clock", "Scheduler"]
 
 _Event: TypeAlias = tuple[float, int, Callable[..., Any], tuple[Any, ...]]
-_SELDOM: Final = (100_000, 20, 100)  # objects more than before, and collections of younger ones
 
 
 class Scheduler:
@@ -49,23 +47,3 @@ class Clock:
 
     def __call__(self) -> float:
         return self._scheduler.now + self._offset
-
-
-class SeldomCollected:
-    """While it lasts, Python looks seldom for garbage.
-
-    A cluster is a lot of objects that stay, and of what comes and goes next to nothing needs a collector.
-    """
-
-    __slots__ = ("_before",)
-
-    def __init__(self) -> None:
-        self._before = (0, 0, 0)
-
-    def __enter__(self) -> None:
-        before = self._before = gc.get_threshold()
-        if 0 < before[0] < _SELDOM[0]:
-            gc.set_threshold(*_SELDOM)
-
-    def __exit__(self, *exc_info: object) -> None:
-        gc.set_threshold(*self._before)

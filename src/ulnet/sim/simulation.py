@@ -14,10 +14,11 @@ from ulnet.nid import Nid
 from ulnet.sim.cables import Cut, Fabric, Host, LinkParams, Port
 from ulnet.sim.errors import Broken, NotQuiet, PlanError, SimError
 from ulnet.sim.foreign import ForeignNode, Heard, SingleRailNode
+from ulnet.sim.garbage import SeldomCollected
 from ulnet.sim.invariants import at_rest, credits_in_use, forgotten_memory, now_and_then, quickly
 from ulnet.sim.ledger import Ledger
 from ulnet.sim.node import SimNode
-from ulnet.sim.scheduler import Scheduler, SeldomCollected
+from ulnet.sim.scheduler import Scheduler
 
 __all__ = ["Simulation"]
 
@@ -50,6 +51,7 @@ class Simulation:
         check: bool = True,
         thorough: bool = False,
     ) -> None:
+        self._seldom_collected = SeldomCollected()
         self.seed = seed
         self.link = link or LinkParams()
         self.lateness = lateness
@@ -199,14 +201,13 @@ class Simulation:
         """Run until done() or for `limit` virtual seconds; NotQuiet if it `must` have been done by then."""
         until = self.now + limit
         scheduler, heap, step = self.scheduler, self.scheduler.heap, self._step
-        with SeldomCollected():
-            while not done():
-                if not heap or heap[0][0] > until:
-                    scheduler.now = max(scheduler.now, until)
-                    if must and not done():
-                        raise NotQuiet(f"not done after {limit:g} virtual seconds ({self._where()})")
-                    return
-                step()
+        while not done():
+            if not heap or heap[0][0] > until:
+                scheduler.now = max(scheduler.now, until)
+                if must and not done():
+                    raise NotQuiet(f"not done after {limit:g} virtual seconds ({self._where()})")
+                return
+            step()
 
     def run_until_quiet(self, limit: float = 1000.0) -> None:
         """Run until no message is under way or awaited, anywhere; then check all invariants.
@@ -215,16 +216,15 @@ class Simulation:
         """
         until = self.now + limit
         scheduler, heap, step = self.scheduler, self.scheduler.heap, self._step
-        with SeldomCollected():
-            while True:
-                following = heap[0][0] if heap else inf
-                calm = following > scheduler.now + _LEAST_GAP
-                if calm and not self.fabric.under_way and not self._busy_node():
-                    break
-                if following > until or not heap:
-                    raise NotQuiet(f"not quiet after {limit:g} virtual seconds: {self._what_is_busy()}")
-                step()
-            self.check_at_rest()
+        while True:
+            following = heap[0][0] if heap else inf
+            calm = following > scheduler.now + _LEAST_GAP
+            if calm and not self.fabric.under_way and not self._busy_node():
+                break
+            if following > until or not heap:
+                raise NotQuiet(f"not quiet after {limit:g} virtual seconds: {self._what_is_busy()}")
+            step()
+        self.check_at_rest()
 
     def is_busy(self, node: SimNode) -> bool:
         """Whether something is under way or awaited on a node."""
