@@ -20,6 +20,7 @@ from ulnet.wire.lnet import HEADER_SIZE, MsgType
 
 __all__ = ["Batch"]
 
+_ACK = int(MsgType.ACK)
 _PUT = int(MsgType.PUT)
 _MOST_FREE = 256  # messages that a lane keeps for the next ones
 
@@ -59,49 +60,69 @@ class Batch:
             while stop < end and batch[stop].lane is lane:
                 stop += 1
             run = batch if stop - begin == end else batch[begin:stop]
-            self._settle(lane, run)
             if lane.source is None:
-                self._tell_owners(lane, run)
+                now = self._state.clock()
+                self._settle_puts(lane, run, now)
+                if len(run) == 1:
+                    self._tell_owners(lane, run)
+                else:
+                    self._transmit.gather(lane, now)
+                    try:
+                        self._tell_owners(lane, run)
+                    finally:
+                        self._transmit.post_gathered()
+            else:
+                self._settle_answers(lane, run)
             begin = stop
 
-    def _settle(self, lane: Lane, run: list[Msg]) -> None:
+    def _settle_puts(self, lane: Lane, run: list[Msg], now: float) -> None:
         """Counters first, then credits, which may set free what waits."""
-        state = self._state
-        stats = state.stats
         count = len(run)
         ni, pni = lane.ni, lane.pni
-        if not lane.counted:
+        if lane.counted:
+            self._transmit.land_many(run)
+        else:
             self._selector.took_many(lane.choice, count)
-        stats.msgs_alloc -= count
-        stats.send_count += count
-        load = count * HEADER_SIZE
-        if lane.source is None:
-            now = state.clock()
-            if lane.counted:
-                self._transmit.land_many(run)
-            else:
+            if lane.flew:
                 for msg in run:
                     if msg.flight is not None:
                         self._transmit.land(msg, failed=False)
-            length = sum([msg.hdr.payload_length for msg in run])
-            waited = sum([now - msg.queued_at for msg in run])
-            least, most = now - run[-1].queued_at, now - run[0].queued_at  # they left in order
-            stats.send_length += length
-            load += length
-            ni.stats.sent[_PUT] += count
-            pni.stats.sent[_PUT] += count
-            ni.latency_egress.add_many(count, waited, least, most)
-            pni.latency_egress.add_many(count, waited, least, most)
-        else:
-            ni.stats.sent[0] += count
-            pni.stats.sent[0] += count
-            pni.answers -= count
-            state.answers -= count
-            lane.free += run
+        length = sum([msg.hdr.payload_length for msg in run])
+        waited = count * now - sum([msg.queued_at for msg in run])
+        least, most = now - run[-1].queued_at, now - run[0].queued_at  # they left in order
+        stats = self._state.stats
+        stats.msgs_alloc -= count
+        stats.send_count += count
+        stats.send_length += length
+        ni.stats.sent[_PUT] += count
+        pni.stats.sent[_PUT] += count
+        ni.latency_egress.add_many(count, waited, least, most)
+        pni.latency_egress.add_many(count, waited, least, most)
+        self._end(lane, run, length)
+
+    def _settle_answers(self, lane: Lane, run: list[Msg]) -> None:
+        """The same for ACKs, of which nobody is told."""
+        count = len(run)
+        ni, pni = lane.ni, lane.pni
+        self._selector.took_many(lane.choice, count)
+        state = self._state
+        stats = state.stats
+        stats.msgs_alloc -= count
+        stats.send_count += count
+        ni.stats.sent[_ACK] += count
+        pni.stats.sent[_ACK] += count
+        pni.answers -= count
+        state.answers -= count
+        lane.free += run
+        self._end(lane, run, 0)
+
+    def _end(self, lane: Lane, run: list[Msg], length: int) -> None:
+        """Give back what messages of that many bytes in all held."""
         del lane.free[_MOST_FREE:]
+        ni, pni = lane.ni, lane.pni
         if ni.watched or pni.watched:
             self._transmit.health.sent(ni, pni)
-        self._transmit.return_credits_of(run, lane, load)
+        self._transmit.return_credits_of(run, lane, length + len(run) * HEADER_SIZE)
 
     def _tell_owners(self, lane: Lane, run: list[Msg]) -> None:
         free = lane.free

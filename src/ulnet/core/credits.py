@@ -28,10 +28,15 @@ class Credits:
     Without a credit it waits in that object's queue, first in, first out, unless it is told to leave.
     """
 
-    __slots__ = ("_state",)
+    __slots__ = ("_state", "gathering")
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
+        self.gathering: Lane | None = None  # whose messages are to be posted before anything else is
+
+    def post_gathered(self) -> None:
+        """Post what is gathered."""
+        raise NotImplementedError
 
     def fail(self, msg: Msg, err: int, reason: str) -> None:
         """End msg, soon."""
@@ -46,6 +51,8 @@ class Credits:
         raise NotImplementedError
 
     def _post(self, msg: Msg, ni: NI, pni: PeerNi) -> None:
+        if self.gathering is not None:
+            self.post_gathered()
         msg.committed = True
         ni.refs += 1
         pni.refs += 1
@@ -64,6 +71,8 @@ class Credits:
 
     def post_in_lane(self, msg: Msg, lane: Lane, now: float) -> None:
         """The same for a message of a lane, which is complete but for what changes from one to the next."""
+        if self.gathering is not None:
+            self.post_gathered()
         msg.queued_at = now
         stats = self._state.stats
         allocated = stats.msgs_alloc = stats.msgs_alloc + 1
@@ -95,36 +104,10 @@ class Credits:
             if outlet.tx_idle:
                 outlet.kick()
 
-    def post_many_in_lane(self, msgs: list[Msg], lane: Lane) -> None:
-        """The same for several at once, in sum where none of them has to wait."""
-        count = len(msgs)
-        state = self._state
-        now = state.clock()
-        ni, pni, queue, outlet = lane.ni, lane.pni, lane.queue, lane.outlet
-        if outlet is None or not outlet.sole or count > min(pni.tx_credits, ni.tx_credits, queue.credits):
-            for msg in msgs:
-                self.post_in_lane(msg, lane, now)
-            return
-        for msg in msgs:
-            msg.queued_at = now
-        stats = state.stats
-        stats.msgs_alloc += count
-        stats.msgs_max = max(stats.msgs_max, stats.msgs_alloc)
-        ni.refs += count
-        pni.refs += count
-        pni.tx_queued_bytes += count * lane.load
-        pni.tx_credits -= count
-        pni.min_tx_credits = min(pni.min_tx_credits, pni.tx_credits)
-        ni.tx_credits -= count
-        ni.min_tx_credits = min(ni.min_tx_credits, ni.tx_credits)
-        queue.credits -= count
-        outlet.tx_queue.extend(msgs)
-        outlet.tx_bytes += count * (lane.load + outlet.head_size - HEADER_SIZE)
-        if outlet.tx_idle:
-            outlet.kick()
-
     def return_credits_of(self, run: list[Msg], lane: Lane, load: int) -> None:
         """The messages of a run, `load` bytes, have left by one lane."""
+        if self.gathering is not None:
+            self.post_gathered()
         count = len(run)
         ni, pni = lane.ni, lane.pni
         ni.refs -= count
@@ -216,6 +199,8 @@ class Credits:
         return fate is not Fate.PASSES
 
     def _return_credits(self, msg: Msg, ni: NI, pni: PeerNi) -> None:
+        if self.gathering is not None:
+            self.post_gathered()
         msg.committed = False
         ni.refs -= 1
         pni.refs -= 1
@@ -252,6 +237,8 @@ class Credits:
 
     def change_cpts(self, ni: NI, cpts: tuple[int, ...]) -> None:
         """Give an NI other CPTs; what waits on it waits in the new queues, in the same order."""
+        if self.gathering is not None:
+            self.post_gathered()
         self._state.epoch += 1
         for msg in ni.replace_cpts(cpts):
             self._post_on_ni(msg, ni)
@@ -260,6 +247,8 @@ class Credits:
 
     def leave(self, ni: NI | None, pni: PeerNi | None) -> None:
         """Messages that wait for credits of that NI, of that peer NI, or on that pair, set out anew."""
+        if self.gathering is not None:
+            self.post_gathered()
         on_nis: list[tuple[TxQueue, Msg]] = []
         for one in (ni,) if ni is not None else self._state.nis.values():
             for queue in one.tx_queues:

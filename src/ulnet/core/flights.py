@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ulnet.core.credits import Credits
 from ulnet.core.flow import Flight, Flow
+from ulnet.core.gather import Gather
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
@@ -20,7 +20,7 @@ _PUT = int(MsgType.PUT)
 _GET = int(MsgType.GET)
 
 
-class Flights(Credits):
+class Flights(Gather):
     """Where messages take off and land."""
 
     __slots__ = ("health",)

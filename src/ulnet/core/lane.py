@@ -36,8 +36,10 @@ class Lane(Keeper):
         "cpt",
         "epoch",
         "event",
+        "flew",
         "flight",
         "free",
+        "gathered",
         "hdr",
         "hdr_data",
         "heavy",
@@ -54,6 +56,7 @@ class Lane(Keeper):
         "portal",
         "queue",
         "request",
+        "since",
         "slot",
         "source",
         "target",
@@ -79,10 +82,13 @@ class Lane(Keeper):
         self.request = 0  # that it was filled in for, of those of all these ways
         self.flight: Flight | None = None  # of these messages
         self.free: list[Msg] = []
+        self.gathered: list[Msg] | None = None  # asked for since `since`, to be posted together
+        self.since = 0.0
         self.queue = self.ni.tx_queues[0]
         self.outlet: Outlet | None = None  # where its driver wants messages of that size
         self.load = 0  # bytes, with the header
         self.heavy = False  # they count as load of the path
+        self.flew = False  # some did
         self.md: Md | None = None
         self.mds: set[Md] = set()  # that may have messages in `free`
         self.hdr: Header | None = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from ulnet.core.deadlines import end_of
 from ulnet.core.event import Event, EventKind
 from ulnet.core.initiate import Initiate
 from ulnet.core.lane import Lane, new_msg
@@ -74,6 +73,8 @@ class Lanes:
             or cpt is not None
             or (ack and not (md.acks_due and md.used) and not self._is_plain(md, lane.pni))
         ):
+            if self._transmit.gathering is not None:
+                self._transmit.post_gathered()
             if pni is not None and source is None and cpt is None:
                 rails = pni.rails
                 if rails is not None and self._rails.put(
@@ -111,27 +112,23 @@ class Lanes:
             msg.hdr = hdr
             msg.payload = md.fragments
             msg.kept_event = lane.event
-        now = self._state.clock()
         if ack:
             md.acks_due += 1
             if not md.used:
                 md.put = msg
-            md.sent_at = now
-            if lane.tracked:
-                if now >= lane.until or md.wheel_slot != lane.slot:
-                    self._track(lane, md, now)
-                elif md.deadline_slot < 0:
-                    md.deadline_slot = lane.slot
-                    self._state.stats.rst_alloc += 1
+        transmit = self._transmit
+        gathered = lane.gathered
+        if gathered is not None:
+            gathered.append(msg)
+            if ack and md.deadline_slot < 0:
+                transmit.expect(md, lane, lane.since)
+            return
+        now = self._state.clock()
+        if ack:
+            transmit.expect(md, lane, now)
         if lane.heavy:
-            self._transmit.take_off(msg, lane.ni, lane.pni, now)
-        self._transmit.post_in_lane(msg, lane, now)
-
-    def _track(self, lane: Lane, md: Md, now: float) -> None:
-        """Expect an answer for md; the next messages will keep its place in the deadlines for a while."""
-        self._memory.track_again(md, now)
-        lane.slot = md.wheel_slot
-        lane.until = now + end_of(lane.slot) - self._memory.deadline_of(md, now)
+            transmit.take_off(msg, lane.ni, lane.pni, now)
+        transmit.post_in_lane(msg, lane, now)
 
     def open_to(self, target: Nid) -> Lane | None:
         """The lane to that NID, as long as it holds."""
@@ -216,6 +213,8 @@ class Lanes:
         pid: int,
     ) -> bool:
         """Make the header of what is asked for now; False if that is not for the lane."""
+        if self._transmit.gathering is not None:
+            self._transmit.post_gathered()
         length = md.length
         if (
             not md.linked
@@ -240,6 +239,7 @@ class Lanes:
         lane.load = HEADER_SIZE + length
         lane.outlet = None
         lane.heavy = length > LIGHT and lane.pni.peer.multi_rail
+        lane.flew = lane.flew or lane.heavy
         if lane.md is not md:
             lane.md = md
             lane.mds.add(md)
@@ -252,6 +252,16 @@ class Lanes:
         lane.ack = ack
         lane.tracked = ack and self._general.is_tracked(md, portal)
         return True
+
+    def gather(self, pni: PeerNi) -> None:
+        """Handlers are called next, for messages from pni: what they send there is posted together."""
+        lane = pni.lane
+        if lane is not None:
+            self._transmit.gather(lane, self._state.clock())
+
+    def post_gathered(self) -> None:
+        """They have been called."""
+        self._transmit.post_gathered()
 
     # Acknowledgements ------------------------------------------------------------------------------
 
@@ -300,9 +310,11 @@ class Lanes:
         del free[-count:]
         while len(msgs) < count:
             msgs.append(new_msg(lane))
+        now = self._state.clock()
         for msg in msgs:
             msg.hdr = ack
             msg.name = b""
+            msg.queued_at = now
         self._state.answers += count
         lane.pni.answers += count
         self._transmit.post_many_in_lane(msgs, lane)

@@ -33,9 +33,14 @@ class RunInlet(Inlet):
         """
         if hdr is not self._hdr:
             return pos
-        if self._kind == _ACK:
-            return pos + len(raw) * self._take_acks(hdr, raw, buf, pos, end)
-        return self._take_puts(hdr, raw, buf, view, pos, end)
+        if self._pni is not None:
+            self._lanes.gather(self._pni)
+        try:
+            if self._kind == _ACK:
+                return pos + len(raw) * self._take_acks(hdr, raw, buf, pos, end)
+            return self._take_puts(hdr, raw, buf, view, pos, end)
+        finally:
+            self._lanes.post_gathered()
 
     def _take_puts(
         self, hdr: Header, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int
@@ -128,8 +133,9 @@ class RunInlet(Inlet):
         epoch = self._epoch
         paces, peer_changes = self._paces, self._peer_changes
         stats = state.stats
-        waits = self._waits
-        now = 0.0
+        now = wait = 0.0
+        sent_at = -1.0  # of the message that `wait` is for
+        waited = 0
         count = 0
         while count < most:
             due = md.acks_due
@@ -145,13 +151,20 @@ class RunInlet(Inlet):
                 pni = self._pni
                 assert pni is not None
                 take_answered(md.flights, pni.flows.get(self._ni)).land(state.clock())
-            if md.deadline_slot >= 0:
-                sent_at = md.sent_at
-                if now < sent_at:  # the first, or a handler has sent since
-                    now = state.clock()
-                waits.append(now - sent_at)
-                md.deadline_slot = -1  # what `settle_response` does
-                stats.rst_alloc -= 1
+            tracked = md.deadline_slot >= 0
+            if tracked:
+                if sent_at != md.sent_at:
+                    self._waits += [wait] * waited
+                    waited = 0
+                    sent_at = md.sent_at
+                    if now < sent_at:  # the first, or a handler has sent since
+                        now = state.clock()
+                    wait = now - sent_at
+                waited += 1
+                if due == 1:
+                    md.deadline_slot = -1  # what `settle_response` does
+                    stats.rst_alloc -= 1
+                    tracked = False
             count += 1
             handler = md.handler
             if handler is not None:
@@ -159,5 +172,9 @@ class RunInlet(Inlet):
                     handler(event)
                 except Exception as exc:
                     self._memory.handler_failed(event, exc)
+            if tracked and md.acks_due < due and md.deadline_slot >= 0:  # the handler has not sent anew
+                md.deadline_slot = -1
+                stats.rst_alloc -= 1
+        self._waits += [wait] * waited
         self._count += count
         return count

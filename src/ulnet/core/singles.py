@@ -140,6 +140,8 @@ class Singles:
         self, lane: Lane, length: int, portal: int, match_bits: int, ack: bool, offset: int, hdr_data: int
     ) -> Header | None:
         """Make the header of what is asked for now; None if that is not for the lane."""
+        if self._transmit.gathering is not None:
+            self._transmit.post_gathered()
         if (
             length > LNET_MTU
             or lane.pid != LNET_PID
@@ -156,6 +158,7 @@ class Singles:
         lane.load = HEADER_SIZE + length
         lane.outlet = None
         lane.heavy = length > LIGHT and lane.pni.peer.multi_rail
+        lane.flew = lane.flew or lane.heavy
         lane.portal = portal
         lane.match_bits = match_bits
         lane.offset = offset

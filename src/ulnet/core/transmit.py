@@ -37,12 +37,11 @@ _GET = int(MsgType.GET)
 class Transmit(Flights):
     """Outgoing messages of one node, from `send` until the owner of their memory is told how they ended."""
 
-    __slots__ = ("_memory", "_selector", "again", "hold", "relay", "relayed", "routed")
+    __slots__ = ("_selector", "again", "hold", "relay", "relayed", "routed")
 
     def __init__(self, state: NodeState, memory: Memory, selector: Selector) -> None:
-        super().__init__(state)
+        super().__init__(state, memory)
         self._selector = selector
-        self._memory = memory
         self.again = Again(state, memory, self.leave_lane)
         # Set by discovery: whether it keeps a message back until the peer is known (it launches it then).
         self.hold: Callable[[Msg, Peer], bool] = lambda msg, peer: False
@@ -65,6 +64,8 @@ class Transmit(Flights):
 
         A message that holds no credits may be launched again: it then sets out as if for the first time.
         """
+        if self.gathering is not None:
+            self.post_gathered()
         state = self._state
         hdr = msg.hdr
         if msg.transit is not None:

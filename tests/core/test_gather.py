@@ -1,0 +1,297 @@
+"""What handlers of a run send is posted in sum behind it, and nobody can tell (docs/design/hot-path.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.lanes import BITS, PORTAL, A, B, FastFabric, Watching, World
+from ulnet.core.event import Event, EventKind
+from ulnet.core.gather import Gather
+from ulnet.core.md import Md
+from ulnet.core.msg import Msg
+from ulnet.core.ni import NI
+from ulnet.core.outlet import Outlet
+
+
+class RunFabric(FastFabric):
+    """Gives what is alike to an inlet in one piece, as the TCP driver does."""
+
+    runs = 0  # of two and more
+
+    def _take(self, ni: NI, msg: Msg) -> bool:
+        assert msg.next_nid is not None
+        inlet, known, hdr = self._inlets.get((ni.nid, msg.next_nid), (None, b"", None))
+        if inlet is None or hdr is None or inlet.named or msg.pack(False) != known:
+            return super()._take(ni, msg)
+        alike = 1
+        while alike < len(self.wire) and self._is_like(self.wire[alike], ni, known):
+            alike += 1
+        if alike < 2:
+            return super()._take(ni, msg)
+        some = [self.wire.popleft() for _ in range(alike)]
+        data = bytearray(b"".join(known + b"".join(one.payload) for _, one in some))
+        size = len(data) // alike
+        end = inlet.take_run(hdr, known, data, memoryview(data), 0, len(data))  # type: ignore[attr-defined]
+        inlet.settle()
+        self.wire.extendleft(reversed(some[end // size :]))
+        for owner, one in some[: end // size]:
+            self._left.append((owner.lnd.core, one))  # type: ignore[attr-defined]
+        self.taken += end // size
+        self.runs += end > size
+        return end > 0 or super()._take(ni, msg)
+
+    @staticmethod
+    def _is_like(one: tuple[NI, Msg], ni: NI, raw: bytes) -> bool:
+        return one[0] is ni and one[1].pack(False) == raw
+
+
+class RunWorld(World):
+    def __init__(self, credits: int = 4) -> None:
+        super().__init__(True, credits=credits)
+        self.fabric.__class__ = RunFabric
+
+
+class Chain:
+    """Memory whose events of one kind send again, as often as there is something left."""
+
+    def __init__(self, world: World, left: int, kind: EventKind, each: int = 2) -> None:
+        self.world = world
+        self.left = left
+        self.kind = kind
+        self.each = each
+        self.seen = Watching([])
+        self.also: Callable[[], None] = lambda: None
+        self.md: Md = world.a.memory.md_bind(b"c" * 64, self.handle)
+
+    def send(self) -> None:
+        self.world.put(self.md, B, PORTAL, BITS, ack=self.kind is EventKind.ACK)
+
+    def handle(self, event: Event) -> None:
+        self.seen(event)
+        if event.kind is not self.kind:
+            return
+        for _ in range(min(self.left, self.each)):
+            self.left -= 1
+            self.send()
+        self.also()
+
+
+class WireOutlet(Outlet):
+    """The queue of a connection that never is busy."""
+
+    def __init__(self, fabric: RunFabric, ni: NI) -> None:
+        super().__init__(72)
+        self.sole = True
+        self.fabric = fabric
+        self.ni = ni
+
+    def kick(self) -> None:
+        while self.tx_queue:
+            msg = self.tx_queue.popleft()
+            self.tx_bytes -= 72 + msg.hdr.payload_length
+            self.fabric.wire.append((self.ni, msg))
+        assert not self.tx_bytes
+
+
+def play(world: World, chains: list[tuple[int, int, int, bool]], outlet: bool) -> tuple[object, ...]:
+    world.warm()
+    played = []
+    for left, first, each, ack in chains:
+        chain = Chain(world, left, EventKind.ACK if ack else EventKind.SEND, each)
+        played.append(chain)
+        for _ in range(first):
+            chain.send()
+            pni = world.a.peers.find_ni(B)
+            if outlet and pni is not None and pni.lane is not None and pni.lane.outlet is None:
+                assert isinstance(world.fabric, RunFabric)
+                pni.lane.outlet = WireOutlet(world.fabric, world.a.nis[A])
+        world.fabric.run()
+        assert not chain.left
+    world.fabric.assert_conserved()
+    assert not world.fabric.complaints
+    told = [sorted(map(repr, chain.seen.seen)) for chain in played]
+    ni, pni = world.a.nis[A], world.a.peers.find_ni(B)
+    assert pni is not None
+    low = [(one.min_tx_credits, one.tx_credits, one.refs) for one in (ni, pni)]
+    return told, low, world.counters(), bytes(world.inbox), len(world.arrived.seen)
+
+
+CHAINS = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(1, 12), st.integers(1, 3), st.booleans()),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(CHAINS)
+def test_runs_of_handlers_send_as_the_general_way_does(chains: list[tuple[int, int, int, bool]]) -> None:
+    told, _, counters, inbox, arrived = play(RunWorld(), chains, False)
+    expected = play(World(False), chains, False)
+    assert (told, counters, inbox, arrived) == (expected[0], expected[2], expected[3], expected[4])
+
+
+@pytest.mark.pure  # whose outlet a test may make
+@settings(max_examples=60, deadline=None)
+@given(CHAINS, st.sampled_from([4, 64]))
+def test_in_sum_or_one_by_one(chains: list[tuple[int, int, int, bool]], credits: int) -> None:
+    in_sum = play(RunWorld(credits), chains, True)
+    with patch.object(Gather, "gather", lambda self, lane, now: None):
+        assert in_sum == play(RunWorld(credits), chains, True)
+
+
+def gathering(world: World) -> bool:
+    return world.a._transmit.gathering is not None
+
+
+@pytest.fixture
+def world() -> World:
+    world = RunWorld(64)
+    world.warm()
+    return world
+
+
+@pytest.mark.parametrize("kind", [EventKind.SEND, EventKind.ACK])
+def test_handlers_of_a_run_send_together(world: World, kind: EventKind) -> None:
+    chain = Chain(world, 60, kind)
+    seen: list[tuple[bool, int, int]] = []
+    ni = world.a.nis[A]
+
+    def look() -> None:
+        seen.append((gathering(world), ni.tx_credits, world.a.stats.msgs_alloc))
+
+    chain.also = look
+    for _ in range(8):
+        chain.send()
+    world.fabric.run()
+    assert any(now for now, _, _ in seen)
+    assert not gathering(world)
+    assert len(chain.seen.seen) == 68 * (2 if kind is EventKind.ACK else 1)
+    assert isinstance(world.fabric, RunFabric)
+    assert world.fabric.runs
+    world.fabric.assert_conserved()
+
+
+def test_what_else_a_handler_sends_comes_behind_what_it_sent_before(world: World) -> None:
+    chain = Chain(world, 30, EventKind.SEND, 1)
+    other = world.a.memory.md_bind(bytearray(8), None)
+    order: list[str] = []
+    pni = world.a.peers.find_ni(B)
+    assert pni is not None
+    left: list[int] = []
+
+    def fetch() -> None:
+        if chain.left:
+            before = pni.tx_credits - (len(pni.lane.gathered or ()) if pni.lane else 0)
+            world.a.get(other, B, PORTAL + 1, BITS)
+            left.append(before - pni.tx_credits)
+            assert not gathering(world)
+
+    chain.also = fetch
+    for _ in range(6):
+        chain.send()
+    wire = world.fabric.wire
+    while world.fabric.step():
+        order = [
+            ("put", "get")[msg.hdr.type == 2] for ni, msg in wire if ni.nid == A and msg.hdr.type in (1, 2)
+        ]
+        if order.count("get") > 2:
+            break
+    assert order[:4] in (["put", "get"] * 2, ["get", "put"] * 2)
+    assert set(left) == {1}
+    world.fabric.run()
+    world.fabric.assert_conserved()
+
+
+def test_other_requests_keep_their_place(world: World) -> None:
+    chain = Chain(world, 8, EventKind.SEND, 1)
+    behind = world.a.memory.md_bind(b"behind", None)
+    asked: list[int] = []
+
+    def number() -> None:
+        if chain.left:
+            asked.append(len(asked) + 1)
+            world.put(behind, B, PORTAL, BITS, ack=False, hdr_data=asked[-1])
+
+    chain.also = number
+    start = len(world.arrived.seen)
+    for _ in range(2):
+        chain.send()
+    world.fabric.run()
+    assert asked == list(range(1, 8))
+    numbers = [one[6] for one in world.arrived.seen[start:]]
+    assert [one for one in numbers if one] == asked
+    assert numbers[2:6] == [0, 1, 0, 2]
+    world.fabric.assert_conserved()
+
+
+@pytest.mark.parametrize("kind", [EventKind.SEND, EventKind.ACK])
+@pytest.mark.parametrize("change", ["unlink", "remove", "shut down", "other memory", "flags"])
+def test_a_handler_changes_all_behind_what_it_sent(world: World, change: str, kind: EventKind) -> None:
+    chain = Chain(world, 30, kind, 1)
+    other = Chain(world, 5, kind)
+    calls = 0
+
+    def act() -> None:
+        nonlocal calls
+        calls += 1
+        if calls != 3:
+            return
+        if change in ("unlink", "remove", "shut down"):
+            chain.left = 0
+        if change == "unlink":
+            world.a.memory.md_unlink(chain.md)
+        elif change == "remove":
+            world.a.del_ni(A)
+        elif change == "shut down":
+            world.a.shutdown()
+        elif change == "flags":
+            pni = world.a.peers.find_ni(B)
+            assert pni is not None
+            pni.peer.mark()
+        else:
+            other.send()
+
+    chain.also = act
+    for _ in range(6):
+        chain.send()
+    world.fabric.run()
+    sends = [one for one in chain.seen.seen if one[0] is EventKind.SEND]
+    assert len(sends) == 6 + (3 if change in ("unlink", "remove", "shut down") else 30)
+    assert not gathering(world)
+    assert world.a.stats.msgs_alloc == 0
+    assert not world.fabric.complaints
+    if change in ("unlink", "other memory", "flags"):
+        world.fabric.assert_conserved()
+        assert world.a.stats.rst_alloc == 0
+
+
+def test_times_are_those_of_each_if_they_are_evenly_apart(world: World) -> None:
+    chain = Chain(world, 8, EventKind.SEND, 1)
+    clock = world.fabric.clock
+
+    def later() -> None:
+        clock.now += 0.001
+
+    chain.also = later
+    latency = world.a.nis[A].latency_egress
+    for _ in range(8):
+        chain.send()
+    while world.fabric.wire:  # its sender is told when all are taken
+        world.fabric.step()
+    before = latency.total
+    began = clock.now
+    world.fabric.tell()  # type: ignore[attr-defined]
+    told = clock.now
+    assert told - began == pytest.approx(0.008)
+    clock.now += 1
+    least = clock.now - told
+    world.fabric.run()
+    spread = latency.total - before - 8 * int(least * 1e9)
+    assert spread == pytest.approx(8 * 4e6, rel=0.01)
+    assert latency.max >= int((least + 0.0079) * 1e9)
