@@ -93,7 +93,9 @@ class Pulse:
 
 def unacknowledged(sock: socket.socket) -> int:
     """Bytes given to the kernel that the peer's host has not acknowledged yet."""
-    value: int = _INT.unpack(fcntl.ioctl(sock, _SIOCOUTQ, bytes(4)))[0]
+    answer = bytearray(4)  # with bytes, which it may not write to, Python first makes an error and forgets it
+    fcntl.ioctl(sock, _SIOCOUTQ, answer)
+    value: int = _INT.unpack(answer)[0]
     return value
 
 
