@@ -87,17 +87,24 @@ class Batch:
                 for msg in run:
                     if msg.flight is not None:
                         self._transmit.land(msg, failed=False)
-        length = sum([msg.hdr.payload_length for msg in run])
-        waited = count * now - sum([msg.queued_at for msg in run])
-        least, most = now - run[-1].queued_at, now - run[0].queued_at  # they left in order
         stats = self._state.stats
         stats.msgs_alloc -= count
         stats.send_count += count
-        stats.send_length += length
         ni.stats.sent[_PUT] += count
         pni.stats.sent[_PUT] += count
-        ni.latency_egress.add_many(count, waited, least, most)
-        pni.latency_egress.add_many(count, waited, least, most)
+        first = run[0]
+        if count == 1:
+            length = first.hdr.payload_length
+            nsec = int((now - first.queued_at) * 1e9)
+            ni.latency_egress.add(nsec)
+            pni.latency_egress.add(nsec)
+        else:
+            length = sum([msg.hdr.payload_length for msg in run])
+            waited = count * now - sum([msg.queued_at for msg in run])
+            least, most = now - run[-1].queued_at, now - first.queued_at  # they left in order
+            ni.latency_egress.add_many(count, waited, least, most)
+            pni.latency_egress.add_many(count, waited, least, most)
+        stats.send_length += length
         self._end(lane, run, length)
 
     def _settle_answers(self, lane: Lane, run: list[Msg]) -> None:

@@ -357,6 +357,11 @@ class Inlet(Keeper):
 
     def _settle_waits(self, pni: PeerNi) -> None:
         waits, self._waits = self._waits, []
+        if len(waits) == 1:
+            nsec = int(waits[0] * 1e9)
+            self._ni.latency_ack.add(nsec)
+            pni.latency_ack.add(nsec)
+            return
         total, least, most = sum(waits), min(waits), max(waits)
         self._ni.latency_ack.add_many(len(waits), total, least, most)
         pni.latency_ack.add_many(len(waits), total, least, most)

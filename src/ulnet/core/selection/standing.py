@@ -36,13 +36,14 @@ class Standing:
 
     def joined(self, ni: NI, pni: PeerNi) -> Choice | None:
         """The choice for a message that joins another on its way; None if load alone never decides."""
-        if self.by_load is None:
+        rivals = self.by_load
+        if rivals is None:
             return None
-        by, pni_by = (
-            rivals.settled if len(rivals.candidates) == 1 else SAME_BATCH
-            for rivals in (self.by_load, self.remotes[ni])
-        )
-        return (ni, pni, by, pni_by) if SAME_BATCH in (by, pni_by) else None
+        remotes = self.remotes[ni]
+        one_ni, one_pni = len(rivals.candidates) == 1, len(remotes.candidates) == 1
+        if one_ni and one_pni:
+            return None
+        return ni, pni, rivals.settled if one_ni else SAME_BATCH, remotes.settled if one_pni else SAME_BATCH
 
     def take_turns(self, ni: NI, pni: PeerNi) -> None:
         """A message goes from `ni` to `pni`: it counts where weights decide."""
