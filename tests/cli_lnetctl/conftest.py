@@ -38,6 +38,15 @@ def daemon(start_daemon: Callable[..., Daemon]) -> Daemon:
     return start_daemon()
 
 
+@pytest.fixture(scope="module")
+def lasting_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One daemon for all tests of a module that change nothing: starting one takes half a second of a CPU."""
+    socket = tmp_path_factory.mktemp("lasting") / "lnetd.sock"
+    started = Daemon(socket, "--accept", "all", "--accept-port", str(free_port()))
+    yield started
+    started.end()
+
+
 @pytest.fixture
 def vma(namespaces_work: None, tmp_path: Path) -> Iterator[Callable[..., VmA]]:
     """A function that starts the host of the transcripts, with an lnetd; it is gone after the test."""

@@ -15,17 +15,36 @@ BOND = "127.0.0.2@bond"
 SLAVES = ("127.0.0.2@tcp", "127.0.0.3@tcp1")
 
 
-@pytest.fixture
-def ask(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> Ask:
-    """Give lnetctl a command line, in this process; a daemon with two NIs answers."""
+def asking(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """Give lnetctl a command line, in this process."""
 
     def run(line: str) -> tuple[int, str, str]:
         code = main(["--socket", str(daemon.path), *line.split()])
         return code, *capsys.readouterr()
 
+    return run
+
+
+@pytest.fixture
+def ask(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """A daemon of this test's own answers; it has two NIs."""
+    run = asking(daemon, capsys)
     for nid in SLAVES:
         assert run(f"net add --nid {nid}") == (0, "", "")
     return run
+
+
+@pytest.fixture(scope="module")
+def two_nis(lasting_daemon: Daemon) -> Daemon:
+    for nid in SLAVES:
+        assert lasting_daemon.lnetctl("net", "add", "--nid", nid).code == 0
+    return lasting_daemon
+
+
+@pytest.fixture
+def ask_in_vain(two_nis: Daemon, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """For what is refused: the next test has the same daemon."""
+    return asking(two_nis, capsys)
 
 
 def shown(ask: Ask, words: str = "-v") -> dict[str, object]:
@@ -80,7 +99,7 @@ def test_a_bond_is_added_changed_switched_failed_over_and_deleted(ask: Ask) -> N
         (f"discover {BOND}", f"{BOND} is not discovered but resolved"),
     ],
 )
-def test_refusals_name_the_way_out(ask: Ask, line: str, told: str) -> None:
-    code, out, err = ask(line)
+def test_refusals_name_the_way_out(ask_in_vain: Ask, line: str, told: str) -> None:
+    code, out, err = ask_in_vain(line)
     assert code
     assert told in (out + err).replace("''", "'")

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
 
 from support.daemon import Daemon
-from support.ports import free_port
 
 
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    """A node with three NIs on two nets, and a peer with as many."""
-    started = Daemon(tmp_path / "ctl", "--accept-port", str(free_port()))
-    try:
-        for nid in ("127.0.0.2@tcp", "127.0.1.2@tcp", "127.0.2.2@tcp1"):
-            assert started.lnetctl("net", "add", "--nid", nid).code == 0
-        peer = ("--prim_nid", "127.0.0.3@tcp", "--nid", "127.0.1.3@tcp,127.0.2.3@tcp1")
-        assert started.lnetctl("peer", "add", *peer).code == 0
-        yield started
-    finally:
-        started.end()
+@pytest.fixture(scope="module")
+def daemon(lasting_daemon: Daemon) -> Daemon:
+    """A node with three NIs on two nets, and a peer with as many; it is only asked."""
+    for nid in ("127.0.0.2@tcp", "127.0.1.2@tcp", "127.0.2.2@tcp1"):
+        assert lasting_daemon.lnetctl("net", "add", "--nid", nid).code == 0
+    peer = ("--prim_nid", "127.0.0.3@tcp", "--nid", "127.0.1.3@tcp,127.0.2.3@tcp1")
+    assert lasting_daemon.lnetctl("peer", "add", *peer).code == 0
+    return lasting_daemon
 
 
 def test_the_table_names_every_candidate_and_the_winner(daemon: Daemon) -> None:

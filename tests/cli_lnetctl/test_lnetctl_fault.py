@@ -25,8 +25,7 @@ Ask = Callable[[str], Said]
 _STEP = re.compile(r"# lnetctl (.*)\n--- stdout\n((?s:.*?))--- stderr\n((?s:.*?))--- exit code: (\d+)")
 
 
-@pytest.fixture
-def ask(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> Ask:
+def asking(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> Ask:
     """Give lnetctl a command line, in this process."""
 
     def run(line: str) -> Said:
@@ -34,6 +33,18 @@ def ask(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> Ask:
         return Said(code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def ask(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """A daemon of this test's own answers."""
+    return asking(daemon, capsys)
+
+
+@pytest.fixture
+def ask_in_vain(lasting_daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """For what is refused: the next test has the same daemon."""
+    return asking(lasting_daemon, capsys)
 
 
 def rules(ask: Ask, kind: str) -> list[dict[str, Any]]:
@@ -149,10 +160,10 @@ def test_the_words_of_lctl(ask: Ask) -> None:
     ],
 )
 def test_bad_words_are_refused_with_a_sentence_and_change_nothing(
-    ask: Ask, words: str, code: int, part: str
+    ask_in_vain: Ask, words: str, code: int, part: str
 ) -> None:
-    got = ask(f"fault {words}")
+    got = ask_in_vain(f"fault {words}")
     assert got.code == code
     assert got.out == ""
     assert part in got.err
-    assert rules(ask, "drop") == rules(ask, "delay") == []
+    assert rules(ask_in_vain, "drop") == rules(ask_in_vain, "delay") == []

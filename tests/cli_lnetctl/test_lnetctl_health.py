@@ -15,13 +15,23 @@ from support.transcripts import read_steps
 OWN, OTHER = "127.0.0.1@tcp", "127.0.1.1@tcp1"
 
 
-@pytest.fixture
-def rails(daemon: Daemon) -> Daemon:
+def with_rails(daemon: Daemon) -> Daemon:
     for nid in (OWN, OTHER):
         assert daemon.lnetctl("net", "add", "--nid", nid).code == 0
     words = ("peer", "add", "--prim_nid", "127.0.0.9@tcp", "--nid", "127.0.1.9@tcp1")
     assert daemon.lnetctl(*words).code == 0
     return daemon
+
+
+@pytest.fixture
+def rails(daemon: Daemon) -> Daemon:
+    return with_rails(daemon)
+
+
+@pytest.fixture(scope="module")
+def lasting_rails(lasting_daemon: Daemon) -> Daemon:
+    """For what is refused: the next test has the same daemon."""
+    return with_rails(lasting_daemon)
 
 
 def nis(daemon: Daemon) -> dict[str, dict[str, Any]]:
@@ -101,11 +111,13 @@ def test_the_time_out_of_a_driver_is_set_and_shown(rails: Daemon) -> None:
         (("debug", "peer", "--nid", "10.1.1.1@tcp"), "no peer has the NID"),
     ],
 )
-def test_bad_words_are_refused_and_change_nothing(rails: Daemon, words: tuple[str, ...], says: str) -> None:
-    done = rails.lnetctl(*words)
+def test_bad_words_are_refused_and_change_nothing(
+    lasting_rails: Daemon, words: tuple[str, ...], says: str
+) -> None:
+    done = lasting_rails.lnetctl(*words)
     assert done.code != 0
     assert says in done.err
-    assert {ni["health stats"]["health value"] for ni in nis(rails).values()} == {1000}
+    assert {ni["health stats"]["health value"] for ni in nis(lasting_rails).values()} == {1000}
 
 
 @pytest.mark.requirement("HEALTH-stats", "dbg-020", "dbg-025")

@@ -26,8 +26,7 @@ class Said(NamedTuple):
 Ask = Callable[[str], Said]
 
 
-@pytest.fixture
-def ask(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> Ask:
+def asking(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> Ask:
     """Give lnetctl a command line, in this process."""
 
     def run(line: str) -> Said:
@@ -35,6 +34,18 @@ def ask(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> Ask:
         return Said(code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def ask(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """A daemon of this test's own answers."""
+    return asking(daemon, capsys)
+
+
+@pytest.fixture
+def ask_in_vain(lasting_daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """For what is refused: the next test has the same daemon."""
+    return asking(lasting_daemon, capsys)
 
 
 def error(verb: str, entity: str, number: int, descr: str) -> str:
@@ -128,12 +139,12 @@ def test_rules_come_go_and_are_shown(ask: Ask) -> None:
         ("udsp add --src tcp --priority 4294967295", "", "priority 4294967295 is out of range: use 0"),
     ],
 )
-def test_bad_words_change_nothing(ask: Ask, line: str, out: str, err: str) -> None:
-    got = ask(line)
+def test_bad_words_change_nothing(ask_in_vain: Ask, line: str, out: str, err: str) -> None:
+    got = ask_in_vain(line)
     assert (got.code, got.out) == (234, out)
     if err:
         assert got.err.startswith(error("add", "udsp", -22, err)[:-2])
-    assert ask("udsp show").out == ""
+    assert ask_in_vain("udsp show").out == ""
 
 
 def test_what_a_rule_does_and_matches_is_shown_when_asked(ask: Ask) -> None:
@@ -276,11 +287,11 @@ def test_a_rule_for_the_same_is_refused_or_gets_the_new_priority(ask: Ask) -> No
         ("net add --net banana", "net 'banana' has no known type"),
     ],
 )
-def test_bad_selection_rules_are_refused_in_words(ask: Ask, line: str, text: str) -> None:
-    got = ask(f"selection {line}")
+def test_bad_selection_rules_are_refused_in_words(ask_in_vain: Ask, line: str, text: str) -> None:
+    got = ask_in_vain(f"selection {line}")
     assert (got.code, got.out) == (234, "")
     assert got.err.startswith(error("add", "selection", -22, text)[:-2])
-    assert ask("udsp show").out == ""
+    assert ask_in_vain("udsp show").out == ""
 
 
 # Files ---------------------------------------------------------------------------------------------
@@ -395,11 +406,11 @@ def test_weights_come_from_files_and_go_into_backups(
         ("selection nid add --nid 10.0.0.1@tcp --weight x", "--weight 'x' is not a number"),
     ],
 )
-def test_bad_weights_change_nothing(ask: Ask, line: str, text: str) -> None:
-    got = ask(line)
+def test_bad_weights_change_nothing(ask_in_vain: Ask, line: str, text: str) -> None:
+    got = ask_in_vain(line)
     assert got.code != 0
     assert text in got.out + got.err
-    assert ask("udsp show").out == ""
+    assert ask_in_vain("udsp show").out == ""
 
 
 # Counters ------------------------------------------------------------------------------------------

@@ -31,9 +31,16 @@ def shape(error: str) -> list[tuple[str, str, int]]:
 
 @pytest.fixture
 def node(daemon: Daemon) -> Daemon:
-    """A daemon on net tcp that knows 127.0.0.12 for a multi-rail peer without routing."""
+    """A daemon on net tcp."""
     assert daemon.lnetctl("net", "add", "--nid", "127.0.0.1@tcp").code == 0
     return daemon
+
+
+@pytest.fixture(scope="module")
+def lasting_node(lasting_daemon: Daemon) -> Daemon:
+    """The same, for all that is refused."""
+    assert lasting_daemon.lnetctl("net", "add", "--nid", "127.0.0.1@tcp").code == 0
+    return lasting_daemon
 
 
 def steps() -> list[Step]:
@@ -110,10 +117,10 @@ def test_routing_switched_on_and_off(node: Daemon) -> None:
         ("route del --net tcp1 --gateway 127.0.0.9@tcp", 254, ("del", "route", -2)),
     ],
 )
-def test_bad_words(node: Daemon, words: str, code: int, error: tuple[str, str, int]) -> None:
-    done = node.lnetctl(*words.split())
+def test_bad_words(lasting_node: Daemon, words: str, code: int, error: tuple[str, str, int]) -> None:
+    done = lasting_node.lnetctl(*words.split())
     assert (done.code, done.out, shape(done.err)) == (code, "", [error])
-    assert node.lnetctl("route", "show") == (0, "", "")
+    assert lasting_node.lnetctl("route", "show") == (0, "", "")
 
 
 @pytest.mark.requirement("RTR", "cfg-170")

@@ -14,7 +14,7 @@ from support.shared import ROOT
 CONFIG = """
 [pytest]
 pythonpath = {root}/src {root}/tests {root}/scripts
-addopts = --import-mode=importlib --strict-markers -p no:cacheprovider
+addopts = --import-mode=importlib --strict-markers -p no:cacheprovider -p no:hypothesispytest -p no:xdist
 asyncio_mode = auto
 asyncio_default_fixture_loop_scope = function
 filterwarnings = error
