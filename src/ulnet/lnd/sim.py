@@ -152,19 +152,15 @@ class SimStation:
 
     def __init__(self, core: Upcalls, ni: NI, carrier: Carrier) -> None:
         self.nid = ni.nid
+        self._is_large = ni.nid.is_large
         self.timeout = float(ni.lnd_tunables.timeout) if ni.lnd_tunables is not None else 50.0
         self._core = core
         self._ni = ni
-        self._flying: dict[Frame, Msg] = {}
+        self.flying: dict[Frame, Msg] = {}  # what the core has handed over and not got back
         self._incoming: dict[Arrival, _Incoming] = {}
         self._soon = carrier.soon
         self._outlet = carrier.open(self)
         self._open = True
-
-    @property
-    def in_hand(self) -> list[Msg]:
-        """The messages that the core has handed over and not got back."""
-        return list(self._flying.values())
 
     # Sending ------------------------------------------------------------------------------------------
 
@@ -176,22 +172,22 @@ class SimStation:
             self._fail_soon(msg, *self._shut_failure())
             return
         try:
-            header = msg.pack(self.nid.is_large or dest.is_large)
+            header = msg.pack(self._is_large or (dest[0] != 0 and dest.is_large))
         except WireError as bad:
             self._fail_soon(msg, HealthStatus.LOCAL_ERROR, errno.EINVAL, str(bad))
             return
         payload = b"".join(msg.payload)
         assert len(payload) == msg.hdr.payload_length, "a header that tells another length than its payload's"
         frame = Frame(header, payload, msg)
-        self._flying[frame] = msg
+        self.flying[frame] = msg
         self._outlet.send(dest, frame)
 
     def _fail_soon(self, msg: Msg, status: HealthStatus, number: int, reason: str) -> None:
         frame = Frame(b"", b"", msg)
-        self._flying[frame] = msg
+        self.flying[frame] = msg
 
         def fail() -> None:
-            if self._flying.pop(frame, None) is not None:
+            if self.flying.pop(frame, None) is not None:
                 msg.unsent = True
                 self._core.finalize(msg, status, number, reason)
 
@@ -199,7 +195,7 @@ class SimStation:
 
     def returned(self, frame: Frame) -> None:
         """The wire gives a frame back."""
-        self._core.take_back(self._flying.pop(frame))
+        self._core.take_back(self.flying.pop(frame))
 
     def progress(self, nid: Nid, stuck: bool) -> None:
         """Tell the core."""
@@ -218,7 +214,7 @@ class SimStation:
 
     def sent(self, frame: Frame, failed: Why | None) -> None:
         """The wire is done with a frame."""
-        msg = self._flying.pop(frame)
+        msg = self.flying.pop(frame)
         if failed is None:
             self._core.finalize(msg, HealthStatus.OK)
             return
@@ -322,8 +318,8 @@ class SimStation:
         status, number, reason = self._shut_failure()
         for arrival in list(self._incoming):
             self.lost(arrival, number, reason)
-        for frame, msg in list(self._flying.items()):
-            if self._flying.pop(frame, None) is not None:
+        for frame, msg in list(self.flying.items()):
+            if self.flying.pop(frame, None) is not None:
                 msg.unsent = False
                 self._core.finalize(msg, status, number, reason)
 

@@ -12,7 +12,7 @@ from ulnet.nid.address import format_ip, format_words, parse_ipv4, parse_ipv6, p
 from ulnet.nid.errors import NidError, shown
 from ulnet.nid.net import ANY_NET, IP_TYPES, LO_NET, Net, NetType
 
-__all__ = ["ANY_NID", "LO_NID", "NID4_BY_NID", "NID_BY_NID4", "NID_BY_WIRE", "NID_SIZE", "Nid"]
+__all__ = ["ANY_NID", "LO_NID", "NET_BY_NID", "NID4_BY_NID", "NID_BY_NID4", "NID_BY_WIRE", "NID_SIZE", "Nid"]
 
 NID_SIZE = 20
 _ANY = b"\xff" * NID_SIZE
@@ -88,7 +88,7 @@ class Nid(bytes):
     @property
     def net(self) -> Net:
         """The net this NID is on."""
-        return _NET_BY_NID[self]
+        return NET_BY_NID[self]
 
     @property
     def address(self) -> bytes:
@@ -197,7 +197,7 @@ class _WireToNid(dict[bytes, Nid]):
 
 
 _NET_BY_TAG = _NetCache()
-_NET_BY_NID = _NidToNet()
+NET_BY_NID = _NidToNet()
 NID_BY_NID4 = _Nid4ToNid()
 NID4_BY_NID = _NidToNid4()
 NID_BY_WIRE = _WireToNid()

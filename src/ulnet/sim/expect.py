@@ -11,6 +11,7 @@ from ulnet.dlc.yaml_out import emit_document, emit_errors
 from ulnet.nid import Nid
 from ulnet.sim.actions import request_of
 from ulnet.sim.errors import PlanError
+from ulnet.sim.places import find_ports
 
 if TYPE_CHECKING:
     from ulnet.sim.run import Run
@@ -126,7 +127,7 @@ class Balance(Expectation):
 
     def judge(self, run: Run) -> str:
         """Compare its ports."""
-        ports = run.sim.ports([self.node])
+        ports = find_ports(run.sim.fabric, [self.node])
         total = sum(port.sent for port in ports)
         for port in ports:
             if port.sent < total * self.least:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ulnet.nid import LO_NID
+from ulnet.nid.nid import NET_BY_NID
 
 if TYPE_CHECKING:
     from ulnet.core.instance import LNet
     from ulnet.core.msg import Msg
-    from ulnet.core.peer import Peer
+    from ulnet.core.peer import PeerNi
+    from ulnet.nid import Net
 
 __all__ = [
     "at_rest",
@@ -35,7 +37,7 @@ def quickly(core: LNet) -> str:
     stats = core.stats
     if stats.msgs_alloc < 0 or stats.rst_alloc < 0:
         return f"{stats.msgs_alloc} messages and {stats.rst_alloc} awaited responses are counted"
-    if stats.drops["finalized twice"]:
+    if stats.drops.get("finalized twice"):
         return "a message was finalized twice"
     return nis(core)
 
@@ -61,42 +63,55 @@ def nis(core: LNet) -> str:
         if ni.refs < 0:
             return f"NI {ni.nid} has {ni.refs} users"
         for queue in ni.tx_queues:
-            if (queue.waiting or queue.credits < 0) and len(queue.waiting) != max(0, -queue.credits):
-                return f"NI {ni.nid}: {len(queue.waiting)} messages wait for {queue.credits} credits"
+            credits = queue.credits
+            if (queue.waiting or credits < 0) and len(queue.waiting) != max(0, -credits):
+                return f"NI {ni.nid}: {len(queue.waiting)} messages wait for {credits} credits"
     return ""
 
 
 def peers(core: LNet) -> str:
     """Peer, peer net, peer NI and the table agree, both ways; no NID is in two peers."""
-    owner: dict[object, Peer] = {}
-    strangers = 0
+    known = strangers = 0
     table = core.peers
+    by_nid = table.by_nid
     for peer in table:
-        if peer.primary_nid not in peer.members:
+        members = peer.members
+        if peer.primary_nid not in members:
             return f"peer {peer.primary_nid} does not have its own primary NID"
         seen = 0
         for net, peer_net in peer.nets.items():
-            if peer_net.peer is not peer or peer_net.net != net or not peer_net.nis:
+            nis = peer_net.nis
+            if peer_net.peer is not peer or not nis or (peer_net.net is not net and peer_net.net != net):
                 return f"peer {peer.primary_nid}: its net {net} is empty, or another's"
-            for pni in peer_net.nis:
+            for pni in nis:
                 seen += 1
-                if pni.nid in owner:
-                    return f"{pni.nid} is in peer {owner[pni.nid].primary_nid} and in {peer.primary_nid}"
-                owner[pni.nid] = peer
-                if pni.net is not peer_net:
-                    return f"{pni.nid} is in net {net} and says otherwise"
-                if pni.peer is not peer or pni.nid.net != net or pni.nid not in peer.members:
-                    return f"{pni.nid} of peer {peer.primary_nid} says that it is elsewhere"
-                if table.by_nid.get(pni.nid) is not pni:
-                    return f"{pni.nid} of peer {peer.primary_nid} is not found under its NID"
-        if seen != len(peer.members):
-            return f"peer {peer.primary_nid} has {seen} NIs for {len(peer.members)} NIDs"
-        strangers += 0 if peer.configured else seen
-    if len(owner) != len(table.by_nid):
-        return f"{len(table.by_nid)} peer NIs are known, {len(owner)} of them in a peer"
+                nid = pni.nid
+                if pni.net is not peer_net or (len(nis) > 1 and nis.count(pni) > 1):
+                    return f"{nid} is in net {net} and says otherwise"
+                own_net = NET_BY_NID[nid]
+                if pni.peer is not peer or nid not in members or (own_net is not net and own_net != net):
+                    return f"{nid} of peer {peer.primary_nid} says that it is elsewhere"
+                found = by_nid.get(nid)
+                if found is not pni:
+                    return _of_two(pni, found)
+        if seen != len(members):
+            return f"peer {peer.primary_nid} has {seen} NIs for {len(members)} NIDs"
+        known += seen
+        if not peer.configured:
+            strangers += seen
+    if known != len(by_nid):
+        return f"{len(by_nid)} peer NIs are known, {known} of them in a peer"
     if strangers > _MOST_STRANGERS:
         return f"{strangers} NIDs of peers that nobody configured"
     return ""
+
+
+def _of_two(pni: PeerNi, found: PeerNi | None) -> str:
+    """What is wrong with a NID that is not found, or as another's."""
+    peer, nid = pni.peer, pni.nid
+    if found is not None and found.peer is not peer and nid in found.peer.members:
+        return f"{nid} is in peer {found.peer.primary_nid} and in {peer.primary_nid}"
+    return f"{nid} of peer {peer.primary_nid} is not found under its NID"
 
 
 def credits_of_peers(core: LNet) -> str:
@@ -108,11 +123,13 @@ def credits_of_peers(core: LNet) -> str:
                 f"{pni.nid}: {pni.tx_credits} of {pni.max_tx_credits} credits, {pni.refs} references, "
                 f"{pni.tx_queued_bytes} bytes queued"
             )
-        if len(pni.tx_queue) != max(0, -pni.tx_credits):
-            return f"{pni.nid}: {len(pni.tx_queue)} messages wait for {pni.tx_credits} credits"
-        for msg in pni.tx_queue:
-            if msg.peer_ni is not pni:
-                return f"{pni.nid}: a message of another waits in its queue"
+        waiting = pni.tx_queue
+        if waiting or pni.tx_credits < 0:
+            if len(waiting) != max(0, -pni.tx_credits):
+                return f"{pni.nid}: {len(waiting)} messages wait for {pni.tx_credits} credits"
+            for msg in waiting:
+                if msg.peer_ni is not pni:
+                    return f"{pni.nid}: a message of another waits in its queue"
         for ni in pni.flows:
             if nis.get(ni.nid) is not ni:
                 return f"{pni.nid}: the flow from an NI that is gone is kept"
@@ -158,20 +175,23 @@ def credits_in_use(core: LNet, in_hand: list[Msg]) -> str:
     for msg in in_hand:
         holders[msg.ni] = holders.get(msg.ni, 0) + 1
         holders[msg.peer_ni] = holders.get(msg.peer_ni, 0) + 1
-    for ni in core.nis.values():
-        if ni.nid == LO_NID:
+    for nid, ni in core.nis.items():
+        if nid is LO_NID:
             continue
         for queue in ni.tx_queues:
-            for msg in queue.waiting:
-                holders[ni] = holders.get(ni, 0) + 1
-                holders[msg.peer_ni] = holders.get(msg.peer_ni, 0) + 1
+            if queue.waiting:
+                for msg in queue.waiting:
+                    holders[ni] = holders.get(ni, 0) + 1
+                    holders[msg.peer_ni] = holders.get(msg.peer_ni, 0) + 1
         used = ni.max_tx_credits - ni.tx_credits
-        held = holders.get(ni, 0)
+        held = holders.get(ni, 0) if holders else 0
         if used < held or (exact and used != held):
-            return f"NI {ni.nid}: {used} credits are in use by {held} messages"
+            return f"NI {nid}: {used} credits are in use by {held} messages"
     for pni in core.peers.by_nid.values():
         used = pni.max_tx_credits - pni.tx_credits
-        mine = holders.get(pni, 0) + len(pni.tx_queue)
+        mine = holders.get(pni, 0) if holders else 0
+        if pni.tx_queue:
+            mine += len(pni.tx_queue)
         if used < mine or (exact and used != mine):
             return f"{pni.nid}: {used} credits are in use by {mine} messages"
     return ""
@@ -234,13 +254,21 @@ def _router_at_rest(core: LNet) -> str:
     gate = core.router.gate
     if len(gate):
         return f"{len(gate)} messages pass through this router"
-    for pool in gate.pools:
-        if pool.in_use:
-            return f"{pool.in_use} router buffers are in use"
-        if pool.credits != pool.count:
-            return f"a router pool has {pool.credits} of {pool.count} credits"
-    of_nets = {net: core.gateways.router_credits(net) for net in core.nets}
+    for pools in gate.pools.by_cpt:
+        for pool in pools:
+            if pool.in_use:
+                return f"{pool.in_use} router buffers are in use"
+            if pool.waiting:
+                return f"a router pool has {pool.credits} of {pool.count} credits"
+    nets = core.nets
+    of_nets: dict[Net, int] = {}
     for pni in core.peers.by_nid.values():
-        if of_nets.get(pni.net.net, pni.rtr_credits) != pni.rtr_credits:
+        net = pni.net.net
+        if net not in nets:
+            continue
+        credits = of_nets.get(net)
+        if credits is None:
+            credits = of_nets[net] = core.gateways.router_credits(net)
+        if pni.rtr_credits != credits:
             return f"{pni.nid} has {pni.rtr_credits} router credits"
     return ""

@@ -56,6 +56,7 @@ class SimNode:
         self.lives = 0
         self.alive = False
         self.looks_due = 0  # events until the simulation looks at all that it has
+        self.touched = False  # it did something in this event
         self._resends: list[int] = []
         self.reports: list[str] = []  # lines for the log
         self.operations: dict[Operation, None] = {}  # of this life, not ended
@@ -66,7 +67,7 @@ class SimNode:
         self.loop: NodeLoop
         self.node: Node
         self.admin: Admin
-        self._core: LNet
+        self.core: LNet  # while that is shut down, the last one
         self._boot()
 
     def __str__(self) -> str:
@@ -97,19 +98,14 @@ class SimNode:
         )
         self.node.machine.current_cpu = lambda: self.cpu
         self.admin = Admin(self.node, host=self.host.links)
-        self.alive = True
         self._now(self.admin.handle(LnetConfigure()))
-        self._core = self.node.core
-
-    @property
-    def core(self) -> LNet:
-        """Its LNet; while that is shut down, the last one."""
-        if self.node.running and self.node.core is not self._core:
-            self._resends.append(self._core.stats.resend_count)
-            self._core = self.node.core
-        return self._core
+        self.alive = True
 
     def _drivers(self, core: LNet) -> Sequence[Lnd]:
+        """Those of a new LNet: it is this node's from now on."""
+        if self.alive:  # it was unconfigured, and is configured again, in one life
+            self._resends.append(self.core.stats.resend_count)
+        self.core = core
         return [SimLnd(core, self.host, kind) for kind in _DRIVERS]
 
     def _cookie(self) -> int:
@@ -235,12 +231,14 @@ class SimNode:
     @property
     def in_hand(self) -> list[Msg]:
         """The messages that its drivers have."""
-        return [
-            msg
-            for ni in self.core.nis.values()
-            if isinstance(ni.lnd_data, SimStation | BondNi)
-            for msg in ni.lnd_data.in_hand
-        ]
+        found: list[Msg] = []
+        for ni in self.core.nis.values():
+            station = ni.lnd_data
+            if isinstance(station, SimStation):
+                found += station.flying.values()
+            elif isinstance(station, BondNi):
+                found += station.in_hand
+        return found
 
     @property
     def resends(self) -> list[int]:
@@ -250,8 +248,9 @@ class SimNode:
     @property
     def busy(self) -> bool:
         """Whether anything is under way or awaited."""
-        stats = self.core.stats
-        return self.alive and (stats.msgs_alloc > 0 or stats.rst_alloc > 0 or self.core.state.work_pending)
+        core = self.core
+        stats = core.stats
+        return self.alive and (stats.msgs_alloc > 0 or stats.rst_alloc > 0 or core.state.work_pending)
 
     # Messages -----------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from ulnet.sim.garbage import SeldomCollected
 from ulnet.sim.invariants import at_rest, credits_in_use, forgotten_memory, now_and_then, quickly
 from ulnet.sim.ledger import Ledger
 from ulnet.sim.node import SimNode
+from ulnet.sim.places import Place, find_port, find_ports
 from ulnet.sim.scheduler import Scheduler
 
 __all__ = ["Simulation"]
@@ -70,7 +71,7 @@ class Simulation:
         self.most_events = 1 << 62  # a run that has more goes in circles
         self._check = check
         self.thorough = thorough
-        self._touched: dict[SimNode, None] = {}
+        self._touched: list[SimNode] = []
         self._numbers = 0
         self._broken = ""
         self.tracing = trace
@@ -228,10 +229,16 @@ class Simulation:
 
     def is_busy(self, node: SimNode) -> bool:
         """Whether something is under way or awaited on a node."""
-        return any(busy(node) for busy in self.busy)
+        for busy in self.busy:  # noqa: SIM110 - asked of each node whenever all may be quiet
+            if busy(node):
+                return True
+        return False
 
     def _busy_node(self) -> bool:
-        return any(self.is_busy(node) for node in self.nodes.values())
+        for node in self.nodes.values():  # noqa: SIM110 - a generator is Python, whatever is compiled
+            if self.is_busy(node):
+                return True
+        return False
 
     def _what_is_busy(self) -> str:
         busy = ", ".join(str(node) for node in self.nodes.values() if self.is_busy(node)) or "none"
@@ -241,21 +248,7 @@ class Simulation:
 
     def port(self, where: str | Nid | Port) -> Port:
         """A port by name (`a.eth0`) or NID. Raises PlanError."""
-        if isinstance(where, Port):
-            return where
-        for host in self.fabric.hosts.values():
-            for port in host.ports.values():
-                if where == str(port):
-                    return port
-        try:
-            nid = where if isinstance(where, Nid) else Nid.parse(where)
-        except ValueError:
-            nid = None
-        for host in self.fabric.hosts.values():
-            found = host.port_of(nid) if nid is not None else None
-            if found is not None:
-                return found
-        raise PlanError(f"{where} is no port: name one as NODE.INTERFACE, such as a.eth0, or by NID")
+        return find_port(self.fabric, where)
 
     def link_down(self, where: str | Nid | Port) -> None:
         """Pull a cable: its host notices, others only miss what came that way."""
@@ -271,27 +264,15 @@ class Simulation:
         if self._touched:
             self._look()
 
-    def ports(self, what: Iterable[str | Nid | SimNode | ForeignNode | Port]) -> list[Port]:
-        """Ports by name, NID, or all of a node (itself or its name)."""
-        found: list[Port] = []
-        for one in what:
-            if isinstance(one, SimNode | ForeignNode):
-                found += one.host.ports.values()
-            elif isinstance(one, str) and one in self.fabric.hosts:
-                found += self.fabric.hosts[one].ports.values()
-            else:
-                found.append(self.port(one))
-        return found
-
     def partition(
         self,
-        src: Iterable[str | Nid | SimNode | ForeignNode | Port],
-        dst: Iterable[str | Nid | SimNode | ForeignNode | Port],
+        src: Iterable[Place],
+        dst: Iterable[Place],
         *,
         both: bool = True,
     ) -> list[Cut]:
         """Nothing passes from src to dst (nor back, if `both`), and nobody is told. `heal` ends it."""
-        a, b = self.ports(src), self.ports(dst)
+        a, b = find_ports(self.fabric, src), find_ports(self.fabric, dst)
         self.note(f"partition {[str(port) for port in a]} {[str(port) for port in b]} both={both}")
         cuts = [self.fabric.cut(a, b)]
         if both:
@@ -308,14 +289,15 @@ class Simulation:
 
     def touch(self, node: SimNode) -> None:
         """A node did something: it is looked at after this event."""
-        self._touched[node] = None
+        if not node.touched:
+            node.touched = True
+            self._touched.append(node)
 
     def _look(self) -> None:
-        touched, self._touched = self._touched, {}
-        if not self._check:
-            return
+        touched, self._touched = self._touched, []
         for node in touched:
-            if not node.alive:
+            node.touched = False
+            if not node.alive or not self._check:
                 continue
             self.checks += 1
             core = node.core
