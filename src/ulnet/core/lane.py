@@ -47,6 +47,7 @@ class Lane(Keeper):
         "match_bits",
         "md",
         "mds",
+        "next_nid",
         "ni",
         "offset",
         "outlet",
@@ -70,6 +71,7 @@ class Lane(Keeper):
         self.choice = choice
         self.ni: NI = choice[0]
         self.pni: PeerNi = choice[1]
+        self.next_nid = self.pni.nid
         self.target = target
         self.source = source  # of answers: the NID that was asked
         self.epoch = epoch

@@ -33,12 +33,13 @@ _ACK: Final = int(MsgType.ACK)
 class Lanes:
     """Those of one node. `put` is what users call; where there is no lane it goes the general way."""
 
-    __slots__ = ("_general", "_memory", "_rails", "_selector", "_state", "_transmit")
+    __slots__ = ("_by_nid", "_general", "_memory", "_rails", "_selector", "_state", "_transmit")
 
     def __init__(
         self, state: NodeState, memory: Memory, selector: Selector, transmit: Transmit, general: Initiate
     ) -> None:
         self._state = state
+        self._by_nid = state.peers.by_nid
         self._memory = memory
         self._selector = selector
         self._transmit = transmit
@@ -63,11 +64,12 @@ class Lanes:
 
         Raises LNetError: ENOENT (md), EINVAL (numbers), ERANGE (cpt), ESHUTDOWN.
         """
-        pni = self._state.peers.by_nid.get(target)
+        state = self._state
+        pni = self._by_nid.get(target)
         lane = None if pni is None else pni.lane
         if (
             lane is None
-            or lane.epoch != self._state.epoch
+            or lane.epoch != state.epoch
             or lane.changes != lane.paces.changes
             or source is not None
             or cpt is not None
@@ -94,15 +96,12 @@ class Lanes:
         ) and not self._shape(lane, md, portal, match_bits, ack, offset, hdr_data, pid):
             self._put_generally(md, target, portal, match_bits, ack, offset, hdr_data, source, pid, cpt)
             return
-        threshold = md.threshold
-        if threshold >= 0:
-            if not threshold:
-                self._general.check_usable(md)
-            md.threshold = threshold - 1
+        if md.threshold >= 0:
+            self._take_one(md)
         md.refs += 1
         md.ni = lane.ni
-        if md.next_nid is not lane.pni.nid:
-            self._memory.went(md, lane.pni.nid)
+        if md.next_nid is not lane.next_nid:
+            self._memory.went(md, lane.next_nid)
         free = lane.free
         msg = free.pop() if free else new_msg(lane)
         hdr = lane.hdr
@@ -116,19 +115,25 @@ class Lanes:
             md.acks_due += 1
             if not md.used:
                 md.put = msg
-        transmit = self._transmit
         gathered = lane.gathered
         if gathered is not None:
             gathered.append(msg)
             if ack and md.deadline_slot < 0:
-                transmit.expect(md, lane, lane.since)
+                self._transmit.expect(md, lane, lane.since)
             return
-        now = self._state.clock()
+        transmit = self._transmit
+        now = state.clock()
         if ack:
             transmit.expect(md, lane, now)
         if lane.heavy:
             transmit.take_off(msg, lane.ni, lane.pni, now)
         transmit.post_in_lane(msg, lane, now)
+
+    def _take_one(self, md: Md) -> None:
+        """One of the operations that md has left. Raises LNetError(ENOENT)."""
+        if not md.threshold:
+            self._general.check_usable(md)
+        md.threshold -= 1
 
     def open_to(self, target: Nid) -> Lane | None:
         """The lane to that NID, as long as it holds."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.outlet import Outlet
@@ -253,7 +254,7 @@ class Transmitter(Outlet):
                 pieces.append(self._with_sum(head, []) if self.sums else head)
             batch.append(msg)
             if msg.lane is not None and tx_queue and tx_queue[0].hdr is hdr and not (self.sums or msg.name):
-                total += self._add_alike(msg, head, pieces, _BATCH_BYTES - total)
+                total += self._add_alike(msg, head, pieces, total)
         if not total:
             return False
         if total <= _SHORT or (total <= _JOIN_BYTES and len(pieces) > 2):
@@ -262,18 +263,19 @@ class Transmitter(Outlet):
         self.sent = 0
         return True
 
-    def _add_alike(self, msg: Msg, head: bytes, pieces: list[bytes | memoryview], room: int) -> int:
-        """Add what follows msg and is like it, as far as there is room; how many bytes."""
+    def _add_alike(self, msg: Msg, head: bytes, pieces: list[bytes | memoryview], total: int) -> int:
+        """Add what follows msg, the last of `total` bytes, and is like it, as far as it fits: how many."""
         tx_queue = self.tx_queue
         batch = self.batch
         hdr = msg.hdr
         payload = msg.payload
         bare = not hdr.payload_length
         size = len(head) + hdr.payload_length
-        most = min((_BATCH_PIECES - len(pieces)) // (len(payload) + 1), room // size)
+        joined = (_JOIN_BYTES - total) // size  # as one piece
+        most = max(joined, (_BATCH_PIECES - len(pieces)) // (len(payload) + 1))
         count = 0
-        for other in tx_queue:
-            if count >= most or other.hdr is not hdr or not (bare or other.payload is payload):
+        for other in islice(tx_queue, min(most, (_BATCH_BYTES - total) // size)):
+            if other.hdr is not hdr or not (bare or other.payload is payload):
                 break
             count += 1
         if count == len(tx_queue):
@@ -281,7 +283,13 @@ class Transmitter(Outlet):
             tx_queue.clear()
         else:
             batch += [tx_queue.popleft() for _ in range(count)]
-        pieces += [head, *payload] * count
+        if count > joined:
+            pieces += [head, *payload] * count
+        elif bare:
+            pieces.append(head * count)
+        else:
+            del pieces[-1 - len(payload) :]
+            pieces.append(b"".join([head, *payload]) * (count + 1))
         return count * size
 
     def _with_sum(self, head: bytes, payload: list[memoryview]) -> bytes:
