@@ -13,12 +13,13 @@ from lnd.conftest import Addresses
 from lnd.kit import RawPeer, connect, lnet_frame, turns, until
 from support.lanes import told
 from support.ports import free_port
+from ulnet.core.bulk_inlet import BulkInlet
 from ulnet.core.event import Event, EventKind
 from ulnet.core.instance import LNet
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE
+from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerFlag
-from ulnet.core.runs import RunInlet
 from ulnet.lnd.tcp import TcpLnd, TcpParams
 from ulnet.nid import LNET_PID, Nid
 from ulnet.wire.lnet import NO_WMD, Header, MsgType
@@ -56,7 +57,7 @@ class Node(LNet):
     def soon(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.call_soon(lambda: self.tick(loop.time()))
 
-    def inlet(self, ni: NI, nid: Nid) -> RunInlet:
+    def inlet(self, ni: NI, nid: Nid) -> BulkInlet:
         self.made.append(Counting(super().inlet(ni, nid), self.inlets))
         return self.made[-1]  # type: ignore[return-value]
 
@@ -73,10 +74,10 @@ class Node(LNet):
 class Counting:
     """An inlet, or what takes nothing."""
 
-    def __init__(self, inlet: RunInlet, used: bool) -> None:
+    def __init__(self, inlet: BulkInlet, used: bool) -> None:
         self.inlet = inlet
         self.used = used
-        self.taken = 0
+        self.taken = self.begun = 0
         self.settle, self.close = inlet.settle, inlet.close
 
     @property
@@ -92,6 +93,14 @@ class Counting:
         stop = self.inlet.take_run(hdr, raw, buf, view, pos, end)
         self.taken += (stop - pos) // (len(raw) + hdr.payload_length)
         return stop
+
+    def begin(self, hdr: Header) -> Msg | None:
+        msg = self.inlet.begin(hdr) if self.used else None
+        self.begun += msg is not None
+        return msg
+
+    def end(self, msg: Msg) -> bool:
+        return self.inlet.end(msg)
 
 
 def random_frames(chance: Random, us: Nid, foe: Nid) -> bytes:
@@ -176,7 +185,7 @@ async def test_inlets_change_nothing_that_a_peer_or_a_program_sees(at: Addresses
             counted = (stats.recv_count, stats.recv_length, stats.drop_count, stats.drop_length, stats.drops)
             sent = (stats.send_count, stats.send_length, ni.stats.sent, ni.stats.received, ni.stats.dropped)
             outcomes.append((node.seen, node.fetched, node.inboxes, back, counted, sent, node.log))
-            taken.append(sum(inlet.taken for inlet in node.made))
+            taken.append((sum(one.taken for one in node.made), sum(one.begun for one in node.made)))
         finally:
             raw.close()
             bulk.close()
@@ -187,4 +196,6 @@ async def test_inlets_change_nothing_that_a_peer_or_a_program_sees(at: Addresses
     assert len(fast[0]) == len(general[0])
     for one, other in zip(fast, general, strict=True):
         assert one == other
-    assert taken[0] > 20
+    assert taken[0][0] > 20
+    assert taken[0][1] > 1
+    assert taken[1] == (0, 0)

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from support.fabric import Delivery, Fabric, MemLnd
+from ulnet.core.bulk_inlet import BulkInlet
 from ulnet.core.event import Event
-from ulnet.core.inlet import Inlet
 from ulnet.core.instance import LNet
+from ulnet.core.lane import LIGHT
 from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE, Md
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
 from ulnet.core.selection import Balance
+from ulnet.core.status import HealthStatus
 from ulnet.core.tunables import NetTunables
 from ulnet.nid import Nid
-from ulnet.wire.lnet import unpack_header
+from ulnet.wire.lnet import Header, unpack_header
 
 A, A1 = Nid.parse("10.0.0.1@tcp"), Nid.parse("10.1.0.1@tcp1")
 B, B1 = Nid.parse("10.0.0.2@tcp"), Nid.parse("10.1.0.2@tcp1")
@@ -30,7 +32,7 @@ class FastFabric(Fabric):
     def __init__(self) -> None:
         super().__init__()
         self.taken = 0  # by inlets
-        self._inlets: dict[tuple[Nid, Nid], tuple[Inlet, bytes, object]] = {}
+        self._inlets: dict[tuple[Nid, Nid], tuple[BulkInlet, bytes, object]] = {}
         self._left: list[tuple[LNet, Msg]] = []
 
     def step(self, fault: Callable[[Msg], bool] = lambda msg: False) -> bool:
@@ -57,7 +59,11 @@ class FastFabric(Fabric):
         self._inlets[ni.nid, target.nid] = (inlet, raw, hdr)
         before = self.wire[0]
         self.wire.popleft()
-        if not inlet.take(hdr, view, 0, name):  # type: ignore[arg-type]
+        if len(view) > LIGHT:
+            taken = self._take_large(inlet, core, hdr, view)  # type: ignore[arg-type]
+        else:
+            taken = inlet.take(hdr, view, 0, name)  # type: ignore[arg-type]
+        if not taken:
             self._inlets[ni.nid, target.nid] = (inlet, b"", None)
             self.wire.appendleft(before)
             return False
@@ -66,6 +72,20 @@ class FastFabric(Fabric):
         driver = ni.lnd
         assert isinstance(driver, MemLnd)
         self._left.append((driver.core, msg))
+        return True
+
+    @staticmethod
+    def _take_large(inlet: BulkInlet, core: LNet, hdr: Header, view: memoryview) -> bool:
+        msg = inlet.begin(hdr)
+        if msg is None:
+            return False
+        at = 0
+        for piece in msg.payload:
+            piece[:] = view[at : at + len(piece)]
+            at += len(piece)
+        assert at == len(view)
+        if not inlet.end(msg):
+            core.finalize(msg, HealthStatus.OK)
         return True
 
     def reconnect(self) -> None:

@@ -7,10 +7,12 @@ in sum; then each owner is told, in order.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from ulnet.core.lane import Lane
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
+from ulnet.core.replies import Replies
 from ulnet.core.selection import Selector
 from ulnet.core.singles import Singles
 from ulnet.core.state import NodeState
@@ -20,15 +22,17 @@ from ulnet.wire.lnet import HEADER_SIZE, MsgType
 
 __all__ = ["Batch"]
 
-_ACK = int(MsgType.ACK)
-_PUT = int(MsgType.PUT)
+_ACK: Final = int(MsgType.ACK)
+_PUT: Final = int(MsgType.PUT)
+_GET: Final = int(MsgType.GET)
+_REPLY: Final = int(MsgType.REPLY)
 _MOST_FREE = 256  # messages that a lane keeps for the next ones
 
 
 class Batch:
     """The end of messages that left."""
 
-    __slots__ = ("_finalize", "_memory", "_selector", "_singles", "_state", "_transmit")
+    __slots__ = ("_finalize", "_memory", "_replies", "_selector", "_singles", "_state", "_transmit")
 
     def __init__(
         self,
@@ -37,6 +41,7 @@ class Batch:
         selector: Selector,
         transmit: Transmit,
         singles: Singles,
+        replies: Replies,
         finalize: Callable[[Msg, HealthStatus], None],
     ) -> None:
         self._state = state
@@ -44,6 +49,7 @@ class Batch:
         self._selector = selector
         self._transmit = transmit
         self._singles = singles
+        self._replies = replies
         self._finalize = finalize
 
     def sent(self, batch: list[Msg]) -> None:
@@ -60,7 +66,8 @@ class Batch:
             while stop < end and batch[stop].lane is lane:
                 stop += 1
             run = batch if stop - begin == end else batch[begin:stop]
-            if lane.source is None:
+            kind = lane.kind
+            if kind == _PUT:
                 now = self._state.clock()
                 self._settle_puts(lane, run, now)
                 if len(run) == 1:
@@ -71,8 +78,14 @@ class Batch:
                         self._tell_owners(lane, run)
                     finally:
                         self._transmit.post_gathered()
-            else:
+            elif kind == _ACK:
                 self._settle_answers(lane, run)
+            else:
+                self._settle_fetches(lane, run)
+                if kind == _GET:
+                    self._tell_owners(lane, run)
+                else:
+                    self._replies.left(lane, run)
             begin = stop
 
     def _settle_puts(self, lane: Lane, run: list[Msg], now: float) -> None:
@@ -84,9 +97,7 @@ class Batch:
         else:
             self._selector.took_many(lane.choice, count)
             if lane.flew:
-                for msg in run:
-                    if msg.flight is not None:
-                        self._transmit.land(msg, failed=False)
+                self._land(run)
         stats = self._state.stats
         stats.msgs_alloc -= count
         stats.send_count += count
@@ -123,6 +134,28 @@ class Batch:
         lane.free += run
         self._end(lane, run, 0)
 
+    def _settle_fetches(self, lane: Lane, run: list[Msg]) -> None:
+        """The same for GETs, or for REPLYs."""
+        count = len(run)
+        kind = lane.kind
+        ni, pni = lane.ni, lane.pni
+        self._selector.took_many(lane.choice, count)
+        if lane.flew:
+            self._land(run)
+        state = self._state
+        stats = state.stats
+        length = 0
+        if kind == _REPLY:
+            length = sum([msg.hdr.payload_length for msg in run])
+            pni.answers -= count
+            state.answers -= count
+        stats.msgs_alloc -= count
+        stats.send_count += count
+        stats.send_length += length
+        ni.stats.sent[kind] += count
+        pni.stats.sent[kind] += count
+        self._end(lane, run, length)
+
     def _end(self, lane: Lane, run: list[Msg], length: int) -> None:
         """Give back what messages of that many bytes in all held."""
         del lane.free[_MOST_FREE:]
@@ -130,6 +163,11 @@ class Batch:
         if ni.watched or pni.watched:
             self._transmit.health.sent(ni, pni)
         self._transmit.return_credits_of(run, lane, length + len(run) * HEADER_SIZE)
+
+    def _land(self, run: list[Msg]) -> None:
+        for msg in run:
+            if msg.flight is not None:
+                self._transmit.land(msg, failed=False)
 
     def _tell_owners(self, lane: Lane, run: list[Msg]) -> None:
         free = lane.free

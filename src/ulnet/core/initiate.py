@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import Final
 
 from ulnet.core.md import NO_TRACK_RESPONSE, TRACK_RESPONSE, Md, check_sink
 from ulnet.core.memory import Memory
@@ -13,7 +14,10 @@ from ulnet.core.transmit import Transmit
 from ulnet.nid import LNET_PID, LO_NID, Nid
 from ulnet.wire.lnet import NO_WMD, PING_PORTAL, Header, MsgType
 
-__all__ = ["Initiate"]
+__all__ = ["ACK_BIT", "REPLY_BIT", "Initiate"]
+
+REPLY_BIT: Final = 1  # in `response_tracking`
+ACK_BIT: Final = 2
 
 _PUT = int(MsgType.PUT)
 _GET = int(MsgType.GET)
@@ -56,7 +60,7 @@ class Initiate:
         if ack:
             named = not md.used or self._memory.renew(md)
             md.acks_due += 1
-            self._expect_response(md, 2, portal)
+            self._expect_response(md, ACK_BIT, portal)
         elif md.timeout is not None:
             self._memory.track_response(md, state.clock())
         msg = Msg(
@@ -110,7 +114,7 @@ class Initiate:
         cpt = md.cpt if cpt is None else state.cpts.checked(cpt)
         self._use(md)
         md.replies_due += 1
-        self._expect_response(md, 1, portal)
+        self._expect_response(md, REPLY_BIT, portal)
         msg = Msg(
             Header(
                 type=_GET,
@@ -151,19 +155,16 @@ class Initiate:
                 errno.ENOENT, "the memory descriptor is unlinked, attached or exhausted: bind a new one"
             )
 
-    def _expect_response(self, md: Md, kind_bit: int, portal: int) -> None:
+    def _expect_response(self, md: Md, answer: int, portal: int) -> None:
         md.sent_at = now = self._state.clock()
-        if self._is_tracked(md, kind_bit, portal):
+        if self.is_tracked(md, portal, answer):
             self._memory.track_response(md, now)
 
-    def is_tracked(self, md: Md, portal: int) -> bool:
-        """Whether it is noticed when an ACK does not come in time."""
-        return self._is_tracked(md, 2, portal)
-
-    def _is_tracked(self, md: Md, kind_bit: int, portal: int) -> bool:
+    def is_tracked(self, md: Md, portal: int, answer: int = ACK_BIT) -> bool:
+        """Whether it is noticed when that kind of answer does not come in time."""
         if md.options & TRACK_RESPONSE or md.timeout is not None or portal == PING_PORTAL:
             return True
-        return not md.options & NO_TRACK_RESPONSE and self._state.settings.response_tracking & kind_bit != 0
+        return not md.options & NO_TRACK_RESPONSE and self._state.settings.response_tracking & answer != 0
 
 
 _WIDTHS = {"portal": 32, "match_bits": 64, "offset": 32, "hdr_data": 64, "pid": 32}

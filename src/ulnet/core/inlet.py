@@ -25,11 +25,11 @@ from ulnet.core.state import NodeState
 from ulnet.nid import Nid
 from ulnet.wire.lnet import NO_WMD, Header, MsgType
 
-__all__ = ["Inlet"]
+__all__ = ["NO_PORTAL", "Inlet"]
 
 _ACK: Final = int(MsgType.ACK)
 _PUT: Final = int(MsgType.PUT)
-_NO_PORTAL: Final = Portal(0)  # stands for that of an ACK, which needs none
+NO_PORTAL: Final = Portal(0)  # stands for that of an answer, which needs none
 _NO_PACES: Final = Paces()
 
 
@@ -91,7 +91,7 @@ class Inlet(Keeper):
         self._handle = 0
         self._paces = _NO_PACES
         self._peer_changes = -1
-        self._portal = _NO_PORTAL
+        self._portal = NO_PORTAL
         self._changes = 0  # of the portal
         self._moving = False  # each PUT lands behind the one before
         self._offset = 0
@@ -122,8 +122,8 @@ class Inlet(Keeper):
         ) and not self._look(hdr):
             return False
         name = name or self._name
-        if self._kind == _ACK:
-            return self._take_single(hdr, name) if name else self._take_ack()
+        if self._kind != _PUT:
+            return self._take_other(hdr, view, at, name)
         md = self._md
         assert md is not None
         threshold = md.threshold
@@ -235,6 +235,10 @@ class Inlet(Keeper):
             self._waits.append(self._now - md.sent_at)
             self._memory.settle_response(md)
 
+    def _take_other(self, hdr: Header, view: memoryview, at: int, name: bytes) -> bool:
+        """One that is no PUT."""
+        return self._take_single(hdr, name) if name else self._take_ack()
+
     # What a header leads to ----------------------------------------------------------------------
 
     def _look(self, hdr: Header) -> bool:
@@ -242,8 +246,6 @@ class Inlet(Keeper):
         self.settle()
         self._hdr = None
         kind = hdr.type
-        if kind > _PUT:
-            return False
         ni = self._ni
         state = self._state
         src = hdr.src_nid
@@ -264,7 +266,11 @@ class Inlet(Keeper):
             self._answers = None
         self._kind = kind
         before = self._md
-        if not (self._look_put(hdr, pni) if kind == _PUT else self._look_ack(hdr, pni)):
+        if kind == _PUT:
+            found = self._look_put(hdr, pni)
+        else:
+            found = self._look_ack(hdr, pni) if kind == _ACK else self._look_other(hdr, pni)
+        if not found:
             return False
         if self._md is not before:
             if before is not None:
@@ -318,14 +324,17 @@ class Inlet(Keeper):
             if md is None or md.on_end is not None or hdr.wmd[15]:
                 return False
         self._md = md
-        self._portal = _NO_PORTAL
-        self._changes = _NO_PORTAL.changes
+        self._portal = NO_PORTAL
+        self._changes = NO_PORTAL.changes
         self._length = 0
         self._event = None
         if md is not None:
             self._handle = md.handle
             self._event = Event(EventKind.ACK, md, hdr, pni.peer.primary_nid, self._nid, hdr.length)
         return True
+
+    def _look_other(self, hdr: Header, pni: PeerNi) -> bool:
+        raise NotImplementedError
 
     def forget(self, md: Md) -> None:
         if self._md is md:
@@ -357,11 +366,14 @@ class Inlet(Keeper):
 
     def _settle_waits(self, pni: PeerNi) -> None:
         waits, self._waits = self._waits, []
+        of_ni, of_peer = self._ni.latency_ack, pni.latency_ack
+        if self._kind != _ACK:
+            of_ni, of_peer = self._ni.latency_get, pni.latency_get
         if len(waits) == 1:
             nsec = int(waits[0] * 1e9)
-            self._ni.latency_ack.add(nsec)
-            pni.latency_ack.add(nsec)
+            of_ni.add(nsec)
+            of_peer.add(nsec)
             return
         total, least, most = sum(waits), min(waits), max(waits)
-        self._ni.latency_ack.add_many(len(waits), total, least, most)
-        pni.latency_ack.add_many(len(waits), total, least, most)
+        of_ni.add_many(len(waits), total, least, most)
+        of_peer.add_many(len(waits), total, least, most)

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ulnet.core.batch import Batch
+from ulnet.core.bulk_inlet import BulkInlet
 from ulnet.core.cpt import CptTable
 from ulnet.core.discovery import Discovery
 from ulnet.core.faults import FaultInjector
+from ulnet.core.fetches import Fetches
 from ulnet.core.health import Health
 from ulnet.core.initiate import Initiate
 from ulnet.core.lanes import Lanes
@@ -23,8 +25,8 @@ from ulnet.core.peer import Peer, may_be_peer
 from ulnet.core.peer_table import PeerTable
 from ulnet.core.policy import Policies
 from ulnet.core.receive import Receive
+from ulnet.core.replies import Replies
 from ulnet.core.routing.routing import Routing
-from ulnet.core.runs import RunInlet
 from ulnet.core.selection import Explanation, Selector
 from ulnet.core.self_info import SelfInfo
 from ulnet.core.singles import Singles
@@ -72,9 +74,13 @@ class LNet:
         self._lanes = Lanes(self.state, self.memory, self.selector, self._transmit, self._initiate)
         self.put = self._lanes.put
         self.singles = Singles(self.state, self.memory, self._lanes, self._transmit)
-        batch = Batch(self.state, self.memory, self.selector, self._transmit, self.singles, self.finalize)
-        self.sent = batch.sent
-        self.get = self._initiate.get
+        self._replies = Replies(self.state, self.memory, self._transmit)
+        # fmt: off
+        self.sent = Batch(self.state, self.memory, self.selector, self._transmit, self.singles,
+                          self._replies, self.finalize).sent
+        # fmt: on
+        self.fetches = Fetches(self.state, self.memory, self._lanes, self._transmit, self._initiate)
+        self.get = self.fetches.get
         self.parse = self._receive.parse
         self.info = SelfInfo(self.state, self.memory)
         self.discovery = Discovery(self.state, self.memory, self._transmit, self._initiate, self.info)
@@ -314,9 +320,12 @@ class LNet:
 
     # Drivers ---------------------------------------------------------------------------------------
 
-    def inlet(self, ni: NI, nid: Nid) -> RunInlet:
-        """For small messages on a connection with the next hop nid."""
-        return RunInlet(self.state, self.memory, self._lanes, self.singles, self._receive, ni, nid)
+    def inlet(self, ni: NI, nid: Nid) -> BulkInlet:
+        """For messages that are like the one before, on a connection with the next hop nid."""
+        # fmt: off
+        return BulkInlet(self.state, self.memory, self._lanes, self.singles, self._receive,
+                          self._replies, ni, nid)
+        # fmt: on
 
     def forget_rx(self, rx: object) -> None:
         """A connection died while the core still held its message."""

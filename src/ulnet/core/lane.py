@@ -5,10 +5,11 @@ How they are used is told in docs/design/hot-path.md.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ulnet.core.md import Keeper
 from ulnet.core.msg import Msg
+from ulnet.wire.lnet import MsgType
 
 if TYPE_CHECKING:
     from ulnet.core.event import Event
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
     from ulnet.nid import Nid
     from ulnet.wire.lnet import Header
 
-__all__ = ["Lane", "new_msg"]
+__all__ = ["LIGHT", "NAMED", "Lane", "new_msg"]
+
+LIGHT: Final = 4096  # bytes of payload that do not count as load: they say nothing of a path's rate
+NAMED: Final = bytes(16)  # as handle in a shared header: its messages have each their own
+_ACK: Final = int(MsgType.ACK)
+_PUT: Final = int(MsgType.PUT)
 
 
 class Lane(Keeper):
@@ -43,6 +49,7 @@ class Lane(Keeper):
         "hdr",
         "hdr_data",
         "heavy",
+        "kind",
         "load",
         "match_bits",
         "md",
@@ -74,6 +81,7 @@ class Lane(Keeper):
         self.next_nid = self.pni.nid
         self.target = target
         self.source = source  # of answers: the NID that was asked
+        self.kind = _PUT if source is None else _ACK  # of all its messages
         self.epoch = epoch
         self.paces = self.pni.peer.paces
         self.changes = self.paces.changes

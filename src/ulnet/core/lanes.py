@@ -11,7 +11,7 @@ from typing import Final
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.initiate import Initiate
-from ulnet.core.lane import Lane, new_msg
+from ulnet.core.lane import LIGHT, NAMED, Lane, new_msg
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
 from ulnet.core.peer import PeerNi
@@ -24,8 +24,6 @@ from ulnet.wire.lnet import HEADER_SIZE, NO_WMD, PING_PORTAL, Header, MsgType
 
 __all__ = ["LIGHT", "NAMED", "Lane", "Lanes"]
 
-LIGHT: Final = 4096  # bytes of payload that do not count as load: they say nothing of a path's rate
-NAMED: Final = bytes(16)  # as handle in a shared header: its messages have each their own
 _PUT: Final = int(MsgType.PUT)
 _ACK: Final = int(MsgType.ACK)
 
@@ -168,9 +166,9 @@ class Lanes:
                           source=source, pid=pid, cpt=cpt)
         # fmt: on
         if source is None and portal != PING_PORTAL:
-            self._open(target, md.cpt if cpt is None else cpt, pid)
+            self.open(target, md.cpt if cpt is None else cpt, pid)
 
-    def _open(self, target: Nid, cpt: int, pid: int) -> None:
+    def open(self, target: Nid, cpt: int, pid: int) -> None:
         """Make a lane to target, if there is only one way."""
         state = self._state
         dest = state.peers.by_nid.get(target)

@@ -6,9 +6,9 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from ulnet.core.bulk_inlet import BulkInlet
     from ulnet.core.msg import Msg
     from ulnet.core.ni import NI
-    from ulnet.core.runs import RunInlet
     from ulnet.core.status import HealthStatus
     from ulnet.nid import Nid
     from ulnet.wire.lnet import Header
@@ -92,8 +92,8 @@ class Upcalls(Protocol):
     def parse(self, ni: NI, hdr: Header, from_nid: Nid, rx: object) -> int:
         """A header has arrived from the next hop `from_nid`. 0, or -errno: close that peer's connections."""
 
-    def inlet(self, ni: NI, nid: Nid) -> RunInlet | None:
-        """Takes small messages that have come whole, on one connection with nid; None: `parse` takes all."""
+    def inlet(self, ni: NI, nid: Nid) -> BulkInlet | None:
+        """Takes messages that are like the one before on a connection with nid; None: `parse` takes all."""
 
     def finalize(self, msg: Msg, status: HealthStatus, errno: int = 0, reason: str = "") -> None:
         """msg is done: sent, received, or failed (errno positive then)."""

@@ -84,6 +84,7 @@ class PeerNi:
     __slots__ = (
         "answers",
         "choices",
+        "fetches",
         "flows",
         "health",
         "health_stats",
@@ -138,6 +139,7 @@ class PeerNi:
         self.weight = NO_WEIGHT
         self.flows: dict[NI, Flow] = {}  # from each local NI
         self.lane: Lane | None = None  # of messages that go there, while there is one way
+        self.fetches: Lane | None = None  # of GETs
         self.rails: Rails | None = None  # while there are several
         self.lane_none = -1  # the sum of both counts of changes at which there could be none
         self.refs = 1
@@ -156,9 +158,10 @@ class PeerNi:
 
     def close_lane(self) -> None:
         """All messages go the general way until there is another lane."""
-        lane, self.lane = self.lane, None
-        if lane is not None:
-            lane.close()
+        for lane in (self.lane, self.fetches):
+            if lane is not None:
+                lane.close()
+        self.lane = self.fetches = None
         rails, self.rails = self.rails, None
         if rails is not None:
             rails.close()

@@ -27,6 +27,7 @@ from ulnet.wire.lnet import HEADER_SIZE, LNET_MTU, NO_WMD, PING_PORTAL, Header, 
 __all__ = ["Singles"]
 
 _PUT: Final = int(MsgType.PUT)
+_GET: Final = int(MsgType.GET)
 _WMD: Final = struct.Struct("<QQ")
 _FIRST: Final = bytes((FIRST,))
 _ACK_TRACKED: Final = 2  # in `response_tracking`
@@ -171,11 +172,13 @@ class Singles:
 
     def left(self, msg: Msg, md: Md) -> None:
         """It was sent."""
-        if md.aborted or md.refs > 1 or (msg.name and not md.acks_due):
+        if md.aborted or md.refs > 1 or (msg.name and not (md.acks_due or md.replies_due)):
             self._memory.complete(md, _send_event(msg, md))
             return
         md.refs = 0
-        if msg.name:  # it is kept until the ACK is there: it may have to be sent again
+        if md.replies_due:  # what has left is not sent again: nobody needs msg any more
+            self._give_back(msg)
+        elif msg.name:  # it is kept until the ACK is there: it may have to be sent again
             msg.final = True
             msg.committed = False
         else:
@@ -201,9 +204,11 @@ class Singles:
 
     def _over(self, md: Md, msg: Msg, length: int) -> None:
         """All went well: md and msg may be used again."""
-        memory = self._memory
-        memory.settle_response(md)
-        memory.retire(md)
+        self._give_back(msg)
+        self._end(md, msg.hdr, length)
+
+    @staticmethod
+    def _give_back(msg: Msg) -> None:
         lane = msg.lane
         if lane is not None and not lane.closed:
             msg.md = None
@@ -212,17 +217,34 @@ class Singles:
             msg.final = False
             msg.committed = True
             lane.free.append(msg)
+
+    def _end(self, md: Md, hdr: Header, length: int) -> None:
+        memory = self._memory
+        memory.settle_response(md)
+        memory.retire(md)
         on_end = md.on_end
         assert on_end is not None
         try:
             on_end(length)
         except Exception as exc:
-            memory.handler_failed(_send_event(msg, md), exc)
+            memory.handler_failed(Event(EventKind.SEND, md, hdr, mlength=length), exc)
+
+    def fetching(self, wmd: bytes) -> Md | None:
+        """Who waits for the REPLY with that handle, and for nothing else."""
+        md = self._memory.mds.get(int.from_bytes(wmd[8:], "little"))
+        if md is None or md.on_end is None or md.refs or md.aborted or not md.replies_due:
+            return None
+        return md if wmd.startswith(self._prefix) else None
+
+    def fetched(self, md: Md, hdr: Header) -> None:
+        """The REPLY for one that is `fetching` is in its memory."""
+        md.replies_due = 0
+        self._end(md, hdr, hdr.payload_length)
 
 
 def _send_event(msg: Msg, md: Md) -> Event:
     hdr = msg.hdr
-    length = hdr.payload_length
+    length = hdr.length if hdr.type == _GET else hdr.payload_length
     if msg.target is not None and msg.target != hdr.dest_nid:  # the event tells what was asked for
         hdr = hdr.copy()
         hdr.dest_nid = msg.target

@@ -279,7 +279,9 @@ class Transmit(Flights):
         if lane is None:
             return
         msg.own_header()
-        msg.lane = msg.kept_event = None
+        event = msg.kept_event
+        msg.kept_event = event.copy() if lane.kind == _REPLY and event is not None else None
+        msg.lane = None
         if not lane.counted and (msg.committed or not msg.final):  # what has left was counted with its batch
             self._selector.took_many(lane.choice, 1)
 

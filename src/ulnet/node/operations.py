@@ -70,7 +70,7 @@ class Operation:
 
 
 class _Single(Operation):
-    """A PUT that takes the shortest way (`ulnet.core.singles`); if all went well it is used again."""
+    """One that takes the shortest way (`core.singles`, `core.fetches`); if all went well it is used again."""
 
     __slots__ = ("_free", "_well")
 
@@ -100,6 +100,24 @@ class _Single(Operation):
         md = self._md
         assert md is not None
         return self._core.singles.put(md, data, target, portal, match_bits, ack, offset, hdr_data, timeout)
+
+    def get(
+        self,
+        target: Nid,
+        portal: int,
+        match_bits: int,
+        buffer: Buffer,
+        offset: int,
+        timeout: float | None,
+        done: asyncio.Future[int],
+    ) -> bool:
+        """Fill buffer; False if that goes another way."""
+        self.done = done
+        self._target = target
+        self._wanted = EventKind.REPLY
+        md = self._md
+        assert md is not None
+        return self._core.fetches.fetch(md, buffer, target, portal, match_bits, offset, timeout)
 
     def _ended(self, length: int) -> None:
         self._well = True
@@ -188,7 +206,14 @@ class Operations:
         options: int = 0,
     ) -> Operation:
         """Begin what Node.get promises."""
-        operation = Operation(self._core, target, EventKind.REPLY, self._new_future())
+        done = self._new_future()
+        if source is None and cpt is None and not options:
+            free = self._free
+            single = free.pop() if free else _Single(self._core, target, done, free)
+            if single.get(target, portal, match_bits, buffer, offset, timeout, done):
+                return single
+            single.keep()
+        operation = Operation(self._core, target, EventKind.REPLY, done)
         md = operation.bind(buffer, 2, timeout, options)
         try:
             self._core.get(md, target, portal, match_bits, offset=offset, source=source, cpt=cpt)

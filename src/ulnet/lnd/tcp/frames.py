@@ -256,6 +256,24 @@ class Frames(Transmitter):
         self.expect_large = False
         return True
 
+    def _begins_in_inlet(self, hdr: Header, start: int, stop: int) -> bool:
+        """Whether the inlet takes that message, of which only the header must be there."""
+        assert self.inlet is not None
+        msg = self.inlet.begin(hdr)
+        if msg is None:
+            self.rx_hdr = None
+            return False
+        if hdr is not self.rx_hdr:
+            self.rx_hdr = hdr
+            self.rx_raw = bytes(self.shared.buf[start:stop])
+        self.expect_large = True
+        self.rx_cookie = self.rx_csum = self.rx_slop = 0
+        self.rx_msg = msg
+        self.rx_bufs = list(msg.payload)
+        self.rx_left = hdr.payload_length
+        self.rx_state = PAYLOAD
+        return True
+
     def _header(self, pos: int, end: int) -> int:
         """Take one frame's header: the position behind it, the same one if incomplete, -1 if closed."""
         shared = self.shared
@@ -273,14 +291,19 @@ class Frames(Transmitter):
         stop = start + self.head_size
         if end < stop:
             return start
-        try:
-            hdr = unpack_header(shared.buf, pos, self.large)
-        except WireError as error:
-            return self.violated(str(error), end > stop)
-        if cookie1:
-            return self.violated(STRAY_ACK, end > stop)
-        if not csum and not cookie0 and self._fits_inlet(hdr, start, stop, end):
-            return stop + hdr.payload_length if self.sock is not None else -1
+        hdr = self.rx_hdr
+        if hdr is None or not shared.buf.startswith(self.rx_raw, start):
+            try:
+                hdr = unpack_header(shared.buf, pos, self.large)
+            except WireError as error:
+                return self.violated(str(error), end > stop)
+            if cookie1:
+                return self.violated(STRAY_ACK, end > stop)
+        if not csum and not cookie0 and self.inlet is not None:
+            if self._fits_inlet(hdr, start, stop, end):
+                return stop + hdr.payload_length if self.sock is not None else -1
+            if hdr.payload_length >= _LARGE and self._begins_in_inlet(hdr, start, stop):
+                return stop
         self.rx_cookie = cookie0
         self.rx_csum = csum
         if csum:
@@ -350,7 +373,7 @@ class Frames(Transmitter):
                 self.shared.core.finalize(msg, _REMOTE_ERROR, errno.EIO, reason)
                 self.violated(BAD_SUM, False)
                 return
-        if msg is not None:
+        if msg is not None and (self.inlet is None or not self.inlet.end(msg)):
             self.shared.core.finalize(msg, _OK)
         if self.rx_cookie and self.sock is not None:
             self.acknowledge_to_peer(self.rx_cookie)
