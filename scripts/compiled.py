@@ -33,6 +33,7 @@ _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 SECONDS = {True: 140, False: 210}  # for tests or not; roughly, on a slow machine
 TELL_EVERY = 20  # seconds
 QUICK = " not optimised"  # at the end of the stamp of a build for tests
+IN_PARALLEL = "[build_ext]\nparallel = 2\n"  # one file takes a minute, the others are very many and small
 SEEN = ("nid", "wire", "core", "lnd", "host", "dlc", "node", "sim")  # compiled, or imported by those
 
 
@@ -52,7 +53,7 @@ def main() -> int:
         print(f"compiled build: {lacking}; going on with pure Python, which differs in speed only.")
         return 1 if must else 0
     HOME.parent.mkdir(exist_ok=True)
-    with open(ROOT / "pyproject.toml", "rb") as lock:
+    with open(HOME.parent / "compiled.lock", "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stamp = fingerprint()
         serves = {stamp, stamp + QUICK} if quick else {stamp}
@@ -111,6 +112,7 @@ def build(stamp: str, quick: bool = False) -> int:
         shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
         for name in INPUTS:
             shutil.copy(ROOT / name, copy / name)
+        (copy / "setup.cfg").write_text(IN_PARALLEL)
         words = [*_PIP, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(Path(folder, "wheel")), str(copy)]
         failed, output = follow(words, {"CC": hasty_compiler(Path(folder))} if quick else {})
         shutil.rmtree(HOME, ignore_errors=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import subprocess
 import sys
 import tomllib
@@ -116,6 +117,29 @@ def test_a_build_that_fails_leaves_its_words_and_pure_python(
     assert "error: no such thing" in told.err
     assert "going on with pure Python" in told.out
     assert not (tmp_path / "compiled").exists()
+
+
+def test_a_build_keeps_nobody_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make test` compiles beside the first tests; what else make is asked for must not wait for that."""
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.setattr(compiled, "ROOT", tmp_path)
+    monkeypatch.setattr(compiled, "HOME", tmp_path / "compiled")
+    monkeypatch.setattr(compiled, "STAMP", tmp_path / "compiled/STAMP")
+    monkeypatch.setattr(compiled, "what_is_missing", lambda: "")
+    taken: list[str] = []
+
+    def build(stamp: str, quick: bool) -> int:
+        with open(tmp_path / "pyproject.toml", "rb") as setup, open(tmp_path / "compiled.lock", "rb") as own:
+            fcntl.flock(setup, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(own, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        taken.append(stamp)
+        return 0
+
+    monkeypatch.setattr(compiled, "build", build)
+    monkeypatch.setattr("sys.argv", ["compiled.py"])
+    assert compiled.main() == 0
+    assert len(taken) == 1
 
 
 def built(level: str, monkeypatch: pytest.MonkeyPatch, option: list[str]) -> list[bool]:
