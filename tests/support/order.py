@@ -7,25 +7,36 @@ from __future__ import annotations
 
 import pytest
 
-# From `pytest --durations=0`; those that wait for real time, and those with long simulations.
+# From `pytest --durations=0`; those that wait for real time beside long simulations, which need a CPU.
 SLOW = (
     "e2e/test_bond_hosts",
-    "e2e/test_demo",
     "sim/test_sim_random",
+    "e2e/test_demo",
+    "sim/test_degraded_rates",
     "cli_lnetctl/test_lnetctl_and_lnetd",
     "node/test_detection",
     "bench/test_bond_benchmark",
-    "cli_lnetctl/test_lnetctl_policy",
-    "sim/test_degraded_rates",
-    "cli_lnetctl/test_lnetctl_health",
-    "bench/test_routed",
-    "sim/test_sim_scenarios",
     "sim/test_discovery_random",
-    "e2e/test_routed_hosts",
-    "sim/test_duplicate_guard",
-    "harness/test_harness",
-    "node/test_one_ni_over_devices",
+    "bench/test_routed",
+    "sim/test_discovery_names",
     "cli_lnetctl/test_lnetctl_replay",
+    "e2e/test_routed_hosts",
+    "cli_lnetctl/test_lnetctl_policy",
+    "harness/test_harness",
+    "sim/test_duplicate_guard",
+    "cli_lnetctl/test_lnetctl_health",
+    "node/test_one_ni_over_devices",
+    "core/test_singles",
+    "harness/test_soak",
+    "bench/test_benchmarks",
+    "cli_lnetctl/test_lnetctl_on_rails",
+    "cli_lnetctl/test_lnetctl_bad_values",
+    "sim/test_sim_health",
+    "sim/test_sim_scenarios",
+    "e2e/test_two_hosts",
+    "core/test_lane_storms",
+    "bench/test_failover",
+    "e2e/test_generation_hosts",
 )
 
 
