@@ -60,7 +60,7 @@ BROKEN = [
     ("pni(core).tx_credits -= 1", "1 credits are in use by 0 messages"),
     ("pni(core).tx_credits += 1", "9 of 8 credits"),
     ("pni(core).refs = 0", "0 references"),
-    ("pni(core).tx_queue.append(message())", "1 messages wait for 8 credits"),
+    ("pni(core).wait(message())", "1 messages wait for 8 credits"),
     ("pni(core).tx_queued_bytes = -1", "-1 bytes queued"),
     ("pni(core).flows[NI(first_ni(core).net, SECOND)] = None", "is gone is kept"),
     ("del pni(core).peer.members[SECOND]", "elsewhere"),

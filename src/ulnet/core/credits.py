@@ -65,7 +65,7 @@ class Credits:
         if credits < pni.min_tx_credits:
             pni.min_tx_credits = credits
         if credits < 0:
-            pni.tx_queue.append(msg)
+            pni.wait(msg)
             return
         self._post_on_ni(msg, ni)
 
@@ -86,7 +86,7 @@ class Credits:
         if credits < pni.min_tx_credits:
             pni.min_tx_credits = credits
         if credits < 0:
-            pni.tx_queue.append(msg)
+            pni.wait(msg)
             return
         credits = ni.tx_credits = ni.tx_credits - 1
         if credits < ni.min_tx_credits:

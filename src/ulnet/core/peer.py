@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from enum import IntFlag
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ulnet.core.flow import Paces
 from ulnet.core.ni import MAX_HEALTH, NI, NO_PRIORITY, NO_WEIGHT
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Peer", "PeerFlag", "PeerNet", "PeerNi", "may_be_listed", "may_be_peer"]
 
 _NO_PATHWAYS: Mapping[Nid, int] = {}
+_NONE_WAITS: Final[deque[Msg]] = deque()  # shared: an empty one takes 624 bytes, and most peers never need it
 
 
 def may_be_peer(nid: Nid) -> bool:
@@ -127,7 +128,7 @@ class PeerNi:
         self.peer = net.peer
         self.tx_credits = self.max_tx_credits = self.min_tx_credits = credits
         self.max_rtr_credits = self.rtr_credits = self.min_rtr_credits = credits
-        self.tx_queue: deque[Msg] = deque()
+        self.tx_queue = _NONE_WAITS  # behind the credits; `wait` adds to it
         self.tx_queued_bytes = 0
         self.answers = 0  # our ACKs and REPLYs that hold its credits or wait for them
         self.preferred: Nid | None = None  # the local NID that a non-multi-rail peer hears from
@@ -155,6 +156,12 @@ class PeerNi:
         self.latency_egress = Latency()
         self.latency_get = Latency()
         self.latency_ack = Latency()
+
+    def wait(self, msg: Msg) -> None:
+        """Queue a message for which there is no credit."""
+        if self.tx_queue is _NONE_WAITS:
+            self.tx_queue = deque()
+        self.tx_queue.append(msg)
 
     def close_lane(self) -> None:
         """All messages go the general way until there is another lane."""

@@ -222,7 +222,7 @@ class NiState:
 
     def _check_queue(self, peer: Peer, past: float) -> None:
         while peer.queue and peer.queue[0][0] <= past:
-            _, msg = peer.queue.popleft()
+            _, msg = peer.queue.pop(0)
             msg.unsent = True
             reason = f"timed out after {self.timeout:g} s without a connection to {peer}"
             self.shared.core.finalize(msg, HealthStatus.NETWORK_TIMEOUT, errno.ETIMEDOUT, reason)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -72,7 +71,7 @@ class Peer:
         self.pid = pid
         self.timeout = state.timeout
         self.conns: list[Conn] = []
-        self.queue: deque[tuple[float, Msg]] = deque()  # until there is a connection: (deadline, message)
+        self.queue: list[tuple[float, Msg]] = []  # until there is a connection: (deadline, message)
         self.dialer: Dialer | None = None
         self.version = 0  # agreed protocol, while any connection is open
         self.incarnation = 0
@@ -109,7 +108,7 @@ class Peer:
         for conn in self.conns:
             conn.timeout = seconds
         latest = self.state.shared.loop.time() + seconds
-        self.queue = deque((min(deadline, latest), msg) for deadline, msg in self.queue)
+        self.queue = [(min(deadline, latest), msg) for deadline, msg in self.queue]
         if self.dialer is not None:
             self.dialer.set_timeout(seconds)
 
@@ -188,7 +187,7 @@ class Peer:
         self.conns.append(conn)
         self._choices_changed()
         conn.start()
-        queue, self.queue = self.queue, deque()
+        queue, self.queue = self.queue, []
         for deadline, msg in queue:
             size = self._overhead + msg.hdr.payload_length
             conns = self._large if size >= self.state.min_bulk else self._small
@@ -291,7 +290,7 @@ class Peer:
 
     def fail_queue(self, failure: Failure) -> None:
         """No connection came up: what waits for one fails."""
-        queue, self.queue = self.queue, deque()
+        queue, self.queue = self.queue, []
         self._end([msg for _, msg in queue], failure, unsent=True)
 
     # Progress -------------------------------------------------------------------------------------
