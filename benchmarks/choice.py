@@ -78,7 +78,7 @@ class NullLnd:
     def __init__(self, batches: bool) -> None:
         self.batches = batches
         self.held: deque[Msg] = deque()
-        self.queues: deque[list[Msg]] = deque()  # or in place of that: of connections, in turn
+        self.queues: deque[list[Msg]] = deque()  # or in place of that: of connections with any, in turn
         self._by_way: dict[tuple[NI, Nid | None], list[Msg]] | None = None
 
     def by_way(self) -> None:
@@ -103,6 +103,7 @@ class NullLnd:
         queue = self._by_way.get((ni, msg.next_nid))
         if queue is None:
             queue = self._by_way[ni, msg.next_nid] = []
+        if not queue:
             self.queues.append(queue)
         queue.append(msg)
 
@@ -154,9 +155,10 @@ class Bench:
         put, md, target = self._core.put, self._md, self._target
         queues = self._lnd.queues
         while count > 0:
-            queue = queues[0]
-            queues.rotate(-1)
+            queue = queues.popleft()
             batch, queue[:] = queue[:MOST_AT_ONCE], queue[MOST_AT_ONCE:]
+            if queue:
+                queues.append(queue)
             self._core.sent(batch)
             count -= len(batch)
             for _ in batch:

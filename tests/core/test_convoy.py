@@ -52,11 +52,11 @@ def last_way(world: RailWorld) -> NI:
     return max(world.a.nis.values(), key=lambda ni: ni.seq)
 
 
-def test_sixteen_go_one_way_then_the_next_has_its_turn(world: RailWorld) -> None:
+def test_sixty_four_go_one_way_then_the_next_has_its_turn(world: RailWorld) -> None:
     before = joined(world)
-    put(world, 40)
-    assert loads(world) == [8 * 136, 16 * 136, 16 * 136]
-    assert joined(world) - before == 15 + 15 + 7
+    put(world, 150, 24)
+    assert loads(world) == [22 * 96, 64 * 96, 64 * 96]
+    assert joined(world) - before == 63 + 63 + 21
     world.fabric.run()
     assert loads(world) == []
 

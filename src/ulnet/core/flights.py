@@ -45,20 +45,21 @@ class Flights(Gather):
         return Flight(pair, peer, load)
 
     def land_many(self, run: list[Msg]) -> None:
-        """Messages of one way have left; of most nothing more is to be heard."""
+        """Messages of one way have left; of most nothing more is to be heard.
+
+        They keep their flights, for what comes out of a lane's pool sets out on the same again.
+        """
+        flights = [msg.flight for msg in run]
         begin, end = 0, len(run)
         while begin < end:
-            first = run[begin]
-            flight = first.flight
-            stop = begin + 1
-            if flight is None or (first.md is not None and awaits_answer(first)):
-                first.flight = None
-            else:
-                while stop < end and run[stop].flight is flight:
+            flight = flights[begin]
+            stop = end
+            if flights.count(flight) < end:
+                stop = begin + 1
+                while stop < end and flights[stop] is flight:
                     stop += 1
+            if flight is not None and not awaits_answer(run[begin]):  # the same for all of one flight
                 flight.land_many(stop - begin, self._state.clock())
-                for msg in run if stop - begin == end else run[begin:stop]:
-                    msg.flight = None
             begin = stop
 
     def land(self, msg: Msg, failed: bool) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ulnet.core.gauge import Gauge
+    from ulnet.core.selection.convoy import Convoy
 
 __all__ = ["MIN_SAMPLE_BYTES", "Flight", "Flow", "Paces", "take_answered"]
 
@@ -23,9 +24,10 @@ _FIRST_SAMPLES: Final = 3  # make the first rate; the one before them also timed
 class Paces:
     """Counts what becomes of a peer and of the ways to it: what was reckoned before is void then."""
 
-    __slots__ = ("changes", "ends", "rates")
+    __slots__ = ("changes", "ends", "joining", "rates")
 
     def __init__(self) -> None:
+        self.joining: Convoy | None = None  # messages on one of these ways that may not be counted yet
         self.changes = 0  # of its flags, its NIDs, and their state
         self.rates = 0  # new paths, and other rates
         self.ends = 0  # messages that are under way no more
@@ -70,7 +72,10 @@ class Flow:
 
     def end(self, size: int, now: float) -> None:
         """That message is delivered."""
-        self._paces.ends += 1
+        paces = self._paces
+        if paces.joining is not None:
+            paces.joining.settle()
+        paces.ends += 1
         self.outstanding -= size
         confirmed = self._confirmed + size
         self._confirmed = confirmed
@@ -87,9 +92,12 @@ class Flow:
 
     def end_many(self, count: int, size: int, now: float) -> None:
         """So many messages of `size` bytes are: the same as one after the other."""
+        paces = self._paces
+        if paces.joining is not None:
+            paces.joining.settle()
         confirmed = self._confirmed + count * size
         if confirmed < MIN_SAMPLE_BYTES or now - self._since < _MIN_SAMPLE_SECONDS:
-            self._paces.ends += 1
+            paces.ends += 1
             self.outstanding -= count * size
             self._confirmed = confirmed
             return
@@ -113,7 +121,10 @@ class Flow:
 
     def abandon(self, size: int) -> None:
         """That message failed: it says nothing of the rate."""
-        self._paces.ends += 1
+        paces = self._paces
+        if paces.joining is not None:
+            paces.joining.settle()
+        paces.ends += 1
         self.outstanding -= size
 
 
@@ -141,6 +152,12 @@ class Flight:
             peer.outstanding += size
         else:
             peer.begin(size, now)
+
+    def join(self, count: int) -> None:
+        """So many set out behind one that is still under way."""
+        load = count * self._size
+        self.pair.outstanding += load
+        self._peer.outstanding += load
 
     def land(self, now: float) -> None:
         """It is delivered."""

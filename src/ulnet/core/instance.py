@@ -118,11 +118,13 @@ class LNet:
     @property
     def nis(self) -> dict[Nid, NI]:
         """The local NIs by NID."""
+        self.state.settle()
         return self.state.nis
 
     @property
     def peers(self) -> PeerTable:
         """All known peers."""
+        self.state.settle()
         return self.state.peers
 
     @property

@@ -39,6 +39,7 @@ class Lane(Keeper):
         "choice",
         "closed",
         "counted",
+        "counted_to",
         "cpt",
         "epoch",
         "event",
@@ -54,6 +55,7 @@ class Lane(Keeper):
         "match_bits",
         "md",
         "mds",
+        "most",
         "next_nid",
         "ni",
         "offset",
@@ -64,6 +66,7 @@ class Lane(Keeper):
         "portal",
         "queue",
         "request",
+        "run",
         "since",
         "slot",
         "source",
@@ -89,6 +92,9 @@ class Lane(Keeper):
         self.pid = pid  # a next hop is found by NID and pid
         self.closed = False  # another one is in its place
         self.counted = False  # one of several ways: each choice counts at once, each message as load
+        self.run = 0  # messages that may join those before them there, without a choice …
+        self.most = 0  # … while the credits of `pni` are at most as many and these
+        self.counted_to = 0  # what `run` was when those that had joined were counted
         self.request = 0  # that it was filled in for, of those of all these ways
         self.flight: Flight | None = None  # of these messages
         self.free: list[Msg] = []

@@ -73,26 +73,22 @@ class Lanes:
             or cpt is not None
             or (ack and not (md.acks_due and md.used) and not self._is_plain(md, lane.pni))
         ):
-            if self._transmit.gathering is not None:
-                self._transmit.post_gathered()
-            if pni is not None and source is None and cpt is None:
-                rails = pni.rails
-                if rails is not None and self._rails.put(
-                    rails, md, portal, match_bits, ack, offset, hdr_data, pid
-                ):
-                    return
-            self._put_generally(md, target, portal, match_bits, ack, offset, hdr_data, source, pid, cpt)
+            self._put_elsewhere(pni, md, target, portal, match_bits, ack, offset, hdr_data, source, pid, cpt)
             return
-        if not (
-            md is lane.md
-            and match_bits == lane.match_bits
-            and hdr_data == lane.hdr_data
-            and portal == lane.portal
-            and offset == lane.offset
-            and ack == lane.ack
-            and pid == lane.pid
-        ) and not self._shape(lane, md, portal, match_bits, ack, offset, hdr_data, pid):
-            self._put_generally(md, target, portal, match_bits, ack, offset, hdr_data, source, pid, cpt)
+        counted = lane.counted
+        if (
+            not (
+                md is lane.md
+                and match_bits == lane.match_bits
+                and hdr_data == lane.hdr_data
+                and portal == lane.portal
+                and offset == lane.offset
+                and ack == lane.ack
+                and pid == lane.pid
+            )
+            and (counted or not self._shape(lane, md, portal, match_bits, ack, offset, hdr_data, pid))
+        ) or (counted and not (lane.run and 0 < lane.pni.tx_credits <= lane.most + lane.run)):
+            self._put_elsewhere(pni, md, target, portal, match_bits, ack, offset, hdr_data, source, pid, cpt)
             return
         if md.threshold >= 0:
             self._take_one(md)
@@ -109,7 +105,12 @@ class Lanes:
             msg.hdr = hdr
             msg.payload = md.fragments
             msg.kept_event = lane.event
+            msg.flight = lane.flight
+        if counted:
+            lane.run -= 1
         if ack:
+            if counted and lane.flight is not None:
+                md.flights.append(lane.flight)
             md.acks_due += 1
             if not md.used:
                 md.put = msg
@@ -133,23 +134,9 @@ class Lanes:
             self._general.check_usable(md)
         md.threshold -= 1
 
-    def open_to(self, target: Nid) -> Lane | None:
-        """The lane to that NID, as long as it holds."""
-        pni = self._state.peers.by_nid.get(target)
-        lane = None if pni is None else pni.lane
-        if lane is None or lane.epoch != self._state.epoch or lane.changes != lane.paces.changes:
-            return None
-        return lane
-
-    @staticmethod
-    def _is_plain(md: Md, pni: PeerNi) -> bool:
-        """Whether a PUT that is to be acknowledged has the handle of its memory, not one of its own."""
-        if md.used:
-            return md.refs > 0 or md.acks_due > 0
-        return not pni.peer.guard
-
-    def _put_generally(
+    def _put_elsewhere(
         self,
+        pni: PeerNi | None,
         md: Md,
         target: Nid,
         portal: int,
@@ -161,12 +148,41 @@ class Lanes:
         pid: int,
         cpt: int | None,
     ) -> None:
+        """By the lanes over several rails, if there are any, else the general way."""
+        if self._transmit.gathering is not None:
+            self._transmit.post_gathered()
+        if pni is not None and source is None and cpt is None:
+            rails = pni.rails
+            if rails is not None and self._rails.put(
+                rails, md, portal, match_bits, ack, offset, hdr_data, pid
+            ):
+                return
         # fmt: off
         self._general.put(md, target, portal, match_bits, ack=ack, offset=offset, hdr_data=hdr_data,
                           source=source, pid=pid, cpt=cpt)
         # fmt: on
         if source is None and portal != PING_PORTAL:
             self.open(target, md.cpt if cpt is None else cpt, pid)
+
+    def open_to(self, target: Nid) -> Lane | None:
+        """The lane to that NID, as long as it holds."""
+        pni = self._state.peers.by_nid.get(target)
+        lane = None if pni is None else pni.lane
+        if (
+            lane is None
+            or lane.counted
+            or lane.epoch != self._state.epoch
+            or lane.changes != lane.paces.changes
+        ):
+            return None
+        return lane
+
+    @staticmethod
+    def _is_plain(md: Md, pni: PeerNi) -> bool:
+        """Whether a PUT that is to be acknowledged has the handle of its memory, not one of its own."""
+        if md.used:
+            return md.refs > 0 or md.acks_due > 0
+        return not pni.peer.guard
 
     def open(self, target: Nid, cpt: int, pid: int) -> None:
         """Make a lane to target, if there is only one way."""

@@ -18,7 +18,6 @@ from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.selection import Selector
 from ulnet.core.selection.choice import Choice
-from ulnet.core.selection.convoy import Convoy
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
 from ulnet.core.transmit import Transmit
@@ -35,12 +34,10 @@ class Rails(Keeper):
     __slots__ = (
         "ack",
         "changes",
-        "convoy",
         "cpt",
         "dest",
         "epoch",
         "hdr_data",
-        "joined",
         "load",
         "match_bits",
         "md",
@@ -65,8 +62,6 @@ class Rails(Keeper):
         self.cpt = cpt
         self.pid = pid
         self.ways: dict[NI, dict[PeerNi, Lane]] = {}
-        self.convoy: Convoy | None = None  # of messages that wait to be written …
-        self.joined: Lane | None = None  # … by that one
         self.request = 0  # counts them
         self.load = 0  # of its messages, bytes with the header
         self.md: Md | None = None
@@ -148,19 +143,9 @@ class RailLanes:
         threshold = md.threshold
         if not threshold:
             return False
-        way, convoy = rails.joined, rails.convoy
-        if (
-            way is not None
-            and convoy is not None
-            and convoy is rails.peer.convoy
-            and way.request == rails.request
-            and convoy.joins(rails.load)
-        ):
-            self._selector.count(convoy.choice)
-        else:
-            way = self._choose(rails)
-            if way is None:
-                return False
+        way = self._choose(rails)
+        if way is None:
+            return False
         ni, pni = way.ni, way.pni
         if threshold > 0:
             md.threshold = threshold - 1
@@ -175,10 +160,9 @@ class RailLanes:
             msg.hdr = hdr
             msg.payload = md.fragments
             msg.kept_event = way.event
+            msg.flight = way.flight
         flight = way.flight
-        if flight is None:  # it may be the first there
-            flight = way.flight = self._transmit.flight(ni, pni, rails.load)
-        msg.flight = flight
+        assert flight is not None
         now = state.clock()
         flight.begin(now)
         if ack:
@@ -197,6 +181,7 @@ class RailLanes:
     def _choose(self, rails: Rails) -> Lane | None:
         """The way of the next message, which counts; None if it is not for these lanes."""
         selector, peer = self._selector, rails.peer
+        self._state.settle()
         choice = selector.by_load(peer, rails.load, rails.cpt)
         if choice is None:
             choice = selector.choose(rails.dest, size=rails.load, cpt=rails.cpt)
@@ -209,8 +194,12 @@ class RailLanes:
         if selector.weighted:
             selector.take_turns(choice, rails.cpt)
         selector.count(choice)
-        rails.convoy = selector.gather(choice, rails.load, rails.cpt)
-        rails.joined = way
+        if way.flight is None:  # it may be the first there
+            way.flight = self._transmit.flight(way.ni, way.pni, rails.load)
+        convoy = selector.gather(choice, rails.load, rails.cpt)
+        if convoy is not None:  # the next ones like that join it as if there were no other way
+            convoy.open(way)
+            rails.dest.lane = way
         return way
 
     def open(self, dest: PeerNi, cpt: int, pid: int) -> bool:
@@ -274,6 +263,8 @@ class RailLanes:
             way = Lane(choice, target, state.epoch, rails.cpt, rails.pid, None)
             way.counted = True
             rails.ways.setdefault(ni, {})[pni] = way
+        elif way.run and state.joining is not None:
+            state.joining.part()  # what joined had another header
         length = md.length
         # fmt: off
         way.hdr = Header(_PUT, pni.nid, ni.nid, rails.pid, state.pid, length, rails.wmd, rails.match_bits,
@@ -284,7 +275,14 @@ class RailLanes:
                           rails.hdr_data, rails.portal, rails.offset)
         # fmt: on
         way.event = Event(EventKind.SEND, md, told, mlength=length, rlength=length, offset=rails.offset)
-        way.md = md
+        way.portal = rails.portal
+        way.match_bits = rails.match_bits
+        way.offset = rails.offset
+        way.hdr_data = rails.hdr_data
+        way.tracked = rails.tracked
+        if way.md is not md:
+            way.md = md
+            way.until = 0.0
         if way.load != rails.load:
             way.load = rails.load
             way.outlet = None

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ulnet.core.faults import FaultInjector
     from ulnet.core.lnd import Master
     from ulnet.core.peer import Peer
+    from ulnet.core.selection.convoy import Convoy
 
 __all__ = ["NodeState"]
 
@@ -44,6 +45,7 @@ class NodeState:
         "epoch",
         "faults",
         "guards",
+        "joining",
         "local_cpt",
         "masters",
         "nets",
@@ -95,8 +97,14 @@ class NodeState:
         self.running = True
         self.epoch = 0  # moves when our NIs, their health or a policy change: kept choices are void then
         self.seq = 0  # counts sends: who has the lowest number was used longest ago
+        self.joining: Convoy | None = None  # some of whose messages may not be counted yet
         self.answers = 0  # ACKs and REPLYs that hold credits or wait for them
         self._deferred: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+
+    def settle(self) -> None:
+        """Count what has joined others on their way, as everybody must who looks at counts, turns or load."""
+        if self.joining is not None:
+            self.joining.settle()
 
     def _peer_credits(self, net: Net) -> int:
         local = self.nets.get(net)

@@ -15,20 +15,18 @@ import errno
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from ulnet.core.msg import Msg
 from ulnet.core.ni import NI, LocalNet
 from ulnet.core.peer import Peer, PeerNi
 from ulnet.core.selection.again import choose_untried
 from ulnet.core.selection.choice import (
     FIRST_OF_EQUALS,
     NOT_MULTI_RAIL,
-    NOT_TRIED,
     ONLY_ONE,
     RESPONSE,
     SOURCE_GIVEN,
     Choice,
 )
-from ulnet.core.selection.convoy import SAME_BATCH, Convoy, is_small
+from ulnet.core.selection.counting import Counting
 from ulnet.core.selection.criteria import (
     CREDITS,
     LOCAL_EXPECTED,
@@ -46,6 +44,7 @@ from ulnet.core.selection.criteria import (
     Query,
     narrow,
 )
+from ulnet.core.selection.line import Line
 from ulnet.core.selection.live import LiveTrace
 from ulnet.core.selection.rivals import UNUSED, Rivals
 from ulnet.core.selection.standing import Standing
@@ -69,19 +68,16 @@ _PEER_LOAD: dict[Balance, Sequence[Criterion]] = {
     "documents": (QUEUED, CREDITS, TURN),
 }
 _BY_WEIGHT = (WEIGHTED_TURN,)
-_BOUND = frozenset({SOURCE_GIVEN, RESPONSE, NOT_MULTI_RAIL, NOT_TRIED})
 
 
-class Selector:
+class Selector(Counting):
     """Chooses paths for one node; `balance` tells how load is weighed."""
 
-    __slots__ = ("_sessions", "_state", "balance", "trace", "weighted")
+    __slots__ = ("_sessions", "balance")
 
     def __init__(self, state: NodeState) -> None:
-        self._state = state
-        self.weighted = False  # some choice was by weight: all must be counted from then on
+        super().__init__(state)
         self.balance: Balance = "expected"
-        self.trace: LiveTrace | None = None  # while somebody follows
         self._sessions = 0  # traces so far
 
     def choose(
@@ -100,6 +96,7 @@ class Selector:
         `source` binds the message to one NI; a `response`, and all to a peer without multi-rail, goes to
         `dest` itself. Changes nothing. Raises LNetError: EINVAL (source), EHOSTUNREACH.
         """
+        self._state.settle()
         if source is not None:
             return self._from_source(source, dest, response or ping, told)
         peer = dest.peer
@@ -130,7 +127,10 @@ class Selector:
         return left[0], dest, _settled(by, usable), RESPONSE if response else NOT_MULTI_RAIL
 
     def by_load(self, peer: Peer, size: int, cpt: int) -> Choice | None:
-        """The pair for a request to any NID of a multi-rail peer; None if that takes a longer look."""
+        """The pair for a request to any NID of a multi-rail peer; None if that takes a longer look.
+
+        What has joined a convoy must be counted.
+        """
         standing = peer.standings.get(cpt)
         if standing is None or standing.epoch != self._state.epoch or standing.balance != self.balance:
             return None
@@ -178,6 +178,7 @@ class Selector:
 
         To a peer without multi-rail all goes to `dest`, and requests from the NI that it knows, as ever.
         """
+        self._state.settle()
         peer = dest.peer
         if not peer.multi_rail and not response:
             return self.choose(dest, source=source, size=size, cpt=cpt)
@@ -187,61 +188,6 @@ class Selector:
         if choice is None:
             raise self._no_route(dest)
         return choice
-
-    def took(self, choice: Choice, msg: Msg, size: int) -> None:
-        """Count a choice: as a turn of all that it uses, and by what decided it."""
-        ni, pni, _, pni_by = choice
-        peer = pni.peer
-        if self.weighted and pni_by not in _BOUND:
-            peer.standings[msg.cpt].take_turns(ni, pni)
-        self.count(choice)
-        if pni_by not in _BOUND:
-            self.gather(choice, size, msg.cpt)
-        if self.trace is not None and not self.trace.note(choice, msg, self._state.clock()):
-            self.trace = None
-            self._state.epoch += 1  # not any more
-
-    def take_turns(self, choice: Choice, cpt: int) -> None:
-        """Count a choice among the rails of a peer for weights, once there are some."""
-        choice[1].peer.standings[cpt].take_turns(choice[0], choice[1])
-
-    def count(self, choice: Choice) -> None:
-        """Count a choice by what decided it, and as a turn."""
-        ni, pni, ni_by, pni_by = choice
-        peer = pni.peer
-        ni.choices[ni_by] += 1
-        pni.choices[pni_by] += 1
-        state = self._state
-        state.seq = ni.net.seq = ni.seq = state.seq + 1
-        peer.seq = pni.net.seq = pni.seq = peer.seq + 1
-
-    def gather(self, choice: Choice, size: int, cpt: int) -> Convoy | None:
-        """Note a message that goes that way by load; those that it joined, or others may join."""
-        ni, pni, ni_by, pni_by = choice
-        peer = pni.peer
-        convoy = peer.convoy
-        if SAME_BATCH in (ni_by, pni_by):
-            if convoy is not None:
-                convoy.add(size)
-            return convoy
-        standing = peer.standings.get(cpt)
-        if not ni.batches or not is_small(size) or standing is None or standing.epoch != self._state.epoch:
-            return None
-        joined = standing.joined(ni, pni)
-        if joined is None:
-            return None
-        peer.convoy = Convoy(joined, size, cpt, standing.epoch)
-        return peer.convoy
-
-    def took_many(self, choice: Choice, count: int) -> None:
-        """Count messages that took the only choice there was; nobody follows."""
-        ni, pni, ni_by, pni_by = choice
-        peer = pni.peer
-        ni.choices[ni_by] += count
-        pni.choices[pni_by] += count
-        state = self._state
-        state.seq = ni.net.seq = ni.seq = state.seq + count
-        peer.seq = pni.net.seq = pni.seq = peer.seq + count
 
     def follow(self, every_message: bool) -> LiveTrace:
         """The trace of live traffic, which is kept for a while from now on."""
@@ -358,7 +304,9 @@ class Selector:
         query.ni = ni
         left, settled = _settle(net.remote.nis, PEER_STANDING, query)
         weights = [weight_of_pathway(ni, pni) for pni in left]
-        standing.remotes[ni] = _rivals(left, settled, weights, query.peer, ni)
+        rivals = standing.remotes[ni] = _rivals(left, settled, weights, query.peer, ni)
+        if len(left) > 1:
+            rivals.line = standing.lines.setdefault(tuple(left), Line(left))
         return ni.weight or sum_of(weights)
 
     def _no_route(self, dest: PeerNi) -> LNetError:

@@ -7,11 +7,13 @@ from math import inf
 from typing import Any, Final
 
 from ulnet.core.flow import Flow, Paces
+from ulnet.core.selection.line import Line
 from ulnet.core.selection.weights import Turns
 
 _LOAD: Final = "expected completion"
 _CREDITS: Final = "credits"
 _TURN: Final = "sequence"
+_MANY: Final = 8  # candidates: of fewer all are weighed as soon as they line up
 
 __all__ = ["EQUAL_WITHIN", "UNUSED", "Rivals"]
 
@@ -41,6 +43,7 @@ class Rivals:
         "by",
         "candidates",
         "changes",
+        "line",
         "settled",
         "turns",
     )
@@ -60,6 +63,7 @@ class Rivals:
         self._below = 0.0
         self._ends = -1
         self._size = 0
+        self.line: Line | None = None  # of these candidates; all with the same may share it
 
     def take_rates(self, flows: Sequence[Flow], changes: int) -> None:
         """Note the rates of all; a path that was never measured is taken for as fast as the fastest."""
@@ -98,6 +102,15 @@ class Rivals:
             load = float(flows[chosen].outstanding)
             if (load if equal else (load + size) / self._rates[chosen]) < self._below:
                 self.by = _LOAD
+                return candidates[chosen]
+        if equal and len(candidates) >= _MANY:
+            line = self.line
+            if line is None:
+                line = self.line = Line(candidates)
+            chosen = line.first_idle(flows)
+            if chosen >= 0:
+                self._ends = -1
+                self.by = _TURN
                 return candidates[chosen]
         chosen = 0
         first = candidates[0]

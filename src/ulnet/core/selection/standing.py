@@ -9,6 +9,7 @@ from ulnet.core.peer import PeerNi
 from ulnet.core.selection.choice import Choice
 from ulnet.core.selection.convoy import SAME_BATCH
 from ulnet.core.selection.criteria import NetPair
+from ulnet.core.selection.line import Line
 from ulnet.core.selection.rivals import Rivals
 
 __all__ = ["Standing"]
@@ -17,7 +18,7 @@ __all__ = ["Standing"]
 class Standing:
     """What stays true of the ways to one peer until the epoch moves: who is left by the standing criteria."""
 
-    __slots__ = ("balance", "by_load", "epoch", "locals", "nets", "remotes", "together")
+    __slots__ = ("balance", "by_load", "epoch", "lines", "locals", "nets", "remotes", "together")
 
     def __init__(self, epoch: int, balance: str, together: Sequence[NI]) -> None:
         self.epoch = epoch
@@ -26,6 +27,7 @@ class Standing:
         self.nets = Rivals(())
         self.locals: dict[LocalNet | None, Rivals] = {}  # under None: of all nets together
         self.remotes: dict[NI, Rivals] = {}
+        self.lines: dict[tuple[PeerNi, ...], Line] = {}  # of the same peer NIs from several NIs
         self.by_load: Rivals | None = None  # the local NIs, if nothing but load, credits and turns decide
 
     def rivals(self) -> Iterator[Rivals]:
