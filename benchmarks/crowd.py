@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from crowd_hub import FEW, OWN, SHAPES
+from crowd_meter import WARM
 from players import HERE, builds
 from runner import environment_of
 
@@ -29,10 +30,16 @@ HOW = (
     "process; medians. With one peer 64-byte messages share calls to the kernel by the dozen; with a message "
     "to each in turn none can, be it {few} peers or all, so the last column is what grows with their number "
     "alone; “16 at a time” shares again. “{sockets}” are one epoll, headers and payloads at both ends "
-    "and nothing of LNet (`crowd_sockets.py`): what Python and the kernel allow. CPU is the node's own."
+    "and nothing of LNet (`crowd_sockets.py`): what Python and the kernel allow. CPU is the node's own, that "
+    "of the other process stands apart: its {peers:,} nodes share one Python, and with messages in turn it "
+    "is busy all the time, so it bounds the rate. Each rate is measured once {warm} rounds are over. "
+    "`crowd_profile.py` tells more (docs/design/profiles.md)."
 )
 RATE_HEADS = ["thousand messages/s", "one peer", f"{FEW} peers", "all", "all : one", f"all : {FEW}"]
 CPU_HEADS = ["CPU µs/message", *RATE_HEADS[1:]]
+SHARE_HEADS = ["CPU µs/message", "kernel: one peer", f"{FEW} peers", "all"]
+SHARE_HEADS += ["other side: one peer", f"{FEW} peers", "all"]
+BESIDE_HEADS = ["rate, of that of plain sockets", *RATE_HEADS[1:4]]
 MEMORY_HEADS = ["idle peer with two rails, KiB", "known", "with its connections"]
 
 Hubs = dict[str, dict[str, Any]]  # by build, or SOCKETS: crowd_hub.Hub as JSON
@@ -58,7 +65,7 @@ def run(build: str, peers: int, seconds: float) -> dict[str, Any]:
     """One build, with new processes. Raises RuntimeError with their own words."""
     environment = environment_of(build)
     pipe = subprocess.PIPE
-    numbers = [str(peers), str(_free_port())]
+    numbers = [str(peers), str(free_port())]
     if build == SOCKETS:
         far_words = [sys.executable, str(HERE / "crowd_sockets.py"), "far", *numbers]
         hub_words = [sys.executable, str(HERE / "crowd_sockets.py"), "hub", *numbers, str(seconds)]
@@ -75,7 +82,12 @@ def run(build: str, peers: int, seconds: float) -> dict[str, Any]:
                 said.seek(0)
                 raise RuntimeError(f"the peers did not start: {said.read().strip()}")
             done = subprocess.run(
-                hub_words, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+                [*hub_words, str(far.pid)],
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
             )
         finally:
             far.kill()
@@ -85,7 +97,8 @@ def run(build: str, peers: int, seconds: float) -> dict[str, Any]:
     return hub
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """One where nobody listens on the node's address."""
     with socket.socket() as probe:
         probe.bind((OWN[0].partition("@")[0], 0))
         port: int = probe.getsockname()[1]
@@ -95,7 +108,7 @@ def _free_port() -> int:
 def how(hubs: Hubs) -> str:
     """What was measured."""
     hub = hubs["pure"]
-    return HOW.format(peers=hub["peers"], connections=hub["connections"], few=FEW, sockets=SOCKETS)
+    return HOW.format(peers=hub["peers"], connections=hub["connections"], few=FEW, sockets=SOCKETS, warm=WARM)
 
 
 def ratio(hub: dict[str, Any], shape: str, figure: int = 0, against: str = "one") -> float:
@@ -116,6 +129,31 @@ def rate_cells(hubs: Hubs) -> list[list[str]]:
 def cpu_cells(hubs: Hubs) -> list[list[str]]:
     """The same, of the CPU time."""
     return _cells(hubs, 1, 1.0)
+
+
+def share_cells(hubs: Hubs) -> list[list[str]]:
+    """A row for each: how much of the CPU time is the kernel's, and how much the other process takes."""
+    return [
+        [f"{shape}: {build}"]
+        + [f"{_median(hub, who, shape, figure):.3g}" for figure in (2, 3) for who in ("one", "few", "all")]
+        for shape in SHAPES
+        for build, hub in hubs.items()
+    ]
+
+
+def beside_cells(hubs: Hubs) -> list[list[str]]:
+    """A row for each build and shape of traffic: its rate beside that of plain sockets with as many peers."""
+    plain = hubs[SOCKETS]
+    return [
+        [f"{shape}: {build}"]
+        + [
+            f"{_median(hub, who, shape, 0) / _median(plain, who, shape, 0):.2f}"
+            for who in ("one", "few", "all")
+        ]
+        for shape in SHAPES
+        for build, hub in hubs.items()
+        if build != SOCKETS
+    ]
 
 
 def _cells(hubs: Hubs, figure: int, scale: float) -> list[list[str]]:

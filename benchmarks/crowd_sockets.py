@@ -1,14 +1,16 @@
 """The same traffic by plain sockets and one epoll: what the kernel's calls alone allow.
 
-`crowd_sockets.py far COUNT PORT` answers each message, `crowd_sockets.py hub COUNT PORT SECONDS` sends them;
-the answer of that is a line of JSON with the rates of `crowd_hub.Hub`. Frames are a header of 72 bytes and a
-payload, acknowledged by a header; what goes to one peer at a time shares a call, as in ulnet.
+`crowd_sockets.py far COUNT PORT` answers each message, `crowd_sockets.py hub COUNT PORT SECONDS FAR` sends
+them, FAR being the first process; its answer is a line of JSON with the rates of `crowd_hub.Hub`. Frames are
+a header of 72 bytes and a payload, acknowledged by a header; what goes to one peer at a time shares a call,
+as in ulnet.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import math
 import resource
 import select
 import socket
@@ -18,6 +20,7 @@ import time
 from dataclasses import asdict
 
 from crowd_hub import FEW, SHAPES, TURNS, WINDOW, Hub
+from crowd_meter import WARM, Figures, Meter
 from work import CONGESTION, HEADER_BYTES
 
 FAR = "127.2.255.1"
@@ -102,16 +105,29 @@ def serve(port: int) -> None:
                     peer.flush(poll)
 
 
+def connect(poll: select.epoll, count: int, port: int) -> list[Peer]:
+    """So many connections, watched by poll."""
+    peers = [Peer(socket.create_connection((FAR, port))) for _ in range(count)]
+    for peer in peers:
+        poll.register(peer.sock, select.EPOLLIN)
+    return peers
+
+
+def frame_of(size: int) -> bytes:
+    """A message with so much payload."""
+    return LENGTH.pack(size) + bytes(HEADER_BYTES - LENGTH.size + size)
+
+
 def traffic(
-    poll: select.epoll, peers: list[Peer], frame: bytes, burst: int, seconds: float
-) -> tuple[float, float]:
-    """Messages a second, and this process's CPU µs a message."""
+    poll: select.epoll, peers: list[Peer], frame: bytes, burst: int, seconds: float, far: int
+) -> Figures:
+    """For so long, once it is warm."""
     by_number = {peer.sock.fileno(): peer for peer in peers}
     turn = itertools.cycle([peer for peer in peers for _ in range(burst)])
     clock = time.perf_counter
-    began, cpu = clock(), time.process_time()
-    until = began + seconds
-    acked, under_way = 0, WINDOW
+    acked, under_way, until = 0, WINDOW, math.inf
+    warm = max(WARM * len(peers) * burst, WINDOW)
+    meter = None
     dirty: dict[Peer, None] = {}
     for _ in range(WINDOW):
         peer = next(turn)
@@ -131,6 +147,9 @@ def traffic(
                 continue
             assert count >= 0
             acked += count
+            if meter is None and acked >= warm:
+                acked, meter = 0, Meter(far)
+                until = clock() + seconds
             for _ in range(count):
                 if clock() < until:
                     peer = next(turn)
@@ -138,22 +157,21 @@ def traffic(
                     dirty[peer] = None
                 else:
                     under_way -= 1
-    took, used = clock() - began, time.process_time() - cpu
-    return acked / took, used / acked * 1e6
+    assert meter is not None
+    return meter.stop(acked)
 
 
-def drive(count: int, port: int, seconds: float) -> None:
+def drive(count: int, port: int, seconds: float, far: int) -> None:
     """Every shape of traffic, to one peer and to all."""
     hub = Hub(count)
     with select.epoll() as poll:
-        peers = [Peer(socket.create_connection((FAR, port))) for _ in range(count)]
-        for peer in peers:
-            poll.register(peer.sock, select.EPOLLIN)
+        peers = connect(poll, count, port)
         for _ in range(TURNS):
             for shape, (size, burst) in SHAPES.items():
-                frame = LENGTH.pack(size) + bytes(HEADER_BYTES - LENGTH.size + size)
+                frame = frame_of(size)
                 for found, few in ((hub.one, 1), (hub.few, FEW), (hub.all, count)):
-                    found.setdefault(shape, []).append(traffic(poll, peers[:few], frame, burst, seconds))
+                    figures = traffic(poll, peers[:few], frame, burst, seconds, far)
+                    found.setdefault(shape, []).append(figures)
     print(json.dumps(asdict(hub)))
 
 
@@ -162,4 +180,4 @@ if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if sys.argv[1] == "far":
         serve(int(sys.argv[3]))
-    drive(int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
+    drive(int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5]))

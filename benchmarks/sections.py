@@ -77,7 +77,9 @@ def _crowd(quick: bool, rounds: int | None, tell: Tell) -> Section:
     hubs = crowd.measure(peers, crowd.SECONDS / (3 if quick else 1), tell)
     section = Section("crowd", "Many peers", [crowd.how(hubs)], runs=dict(hubs))
     section.tables.append(("Messages", crowd.RATE_HEADS, crowd.rate_cells(hubs)))
+    section.tables.append(("Beside plain sockets", crowd.BESIDE_HEADS, crowd.beside_cells(hubs)))
     section.tables.append(("Their cost", crowd.CPU_HEADS, crowd.cpu_cells(hubs)))
+    section.tables.append(("Where it is", crowd.SHARE_HEADS, crowd.share_cells(hubs)))
     section.tables.append(("Memory", crowd.MEMORY_HEADS, crowd.memory_cells(hubs)))
     section.figures = {
         build: {

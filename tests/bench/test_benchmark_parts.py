@@ -123,6 +123,10 @@ def test_a_small_crowd_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row[0] for row in table] == [f"{shape}: {one}" for shape in SHAPES for one in who]
     for row in (*table, *crowd.cpu_cells(hubs)):
         assert all(float(cell) > 0 for cell in row[1:4])
+    assert all(0 < float(cell) < 10 for row in crowd.beside_cells(hubs) for cell in row[1:])
+    for row in crowd.share_cells(hubs):
+        assert len(row) == len(crowd.SHARE_HEADS)
+        assert all(float(cell) > 0 for cell in row[4:])
     assert len(crowd.memory_cells(hubs)) == 1
     assert "30 peers" in crowd.how(hubs)
 
