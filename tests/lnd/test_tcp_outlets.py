@@ -68,6 +68,19 @@ async def test_a_lane_keeps_to_the_connection_for_its_size(make: Make, at: Addre
     await until(b.core.complete(3))
 
 
+async def test_alike_messages_of_more_than_a_batch_all_leave(make: Make, at: Addresses) -> None:
+    a, b = make(at.nid(1)), make(at.nid(2))
+    a.put(at.nid(2), b"go")
+    await linked(a, b)
+    sender = Sender(a, at.nid(2))
+    hdr = sender.lane.hdr = sender.header(1 << 20)
+    first = sender.put(hdr, sender.lane)
+    for _ in range(7):  # 4 MiB and some headers are more than 4 MiB
+        sender.put(hdr, sender.lane).payload = first.payload
+    await until(b.core.complete(9))
+    await until(lambda: not a.core.open)
+
+
 async def test_a_message_that_waited_leaves_no_outlet_for_those_of_another_size(
     make: Make, at: Addresses
 ) -> None:

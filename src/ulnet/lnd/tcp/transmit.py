@@ -274,7 +274,7 @@ class Transmitter(Outlet):
         joined = (_JOIN_BYTES - total) // size  # as one piece
         most = max(joined, (_BATCH_PIECES - len(pieces)) // (len(payload) + 1))
         count = 0
-        for other in islice(tx_queue, min(most, (_BATCH_BYTES - total) // size)):
+        for other in islice(tx_queue, max(0, min(most, (_BATCH_BYTES - total) // size))):
             if other.hdr is not hdr or not (bare or other.payload is payload):
                 break
             count += 1
