@@ -130,6 +130,12 @@ class Inlet:
     def take(self, hdr: Header, view: memoryview, at: int) -> bool:
         return False
 
+    def begin(self, hdr: Header) -> None:
+        return None
+
+    def end(self, msg: Msg) -> bool:
+        return False
+
     def settle(self) -> None:
         pass
 
