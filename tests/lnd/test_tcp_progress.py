@@ -7,6 +7,7 @@ import errno
 import socket
 import struct
 from collections.abc import Callable
+from contextvars import Context
 
 import pytest
 from hypothesis import given
@@ -18,7 +19,7 @@ from ulnet.core.lnd import NiEvent
 from ulnet.core.ni import NI, Place
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.base import Device
-from ulnet.lnd.tcp.pulse import QUIET, Pulse, judge
+from ulnet.lnd.tcp.pulse import QUIET, SILENT, Pulse, judge
 from ulnet.wire.socklnd import ConnType
 
 Make = Callable[..., Side]
@@ -69,8 +70,12 @@ class Beating:
 
     def __init__(self, beats: int) -> None:
         self.watched = False
+        self.excused = 0.0
         self.left = beats
         self.then: Callable[[], None] = lambda: None
+
+    def excuse(self, seconds: float) -> None:
+        self.excused += seconds
 
     def beat(self, now: float) -> bool:
         self.left -= 1
@@ -134,6 +139,43 @@ async def test_a_beat_may_forget_and_watch_others() -> None:
     assert pulse._timer is None
 
 
+class Ticking(asyncio.BaseEventLoop):
+    """As much of a loop as a pulse needs, with a clock that is set by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 100.0
+        self.due = 0.0
+        self.call: Callable[..., object] = lambda: None
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: object, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        self.due, self.call = when, callback
+        return asyncio.TimerHandle(when, callback, args, self, context)
+
+
+@pytest.mark.requirement("hlt-005")
+def test_time_in_which_this_process_did_not_run_is_told_of() -> None:
+    loop, one = Ticking(), Beating(100)
+    pulse = Pulse(loop, Clock())
+    pulse.watch(one)
+    for late in (0.0, 0.03, 0.0):
+        loop.now = loop.due + late
+        loop.call()
+    assert one.excused == 0, "as late as a loop with much to do may be"
+    loop.now = loop.due + 3.0
+    loop.call()
+    assert one.excused == pytest.approx(3.0)
+    loop.now = loop.due
+    loop.call()
+    assert one.excused == pytest.approx(3.0), "only once"
+    loop.close()
+
+
 @pytest.mark.pure
 async def test_more_than_a_beat_can_look_at_have_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ulnet.lnd.tcp.pulse._MOST", 2)
@@ -177,9 +219,28 @@ async def test_a_process_that_slept_blames_no_path(
     late = asyncio.get_running_loop().time() + 5 * QUIET
     assert conn.beat(late), "seen for the first time: it may have left just now"
     assert not a.core.stalled
-    assert conn.beat(late + 2 * QUIET)
+    conn.excuse(10)
+    assert conn.beat(late + 10 + QUIET / 2), "it slept while that was under way"
+    assert not a.core.stalled
+    assert conn.beat(late + 10 + 2 * QUIET)
     assert a.core.stalled
     raw.close()
+
+
+async def test_a_call_is_not_blamed_for_time_in_which_this_process_slept(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1))
+    listener = RawListener(at.ip(2), a.params.accept_port)
+    a.put(at.nid(2), b"x")
+    raw = await listener.accept()
+    dialer = a.dialer(at.nid(2))
+    now = asyncio.get_running_loop().time()
+    dialer.excuse(10)
+    assert dialer.beat(now + 10)
+    assert not a.core.stalled
+    assert dialer.beat(now + 10 + 2 * SILENT)
+    assert a.core.stalled
+    raw.close()
+    listener.close()
 
 
 async def test_a_call_that_nobody_answers_is_a_stalled_path(make: Make, at: Addresses) -> None:

@@ -158,6 +158,11 @@ class Dialer:
         self._shared.pulse.forget(self)
         self._peer.moves_on(self)
 
+    def excuse(self, seconds: float) -> None:
+        """Nobody is blamed for the time in which this process did not run."""
+        self._began += seconds
+        self._called += seconds
+
     def beat(self, now: float) -> bool:
         """See how the attempt gets on: one that is not answered makes the path one to be avoided."""
         if now - self._began >= SILENT and self not in self._peer.stuck:

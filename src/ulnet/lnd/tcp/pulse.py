@@ -20,6 +20,7 @@ __all__ = ["QUIET", "SILENT", "Pulse", "Watched", "is_stalled", "judge", "unackn
 _INTERVAL: Final = 0.05
 _OFTEN: Final = 0.02  # where only so many are watched:
 _FEW_WATCHED: Final = 16
+_SLEPT: Final = 0.05  # seconds: where a beat comes later than that, this process was kept from running
 _MOST: Final = 500  # looked at in one beat; where there are more, each has its turn later
 QUIET: Final = 0.06  # seconds without an acknowledgement that are strange in a stream of packets
 SILENT: Final = 0.25  # in a few packets: the peer may delay its acknowledgement for 0.2 s
@@ -38,6 +39,9 @@ class Watched(Protocol):
     def beat(self, now: float) -> bool:
         """Look at it; False: it needs no more watching."""
 
+    def excuse(self, seconds: float) -> None:
+        """This process did not run for so long: what did not happen meanwhile is no fault of a path."""
+
 
 class Clock(Protocol):
     """Keeps the time of the last look, for all who need it only roughly."""
@@ -48,12 +52,13 @@ class Clock(Protocol):
 class Pulse:
     """Calls `beat` of what is watched, twenty or fifty times a second."""
 
-    __slots__ = ("_clock", "_loop", "_timer", "_watched")
+    __slots__ = ("_clock", "_due", "_loop", "_timer", "_watched")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # when the next beat should come
         self._watched: dict[Watched, None] = {}
 
     def watch(self, one: Watched) -> None:
@@ -62,7 +67,7 @@ class Pulse:
         self._watched[one] = None
         if self._timer is None:
             self._clock.now = self._loop.time()
-            self._timer = self._loop.call_later(_OFTEN, self._beat)
+            self._beat_after(_OFTEN)
 
     def forget(self, one: Watched) -> None:
         """It is gone."""
@@ -77,6 +82,10 @@ class Pulse:
         now = self._clock.now = self._loop.time()
         watched = self._watched
         turn = list(watched)
+        late = now - self._due
+        if late > _SLEPT:  # on a busy machine the peer was kept waiting, too
+            for one in turn:
+                one.excuse(late)
         if len(turn) > _MOST:
             del turn[_MOST:]
             for one in turn:  # the others are first next time
@@ -87,8 +96,11 @@ class Pulse:
                 one.watched = False
                 del watched[one]
         if watched and self._timer is None:
-            pause = _OFTEN if len(watched) <= _FEW_WATCHED else _INTERVAL
-            self._timer = self._loop.call_later(pause, self._beat)
+            self._beat_after(_OFTEN if len(watched) <= _FEW_WATCHED else _INTERVAL)
+
+    def _beat_after(self, pause: float) -> None:
+        self._due = self._clock.now + pause
+        self._timer = self._loop.call_at(self._due, self._beat)
 
 
 def unacknowledged(sock: socket.socket) -> int:

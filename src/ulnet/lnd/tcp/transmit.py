@@ -104,6 +104,11 @@ class Transmitter(Outlet):
         """See how what was sent gets on; False when nothing is under way any more."""
         raise NotImplementedError
 
+    def excuse(self, seconds: float) -> None:
+        """Nothing is blamed for the time in which this process did not run."""
+        if self.progress_at:
+            self.progress_at += seconds
+
     def broken(self, failure: Failure) -> None:
         """The socket failed."""
         raise NotImplementedError
