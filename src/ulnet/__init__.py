@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ulnet.lnd.loop import new_event_loop
     from ulnet.node import Node
 
-__all__ = ["Node", "__version__"]
+__all__ = ["Node", "__version__", "new_event_loop"]
 
 __version__ = "0.1.0"
 
@@ -18,4 +19,8 @@ def __getattr__(name: str) -> object:
         from ulnet.node import Node
 
         return Node
+    if name == "new_event_loop":
+        from ulnet.lnd.loop import new_event_loop
+
+        return new_event_loop
     raise AttributeError(f"module 'ulnet' has no attribute {name!r}")

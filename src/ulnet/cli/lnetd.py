@@ -26,6 +26,7 @@ from ulnet.dlc.protocol import ProtocolError
 from ulnet.dlc.server import ControlServer
 from ulnet.dlc.yaml_out import emit_errors
 from ulnet.host import HostError, load_topology
+from ulnet.lnd.loop import new_event_loop
 from ulnet.lnd.tcp import TcpParams
 from ulnet.node import Node
 from ulnet.node.admin import Admin
@@ -61,7 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _allow_many_files()
     try:
         steps = [*_parameters(options), *_read(options.config)]
-        return asyncio.run(_run(options, steps))
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            return runner.run(_run(options, steps))
     except (LNetError, HostError, ProtocolError) as refused:
         _log.error("%s", refused.text)
     except _ConfigError as bad:

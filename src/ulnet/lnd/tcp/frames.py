@@ -151,7 +151,7 @@ class Frames(Transmitter):
         """Work through the shared buffer from pos to end; keep what is not complete."""
         self._work_through(pos, end)
         if self.inlet is not None:
-            self.inlet.settle()
+            self.shared.unsettled.append(self.inlet)
 
     def _work_through(self, pos: int, end: int) -> None:
         while True:

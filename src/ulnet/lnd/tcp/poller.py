@@ -2,14 +2,18 @@
 
 Called by the event loop for each connection, a node with many of them spends as much on that as on their
 messages. Here the loop watches one file, the epoll, and those that are ready are read in one go. The first
-few connections stay the loop's own, for there a wake-up costs a call to the kernel less.
+few connections stay the loop's own, for there a wake-up costs a call to the kernel less. A loop of ours
+(`ulnet.lnd.loop`) reads both kinds without a turn of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import select
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
+
+from ulnet.lnd.loop import Loop
 
 if TYPE_CHECKING:
     from ulnet.lnd.tcp.receive import Receiver
@@ -25,10 +29,11 @@ _SHARE: Final = 16  # … and before what they led to is sent
 class Poller:
     """One per driver. Level-triggered: what is not read now is told of again."""
 
-    __slots__ = ("_alone", "_epoll", "_loop", "_many", "_shared", "few")
+    __slots__ = ("_alone", "_epoll", "_express", "_loop", "_many", "_shared", "few")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, shared: Shared) -> None:
         self._loop = loop
+        self._express = loop.express if isinstance(loop, Loop) else None
         self._shared = shared
         self.few = _FEW  # so many are the loop's own
         self._alone: set[int] = set()  # those
@@ -40,7 +45,7 @@ class Poller:
         epoll = self._own_epoll() if len(self._alone) >= self.few else None
         if epoll is None:
             self._alone.add(number)
-            self._loop.add_reader(number, conn.on_readable)
+            self._read(number, conn.on_readable)
         else:
             epoll.register(number, select.EPOLLIN)
             self._many[number] = conn
@@ -52,14 +57,26 @@ class Poller:
                 self._epoll = select.epoll()
             except OSError:
                 return None
-            self._loop.add_reader(self._epoll.fileno(), self._on_ready)
+            self._read(self._epoll.fileno(), self._on_ready)
         return self._epoll
+
+    def _read(self, number: int, reader: Callable[[], None]) -> None:
+        if self._express is not None:
+            self._express.read(number, reader)
+        else:
+            self._loop.add_reader(number, reader)
+
+    def _leave(self, number: int) -> None:
+        if self._express is not None:
+            self._express.leave(number)
+        else:
+            self._loop.remove_reader(number)
 
     def forget(self, number: int) -> None:
         """Do not, any more (if it was watched at all)."""
         if number in self._alone:
             self._alone.remove(number)
-            self._loop.remove_reader(number)
+            self._leave(number)
             return
         if self._many.pop(number, None) is None:
             return
@@ -67,7 +84,7 @@ class Poller:
         assert epoll is not None
         epoll.unregister(number)
         if not self._many:
-            self._loop.remove_reader(epoll.fileno())
+            self._leave(epoll.fileno())
             epoll.close()
             self._epoll = None
 

@@ -47,6 +47,7 @@ class Receiver(Frames):
         self.start()
         self.consume(0, len(saved))
         self._set_deadline()
+        self.shared.settle()
 
     def on_readable(self) -> None:
         """The loop says that there is something to read."""
@@ -63,15 +64,20 @@ class Receiver(Frames):
         """Look for more for a moment: the loop would sleep."""
         shared = self.shared
         spin = shared.spin
+        if self.sock is None:
+            return
+        number = self.sock.fileno()
         found = False
         begin = now = monotonic()
         until = spin.end(begin, now)
         while now < until and self.sock is not None:
-            shared.receiving = not shared.dirty
-            try:
-                more = self.read()
-            finally:
-                shared.received()
+            more = False
+            if spin.look(number):
+                shared.receiving = not shared.dirty
+                try:
+                    more = self.read()
+                finally:
+                    shared.received()
             now = monotonic()
             if more:
                 found = True

@@ -15,6 +15,7 @@ from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE
 
 if TYPE_CHECKING:
+    from ulnet.core.inlet import Inlet
     from ulnet.core.lnd import Upcalls
     from ulnet.lnd.tcp.transmit import Transmitter
     from ulnet.nid import Nid
@@ -49,6 +50,7 @@ class Shared:
         "sweep_interval",
         "tails",
         "tick",
+        "unsettled",
         "view",
     )
 
@@ -75,6 +77,7 @@ class Shared:
         self.dirty: list[Transmitter] = []
         self.spin = Spin(params.spin)
         self.receiving = False  # `received` will be called before the loop goes on
+        self.unsettled: list[Inlet] = []  # whose counters wait until what came has been answered
         self.lives: dict[tuple[Nid, int], int] = {}  # the incarnations that peers last had
         self.starved: set[Transmitter] = set()  # the kernel had no memory: the next sweep tries again
         self._report = report
@@ -127,6 +130,14 @@ class Shared:
         self.receiving = False
         if self.dirty:
             self._flush_dirty()
+        self.settle()
+
+    def settle(self) -> None:
+        """Count what was received."""
+        unsettled = self.unsettled
+        for inlet in unsettled:
+            inlet.settle()
+        unsettled.clear()
 
     def _flush_dirty(self) -> None:
         dirty, self.dirty = self.dirty, []

@@ -7,6 +7,7 @@ sender, or where nothing comes: the more often it was in vain, the more seldom i
 
 from __future__ import annotations
 
+import select
 from typing import Final
 
 __all__ = ["Spin"]
@@ -18,13 +19,15 @@ _LONGEST: Final = 0.001  # seconds for one connection, however much comes, befor
 class Spin:
     """One per driver; `seconds` is 0 where nobody wants it, `longest` the most that one connection gets."""
 
-    __slots__ = ("_misses", "_skip", "longest", "seconds")
+    __slots__ = ("_misses", "_number", "_poll", "_skip", "longest", "seconds")
 
     def __init__(self, microseconds: int) -> None:
         self.seconds = microseconds / 1e6
         self.longest = _LONGEST
         self._misses = 0
         self._skip = 0  # so many times more it is not tried
+        self._poll = select.poll()
+        self._number = -1  # what that looks at
 
     def wanted(self) -> bool:
         """Whether to try it this time."""
@@ -32,6 +35,15 @@ class Spin:
             return self.seconds > 0
         self._skip -= 1
         return False
+
+    def look(self, number: int) -> bool:
+        """Whether there is something to read; a read in vain costs three times as much, for its exception."""
+        if number != self._number:
+            if self._number >= 0:
+                self._poll.unregister(self._number)
+            self._poll.register(number, select.POLLIN)
+            self._number = number
+        return len(self._poll.poll(0)) > 0
 
     def end(self, begin: float, now: float) -> float:
         """Until when to look, something having come at `now`; `begin` is when looking began."""

@@ -1,0 +1,343 @@
+"""The event loop whose connections are read without a turn of it: all else it has to do is done as well."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ulnet
+from lnd.conftest import Addresses
+from support.ports import free_port
+from ulnet.core.event import Event, EventKind
+from ulnet.core.md import MANAGE_REMOTE, OP_PUT
+from ulnet.lnd.express import Express
+from ulnet.lnd.loop import Loop
+from ulnet.lnd.tcp import TcpParams
+
+Pair = tuple[socket.socket, socket.socket]
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+
+
+def run(main: Any) -> Any:
+    """A program on that loop."""
+    with asyncio.Runner(loop_factory=ulnet.new_event_loop) as runner:
+        return runner.run(main)
+
+
+def loop_now() -> Loop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, Loop)
+    return loop
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    one, other = socket.socketpair()
+    for sock in (one, other):
+        sock.setblocking(False)
+    with one, other:
+        yield one, other
+
+
+# A reader is called at once, and the loop goes on -----------------------------------------------------
+
+
+def test_one_thing_leads_to_the_next_without_a_turn_of_the_loop(pair: Pair) -> None:
+    one, other = pair
+    seen: list[bytes] = []
+    waited: list[float | None] = []
+
+    async def main() -> None:
+        loop = loop_now()
+        select = loop.express.select
+        done = asyncio.Event()
+
+        def take() -> None:
+            seen.append(one.recv(10))
+            if len(seen) < 100:
+                other.send(b"next")
+            else:
+                done.set()
+
+        class Counted:
+            """The loop's selector, each of whose turns is counted."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(loop.express, name)
+
+            def select(self, timeout: float | None) -> Any:
+                waited.append(timeout)
+                return select(timeout)
+
+        setattr(loop, "_selector", Counted())  # noqa: B010 - not in the stubs
+        loop.express.read(one.fileno(), take)
+        other.send(b"first")
+        await done.wait()
+        loop.express.leave(one.fileno())
+        setattr(loop, "_selector", loop.express)  # noqa: B010
+
+    run(main())
+    assert seen == [b"first", *[b"next"] * 99]
+    assert len(waited) < 10
+
+
+@pytest.mark.parametrize("what", ["call_soon", "call_later", "threadsafe", "file", "writer", "signal"])
+def test_a_reader_that_is_always_called_keeps_nothing_from_its_turn(pair: Pair, what: str) -> None:
+    one, other = pair
+    calls = 0
+
+    async def main() -> None:
+        loop = loop_now()
+        done = asyncio.Event()
+        files: Pair = socket.socketpair()
+
+        def act() -> None:
+            if what == "call_soon":
+                loop.call_soon(done.set)
+            elif what == "call_later":
+                loop.call_later(0.01, done.set)
+            elif what == "threadsafe":
+                threading.Thread(target=loop.call_soon_threadsafe, args=(done.set,)).start()
+            elif what == "file":
+                files[1].send(b"x")
+            elif what == "signal":
+                os.kill(os.getpid(), signal.SIGUSR1)
+            else:
+                loop.add_writer(one, done.set)
+
+        def never_reads() -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 5:
+                act()
+
+        loop.add_reader(files[0], done.set)
+        loop.add_signal_handler(signal.SIGUSR1, done.set)
+        loop.express.read(one.fileno(), never_reads)
+        other.send(b"there")
+        await done.wait()
+        loop.express.leave(one.fileno())
+        loop.remove_writer(one)
+        loop.remove_reader(files[0])
+        for sock in files:
+            sock.close()
+
+    run(main())
+    assert calls >= 5
+
+
+def test_a_timer_that_was_there_before_is_not_late(pair: Pair) -> None:
+    one, other = pair
+
+    async def main() -> None:
+        loop = loop_now()
+        loop.express.read(one.fileno(), lambda: None)
+        other.send(b"there")
+        await asyncio.sleep(0.02)  # without its deadline `select` would never return
+        loop.express.leave(one.fileno())
+
+    run(main())
+
+
+def test_the_loop_can_be_stopped_by_a_reader(pair: Pair) -> None:
+    one, other = pair
+    loop = Loop()
+    loop.express.read(one.fileno(), loop.stop)
+    other.send(b"there")
+    loop.run_forever()
+    loop.express.leave(one.fileno())
+    loop.close()
+
+
+def test_what_a_reader_raises_is_told_and_the_others_go_on(pair: Pair) -> None:
+    one, other = pair
+    told: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        loop = loop_now()
+        loop.set_exception_handler(lambda _, context: told.append(context))
+        done = asyncio.Event()
+
+        def take() -> None:
+            if one.recv(1) == b"a":
+                raise ValueError("odd")
+            done.set()
+
+        loop.express.read(one.fileno(), take)
+        other.send(b"ab")
+        await done.wait()
+        loop.express.leave(one.fileno())
+
+    run(main())
+    assert [str(context["exception"]) for context in told] == ["odd"]
+
+
+def test_who_interrupts_ends_the_program(pair: Pair) -> None:
+    one, other = pair
+
+    async def main() -> None:
+        loop = loop_now()
+
+        def interrupt() -> None:
+            one.recv(1)
+            loop.express.leave(one.fileno())
+            raise KeyboardInterrupt
+
+        loop.express.read(one.fileno(), interrupt)
+        other.send(b"x")
+        await asyncio.sleep(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(main())
+
+
+def test_a_child_process() -> None:
+    async def main() -> int | None:
+        child = await asyncio.create_subprocess_exec(sys.executable, "-c", "raise SystemExit(3)")
+        return await child.wait()
+
+    assert run(main()) == 3
+
+
+# It is a selector -------------------------------------------------------------------------------------
+
+
+def refuse(failure: BaseException) -> None:
+    raise AssertionError from failure
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["register", "modify", "unregister", "read", "leave", "send", "drain", "hang up"]),
+        st.integers(0, 2),
+        st.sampled_from([READ, WRITE, READ | WRITE]),
+    ),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_it_tells_the_loop_what_any_other_would(steps: list[tuple[str, int, int]]) -> None:
+    pairs = [socket.socketpair() for _ in range(3)]
+    for sock, far in pairs:
+        sock.setblocking(False)
+        far.setblocking(False)
+    mine, theirs = Express(refuse), selectors.EpollSelector()
+    read: dict[int, int] = {}
+    try:
+        for what, number, events in steps:
+            sock, far = pairs[number]
+            if what == "register":
+                assert _outcome(mine.register, sock, events) == _outcome(theirs.register, sock, events)
+            elif what == "modify":
+                assert _outcome(mine.modify, sock, events) == _outcome(theirs.modify, sock, events)
+            elif what == "unregister":
+                assert _outcome(mine.unregister, sock) == _outcome(theirs.unregister, sock)
+            elif what == "read" and number not in read:
+                read[number] = 0
+                mine.read(sock.fileno(), partial(_count, read, number))
+            elif what == "leave" and number in read:
+                del read[number]
+                mine.leave(sock.fileno())
+            elif what == "send" and far.fileno() >= 0:
+                far.send(b"x")
+            elif what == "drain":
+                _outcome(sock.recv, 100)
+            elif what == "hang up":
+                far.close()
+            before = dict(read)
+            told = {key.fd: seen for key, seen in mine.select(0)}
+            expected = {key.fd: seen for key, seen in theirs.select(0)}
+            assert {fd: seen for fd, seen in told.items() if seen} == expected
+            assert dict(mine.get_map()) == {key.fd: key for key in theirs.get_map().values()}
+            for one in before:
+                assert (read[one] > before[one]) == _readable(pairs[one][0])
+    finally:
+        mine.close()
+        theirs.close()
+        for sock, far in pairs:
+            sock.close()
+            far.close()
+
+
+def _outcome(call: Callable[..., object], *args: object) -> object:
+    try:
+        return call(*args)
+    except (KeyError, OSError) as error:
+        return type(error)
+
+
+def _count(calls: dict[int, int], number: int) -> None:
+    calls[number] += 1
+
+
+def _readable(sock: socket.socket) -> bool:
+    try:
+        sock.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def test_a_file_that_was_closed_too_soon(pair: Pair) -> None:
+    one, _ = pair
+    express = Express(refuse)
+    key = express.register(one, READ)
+    one.close()
+    assert express.unregister(one) == key
+    with pytest.raises(ValueError, match="is closed"):
+        express.register(one, READ)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        express.read(key.fd, lambda: None)
+    assert express.select(0) == []
+    express.close()
+
+
+# Nodes on it ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("peers", [1, 12])
+def test_nodes_talk_over_it(at: Addresses, peers: int) -> None:
+    """With a few connections, and with so many that the driver has an epoll of its own."""
+    count = 50
+
+    async def main() -> list[int]:
+        port = free_port()
+        params = TcpParams(accept="all", accept_port=port, reserved_ports=False)
+        heard = [0] * peers
+
+        def take(event: Event) -> None:
+            if event.kind is EventKind.PUT:
+                heard[event.match_bits - 1] += 1
+
+        async with ulnet.Node(tcp=params) as server:
+            server.add_ni(f"{at.ip(1)}@tcp")
+            for number in range(peers):
+                server.attach(
+                    30, number + 1, bytearray(100_000), options=OP_PUT | MANAGE_REMOTE, handler=take
+                )
+            await asyncio.gather(*(client(number, params) for number in range(peers)))
+            assert server.tcp is not None
+            await asyncio.sleep(0)
+        return heard
+
+    async def client(number: int, params: TcpParams) -> None:
+        async with ulnet.Node(tcp=params) as node:
+            node.add_ni(f"{at.ip(2 + number)}@tcp")
+            for size in (8, 100_000):
+                for _ in range(count // 2):
+                    await node.put(f"{at.ip(1)}@tcp", 30, number + 1, bytes(size))
+
+    assert run(main()) == [count] * peers
