@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import msgspec
@@ -66,9 +67,19 @@ async def test_changes_of_nis_and_switches_of_messages_are_errors_in_the_log(
         node.add_peer("127.0.1.9@tcp", ["127.0.2.9@tcp1"])
         with pytest.raises(LNetError, match="over 2 paths"):  # nobody listens there
             await node.put("127.0.1.9@tcp", 30, 1, b"x")
-        node.core.ni_event(node.core.nis[Nid.parse(ONE)], NiEvent.FATAL)
+        ni = node.core.nis[Nid.parse(ONE)]
+        with caplog.at_level(logging.INFO):
+            for event in (NiEvent.FATAL, NiEvent.RECOVERED):
+                node.core.ni_event(ni, event)
+            for health in (0, 1000):
+                node.core.health.values.set_ni(ni, health)
+    notices = [one.message for one in caplog.records if one.levelname == "INFO"]
+    assert f"local NI {ONE}: device recovered, ACTIVE now" in notices
+    assert f"local NI {ONE}: health is 1000: it is reported as up" in notices
     errors = [one.message for one in caplog.records if one.levelname == "ERROR"]
     assert any(line.startswith(f"local NI {ONE}: device failed") for line in errors)
+    assert f"local NI {ONE}: health is 0: it is reported as down" in errors
+    assert not any(", ACTIVE now" in line or "reported as up" in line for line in errors)
     pairs = ("127.0.1.1@tcp -> 127.0.1.9@tcp", "127.0.2.1@tcp1 -> 127.0.2.9@tcp1")
     switches = {f"resending over {one}: {other} failed" for one in pairs for other in pairs if one != other}
     assert switches & set(errors)

@@ -44,8 +44,8 @@ class LNet:
     """LNet, sans-I/O (docs/design/contracts.md).
 
     `clock` gives monotonic seconds; `cookie` is a number no earlier life of this node used (wall-clock
-    nanoseconds serve); `wake` is called when `tick` has work now; `report` takes one line for the log,
-    `alarm` (by default the same) one that is more than a warning;
+    nanoseconds serve); `wake` is called when `tick` has work now; `report` takes one line for the log
+    (so do `state.alarm` and `state.notice`: by default they are the same);
     `chance` gives random numbers from 0 up to, but without, 1 (fault rules alone ask for them).
     """
 
@@ -56,13 +56,11 @@ class LNet:
         cookie: int,
         wake: Callable[[], None] = lambda: None,
         report: Callable[[str], None] = lambda line: None,
-        alarm: Callable[[str], None] | None = None,
         cpts: CptTable | None = None,
         current_cpu: Callable[[], int] = lambda: -1,
         chance: Callable[[], float] = lambda: 0.5,
     ) -> None:
         self.state = NodeState(clock, cookie, wake, report, cpts or CptTable(), current_cpu)
-        self.state.alarm = alarm or report
         self.memory = Memory(self.state)
         self.selector = Selector(self.state)
         self.policies = Policies(self.state)

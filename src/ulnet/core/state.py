@@ -51,6 +51,7 @@ class NodeState:
         "nets",
         "nis",
         "node_of_memory",
+        "notice",
         "peers",
         "pid",
         "report",
@@ -75,7 +76,8 @@ class NodeState:
         self.cookie = cookie  # tells this life of the node from earlier ones in wire handles
         self.wake = wake
         self.report = report
-        self.alarm = report  # of what is more than a warning: NIs that change, messages that switch paths
+        self.alarm = report  # of what is more than a warning: NIs that fail, messages that switch paths
+        self.notice = report  # of what is less than one: NIs and paths that are good again
         self.pid = LNET_PID
         self.cpts = cpts
         self.distances = cpts.distances_from

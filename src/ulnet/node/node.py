@@ -68,7 +68,6 @@ class Node(MessageCalls, PeerCalls):
         self._balance = balance
         self._recovery = recovery
         self._report = report
-        self._alarm = _log.error if report == _log.warning else report
         self._chance = chance
         self._timer: asyncio.TimerHandle | None = None
         self._tick_soon = False
@@ -105,11 +104,12 @@ class Node(MessageCalls, PeerCalls):
             cookie=self._cookie(),
             wake=self._wake,
             report=self._report,
-            alarm=self._alarm,
             cpts=machine.cpts,
             current_cpu=machine.current_cpu,
             chance=self._chance,
         )
+        if self._report == _log.warning:
+            core.state.alarm, core.state.notice = _log.error, _log.info
         core.selector.balance = self._balance
         if self._recovery == "documents":
             core.health.follow_documents()

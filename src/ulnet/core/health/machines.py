@@ -58,7 +58,8 @@ class Machines:
             self._state.epoch += 1
         if action is not Action.NOTHING and what is not NiInput.DELETED:
             told = f"{what.value} ({why})" if why else what.value
-            self._state.alarm(f"local NI {ni.nid}: {told}, {ni.state.value} now")
+            tell = self._state.notice if ni.state is NiState.ACTIVE else self._state.alarm
+            tell(f"local NI {ni.nid}: {told}, {ni.state.value} now")
         if action is Action.LEAVE:
             if what is NiInput.FATAL:
                 ni.health_stats.down_events += 1
@@ -80,7 +81,8 @@ class Machines:
         if step is not None:
             action, net.state = step
             if action is Action.REPORT:
-                self._state.alarm(f"net {net.net}: {what.value}, {net.state.value} now")
+                tell = self._state.notice if what is NetInput.NI_USABLE else self._state.alarm
+                tell(f"net {net.net}: {what.value}, {net.state.value} now")
 
     def peer_ni(self, pni: PeerNi, what: PeerNiInput) -> None:
         """Something became of a message to or from a peer NI; its peer follows."""

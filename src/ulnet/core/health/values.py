@@ -66,8 +66,10 @@ class Values:
             worn = value == 0 or (ni.worn and value < MAX_HEALTH)
             if worn != ni.worn:
                 ni.worn = worn
-                told = "is 0: it is reported as down" if worn else f"is {MAX_HEALTH}: it is reported as up"
-                self._state.alarm(f"local NI {ni.nid}: health {told}")
+                if worn:
+                    self._state.alarm(f"local NI {ni.nid}: health is 0: it is reported as down")
+                else:
+                    self._state.notice(f"local NI {ni.nid}: health is {MAX_HEALTH}: it is reported as up")
                 self.status_changed()
         if value == MAX_HEALTH:
             ni.health_stats.ping_count = 0
