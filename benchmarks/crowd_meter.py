@@ -12,22 +12,27 @@ WARM = 3  # rounds before anything is measured: the first messages to a peer mak
 
 
 class Figures(NamedTuple):
-    """Messages a second; CPU µs a message: of this process, of that in the kernel, of the other one."""
+    """Messages a second; CPU µs a message: of this process, of that in the kernel, of the other one.
+
+    `segments` of TCP are all that this network namespace sends for a message.
+    """
 
     rate: float
     cpu: float
     kernel: float
     far: float
+    segments: float
 
 
 class Meter:
     """From now on. `far` is the process id of the other side."""
 
-    __slots__ = ("_began", "_far", "_far_ns", "_kernel", "_user")
+    __slots__ = ("_began", "_far", "_far_ns", "_kernel", "_segments", "_user")
 
     def __init__(self, far: int) -> None:
         self._far = far
         self._far_ns = _nanoseconds_of(far)
+        self._segments = _segments()
         self._user, self._kernel = _own()
         self._began = time.perf_counter()
 
@@ -37,8 +42,9 @@ class Meter:
         user, kernel = _own()
         user, kernel = user - self._user, kernel - self._kernel
         far = (_nanoseconds_of(self._far) - self._far_ns) / 1e9
+        segments = (_segments() - self._segments) / count
         scale = 1e6 / count
-        return Figures(count / took, (user + kernel) * scale, kernel * scale, far * scale)
+        return Figures(count / took, (user + kernel) * scale, kernel * scale, far * scale, segments)
 
 
 def _own() -> tuple[float, float]:
@@ -53,3 +59,10 @@ def _nanoseconds_of(process: int) -> int:
             return int(ran.read().split()[0])
     except OSError:
         return 0
+
+
+def _segments() -> int:
+    """Of TCP, that were sent in this network namespace."""
+    with open("/proc/net/snmp") as counted:
+        names, values = (line.split() for line in counted if line.startswith("Tcp:"))
+    return int(values[names.index("OutSegs")])

@@ -2,7 +2,7 @@
 
 `crowd_profile.py` tells CPU time in the program and in the kernel, by the number of peers. `crowd_profile.py
 lines` tells how many instructions a message takes and how many lines of memory it gets from beyond a cache
-of 1 MiB (by valgrind, which takes minutes), and what such a line costs on this machine.
+of 1 MiB (by valgrind, which takes minutes; best compiled), and what such a line costs on this machine.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import crowd
 import crowd_sockets
+import private_net
 from competitors.ulnet_base import CREDITS, new_node
 from crowd_far import nids_of
 from crowd_hub import OWN, SHAPES, Traffic, both, connect
@@ -50,10 +51,12 @@ class Found(NamedTuple):
 def cpu_table(player: str) -> None:
     """One player, by the number of peers."""
     print(f"\n{player}: {SHAPE}, CPU µs a message\n")
-    print("| peers in turn | thousand/s | program | kernel | both | other side |")
-    print("| ---: | ---: | ---: | ---: | ---: | ---: |")
-    for peers, _, (rate, cpu, kernel, far) in _runs(player, COUNTS, SECONDS, []):
-        cells = f"{rate / 1e3:.3g} | {cpu - kernel:.1f} | {kernel:.1f} | {cpu:.1f} | {far:.1f}"
+    print("| peers in turn | thousand/s | program | kernel | both | other side | TCP segments |")
+    print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for peers, _, (rate, cpu, kernel, far, segments) in _runs(player, COUNTS, SECONDS, []):
+        cells = (
+            f"{rate / 1e3:.3g} | {cpu - kernel:.1f} | {kernel:.1f} | {cpu:.1f} | {far:.1f} | {segments:.2f}"
+        )
         print(f"| {peers:,} | {cells} |", flush=True)
 
 
@@ -119,6 +122,8 @@ def _runs(player: str, counts: tuple[int, ...], seconds: float, before: list[str
                 for line in hub.stdout:
                     peers_now, messages, figures = json.loads(line)
                     yield Found(peers_now, messages, Figures(*figures))
+            if hub.returncode:
+                raise RuntimeError(f"the node of {player} failed with {max(counts)} peers")
         finally:
             far.kill()
 
@@ -177,10 +182,10 @@ def main() -> None:
         else:
             asyncio.run(_node(int(port), far, counts, seconds, counted))
     elif sys.argv[1:] == ["lines"]:
-        for build in builds():
-            lines_table(build)
+        lines_table(builds()[-1])
         latency_table()
     else:
+        private_net.enter()
         for player in (*builds(), crowd.SOCKETS):
             cpu_table(player)
 
