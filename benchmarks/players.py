@@ -86,8 +86,9 @@ COMPETITORS = [
     Competitor(
         "ulnet_node",
         "ulnet, event handlers",
-        "two `ulnet.Node`s on asyncio, one NI each, one connection of each type; PUTs into one memory "
-        "descriptor (peer_credits 256), the next PUT started by the event of an earlier one; LNet's own ACKs",
+        "two `ulnet.Node`s on `ulnet.new_event_loop()`, one NI each, one connection of each type; PUTs into "
+        "one memory descriptor (peer_credits 256), the next PUT started by the event of an earlier one; "
+        "LNet's own ACKs",
     ),
     Competitor(
         "ulnet_compiled",

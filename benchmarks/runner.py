@@ -37,26 +37,30 @@ class Run:
 
 def run_once(competitor: Competitor, work: Work, profiles: Path | None = None) -> Run:
     """One run, profiled into a folder if one is given. Raises RuntimeError with the program's own words."""
-    environment = environment_of(competitor.build)
-    if profiles is not None:
-        environment["ULNET_BENCH_PROFILES"] = str(profiles)
+    more = {} if profiles is None else {"ULNET_BENCH_PROFILES": str(profiles)}
+    sides = run_sides(competitor, work, more)
+    drive, serve = sides["drive"], sides["serve"]
+    return Run(work.count, drive["wall"], drive["cpu"] + serve["cpu"], drive["p50_us"], drive["p99_us"])
+
+
+def run_sides(competitor: Competitor, work: Work, more: dict[str, str]) -> dict[str, dict[str, float]]:
+    """One run: what each side measured (`work.Measured`); `more` is for their environment. As `run_once`."""
+    environment = {**environment_of(competitor.build), **more}
     if competitor.name == "mpi":
-        words = [*MPIRUN.split(), *MPIRUN_LOOPBACK, *_words(competitor, "pair", work)]
+        words = [*MPIRUN.split(), *MPIRUN_LOOPBACK, *words_of(competitor, "pair", work)]
         output = _finish(_start(words, environment))
     else:
-        with _start(_words(competitor, "serve", work), environment) as server:
+        with _start(words_of(competitor, "serve", work), environment) as server:
             assert server.stdout is not None
             try:
                 address = json.loads(server.stdout.readline() or "{}").get("address", "")
                 if not address:
                     _finish(server)
-                output = _finish(_start([*_words(competitor, "drive", work), address], environment))
+                output = _finish(_start([*words_of(competitor, "drive", work), address], environment))
                 output += _finish(server)
             finally:
                 server.kill()
-    figures = {side: values for line in output.splitlines() for side, values in json.loads(line).items()}
-    drive, serve = figures["drive"], figures["serve"]
-    return Run(work.count, drive["wall"], drive["cpu"] + serve["cpu"], drive["p50_us"], drive["p99_us"])
+    return {side: values for line in output.splitlines() for side, values in json.loads(line).items()}
 
 
 def environment_of(build: str) -> dict[str, str]:
@@ -65,7 +69,7 @@ def environment_of(build: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(place), "ULNET_BENCH_BUILD": build}
 
 
-def _words(competitor: Competitor, role: str, work: Work) -> list[str]:
+def words_of(competitor: Competitor, role: str, work: Work) -> list[str]:
     """The command line of one side."""
     if competitor.name != "c":
         return [

@@ -3,7 +3,8 @@
    reference serve KIND SIZE COUNT WARMUP WINDOW CPU
    reference drive KIND SIZE COUNT WARMUP WINDOW CPU PORT
 
-   CPU is where the process stays (-1: anywhere). Results are the JSON lines that peer.py prints. */
+   CPU is where the process stays (-1: anywhere). With SPIN in the environment it looks again in place of
+   sleeping. Results are the JSON lines that peer.py prints. */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -30,6 +31,7 @@ static long window;
 static char *payload, *shared;
 static char header[HEADER];
 static int sock;
+static int flags; /* of recv */
 
 static void fail(const char *what)
 {
@@ -41,7 +43,9 @@ static void read_all(void *into, size_t left)
 {
     for (char *at = into; left > 0;) {
         errno = 0;
-        ssize_t got = recv(sock, at, left, 0);
+        ssize_t got = recv(sock, at, left, flags);
+        if (got < 0 && errno == EAGAIN)
+            continue;
         if (got <= 0)
             fail("recv");
         at += got;
@@ -235,6 +239,7 @@ int main(int argc, char **argv)
         CPU_SET(cpu, &set);
         sched_setaffinity(0, sizeof set, &set);
     }
+    flags = getenv("SPIN") ? MSG_DONTWAIT : 0;
     connect_both(serving, serving ? 0 : atoi(argv[8]));
 
     char token[HEADER];

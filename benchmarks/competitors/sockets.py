@@ -16,14 +16,7 @@ assert HEADER.size == HEADER_BYTES
 
 def serve(work: Work, announce: Callable[[str], None]) -> Measured:
     """Receive; answer as the kind of work asks."""
-    listener = socket.socket()
-    _tune(listener)
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(1)
-    announce(f"127.0.0.1:{listener.getsockname()[1]}")
-    connection, _ = listener.accept()
-    listener.close()
-    _tune(connection)
+    connection = accepted(announce)
     receive = {
         "stream": _drain if work.size < 4096 else _take,
         "ack": _take_and_ack,
@@ -41,17 +34,34 @@ def serve(work: Work, announce: Callable[[str], None]) -> Measured:
 
 def drive(work: Work, address: str, joined: int = 1) -> Measured:
     """Send, with `joined` frames in one call."""
-    host, port = address.split(":")
-    connection = socket.socket()
-    _tune(connection)
-    connection.connect((host, int(port)))
-    with connection:
+    with connected(address) as connection:
         _send(connection, work, work.warmup, joined)
         _await_token(connection)
         meter = Meter()
         latencies = _send(connection, work, work.count, joined)
         _await_token(connection)
         return meter.stop(latencies)
+
+
+def accepted(announce: Callable[[str], None]) -> socket.socket:
+    """The one connection that comes."""
+    with socket.socket() as listener:
+        _tune(listener)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        announce(f"127.0.0.1:{listener.getsockname()[1]}")
+        connection, _ = listener.accept()
+    _tune(connection)
+    return connection
+
+
+def connected(address: str) -> socket.socket:
+    """A connection to there."""
+    host, port = address.split(":")
+    connection = socket.socket()
+    _tune(connection)
+    connection.connect((host, int(port)))
+    return connection
 
 
 def _tune(connection: socket.socket) -> None:

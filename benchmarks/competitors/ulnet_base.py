@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from ulnet import Node
+from ulnet import Node, new_event_loop
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE
 from ulnet.core.tunables import NetTunables
@@ -38,9 +39,16 @@ def new_node(port: int, spin: bool = False) -> Node:
     )
 
 
+def run(main: Coroutine[Any, Any, Measured]) -> Measured:
+    """On the library's event loop, or asyncio's if ULNET_BENCH_LOOP says so."""
+    own = os.environ.get("ULNET_BENCH_LOOP") != "asyncio"
+    with asyncio.Runner(loop_factory=new_event_loop if own else None) as runner:
+        return runner.run(main)
+
+
 def serve(work: Work, announce: Callable[[str], None], spin: bool = False) -> Measured:
     """Receive into one buffer; everything happens in the event handler."""
-    return asyncio.run(_serve(work, announce, spin))
+    return run(_serve(work, announce, spin))
 
 
 async def _serve(work: Work, announce: Callable[[str], None], spin: bool) -> Measured:
@@ -90,7 +98,7 @@ async def _token(node: Node) -> None:
 
 def drive_with(work: Work, address: str, send: Send, spin: bool = False) -> Measured:
     """Send with one of the two ways that a program has."""
-    return asyncio.run(_drive(work, int(address), send, spin))
+    return run(_drive(work, int(address), send, spin))
 
 
 async def _drive(work: Work, port: int, send: Send, spin: bool) -> Measured:
