@@ -31,7 +31,7 @@ _ACK: Final = int(MsgType.ACK)
 class Lanes:
     """Those of one node. `put` is what users call; where there is no lane it goes the general way."""
 
-    __slots__ = ("_by_nid", "_general", "_memory", "_rails", "_selector", "_state", "_transmit")
+    __slots__ = ("_by_nid", "_general", "_memory", "_selector", "_state", "_transmit", "rails")
 
     def __init__(
         self, state: NodeState, memory: Memory, selector: Selector, transmit: Transmit, general: Initiate
@@ -42,7 +42,7 @@ class Lanes:
         self._selector = selector
         self._transmit = transmit
         self._general = general
-        self._rails = RailLanes(state, memory, selector, transmit, general, self._is_plain)
+        self.rails = RailLanes(state, memory, selector, transmit, general, self._is_plain)
 
     def put(
         self,
@@ -153,7 +153,7 @@ class Lanes:
             self._transmit.post_gathered()
         if pni is not None and source is None and cpt is None:
             rails = pni.rails
-            if rails is not None and self._rails.put(
+            if rails is not None and self.rails.put(
                 rails, md, portal, match_bits, ack, offset, hdr_data, pid
             ):
                 return
@@ -202,7 +202,7 @@ class Lanes:
         dest.close_lane()
         calm = self._is_calm(dest)
         choice = self._selector.only_choice(dest, cpt) if calm else None
-        if calm and choice is None and self._rails.open(dest, cpt, pid):
+        if calm and choice is None and self.rails.open(dest, cpt, pid):
             return
         if choice is None or choice[0].watched or choice[1].watched or len(choice[0].tx_queues) > 1:
             dest.lane_none = changes

@@ -11,7 +11,7 @@ from typing import Final
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.initiate import Initiate
-from ulnet.core.lane import Lane, new_msg
+from ulnet.core.lane import NAMED, Lane, new_msg
 from ulnet.core.md import Keeper, Md
 from ulnet.core.memory import Memory
 from ulnet.core.ni import NI
@@ -21,9 +21,12 @@ from ulnet.core.selection.choice import Choice
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
 from ulnet.core.transmit import Transmit
-from ulnet.wire.lnet import HEADER_SIZE, NO_WMD, PING_PORTAL, Header, MsgType
+from ulnet.nid import LNET_PID
+from ulnet.wire.lnet import HEADER_SIZE, LNET_MTU, NO_WMD, PING_PORTAL, Header, MsgType
 
-__all__ = ["RailLanes", "Rails"]
+__all__ = ["ACK_TRACKED", "RailLanes", "Rails"]
+
+ACK_TRACKED: Final = 2  # in `response_tracking`
 
 _PUT: Final = int(MsgType.PUT)
 
@@ -48,6 +51,7 @@ class Rails(Keeper):
         "pid",
         "portal",
         "request",
+        "single",
         "tracked",
         "ways",
         "wmd",
@@ -64,12 +68,35 @@ class Rails(Keeper):
         self.ways: dict[NI, dict[PeerNi, Lane]] = {}
         self.request = 0  # counts them
         self.load = 0  # of its messages, bytes with the header
+        self.single = False  # of a descriptor that is for one message (`Singles`)
         self.md: Md | None = None
         self.mds: set[Md] = set()  # that may have messages in the pools of ways
         self.wmd = NO_WMD
         self.portal = self.match_bits = self.offset = self.hdr_data = 0
         self.ack = False
         self.tracked = False  # its answer is waited for
+
+    def ask(
+        self,
+        load: int,
+        wmd: bytes,
+        portal: int,
+        match_bits: int,
+        ack: bool,
+        offset: int,
+        hdr_data: int,
+        tracked: bool,
+    ) -> None:
+        """The next messages are other ones than the last."""
+        self.request += 1
+        self.load = load
+        self.wmd = wmd
+        self.portal = portal
+        self.match_bits = match_bits
+        self.ack = ack
+        self.offset = offset
+        self.hdr_data = hdr_data
+        self.tracked = tracked
 
     def forget(self, md: Md) -> None:
         self.mds.discard(md)
@@ -178,6 +205,46 @@ class RailLanes:
         self._transmit.post_in_lane(msg, way, now)
         return True
 
+    def single(
+        self,
+        rails: Rails,
+        length: int,
+        portal: int,
+        match_bits: int,
+        ack: bool,
+        offset: int,
+        hdr_data: int,
+        now: float,
+    ) -> Lane | None:
+        """The way, counted, for a message with memory of its own; None, and nothing is done, else."""
+        if rails.epoch != self._state.epoch or rails.changes != rails.paces.changes:
+            return None
+        load = HEADER_SIZE + length
+        if not (
+            rails.single
+            and load == rails.load
+            and match_bits == rails.match_bits
+            and hdr_data == rails.hdr_data
+            and portal == rails.portal
+            and offset == rails.offset
+            and ack == rails.ack
+        ):
+            if (
+                length > LNET_MTU
+                or rails.pid != LNET_PID
+                or portal == PING_PORTAL
+                or (portal >> 32 or match_bits >> 64 or offset >> 32 or hdr_data >> 64)
+            ):
+                return None
+            rails.md = None
+            rails.single = True
+            tracked = ack and self._state.settings.response_tracking & ACK_TRACKED != 0
+            rails.ask(load, NAMED if ack else NO_WMD, portal, match_bits, ack, offset, hdr_data, tracked)
+        way = self._choose(rails)
+        if way is not None and way.flight is not None:
+            way.flight.begin(now)
+        return way
+
     def _choose(self, rails: Rails) -> Lane | None:
         """The way of the next message, which counts; None if it is not for these lanes."""
         selector, peer = self._selector, rails.peer
@@ -240,22 +307,16 @@ class RailLanes:
             rails.md = md
             rails.mds.add(md)
             md.keep(rails)
-        rails.wmd = self._memory.wmd_of(md) if ack else NO_WMD
-        rails.request += 1
-        rails.load = HEADER_SIZE + md.length
-        rails.portal = portal
-        rails.match_bits = match_bits
-        rails.offset = offset
-        rails.hdr_data = hdr_data
-        rails.ack = ack
-        rails.tracked = ack and self._general.is_tracked(md, portal)
+        rails.single = False
+        wmd = self._memory.wmd_of(md) if ack else NO_WMD
+        tracked = ack and self._general.is_tracked(md, portal)
+        rails.ask(HEADER_SIZE + md.length, wmd, portal, match_bits, ack, offset, hdr_data, tracked)
         return True
 
     def _way(self, rails: Rails, choice: Choice, way: Lane | None) -> Lane | None:
         """That way, with the header of the last request; None if nobody may go there without being seen."""
         ni, pni = choice[0], choice[1]
         state, md = self._state, rails.md
-        assert md is not None
         target = rails.dest.nid
         if way is None:
             if ni.watched or pni.watched or len(ni.tx_queues) > 1:
@@ -265,7 +326,7 @@ class RailLanes:
             rails.ways.setdefault(ni, {})[pni] = way
         elif way.run and state.joining is not None:
             state.joining.part()  # what joined had another header
-        length = md.length
+        length = rails.load - HEADER_SIZE
         # fmt: off
         way.hdr = Header(_PUT, pni.nid, ni.nid, rails.pid, state.pid, length, rails.wmd, rails.match_bits,
                          rails.hdr_data, rails.portal, rails.offset)
@@ -274,7 +335,9 @@ class RailLanes:
             told = Header(_PUT, target, ni.nid, rails.pid, state.pid, length, rails.wmd, rails.match_bits,
                           rails.hdr_data, rails.portal, rails.offset)
         # fmt: on
-        way.event = Event(EventKind.SEND, md, told, mlength=length, rlength=length, offset=rails.offset)
+        way.event = None
+        if md is not None:
+            way.event = Event(EventKind.SEND, md, told, mlength=length, rlength=length, offset=rails.offset)
         way.portal = rails.portal
         way.match_bits = rails.match_bits
         way.offset = rails.offset

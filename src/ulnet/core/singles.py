@@ -19,6 +19,7 @@ from ulnet.core.md import MAX_TIMEOUT, Buffer, Md, fragments_of
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.peer import PeerNi
+from ulnet.core.rails import ACK_TRACKED
 from ulnet.core.state import NodeState
 from ulnet.core.transmit import Transmit
 from ulnet.nid import LNET_PID, Nid
@@ -30,7 +31,6 @@ _PUT: Final = int(MsgType.PUT)
 _GET: Final = int(MsgType.GET)
 _WMD: Final = struct.Struct("<QQ")
 _FIRST: Final = bytes((FIRST,))
-_ACK_TRACKED: Final = 2  # in `response_tracking`
 _STEP: Final = 4  # from one handle to the next
 
 
@@ -64,30 +64,37 @@ class Singles:
         an event that tells why not. Only after the former md may be used again.
         """
         state = self._state
-        lane = self._lanes.open_to(target)
-        if lane is None or (timeout is not None and not 0 <= timeout <= MAX_TIMEOUT):
+        pni = state.peers.by_nid.get(target)
+        if pni is None or (timeout is not None and not 0 <= timeout <= MAX_TIMEOUT):
             return False
         try:
             fragments = [memoryview(data)] if isinstance(data, bytes) else fragments_of(data)
         except Exception:  # the general way says what is wrong with it
             return False
         length = fragments[0].nbytes if len(fragments) == 1 else sum([view.nbytes for view in fragments])
-        hdr = lane.hdr
-        if not (
-            lane.md is None
-            and hdr is not None
-            and length == hdr.payload_length
-            and match_bits == lane.match_bits
-            and hdr_data == lane.hdr_data
-            and portal == lane.portal
-            and offset == lane.offset
-            and ack == lane.ack
-        ):
-            hdr = self._shape(lane, length, portal, match_bits, ack, offset, hdr_data)
-            if hdr is None:
-                return False
-        if state.cpts.count > 1 and state.cpt_of(fragments) != lane.cpt:
+        if state.cpts.count > 1 and not self._is_near(fragments, pni):
             return False
+        now = state.clock()
+        lane = pni.lane
+        if (
+            lane is None
+            or lane.epoch != state.epoch
+            or lane.changes != lane.paces.changes
+            or lane.md is not None
+            or lane.hdr is None
+            or length != lane.hdr.payload_length
+            or match_bits != lane.match_bits
+            or hdr_data != lane.hdr_data
+            or portal != lane.portal
+            or offset != lane.offset
+            or ack != lane.ack
+            or (lane.counted and not (lane.run and 0 < lane.pni.tx_credits <= lane.most + lane.run))
+        ):
+            lane = self._lane(pni, length, portal, match_bits, ack, offset, hdr_data, now)
+            if lane is None:
+                return False
+        elif lane.counted:
+            lane.run -= 1
         md.fragments = fragments
         md.length = length
         md.timeout = timeout
@@ -100,12 +107,16 @@ class Singles:
             memory.went(md, pni.nid)
         free = lane.free
         msg = free.pop() if free else new_msg(lane)
+        hdr = lane.hdr
+        assert hdr is not None
         msg.md = md
         msg.hdr = hdr
         msg.payload = fragments
         msg.kept_event = None
-        now = state.clock()
+        flight = msg.flight = lane.flight
         if ack:
+            if flight is not None:
+                md.flights.append(flight)
             md.threshold = 1
             md.acks_due = 1
             md.put = msg
@@ -121,6 +132,35 @@ class Singles:
             self._transmit.take_off(msg, lane.ni, pni, now)
         self._transmit.post_in_lane(msg, lane, now)
         return True
+
+    def _lane(
+        self,
+        pni: PeerNi,
+        length: int,
+        portal: int,
+        match_bits: int,
+        ack: bool,
+        offset: int,
+        hdr_data: int,
+        now: float,
+    ) -> Lane | None:
+        """The lane, or one of those over several rails, for the next messages; None: they go another way."""
+        if self._transmit.gathering is not None:
+            self._transmit.post_gathered()
+        lane = self._lanes.open_to(pni.nid)
+        if lane is not None:
+            shaped = self._shape(lane, length, portal, match_bits, ack, offset, hdr_data)
+            return None if shaped is None else lane
+        rails = pni.rails
+        if rails is None:
+            return None
+        return self._lanes.rails.single(rails, length, portal, match_bits, ack, offset, hdr_data, now)
+
+    def _is_near(self, fragments: list[memoryview], pni: PeerNi) -> bool:
+        """Whether the lanes there are for memory of that CPT."""
+        cpt = self._state.cpt_of(fragments)
+        lane, rails = pni.lane, pni.rails
+        return (lane is None or lane.cpt == cpt) and (rails is None or rails.cpt == cpt)
 
     def drop(self, md: Md) -> None:
         """md, which is idle, will not be used again."""
@@ -141,8 +181,6 @@ class Singles:
         self, lane: Lane, length: int, portal: int, match_bits: int, ack: bool, offset: int, hdr_data: int
     ) -> Header | None:
         """Make the header of what is asked for now; None if that is not for the lane."""
-        if self._transmit.gathering is not None:
-            self._transmit.post_gathered()
         if (
             length > LNET_MTU
             or lane.pid != LNET_PID
@@ -165,7 +203,7 @@ class Singles:
         lane.offset = offset
         lane.hdr_data = hdr_data
         lane.ack = ack
-        lane.tracked = ack and self._state.settings.response_tracking & _ACK_TRACKED != 0
+        lane.tracked = ack and self._state.settings.response_tracking & ACK_TRACKED != 0
         return hdr
 
     # How it ends -------------------------------------------------------------------------------------
@@ -181,6 +219,7 @@ class Singles:
         elif msg.name:  # it is kept until the ACK is there: it may have to be sent again
             msg.final = True
             msg.committed = False
+            msg.flight = None  # that of md stays until then
         else:
             self._over(md, msg, msg.hdr.payload_length)
 
