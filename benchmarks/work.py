@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import time
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
@@ -90,14 +91,17 @@ class Measured:
     cpu: float
     p50_us: float = 0.0
     p99_us: float = 0.0
+    system: float = 0.0  # of `cpu`, what the kernel took
+    sleeps: int = 0  # how often it waited for something
 
 
 class Meter:
     """Wall time and this process's CPU time, all threads and the kernel's part included."""
 
-    __slots__ = ("_cpu", "_wall")
+    __slots__ = ("_cpu", "_usage", "_wall")
 
     def __init__(self) -> None:
+        self._usage = resource.getrusage(resource.RUSAGE_SELF)
         self._wall = time.perf_counter()
         self._cpu = time.process_time()
 
@@ -105,9 +109,12 @@ class Meter:
         """The figures since this meter was made."""
         cpu = time.process_time() - self._cpu
         wall = time.perf_counter() - self._wall
-        if not latencies_ns:
-            return Measured(wall, cpu)
-        latencies_ns.sort()
-        p50 = latencies_ns[len(latencies_ns) // 2]
-        p99 = latencies_ns[len(latencies_ns) * 99 // 100]
-        return Measured(wall, cpu, p50 / 1000, p99 / 1000)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        system = usage.ru_stime - self._usage.ru_stime
+        sleeps = usage.ru_nvcsw - self._usage.ru_nvcsw
+        p50 = p99 = 0
+        if latencies_ns:
+            latencies_ns.sort()
+            p50 = latencies_ns[len(latencies_ns) // 2]
+            p99 = latencies_ns[len(latencies_ns) * 99 // 100]
+        return Measured(wall, cpu, p50 / 1000, p99 / 1000, system, sleeps)

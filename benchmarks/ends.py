@@ -1,0 +1,118 @@
+"""What each end of one work takes: `ends.py WORK [PLAYER …]`; docs/design/profiles.md shows tables of it.
+
+For each player, interleaved with the others: wall time, CPU time of the end that drives and of the one that
+serves, of it the kernel's, and how often each slept, in microseconds and times a message; medians. With
+`--calls` (a run more) also how many calls to the kernel each makes a message, and how much a call moves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+import private_net
+from players import COMPETITORS, HERE, Competitor
+from runner import run_sides
+from work import WORKS, Work
+
+ENDS = ("drive", "serve")
+ROUNDS = 7
+DEFAULT = ("c", "sockets", "ulnet_node", "ulnet_compiled")
+
+
+def main() -> int:
+    """Measure what the command line asks for."""
+    names = [player.name for player in COMPETITORS]
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("work", choices=[work.name for work in WORKS])
+    parser.add_argument("players", nargs="*", metavar="PLAYER", help=", ".join(names))
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--calls", action="store_true", help="count calls to the kernel too (needs cc)")
+    options = parser.parse_intermixed_args()
+    if unknown := [name for name in options.players if name not in names]:
+        parser.error(f"{', '.join(unknown)}: not measured here; choose from {', '.join(names)}")
+    private_net.enter()
+    work = next(work for work in WORKS if work.name == options.work)
+    wanted = options.players or DEFAULT
+    players = [player for player in COMPETITORS if player.name in wanted and not player.missing()]
+    runs = measure(work, players, options.rounds)
+    print(f"{work.title}, {work.count} messages, {options.rounds} rounds; a message, in µs\n")
+    for line in table(work, players, runs):
+        print(line)
+    for player in players if options.calls else ():
+        print(f"\n{player.title}:")
+        for line in calls(work, player):
+            print(line)
+    return 0
+
+
+Sides = dict[str, dict[str, float]]
+
+
+def measure(work: Work, players: list[Competitor], rounds: int) -> dict[str, list[Sides]]:
+    """Every player once a round, in turns forwards and backwards."""
+    runs: dict[str, list[Sides]] = {player.name: [] for player in players}
+    for number in range(rounds):
+        for player in players[:: -1 if number % 2 else 1]:
+            runs[player.name].append(run_sides(player, work, {}))
+    return runs
+
+
+def table(work: Work, players: list[Competitor], runs: dict[str, list[Sides]]) -> list[str]:
+    """Rows of Markdown. The C program tells its CPU time, and nothing more of it."""
+    lines = [
+        "|  | wall | slowest–fastest | CPU | drives: CPU | kernel | sleeps | serves: CPU | kernel | sleeps |"
+    ]
+    lines.append("| --- |" + " ---: |" * 9)
+    scale = 1e6 / work.count
+    for player in players:
+        done = runs[player.name]
+        walls = [sides["drive"]["wall"] * scale for sides in done]
+        cells = [f"{median(walls):.1f}", f"{max(walls):.1f}–{min(walls):.1f}"]
+        cells.append(f"{median(sum(sides[end]['cpu'] for end in ENDS) for sides in done) * scale:.1f}")
+        for end in ENDS:
+            cells.append(f"{median(sides[end]['cpu'] for sides in done) * scale:.1f}")
+            told = "system" in done[0][end]
+            cells.append(f"{median(sides[end]['system'] for sides in done) * scale:.1f}" if told else "")
+            cells.append(f"{median(sides[end]['sleeps'] for sides in done) / work.count:.2f}" if told else "")
+        lines.append(f"| {player.title} | {' | '.join(cells)} |")
+    return lines
+
+
+def calls(work: Work, player: Competitor) -> list[str]:
+    """One run with all calls counted, warming up and all: rows of Markdown, for each end."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder, "calls.so")
+        words = ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(HERE / "calls.c"), "-ldl"]
+        subprocess.run(words, check=True)
+        run_sides(player, work, {"LD_PRELOAD": str(library), "ULNET_BENCH_CALLS": f"{folder}/calls"})
+        lines = ["| end | call | a message | in vain | MiB a call, mean | most often, KiB from |"]
+        lines.append("| --- | --- |" + " ---: |" * 4)
+        for path in Path(folder).glob("calls.*[0-9]"):
+            lines += _rows(path.read_text(), work.count + work.warmup)
+    return lines
+
+
+def _rows(text: str, messages: int) -> list[str]:
+    rows = [line.split() for line in text.splitlines()]
+    moved = {name: float(size) for name, _, _, size, *_ in rows}
+    sends = moved["send"] + moved["sendmsg"] > moved["recv"] + moved["recvmsg"]
+    lines = []
+    for name, count, vain, size, _, *sizes in rows:
+        times = int(count)
+        if times * 100 < messages:
+            continue
+        by_size = [int(number) for number in sizes]
+        usual = by_size.index(max(by_size))
+        told = f"{float(size) / times / 2**20:.3f} | {2**usual / 1024:g}" if any(by_size) else "| "
+        end = "sends payload" if sends else "takes payload"
+        lines.append(f"| {end} | `{name}` | {times / messages:.2f} | {int(vain) / messages:.2f} | {told} |")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())
