@@ -72,12 +72,12 @@ def table(work: Work, players: list[Competitor], runs: dict[str, list[Sides]]) -
     for player in players:
         done = runs[player.name]
         walls = [sides["drive"]["wall"] * scale for sides in done]
-        cells = [f"{median(walls):.1f}", f"{max(walls):.1f}–{min(walls):.1f}"]
-        cells.append(f"{median(sum(sides[end]['cpu'] for end in ENDS) for sides in done) * scale:.1f}")
+        cells = [f"{median(walls):.3g}", f"{max(walls):.3g}–{min(walls):.3g}"]
+        cells.append(f"{median(sum(sides[end]['cpu'] for end in ENDS) for sides in done) * scale:.3g}")
         for end in ENDS:
-            cells.append(f"{median(sides[end]['cpu'] for sides in done) * scale:.1f}")
+            cells.append(f"{median(sides[end]['cpu'] for sides in done) * scale:.3g}")
             told = "system" in done[0][end]
-            cells.append(f"{median(sides[end]['system'] for sides in done) * scale:.1f}" if told else "")
+            cells.append(f"{median(sides[end]['system'] for sides in done) * scale:.3g}" if told else "")
             cells.append(f"{median(sides[end]['sleeps'] for sides in done) / work.count:.2f}" if told else "")
         lines.append(f"| {player.title} | {' | '.join(cells)} |")
     return lines
