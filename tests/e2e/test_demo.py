@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from support.ports import free_port
+from ulnet import Node
+from ulnet.demo import worker
 from ulnet.demo.stage import DemoError, Namespaces, namespaces
+from ulnet.demo.worker import Job
+from ulnet.lnd.tcp import TcpParams
+from ulnet.nid import LNET_PID, Nid
 
 DEMO = [sys.executable, "-m", "ulnet", "demo"]
 
@@ -30,6 +36,22 @@ def test_a_random_file_over_two_rails() -> None:
     assert told.count("send_count") == 4
     sums = [line.split()[-1] for line in told.splitlines() if line.startswith("sha256")]
     assert len(sums) == 2 and sums[0] == sums[1]
+
+
+async def test_each_rail_is_connected_before_shares_are_counted() -> None:
+    rails = [(f"127.0.{47 + rail}.1@tcp{rail}", f"127.0.{47 + rail}.2@tcp{rail}") for rail in range(4)]
+    tcp = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)
+    async with Node(tcp=tcp) as near, Node(tcp=tcp) as far:
+        for here, there in rails:
+            near.add_ni(here)
+            far.add_ni(there)
+        job = Job("send", [here for here, _ in rails], [there for _, there in rails], "", 0, 0)
+        near.add_peer(job.peer[0], job.peer[1:])
+        await worker._connect(near, job)
+        assert near.tcp is not None
+        for here, there in rails:
+            peer = near.tcp._states[Nid.parse(here)].peers.get((Nid.parse(there), LNET_PID))
+            assert peer is not None and peer.conns, f"{here} -> {there} has no connection"
 
 
 def test_a_file_of_ones_own_over_three_rails(tmp_path: Path) -> None:
