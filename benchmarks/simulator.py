@@ -106,25 +106,27 @@ def _run(count: int, messages: int, check: bool) -> tuple[float, float, int, flo
     gc.collect()
     began = time.process_time()
     sim = Simulation(1, check=check)
-    nodes = [_node(sim, number) for number in range(count)]
+    nodes = [make_node(sim, number) for number in range(count)]
     made = time.process_time()
-    _round(sim, nodes)
+    talk(sim, nodes)
     met = time.process_time()
     before = sim.scheduler.events
     for _ in range(max(messages // (3 * count), 1)):
-        _round(sim, nodes)
+        talk(sim, nodes)
     done = time.process_time()
     return made - began, met - made, sim.scheduler.events - before, done - met
 
 
-def _node(sim: Simulation, number: int) -> SimNode:
+def make_node(sim: Simulation, number: int) -> SimNode:
+    """A node with two rails and memory for PUTs."""
     address = f"{number >> 8}.{number & 255}"
     node = sim.node(f"n{number}", f"10.0.{address}@tcp", f"10.1.{address}@tcp1")
     node.attach(30, size=4096, keep_data=False)
     return node
 
 
-def _round(sim: Simulation, nodes: list[SimNode]) -> None:
+def talk(sim: Simulation, nodes: list[SimNode]) -> None:
+    """Each sends to three others, and all is answered."""
     for number, node in enumerate(nodes):
         for step in (1, 3, 7):
             node.put(nodes[(number + step) % len(nodes)].nid, 30, data=bytes(100))

@@ -11,7 +11,10 @@ from typing import ClassVar, Final
 
 __all__ = ["SeldomCollected"]
 
-_SELDOM: Final = (100_000, 10, 20)  # objects more than before, and collections of younger ones
+# Objects more than before, and how many collections of younger ones come before one of older ones. The
+# youngest are still in the CPU's caches when they are looked at: that is cheap, as looking at all is not.
+_SELDOM: Final = (2_000, 1_000, 20)
+_MANY: Final = (50, 500, 6)  # collections since the last of older ones: of the youngest; so many; of those
 
 
 class SeldomCollected:
@@ -22,8 +25,8 @@ class SeldomCollected:
     _before: ClassVar[tuple[int, int, int]] = (0, 0, 0)
 
     def __init__(self) -> None:
-        if SeldomCollected._living and gc.get_count()[2]:
-            gc.collect()  # an earlier simulation may be garbage, and be in nobody's way for long
+        if SeldomCollected._living:
+            _collect_earlier()
         if not SeldomCollected._living:
             before = SeldomCollected._before = gc.get_threshold()
             if 0 < before[0] < _SELDOM[0]:
@@ -34,3 +37,13 @@ class SeldomCollected:
         SeldomCollected._living -= 1
         if not SeldomCollected._living and gc.get_threshold() == _SELDOM:
             gc.set_threshold(*SeldomCollected._before)
+
+
+def _collect_earlier() -> None:
+    """Simulations before this one may be garbage by now, for which nobody would look for long."""
+    _, young, old = gc.get_count()
+    some, many, often = _MANY
+    if young >= many or old >= often:
+        gc.collect()
+    elif young >= some:
+        gc.collect(1)
