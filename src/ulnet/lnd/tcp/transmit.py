@@ -283,6 +283,8 @@ class Transmitter(Outlet):
             if other.hdr is not hdr or not (bare or other.payload is payload):
                 break
             count += 1
+        if not count:
+            return 0
         if count == len(tx_queue):
             batch += tx_queue
             tx_queue.clear()
