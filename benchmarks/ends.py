@@ -2,25 +2,30 @@
 
 For each player, interleaved with the others: wall time, CPU time of the end that drives and of the one that
 serves, of it the kernel's, and how often each slept, in microseconds and times a message; medians. With
-`--calls` (a run more) also how many calls to the kernel each makes a message, and how much a call moves.
+`--calls` (a run more) also how many calls to the kernel each makes a message, and how much a call moves; with
+`--instructions` only how many instructions of the program each end executes for one (by valgrind).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import re
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 import private_net
+import runner
 from players import COMPETITORS, HERE, Competitor
-from runner import run_sides
 from work import WORKS, Work
 
 ENDS = ("drive", "serve")
 ROUNDS = 7
+COUNTS = (256, 1024)  # messages, to count instructions
 DEFAULT = ("c", "sockets", "ulnet_node", "ulnet_compiled")
 
 
@@ -32,6 +37,7 @@ def main() -> int:
     parser.add_argument("players", nargs="*", metavar="PLAYER", help=", ".join(names))
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--calls", action="store_true", help="count calls to the kernel too (needs cc)")
+    parser.add_argument("--instructions", action="store_true", help="count those, and nothing else")
     options = parser.parse_intermixed_args()
     if unknown := [name for name in options.players if name not in names]:
         parser.error(f"{', '.join(unknown)}: not measured here; choose from {', '.join(names)}")
@@ -39,6 +45,11 @@ def main() -> int:
     work = next(work for work in WORKS if work.name == options.work)
     wanted = options.players or DEFAULT
     players = [player for player in COMPETITORS if player.name in wanted and not player.missing()]
+    if options.instructions:
+        for player in players:
+            drives, serves = (instructions(work, player, end) for end in ENDS)
+            print(f"{player.title}: the end that drives {drives:,.0f} a message, the other {serves:,.0f}")
+        return 0
     runs = measure(work, players, options.rounds)
     print(f"{work.title}, {work.count} messages, {options.rounds} rounds; a message, in µs\n")
     for line in table(work, players, runs):
@@ -58,7 +69,7 @@ def measure(work: Work, players: list[Competitor], rounds: int) -> dict[str, lis
     runs: dict[str, list[Sides]] = {player.name: [] for player in players}
     for number in range(rounds):
         for player in players[:: -1 if number % 2 else 1]:
-            runs[player.name].append(run_sides(player, work, {}))
+            runs[player.name].append(runner.run_sides(player, work, {}))
     return runs
 
 
@@ -83,13 +94,36 @@ def table(work: Work, players: list[Competitor], runs: dict[str, list[Sides]]) -
     return lines
 
 
+def instructions(work: Work, player: Competitor, end: str) -> float:
+    """Those of one end for a message, by callgrind: the difference between many and few."""
+    few, many = (_instructions(replace(work, count=count), player, end) for count in COUNTS)
+    return (many - few) / (COUNTS[1] - COUNTS[0])
+
+
+def _instructions(work: Work, player: Competitor, end: str) -> int:
+    environment = runner.environment_of(player.build)
+    words = {one: runner.words_of(player, one, work) for one in ENDS}
+    pipe = subprocess.PIPE
+    with tempfile.TemporaryDirectory() as folder:
+        words[end] = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out", *words[end]]
+        with subprocess.Popen(words["serve"], env=environment, stdout=pipe, stderr=pipe, text=True) as server:
+            assert server.stdout is not None
+            address = json.loads(server.stdout.readline())["address"]
+            drive = [*words["drive"], address]
+            driver = subprocess.run(drive, env=environment, check=True, capture_output=True, text=True)
+            _, told = server.communicate(timeout=runner.PATIENCE)
+    found = re.search(r"Collected : (\d+)", driver.stderr if end == "drive" else told)
+    assert found is not None, told
+    return int(found[1])
+
+
 def calls(work: Work, player: Competitor) -> list[str]:
     """One run with all calls counted, warming up and all: rows of Markdown, for each end."""
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, "calls.so")
         words = ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(HERE / "calls.c"), "-ldl"]
         subprocess.run(words, check=True)
-        run_sides(player, work, {"LD_PRELOAD": str(library), "ULNET_BENCH_CALLS": f"{folder}/calls"})
+        runner.run_sides(player, work, {"LD_PRELOAD": str(library), "ULNET_BENCH_CALLS": f"{folder}/calls"})
         lines = ["| end | call | a message | in vain | MiB a call, mean | most often, KiB from |"]
         lines.append("| --- | --- |" + " ---: |" * 4)
         for path in Path(folder).glob("calls.*[0-9]"):
