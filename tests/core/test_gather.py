@@ -36,7 +36,7 @@ class RunFabric(FastFabric):
         some = [self.wire.popleft() for _ in range(alike)]
         data = bytearray(b"".join(known + b"".join(one.payload) for _, one in some))
         size = len(data) // alike
-        end = inlet.take_run(hdr, known, data, memoryview(data), 0, len(data))  # type: ignore[attr-defined]
+        end = inlet.take_run(hdr, known, data, memoryview(data), 0, len(data))  # type: ignore[arg-type]
         inlet.settle()
         self.wire.extendleft(reversed(some[end // size :]))
         for owner, one in some[: end // size]:
