@@ -12,12 +12,14 @@ from typing import Any
 import choice
 import crowd
 import simulator
+import small_rails
 import start
 from players import builds
 from report import machine
 
 NAMES = ("choice", "crowd", "start", "rails", "failover", "routed", "simulator")
 CHOICE_ROUNDS, CHOICES = 15, 5000
+SMALL_ROUNDS, SMALL = 3, 20_000
 START_ROUNDS = 5
 # What gives steady figures is measured but once or twice, so that all of it takes a quarter of an hour.
 RAIL_ROUNDS, RAIL_SECONDS = 1, 3.0
@@ -63,8 +65,11 @@ def measure(name: str, quick: bool, rounds: int | None, tell: Tell) -> Section |
 def _choice(quick: bool, rounds: int | None, tell: Tell) -> Section:
     tell("the choice of a path")
     costs = choice.measure(rounds or (3 if quick else CHOICE_ROUNDS), CHOICES // (10 if quick else 1))
-    section = Section("choice", "Choice of a path", [choice.HOW], runs=choice.to_dict(costs))
+    small = small_rails.measure(rounds or (1 if quick else SMALL_ROUNDS), SMALL // (10 if quick else 1))
+    section = Section("choice", "Choice of a path", [choice.HOW])
+    section.runs = {**choice.to_dict(costs), **small_rails.to_dict(small)}
     section.tables.append(("", choice.HEADS, choice.cells(costs)))
+    section.tables.append((small_rails.HOW, small_rails.HEADS, small_rails.cells(small)))
     section.figures = {
         "16×16, by lanes": 1 / choice.ratio(costs, "16×16 on one net, lanes"),
         "16×16, the general way": 1 / choice.ratio(costs, "16×16 on one net"),

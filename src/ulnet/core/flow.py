@@ -36,6 +36,7 @@ class Paces:
 class Flow:
     """One path: `outstanding` bytes sent and not confirmed, `rate` in bytes per second (0: not known).
 
+    Messages that joined a convoy are missing in `outstanding` until `NodeState.settle`.
     `stalled` says that its driver sees no progress there; `gauge`, where there is one, gets the samples too.
     """
 
@@ -72,10 +73,7 @@ class Flow:
 
     def end(self, size: int, now: float) -> None:
         """That message is delivered."""
-        paces = self._paces
-        if paces.joining is not None:
-            paces.joining.settle()
-        paces.ends += 1
+        self._paces.ends += 1
         self.outstanding -= size
         confirmed = self._confirmed + size
         self._confirmed = confirmed
@@ -88,16 +86,15 @@ class Flow:
         self._confirmed = 0
         self._take(confirmed / elapsed)
         if self.gauge is not None:
+            if self._paces.joining is not None:
+                self._paces.joining.settle()
             self.gauge.add(confirmed, elapsed, self.outstanding + size, now)
 
     def end_many(self, count: int, size: int, now: float) -> None:
         """So many messages of `size` bytes are: the same as one after the other."""
-        paces = self._paces
-        if paces.joining is not None:
-            paces.joining.settle()
         confirmed = self._confirmed + count * size
         if confirmed < MIN_SAMPLE_BYTES or now - self._since < _MIN_SAMPLE_SECONDS:
-            paces.ends += 1
+            self._paces.ends += 1
             self.outstanding -= count * size
             self._confirmed = confirmed
             return
@@ -121,10 +118,7 @@ class Flow:
 
     def abandon(self, size: int) -> None:
         """That message failed: it says nothing of the rate."""
-        paces = self._paces
-        if paces.joining is not None:
-            paces.joining.settle()
-        paces.ends += 1
+        self._paces.ends += 1
         self.outstanding -= size
 
 

@@ -102,6 +102,7 @@ class Again:
 
         A descriptor that goes on sending would hold it for ever, and that path get nothing.
         """
+        self._state.settle()
         gone: set[Flow] = set()
         for ni, hop, dest in doubts:
             pni = self._state.peers.find_ni(hop) if hop is not None and dest is None else None

@@ -208,6 +208,7 @@ class Rates:
 
     def _look(self) -> None:
         self._timer = None
+        self._state.settle()
         now = self._state.clock()
         for gauge in list(self._slow):
             flow = gauge.flow

@@ -4,7 +4,7 @@ What waits together leaves by one call to the kernel, which costs more than any 
 nothing of load. Only drivers that write so (`NI.batches`) have it, and only the balance "expected".
 
 A lane lets alike messages join by counting down (`Lane.run`). They are counted for all to see when anybody
-looks: before each choice and each end of a message, and in `LNet.nis` and `LNet.peers`.
+looks: before each choice, where rates are compared, and in `LNet.nis` and `LNet.peers`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,44 @@
+"""Where a send goes that has several ways, in lanes: what each message costs, and what each choice does.
+
+Small messages join the last choice, so many at a time; runs with other limits of that tell both apart: the
+cost of a message is a + b / n. (Pure Python; compiled code has the limit built in.)
+"""
+
+from __future__ import annotations
+
+import choice
+from ulnet.core.selection import convoy
+
+MOST = (8, 16, 32, 64)
+ROUNDS, COUNT = 15, 2000
+TITLES = [shape.title for shape in choice.SHAPES if shape.lanes]
+
+
+def measure() -> dict[str, dict[int, float]]:
+    """The best of several interleaved runs, µs a send, by shape and limit."""
+    benches = {shape.title: choice.Bench(shape) for shape in choice.SHAPES if shape.lanes}
+    best: dict[str, dict[int, float]] = {title: dict.fromkeys(MOST, float("inf")) for title in TITLES}
+    for _ in range(ROUNDS):
+        for most in MOST:
+            convoy._MOST_MESSAGES = most  # type: ignore[misc]
+            for title, bench in benches.items():
+                bench.run(COUNT // 4)
+                best[title][most] = min(best[title][most], bench.run(COUNT).send_us)
+    return best
+
+
+def main() -> None:
+    """A table."""
+    best = measure()
+    one = best["1×1, lanes"][MOST[-1]]
+    print("| µs a send |", " | ".join(f"{most} join" for most in MOST), "| a message | a choice | × 1×1 |")
+    print("| --- |" + " ---: |" * (len(MOST) + 3))
+    for title, found in best.items():
+        per_choice = (found[MOST[1]] - found[MOST[-1]]) / (1 / MOST[1] - 1 / MOST[-1])
+        cells = [f"{found[most]:.2f}" for most in MOST]
+        cells += [f"{found[MOST[-1]] - per_choice / MOST[-1]:.2f}", f"{per_choice:.1f}"]
+        print(f"| {title} |", " | ".join(cells), f"| {found[MOST[-1]] / one:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
