@@ -136,10 +136,10 @@ def build(stamp: str, quick: bool = False) -> int:
 
 
 def hasty_compiler(folder: Path) -> str:
-    """A command that compiles as it is told, but neither optimises nor looks for what to warn of."""
+    """A command that compiles as it is told, but optimises little, and looks for nothing to warn of."""
     command = folder / "cc"
     compiler = shutil.which("cc") or shutil.which("gcc")
-    command.write_text(f'#!/bin/sh\nexec {shlex.quote(str(compiler))} "$@" -O0 -g0 -w\n')
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(str(compiler))} "$@" -Og -g0 -w\n')
     command.chmod(0o755)
     return str(command)
 
