@@ -77,7 +77,16 @@ def _ratio(aim: Aim, rows: Rows, titles: dict[str, str]) -> Line:
     if ours is None or other is None:
         return [*words, "not measured", ""]
     found = getattr(ours, aim.figure) / getattr(other, aim.figure)
-    return [*words, f"{found:.2f}×", _verdict(found <= aim.factor if aim.most else found >= aim.factor)]
+    good = found <= aim.factor if aim.most else found >= aim.factor
+    bound = "" if good or aim.reference == "c" else _bound(aim, rows.get((aim.work, "c")), other)
+    return [*words, f"{found:.2f}×", _verdict(good) + bound]
+
+
+def _bound(aim: Aim, c: Row | None, other: Row) -> str:
+    """What a C program has of the same reference in the same run."""
+    if c is None:
+        return ""
+    return f"; C {getattr(c, aim.figure) / getattr(other, aim.figure):.2f}×"
 
 
 def _of_sections(sections: dict[str, dict[str, Any]]) -> list[Line]:
@@ -132,6 +141,7 @@ def _verdict(good: bool) -> str:
 
 def markdown(table: list[Line]) -> str:
     """A part of the page."""
-    text = ["## Aims", "", "Ratios of medians of this run; “shown” is ours against theirs.", ""]
+    text = ["## Aims", "", "Ratios of medians of this run; “shown” is ours against theirs."]
+    text += ["Beside what is missed stands what the C program has of the same.", ""]
     text += ["| " + " | ".join(HEADS) + " |", "| --- | --- | --- | ---: | ---: | --- |"]
     return "\n".join([*text, *("| " + " | ".join(line) + " |" for line in table)]) + "\n"

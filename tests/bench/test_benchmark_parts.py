@@ -23,19 +23,29 @@ BULK = Work("bulk-stream", "1 MiB one-way", "stream", 1 << 20, 1024, 0)  # 1 GiB
 TRIP = Work("small-roundtrip", "There and back", "roundtrip", 64, 100, 0)
 
 
+RUNS = {
+    "c": [Run(1024, 0.1, 0.2, 0, 0)],
+    "ulnet_compiled": [Run(1024, 0.125, 0.22, 0, 0)],
+    "zmq_dealer": [Run(1024, 0.3, 0.4, 0, 0)],
+}
+
+
 def rows() -> list[tuple[Work, list[Row]]]:
-    bulk = {
-        "c": [Run(1024, 0.1, 0.2, 0, 0)],
-        "ulnet_compiled": [Run(1024, 0.125, 0.22, 0, 0)],
-        "zmq_dealer": [Run(1024, 0.3, 0.4, 0, 0)],
-    }
     trip = {"c": [Run(100, 1, 1, 70, 90)], "ulnet_compiled": [Run(100, 1, 1, 80, 99)]}
-    return [(BULK, summarize(BULK, bulk)), (TRIP, summarize(TRIP, trip))]
+    return [(BULK, summarize(BULK, RUNS)), (TRIP, summarize(TRIP, trip))]
 
 
 def line(table: list[list[str]], *beginning: str) -> list[str]:
     (found,) = [one for one in table if one[: len(beginning)] == list(beginning)]
     return found
+
+
+def test_beside_a_missed_aim_stands_what_c_has_of_it() -> None:
+    found = rows()
+    found[0] = (BULK, summarize(BULK, {**RUNS, "zmq_dealer": [Run(1024, 0.2, 0.4, 0, 0)]}))
+    told = line(aims.lines(found, {}), "1 MiB one-way", "rate, compiled", "pyzmq DEALER/ROUTER")
+    assert told[4:] == ["1.60×", "**missed**; C 2.00×"]
+    assert line(aims.lines(rows(), {}), *told[:3])[4:] == ["2.40×", "reached"]
 
 
 def test_aims_are_held_against_what_was_measured() -> None:
