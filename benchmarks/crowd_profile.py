@@ -7,6 +7,7 @@ of 1 MiB (by valgrind, which takes minutes; best compiled), and what such a line
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -174,14 +175,28 @@ def _sockets(port: int, far: int, counts: list[int], seconds: float) -> None:
 
 def main() -> None:
     """One of the tables, or the process of which they tell."""
-    crowd.peers_possible(crowd.PEERS)
     if sys.argv[1:2] == ["hub"]:
+        crowd.peers_possible(crowd.PEERS)
         player, port, far, counts, seconds, counted = json.loads(sys.argv[2])
         if player == crowd.SOCKETS:
             _sockets(int(port), far, counts, seconds)
         else:
             asyncio.run(_node(int(port), far, counts, seconds, counted))
-    elif sys.argv[1:] == ["lines"]:
+        return
+    parser = argparse.ArgumentParser(
+        description="Where the time goes with many peers.",
+        epilog="Example: python benchmarks/crowd_profile.py cpu",
+    )
+    parser.add_argument(
+        "table",
+        nargs="?",
+        choices=("cpu", "lines"),
+        default="cpu",
+        help="CPU time by the number of peers; or instructions and lines of memory (valgrind, minutes)",
+    )
+    table = parser.parse_args().table
+    crowd.peers_possible(crowd.PEERS)
+    if table == "lines":
         lines_table(builds()[-1])
         latency_table()
     else:

@@ -32,10 +32,13 @@ DEFAULT = ("c", "sockets", "ulnet_node", "ulnet_compiled")
 def main() -> int:
     """Measure what the command line asks for."""
     names = [player.name for player in COMPETITORS]
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description="What each end of one work takes.",
+        epilog="Example: python benchmarks/ends.py bulk-get c ulnet_compiled --rounds 9 --calls",
+    )
     parser.add_argument("work", choices=[work.name for work in WORKS])
     parser.add_argument("players", nargs="*", metavar="PLAYER", help=", ".join(names))
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"runs of each ({ROUNDS})")
     parser.add_argument("--calls", action="store_true", help="count calls to the kernel too (needs cc)")
     parser.add_argument("--instructions", action="store_true", help="count those, and nothing else")
     options = parser.parse_intermixed_args()

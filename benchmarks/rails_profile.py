@@ -6,6 +6,8 @@ cost of a message is a + b / n. (Pure Python; compiled code has the limit built 
 
 from __future__ import annotations
 
+import argparse
+
 import choice
 from ulnet.core.selection import convoy
 
@@ -14,11 +16,11 @@ ROUNDS, COUNT = 15, 2000
 TITLES = [shape.title for shape in choice.SHAPES if shape.lanes]
 
 
-def measure() -> dict[str, dict[int, float]]:
+def measure(rounds: int) -> dict[str, dict[int, float]]:
     """The best of several interleaved runs, µs a send, by shape and limit."""
     benches = {shape.title: choice.Bench(shape) for shape in choice.SHAPES if shape.lanes}
     best: dict[str, dict[int, float]] = {title: dict.fromkeys(MOST, float("inf")) for title in TITLES}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for most in MOST:
             convoy._MOST_MESSAGES = most  # type: ignore[misc]
             for title, bench in benches.items():
@@ -29,7 +31,14 @@ def measure() -> dict[str, dict[int, float]]:
 
 def main() -> None:
     """A table."""
-    best = measure()
+    parser = argparse.ArgumentParser(
+        description="What a message costs over several ways, and what a choice among them does.",
+        epilog="Example: python benchmarks/rails_profile.py --rounds 5",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help=f"runs of each, of which the best counts ({ROUNDS})"
+    )
+    best = measure(parser.parse_args().rounds)
     one = best["1×1, lanes"][MOST[-1]]
     print("| µs a send |", " | ".join(f"{most} join" for most in MOST), "| a message | a choice | × 1×1 |")
     print("| --- |" + " ---: |" * (len(MOST) + 3))

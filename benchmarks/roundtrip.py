@@ -47,9 +47,12 @@ def all_players() -> list[Player]:
 
 def main() -> int:
     """Measure and print a table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--instructions", action="store_true")
+    parser = argparse.ArgumentParser(
+        description="Where the time of a round trip goes.",
+        epilog="Example: python benchmarks/roundtrip.py --rounds 4",
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each (5)")
+    parser.add_argument("--instructions", action="store_true", help="count those, and nothing else")
     options = parser.parse_args()
     there = [player for player in all_players() if player[1].missing() is None]
     if options.instructions:

@@ -6,6 +6,7 @@ is as large as that of a core of most CPUs (1 MiB): what misses it comes from fa
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
@@ -36,7 +37,7 @@ def run(nodes: int, rounds: int) -> int:
 def counted(nodes: int, rounds: int) -> list[int]:
     """Its events, instructions and misses, under cachegrind. Raises RuntimeError with its words."""
     words = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", "--cachegrind-out-file=/dev/null", *CACHES]
-    words += [sys.executable, str(Path(__file__).resolve()), str(nodes), str(rounds)]
+    words += [sys.executable, str(Path(__file__).resolve()), "run", str(nodes), str(rounds)]
     done = subprocess.run(
         words, env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True, check=False
     )
@@ -48,12 +49,18 @@ def counted(nodes: int, rounds: int) -> list[int]:
 
 def main() -> None:
     """Print the table."""
+    parser = argparse.ArgumentParser(
+        description="What an event of the simulator costs in instructions and cache misses.",
+        epilog="Example: python benchmarks/simulator_profile.py 10 100",
+    )
+    parser.add_argument("nodes", nargs="*", type=int, help=f"of a cluster ({', '.join(map(str, NODES))})")
+    options = parser.parse_args()
     if not shutil.which("valgrind"):
         sys.exit("no valgrind here (Debian: apt-get install valgrind)")
     print("| nodes | instructions an event | I1 misses | D1 misses | misses of 1 MiB |")
     print("| --- | ---: | ---: | ---: | ---: |")
     with ThreadPoolExecutor(2) as both:
-        for nodes in NODES:
+        for nodes in options.nodes or NODES:
             few = both.submit(counted, nodes, 2)
             many = both.submit(counted, nodes, 2 + max(EVENTS // (_ROUND * nodes), 1))
             events, *costs = (b - a for a, b in zip(few.result(), many.result(), strict=True))
@@ -63,7 +70,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        print(run(int(sys.argv[1]), int(sys.argv[2])))
+    if sys.argv[1:2] == ["run"]:
+        print(run(int(sys.argv[2]), int(sys.argv[3])))
     else:
         main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import socket
 import statistics
@@ -180,6 +181,18 @@ def to_dict(runs: Runs) -> dict[str, Any]:
     }
 
 
-if __name__ == "__main__":
-    for row in [HEADS, *cells(measure(3, 20000))]:
+def main() -> None:
+    """A table."""
+    parser = argparse.ArgumentParser(
+        description="What small messages cost over one, two and four rails.",
+        epilog="Example: python benchmarks/small_rails.py --rounds 5",
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each (3)")
+    parser.add_argument("--messages", type=int, default=20000, help="in each (20000)")
+    options = parser.parse_args()
+    for row in [HEADS, *cells(measure(options.rounds, options.messages))]:
         print("  ".join(row))
+
+
+if __name__ == "__main__":
+    main()
