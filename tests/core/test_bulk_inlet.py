@@ -10,7 +10,7 @@ import pytest
 from support.lanes import BITS, PORTAL, A, B, World
 from support.store import STORE, Store
 from ulnet.core.bulk_inlet import BulkInlet
-from ulnet.core.md import MANAGE_REMOTE, OP_PUT, Md
+from ulnet.core.md import INFINITE, MANAGE_REMOTE, OP_PUT, Md
 from ulnet.core.msg import Msg
 from ulnet.core.status import HealthStatus
 from ulnet.nid import Nid
@@ -22,7 +22,7 @@ SIZE = 5000
 class Arrival:
     """B's inlet for what comes from A: one PUT was taken whole, and the next has begun."""
 
-    def __init__(self, ack: bool = True, **attached: int) -> None:
+    def __init__(self, ack: bool = True, threshold: int = INFINITE) -> None:
         self.world = World(True)
         self.world.warm()
         core = self.core = self.world.b
@@ -35,7 +35,7 @@ class Arrival:
             self.memory,
             lambda event: self.seen.append((event.kind.name, event.status, event.unlinked)),
             options=OP_PUT | MANAGE_REMOTE,
-            **attached,
+            threshold=threshold,
         )
         md = self.world.a.memory.md_bind(b"", None)
         wmd = self.world.a.memory.wmd_of(md) if ack else NO_WMD

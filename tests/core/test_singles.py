@@ -209,9 +209,7 @@ def play_over_rails(rails: int, nets: int, batches: bool, fast: bool) -> tuple[R
     shared = world.bind(b"h" * 32)
     seen: list[object] = []
     for _ in range(60):
-        ack = (
-            chance.random() < 0.6
-        )  # in which order both kinds end differs, and rates follow
+        ack = chance.random() < 0.6  # in which order both kinds end differs, and rates follow
         for _ in range(chance.choice([1, 1, 3, 20])):
             size = chance.choice([0, 64, 64, 64, 600, 5000, 70000])
             data = chance.choice([0, 0, 0, 1 << 40])
