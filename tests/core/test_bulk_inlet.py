@@ -193,3 +193,17 @@ def test_a_nid_that_is_not_the_senders_is_not_taken() -> None:
     _, inlet, _, hdr = asked(1)
     hdr.src_nid = Nid.parse("10.9.9.9@tcp")
     assert inlet.begin(hdr) is None
+
+
+@pytest.mark.parametrize("well", [True, False])
+def test_memory_whose_last_message_ended_otherwise_is_held_by_nobody(well: bool) -> None:
+    here = Arrival(ack=False)
+    msg = here.begin()
+    here.core.memory.md_unlink(here.md)
+    if well:
+        here.arrive(msg, b"7")
+    else:
+        here.inlet.close()
+        here.core.finalize(msg, HealthStatus.REMOTE_ERROR, errno.EIO, "it was cut short")
+    del here.md, msg
+    here.memory.extend(b"more")

@@ -142,9 +142,10 @@ class BulkInlet(FetchInlet):
         state = self._state
         md, pni, event = self._md, self._pni, self._event
         hdr = msg.hdr
+        if msg is not self._msg:
+            return False
         if (
-            msg is not self._msg
-            or md is None
+            md is None
             or pni is None
             or event is None
             or hdr is not self._hdr  # no longer so when md is unlinked
@@ -152,6 +153,7 @@ class BulkInlet(FetchInlet):
             or md.aborted
             or (md.refs == 1 and md.exhausted)
         ):
+            self._msg = None  # else that memory would be held until the next message begins
             return False
         state.stats.msgs_alloc -= 1
         self._ni.refs -= 1
