@@ -23,7 +23,7 @@ from ulnet.core.lanes import LIGHT
 from ulnet.core.md import ACK_DISABLE, MANAGE_REMOTE, OP_PUT, Buffer, Md
 from ulnet.core.status import HealthStatus
 from ulnet.nid import ANY_NID, Nid
-from ulnet.wire.lnet import Header, MsgType
+from ulnet.wire.lnet import NO_WMD, Header, MsgType
 
 NOWHERE = 99  # match bits that nothing is attached for
 
@@ -612,3 +612,21 @@ def test_a_broken_connection_looks_at_those_alone_that_sent_there() -> None:
     a.memory.forsake(others[7])
     assert others[7] not in hops
     assert sum(there.looked for there in hops.values()) == 0
+
+
+def test_a_named_put_is_not_taken_for_one_without_ack_that_came_before_a_resend(world: World) -> None:
+    """The driver knows the header of the former, and the inlet looks for names since the latter."""
+    inlet = world.b.inlet(world.b.nis[B], A)
+    tag = world.b._receive._once.tag
+    mds = [world.bind(b"") for _ in range(2)]
+    resent, named = (world.a.memory.identity_of(md, tag) for md in mds)
+    plain, repeated = (
+        Header(int(MsgType.PUT), B, A, 12345, 12345, 8, wmd, BITS, 0, PORTAL)
+        for wmd in (NO_WMD, again(resent))
+    )
+    payload = memoryview(b"12345678")
+    assert inlet.take(plain, payload, 0)
+    assert not inlet.take(repeated, payload, 0)
+    assert inlet.named
+    assert not inlet.take(plain, payload, 0, named)
+    assert not world.b._receive._once.notes.taken(again(named))

@@ -127,8 +127,12 @@ class Inlet(Keeper):
         md = self._md
         assert md is not None
         threshold = md.threshold
-        if threshold == 0 or threshold == 1 or (name and not self._receive.is_first(name)):
-            return False  # the last one ends it; a resend is looked at more closely
+        if (
+            threshold == 0  # the last one ends it
+            or threshold == 1
+            or (name and not (self._wants_ack and self._receive.is_first(name)))
+        ):
+            return False  # a resend is looked at more closely, and a name where `hdr` asked for no ACK
         length = self._length
         event = self._event
         if self._moving:
