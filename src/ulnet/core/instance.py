@@ -19,7 +19,7 @@ from ulnet.core.leaving import Leaving
 from ulnet.core.lnd import Lnd
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
-from ulnet.core.new_ni import check_new_ni
+from ulnet.core.new_ni import check_new_ni, new_net
 from ulnet.core.ni import NI, LocalNet, Place
 from ulnet.core.peer import Peer, may_be_peer
 from ulnet.core.peer_table import PeerTable
@@ -177,10 +177,7 @@ class LNet:
         chosen = self.cpts.checked_list(cpts)
         local = self.state.nets.get(net)
         if local is None:
-            local = LocalNet(net, lnd, _checked(net, tunables or NetTunables()))
-            if net == LO_NET:
-                local.tunables = NetTunables(peer_timeout=0, peer_credits=0, credits=0)
-            local.bonded = also is not None
+            local = new_net(net, lnd, tunables or NetTunables(), bonded=also is not None)
         ni = NI(
             local,
             nid,
@@ -382,19 +379,3 @@ class LNet:
     def next_deadline(self) -> float | None:
         """When tick is wanted next; None: when `wake` says so."""
         return self.state.timers.next_deadline()
-
-
-def _checked(net: Net, tunables: NetTunables) -> NetTunables:
-    if tunables.credits < 1 or tunables.peer_credits < 1:
-        raise LNetError(
-            errno.EINVAL,
-            f"net {net} with credits {tunables.credits}, peer_credits {tunables.peer_credits}: "
-            "both must be at least 1",
-        )
-    if tunables.peer_credits > tunables.credits:
-        raise LNetError(
-            errno.EINVAL,
-            f"net {net}: peer_credits {tunables.peer_credits} exceed credits {tunables.credits}; "
-            "lower them or raise credits",
-        )
-    return replace(tunables)

@@ -1,16 +1,19 @@
-"""What an NI that is to be added must not be: refusals in words (spec lnetctl.md §1 net)."""
+"""What an NI that is to be added, and its net, must not be: refusals in words (spec lnetctl.md §1 net)."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ulnet.core.lnd import Lnd
+from ulnet.core.ni import LocalNet
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
+from ulnet.core.tunables import NetTunables
 from ulnet.nid import LO_NET, LO_NID, Net, Nid
 
-__all__ = ["check_new_ni"]
+__all__ = ["check_new_ni", "new_net"]
 
 
 def check_new_ni(state: NodeState, lnds: Mapping[int, Lnd], net: Net, nid: Nid, interface: str | None) -> Lnd:
@@ -46,3 +49,23 @@ def check_new_ni(state: NodeState, lnds: Mapping[int, Lnd], net: Net, nid: Nid, 
             f"{len(state.nis)} NIs are configured: max_interfaces allows no more; raise it first",
         )
     return lnd
+
+
+def new_net(net: Net, lnd: Lnd, tunables: NetTunables, *, bonded: bool) -> LocalNet:
+    """A net without NIs, with tunables of its own. Raises LNetError(EINVAL): its credits."""
+    if tunables.credits < 1 or tunables.peer_credits < 1:
+        raise LNetError(
+            errno.EINVAL,
+            f"net {net} with credits {tunables.credits}, peer_credits {tunables.peer_credits}: "
+            "both must be at least 1",
+        )
+    if tunables.peer_credits > tunables.credits:
+        raise LNetError(
+            errno.EINVAL,
+            f"net {net}: peer_credits {tunables.peer_credits} exceed credits {tunables.credits}; "
+            "lower them or raise credits",
+        )
+    own = NetTunables(peer_timeout=0, peer_credits=0, credits=0) if net == LO_NET else replace(tunables)
+    local = LocalNet(net, lnd, own)
+    local.bonded = bonded
+    return local
