@@ -47,7 +47,7 @@ class World:
         self.sim = Simulation(seed=1, link=LinkParams(rate=RATE, delay=delay), check=False)
         self.a = self.sim.node("a", A0, A1)
         self.log: list[str] = []
-        self.a.core.state.alarm = self.log.append
+        self.a.core.state.alarm = self.a.core.state.notice = self.log.append
         self.streams: list[Stream] = []
         self.peers: list[SimNode] = []
         for number in range(2, 2 + peers):

@@ -77,7 +77,7 @@ class NodeState:
         self.wake = wake
         self.report = report
         self.alarm = report  # of what is more than a warning: NIs that fail, messages that switch paths
-        self.notice = report  # of what is less than one: NIs and paths that are good again
+        self.notice = report  # of what is less than one: NIs that are good again
         self.pid = LNET_PID
         self.cpts = cpts
         self.distances = cpts.distances_from
