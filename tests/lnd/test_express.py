@@ -203,6 +203,121 @@ def test_who_interrupts_ends_the_program(pair: Pair) -> None:
         run(main())
 
 
+@pytest.mark.parametrize("reader_first", [True, False])
+@pytest.mark.parametrize("number_used_again", [True, False])
+def test_a_reader_closes_a_file_that_is_ready_as_well(
+    pair: Pair, reader_first: bool, number_used_again: bool
+) -> None:
+    """The kernel tells of both in one call: what it said of the other holds for no file any more."""
+    one, other = pair
+
+    async def main() -> None:
+        loop = loop_now()
+        done = asyncio.Event()
+        wrong: list[str] = []
+        ready, far = socket.socketpair()
+        fresh: list[socket.socket] = []
+
+        def close_it() -> None:
+            one.recv(1)
+            number = ready.fileno()
+            loop.remove_writer(ready)
+            ready.close()
+            if number_used_again:
+                fresh.extend(socket.socketpair())
+                assert fresh[0].fileno() == number
+                fresh[0].setblocking(False)
+                loop.add_reader(fresh[0], woken)
+            loop.call_soon(done.set)
+
+        def woken() -> None:
+            try:
+                done.set() if fresh[0].recv(1) == b"x" else wrong.append("another byte")
+            except BlockingIOError:
+                wrong.append("woken for what another file had")
+
+        def watch_the_other() -> None:
+            loop.add_writer(ready, wrong.append, "of a closed file")
+
+        if not reader_first:
+            watch_the_other()
+        loop.express.read(one.fileno(), close_it)
+        other.send(b"x")
+        if reader_first:
+            watch_the_other()
+        await done.wait()
+        loop.express.leave(one.fileno())
+        if fresh:
+            done.clear()
+            fresh[1].send(b"x")  # the new file is watched for all that
+            await done.wait()
+            loop.remove_reader(fresh[0])
+        for sock in (*fresh, far):
+            sock.close()
+        assert not wrong
+
+    run(main())
+
+
+def test_a_reader_closes_another_whose_number_is_used_again(pair: Pair) -> None:
+    one, other = pair
+
+    async def main() -> None:
+        loop = loop_now()
+        calls: list[str] = []
+        ready, far = socket.socketpair()
+        fresh: list[socket.socket] = []
+
+        def close_it() -> None:
+            one.recv(1)
+            number = ready.fileno()
+            loop.express.leave(number)
+            ready.close()
+            fresh.extend(socket.socketpair())
+            assert fresh[0].fileno() == number
+            loop.express.read(number, lambda: calls.append("new"))
+
+        loop.express.read(one.fileno(), close_it)
+        loop.express.read(ready.fileno(), lambda: calls.append("old"))
+        other.send(b"x")
+        far.send(b"x")
+        await asyncio.sleep(0.01)
+        assert calls == []
+        loop.express.leave(one.fileno())
+        loop.express.leave(fresh[0].fileno())
+        for sock in (*fresh, far):
+            sock.close()
+
+    run(main())
+
+
+def test_a_file_that_is_read_and_written_by_its_object(pair: Pair) -> None:
+    """From Python 3.13 on asyncio looks for it in the selector's map."""
+    one, other = pair
+
+    async def main() -> None:
+        loop = loop_now()
+        done = asyncio.Event()
+        loop.add_writer(one, done.set)
+        loop.add_reader(one, done.set)
+        await done.wait()
+        assert loop.express.get_map().get(one) == loop.express.get_key(one)
+        assert loop.express.get_map().get(other) is None
+        assert loop.remove_writer(one)
+        assert loop.remove_reader(one)
+        assert loop.express.get_map().get(one) is None
+
+    run(main())
+
+
+def test_who_is_read_may_outlive_the_loop(pair: Pair) -> None:
+    one, _ = pair
+    loop = Loop()
+    loop.express.read(one.fileno(), lambda: None)
+    loop.close()
+    loop.express.leave(one.fileno())  # as `remove_reader` may be called then
+
+
 def test_a_child_process() -> None:
     async def main() -> int | None:
         child = await asyncio.create_subprocess_exec(sys.executable, "-c", "raise SystemExit(3)")

@@ -8,7 +8,7 @@ of them, and the loop has its turn when there is anything for it. All files are 
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from selectors import EVENT_READ, EVENT_WRITE, SelectorKey
 from time import monotonic
 from typing import Final, Protocol
@@ -27,6 +27,32 @@ class HasFileno(Protocol):
         """Its descriptor."""
 
 
+class Files:
+    """The loop's files, by descriptor or by what has one: asyncio asks for both."""
+
+    __slots__ = ("_express",)
+
+    def __init__(self, express: Express) -> None:
+        self._express = express
+
+    def __len__(self) -> int:
+        return len(self._express.numbers())
+
+    def keys(self) -> list[int]:
+        """Their descriptors."""
+        return self._express.numbers()
+
+    def __getitem__(self, fileobj: int | HasFileno) -> SelectorKey:
+        return self._express.get_key(fileobj)
+
+    def get(self, fileobj: int | HasFileno, default: SelectorKey | None = None) -> SelectorKey | None:
+        """What is known of that file."""
+        try:
+            return self._express.get_key(fileobj)
+        except KeyError:
+            return default
+
+
 class Express:
     """What asyncio wants of a selector. `failed` is told of an exception that a reader lets through.
 
@@ -34,7 +60,7 @@ class Express:
     that only readers here are called for come and go in `select`.
     """
 
-    __slots__ = ("_epoll", "_failed", "_keys", "_masks", "_readers", "news")
+    __slots__ = ("_epoll", "_failed", "_fresh", "_keys", "_masks", "_readers", "news")
 
     def __init__(self, failed: Callable[[BaseException], None]) -> None:
         self._epoll = select.epoll()
@@ -42,6 +68,7 @@ class Express:
         self._keys: dict[int, SelectorKey] = {}  # the loop's
         self._readers: dict[int, Callable[[], None]] = {}
         self._masks: dict[int, int] = {}  # what the kernel is to tell of each file
+        self._fresh: set[int] = set()  # new ones since it last told
         self.news = False
 
     def read(self, number: int, reader: Callable[[], None]) -> None:
@@ -50,8 +77,8 @@ class Express:
         self._readers[number] = reader
 
     def leave(self, number: int) -> None:
-        """Do not, any more."""
-        del self._readers[number]
+        """Do not, any more (if it was read at all)."""
+        self._readers.pop(number, None)
         key = self._keys.get(number)
         self._watch(number, 0 if key is None else _mask_of(key.events))
 
@@ -61,9 +88,14 @@ class Express:
         wait = -1.0 if timeout is None else timeout if timeout > 0 else 0.0
         until = monotonic() + wait if wait > 0 else 0.0
         ready: list[tuple[SelectorKey, int]] = []
+        others: list[tuple[int, int]] = []
+        fresh = self._fresh
         while True:
+            fresh.clear()
             events = self._epoll.poll(wait, _MOST)
             for number, event in events:
+                if number in fresh:  # that of a file which a reader has just closed
+                    continue
                 reader = self._readers.get(number)
                 if reader is not None and event & ~_OUT:
                     try:
@@ -72,10 +104,14 @@ class Express:
                         raise
                     except BaseException as failure:
                         self._failed(failure)
+                if number in self._keys:
+                    others.append((number, event))
+            for number, event in others:  # now that no reader closes any of them
                 key = self._keys.get(number)
-                if key is not None:
+                if key is not None and number not in fresh:
                     wanted = (EVENT_WRITE if event & ~_IN else 0) | (EVENT_READ if event & ~_OUT else 0)
                     ready.append((key, key.events & wanted))
+            others.clear()
             if ready or self.news or not events or wait == 0:
                 return ready
             if wait > 0:
@@ -117,9 +153,13 @@ class Express:
             raise KeyError(f"{fileobj!r} is not registered")
         return key
 
-    def get_map(self) -> Mapping[int, SelectorKey]:
-        """All of the loop's files, by descriptor."""
-        return self._keys
+    def get_map(self) -> Files:
+        """All of the loop's files."""
+        return Files(self)
+
+    def numbers(self) -> list[int]:
+        """The descriptors of the loop's files."""
+        return list(self._keys)
 
     def close(self) -> None:
         """Wait for nothing any more."""
@@ -146,6 +186,7 @@ class Express:
             return
         if not before:
             self._epoll.register(number, mask)
+            self._fresh.add(number)
         elif mask:
             self._epoll.modify(number, mask)
         else:
