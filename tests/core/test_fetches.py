@@ -16,8 +16,9 @@ from ulnet.core.faults import Fault, FaultKind
 from ulnet.core.instance import LNet
 from ulnet.core.lane import LIGHT
 from ulnet.core.md import MANAGE_REMOTE, MAX_SIZE, OP_GET, OP_PUT, TRUNCATE, Md
-from ulnet.core.status import LNetError
-from ulnet.nid import ANY_NID
+from ulnet.core.status import HealthStatus, LNetError
+from ulnet.nid import ANY_NID, LNET_PID
+from ulnet.wire.lnet import Header, MsgType, pack_header
 
 SIZES = (0, 64, 64, 600, LIGHT + 1)
 
@@ -262,3 +263,30 @@ def test_one_memory_may_be_written_and_fetched(world: Store) -> None:
         world.fabric.run()
     assert world.sinks[-1] == b"w" * 64
     world.fabric.assert_conserved()
+
+
+def test_nothing_is_taken_from_a_connection_that_a_handler_closed(world: Store) -> None:
+    """What was read with it is lost, and the inlet holds nothing any more."""
+    inlet = world.a.inlet(world.a.nis[A], B)
+    got: list[EventKind] = []
+
+    def close(event: Event) -> None:
+        if event.kind is EventKind.REPLY:
+            got.append(event.kind)
+            inlet.close()
+
+    md = world.a.memory.md_bind(bytearray(8), close)
+    for _ in range(5):
+        world.get(md, B, STORE, BITS)
+    wire = world.fabric.wire
+    while wire:
+        world.a.finalize(wire.popleft()[1], HealthStatus.OK)
+    hdr = Header(int(MsgType.REPLY), A, B, LNET_PID, LNET_PID, 8, world.a.memory.wmd_of(md))
+    raw = pack_header(hdr, False)
+    data = bytearray((raw + bytes(8)) * 4)
+    view = memoryview(data)
+    size = len(raw) + 8
+    assert inlet._look(hdr)
+    assert inlet.take_run(hdr, raw, data, view, 0, len(data)) == size
+    assert len(got) == 1
+    assert not md.keepers or inlet not in md.keepers

@@ -62,7 +62,12 @@ class FetchInlet(RunInlet):
         head_size = len(raw)
         size = head_size + hdr.payload_length
         stop = min(end, pos + RUN * size) - size
-        while pos <= stop and buf.startswith(raw, pos) and self.take(hdr, view, pos + head_size):
+        while (
+            pos <= stop
+            and hdr is self._hdr  # no longer so when md is unlinked, or the connection closed
+            and buf.startswith(raw, pos)
+            and self.take(hdr, view, pos + head_size)
+        ):
             pos += size
         return pos
 
