@@ -84,11 +84,6 @@ class Checks:
         if watched is not None:
             self._timers.cancel(watched.timer)
 
-    def forget_all(self) -> None:
-        """Check nothing any more."""
-        for gateway in list(self._watched):
-            self.forget(gateway)
-
     def answered(self, gateway: Nid) -> None:
         """A check ended, with an answer or without."""
         watched = self._watched.get(gateway)
