@@ -270,7 +270,7 @@ class Node(MessageCalls, PeerCalls):
     ) -> Attachment:
         """Open memory to peers. Events go to `handler` if given, else to the attachment's queue.
 
-        Options are MdOption bits; without MANAGE_REMOTE each PUT lands behind the one before it.
+        Options are MdOption bits; without MANAGE_REMOTE each PUT or GET begins behind the one before it.
         Raises LNetError: EINVAL, EPERM (portal of the other kind).
         """
         memory = self.core.memory
