@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import socket
 from collections.abc import Callable
 
 import pytest
@@ -12,8 +14,9 @@ from ulnet.core.lanes import Lane
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
 from ulnet.core.peer_table import PeerTable
+from ulnet.core.status import HealthStatus
 from ulnet.nid import LNET_PID, Nid
-from ulnet.wire.lnet import Header
+from ulnet.wire.lnet import Header, pack_header
 from ulnet.wire.socklnd import ConnType
 
 Make = Callable[..., Side]
@@ -79,6 +82,46 @@ async def test_alike_messages_of_more_than_a_batch_all_leave(make: Make, at: Add
         sender.put(hdr, sender.lane).payload = first.payload
     await until(b.core.complete(9))
     await until(lambda: not a.core.open)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_every_byte_of_alike_messages_that_leave_in_pieces(
+    make: Make, at: Addresses, seed: int
+) -> None:
+    """The socket takes little at a time, and the peer reads by fits and starts, or dies in the middle."""
+    chance = random.Random(seed)
+    b = make(at.nid(2))
+    control = await connect(b, at.nid(1), ConnType.CONTROL)
+    await until(lambda: b.kinds(at.nid(1)))
+    (conn,) = b.peer(at.nid(1)).conns
+    assert conn.sock is not None
+    conn.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    sender = Sender(b, at.nid(1))
+    expected = bytearray()
+    sent: list[Msg] = []
+    for size in chance.sample([0, 1, 40, 64, 900, 5000, 40_000], 5):
+        lane = sender.new_lane()
+        hdr = lane.hdr = sender.header(size)
+        payload = [memoryview(chance.randbytes(size))] if size else []
+        if size > 1:
+            payload = [payload[0][:1], payload[0][1:]]
+        for _ in range(chance.choice([1, 2, 30, 300 if size < 1000 else 8])):
+            msg = sender.put(hdr, lane)
+            msg.payload = payload
+            sent.append(msg)
+            expected += conn.prefix + pack_header(hdr, False) + b"".join(payload)
+    dies_after = chance.randrange(len(expected)) if seed % 2 else len(expected)
+    got = bytearray()
+    while len(got) < dies_after:
+        got += await control.read(min(chance.choice([1, 100, 5000, 70_000]), dies_after - len(got)))
+    assert got == expected[: len(got)]
+    if dies_after < len(expected):
+        control.reset()
+    await until(lambda: not b.core.open)
+    outcomes = {outcome.msg: outcome.status for outcome in b.core.outcomes}
+    ended = [outcomes[msg] is not HealthStatus.OK for msg in sent]
+    assert ended == sorted(ended)  # those that left come first
+    control.close()
 
 
 async def test_a_message_that_waited_leaves_no_outlet_for_those_of_another_size(
