@@ -22,18 +22,18 @@ SOCKETS = "plain sockets"  # beside the builds of ulnet
 FILES_A_PEER = 8  # on the side that has the listeners, too
 PATIENCE = 200.0
 HOW = (
-    "One node with two rails and {peers:,} peers of two rails each, over loopback; the peers are nodes in a"
-    " second process, with listeners of their own. Memory: growth of the node's resident set, after the "
-    "first peers, while it makes the others known (configured), and until each has been sent messages of 64"
-    " bytes and 16 KiB over both rails; {connections:.0f} connections a peer, without what the kernel "
-    "keeps. Rates: acknowledged PUTs, 64 under way, to one peer, to {few} and to all in turn, in the same "
-    "process; medians. With one peer 64-byte messages share calls to the kernel by the dozen; with a message "
-    "to each in turn none can, be it {few} peers or all, so the last column is what grows with their number "
-    "alone; “16 at a time” shares again. “{sockets}” are one epoll, headers and payloads at both ends "
-    "and nothing of LNet (`crowd_sockets.py`): what Python and the kernel allow. CPU is the node's own, that "
-    "of the other process stands apart: its {peers:,} nodes share one Python, and with messages in turn it "
-    "is busy all the time, so it bounds the rate. Each rate is measured once {warm} rounds are over. "
-    "`crowd_profile.py` tells more (docs/design/profiles.md)."
+    "One node with two rails and {peers:,} peers of two rails each, over loopback. A second process is all "
+    "the peers, with listeners of their own: it speaks what is on the wire as kernel nodes do (HELLO, "
+    "pings, ACKs; `crowd_far.py`), so that the figures are the node's. Memory: growth of the node's "
+    "resident set, after the first peers, while it makes the others known (configured), and until each has "
+    "been sent messages of 64 bytes and 16 KiB over both rails; {connections:.0f} connections a peer, "
+    "without what the kernel keeps. Rates: acknowledged PUTs, 64 under way, to one peer, to {few} and to "
+    "all in turn, in the same process; medians. With one peer 64-byte messages share calls to the kernel by "
+    "the dozen; with a message to each in turn none can, be it {few} peers or all, so the last column is "
+    "what grows with their number alone; “16 at a time” shares again. “{sockets}” are one epoll, headers "
+    "and payloads at both ends and nothing of LNet (`crowd_sockets.py`): what Python and the kernel allow. "
+    "CPU is the node's own, that of the other process stands apart. Each rate is measured once {warm} "
+    "rounds are over. `crowd_profile.py` tells more (docs/design/profiles.md)."
 )
 RATE_HEADS = ["thousand messages/s", "one peer", f"{FEW} peers", "all", "all : one", f"all : {FEW}"]
 CPU_HEADS = ["CPU µs/message", *RATE_HEADS[1:]]
@@ -91,8 +91,10 @@ def run(build: str, peers: int, seconds: float) -> dict[str, Any]:
             )
         finally:
             far.kill()
+        said.seek(0)
+        heard = said.read()
     if done.returncode:
-        raise RuntimeError(done.stderr.strip())
+        raise RuntimeError(f"{done.stderr.strip()}\n{heard}".strip())
     hub: dict[str, Any] = json.loads(done.stdout)
     return hub
 

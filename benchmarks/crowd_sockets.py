@@ -21,23 +21,19 @@ from dataclasses import asdict
 
 from crowd_hub import FEW, SHAPES, TURNS, WINDOW, Hub
 from crowd_meter import WARM, Figures, Meter
-from work import CONGESTION, HEADER_BYTES
+from crowd_queue import Queue
+from work import HEADER_BYTES
 
 FAR = "127.2.255.1"
 LENGTH = struct.Struct("<I")  # of the payload: the first bytes of a header
 ROOM = memoryview(bytearray(1 << 18))
 
 
-class Peer:
-    """One connection: what waits to be sent, and what of a message is still to come."""
+class Peer(Queue):
+    """One connection, and what of a message is still to come."""
 
     def __init__(self, sock: socket.socket) -> None:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONGESTION)
-        sock.setblocking(False)
-        self.sock = sock
-        self.queue: list[bytes] = []
-        self.full = False  # the kernel takes no more now
+        super().__init__(sock)
         self._header = b""  # a part of one
         self._missing = 0  # bytes of payload
 
@@ -63,21 +59,6 @@ class Peer:
             at = end
         self._header = bytes(ROOM[at:end])
         return count
-
-    def flush(self, poll: select.epoll) -> None:
-        """Send what waits, as far as the kernel takes it."""
-        data = b"".join(self.queue)
-        self.queue.clear()
-        try:
-            sent = self.sock.send(data)
-        except BlockingIOError:
-            sent = 0
-        full = sent < len(data)
-        if full:
-            self.queue.append(data[sent:])
-        if full is not self.full:
-            self.full = full
-            poll.modify(self.sock, select.EPOLLIN | (select.EPOLLOUT if full else 0))
 
 
 def serve(port: int) -> None:
