@@ -116,7 +116,7 @@ async def test_few_are_looked_at_more_often_than_many(count: int, often: bool) -
     pulse._timer.cancel()  # type: ignore[union-attr]
     pulse._beat()
     after = pulse._timer.when() - asyncio.get_running_loop().time()  # type: ignore[union-attr]
-    assert after <= (0.02 if often else 0.05)
+    assert after <= (0.02 if often else 0.05) + 1e-6  # uvloop's clock stands still: all is rounding
     assert often or after > 0.021
     for one in all_of_them:
         pulse.forget(one)
