@@ -171,6 +171,12 @@ class Bench:
         self._put()
         self._core.finalize(self._lnd.held.popleft(), HealthStatus.OK)
 
+    def send(self, count: int) -> None:
+        """So many whole sends, the general way."""
+        send = self._send
+        for _ in range(count):
+            send()
+
     def run(self, count: int) -> Cost:
         """`count` whole sends, then as many choices in the states between sends."""
         clock = time.process_time  # nothing here waits, and other programs do not count
@@ -179,8 +185,7 @@ class Bench:
         if self.shape.lanes:
             self._send_by_lanes(count)
         else:
-            for _ in range(count):
-                send()
+            self.send(count)
         send_us = (clock() - began) / count * 1e6
         choose = self._core.selector.choose
         dest = self._dest

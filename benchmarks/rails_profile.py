@@ -1,18 +1,25 @@
 """Where a send goes that has several ways, in lanes: what each message costs, and what each choice does.
 
 Small messages join the last choice, so many at a time; runs with other limits of that tell both apart: the
-cost of a message is a + b / n. (Pure Python; compiled code has the limit built in.)
+cost of a message is a + b / n. (Pure Python; compiled code has the limit built in.) With --general: what
+a send takes the general way, where each message is chosen for, in instructions and cache misses (valgrind).
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import choice
+from cachegrind import HEADS, counted, need_valgrind
 from ulnet.core.selection import convoy
 
 MOST = (8, 16, 32, 64)
 ROUNDS, COUNT = 15, 2000
+GENERAL = ("1×1", "4×4 on one net", "16×16 on one net", "16×16, each pair a net of its own")
+FEW, MANY = 2000, 8000  # sends under valgrind: rows are the difference
 TITLES = [shape.title for shape in choice.SHAPES if shape.lanes]
 
 
@@ -29,6 +36,27 @@ def measure(rounds: int) -> dict[str, dict[int, float]]:
     return best
 
 
+def general(title: str, sends: int) -> int:
+    """So many sends of that shape the general way, for cachegrind."""
+    bench = choice.Bench(next(shape for shape in choice.SHAPES if shape.title == title))
+    bench.send(sends)
+    bench.close()
+    return sends
+
+
+def general_table() -> None:
+    """What one of them takes."""
+    need_valgrind()
+    script = str(Path(__file__).resolve())
+    print(f"| the general way | {HEADS.format('a send')} |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    with ThreadPoolExecutor(2) as both:
+        for title in GENERAL:
+            few, many = (both.submit(counted, script, "run", title, str(sends)) for sends in (FEW, MANY))
+            sends, *costs = (b - a for a, b in zip(few.result(), many.result(), strict=True))
+            print(f"| {title} | " + " | ".join(f"{cost / sends:,.1f}" for cost in costs) + " |", flush=True)
+
+
 def main() -> None:
     """A table."""
     parser = argparse.ArgumentParser(
@@ -38,7 +66,12 @@ def main() -> None:
     parser.add_argument(
         "--rounds", type=int, default=ROUNDS, help=f"runs of each, of which the best counts ({ROUNDS})"
     )
-    best = measure(parser.parse_args().rounds)
+    parser.add_argument("--general", action="store_true", help="the general way, counted by valgrind")
+    options = parser.parse_args()
+    if options.general:
+        general_table()
+        return
+    best = measure(options.rounds)
     one = best["1×1, lanes"][MOST[-1]]
     print("| µs a send |", " | ".join(f"{most} join" for most in MOST), "| a message | a choice | × 1×1 |")
     print("| --- |" + " ---: |" * (len(MOST) + 3))
@@ -50,4 +83,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["run"]:
+        print(general(sys.argv[2], int(sys.argv[3])))
+    else:
+        main()

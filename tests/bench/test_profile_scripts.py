@@ -99,6 +99,24 @@ def test_a_message_and_a_choice_over_rails_are_told_apart(
     assert [cell.strip() for cell in last.split("|")[-5:-1]] == ["2.25", "2.00", "16.0", "1.00"]
 
 
+def test_a_send_the_general_way_is_the_difference_of_two_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    valgrind = tmp_path / "valgrind"
+    valgrind.write_text(CACHEGRIND)
+    valgrind.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr("sys.argv", ["rails_profile.py", "--general"])
+    rails_profile.main()
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert [row.split("|")[1].strip() for row in rows] == list(rails_profile.GENERAL)
+    assert all(row.endswith("| 500.0 | 20.0 | 10.0 | 3.0 |") for row in rows)
+
+
+def test_sends_the_general_way_are_as_many_as_asked_for() -> None:
+    assert [rails_profile.general(title, 12) for title in rails_profile.GENERAL] == [12] * 4
+
+
 @pytest.mark.pure
 def test_more_messages_join_where_more_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rails_profile, "COUNT", 200)
