@@ -230,6 +230,7 @@ class LNet:
         self.faults.ni_removed(ni)
         self.health.ni_deleted(ni)
         ni.lnd.shutdown(ni)
+        self.leaving.gone(ni)
 
     def set_cpts(self, nid: Nid, cpts: Iterable[int] | None) -> None:
         """Give an NI other CPTs, None for all. Raises LNetError: ENOENT, EINVAL (0@lo, none), ERANGE."""

@@ -7,6 +7,7 @@ come from somebody else.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 
 from ulnet.core.discovery import Discovery
@@ -54,6 +55,18 @@ class Leaving:
             ni.open = ni.active
             ni.listed = True
         self._nis_changed()
+
+    def gone(self, ni: NI) -> None:
+        """ni was deleted, and with its connections the answers that were on their way to it.
+
+        Of pings and pushes that left by it none is waited for: both begin again on another path, which does
+        no harm, while their time-out would leave a peer with old news for minutes.
+        """
+        for peer in self._state.peers:
+            for exchange in list(peer.exchanges.values()):
+                md = exchange.md
+                if md is not None and md.ni is ni and not md.refs:
+                    self._memory.md_unlink(md, errno.ECONNRESET)
 
     def held(self, ni: NI) -> str:
         """What would be lost with ni, in words; empty if nothing would."""

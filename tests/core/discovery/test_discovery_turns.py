@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 import pytest
 
@@ -11,8 +12,9 @@ from ulnet.core.instance import LNet
 from ulnet.core.lnd import NiEvent
 from ulnet.core.md import MdOption
 from ulnet.core.msg import Msg
+from ulnet.core.ni import NI
 from ulnet.core.peer import Peer, PeerFlag
-from ulnet.core.status import LNetError
+from ulnet.core.status import HealthStatus, LNetError
 from ulnet.nid import ANY_NID, LO_NID, Nid
 from ulnet.wire.lnet import PING_MATCH_BITS, MsgType
 from ulnet.wire.ping import Feature, NiEntry, NiStatus, PingInfo
@@ -71,6 +73,17 @@ def is_ping(msg: Msg) -> bool:
 
 def is_push(msg: Msg) -> bool:
     return msg.hdr.type == MsgType.PUT and msg.hdr.portal == 0
+
+
+def until(fabric: Fabric, what: Callable[[Msg], bool]) -> tuple[NI, Msg]:
+    """Step until the next message on the wire is such a one."""
+    for _ in range(40):
+        for core in fabric.cores:
+            core.tick(fabric.clock.now)
+        if fabric.wire and what(fabric.wire[0][1]):
+            return fabric.wire[0]
+        fabric.step()
+    raise AssertionError("no such message")
 
 
 # First use -------------------------------------------------------------------------------------------
@@ -594,6 +607,27 @@ def test_a_peer_that_began_anew_is_told_our_nids_again(fabric: Fabric) -> None:
     put(a, B)
     fabric.run()
     assert known(b, A) == [A, A1]
+
+
+@pytest.mark.requirement("HLD-dyn", "dyn-050")
+@pytest.mark.parametrize("what", [is_ping, is_push])
+def test_an_answer_lost_with_an_ni_is_not_waited_for(fabric: Fabric, what: Callable[[Msg], bool]) -> None:
+    a, b = node(fabric, A, A1), node(fabric, B, B1)
+    attach(b)
+    put(a, B)
+    fabric.run()
+    a.discover(B, force=True, done=Told())
+    left_by, _ = until(fabric, what)
+    fabric.step()
+    _, answer = until(fabric, lambda msg: True)
+    assert answer.hdr.type in (MsgType.ACK, MsgType.REPLY)
+    fabric.wire.clear()
+    b.finalize(answer, HealthStatus.OK)  # it left b, and never arrived
+    a.del_ni(left_by.nid)
+    fabric.run()  # no time passes
+    assert [known(b, nid) for nid in a.nis if nid != LO_NID] == [[A1 if left_by.nid == A else A]]
+    assert a.leaving.told()
+    fabric.assert_conserved()
 
 
 # Hostile peers ---------------------------------------------------------------------------------------

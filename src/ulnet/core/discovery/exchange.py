@@ -45,7 +45,7 @@ class Exchange:
 
 
 def error_of(event: Event) -> tuple[int, str] | None:
-    """Why a ping or push failed: errno and sentence. None: the peer began anew, so it is asked again."""
+    """Why a ping or push failed: errno and sentence. None: the peer began anew, or our NI went: ask again."""
     if event.kind is EventKind.UNLINK and event.status == -errno.ECONNRESET:
         return None
     return -event.status or errno.ECANCELED, event.reason or "no answer came"
