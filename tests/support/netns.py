@@ -25,7 +25,6 @@ _PATIENCE = 60.0  # seconds for a program that must end or a capture that must b
 _BLOCK = 1.3  # seconds; tcpdump gets a block of packets that is not full after one
 _PCAP_HEADER = 24  # bytes
 _RECORD = struct.Struct("=4I")  # time, bytes in the file, bytes on the wire
-SHAPE = "burst 256kb latency 50ms"
 
 Popen = subprocess.Popen[bytes]
 
@@ -222,10 +221,11 @@ class Cluster:
         where = ["master", f"br{rail}"] if through else ["nomaster"]
         _ip("-n", self.switch, "link", "set", self.port(host, rail), *where)
 
-    def shape(self, rail: int, rate: str) -> None:
-        """Give a rail a rate, both ways."""
+    def shape(self, rail: int, rate: str, burst: str = "256kb") -> None:
+        """Give a rail a rate, both ways; after a pause, `burst` passes at once."""
+        words = f"root tbf rate {rate} burst {burst} latency 50ms".split()
         for host in self.hosts:
-            host.run(*f"tc qdisc replace dev rail{rail} root tbf rate {rate} {SHAPE}".split())
+            host.run("tc", "qdisc", "replace", "dev", f"rail{rail}", *words)
 
 
 def stop(process: Popen, how: signal.Signals = signal.SIGTERM) -> int:
