@@ -26,7 +26,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from ulnet.cli.demo_bond import bond_act
+from ulnet.cli.demo_bond import bond_act, want_room
 from ulnet.cli.demo_picture import Picture
 from ulnet.demo.director import Result, move
 from ulnet.demo.stage import DemoError, Loopback, Stage, namespaces
@@ -117,6 +117,8 @@ def _workplace(options: argparse.Namespace) -> Iterator[tuple[Path, Path]]:
     if options.file is not None and not options.file.is_file():
         raise DemoError(f"{options.file} is not a file: name an existing one, or leave --file out")
     size = options.size if options.file is None else options.file.stat().st_size
+    if options.bond:
+        want_room(options.rails, size)
     with tempfile.TemporaryDirectory(prefix="ulnet-demo-") as folder:
         needed = size * (2 if options.file is None else 1)
         free = shutil.disk_usage(folder).free

@@ -15,7 +15,7 @@ from ulnet.demo.director import Result, move
 from ulnet.demo.stage import DemoError, Namespaces, Stage
 from ulnet.demo.transfer import PACED_PIECES, SMALLEST_CHUNK
 
-__all__ = ["Phases", "bond_act"]
+__all__ = ["Phases", "bond_act", "want_room"]
 
 _SECONDS = 12.0
 _SETTLED = 1.0  # after a change, until what was under way has arrived
@@ -74,12 +74,16 @@ class Phases:
         return found
 
 
-def bond_act(console: Console, source: Path, target: Path, stage: Stage) -> int:
-    """Move the file, have the default slave fail and recover; 0 if all went as promised. Raises DemoError."""
-    rails, size = len(stage.senders), source.stat().st_size
+def want_room(rails: int, size: int) -> None:
+    """Raises DemoError where a slave cannot be cut while a file of `size` bytes is on its way."""
     if rails < 2 or size < PACED_PIECES * SMALLEST_CHUNK:
         why = "one rail" if rails < 2 else "so small a file"
         raise DemoError(f"--bond cuts the default slave on the way, and {why} leaves no room for that")
+
+
+def bond_act(console: Console, source: Path, target: Path, stage: Stage) -> int:
+    """Move the file, have the default slave fail and recover; 0 if all went as promised. Raises DemoError."""
+    rails, size = len(stage.senders), source.stat().st_size
     ends = [nids[-1].partition("@")[0] + "@bond0" for nids in (stage.senders, stage.receivers)]
     how = stage.how if isinstance(stage, Namespaces) else "both nodes are told that its device has failed"
     console.print(
