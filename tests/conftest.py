@@ -12,6 +12,7 @@ from ulnet.core import transmit
 COMPILED = str(transmit.__file__).endswith(".so")  # of the two builds this is the one through mypyc
 
 pytest_plugins = [
+    "support.complaints",
     "support.leaks",
     "support.netns",
     "support.order",

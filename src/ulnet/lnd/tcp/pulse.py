@@ -95,8 +95,12 @@ class Pulse:
             if one.watched and not one.beat(now) and one.watched:
                 one.watched = False
                 del watched[one]
-        if watched and self._timer is None:
+        if watched and not self._is_due():
             self._beat_after(_OFTEN if len(watched) <= _FEW_WATCHED else _INTERVAL)
+
+    def _is_due(self) -> bool:
+        """Whether a beat is, as when another one had something watched; compiled code must ask by a call."""
+        return self._timer is not None
 
     def _beat_after(self, pause: float) -> None:
         self._due = self._clock.now + pause
