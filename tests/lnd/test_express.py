@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import selectors
 import signal
@@ -93,7 +94,10 @@ def test_one_thing_leads_to_the_next_without_a_turn_of_the_loop(pair: Pair) -> N
     assert len(waited) < 10
 
 
-@pytest.mark.parametrize("what", ["call_soon", "call_later", "threadsafe", "file", "writer", "signal"])
+@pytest.mark.parametrize(
+    "what",
+    ["call_soon", "arguments", "future", "call_later", "threadsafe", "file", "writer", "signal"],
+)
 def test_a_reader_that_is_always_called_keeps_nothing_from_its_turn(pair: Pair, what: str) -> None:
     one, other = pair
     calls = 0
@@ -106,6 +110,12 @@ def test_a_reader_that_is_always_called_keeps_nothing_from_its_turn(pair: Pair, 
         def act() -> None:
             if what == "call_soon":
                 loop.call_soon(done.set)
+            elif what == "arguments":
+                loop.call_soon(lambda *words: done.set() if words == (1, 2) else None, 1, 2)
+            elif what == "future":  # which wakes who waits for it with one argument, itself
+                future = loop.create_future()
+                future.add_done_callback(lambda ended: done.set() if ended is future else None)
+                future.set_result(None)
             elif what == "call_later":
                 loop.call_later(0.01, done.set)
             elif what == "threadsafe":
@@ -136,6 +146,24 @@ def test_a_reader_that_is_always_called_keeps_nothing_from_its_turn(pair: Pair, 
 
     run(main())
     assert calls >= 5
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_a_callback_has_its_arguments_and_its_context(count: int) -> None:
+    told: contextvars.ContextVar[str] = contextvars.ContextVar("told")
+    context = contextvars.copy_context()
+    context.run(told.set, "in its context")
+    seen: list[tuple[tuple[int, ...], str]] = []
+
+    async def main() -> None:
+        loop_now().call_soon(
+            lambda *words: seen.append((words, told.get("elsewhere"))), *range(count), context=context
+        )
+        loop_now().call_soon(lambda *words: seen.append((words, told.get("elsewhere"))), *range(count))
+        await asyncio.sleep(0)
+
+    run(main())
+    assert seen == [(tuple(range(count)), "in its context"), (tuple(range(count)), "elsewhere")]
 
 
 def test_a_timer_that_was_there_before_is_not_late(pair: Pair) -> None:
