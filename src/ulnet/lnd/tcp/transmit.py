@@ -258,8 +258,10 @@ class Transmitter(Outlet):
             else:
                 pieces.append(self._with_sum(head, []) if self.sums else head)
             batch.append(msg)
-            if msg.lane is not None and tx_queue and tx_queue[0].hdr is hdr and not (self.sums or msg.name):
-                total += self._add_alike(msg, head, pieces, total)
+            if msg.lane is not None and tx_queue and not (self.sums or msg.name):
+                after = tx_queue[0]
+                if after.hdr is hdr and (not length or after.payload is msg.payload):
+                    total += self._add_alike(msg, head, pieces, total)
         if not total:
             return False
         if total <= _SHORT or (total <= _JOIN_BYTES and len(pieces) > 2):
