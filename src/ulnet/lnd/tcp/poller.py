@@ -102,7 +102,7 @@ class Poller:
             try:
                 for number, _ in ready[first : first + _SHARE]:
                     conn = many.get(number)
-                    if conn is not None:  # else one before it led to its end
-                        conn.read()
+                    if conn is not None and conn.read():  # None: one before it led to its end
+                        conn.was_read()
             finally:
                 shared.received()

@@ -53,10 +53,13 @@ class Receiver(Frames):
         """The loop says that there is something to read."""
         shared = self.shared
         shared.receiving = not shared.dirty  # else the loop flushes already
+        found = False
         try:
-            self.read()
+            found = self.read()
         finally:
             shared.received()
+        if found:
+            self.was_read()
         if shared.spin.seconds and shared.spin.wanted():
             self._spin()
 
@@ -78,6 +81,8 @@ class Receiver(Frames):
                     more = self.read()
                 finally:
                     shared.received()
+                if more:
+                    self.was_read()
             now = monotonic()
             if more:
                 found = True
@@ -85,7 +90,10 @@ class Receiver(Frames):
         spin.tried(found)
 
     def read(self) -> bool:
-        """Receive what is there, as far as it is this connection's turn; whether there was anything."""
+        """Receive what is there, as far as it is this connection's turn; whether there was anything.
+
+        If so `was_read` is due, behind what is to leave at once.
+        """
         shared = self.shared
         any_read = False
         budget = _READ_BYTES
@@ -124,11 +132,15 @@ class Receiver(Frames):
             budget -= count
             if count < asked or budget <= 0:
                 break
+        return True
+
+    def was_read(self) -> None:
+        """Something came: when, and by when more has to."""
+        shared = self.shared
         self.peer.last_alive = shared.now
         self._set_deadline()
         if shared.params.eager_ack and self.sock is not None:
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-        return True
 
     def _room(self) -> memoryview:
         """Where in the shared buffer to read to, behind what was saved."""
