@@ -78,7 +78,7 @@ class FetchInlet(RunInlet):
     def _take_other(self, hdr: Header, view: memoryview, at: int, name: bytes) -> bool:
         kind = self._kind
         if kind == _ACK:
-            return super()._take_other(hdr, view, at, name)
+            return self._take_single(hdr, name) if name else self._take_ack()
         return (
             self._take_get(hdr, name or self._name) if kind == _GET else self._take_reply(hdr, view, at, name)
         )

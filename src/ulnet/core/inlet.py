@@ -241,7 +241,7 @@ class Inlet(Keeper):
 
     def _take_other(self, hdr: Header, view: memoryview, at: int, name: bytes) -> bool:
         """One that is no PUT."""
-        return self._take_single(hdr, name) if name else self._take_ack()
+        raise NotImplementedError
 
     # What a header leads to ----------------------------------------------------------------------
 

@@ -200,6 +200,8 @@ class Memory(Responses):
 
         It keeps its place in the deadlines, and among those that send to the same next hop.
         """
+        if md.deadline_slot >= 0:
+            self.settle_response(md)
         md.linked = False
         md.put = None
         md.fragments = []

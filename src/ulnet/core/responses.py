@@ -46,7 +46,8 @@ class Responses:
 
     def track_again(self, md: Md, now: float) -> None:
         """The same for one of many messages, most of which find md where it was for the one before."""
-        slot = slot_of(self.deadline_of(md, now))
+        timeout = md.timeout
+        slot = slot_of(now + (self._state.settings.transaction_timeout if timeout is None else timeout))
         if slot != md.wheel_slot:
             self.track_response(md, now)
         elif md.deadline_slot != slot:

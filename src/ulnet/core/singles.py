@@ -221,7 +221,8 @@ class Singles:
             msg.committed = False
             msg.flight = None  # that of md stays until then
         else:
-            self._over(md, msg, msg.hdr.payload_length)
+            self._give_back(msg)
+            self._end(md, msg.hdr, msg.hdr.payload_length)
 
     def waiting(self, wmd: bytes) -> Md | None:
         """Who waits for the ACK with that handle, and for nothing else."""
@@ -239,15 +240,12 @@ class Singles:
         put = md.put
         assert put is not None
         md.acks_due = 0
-        self._over(md, put, mlength)
-
-    def _over(self, md: Md, msg: Msg, length: int) -> None:
-        """All went well: md and msg may be used again."""
-        self._give_back(msg)
-        self._end(md, msg.hdr, length)
+        self._give_back(put)
+        self._end(md, put.hdr, mlength)
 
     @staticmethod
     def _give_back(msg: Msg) -> None:
+        """All went well: msg may be used again."""
         lane = msg.lane
         if lane is not None and not lane.closed:
             msg.md = None
@@ -258,8 +256,8 @@ class Singles:
             lane.free.append(msg)
 
     def _end(self, md: Md, hdr: Header, length: int) -> None:
+        """All went well: md may be used again."""
         memory = self._memory
-        memory.settle_response(md)
         memory.retire(md)
         on_end = md.on_end
         assert on_end is not None
