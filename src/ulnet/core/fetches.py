@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ulnet.core.event import Event, EventKind
-from ulnet.core.initiate import REPLY_BIT, Initiate
+from ulnet.core.initiate import REPLY_BIT, Initiate, fits_header
 from ulnet.core.lane import LIGHT, NAMED, Lane, new_msg
 from ulnet.core.lanes import Lanes
 from ulnet.core.md import MAX_TIMEOUT, Buffer, Md, check_sink, fragments_of
@@ -153,7 +153,7 @@ class Fetches:
         ):
             if lane.pid != LNET_PID or portal == PING_PORTAL or length > LNET_MTU:
                 return False
-            if portal >> 32 or match_bits >> 64 or offset >> 32:
+            if not fits_header(portal, match_bits, offset, 0, LNET_PID):
                 return False
             hdr = self._shape_named(lane, length, portal, match_bits, offset)
         for view in fragments:
@@ -209,7 +209,7 @@ class Fetches:
             or md.cpt != lane.cpt
             or pid != lane.pid
             or portal == PING_PORTAL
-            or (portal >> 32 or match_bits >> 64 or offset >> 32 or pid >> 32)
+            or not fits_header(portal, match_bits, offset, 0, pid)
         ):
             return False
         check_sink(md)

@@ -14,13 +14,18 @@ from ulnet.core.transmit import Transmit
 from ulnet.nid import LNET_PID, LO_NID, Nid
 from ulnet.wire.lnet import NO_WMD, PING_PORTAL, Header, MsgType
 
-__all__ = ["ACK_BIT", "REPLY_BIT", "Initiate"]
+__all__ = ["ACK_BIT", "REPLY_BIT", "Initiate", "fits_header"]
 
 REPLY_BIT: Final = 1  # in `response_tracking`
 ACK_BIT: Final = 2
 
 _PUT = int(MsgType.PUT)
 _GET = int(MsgType.GET)
+
+
+def fits_header(portal: int, match_bits: int, offset: int, hdr_data: int, pid: int) -> bool:
+    """Whether there is room for these numbers; for none below 0."""
+    return not (portal >> 32 or match_bits >> 64 or offset >> 32 or hdr_data >> 64 or pid >> 32)
 
 
 class Initiate:
@@ -51,7 +56,7 @@ class Initiate:
 
         Raises LNetError: ENOENT (md), EINVAL (numbers), ERANGE (cpt), ESHUTDOWN.
         """
-        if portal >> 32 or match_bits >> 64 or offset >> 32 or hdr_data >> 64 or pid >> 32:
+        if not fits_header(portal, match_bits, offset, hdr_data, pid):
             raise _too_wide(portal=portal, match_bits=match_bits, offset=offset, hdr_data=hdr_data, pid=pid)
         state = self._state
         cpt = md.cpt if cpt is None else state.cpts.checked(cpt)
@@ -107,7 +112,7 @@ class Initiate:
         `exact`: to that NID of the peer and no other; `via`: with `source`, over that gateway.
         Raises LNetError: ENOENT (md), EINVAL (numbers, read-only memory), ERANGE (cpt), ESHUTDOWN.
         """
-        if portal >> 32 or match_bits >> 64 or offset >> 32 or pid >> 32:
+        if not fits_header(portal, match_bits, offset, 0, pid):
             raise _too_wide(portal=portal, match_bits=match_bits, offset=offset, pid=pid)
         check_sink(md)
         state = self._state

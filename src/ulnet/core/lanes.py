@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from ulnet.core.event import Event, EventKind
-from ulnet.core.initiate import Initiate
+from ulnet.core.initiate import Initiate, fits_header
 from ulnet.core.lane import LIGHT, NAMED, Lane, new_msg
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
@@ -242,7 +242,7 @@ class Lanes:
             or md.cpt != lane.cpt
             or pid != lane.pid
             or portal == PING_PORTAL
-            or (portal >> 32 or match_bits >> 64 or offset >> 32 or hdr_data >> 64 or pid >> 32)
+            or not fits_header(portal, match_bits, offset, hdr_data, pid)
             or (md.timeout is not None and not ack)
         ):
             return False

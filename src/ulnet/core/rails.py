@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ulnet.core.event import Event, EventKind
-from ulnet.core.initiate import Initiate
+from ulnet.core.initiate import Initiate, fits_header
 from ulnet.core.lane import NAMED, Lane, new_msg
 from ulnet.core.md import Keeper, Md
 from ulnet.core.memory import Memory
@@ -233,7 +233,7 @@ class RailLanes:
                 length > LNET_MTU
                 or rails.pid != LNET_PID
                 or portal == PING_PORTAL
-                or (portal >> 32 or match_bits >> 64 or offset >> 32 or hdr_data >> 64)
+                or not fits_header(portal, match_bits, offset, hdr_data, LNET_PID)
             ):
                 return None
             rails.md = None
@@ -299,7 +299,7 @@ class RailLanes:
             or md.cpt != rails.cpt
             or pid != rails.pid
             or portal == PING_PORTAL
-            or (portal >> 32 or match_bits >> 64 or offset >> 32 or hdr_data >> 64 or pid >> 32)
+            or not fits_header(portal, match_bits, offset, hdr_data, pid)
             or (md.timeout is not None and not ack)
         ):
             return False

@@ -13,6 +13,7 @@ from typing import Final
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.guard.identity import FIRST, MAX_NUMBER
+from ulnet.core.initiate import fits_header
 from ulnet.core.lane import Lane, new_msg
 from ulnet.core.lanes import LIGHT, NAMED, Lanes
 from ulnet.core.md import MAX_TIMEOUT, Buffer, Md, fragments_of
@@ -185,7 +186,7 @@ class Singles:
             length > LNET_MTU
             or lane.pid != LNET_PID
             or portal == PING_PORTAL
-            or (portal >> 32 or match_bits >> 64 or offset >> 32 or hdr_data >> 64)
+            or not fits_header(portal, match_bits, offset, hdr_data, LNET_PID)
         ):
             return None
         # fmt: off
