@@ -77,7 +77,7 @@ class Batch:
                     try:
                         self._tell_owners(lane, run)
                     finally:
-                        self._transmit.post_gathered()
+                        self._transmit.end_gathering()
             elif kind == _ACK:
                 self._settle_answers(lane, run)
             else:

@@ -29,6 +29,8 @@ class Flights(Gather):
 
     def take_off(self, msg: Msg, ni: NI, pni: PeerNi, now: float) -> None:
         """Count msg on its path until its delivery is known: by the answer, where there is one."""
+        if self._state.landing is not None:
+            self._state.land()
         flight = msg.flight = self.flight(ni, pni, load_of(msg))
         flight.begin(now)
         if msg.md is not None and awaits_answer(msg):

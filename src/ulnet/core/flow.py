@@ -36,7 +36,8 @@ class Paces:
 class Flow:
     """One path: `outstanding` bytes sent and not confirmed, `rate` in bytes per second (0: not known).
 
-    Messages that joined a convoy are missing in `outstanding` until `NodeState.settle`.
+    Until `NodeState.settle` messages that joined a convoy are missing in `outstanding`, and those that a run
+    of answers is for are still in it.
     `stalled` says that its driver sees no progress there; `gauge`, where there is one, gets the samples too.
     """
 
@@ -128,12 +129,13 @@ class Flight:
     All of one size that go the same way may share it: one `begin` and one end for each.
     """
 
-    __slots__ = ("_peer", "_size", "pair")
+    __slots__ = ("_peer", "_size", "landed", "pair")
 
     def __init__(self, pair: Flow, peer: Flow, size: int) -> None:
         self.pair = pair
         self._peer = peer
         self._size = size
+        self.landed = 0  # and not counted yet
 
     def begin(self, now: float) -> None:
         """A message sets out."""
@@ -162,6 +164,11 @@ class Flight:
         """So many are delivered."""
         self.pair.end_many(count, self._size, now)
         self._peer.end_many(count, self._size, now)
+
+    def land_noted(self, now: float) -> None:
+        """Those that have `landed` are counted."""
+        count, self.landed = self.landed, 0
+        self.land_many(count, now)
 
     def abandon(self) -> None:
         """It failed, or nobody will know."""

@@ -26,21 +26,35 @@ __all__ = ["Gather"]
 class Gather(Credits):
     """Messages of one lane, gathered from a run of handlers."""
 
-    __slots__ = ("_memory",)
+    __slots__ = ("_memory", "among_rails")
 
     def __init__(self, state: NodeState, memory: Memory) -> None:
         super().__init__(state)
         self._memory = memory
+        self.among_rails = False  # handlers are called, and each choice they cause is one to gather behind
 
-    def gather(self, lane: Lane, now: float) -> None:
-        """Several handlers are called next: what they send by that lane is kept until `post_gathered`."""
+    def gather(self, lane: Lane | None, now: float) -> None:
+        """Several handlers are called next: what they send by that lane is kept until `post_gathered`.
+
+        If that is one of several ways, or None: by the way that messages join without a choice, which each
+        choice moves (`RailLanes.put`).
+        """
         if self.gathering is not None:
             self.post_gathered()
-        if lane.heavy or lane.counted or lane.md is None:
+        if lane is None or lane.counted:
+            self.among_rails = True
+            joining = self._state.joining
+            lane = None if joining is None else joining.join_later()
+        if lane is None or lane.heavy or lane.md is None:
             return
         lane.gathered = []
         lane.since = now
         self.gathering = lane
+
+    def end_gathering(self) -> None:
+        """They have been called."""
+        self.among_rails = False
+        self.post_gathered()
 
     def post_gathered(self) -> None:
         lane = self.gathering

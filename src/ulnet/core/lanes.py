@@ -87,7 +87,12 @@ class Lanes:
                 and pid == lane.pid
             )
             and (counted or not self._shape(lane, md, portal, match_bits, ack, offset, hdr_data, pid))
-        ) or (counted and not (lane.run and 0 < lane.pni.tx_credits <= lane.most + lane.run)):
+        ) or (
+            counted
+            and not (
+                lane.run and (lane.gathered is not None or 0 < lane.pni.tx_credits <= lane.most + lane.run)
+            )
+        ):
             self._put_elsewhere(pni, md, target, portal, match_bits, ack, offset, hdr_data, source, pid, cpt)
             return
         if md.threshold >= 0:
@@ -274,13 +279,11 @@ class Lanes:
 
     def gather(self, pni: PeerNi) -> None:
         """Handlers are called next, for messages from pni: what they send there is posted together."""
-        lane = pni.lane
-        if lane is not None:
-            self._transmit.gather(lane, self._state.clock())
+        self._transmit.gather(pni.lane, self._state.clock())
 
-    def post_gathered(self) -> None:
+    def end_gathering(self) -> None:
         """They have been called."""
-        self._transmit.post_gathered()
+        self._transmit.end_gathering()
 
     # Acknowledgements ------------------------------------------------------------------------------
 

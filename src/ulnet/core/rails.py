@@ -202,7 +202,10 @@ class RailLanes:
             md.sent_at = now
             if rails.tracked:
                 self._memory.track_again(md, now)
-        self._transmit.post_in_lane(msg, way, now)
+        transmit = self._transmit
+        transmit.post_in_lane(msg, way, now)
+        if transmit.among_rails and way.run:
+            transmit.gather(way, now)
         return True
 
     def single(

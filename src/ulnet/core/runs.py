@@ -40,7 +40,8 @@ class RunInlet(Inlet):
                 return pos + len(raw) * self._take_acks(hdr, raw, buf, pos, end)
             return self._take_puts(hdr, raw, buf, view, pos, end)
         finally:
-            self._lanes.post_gathered()
+            self._lanes.end_gathering()
+            self._state.land()
 
     def _take_puts(
         self, hdr: Header, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int
@@ -126,6 +127,8 @@ class RunInlet(Inlet):
         md, event = self._md, self._event
         if md is None or event is None or md.threshold >= 0:
             return 0
+        flights = md.flights
+        pair = None if self._pni is None else self._pni.flows.get(self._ni)
         most = min((end - pos) // len(raw), RUN)
         while most and not buf.startswith(raw * most, pos):
             most >>= 1
@@ -147,10 +150,12 @@ class RunInlet(Inlet):
             ):
                 break
             md.acks_due = due - 1
-            if md.flights:
-                pni = self._pni
-                assert pni is not None
-                take_answered(md.flights, pni.flows.get(self._ni)).land(state.clock())
+            if flights:
+                flight = take_answered(flights, pair)
+                if flight is not state.landing:
+                    state.land()
+                    state.landing = flight
+                flight.landed += 1
             tracked = md.deadline_slot >= 0
             if tracked:
                 if sent_at != md.sent_at:

@@ -18,6 +18,7 @@ from ulnet.nid import LNET_PID, Net, Nid
 
 if TYPE_CHECKING:
     from ulnet.core.faults import FaultInjector
+    from ulnet.core.flow import Flight
     from ulnet.core.lnd import Master
     from ulnet.core.peer import Peer
     from ulnet.core.selection.convoy import Convoy
@@ -46,6 +47,7 @@ class NodeState:
         "faults",
         "guards",
         "joining",
+        "landing",
         "local_cpt",
         "masters",
         "nets",
@@ -100,13 +102,26 @@ class NodeState:
         self.epoch = 0  # moves when our NIs, their health or a policy change: kept choices are void then
         self.seq = 0  # counts sends: who has the lowest number was used longest ago
         self.joining: Convoy | None = None  # some of whose messages may not be counted yet
+        self.landing: Flight | None = None  # messages of which have landed, and may not be counted yet
         self.answers = 0  # ACKs and REPLYs that hold credits or wait for them
         self._deferred: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
 
     def settle(self) -> None:
-        """Count what has joined others on their way, as everybody must who looks at counts, turns or load."""
+        """Count what has landed, and what has joined others on their way.
+
+        Everybody must who looks at counts, turns or load.
+        """
+        if self.landing is not None:
+            self.land()
         if self.joining is not None:
             self.joining.settle()
+
+    def land(self) -> None:
+        """Count what has landed in a run of answers."""
+        flight = self.landing
+        if flight is not None:
+            self.landing = None
+            flight.land_noted(self.clock())
 
     def _peer_credits(self, net: Net) -> int:
         local = self.nets.get(net)

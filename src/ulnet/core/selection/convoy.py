@@ -93,6 +93,21 @@ class Convoy:
         lane.run = lane.counted_to = left if not payload else min(left, self._room // payload)
         lane.most = self._bound + left - lane.run
 
+    def join_later(self) -> Lane | None:
+        """The lane whose next messages may join before they take their credits, as many as there are."""
+        lane = self._lane
+        if lane is None:
+            return None
+        credits = self.choice[1].tx_credits
+        if not 0 < credits <= lane.most + lane.run:
+            return None
+        without = lane.run - credits
+        if without > 0:
+            lane.run -= without
+            lane.counted_to -= without
+            lane.most += without
+        return lane
+
     def settle(self) -> None:
         """Count those that have joined so."""
         lane = self._lane
