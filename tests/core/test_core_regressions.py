@@ -386,8 +386,8 @@ def test_an_entry_takes_one_descriptor_and_an_unlinked_one_none(fabric):
 def test_memory_of_the_wrong_type_takes_the_entry_along(fabric):
     a = fabric.node(str(A))
     me = a.memory.me_attach(5, match_bits=7)
-    with pytest.raises(TypeError):
-        a.memory.md_attach(me, ["text"], None, options=TARGET)
+    words = "memory of type str: give bytes"
+    refused(errno.EINVAL, words, a.memory.md_attach, me, ["text"], None, options=TARGET)
     assert not me.linked
 
 

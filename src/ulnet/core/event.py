@@ -81,6 +81,12 @@ class Event:
                      self.offset)
         # fmt: on
 
+    def __copy__(self) -> Event:
+        other = self.copy()
+        other.status, other.health, other.reason = self.status, self.health, self.reason
+        other.unlinked = self.unlinked
+        return other
+
     @property
     def source(self) -> Nid:
         """The NID the message came from; ANY for events of our own sends."""

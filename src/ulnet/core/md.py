@@ -64,10 +64,11 @@ NO_TRACK_RESPONSE = 0x0800
 def fragments_of(start: Buffer | Sequence[Buffer]) -> list[memoryview]:
     """The memory of an MD as flat byte views, without copying.
 
-    Raises LNetError(EINVAL) for more than 256 fragments or memory that is not contiguous.
+    Whatever lends its memory serves (an array, an mmap), and a list or tuple of such. Raises
+    LNetError(EINVAL) for what has none, for more than 256 fragments, or memory that is not contiguous.
     """
     pieces: Sequence[Buffer]
-    pieces = [start] if isinstance(start, (bytes, bytearray, memoryview)) else start
+    pieces = start if isinstance(start, (list, tuple)) else [start]  # type: ignore[list-item]
     if len(pieces) > MAX_FRAGMENTS:
         raise LNetError(
             errno.EINVAL,
@@ -75,7 +76,14 @@ def fragments_of(start: Buffer | Sequence[Buffer]) -> list[memoryview]:
         )
     views = []
     for piece in pieces:
-        view = memoryview(piece)
+        try:
+            view = memoryview(piece)
+        except TypeError:
+            raise LNetError(
+                errno.EINVAL,
+                f"memory of type {type(piece).__name__}: give bytes, a bytearray or a memoryview, "
+                "or a list of such",
+            ) from None
         if not view.c_contiguous:
             raise LNetError(
                 errno.EINVAL, "memory descriptor over a strided view: give contiguous memory instead"
@@ -186,7 +194,7 @@ class Md:
                 f"threshold {threshold}: must be a number of operations, or {INFINITE} for no limit",
             )
         if timeout is not None and not 0 <= timeout <= MAX_TIMEOUT:
-            raise LNetError(errno.EINVAL, f"timeout {timeout}: must be 0 to {MAX_TIMEOUT} seconds")
+            raise LNetError(errno.EINVAL, f"timeout {timeout:.15g}: must be 0 to {MAX_TIMEOUT} seconds")
 
     def keep(self, keeper: Keeper) -> None:
         """Tell keeper when this descriptor is gone."""

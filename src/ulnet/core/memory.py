@@ -91,11 +91,13 @@ class Memory(Responses):
         unlink: bool = True,
         at_head: bool = False,
     ) -> MatchEntry:
-        """Attach a match entry. Raises LNetError: EINVAL (portal, bits), EPERM (kind of portal)."""
+        """Attach a match entry. Raises LNetError: EINVAL (portal, bits, pid), EPERM (kind of portal)."""
         self._state.must_run()
         for bits, name in ((match_bits, "match_bits"), (ignore_bits, "ignore_bits")):
             if not 0 <= bits < 1 << 64:
                 raise LNetError(errno.EINVAL, f"{name} {bits:#x}: must be an unsigned 64-bit number")
+        if not 0 <= pid <= PID_ANY:
+            raise LNetError(errno.EINVAL, f"pid {pid}: must be an unsigned 32-bit number")
         table = self.portal(portal)
         me = MatchEntry(table, nid, pid, match_bits, ignore_bits, unlink)
         table.attach(me, at_head)

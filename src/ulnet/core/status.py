@@ -32,6 +32,9 @@ class LNetError(Exception):
         self.errno = errno
         self.text = text
 
+    def __reduce__(self) -> tuple[type[LNetError], tuple[int, str]]:
+        return type(self), (self.errno, self.text)  # copied, or passed between processes
+
     def __str__(self) -> str:
         return self.text
 

@@ -55,7 +55,7 @@ class MessageCalls(ABC):
             portal,
             match_bits,
             data,
-            ack,
+            bool(ack),  # compiled code takes nothing else
             offset,
             hdr_data,
             source if source is None else as_nid(source),

@@ -8,7 +8,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from ulnet.core.instance import LNet
 from ulnet.core.lnd import Lnd
@@ -22,6 +22,7 @@ from ulnet.lnd.bond import BondLnd, bond_config
 from ulnet.lnd.lo import LoLnd
 from ulnet.lnd.tcp import TcpLnd, TcpParams
 from ulnet.nid import ANY_NID, PID_ANY, Nid
+from ulnet.nid.errors import shown
 from ulnet.node.attachment import Attachment
 from ulnet.node.devices import Devices
 from ulnet.node.machine import Machine
@@ -30,6 +31,8 @@ from ulnet.node.operations import Operations
 from ulnet.node.peers import PeerCalls, as_net, as_nid
 
 __all__ = ["Node"]
+
+Recovery = Literal["backoff", "documents"]
 
 _log = logging.getLogger("ulnet")
 
@@ -44,7 +47,7 @@ class Node(MessageCalls, PeerCalls):
     `drivers` makes the drivers of a core, in the place of TCP's; `cookie` gives a number that no earlier life
     of the node used; `report` takes lines for the log (by default warnings, and errors where an NI changes or
     a message switches paths); `chance` gives random numbers, for fault rules.
-    Raises LNetError(EINVAL) for a division that cannot be.
+    Raises LNetError(EINVAL) for a division that cannot be, and for words that are not known.
     """
 
     def __init__(
@@ -55,12 +58,14 @@ class Node(MessageCalls, PeerCalls):
         cpu_pattern: str = "",
         cpu_npartitions: int = 0,
         balance: Balance = "expected",
-        recovery: Literal["backoff", "documents"] = "backoff",
+        recovery: Recovery = "backoff",
         drivers: Callable[[LNet], Sequence[Lnd]] | None = None,
         cookie: Callable[[], int] = time.time_ns,
         report: Callable[[str], None] = _log.warning,
         chance: Callable[[], float] = random.random,
     ) -> None:
+        _must_be_known("balance", balance, get_args(Balance))
+        _must_be_known("recovery", recovery, get_args(Recovery))
         self.machine = Machine(topology, pattern=cpu_pattern, partitions=cpu_npartitions)
         self._tcp_params = tcp or TcpParams()
         self._drivers = drivers
@@ -275,18 +280,27 @@ class Node(MessageCalls, PeerCalls):
         """
         memory = self.core.memory
         attachment = Attachment(memory)
-        attachment.me = memory.me_attach(
+        me = attachment.me = memory.me_attach(
             portal, match_bits=match_bits, ignore_bits=ignore_bits, nid=as_nid(nid), pid=pid
         )
-        attachment.md = memory.md_attach(
-            attachment.me,
-            buffer,
-            handler or attachment.put_event,
-            options=options,
-            threshold=threshold,
-            max_size=max_size,
-        )
+        try:
+            attachment.md = memory.md_attach(
+                me,
+                buffer,
+                handler or attachment.put_event,
+                options=options,
+                threshold=threshold,
+                max_size=max_size,
+            )
+        except TypeError:  # the compiled build looks at arguments before the call that would take it away
+            memory.me_unlink(me)
+            raise
         return attachment
+
+
+def _must_be_known(name: str, word: str, words: tuple[str, ...]) -> None:
+    if word not in words:
+        raise LNetError(errno.EINVAL, f"{name} {shown(word)}: it is {' or '.join(map(repr, words))}")
 
 
 def _clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:

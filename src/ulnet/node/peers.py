@@ -13,6 +13,7 @@ from ulnet.core.naming import ask_discovered, ask_primary, name_peer
 from ulnet.core.peer import Peer
 from ulnet.core.status import LNetError
 from ulnet.nid import Net, Nid, NidError
+from ulnet.nid.errors import shown
 from ulnet.node.operations import discover
 
 __all__ = ["PeerCalls", "as_net", "as_nid"]
@@ -33,7 +34,7 @@ class PeerCalls(ABC):
 
         Discovery leaves them as they are. To tell what is only believed, use `name_peer`.
         """
-        return self.core.peers.add(as_nid(primary), [as_nid(nid) for nid in nids], multi_rail)
+        return self.core.peers.add(as_nid(primary), as_nids(nids), bool(multi_rail))
 
     def name_peer(self, nids: Sequence[Nid | str]) -> Nid:
         """Tell that these are NIDs of one node (LNetAddPeer): what a program reads in its own configuration.
@@ -43,7 +44,7 @@ class PeerCalls(ABC):
         begins at once, finds the node's other NIDs and lets those go that it does not have, but never
         renames it. Raises LNetError: EINVAL, ENOMEM.
         """
-        return name_peer(self.core, [as_nid(nid) for nid in nids]).primary_nid
+        return name_peer(self.core, as_nids(nids)).primary_nid
 
     async def primary_nid(self, nid: Nid | str, *, lock: bool = False, timeout: float | None = None) -> Nid:
         """By which NID events tell of the node that has `nid` (LNetPrimaryNID); with `lock`, for ever.
@@ -60,7 +61,7 @@ class PeerCalls(ABC):
             if not answer.done():
                 answer.set_result(primary)
 
-        ask_primary(core, asked, lock=lock, done=done)
+        ask_primary(core, asked, lock=bool(lock), done=done)
         try:
             return await asyncio.wait_for(answer, timeout)
         except TimeoutError:
@@ -96,7 +97,7 @@ class PeerCalls(ABC):
         Messages need no call: the first to a peer waits for its discovery. `force` also tells it what it
         was told already. `timeout` in seconds, by default that of discovery's messages. Raises LNetError.
         """
-        return await discover(self.core, as_nid(target), force=force, timeout=timeout)
+        return await discover(self.core, as_nid(target), force=bool(force), timeout=timeout)
 
     def set_discovery(self, mode: int) -> None:
         """0: off; 1: on; 2: only compare what peers tell with what is configured. Raises LNetError."""
@@ -105,6 +106,8 @@ class PeerCalls(ABC):
 
 def as_net(text: str) -> Net:
     """A net. Raises LNetError(EINVAL)."""
+    if not isinstance(text, str):
+        raise LNetError(errno.EINVAL, f"net {shown(text)}: give it as text, such as 'tcp1'")
     try:
         return Net.parse(text)
     except NidError as bad:
@@ -112,8 +115,25 @@ def as_net(text: str) -> Net:
 
 
 def as_nid(nid: Nid | str) -> Nid:
-    """A NID. Raises NidError."""
-    return nid if isinstance(nid, Nid) else _parsed(nid)
+    """A NID. Raises LNetError(EINVAL)."""
+    if isinstance(nid, Nid):
+        return nid
+    if not isinstance(nid, str):
+        raise LNetError(
+            errno.EINVAL,
+            f"NID {shown(nid)}: give text, such as '10.0.0.1@tcp', or a Nid (Nid(…) of its 20 bytes)",
+        )
+    try:
+        return _parsed(nid)
+    except NidError as bad:
+        raise LNetError(errno.EINVAL, str(bad)) from None
+
+
+def as_nids(nids: Sequence[Nid | str]) -> list[Nid]:
+    """Several. Raises LNetError(EINVAL), also for a single one, which has letters or bytes."""
+    if isinstance(nids, (str, bytes)):
+        raise LNetError(errno.EINVAL, f"NIDs {shown(nids)}: give a list of NIDs, also where it is just one")
+    return [as_nid(nid) for nid in nids]
 
 
 _parsed = lru_cache(maxsize=1024)(Nid.parse)  # programs name the same few targets again and again

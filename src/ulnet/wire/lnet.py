@@ -133,6 +133,12 @@ class Header:
                       self.offset, self.length)
         # fmt: on
 
+    def __copy__(self) -> Header:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[type[Header], tuple[object, ...]]:
+        return Header, tuple(getattr(self, name) for name in _FIELDS)  # deep copies, and pickle
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Header):
             return NotImplemented
