@@ -25,6 +25,8 @@ _PATIENCE = 60.0  # seconds for a program that must end or a capture that must b
 _BLOCK = 1.3  # seconds; tcpdump gets a block of packets that is not full after one
 _PCAP_HEADER = 24  # bytes
 _RECORD = struct.Struct("=4I")  # time, bytes in the file, bytes on the wire
+_BURST, _LATENCY = "256kb", "50ms"
+SHAPE = f"burst {_BURST} latency {_LATENCY}"  # of rails that have a rate, as benchmarks tell
 
 Popen = subprocess.Popen[bytes]
 
@@ -221,9 +223,9 @@ class Cluster:
         where = ["master", f"br{rail}"] if through else ["nomaster"]
         _ip("-n", self.switch, "link", "set", self.port(host, rail), *where)
 
-    def shape(self, rail: int, rate: str, burst: str = "256kb") -> None:
+    def shape(self, rail: int, rate: str, burst: str = _BURST) -> None:
         """Give a rail a rate, both ways; after a pause, `burst` passes at once."""
-        words = f"root tbf rate {rate} burst {burst} latency 50ms".split()
+        words = f"root tbf rate {rate} burst {burst} latency {_LATENCY}".split()
         for host in self.hosts:
             host.run("tc", "qdisc", "replace", "dev", f"rail{rail}", *words)
 
