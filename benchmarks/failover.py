@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from failover_job import AGAIN, MESSAGE, TIMEOUT, WINDOW, Job, Outcome
+from failover_job import AGAIN, GRACE, MESSAGE, TIMEOUT, WINDOW, Job, Outcome
 from rails import enable_mptcp
 
 HERE = Path(__file__).resolve().parent
@@ -245,8 +245,9 @@ def meaning() -> str:
         "as intervals between answers of more than "
         f"{2 * MESSAGE / CAPACITY:.3f} s. Longest stall: how long the oldest message not answered stayed the "
         "same one. Goodput: while the fault lasts. Reported: messages that the program was told had failed, "
-        f"each counted once, in all rounds; it sent them again after {AGAIN:g} s. Lost: neither answered "
-        f"nor reported. ulnet has LND time-outs of {TIMEOUT} s, and its caller gives each PUT {TIMEOUT} s; "
+        f"each counted once, in all rounds; it sent them again after {AGAIN:g} s. Lost: not answered, "
+        f"though sent again whenever reported, for {GRACE:g} s after the stream. "
+        f"ulnet has LND time-outs of {TIMEOUT} s, and its caller gives each PUT {TIMEOUT} s; "
         "what had left over a rail that died is sent again over the other, for the receiver notices what it "
         "has already; what a killed peer may have had is reported. MPTCP's program connects anew when its "
         "connection breaks. A killed peer is not the same work for both: gap and stall hold what its program "

@@ -11,6 +11,7 @@ MESSAGE = 1 << 20
 WINDOW = 8
 TIMEOUT = 1  # seconds: ulnet's LND time-out, and what its caller gives a message
 AGAIN = 0.02  # seconds until the program sends again what was reported as failed
+GRACE = 30.0  # seconds after the stream: a killed peer may take a good part of it to start on a busy machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Job:
     local: list[str]
     remote: list[str]
     seconds: float
-    grace: float = 4.0
+    grace: float = GRACE
 
     def to_json(self) -> str:
         """For another process's command line."""
@@ -59,7 +60,7 @@ class Outcome:
 
     @property
     def lost(self) -> int:
-        """Messages of which nothing was ever heard."""
+        """Messages without an answer at the end of the grace, though what was reported is sent again."""
         return self.ended.count(None)
 
     def answers(self, since: float, until: float) -> list[float]:

@@ -105,6 +105,7 @@ class _Pump:
         self.outcome = Outcome()
         self._open = 0
         self._end = 0.0
+        self._given_up = False
         self._empty = asyncio.Event()
         self._told: set[int] = set()  # that failed, and were sent again
 
@@ -116,7 +117,7 @@ class _Pump:
         try:
             await asyncio.wait_for(self._empty.wait(), job.seconds + job.grace)
         except TimeoutError:
-            pass  # what is lost shows in the outcome
+            self._given_up = True  # what is lost shows in the outcome
         self.outcome.over = self._end
         return self.outcome
 
@@ -126,6 +127,10 @@ class _Pump:
             self._put(self.outcome.begin())
         elif not self._open:
             self._empty.set()
+
+    def _again(self, number: int) -> None:
+        if not self._given_up:  # the node is ending then, and takes nothing new
+            self._put(number)
 
     def _put(self, number: int) -> None:
         md = self._core.memory.md_bind(
@@ -137,7 +142,7 @@ class _Pump:
         if event.status:
             self._told.add(number)  # once, as a connection that cannot be made again counts for nothing
             self.outcome.reported = len(self._told)
-            self._loop.call_later(AGAIN, self._put, number)
+            self._loop.call_later(AGAIN, self._again, number)
         elif event.kind is EventKind.ACK:
             self.outcome.end(number)
             self._open -= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import pytest
 
@@ -60,10 +61,8 @@ RUNS = [
 ]
 
 
-@pytest.mark.parametrize(("player", "scene"), RUNS)
-def test_each_player_gets_through_each_fault(
-    player: str, scene: failover.Scene, namespaces_work: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def outcome_of(player: str, scene: failover.Scene, monkeypatch: pytest.MonkeyPatch) -> Outcome:
+    """One run of that player alone, in that scene alone."""
     monkeypatch.setattr(failover, "PLAYERS", {player: player})
     monkeypatch.setattr(failover, "SCENES", [scene])
     told: list[str] = []
@@ -72,10 +71,36 @@ def test_each_player_gets_through_each_fault(
         pytest.skip(told[-1])
     assert results[scene.name][player], told
     (run,) = results[scene.name][player]
+    return run
+
+
+@pytest.mark.parametrize(("player", "scene"), RUNS)
+def test_each_player_gets_through_each_fault(
+    player: str, scene: failover.Scene, namespaces_work: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = outcome_of(player, scene, monkeypatch)
     assert run.lost == 0
     assert run.answers(0, run.faulted)
     assert run.answers(run.faulted, math.inf)
     assert (run.restarted > 0) == (scene.name == "restart")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("player", failover.PLAYERS)
+def test_nothing_is_lost_where_the_peer_takes_long_to_start(
+    player: str, namespaces_work: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve_again = failover._Run._serve_again
+
+    def late(run: failover._Run) -> None:
+        time.sleep(8)  # as on a machine with much else to do; the stream itself is over after some 4
+        serve_again(run)
+
+    monkeypatch.setattr(failover._Run, "_serve_again", late)
+    run = outcome_of(player, next(scene for scene in failover.SCENES if scene.name == "restart"), monkeypatch)
+    assert run.restarted > run.over
+    assert run.reported > 0
+    assert run.lost == 0
 
 
 def test_where_there_are_no_namespaces_it_is_left_out_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
