@@ -84,6 +84,8 @@ REFUSED: list[tuple[str, str, object, str]] = [
     ("attach", "options", 1 << 70, "needs OP_PUT or OP_GET or both"),
     ("attach", "buffer", b"abc", "OP_PUT on read-only memory"),
     *(("attach", "buffer", value, words) for value, words in MEMORY),
+    ("attach", "handler", 5, "event handler of type int: give a function of one event, or None"),
+    ("attach", "handler", 0, "event handler of type int: give"),
     ("name_peer", "nids", A, f"NIDs '{A}': give a list"),
     ("name_peer", "nids", Nid.parse(A), f"NIDs '{A}': give a list"),
     ("name_peer", "nids", [], "name one at least"),

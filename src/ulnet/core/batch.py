@@ -189,7 +189,7 @@ class Batch:
                 continue
             try:
                 handler(event)
-            except Exception as exc:
+            except BaseException as exc:
                 self._memory.handler_failed(event, exc)
         if lane.closed:
             free.clear()

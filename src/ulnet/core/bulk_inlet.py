@@ -176,7 +176,7 @@ class BulkInlet(FetchInlet):
         if handler is not None:
             try:
                 handler(event)
-            except Exception as exc:
+            except BaseException as exc:
                 self._memory.handler_failed(event, exc)
         if self._wants_ack and not fetched and state.running:
             if answers is not None and answers.epoch == state.epoch:

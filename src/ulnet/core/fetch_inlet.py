@@ -134,7 +134,7 @@ class FetchInlet(RunInlet):
             assert event is not None
             try:
                 handler(event)
-            except Exception as exc:
+            except BaseException as exc:
                 self._memory.handler_failed(event, exc)
         return True
 

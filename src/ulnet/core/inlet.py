@@ -171,7 +171,7 @@ class Inlet(Keeper):
             assert event is not None
             try:
                 handler(event)
-            except Exception as exc:
+            except BaseException as exc:
                 self._memory.handler_failed(event, exc)
         if self._wants_ack and self._state.running:
             assert answers is not None
@@ -223,7 +223,7 @@ class Inlet(Keeper):
             assert event is not None
             try:
                 handler(event)
-            except Exception as exc:
+            except BaseException as exc:
                 self._memory.handler_failed(event, exc)
         return True
 

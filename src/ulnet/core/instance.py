@@ -315,6 +315,7 @@ class LNet:
         self.memory.close()
         while self.state.work_pending:
             self.state.run_deferred()
+        self.state.let_end()
 
     # Drivers ---------------------------------------------------------------------------------------
 
@@ -373,9 +374,13 @@ class LNet:
     # Time ------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Do what is due at `now` (seconds of the node's clock)."""
+        """Do what is due at `now` (seconds of the node's clock).
+
+        Raises KeyboardInterrupt or SystemExit when a program's call has raised it since the last tick.
+        """
         self.state.run_deferred()
         self.state.timers.run(now)
+        self.state.let_end()
 
     def next_deadline(self) -> float | None:
         """When tick is wanted next; None: when `wake` says so."""

@@ -184,6 +184,7 @@ class Md:
         self.put: Msg | None = None  # its PUT, whose ACK is due, that has an identity or may get one
         self.keepers: set[Keeper] | None = None
         self.used = False  # its handle has been an identity
+        _must_be_callable(handler)
         if options & MAX_SIZE and not 0 <= max_size <= self.length:
             raise LNetError(
                 errno.EINVAL, f"max_size {max_size} of a memory descriptor: must lie in 0..{self.length}"
@@ -242,6 +243,14 @@ class Md:
             if not length:
                 break
         return found
+
+
+def _must_be_callable(handler: object) -> None:
+    if handler is not None and not callable(handler):
+        raise LNetError(
+            errno.EINVAL,
+            f"event handler of type {type(handler).__name__}: give a function of one event, or None",
+        )
 
 
 def check_bindable(md: Md) -> None:

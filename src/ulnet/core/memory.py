@@ -324,12 +324,12 @@ class Memory(Responses):
             return
         try:
             md.handler(event)
-        except Exception as exc:  # a user's handler must not break the node
+        except BaseException as exc:  # a user's handler must not break the node
             self.handler_failed(event, exc)
 
-    def handler_failed(self, event: Event, exc: Exception) -> None:
+    def handler_failed(self, event: Event, exc: BaseException) -> None:
         """Tell the log of a program's mistake."""
-        self._state.report(f"event handler failed on {event!r}: {exc!r}")
+        self._state.mistake(exc, f"event handler failed on {event!r}: {exc!r}")
 
     def close(self) -> None:
         """Drop what waits and unlink everything; busy MDs end with their last operation."""

@@ -84,7 +84,7 @@ class Replies:
                 continue
             try:
                 handler(event)
-            except Exception as exc:
+            except BaseException as exc:
                 self._memory.handler_failed(event, exc)
 
     @staticmethod

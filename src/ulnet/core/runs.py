@@ -94,7 +94,7 @@ class RunInlet(Inlet):
             if handler is not None:
                 try:
                     handler(event)
-                except Exception as exc:
+                except BaseException as exc:
                     self._memory.handler_failed(event, exc)
         self._count += count
         if self._wants_ack and count:
@@ -175,7 +175,7 @@ class RunInlet(Inlet):
             if handler is not None:
                 try:
                     handler(event)
-                except Exception as exc:
+                except BaseException as exc:
                     self._memory.handler_failed(event, exc)
             if tracked and md.acks_due < due and md.deadline_slot >= 0:  # the handler has not sent anew
                 md.deadline_slot = -1

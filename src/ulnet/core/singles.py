@@ -264,7 +264,7 @@ class Singles:
         assert on_end is not None
         try:
             on_end(length)
-        except Exception as exc:
+        except BaseException as exc:
             memory.handler_failed(Event(EventKind.SEND, md, hdr, mlength=length), exc)
 
     def fetching(self, wmd: bytes) -> Md | None:

@@ -36,6 +36,7 @@ class NodeState:
 
     __slots__ = (
         "_deferred",
+        "_ending",
         "alarm",
         "answers",
         "clock",
@@ -105,6 +106,7 @@ class NodeState:
         self.landing: Flight | None = None  # messages of which have landed, and may not be counted yet
         self.answers = 0  # ACKs and REPLYs that hold credits or wait for them
         self._deferred: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._ending: BaseException | None = None  # what a program's call raised to end the program
 
     def settle(self) -> None:
         """Count what has landed, and what has joined others on their way.
@@ -162,19 +164,37 @@ class NodeState:
             call, args = deferred.popleft()
             try:
                 call(*args)
-            except Exception as error:  # what else is deferred or due has nothing to do with it
+            except BaseException as error:  # what else is deferred or due has nothing to do with it
                 self.call_failed(error)
         if deferred:
             self.wake()
 
-    def call_failed(self, error: Exception) -> None:
+    def mistake(self, error: BaseException, told: str) -> None:
+        """A program's call raised: a line for the log, whatever it was also what is no Exception.
+
+        What is to end the program is kept until nothing is under way: `let_end` raises it.
+        """
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            self._ending = error
+            self.wake()
+        else:
+            self.report(told)
+
+    def let_end(self) -> None:
+        """Raises what a program's call has raised to end the program, once."""
+        ending = self._ending
+        self._ending = None
+        if ending is not None:
+            raise ending
+
+    def call_failed(self, error: BaseException) -> None:
         """Something that was deferred or due raised: a mistake in this program, told with its place."""
         trace, place = error.__traceback__, ""
         while trace is not None:
             code = trace.tb_frame.f_code
             place = f"{code.co_name}, {code.co_filename}:{trace.tb_lineno}"
             trace = trace.tb_next
-        self.report(f"call failed: {error!r} in {place}")
+        self.mistake(error, f"call failed: {error!r} in {place}")
 
     @property
     def work_pending(self) -> bool:

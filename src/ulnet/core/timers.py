@@ -41,7 +41,7 @@ class Timers:
     def __init__(self, on_earlier: Callable[[], None]) -> None:
         self.wheel: Deadlines = DeadlineWheel(on_earlier)
         self.overdue: Callable[[Md, int], None] = lambda md, slot: None
-        self.failed: Callable[[Exception], None] = lambda error: None
+        self.failed: Callable[[BaseException], None] = lambda error: None
         self._count = 0
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ class Timers:
                 call, item.call = item.call, None
                 if call is not None:  # an earlier one may have taken it back
                     call()
-            except Exception as error:  # the others are out of the wheel: nobody else would run them
+            except BaseException as error:  # the others are out of the wheel: nobody else would run them
                 self.failed(error)
 
     def next_deadline(self) -> float | None:

@@ -152,12 +152,14 @@ class Node(MessageCalls, PeerCalls):
 
     def _shut_down(self, core: LNet) -> None:
         self._core = self._operations = None
-        core.shutdown()
-        if self.tcp is not None:
-            self.tcp.close()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        try:
+            core.shutdown()
+        finally:  # a handler may end the program
+            if self.tcp is not None:
+                self.tcp.close()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -175,8 +177,10 @@ class Node(MessageCalls, PeerCalls):
         core, loop = self._core, self._loop
         if core is None or loop is None:
             return
-        core.tick(loop.time())
-        self._arm(core, loop)
+        try:
+            core.tick(loop.time())
+        finally:  # a handler may end the program, which closes the node in its own time
+            self._arm(core, loop)
 
     def _arm(self, core: LNet, loop: asyncio.AbstractEventLoop) -> None:
         deadline = core.next_deadline()
@@ -287,7 +291,7 @@ class Node(MessageCalls, PeerCalls):
             attachment.md = memory.md_attach(
                 me,
                 buffer,
-                handler or attachment.put_event,
+                attachment.put_event if handler is None else handler,
                 options=options,
                 threshold=threshold,
                 max_size=max_size,

@@ -110,7 +110,7 @@ class Discovery:
         self._state.must_run()
         if nid.net.type == NetType.BOND:
             raise LNetError(errno.EINVAL, f"{nid} is not discovered but resolved: discover one of its slaves")
-        waiter = Waiter(nid, done, self._state.report)
+        waiter = Waiter(nid, done, self._state.mistake)
         peer = self._peer_of(nid)
         if nid != LO_NID:
             peer.attempts = 0  # who is asked for again and again is no liar

@@ -14,22 +14,22 @@ __all__ = ["Waiter"]
 class Waiter:
     """A caller of `discover`: `done` hears once of the error or the peer."""
 
-    __slots__ = ("_done", "_report", "nid", "rounds")
+    __slots__ = ("_done", "_mistake", "nid", "rounds")
 
     def __init__(
         self,
         nid: Nid,
         done: Callable[[LNetError | None, Peer | None], None],
-        report: Callable[[str], None],
+        mistake: Callable[[BaseException, str], None],
     ) -> None:
         self.nid = nid
         self._done = done
-        self._report = report
+        self._mistake = mistake
         self.rounds = 0  # how often its peer was replaced by another meanwhile
 
     def tell(self, error: LNetError | None, peer: Peer | None) -> None:
         """It is over."""
         try:
             self._done(error, peer)
-        except Exception as exc:  # a user's call must not break the node
-            self._report(f"who waited for the discovery of {self.nid} failed: {exc!r}")
+        except BaseException as exc:  # a user's call must not break the node
+            self._mistake(exc, f"who waited for the discovery of {self.nid} failed: {exc!r}")
