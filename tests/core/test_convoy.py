@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from support.lanes import BITS, PORTAL, B, RailWorld
+from support.lanes import BITS, PORTAL, A, B, RailWorld
 from ulnet.core.ni import NI
 from ulnet.core.peer import Peer
 from ulnet.core.selection import Balance
@@ -89,6 +89,24 @@ def test_who_lacks_credits_is_left(world: RailWorld) -> None:
     put(scarce, 16)
     assert loads(scarce) == [4 * 136] * 4
     assert min(pni.tx_credits for pni in peer_of(scarce).nis()) == 0  # nobody waits
+
+
+def test_nobody_joins_where_the_ni_has_no_credits() -> None:
+    """The peer has three NIDs there, with more credits together than that one NI."""
+    told: list[list[int]] = []
+    for lanes in (True, False):
+        world = RailWorld(lanes, 5, 2, "expected", 4, True)
+        for ni in world.a.nis.values():
+            ni.open = ni.nid == A
+        world.a.settings_changed()
+        put(world, 3)
+        world.fabric.run()
+        put(world, 12)
+        assert world.a.nis[A].tx_credits == -4
+        told.append([pni.choices[SAME_BATCH] for pni in peer_of(world).nis()])
+        world.fabric.run()
+        world.fabric.assert_conserved()
+    assert told[0] == told[1]
 
 
 def test_nobody_joins_a_way_that_became_worse(world: RailWorld) -> None:

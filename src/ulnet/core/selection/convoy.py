@@ -59,7 +59,7 @@ class Convoy:
         self._cpt = cpt
         self._epoch = self._state.epoch
         self._changes = self._paces.changes
-        left = self._left = min(_MOST_MESSAGES, choice[0].tx_credits) - 1
+        left = self._left = max(0, min(_MOST_MESSAGES, choice[0].tx_credits) - 1)
         self._room = _MOST_BYTES - size + HEADER_SIZE
         self._bound = choice[1].tx_credits - 1 - left  # more than these and `_left`: something left
 
