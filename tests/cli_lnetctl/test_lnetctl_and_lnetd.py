@@ -126,18 +126,21 @@ def test_a_signal_ends_the_daemon_and_removes_its_socket(daemon: Daemon, number:
     assert not daemon.path.exists()
 
 
+SILENT = "127.0.0.77@tcp"
+
+
 @pytest.fixture
-def silent(port: int) -> Iterator[str]:
-    """A NID whose port takes connections and says nothing."""
-    with socket.create_server(("127.0.0.77", port)):
-        yield "127.0.0.77@tcp"
+def silent(port: int) -> Iterator[socket.socket]:
+    """SILENT's port takes connections and says nothing; closed, it resets them."""
+    with socket.create_server(("127.0.0.77", port)) as server:
+        yield server
 
 
 @contextmanager
-def ping_under_way(daemon: Daemon, nid: str, timeout: str) -> Iterator[list[Done]]:
-    """A ping that waits for its answer; it has ended after the block."""
+def ping_under_way(daemon: Daemon) -> Iterator[list[Done]]:
+    """A ping of SILENT that waits for its answer; it has ended after the block."""
     answers: list[Done] = []
-    thread = Thread(target=lambda: answers.append(daemon.lnetctl("ping", "--timeout", timeout, nid)))
+    thread = Thread(target=lambda: answers.append(daemon.lnetctl("ping", "--timeout", "300", SILENT)))
     thread.start()
     while not yaml.safe_load(daemon.lnetctl("stats", "show").out)["statistics"]["msgs_alloc"]:
         assert thread.is_alive()
@@ -145,21 +148,34 @@ def ping_under_way(daemon: Daemon, nid: str, timeout: str) -> Iterator[list[Done
     thread.join()
 
 
-def test_stopping_lets_a_request_under_way_finish(start_daemon: Callable[..., Daemon], silent: str) -> None:
-    daemon = start_daemon("--drain", "3")
-    daemon.lnetctl("net", "add", "--nid", "127.0.0.2@tcp")
-    with ping_under_way(daemon, silent, "1") as answers:
-        assert daemon.stop().code == 0
-    assert answers[0].out.startswith("manage:\n- ping:\n  errno: -110\n")
+def begin_to_stop(daemon: Daemon) -> None:
+    """Ask it to end, wait until it says that it does."""
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.process.stderr is not None
+    assert daemon.process.stderr.readline() == "lnetd: info: stopping\n"
 
 
-def test_a_second_signal_ends_the_daemon_at_once(start_daemon: Callable[..., Daemon], silent: str) -> None:
+def test_stopping_lets_a_request_under_way_finish(
+    start_daemon: Callable[..., Daemon], silent: socket.socket
+) -> None:
     daemon = start_daemon("--drain", "600")
     daemon.lnetctl("net", "add", "--nid", "127.0.0.2@tcp")
-    with ping_under_way(daemon, silent, "300") as answers:
-        daemon.process.send_signal(signal.SIGTERM)
-        assert daemon.process.stderr is not None
-        assert daemon.process.stderr.readline() == "lnetd: info: stopping\n"
+    with ping_under_way(daemon) as answers:
+        begin_to_stop(daemon)
+        assert not answers
+        silent.close()  # only now the ping can end
+        assert daemon.process.wait(PATIENCE) == 0
+    assert answers[0].out.startswith("manage:\n- ping:\n  errno: -")
+    assert f"failed to ping {SILENT}: " in answers[0].out
+
+
+def test_a_second_signal_ends_the_daemon_at_once(
+    start_daemon: Callable[..., Daemon], silent: socket.socket
+) -> None:
+    daemon = start_daemon("--drain", "600")
+    daemon.lnetctl("net", "add", "--nid", "127.0.0.2@tcp")
+    with ping_under_way(daemon) as answers:
+        begin_to_stop(daemon)
         assert daemon.stop().code == -signal.SIGTERM
     assert "hung up before it answered" in answers[0].err
 
