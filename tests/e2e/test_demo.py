@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -101,6 +107,82 @@ def test_a_real_link_goes_down_and_comes_back(namespaces_work: None) -> None:
     assert "10.77.1.1@tcp1: device failed, FAILED now" in told
     there = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
     assert f"ulnet-demo-{demo.pid}-" not in there  # others' may be there
+
+
+@contextmanager
+def under_way(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A demo, in a process group of its own as a terminal's, whose nodes have work for some 12 s more."""
+    demo = subprocess.Popen(
+        [*DEMO, "--size", "64M", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )
+    try:
+        assert demo.stdout is not None
+        assert any(line.endswith(" cut\n") for line in demo.stdout), demo.communicate()
+        assert any(folder.iterdir())
+        yield demo
+    finally:
+        demo.kill()
+        demo.communicate()
+
+
+def nodes_of(demo: subprocess.Popen[str]) -> list[Path]:
+    """Where the kernel tells of the processes that the demo has started; they vanish with them."""
+    listed = Path(f"/proc/{demo.pid}/task/{demo.pid}/children").read_text(encoding="ascii").split()
+    return [Path("/proc", pid) for pid in listed]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_demo_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    with under_way(tmp_path) as demo:
+        nodes = nodes_of(demo)
+        assert len(nodes) == 2
+        os.killpg(demo.pid, number)  # as a terminal does
+        _, errors = demo.communicate(timeout=PATIENCE)
+    assert (demo.returncode, errors) == (128 + number, "")
+    assert not any(node.exists() for node in nodes)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_signal_to_the_demo_alone_removes_its_namespaces_too(tmp_path: Path, namespaces_work: None) -> None:
+    with under_way(tmp_path, "--net") as demo:
+        nodes = nodes_of(demo)
+        demo.terminate()
+        _, errors = demo.communicate(timeout=PATIENCE)
+    assert (demo.returncode, errors) == (128 + signal.SIGTERM, "")
+    assert not any(node.exists() for node in nodes)
+    assert not any(tmp_path.iterdir())
+    there = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
+    assert f"ulnet-demo-{demo.pid}-" not in there
+
+
+def test_a_signal_before_any_node_runs_ends_the_demo(tmp_path: Path) -> None:
+    words = [*DEMO, "--size", "1G"]
+    demo = subprocess.Popen(words, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(tmp_path)})
+    while not list(tmp_path.glob("*/source")):  # it is being filled
+        assert demo.poll() is None
+    demo.terminate()
+    assert demo.communicate(timeout=PATIENCE)[1] == b""
+    assert demo.returncode == 128 + signal.SIGTERM
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_node_whose_director_hangs_up_gives_its_work_up(tmp_path: Path) -> None:
+    job = Job("receive", ["127.0.61.2@tcp"], ["127.0.61.1@tcp"], str(tmp_path / "copy"), 4096, free_port())
+    words = [sys.executable, "-m", "ulnet.demo.worker", json.dumps(asdict(job))]
+    node = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert node.stdout is not None
+        assert json.loads(node.stdout.readline()) == {"state": "ready"}
+        _, errors = node.communicate(timeout=PATIENCE)  # it closes the node's input; nobody ever sends
+    finally:
+        node.kill()
+        node.communicate()
+    assert (node.returncode, errors) == (1, b"")
 
 
 def test_namespaces_without_root_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,13 @@ import argparse
 import asyncio
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -51,6 +53,7 @@ the rail that was cut, and came back.
 """
 
 _GENERATE_BLOCK = 16 << 20
+_TERMINATED = 128 + signal.SIGTERM
 _SECOND_ACT = 16.0  # seconds
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -58,6 +61,27 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 def main(argv: list[str]) -> int:
     """Run the command; see `ulnet demo --help`."""
     options = _parser().parse_args(argv)
+    with _exit_on_sigterm():
+        return _perform(options)
+
+
+@contextmanager
+def _exit_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the demo as Ctrl-C does: what it made is removed."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        sys.exit(_TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except asyncio.CancelledError:  # it came while nodes ran
+        sys.exit(_TERMINATED)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _perform(options: argparse.Namespace) -> int:
     console = Console()
     stage_at = namespaces(options.rails) if options.net else nullcontext()
     try:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from ulnet.demo.stage import DemoError, Stage
@@ -83,39 +86,54 @@ async def move(
     seconds: float = 0,
     bond: bool = False,
 ) -> Result:
-    """Move source (of size bytes) to target between two node processes. Raises DemoError.
+    """Move source (of size bytes) to target between two node processes.
 
+    Raises DemoError, and CancelledError on SIGTERM, when both nodes have ended.
     With `seconds` it is slowed down to take that long, and a rail is cut and repaired meanwhile. With `bond`
     it goes between bonding NIs in standby mode, whose default slave is on the last rail.
     """
     pace = size / seconds if seconds else 0.0
     cutter = _Cutter(stage, size, on_progress)
     look = cutter.look if seconds else on_progress
-    job = Job("receive", stage.receivers, stage.senders, str(target), size, stage.port, pace, bond)
-    receiver = await _start(stage, job)
-    sender: asyncio.subprocess.Process | None = None
+    receiving = Job("receive", stage.receivers, stage.senders, str(target), size, stage.port, pace, bond)
+    sending = Job("send", stage.senders, stage.receivers, str(source), size, stage.port, pace, bond)
+    nodes = cutter.nodes
+    with _cancelled_by_sigterm():
+        try:
+            nodes.append(await _start(stage, receiving))
+            await _expect_ready(nodes[0])
+            nodes.append(await _start(stage, sending))
+            received, sent = await asyncio.gather(
+                _follow(nodes[0], "receiving node", look), _follow(nodes[1], "sending node", look)
+            )
+        finally:
+            await asyncio.gather(*map(_end, nodes))
+    return Result(
+        size=size,
+        seconds=sent["seconds"],
+        rails=received["rails"],
+        sent_digest=sent["digest"],
+        received_digest=received["digest"],
+        statistics={"sending node": sent["statistics"], "receiving node": received["statistics"]},
+        resends={"sending node": sent["resends"], "receiving node": received["resends"]},
+        cpu_seconds={"sending node": sent["cpu"], "receiving node": received["cpu"]},
+    )
+
+
+@contextmanager
+def _cancelled_by_sigterm() -> Iterator[None]:
+    """As asyncio.run does it for SIGINT: what runs ends in order, its nodes first."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+
+    def end(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(task.cancel)
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
-        await _expect_ready(receiver)
-        job = Job("send", stage.senders, stage.receivers, str(source), size, stage.port, pace, bond)
-        sender = await _start(stage, job)
-        cutter.nodes = [receiver, sender]
-        received, sent = await asyncio.gather(
-            _follow(receiver, "receiving node", look), _follow(sender, "sending node", look)
-        )
-        return Result(
-            size=size,
-            seconds=sent["seconds"],
-            rails=received["rails"],
-            sent_digest=sent["digest"],
-            received_digest=received["digest"],
-            statistics={"sending node": sent["statistics"], "receiving node": received["statistics"]},
-            resends={"sending node": sent["resends"], "receiving node": received["resends"]},
-            cpu_seconds={"sending node": sent["cpu"], "receiving node": received["cpu"]},
-        )
+        yield
     finally:
-        await _end(receiver)
-        if sender is not None:
-            await _end(sender)
+        signal.signal(signal.SIGTERM, before)
 
 
 async def _start(stage: Stage, job: Job) -> asyncio.subprocess.Process:
@@ -128,6 +146,7 @@ async def _start(stage: Stage, job: Job) -> asyncio.subprocess.Process:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=_LINE_LIMIT,
+        process_group=0,  # what a terminal sends to the director's is not for the nodes: they are told
     )
 
 
@@ -153,7 +172,7 @@ async def _follow(process: asyncio.subprocess.Process, name: str, on_progress: O
 
 async def _end(process: asyncio.subprocess.Process) -> None:
     if process.stdin is not None:
-        process.stdin.close()  # the node waits for this
+        process.stdin.close()  # the node waits for this, or gives its work up
     try:
         await asyncio.wait_for(process.wait(), 10)
     except TimeoutError:

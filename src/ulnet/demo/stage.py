@@ -128,8 +128,8 @@ def namespaces(rails: int) -> Iterator[Namespaces]:
     stage = Namespaces(f"ulnet-demo-{os.getpid()}-left", f"ulnet-demo-{os.getpid()}-right", rails)
     with ExitStack() as stack:
         for host in (stage.left, stage.right):
-            _ip("netns", "add", host)
             stack.callback(subprocess.run, ["ip", "netns", "del", host], capture_output=True, check=False)
+            _ip("netns", "add", host)  # a signal may come at its end: it is removed all the same
         stage.build()
         yield stage
 

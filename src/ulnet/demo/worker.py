@@ -52,7 +52,7 @@ class Job:
 
 
 def run(job: Job) -> int:
-    """Do the job; the last line printed is the result."""
+    """Do the job; the last line printed is the result. 1 if the director hung up before the end."""
     return asyncio.run(_run(job))
 
 
@@ -70,9 +70,22 @@ async def _run(job: Job) -> int:
         else:
             node.add_peer(job.peer[0], job.peer[1:])
         orders = asyncio.create_task(_obey(node, job))
-        await (_receive(node, job) if job.role == "receive" else _send(node, job))
+        work = asyncio.create_task(_receive(node, job) if job.role == "receive" else _send(node, job))
+        await asyncio.wait([work, orders], return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            await _give_up(node, work)
+            await orders
+            return 1
+        await work
         await orders  # stay reachable until the other side is done
     return 0
+
+
+async def _give_up(node: Node, work: asyncio.Task[None]) -> None:
+    work.cancel()
+    with suppress(asyncio.CancelledError):
+        await work
+    await node.close(drain=0)  # nobody waits for what is under way
 
 
 async def _obey(node: Node, job: Job) -> None:
@@ -152,10 +165,13 @@ def _health(node: Node, job: Job) -> list[tuple[int, int, str]]:
 
 async def _beating(work: Coroutine[Any, Any, None], beat: Callable[[], None]) -> None:
     task = asyncio.create_task(work)
-    while not task.done():
-        await asyncio.wait([task], timeout=_BEAT)
-        beat()
-    await task
+    try:
+        while not task.done():
+            await asyncio.wait([task], timeout=_BEAT)
+            beat()
+        await task
+    finally:
+        task.cancel()
 
 
 async def _statistics(node: Node, job: Job) -> str:
