@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -169,6 +170,27 @@ async def test_what_is_wrong_is_said_and_changes_nothing(ends: list[Ends]) -> No
     assert set(one.a.core.memory.at_hop(Nid.parse(B))) <= set(kept)
     assert await one.put_all(range(50), [64], ack=True) == [64] * 50
     assert set(one.a.core.memory.at_hop(Nid.parse(B))) <= set(kept)  # none of them was lost
+
+
+@pytest.mark.parametrize("bad", [{"offset": 1.5}, {"match_bits": "x"}, {"timeout": "x"}, {"portal": None}])
+async def test_a_call_that_raises_takes_no_descriptor_away(ends: list[Ends], bad: dict[str, object]) -> None:
+    """Descriptors are used again, and found by where they sent to: those that were lost stayed there."""
+    one = Ends()
+    ends.append(one)
+    await one.start()
+    await one.put_all(range(5), [4], ack=True, tasks=1)
+    mds = len(one.a.core.memory.mds)
+    kept = one.a.core.memory.at_hop(Nid.parse(B))
+    usual: dict[str, Any] = {"portal": PORTAL, "match_bits": BITS}
+    for _ in range(5):
+        assert await one.a.put(B, PORTAL, BITS, b"good") == 4
+        with pytest.raises(TypeError):
+            await one.a.put(B, data=b"bad", **{**usual, **bad})
+        with pytest.raises(TypeError):
+            await one.a.get(B, buffer=bytearray(4), **{**usual, **bad})
+    assert await one.a.put(B, PORTAL, BITS, b"good") == 4
+    assert len(one.a.core.memory.at_hop(Nid.parse(B))) <= len(kept)
+    one.check(mds)
 
 
 @pytest.mark.parametrize("ack", [False, True], ids=["one-way", "acknowledged"])

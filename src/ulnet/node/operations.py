@@ -171,8 +171,12 @@ class Operations:
         if source is None and cpt is None:
             free = self._free
             single = free.pop() if free else _Single(core, target, done, free)
-            if single.put(target, portal, match_bits, data, ack, offset, hdr_data, timeout, done):
-                return single
+            try:
+                if single.put(target, portal, match_bits, data, ack, offset, hdr_data, timeout, done):
+                    return single
+            except TypeError:  # of a number that is none: nothing was done
+                single.keep()
+                raise
             single.keep()
         operation = Operation(core, target, EventKind.ACK if ack else EventKind.SEND, done)
         md = operation.bind(data, 2 if ack else 1, timeout)
@@ -210,8 +214,12 @@ class Operations:
         if source is None and cpt is None and not options:
             free = self._free
             single = free.pop() if free else _Single(self._core, target, done, free)
-            if single.get(target, portal, match_bits, buffer, offset, timeout, done):
-                return single
+            try:
+                if single.get(target, portal, match_bits, buffer, offset, timeout, done):
+                    return single
+            except TypeError:
+                single.keep()
+                raise
             single.keep()
         operation = Operation(self._core, target, EventKind.REPLY, done)
         md = operation.bind(buffer, 2, timeout, options)
