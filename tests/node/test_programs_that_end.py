@@ -97,23 +97,21 @@ def test_what_ends_the_program_leaves_the_loop_and_a_node_that_works(
 def test_deadlines_are_kept_after_what_ends_the_program(
     loop: asyncio.AbstractEventLoop, error: type[BaseException]
 ) -> None:
-    """Raised by a call that is due, it leaves the tick that should ask for the next one."""
+    """A handler sets the first and ends the program: the tick that should ask the loop for it raises."""
 
     def ends() -> None:
+        state = pair.b.core.state
+        state.timers.at(state.clock() + 0.05, later.set)
         raise error("mine")
-
-    async def wait() -> None:
-        await asyncio.wait_for(later.wait(), 10.0)
 
     pair, later = Pair(ends), asyncio.Event()
     loop.run_until_complete(pair.start())
-    state = pair.a.core.state
-    now = state.clock()
-    state.timers.at(now, ends)
-    state.timers.at(now + 0.05, later.set)
+    many = loop.create_task(pair.put_many())
     with pytest.raises(error, match="mine"):
-        loop.run_until_complete(wait())
-    loop.run_until_complete(wait())
+        loop.run_until_complete(many)
+    assert pair.b._timer is not None
+    loop.run_until_complete(many)
+    loop.run_until_complete(asyncio.wait_for(later.wait(), 10.0))
     loop.run_until_complete(pair.close())
 
 
