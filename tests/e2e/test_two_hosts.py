@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support.netns import Cluster, Host, stop
+from support.netns import Cluster, Host, Popen, stop
 from ulnet.core.self_info import MIN_INFO_SIZE
 from ulnet.demo.worker import Job
 
@@ -193,18 +193,17 @@ def test_a_file_crosses_both_rails(cluster: Cluster, tmp_path: Path) -> None:
     nids = {host.number: [host.nid(0), host.nid(1, "tcp1")] for host in cluster}
     receive = Job("receive", nids[2], nids[1], str(copy), 24 << 20, 988)
     send = Job("send", nids[1], nids[2], str(source), 24 << 20, 988)
-    receiver = subprocess.Popen(
-        b.words(*WORKER, json.dumps(asdict(receive))), stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert receiver.stdout is not None
-    assert json.loads(receiver.stdout.readline())["state"] == "ready"
+    receiver = b.start(*WORKER, json.dumps(asdict(receive)), stdin=subprocess.PIPE, stderr=None)
+    assert told_until(receiver, "ready")
     capture = tmp_path / "file.pcap"
     with a.capture(capture, packets="tcp port 988 and greater 100"):
-        sent = a.run(*WORKER, json.dumps(asdict(send)))
-        told = [json.loads(line) for line in receiver.communicate(b"\n")[0].splitlines()]
-    assert receiver.returncode == 0
+        sender = a.start(*WORKER, json.dumps(asdict(send)), stdin=subprocess.PIPE, stderr=None)
+        sent, told = told_until(sender, "done"), told_until(receiver, "done")
+        for worker in (sender, receiver):
+            worker.communicate()  # no more orders: both have all, so they end
+            assert worker.returncode == 0
     assert told[-1]["digest"] == hashlib.sha256(source.read_bytes()).hexdigest()
-    assert json.loads(sent.stdout.splitlines()[-1])["digest"] == told[-1]["digest"]
+    assert sent[-1]["digest"] == told[-1]["digest"]
     assert copy.read_bytes() == source.read_bytes()
     rails = told[-2]["rails"]
     assert sum(rails.values()) == 24 << 20
@@ -221,3 +220,14 @@ def test_a_file_crosses_both_rails(cluster: Cluster, tmp_path: Path) -> None:
 
 
 WORKER = [sys.executable, "-m", "ulnet.demo.worker"]
+
+
+def told_until(worker: Popen, state: str) -> list[dict[str, Any]]:
+    """What a worker of the demo tells, up to the first line with that state; fails if it hangs up."""
+    assert worker.stdout is not None
+    told: list[dict[str, Any]] = []
+    while not told or told[-1]["state"] != state:
+        line = worker.stdout.readline()
+        assert line, f"it ended before it was {state}: {told[-3:]}"
+        told.append(json.loads(line))
+    return told
