@@ -170,7 +170,7 @@ class NodeState:
             self.wake()
 
     def mistake(self, error: BaseException, told: str) -> None:
-        """A program's call raised: a line for the log, whatever it was also what is no Exception.
+        """A program's call raised: a line for the log, also where that is no Exception (CancelledError).
 
         What is to end the program is kept until nothing is under way: `let_end` raises it.
         """
