@@ -329,7 +329,7 @@ class Memory(Responses):
 
     def handler_failed(self, event: Event, exc: BaseException) -> None:
         """Tell the log of a program's mistake."""
-        self._state.mistake(exc, f"event handler failed on {event!r}: {exc!r}")
+        self._state.mistake(exc, "event handler failed on", event)
 
     def close(self) -> None:
         """Drop what waits and unlink everything; busy MDs end with their last operation."""

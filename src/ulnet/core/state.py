@@ -169,16 +169,31 @@ class NodeState:
         if deferred:
             self.wake()
 
-    def mistake(self, error: BaseException, told: str) -> None:
+    def mistake(self, error: BaseException, what: str, about: object | None = None, where: str = "") -> None:
         """A program's call raised: a line for the log, also where that is no Exception (CancelledError).
 
-        What is to end the program is kept until nothing is under way: `let_end` raises it.
+        `what` failed, and with what (`about`), if that is to be shown. What is to end the program is kept
+        until nothing is under way: `let_end` raises it.
         """
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
-            self._ending = error
-            self.wake()
-        else:
-            self.report(told)
+            self._end_by(error)
+            return
+        named = what if about is None else f"{what} {self._shown(about)}"
+        self.report(f"{named}: {self._shown(error)}{where}")
+
+    def _shown(self, thing: object) -> str:
+        """Its `repr`, which may be a program's own, and raise as well."""
+        try:
+            return repr(thing)
+        except (KeyboardInterrupt, SystemExit) as end:
+            self._end_by(end)
+        except BaseException:  # its type must do
+            pass
+        return f"<{type(thing).__name__} that cannot be shown>"
+
+    def _end_by(self, end: BaseException) -> None:
+        self._ending = end
+        self.wake()
 
     def let_end(self) -> None:
         """Raises what a program's call has raised to end the program, once."""
@@ -194,7 +209,7 @@ class NodeState:
             code = trace.tb_frame.f_code
             place = f"{code.co_name}, {code.co_filename}:{trace.tb_lineno}"
             trace = trace.tb_next
-        self.mistake(error, f"call failed: {error!r} in {place}")
+        self.mistake(error, "call failed", where=f" in {place}")
 
     @property
     def work_pending(self) -> bool:

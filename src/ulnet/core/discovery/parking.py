@@ -32,4 +32,4 @@ class Waiter:
         try:
             self._done(error, peer)
         except BaseException as exc:  # a user's call must not break the node
-            self._mistake(exc, f"who waited for the discovery of {self.nid} failed: {exc!r}")
+            self._mistake(exc, f"who waited for the discovery of {self.nid} failed")
