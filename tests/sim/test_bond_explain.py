@@ -6,6 +6,8 @@ import pytest
 from msgspec import UNSET
 
 from support.bonded import bond_of, bonded
+from ulnet.core.md import Md
+from ulnet.core.msg import Msg
 from ulnet.dlc.documents_explain import ExplainView
 from ulnet.dlc.model import Explain
 from ulnet.dlc.model_bond import BondFailover, BondSwitch
@@ -130,4 +132,45 @@ def test_a_failover_by_command_moves_what_this_node_sends(failback: str) -> None
     sim.link_down("a.eth1")  # the command holds until that slave fails
     sim.run(1)
     assert explained(a).over == PAIRS[0]
+    sim.run_until_quiet()
+
+
+@pytest.mark.requirement("BOND-modes")
+def test_small_messages_that_joined_others_on_a_slave_are_load_for_what_comes_behind_them() -> None:
+    """They are counted in sum, as soon as anybody looks: so must who chooses among slaves."""
+    sim = Simulation(seed=5)
+    a, b = pair(sim, mode="loadbalance", policy="congestion")
+    b.attach(31)
+    core, bond = a.core, bond_of(a)
+    nis = [core.nis[Nid.parse(nid)] for nid in A]
+    for ni in nis:
+        ni.batches = True  # as those of the TCP driver are
+    light, small = core.memory.md_bind(bytes(300)), core.memory.md_bind(bytes(64))
+
+    def put(md: Md, target: str) -> None:
+        core.put(md, Nid.parse(target), 31, 0, ack=False)
+
+    for md in (light, small) * 3:  # the ways are used once
+        put(md, B[0])
+        put(md, B_BOND)
+        sim.run(1)
+    put(light, B_BOND)  # alone on one slave
+    held: list[Msg] = []
+    send, bond.send = bond.send, held.append  # type: ignore[method-assign]
+    put(light, B_BOND)
+    for _ in range(7):
+        put(small, B[0])  # all of them on the other
+    assert core.state.joining is not None  # most of them are not counted yet
+    before = [ni.refs for ni in nis]
+    bond.send = send  # type: ignore[method-assign]
+    bond.send(held.pop())
+    took = [ni.refs > refs for ni, refs in zip(nis, before, strict=True)]
+    core.state.settle()
+    paths = bond.peers[Nid.parse(B_BOND)].paths
+    loads = [path.outstanding - 372 * which for path, which in zip(paths, took, strict=True)]
+    assert sorted(loads) == [372, 7 * 136]
+    assert loads[took.index(True)] == 372
+    sim.run(1)
+    for md in (light, small):
+        core.memory.md_unlink(md)
     sim.run_until_quiet()

@@ -74,7 +74,7 @@ class Path:
 
     @property
     def outstanding(self) -> int:
-        """Bytes under way."""
+        """Bytes under way, once `NodeState.settle` was called."""
         flow = self.flow
         return flow.outstanding if flow is not None else 0
 
