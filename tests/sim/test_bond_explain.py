@@ -136,7 +136,9 @@ def test_a_failover_by_command_moves_what_this_node_sends(failback: str) -> None
 
 
 @pytest.mark.requirement("BOND-modes")
-def test_small_messages_that_joined_others_on_a_slave_are_load_for_what_comes_behind_them() -> None:
+def test_small_messages_that_joined_others_on_a_slave_are_load_for_what_comes_behind_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """They are counted in sum, as soon as anybody looks: so must who chooses among slaves."""
     sim = Simulation(seed=5)
     a, b = pair(sim, mode="loadbalance", policy="congestion")
@@ -156,13 +158,13 @@ def test_small_messages_that_joined_others_on_a_slave_are_load_for_what_comes_be
         sim.run(1)
     put(light, B_BOND)  # alone on one slave
     held: list[Msg] = []
-    send, bond.send = bond.send, held.append  # type: ignore[method-assign]
-    put(light, B_BOND)
+    with monkeypatch.context() as patched:
+        patched.setattr(bond, "send", held.append)
+        put(light, B_BOND)
     for _ in range(7):
         put(small, B[0])  # all of them on the other
     assert core.state.joining is not None  # most of them are not counted yet
     before = [ni.refs for ni in nis]
-    bond.send = send  # type: ignore[method-assign]
     bond.send(held.pop())
     took = [ni.refs > refs for ni, refs in zip(nis, before, strict=True)]
     core.state.settle()
