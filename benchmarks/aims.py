@@ -1,4 +1,4 @@
-"""What was aimed at, and what this run shows: ratios between players of one run, figures of the sections."""
+"""What was aimed at, and what a run shows: ratios between players over loopback, figures of the sections."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from report import Row
+from report import LOOPBACK, Row
 from work import Work
 
 Rows = dict[tuple[str, str], Row]  # by names of work and player
@@ -51,19 +51,20 @@ _FIGURES = {"rate": "rate", "cpu": "CPU", "p50_us": "p50", "p99_us": "p99"}
 Line = list[str]
 
 
-def lines(works: list[tuple[Work, list[Row]]], sections: dict[str, dict[str, Any]]) -> list[Line]:
-    """The whole table; what was not measured in this run says so."""
+def of_loopback(works: list[tuple[Work, list[Row]]]) -> list[Line]:
+    """Those of ulnet beside its competitors; what was not measured in this run says so."""
     rows: Rows = {(work.name, row.competitor.name): row for work, found in works for row in found}
     titles = {work.name: work.title for work, _ in works}
     table = [_ratio(aim, rows, titles) for aim in AIMS]
     spin = rows.get(("small-roundtrip", SPIN))
     title = titles.get("small-roundtrip", "small-roundtrip")
-    table.append(
-        _absolute(
-            title, "p50, spinning", "≤ 12 µs", spin.p50_us if spin else None, lambda p50: p50 <= 12, " µs"
-        )
-    )
-    return table + _of_sections(sections)
+    p50 = spin.p50_us if spin else None
+    return [*table, _absolute(title, "p50, spinning", "≤ 12 µs", p50, _at_most(12), " µs")]
+
+
+def of_section(name: str, figures: dict[str, Any]) -> list[Line]:
+    """Those of a section, by what it measured; none where nothing was aimed at."""
+    return _SECTIONS[name](figures) if name in _SECTIONS else []
 
 
 def _ratio(aim: Aim, rows: Rows, titles: dict[str, str]) -> Line:
@@ -89,17 +90,14 @@ def _bound(aim: Aim, c: Row | None, other: Row) -> str:
     return f"; C {getattr(c, aim.figure) / getattr(other, aim.figure):.2f}×"
 
 
-def _of_sections(sections: dict[str, dict[str, Any]]) -> list[Line]:
-    crowd = sections.get("crowd", {})
+def _of_crowd(crowd: dict[str, Any]) -> list[Line]:
     table = []
     for build in ("pure", "compiled", "plain sockets"):
         hub = crowd.get(build, {})
         for ratios, other in (("ratios", "one peer"), ("growth", "64 peers")):
             for shape, found in (hub.get(ratios) or {"64 B": None}).items():
                 what = f"many peers, {shape}"
-                table.append(
-                    _absolute(what, f"rate, {build}", "≥ 0.85×", found, lambda x: x >= 0.85, "×", other)
-                )
+                table.append(_absolute(what, f"rate, {build}", "≥ 0.85×", found, _at_least(0.85), "×", other))
     for what, name, most in (("known", "bare", 12), ("with its connections", "connected", 40)):
         found = crowd.get("pure", {}).get(name)
         kib = found / 1024 if found is not None else None
@@ -108,13 +106,31 @@ def _of_sections(sections: dict[str, dict[str, Any]]) -> list[Line]:
                 f"an idle peer with two rails, {what}", "memory", f"≤ {most} KiB", kib, _at_most(most), " KiB"
             )
         )
-    choice = sections.get("choice", {})
-    for way in ("by lanes", "the general way"):
-        found = choice.get(f"16×16, {way}")
-        table.append(
-            _absolute("16×16 NIs", f"rate of sends, {way}", "≥ 0.8×", found, lambda x: x >= 0.8, "×", "1×1")
-        )
     return table
+
+
+def _of_choice(figures: dict[str, Any]) -> list[Line]:
+    good, table = _at_least(0.8), []
+    for way in ("by lanes", "the general way"):
+        found = figures.get(f"16×16, {way}")
+        table.append(_absolute("16×16 NIs", f"rate of sends, {way}", "≥ 0.8×", found, good, "×", "1×1"))
+    return table
+
+
+def _of_simulator(figures: dict[str, Any]) -> list[Line]:
+    good, table = _at_least(4), []
+    for nodes, found in figures.items():
+        what = f"simulator, {nodes}"
+        table.append(_absolute(what, "events/s, compiled", "≥ 4×", found, good, "×", "itself before"))
+    return table
+
+
+_SECTIONS = {"choice": _of_choice, "crowd": _of_crowd, "simulator": _of_simulator}
+PARTS = (LOOPBACK, *_SECTIONS)  # of the page, for which something was aimed at
+
+
+def _at_least(least: float) -> Callable[[float], bool]:
+    return lambda found: found >= least
 
 
 def _at_most(most: float) -> Callable[[float], bool]:
@@ -139,9 +155,10 @@ def _verdict(good: bool) -> str:
     return "reached" if good else "**missed**"
 
 
-def markdown(table: list[Line]) -> str:
-    """A part of the page."""
-    text = ["## Aims", "", "Ratios of medians of this run; “shown” is ours against theirs."]
-    text += ["Beside what is missed stands what the C program has of the same.", ""]
+def markdown(title: str, origin: str, table: list[Line]) -> str:
+    """A part's aims for the page, and what they are of; empty where there are none."""
+    if not table:
+        return ""
+    text = [f"### {title}", "", f"{origin}.", ""]
     text += ["| " + " | ".join(HEADS) + " |", "| --- | --- | --- | ---: | ---: | --- |"]
     return "\n".join([*text, *("| " + " | ".join(line) + " |" for line in table)]) + "\n"

@@ -61,7 +61,7 @@ def _name(file: str, line: int, name: str) -> str:
 def markdown(work: Work, spots: dict[str, list[Hotspot]]) -> str:
     """A section for the page."""
     lines = [
-        f"## Profile: {work.title}, ulnet with event handlers",
+        f"### Profile: {work.title}, ulnet with event handlers",
         "",
         "One run under cProfile, which makes every call dearer: the order counts. Time is a function's own.",
     ]

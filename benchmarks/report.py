@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 import sysconfig
+import time
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,7 +18,10 @@ from players import COMPETITORS, Competitor
 from runner import Run
 from work import Work
 
+LOOPBACK = "loopback"  # the part of the page with all competitors
+TITLE = "Over loopback"
 GIB = 1 << 30
+HERE = Path(__file__).resolve().parent
 BASELINES = {"× C": "c", "× sockets": "sockets"}
 
 
@@ -133,13 +137,27 @@ def _build() -> str:
     return f"built {'with' if optimized else 'without'} --enable-optimizations"
 
 
-def _commit() -> str:
-    """Which state of the code this is, where git can tell."""
+def _commit(folder: Path = HERE) -> str:
+    """Which state of the code this is, where git can tell; the page and its picture are not code."""
     if not shutil.which("git"):
         return ""
-    words = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    return f", commit {done.stdout.strip()}" if done.returncode == 0 else ""
+    found = _git(folder, "describe", "--always")
+    if found is None:
+        return ""
+    pages = (f":(top,exclude)docs/benchmarks.{suffix}" for suffix in ("md", "svg"))
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ":/", *pages)
+    return f", commit {found}{'-dirty' if changed else ''}"
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    """What it says; None where it fails."""
+    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def origin(facts: dict[str, str]) -> str:
+    """Of which code, day and machine what is measured now is."""
+    return f"ulnet {facts['ulnet']}, {time.strftime('%Y-%m-%d')}; {facts['CPU']}"
 
 
 def _compiler() -> str:
@@ -159,14 +177,12 @@ def _open_mpi() -> str:
     )[0]
 
 
-def markdown(works: list[tuple[Work, list[Row]]], facts: dict[str, str], how: str, before: str = "") -> str:
-    """docs/benchmarks.md; `before` stands between the head and the tables."""
+def markdown(works: list[tuple[Work, list[Row]]], facts: dict[str, str], how: str) -> str:
+    """The part of docs/benchmarks.md in which all competitors are."""
     lines = [
-        "# Benchmarks",
+        f"## {TITLE}",
         "",
-        "Written by `make bench`; do not edit. All competitors run in one go, interleaved; figures are",
-        "medians, and only figures of one run may be compared. CPU is user and system time of both",
-        "processes; it is steadier than the rates, which depend on whether the machine's CPUs are free.",
+        "All competitors run in one go, interleaved; CPU is that of both processes.",
         "",
         how,
         "",
@@ -176,11 +192,11 @@ def markdown(works: list[tuple[Work, list[Row]]], facts: dict[str, str], how: st
         "",
         *[f"* {competitor.title}: {competitor.how}" for competitor in COMPETITORS],
         "",
-        before.rstrip("\n"),
+        "![All runs as bars](benchmarks.svg)",
     ]
     for work, rows in works:
         heads, body = cells(work, rows)
-        lines += ["", f"## {work.title}", "", _how(work), ""]
+        lines += ["", f"### {work.title}", "", _how(work), ""]
         lines += ["| " + " | ".join(heads) + " |", "| --- |" + " ---: |" * (len(heads) - 1)]
         lines += ["| " + " | ".join(line) + " |" for line in body]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""`make bench`: all competitors on all works, interleaved; prints tables, writes JSON and a page."""
+"""`make bench`: all competitors on all works, interleaved, and sections; writes JSON and parts of a page."""
 
 from __future__ import annotations
 
@@ -16,32 +16,88 @@ from rich.table import Table
 
 import aims
 import hotspots
+import page
 import plot
 import private_net
 import sections
 from players import COMPETITORS, HERE, Competitor
-from report import Row, cells, machine, markdown, summarize
+from report import LOOPBACK, TITLE, Row, cells, machine, markdown, origin, summarize
 from runner import Run, run_once
 from work import CONGESTION, WORKS, Work
 
 ROUNDS = 5  # 20 minutes, with all sections
 SECONDS = 1.0  # a run; shorter ones measure chance
-LOOPBACK = "loopback"  # all competitors: the page's first part
+PAGE = HERE.parent / "docs/benchmarks.md"
 BUSY = 0.5  # load average from which on a warning is due
 
 
 def main() -> int:
     """Measure what the command line asks for."""
+    options = _options()
+    private_net.enter()
+    began = time.monotonic()
+    console = Console(stderr=True)
+    rounds = options.rounds or (1 if options.quick else ROUNDS)
+    whole = not options.only or LOOPBACK in options.only
+    players = _present([player for player in COMPETITORS if whole or player.name in options.only], console)
+    works = [
+        work.shorter(10) if options.quick else work for work in WORKS if work.name in (options.work or _all())
+    ]
+    if not players:
+        works = []
+    wanted = [name for name in sections.NAMES if name in (options.only or ([] if options.work else [name]))]
+
+    load = os.getloadavg()[0]
+    if load > BUSY:
+        console.print(
+            f"load average {load:.2f}: other programs run, so no figure here is worth much", style="red"
+        )
+    facts = machine()
+    where = origin(facts)
+    how = (
+        f"Two processes over loopback, TCP_CONGESTION {CONGESTION.decode()} on sockets and ulnet, "
+        f"{private_net.congestion()} the default (in a network namespace of the benchmark's own where the "
+        f"system gives one); {rounds} rounds on {time.strftime('%Y-%m-%d')}; load average before: {load:.2f}."
+    )
+    runs = measure(works, players, rounds, console)
+    summaries = [(work, summarize(work, runs[work.name])) for work in works]
+    show(summaries)
+    done = _sections(wanted, options.quick, options.rounds, console)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(to_json(works, runs, facts, how, done))
+    picture = options.json.with_suffix(".svg")
+    if summaries:
+        plot.draw(summaries, picture, f"{how} {facts['CPU']}. ulnet {facts['ulnet']}.")
+    kept = not (options.quick or options.work)  # less than a whole part is no part of the page
+    parts = []
+    if whole and not options.work:
+        reached = _tell_aims(TITLE, aims.of_loopback(summaries))
+        if kept:
+            body = f"{markdown(summaries, facts, how)}\n{_profile(works)}"
+            parts.append(page.Part(LOOPBACK, body, aims.markdown(TITLE, where, reached)))
+            shutil.copyfile(picture, PAGE.with_suffix(".svg"))
+    parts += map(_part, done)
+    if kept and parts:
+        page.write(PAGE, parts)
+        console.print(f"{PAGE.name} written: {', '.join(part.name for part in parts)}")
+    console.print(f"every run is in {options.json}; {(time.monotonic() - began) / 60:.1f} min in all")
+    return 0
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Measure ulnet beside C, plain sockets, pyzmq, Open MPI and grpcio."
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the messages, one round, no page")
     parser.add_argument("--rounds", type=int, help=f"runs of each (default: {ROUNDS})")
     parser.add_argument(
-        "--only", nargs="+", metavar="NAME", help="competitors or sections: " + ", ".join(_choices())
+        "--only",
+        nargs="+",
+        metavar="NAME",
+        help="competitors, or parts of the page, which keeps all others: " + ", ".join(_choices()),
     )
     parser.add_argument(
-        "--work", nargs="+", metavar="WORK", help="works: " + ", ".join(w.name for w in WORKS)
+        "--work", nargs="+", metavar="WORK", help="works, no page: " + ", ".join(w.name for w in WORKS)
     )
     parser.add_argument(
         "--json", type=Path, default=HERE.parent / "build/benchmarks.json", help="where the figures go"
@@ -50,62 +106,34 @@ def main() -> int:
     for given, known in ((options.only, _choices()), (options.work, [work.name for work in WORKS])):
         if unknown := [name for name in given or [] if name not in known]:
             parser.error(f"{', '.join(unknown)}: not measured here; choose from {', '.join(known)}")
-    private_net.enter()
+    return options
 
-    began = time.monotonic()
-    console = Console(stderr=True)
-    rounds = options.rounds or (1 if options.quick else ROUNDS)
-    works = [
-        work.shorter(10) if options.quick else work for work in WORKS if work.name in (options.work or _all())
-    ]
-    whole = not options.only or LOOPBACK in options.only
-    players = [player for player in COMPETITORS if whole or player.name in options.only]
-    wanted = [name for name in sections.NAMES if name in (options.only or ([] if options.work else [name]))]
+
+def _present(players: list[Competitor], console: Console) -> list[Competitor]:
+    """Those that can be measured here; the others are named."""
     for player in players:
         if lacking := player.missing():
             console.print(f"{player.title}: left out, {lacking} is not installed")
-    players = [player for player in players if not player.missing()]
+    return [player for player in players if not player.missing()]
 
-    load = os.getloadavg()[0]
-    if load > BUSY:
-        console.print(
-            f"load average {load:.2f}: other programs run, so no figure here is worth much", style="red"
-        )
-    if not players:
-        works = []
-    runs = measure(works, players, rounds, console)
-    summaries = [(work, summarize(work, runs[work.name])) for work in works]
-    facts = machine()
-    how = (
-        f"Two processes over loopback, TCP_CONGESTION {CONGESTION.decode()} on sockets and ulnet, "
-        f"{private_net.congestion()} the default (in a network namespace of the benchmark's own where the "
-        f"system gives one); {rounds} rounds on {time.strftime('%Y-%m-%d')}; load average before: {load:.2f}."
+
+def _profile(works: list[Work]) -> str:
+    small = next(work for work in works if work.name == "small-stream")
+    return hotspots.markdown(small, hotspots.hotspots(small))
+
+
+def _part(section: sections.Section) -> page.Part:
+    """Of the page; its aims are told."""
+    reached = _tell_aims(section.title, aims.of_section(section.name, section.figures))
+    return page.Part(
+        section.name, sections.markdown(section), aims.markdown(section.title, section.origin, reached)
     )
-    show(summaries)
-    done = _sections(wanted, options.quick, options.rounds, console)
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(to_json(works, runs, facts, how, done))
-    complete = whole and not (options.quick or options.work)
-    page = HERE.parent / "docs/benchmarks.md"
-    table = aims.lines(summaries, {section.name: section.figures for section in done})
-    if whole and not options.work:
-        _table("Aims", aims.HEADS, table)
-    if summaries:
-        plot.draw(
-            summaries, options.json.with_suffix(".svg"), f"{how} {facts['CPU']}. ulnet {facts['ulnet']}."
-        )
-    if complete:
-        small = next(work for work in works if work.name == "small-stream")
-        profile = hotspots.markdown(small, hotspots.hotspots(small))
-        shutil.copyfile(options.json.with_suffix(".svg"), page.with_suffix(".svg"))
-        before = f"![All runs as bars](benchmarks.svg)\n\n{aims.markdown(table)}"
-        sections.write(page, f"{markdown(summaries, facts, how, before)}\n{profile}", done)
-    elif done and not options.quick:
-        sections.write(page, None, done)
-    if complete or (done and not options.quick):
-        console.print(f"docs/benchmarks.md written{'' if complete else ', these sections only'}")
-    console.print(f"every run is in {options.json}; {(time.monotonic() - began) / 60:.1f} min in all")
-    return 0
+
+
+def _tell_aims(title: str, reached: list[aims.Line]) -> list[aims.Line]:
+    if reached:
+        _table(f"Aims: {title}", aims.HEADS, reached)
+    return reached
 
 
 def _names() -> list[str]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import choice
@@ -15,7 +13,7 @@ import simulator
 import small_rails
 import start
 from players import builds
-from report import machine
+from report import machine, origin
 
 NAMES = ("choice", "crowd", "start", "rails", "failover", "routed", "simulator")
 CHOICE_ROUNDS, CHOICES = 15, 5000
@@ -40,13 +38,14 @@ class Section:
     how: list[str] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     runs: dict[str, Any] = field(default_factory=dict)
-    figures: dict[str, Any] = field(default_factory=dict)  # for the table of aims
+    figures: dict[str, Any] = field(default_factory=dict)  # for its aims
+    origin: str = ""  # of which code, day and machine
 
 
 def measure(name: str, quick: bool, rounds: int | None, tell: Tell) -> Section | None:
     """Measure one section; None where this machine cannot, after telling why."""
     load = os.getloadavg()[0]
-    when = f"ulnet {machine()['ulnet']}, {time.strftime('%Y-%m-%d')}; load average before: {load:.2f}."
+    where = origin(machine())
     makers = {
         "choice": _choice,
         "crowd": _crowd,
@@ -58,7 +57,8 @@ def measure(name: str, quick: bool, rounds: int | None, tell: Tell) -> Section |
     }
     section = makers[name](quick, rounds, tell)
     if section is not None:
-        section.how.append(when)
+        section.origin = where
+        section.how.append(f"{where}; load average before: {load:.2f}.")
     return section
 
 
@@ -165,45 +165,21 @@ def _simulator(quick: bool, rounds: int | None, tell: Tell) -> Section:
                 speeds.setdefault((build, nodes), []).append(speed)
     section = Section("simulator", "The simulator", [simulator.HOW], runs=simulator.to_dict(speeds))
     section.tables.append(("", simulator.HEADS, simulator.cells(speeds)))
+    ratios = simulator.ratios(speeds, "compiled")
+    section.figures = {f"{nodes:,} nodes": found for nodes, found in ratios.items()}
     return section
 
 
 def markdown(section: Section) -> str:
-    """The section's part of the page, between marks by which it is found again."""
-    lines = [_mark(section.name), f"## {section.title}"]
+    """The section's part of the page."""
+    lines = [f"## {section.title}"]
     for text in section.how:
         lines += ["", text]
     for what, heads, rows in section.tables:
         if what:
             lines += ["", what]
         lines += ["", _row(heads), "| --- |" + " ---: |" * (len(heads) - 1), *map(_row, rows)]
-    return "\n".join([*lines, _end(section.name)]) + "\n"
-
-
-def write(page: Path, head: str | None, sections: Sequence[Section]) -> None:
-    """Put these into the page; the rest of it stays as it was measured before."""
-    old = page.read_text() if page.exists() else ""
-    parts = {name: part for name in NAMES if (part := _find(old, name))}
-    parts |= {section.name: markdown(section) for section in sections}
-    if head is None:
-        head = old
-        for name in NAMES:
-            head = head.replace(_find(old, name), "")
-    ordered = [parts[name] for name in NAMES if name in parts]
-    page.write_text("\n".join([head.rstrip("\n") + "\n", *ordered]))
-
-
-def _find(text: str, name: str) -> str:
-    start, end = text.find(_mark(name)), text.find(_end(name))
-    return text[start : end + len(_end(name)) + 1] if 0 <= start < end else ""
-
-
-def _mark(name: str) -> str:
-    return f"<!-- measured by itself: {name} -->"
-
-
-def _end(name: str) -> str:
-    return f"<!-- end: {name} -->"
+    return "\n".join(lines) + "\n"
 
 
 def _row(cells: Sequence[str]) -> str:

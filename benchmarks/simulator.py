@@ -136,11 +136,23 @@ def talk(sim: Simulation, nodes: list[SimNode]) -> None:
 Speeds = dict[tuple[str, int], list[Speed]]  # by build and number of nodes
 
 
+def ratios(speeds: Speeds, build: str) -> dict[int, float | None]:
+    """Events a second against those before, by number of nodes; None where either was not measured."""
+    return {nodes: _ratio(speeds, build, nodes) for nodes in dict.fromkeys(nodes for _, nodes in speeds)}
+
+
+def _ratio(speeds: Speeds, build: str, nodes: int) -> float | None:
+    ours, old = speeds.get((build, nodes)), speeds.get(("before", nodes))
+    if not ours or not old:
+        return None
+    return statistics.median(run.rate for run in ours) / statistics.median(run.rate for run in old)
+
+
 def cells(speeds: Speeds) -> list[list[str]]:
     """The table: medians."""
     rows = []
     for (build, nodes), runs in speeds.items():
-        old = speeds.get(("before", nodes))
+        ratio = _ratio(speeds, build, nodes)
         figures = {name: statistics.median(getattr(run, name) for run in runs) for name in Speed.__slots__}
         rows.append(
             [
@@ -150,7 +162,7 @@ def cells(speeds: Speeds) -> list[list[str]]:
                 f"{figures['events']:,.0f}",
                 f"{figures['rate']:,.0f}",
                 f"{figures['messages']:,.0f}",
-                f"{figures['rate'] / statistics.median(run.rate for run in old):.1f}" if old else "–",
+                f"{ratio:.1f}" if ratio is not None else "–",
                 f"{figures['unchecked']:,.0f}",
                 f"{figures['peak']:,.0f}",
             ]

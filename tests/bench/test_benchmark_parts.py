@@ -43,15 +43,13 @@ def line(table: list[list[str]], *beginning: str) -> list[str]:
 def test_beside_a_missed_aim_stands_what_c_has_of_it() -> None:
     found = rows()
     found[0] = (BULK, summarize(BULK, {**RUNS, "zmq_dealer": [Run(1024, 0.2, 0.4, 0, 0)]}))
-    told = line(aims.lines(found, {}), "1 MiB one-way", "rate, compiled", "pyzmq DEALER/ROUTER")
+    told = line(aims.of_loopback(found), "1 MiB one-way", "rate, compiled", "pyzmq DEALER/ROUTER")
     assert told[4:] == ["1.60×", "**missed**; C 2.00×"]
-    assert line(aims.lines(rows(), {}), *told[:3])[4:] == ["2.40×", "reached"]
+    assert line(aims.of_loopback(rows()), *told[:3])[4:] == ["2.40×", "reached"]
 
 
-def test_aims_are_held_against_what_was_measured() -> None:
-    hub = {"bare": 5 * 1024, "connected": 41 * 1024, "ratios": {"64 B": 0.9, "16 KiB": 0.5}}
-    hub["growth"] = {"64 B": 0.8}
-    table = aims.lines(rows(), {"crowd": {"pure": hub}, "choice": {"16×16, by lanes": 0.5}})
+def test_aims_are_held_against_what_was_measured_over_loopback() -> None:
+    table = aims.of_loopback(rows())
     rate = line(table, "1 MiB one-way", "rate, compiled", "C program")
     assert rate[3:] == ["≥ 0.9×", "0.80×", "**missed**"]
     assert line(table, "1 MiB one-way", "CPU, compiled")[3:] == ["≤ 1.2×", "1.10×", "reached"]
@@ -59,16 +57,33 @@ def test_aims_are_held_against_what_was_measured() -> None:
     assert dealer[3:] == ["≥ 2×", "2.40×", "reached"]
     assert line(table, "There and back", "p50, compiled", "C program")[4:] == ["1.14×", "reached"]
     assert line(table, "small-ack", "rate, pure")[4:] == ["not measured", ""]
+    text = aims.markdown("Over loopback", "ulnet, some day", table)
+    assert text.startswith("### Over loopback\n\nulnet, some day.\n\n|")
+    assert "\n| 1 MiB one-way | rate, compiled | C program | ≥ 0.9× | 0.80× | **missed** |\n" in text
+
+
+def test_aims_are_held_against_what_sections_measured() -> None:
+    hub = {"bare": 5 * 1024, "connected": 41 * 1024, "ratios": {"64 B": 0.9, "16 KiB": 0.5}}
+    hub["growth"] = {"64 B": 0.8}
+    table = aims.of_section("crowd", {"pure": hub})
     assert line(table, "many peers, 64 B", "rate, pure", "one peer")[3:] == ["≥ 0.85×", "0.9×", "reached"]
     assert line(table, "many peers, 64 B", "rate, pure", "64 peers")[4:] == ["0.8×", "**missed**"]
     assert line(table, "many peers, 16 KiB", "rate, pure")[5] == "**missed**"
     assert line(table, "many peers, 64 B", "rate, compiled", "one peer")[4] == "not measured"
     assert line(table, "an idle peer with two rails, known")[4:] == ["5 KiB", "reached"]
     assert line(table, "an idle peer with two rails, with its connections")[4:] == ["41 KiB", "**missed**"]
+    table = aims.of_section("choice", {"16×16, by lanes": 0.5})
     assert line(table, "16×16 NIs", "rate of sends, by lanes")[4:] == ["0.5×", "**missed**"]
     assert line(table, "16×16 NIs", "rate of sends, the general way")[4:] == ["not measured", ""]
-    page = aims.markdown(table)
-    assert "| 1 MiB one-way | rate, compiled | C program | ≥ 0.9× | 0.80× | **missed** |" in page
+    table = aims.of_section("simulator", {"10 nodes": 7.1, "100 nodes": 3.9, "1,000 nodes": None})
+    assert [row[0] for row in table] == [f"simulator, {count} nodes" for count in ("10", "100", "1,000")]
+    assert [row[3:] for row in table] == [
+        ["≥ 4×", "7.1×", "reached"],
+        ["≥ 4×", "3.9×", "**missed**"],
+        ["≥ 4×", "not measured", ""],
+    ]
+    assert aims.of_section("start", {}) == []
+    assert aims.markdown("Starting", "ulnet, some day", []) == ""
 
 
 def test_each_aim_names_players_that_there_are() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +12,7 @@ import sections
 import simulator
 from rails_job import MESSAGE, Job, Outcome, steady
 from run import main
+from sections import Section
 from support.shared import NO_HISTORY
 
 
@@ -62,22 +62,18 @@ def test_shares() -> None:
     assert batches[3].startswith("0.699")
 
 
-def test_a_section_replaces_only_itself(tmp_path: Path) -> None:
-    page = tmp_path / "benchmarks.md"
-    section = sections.Section("rails", "Several rails", ["How."], [("", ["", "share"], [["ulnet", "1.00"]])])
-    other = sections.Section("choice", "Choice", ["How much."], [("", ["", "µs"], [["4×4", "1"]])])
-    page.write_text("# Benchmarks\n\nOf loopback.\n")
-    sections.write(page, None, [section])
-    sections.write(page, None, [other])
-    first = page.read_text()
-    assert first.startswith("# Benchmarks\n\nOf loopback.\n\n<!--")
-    assert "| ulnet | 1.00 |" in first
-    assert first.index("| 4×4 | 1 |") < first.index("| ulnet")
-    section.tables[0][2][0][1] = "0.99"
-    sections.write(page, None, [section])
-    assert page.read_text() == first.replace("1.00", "0.99")
-    sections.write(page, "# Benchmarks\n\nAnew.\n", [])
-    assert page.read_text() == first.replace("1.00", "0.99").replace("Of loopback.", "Anew.")
+def test_a_section_says_of_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = {"ulnet": "0.1.0, commit abc", "CPU": "one of them"}
+    monkeypatch.setattr(sections, "machine", lambda: facts)
+    table = ("", ["", "ms"], [["lnetd", "1"]])
+    monkeypatch.setattr(sections, "_start", lambda *_: Section("start", "Starting", ["How."], [table]))
+    section = sections.measure("start", True, 1, lambda line: None)
+    assert section is not None
+    assert section.origin.startswith("ulnet 0.1.0, commit abc, 2")
+    assert section.origin.endswith("; one of them")
+    text = sections.markdown(section)
+    assert text.startswith(f"## Starting\n\nHow.\n\n{section.origin}; load average before: ")
+    assert text.endswith("\n\n|  | ms |\n| --- | ---: |\n| lnetd | 1 |\n")
 
 
 def test_where_there_are_no_namespaces_the_rails_are_left_out_by_name(
@@ -112,6 +108,8 @@ def test_the_simulator_is_measured_by_number_of_nodes() -> None:
     twice = replace(speed, rate=2 * speed.rate)
     rows = simulator.cells({("before", 8): [speed], ("pure", 8): [twice]})
     assert [row[6] for row in rows] == ["1.0", "2.0"]
+    runs = {("before", 8): [speed], ("pure", 8): [twice], ("pure", 9): [twice]}
+    assert simulator.ratios(runs, "pure") == {8: 2.0, 9: None}
 
 
 def test_the_former_simulator_runs_the_same_program() -> None:
