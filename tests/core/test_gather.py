@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 
 from support.lanes import BITS, PORTAL, A, B, World
 from support.runs import Chain, RunFabric, WireOutlet, gathering
+from ulnet.core import peer_table
 from ulnet.core.event import EventKind
 from ulnet.core.gather import Gather
+from ulnet.core.status import LNetError
+from ulnet.nid import Nid
+
+STRANGER = Nid.parse("10.0.0.9@tcp")
 
 
 class RunWorld(World):
@@ -92,6 +97,34 @@ def test_handlers_of_a_run_send_together(world: World, kind: EventKind) -> None:
     assert len(chain.seen.seen) == 68 * (2 if kind is EventKind.ACK else 1)
     assert isinstance(world.fabric, RunFabric)
     assert world.fabric.runs
+    world.fabric.assert_conserved()
+
+
+def test_a_peer_that_handlers_have_sent_to_makes_no_room_for_strangers(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = world.a
+    chain = Chain(world, 30, EventKind.SEND, 1)
+    peer = core.peers.find(B)
+    assert peer is not None
+    refused: list[str] = []
+
+    def discover() -> None:
+        """Somebody unknown, while nothing is under way to B but what was asked for just now."""
+        if refused or not gathering(world) or not peer.idle:
+            return
+        monkeypatch.setattr(peer_table, "MAX_UNCONFIGURED", len(core.peers))
+        try:
+            core.discover(STRANGER, done=lambda error, peer: None)
+        except LNetError as error:
+            refused.append(str(error))
+
+    chain.also = discover
+    for _ in range(8):
+        chain.send()
+    world.fabric.run()
+    assert core.peers.find(B) is peer
+    assert refused == [f"too many unknown peers: cannot remember {STRANGER}"]
     world.fabric.assert_conserved()
 
 

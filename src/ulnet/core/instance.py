@@ -85,6 +85,7 @@ class LNet:
         self.health = Health(self.state, self.memory, self._transmit, self._initiate, self._nis_changed)
         self.discovery.merging.status = self.health.peer_told
         self.peers.detached = self.health.peer_gone
+        self.peers.crowded = self._transmit.post_gathered
         self.leaving = Leaving(self.state, self.memory, self.discovery, self._nis_changed)
         self.ni_event = self.health.ni_event
         self.take_back = self._transmit.take_back

@@ -31,7 +31,8 @@ class PeerTable:
     """All peers in the order they were made; every NID belongs to at most one.
 
     Others hear of changes: `attached` of every NID that a peer gets, `detached` of one that no peer has any
-    more, `removed` of a peer that leaves, `deprived` of one that lost NIDs to configuration.
+    more, `removed` of a peer that leaves, `deprived` of one that lost NIDs to configuration. `crowded` comes
+    before an idle peer is looked for that can make room: what is to be sent must be under way then.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class PeerTable:
         self.detached: Callable[[PeerNi], None] = lambda pni: None
         self.removed: Callable[[Peer], None] = lambda peer: None
         self.deprived: Callable[[Peer], None] = lambda peer: None
+        self.crowded: Callable[[], None] = lambda: None
         # Set by routing: why a peer must stay ("": it need not), and how many messages may pass from one NID.
         self.needed_for: Callable[[Peer], str] = lambda peer: ""
         self.router_credits: Callable[[Net], int] = credits_for
@@ -319,6 +321,7 @@ class PeerTable:
         """Whether one more NID of a stranger fits, if need be in the place of one long idle."""
         if self._unconfigured < MAX_UNCONFIGURED:
             return True
+        self.crowded()
         for peer in list(islice(self._strangers, _CANDIDATES)):
             if peer is not keep and peer.idle and not peer.flags & _LOCK and not self.needed_for(peer):
                 self._remove(peer)
