@@ -25,7 +25,7 @@ demo: ## two nodes, two rails each: move a 1 GiB file over both; then cut one ra
 
 # Tests leave CPUs idle at times: the compiler works then. Where that fails, test-compiled tries again, and tells.
 test: ## lint, types, import contracts, then all tests but the long ones, then those of the compiled build (with ARGS: without)
-	@$(SETUP) dev --debian
+	@$(SETUP) dev --debian dev
 	@$(MAKE) --no-print-directory lint types
 	@$(MAKE) --no-print-directory -j2 test-pure $(if $(strip $(ARGS)),,head-start)
 	@$(if $(strip $(ARGS)),,$(MAKE) --no-print-directory test-compiled)
@@ -38,7 +38,7 @@ head-start:
 
 # The rooms whose code is compiled, and what is built on them. Nothing where no compiler is; in CI that is a failure.
 test-compiled: ## the tests of the compiled build
-	@$(SETUP) dev --debian
+	@$(SETUP) dev --debian dev
 	@$(BIN)/python scripts/compiled.py --quick $(if $(filter true 1,$(CI)),--must)
 	@test ! -e build/compiled/STAMP || ULNET_BUILD=compiled $(COMPILED) \
 		$(PYTEST) -o "pythonpath=tests scripts benchmarks" $(addprefix tests/,core lnd node wire sim e2e) $(ARGS)
@@ -52,7 +52,7 @@ types: dev ## mypy, strict
 	$(BIN)/mypy
 
 bench: ## measure ulnet beside C, plain sockets, pyzmq, grpcio, Open MPI and MPTCP; writes docs/benchmarks.md (ARGS=--quick)
-	@$(SETUP) dev bench
+	@$(SETUP) dev bench --debian bench
 	@$(BIN)/python scripts/compiled.py
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
@@ -65,7 +65,7 @@ docs: dev ## write docs/requirements.md anew from the tests' marks, man pages, a
 	$(BIN)/python scripts/dlc_page.py
 
 test-long: ## all tests, with more examples and the long ones
-	@$(SETUP) dev --debian
+	@$(SETUP) dev --debian dev
 	$(PYTEST) --long $(ARGS)
 
 format: dev ## let ruff mend layout and import order

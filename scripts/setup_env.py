@@ -22,13 +22,23 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 STAMP = VENV / ".ulnet-setup.json"
 OLDEST = (3, 11)
-DEBIAN_PACKAGES = {
-    "ip": "iproute2",
-    "tc": "iproute2",
-    "tcpdump": "tcpdump",
-    "tshark": "tshark",
-    "zsh": "zsh",
-    "systemd-analyze": "systemd",
+# What each extra's programs run besides Python, and the Debian package that has it. mpi4py's wheel takes the
+# library that openmpi-bin depends on: no headers are needed.
+TOOLS = {
+    "dev": {
+        "ip": "iproute2",
+        "tc": "iproute2",
+        "tcpdump": "tcpdump",
+        "tshark": "tshark",
+        "zsh": "zsh",
+        "systemd-analyze": "systemd",
+    },
+    "bench": {"ip": "iproute2", "tc": "iproute2", "mpirun": "openmpi-bin"},
+}
+MEASURED_WITH = {  # what the benchmark leaves out without a package
+    "gcc": "the C program",
+    "iproute2": "several rails, a failing rail and routers",
+    "openmpi-bin": "Open MPI",
 }
 # With mirrors that fail once, and with an apt-get that is running.
 APT_PATIENCE = ("-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=120")
@@ -38,7 +48,9 @@ def main() -> int:
     """Set up what the command line asks for."""
     parser = argparse.ArgumentParser(description="Set up .venv for this checkout.")
     parser.add_argument("extras", nargs="*", help="extras of pyproject.toml to install (dev, bench)")
-    parser.add_argument("--debian", action="store_true", help="install the system tools that tests use")
+    parser.add_argument(
+        "--debian", metavar="EXTRA", choices=TOOLS, help="install the system tools that it uses"
+    )
     parser.add_argument("--chosen", action="store_true", help="replace a .venv of another Python")
     options = parser.parse_args()
     if sys.version_info < OLDEST:
@@ -50,7 +62,7 @@ def main() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX)
         status = make_venv(set(options.extras), options.chosen)
     if options.debian and status == 0:
-        install_debian_packages()
+        install_debian_packages(options.debian)
     return status
 
 
@@ -122,18 +134,28 @@ def have_venv_module() -> bool:
     return False
 
 
-def install_debian_packages() -> None:
-    """Get the tools that some tests run; without them those tests are skipped, and say so."""
+def install_debian_packages(extra: str) -> None:
+    """Get the tools that an extra's programs run; what cannot be done without them is left out, and named."""
     search = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
-    tools = [tool for tool in DEBIAN_PACKAGES if not shutil.which(tool, path=search)]
-    missing = sorted({DEBIAN_PACKAGES[tool] for tool in tools} | compiler_packages())
+    tools = [tool for tool in TOOLS[extra] if not shutil.which(tool, path=search)]
+    missing = sorted({TOOLS[extra][tool] for tool in tools} | compiler_packages())
     if missing and not apt_get(missing):
         print(
             f"setup: NOTE: could not install {', '.join(missing)} (that needs root, apt-get and a mirror); "
-            "the tests that need them will be SKIPPED and named at the end, "
-            "and without a compiler the compiled build is not tested.",
+            f"{left_out(extra, missing)}.",
             flush=True,
         )
+
+
+def left_out(extra: str, packages: list[str]) -> str:
+    """What the extra's programs do not do without these packages."""
+    if extra == "dev":
+        return (
+            "the tests that need them will be SKIPPED and named at the end, "
+            "and without a compiler the compiled build is not tested"
+        )
+    parts = dict.fromkeys(MEASURED_WITH.get(package, "the compiled build") for package in packages)
+    return f"the benchmark leaves out what needs them: {', '.join(parts)}"
 
 
 def compiler_packages() -> set[str]:
