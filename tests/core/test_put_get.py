@@ -10,7 +10,8 @@ from support.fabric import Fabric, Recorder
 from ulnet.core.event import EventKind
 from ulnet.core.md import MAX_SIZE, MdOption
 from ulnet.core.status import HealthStatus, LNetError
-from ulnet.nid import LO_NID, Nid
+from ulnet.nid import LNET_PID, LO_NID, Nid
+from ulnet.wire.lnet import LNET_MTU, Header, MsgType
 
 A, B = Nid.parse("10.0.0.1@tcp"), Nid.parse("10.0.0.2@tcp")
 TARGET = MdOption.OP_PUT | MdOption.OP_GET | MdOption.TRUNCATE
@@ -48,6 +49,31 @@ def test_put_with_ack_and_its_events(fabric):
     assert (ack.mlength, ack.match_bits, ack.initiator) == (40, 7, B)
     assert [event.unlinked for event in sent] == [False, True]
     assert not md.linked
+
+
+@pytest.mark.parametrize("wanted", [LNET_MTU, LNET_MTU + 1, (1 << 32) - 1])
+@pytest.mark.parametrize("truncate", [False, True])
+@pytest.mark.parametrize("by_inlet", [False, True])
+def test_no_get_is_answered_with_more_than_a_message_carries(fabric, wanted, truncate, by_inlet):
+    """Our own nodes cannot ask for more; others may."""
+    a, b = fabric.node(str(A)), fabric.node(str(B))
+    asked = Recorder()
+    options = MdOption.OP_GET | MdOption.MANAGE_REMOTE | (MdOption.TRUNCATE if truncate else 0)
+    attach(b, bytearray(LNET_MTU + 4096), asked, options=options)
+    hdr = Header(MsgType.GET, B, A, LNET_PID, LNET_PID, 0, b"w" * 16, 7, portal=5, length=wanted)
+    inlet = b.inlet(b.nis[B], A)
+    for _ in range(3):
+        if not (by_inlet and inlet.take(hdr, memoryview(b""), 0, b"")):
+            assert b.parse(b.nis[B], hdr, A, None) == 0
+        fabric.run()
+    inlet.settle()
+    assert not fabric.protocol_errors
+    if wanted == LNET_MTU or truncate:
+        assert [event.mlength for event in asked] == [LNET_MTU] * 3
+        assert a.stats.drop_length == 3 * LNET_MTU
+    else:
+        assert not asked
+        assert b.stats.drops["GET of more than one message carries"] == 3
 
 
 @pytest.mark.requirement("MD")

@@ -23,7 +23,7 @@ from ulnet.core.runs import RUN, RunInlet
 from ulnet.core.singles import Singles
 from ulnet.core.state import NodeState
 from ulnet.nid import Nid
-from ulnet.wire.lnet import Header, MsgType
+from ulnet.wire.lnet import LNET_MTU, Header, MsgType
 
 __all__ = ["FetchInlet"]
 
@@ -170,7 +170,7 @@ class FetchInlet(RunInlet):
         offset, length = hdr.offset, hdr.length
         if not options & OP_GET or not options & MANAGE_REMOTE or options & MAX_SIZE:
             return False
-        if offset + length > md.length:
+        if length > LNET_MTU or offset + length > md.length:
             return False
         lane = self._gives
         if lane is not None and (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ulnet.core.md import MANAGE_REMOTE, MAX_SIZE, OP_GET, OP_PUT, TRUNCATE
 from ulnet.core.status import LNetError
 from ulnet.nid import ANY_NID, PID_ANY, Nid
-from ulnet.wire.lnet import MsgType
+from ulnet.wire.lnet import LNET_MTU, MsgType
 
 if TYPE_CHECKING:
     from ulnet.core.md import Md
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from ulnet.core.peer import Peer
     from ulnet.wire.lnet import Header
 
-__all__ = ["DROP", "NO_MATCH", "PORTALS", "MatchEntry", "Portal"]
+__all__ = ["DROP", "NO_MATCH", "PORTALS", "TOO_MUCH", "MatchEntry", "Portal"]
 
 PORTALS = 64
 
 # What `Portal.match` answers when it found no memory.
 NO_MATCH = "no matching entry"
 DROP = "message longer than the matching memory descriptor"
+TOO_MUCH = "GET of more than one message carries"
 
 
 class MatchEntry:
@@ -103,7 +104,7 @@ class Portal:
             del self.exact[self._key_of(me)]
 
     def match(self, hdr: Header, peer: Peer) -> tuple[Md, int, int] | str:
-        """Find memory for a PUT or GET: (md, mlength, offset), or NO_MATCH, or DROP.
+        """Find memory for a PUT or GET: (md, mlength, offset), or NO_MATCH, DROP or TOO_MUCH.
 
         Takes one operation off the MD that it finds.
         """
@@ -173,11 +174,11 @@ def _take(md: Md, hdr: Header) -> tuple[Md, int, int] | str:
     if offset > md.length:
         return DROP
     allowed = md.max_size if md.options & MAX_SIZE else md.length - offset
-    allowed = min(allowed, md.length - offset)
+    allowed = min(allowed, md.length - offset, LNET_MTU)
     wanted = hdr.payload_length if hdr.type == MsgType.PUT else hdr.length
     if wanted > allowed:
         if not md.options & TRUNCATE:
-            return DROP
+            return TOO_MUCH if wanted > LNET_MTU else DROP
         wanted = allowed
     if md.threshold > 0:
         md.threshold -= 1
