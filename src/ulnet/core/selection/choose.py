@@ -44,7 +44,7 @@ from ulnet.core.selection.criteria import (
     Query,
     narrow,
 )
-from ulnet.core.selection.line import Line
+from ulnet.core.selection.line import MANY, Line
 from ulnet.core.selection.live import LiveTrace
 from ulnet.core.selection.rivals import UNUSED, Rivals
 from ulnet.core.selection.standing import Standing
@@ -305,8 +305,11 @@ class Selector(Counting):
         left, settled = _settle(net.remote.nis, PEER_STANDING, query)
         weights = [weight_of_pathway(ni, pni) for pni in left]
         rivals = standing.remotes[ni] = _rivals(left, settled, weights, query.peer, ni)
-        if len(left) > 1:
-            rivals.line = standing.lines.setdefault(tuple(left), Line(left))
+        if len(left) >= MANY:
+            key = tuple(left)
+            rivals.line = standing.lines.get(key)
+            if rivals.line is None:
+                rivals.line = standing.lines[key] = Line(left)
         return ni.weight or sum_of(weights)
 
     def _no_route(self, dest: PeerNi) -> LNetError:

@@ -2,63 +2,50 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from typing import Any, Final
 
 from ulnet.core.flow import Flow
 
-__all__ = ["Line"]
+__all__ = ["MANY", "Line"]
 
-_LOOK: Final = 6  # candidates in turn that are looked at before all are
+MANY: Final = 8  # candidates: fewer are weighed sooner than they line up
+_LOOK: Final = 6  # of them, in turn, are looked at before all are
 
 
 class Line:
     """Who was used longest ago comes first.
 
-    Turns only ever grow: whose turn is what it was when they lined up has its place still. So nobody has to
-    tell of what is used, and they line up anew when hardly anybody is left in place.
+    Turns only ever grow, so nobody has to tell of what is used: who has another turn than was noted goes
+    further back when it is met.
     """
 
-    __slots__ = ("_at", "_candidates", "_credits", "_order", "_turns")
+    __slots__ = ("_credits", "_waiting")
 
     def __init__(self, candidates: Sequence[Any]) -> None:
-        self._candidates = candidates
-        self._order: list[int] = []
-        self._turns: list[int] = []
-        self._at = 0  # those before it have been used since
-        self._credits = 0  # of who is idle, at most
+        self._waiting = sorted([(one.seq, index, one) for index, one in enumerate(candidates)])
+        self._credits = max([one.max_tx_credits for one in candidates])  # of who is idle, at most
 
-    def first_idle(self, flows: Sequence[Flow]) -> int:
-        """Who is best by load, credits and turn, and by turn alone; -1: all must be weighed to know.
+    def first_idle(self, flows: Sequence[Flow]) -> Any:
+        """Who is best by load, credits and turn, and by turn alone; None: all must be weighed to know.
 
         `flows` are those of the candidates. Nobody can be better than one that is idle and whose turn came
         first; that turns decided is known as soon as another one is as idle.
         """
-        candidates, order, turns = self._candidates, self._order, self._turns
-        at, end = self._at, len(order)
-        while at < end and candidates[order[at]].seq != turns[at]:
-            at += 1
-        self._at = at
-        if end - at < 2:
-            self._line_up()
-            return -1
-        most = self._credits
-        found = -1
-        for place in range(at, min(at + _LOOK, end)):
-            index = order[place]
-            one = candidates[index]
-            if one.tx_credits != most or one.seq != turns[place] or flows[index].outstanding:
+        waiting, most = self._waiting, self._credits
+        found = None
+        first = at = 0
+        while at < _LOOK:
+            turn, index, one = waiting[at]
+            if one.seq != turn:
+                del waiting[at]
+                insort(waiting, (one.seq, index, one))
                 continue
-            if found < 0:
-                found = place
-            else:
-                return -1 if turns[place] == turns[found] else order[found]
-        return -1
-
-    def _line_up(self) -> None:
-        candidates = self._candidates
-        turns = [one.seq for one in candidates]
-        self._order = sorted(range(len(turns)), key=turns.__getitem__)
-        self._turns = sorted(turns)
-        self._at = 0
-        self._credits = max([one.max_tx_credits for one in candidates])
+            if one.tx_credits == most and not flows[index].outstanding:
+                if found is not None:
+                    return None if turn == first else found
+                found = one
+                first = turn
+            at += 1
+        return None

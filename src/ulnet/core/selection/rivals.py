@@ -7,13 +7,12 @@ from math import inf
 from typing import Any, Final
 
 from ulnet.core.flow import Flow, Paces
-from ulnet.core.selection.line import Line
+from ulnet.core.selection.line import MANY, Line
 from ulnet.core.selection.weights import Turns
 
 _LOAD: Final = "expected completion"
 _CREDITS: Final = "credits"
 _TURN: Final = "sequence"
-_MANY: Final = 8  # candidates: of fewer all are weighed as soon as they line up
 
 __all__ = ["EQUAL_WITHIN", "UNUSED", "Rivals"]
 
@@ -38,6 +37,7 @@ class Rivals:
         "_ends",
         "_equal",
         "_flows",
+        "_in_line",
         "_rates",
         "_size",
         "by",
@@ -64,6 +64,7 @@ class Rivals:
         self._ends = -1
         self._size = 0
         self.line: Line | None = None  # of these candidates; all with the same may share it
+        self._in_line: Line | None = None  # the same while their rates are equal
 
     def take_rates(self, flows: Sequence[Flow], changes: int) -> None:
         """Note the rates of all; a path that was never measured is taken for as fast as the fastest."""
@@ -74,6 +75,9 @@ class Rivals:
         self._best = best = max(rates)
         self._rates = [best if not rate or rate * EQUAL_WITHIN >= best else rate for rate in rates]
         self._equal = min(self._rates) == best
+        if self.line is None and len(flows) >= MANY:
+            self.line = Line(self.candidates)
+        self._in_line = self.line if self._equal else None
 
     def expected(self, size: int) -> list[float]:
         """Seconds until the message would be through: what is under way and itself, at the observed rate.
@@ -103,15 +107,12 @@ class Rivals:
             if (load if equal else (load + size) / self._rates[chosen]) < self._below:
                 self.by = _LOAD
                 return candidates[chosen]
-        if equal and len(candidates) >= _MANY:
-            line = self.line
-            if line is None:
-                line = self.line = Line(candidates)
-            chosen = line.first_idle(flows)
-            if chosen >= 0:
-                self._ends = -1
+        line = self._in_line
+        if line is not None:
+            found = line.first_idle(flows)
+            if found is not None:
                 self.by = _TURN
-                return candidates[chosen]
+                return found
         chosen = 0
         first = candidates[0]
         least: float = flows[0].outstanding if equal else (flows[0].outstanding + size) / self._rates[0]
