@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from support.ports import free_port
 from support.steady import run
 from ulnet import Node
+from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE
 from ulnet.core.ni import NI, Place
 from ulnet.core.states import NiState
 from ulnet.core.status import HealthStatus, LNetError
@@ -337,6 +338,42 @@ def test_what_left_over_connections_that_break_goes_over_the_others() -> None:
             taken = [bytes((await inbox.next_event()).data[:1]) for _ in puts]
             assert sorted(taken) == [bytes([number]) for number in range(4)]
             inbox.close()
+
+    run(body())
+
+
+@pytest.mark.requirement("HLD-bonding-tcp")
+@pytest.mark.parametrize("failed", [0, 1])
+@pytest.mark.parametrize("size", [64, 50_000])
+def test_answers_go_back_where_their_requests_came_from(failed: int, size: int) -> None:
+    """The other node does not know that a device here carries nothing.
+
+    What is asked for by the one connection of small messages still is answered by all, if that is large.
+    """
+    gets = 0 if failed and size > 64 else 20
+
+    async def body() -> None:
+        async with Pair() as pair:
+            one, other = pair.nodes
+            options = OP_PUT | OP_GET | TRUNCATE | MANAGE_REMOTE
+            other.attach(PORTAL, 7, bytearray(size), options=options, handler=lambda event: None)
+            await pair.send()
+            await settled(pair)
+            (peer,) = pair.state(of=1).peers.values()
+            cut = [conn for conn in peer.conns if conn.local_ip == f"127.0.{failed}.2"]
+            before = [conn.sent_total for conn in cut]
+            state = pair.state()
+            rail = list(state.rails.values())[failed]
+            state.rail_changed(rail, Device("eth", failure=NO_CARRIER))
+            for nth in range(10):
+                await one.put("127.0.0.2@tcp", PORTAL, 7, bytes(size))
+                if nth < gets:
+                    await one.get("127.0.0.2@tcp", PORTAL, 7, bytearray(size))
+            await asyncio.gather(
+                *(one.put("127.0.0.2@tcp", PORTAL, 7, bytes(size)) for _ in range(20)),
+                *(one.get("127.0.0.2@tcp", PORTAL, 7, bytearray(size)) for _ in range(gets)),
+            )
+            assert [conn.sent_total for conn in cut] == before
 
     run(body())
 

@@ -33,6 +33,7 @@ class NiState:
         "_buckets",
         "_placed",
         "_sweeps",
+        "conn_type",
         "conns_per_peer",
         "deaf",
         "device",
@@ -53,6 +54,7 @@ class NiState:
     def __init__(self, shared: Shared, ni: NI, identity: Identity, conns_per_peer: int) -> None:
         params = shared.params
         tunables = ni.lnd_tunables
+        self.conn_type: type[Conn] = Conn
         self.shared = shared
         self.ni = ni
         self.identity = identity
@@ -140,7 +142,7 @@ class NiState:
         """A handshake is through: the connection joins its peer's. False if it is gone already."""
         try:
             sockets.tune(sock, self.shared.params, self.tos)
-            conn = Conn(
+            conn = self.conn_type(
                 self.shared,
                 sock,
                 peer,

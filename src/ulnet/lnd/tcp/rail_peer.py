@@ -6,7 +6,7 @@ what the kernel holds for them arrives when the device is back, as on any NI.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ulnet.lnd.tcp.conn import Conn
 from ulnet.lnd.tcp.dialer import Dialer
@@ -15,6 +15,7 @@ from ulnet.lnd.tcp.peer import Peer
 from ulnet.lnd.tcp.rail_dialer import RailDialer
 from ulnet.lnd.tcp.rails import Rail
 from ulnet.nid import Nid
+from ulnet.wire.lnet import MsgType
 
 if TYPE_CHECKING:
     from ulnet.core.msg import Msg
@@ -22,11 +23,19 @@ if TYPE_CHECKING:
 
 __all__ = ["RailPeer"]
 
+_ACK: Final = int(MsgType.ACK)
+_REPLY: Final = int(MsgType.REPLY)
+
+
+def _beside(conn: Conn, other: Conn) -> bool:
+    """Whether both are between the same addresses."""
+    return conn.local_ip == other.local_ip and conn.remote_ip == other.remote_ip
+
 
 class RailPeer(Peer):
     """One (NID, pid) as seen from an NI on a bonded net."""
 
-    __slots__ = ("_blocked", "addresses", "rails", "trusting")
+    __slots__ = ("_blocked", "addresses", "heard", "rails", "trusting")
 
     def __init__(self, state: RailState, nid: Nid, pid: int, bucket: int) -> None:
         super().__init__(state, nid, pid, bucket)
@@ -34,6 +43,7 @@ class RailPeer(Peer):
         self.addresses: tuple[Nid, ...] = state.addresses.get(nid, (nid,))
         # Whether it believes our name from any address; if not, only the one that is in our NID will do.
         self.trusting = state.shared.params.reserved_ports
+        self.heard: Conn | None = None  # by which something came last
         self._blocked = False  # the core was told that nothing gets through
 
     def learn(self, addresses: tuple[Nid, ...], trusting: bool) -> None:
@@ -47,6 +57,37 @@ class RailPeer(Peer):
     def usable(self) -> list[Conn]:
         down = [rail.ip for rail in self.rails if rail.down]
         return [conn for conn in self.conns if not conn.stuck and conn.local_ip not in down]
+
+    # Sending ------------------------------------------------------------------------------------------
+
+    def launch(self, msg: Msg) -> None:
+        """Put msg on a connection; an answer on one between the addresses that something came by last.
+
+        The peer may have left the others, and we not know yet that nothing sent there arrives.
+        """
+        kind = msg.hdr.type
+        if kind != _ACK and kind != _REPLY:
+            super().launch(msg)
+            return
+        conn = self._back(msg)
+        if conn is None:
+            super().launch(msg)
+            if msg.lane is not None:  # the next one is to ask again
+                msg.lane.outlet = None
+        else:
+            conn.queue(msg, self._overhead + msg.hdr.payload_length)
+
+    def _back(self, msg: Msg) -> Conn | None:
+        """The connection for an answer where that is not the usual one."""
+        heard = self.heard
+        if heard is None or (self._small and all(_beside(conn, heard) for conn in self._small)):
+            return None
+        if heard not in self.usable():
+            return None
+        if self._overhead + msg.hdr.payload_length < self.state.min_bulk:
+            return heard
+        large = [conn for conn in self._large if _beside(conn, heard)]
+        return self._pick(large) if large else heard
 
     def _new_dialer(self) -> Dialer:
         return RailDialer(self)
@@ -70,6 +111,8 @@ class RailPeer(Peer):
         gone = set(doomed)
         if not self._blocked and gone.intersection(self.usable()) and not gone.issuperset(self.conns):
             self._doubt()  # what left over those may be lost, and the core hears of the last one only
+        if self.heard in gone:
+            self.heard = None
         super().close(doomed, failure, reset)
         if self._blocked:
             self.carry_on()

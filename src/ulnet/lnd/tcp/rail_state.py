@@ -16,6 +16,7 @@ from ulnet.lnd.base import Device
 from ulnet.lnd.tcp.errors import Failure
 from ulnet.lnd.tcp.nistate import NiState
 from ulnet.lnd.tcp.peer import Peer
+from ulnet.lnd.tcp.rail_conn import RailConn
 from ulnet.lnd.tcp.rail_dialer import RailDialer
 from ulnet.lnd.tcp.rail_peer import RailPeer
 from ulnet.lnd.tcp.rails import MOST_ADDRESSES, Rail, believable
@@ -62,6 +63,7 @@ class RailState(NiState):
         self, shared: Shared, ni: NI, identity: Identity, conns: int, rails: list[Rail], acceptor: Acceptor
     ) -> None:
         super().__init__(shared, ni, identity, conns)
+        self.conn_type = RailConn
         self.rails = {rail.ip: rail for rail in rails}
         self.addresses: dict[Nid, tuple[Nid, ...]] = {}  # of peers, also while they are not connected
         self._acceptor = acceptor

@@ -1,0 +1,27 @@
+"""A connection of an NI over several devices: its peer knows by which of them something came last."""
+
+from __future__ import annotations
+
+from ulnet.lnd.tcp.conn import Conn
+from ulnet.lnd.tcp.rail_peer import RailPeer
+
+__all__ = ["RailConn"]
+
+
+class RailConn(Conn):
+    """One of several between two nodes, each of which may be cut off while the others are not."""
+
+    __slots__ = ()
+
+    def on_readable(self) -> None:
+        self._is_heard()
+        super().on_readable()
+
+    def resume(self) -> None:
+        self._is_heard()
+        super().resume()
+
+    def _is_heard(self) -> None:
+        peer = self.peer
+        if isinstance(peer, RailPeer):
+            peer.heard = self
