@@ -11,10 +11,11 @@ import pytest
 from support.lanes import BITS, PORTAL, A, B, FastFabric, RailWorld, Watching
 from ulnet.core.event import Event
 from ulnet.core.faults import Fault, FaultKind
+from ulnet.core.md import Md
 from ulnet.core.msg import Msg
 from ulnet.core.selection import Balance
 from ulnet.core.status import HealthStatus
-from ulnet.nid import ANY_NID
+from ulnet.nid import ANY_NID, Nid
 from ulnet.wire.lnet import MsgType
 
 
@@ -172,6 +173,24 @@ def test_messages_count_as_load_until_they_are_delivered(world: RailWorld, ack: 
     world.fabric.run()
     assert [flow.outstanding for flow in peer.flows.values()] == [0] * 4
     assert not any(md.flights for md in world.mds)
+
+
+@pytest.mark.parametrize("lanes", [True, False], ids=["lanes", "general"])
+def test_who_waits_for_an_answer_is_known_at_its_next_hop_and_nobody_else(lanes: bool) -> None:
+    """A peer that begins a new life there owes that answer no more."""
+    world = RailWorld(lanes, 4, 4, "expected")
+
+    def waiting(md: Md) -> list[Nid]:
+        (peer,) = (peer for peer in world.a.peers if peer.multi_rail)
+        return [pni.nid for pni in peer.nis() if md in world.a.memory.at_hop(pni.nid)]
+
+    one_way, asking = world.bind(b"o" * 64), world.bind(b"a" * 64)
+    for _ in range(3):
+        world.put(one_way, B, PORTAL, BITS, ack=False)
+        world.put(asking, B, PORTAL, BITS, ack=True)
+        assert not waiting(one_way)
+        assert waiting(asking) == [world.fabric.wire[-1][1].next_nid]
+    world.fabric.run()
 
 
 def test_failed_ones_take_another_rail(world: RailWorld) -> None:

@@ -47,18 +47,18 @@ class Flights(Gather):
         return Flight(pair, peer, load)
 
     def land_many(self, run: list[Msg]) -> None:
-        """Messages of one way have left; of most nothing more is to be heard.
+        """Messages of one way have left, in order; of most nothing more is to be heard.
 
         They keep their flights, for what comes out of a lane's pool sets out on the same again.
         """
-        flights = [msg.flight for msg in run]
         begin, end = 0, len(run)
+        last = run[-1].flight
         while begin < end:
-            flight = flights[begin]
+            flight = run[begin].flight
             stop = end
-            if flights.count(flight) < end:
+            if flight is not last:  # if it is, those between have it too: no lane goes back to a former one
                 stop = begin + 1
-                while stop < end and flights[stop] is flight:
+                while stop < end and run[stop].flight is flight:
                     stop += 1
             if flight is not None and not awaits_answer(run[begin]):  # the same for all of one flight
                 flight.land_many(stop - begin, self._state.clock())

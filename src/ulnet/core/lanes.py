@@ -90,7 +90,8 @@ class Lanes:
         ) or (
             counted
             and not (
-                lane.run and (lane.gathered is not None or 0 < lane.pni.tx_credits <= lane.most + lane.run)
+                (run := lane.run)
+                and (lane.gathered is not None or 0 < lane.pni.tx_credits <= lane.most + run)
             )
         ):
             self._put_elsewhere(pni, md, target, portal, match_bits, ack, offset, hdr_data, source, pid, cpt)
@@ -99,8 +100,6 @@ class Lanes:
             self._take_one(md)
         md.refs += 1
         md.ni = lane.ni
-        if md.next_nid is not lane.next_nid:
-            self._memory.went(md, lane.next_nid)
         free = lane.free
         msg = free.pop() if free else new_msg(lane)
         hdr = lane.hdr
@@ -112,8 +111,10 @@ class Lanes:
             msg.kept_event = lane.event
             msg.flight = lane.flight
         if counted:
-            lane.run -= 1
+            lane.run = run - 1
         if ack:
+            if md.next_nid is not lane.next_nid:
+                self._memory.went(md, lane.next_nid)
             if counted and lane.flight is not None:
                 md.flights.append(lane.flight)
             md.acks_due += 1

@@ -106,7 +106,8 @@ class Transmit(Flights):
             self.take_off(msg, ni, pni, now)
         if msg.md is not None:
             msg.md.ni = ni
-            self._memory.went(msg.md, pni.nid)
+            if msg.md.deadline_slot >= 0:
+                self._memory.went(msg.md, pni.nid)
         if pni.watched:
             self.health.posted(pni)
         self._post(msg, ni, pni)
