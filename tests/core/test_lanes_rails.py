@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from support.lanes import BITS, PORTAL, A, B, FastFabric, RailWorld, Watching
+from support.store import NOWHERE
 from ulnet.core.event import Event
 from ulnet.core.faults import Fault, FaultKind
 from ulnet.core.md import Md
@@ -312,3 +313,51 @@ def _run_but_lose_acks_of_one_rail(world: RailWorld) -> int:
                 continue
         if not world.fabric.step():
             return lost
+
+
+@pytest.mark.parametrize("lanes", [True, False])
+@pytest.mark.parametrize("size", [64, 5000])
+def test_puts_that_found_no_memory_are_no_load_after_their_time(lanes: bool, size: int) -> None:
+    """Nobody answers them, and what is answered behind them lets their descriptor live on."""
+    world = RailWorld(lanes, 2, 2, "expected", credits=64)
+    a = world.a
+    lost, late, busy = (world.bind(bytes(size)) for size in (size, size, 8000))
+    peer = a.peers.find(B)
+    assert peer is not None
+
+    def loads() -> list[int]:
+        a.state.settle()
+        pairs = [flow.outstanding for pni in peer.nis() for flow in pni.flows.values()]
+        ways = [flow.outstanding for flow in peer.flows.values()]
+        assert sum(pairs) == sum(ways)
+        return ways
+
+    def read() -> None:
+        """Enough traffic for readings."""
+        for _ in range(32):
+            world.put(busy, B, PORTAL, BITS)
+        world.fabric.clock.now += 0.5
+        world.fabric.run()
+
+    def put(md: Md) -> None:
+        for bits in (NOWHERE, NOWHERE, NOWHERE, NOWHERE, BITS):
+            world.put(md, B, PORTAL, bits)
+            world.fabric.run()
+
+    read()
+    put(lost)
+    world.fabric.clock.now += a.settings.transaction_timeout - 1
+    put(late)
+    read()
+    assert sum(loads()) == 8 * (72 + size)
+    world.fabric.clock.now += 6.0  # now the first have had their time
+    read()
+    assert sum(loads()) == 4 * (72 + size)
+    assert min(loads()) > 0
+    world.fabric.clock.now += a.settings.transaction_timeout
+    read()
+    assert loads() == [0, 0]
+    for md in (lost, late, busy):
+        assert md.linked
+        a.memory.md_unlink(md)
+    assert loads() == [0, 0]

@@ -16,6 +16,7 @@ from ulnet.core.health.paths import Paths
 from ulnet.core.health.rates import Rates
 from ulnet.core.health.recovery import Recovery
 from ulnet.core.health.resend import Resender
+from ulnet.core.health.unanswered import Unanswered
 from ulnet.core.health.values import Values
 from ulnet.core.initiate import Initiate
 from ulnet.core.lnd import NiEvent
@@ -70,7 +71,7 @@ class Health:
         values.admit_ni, values.release_ni = recovery.admit_ni, recovery.release_ni
         values.admit_peer, values.release_peer = recovery.admit_peer, recovery.release_peer
         self._machines = Machines(state, self._notices, status_changed, transmit.leave, recovery.admit_peer)
-        self.rates = Rates(state, self._machines)
+        self.rates = Rates(state, self._machines, Unanswered(state, memory))
         self.resender = Resender(state)
         self.resender.launch = self.send_again
         self.again = transmit.again

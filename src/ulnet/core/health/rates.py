@@ -14,6 +14,7 @@ from typing import Final
 from ulnet.core.flow import Flow
 from ulnet.core.gauge import Gauge, Total
 from ulnet.core.health.machines import Machines
+from ulnet.core.health.unanswered import Unanswered
 from ulnet.core.ni import NI
 from ulnet.core.peer import Peer
 from ulnet.core.state import NodeState
@@ -47,10 +48,11 @@ class _Witnesses:
 class Rates:
     """Judges readings. Ways that traffic left for their rate are presumed faster until it uses them."""
 
-    __slots__ = ("_accused", "_machines", "_slow", "_state", "_timer", "_totals", "_witnesses")
+    __slots__ = ("_accused", "_machines", "_slow", "_state", "_timer", "_totals", "_unanswered", "_witnesses")
 
-    def __init__(self, state: NodeState, machines: Machines) -> None:
+    def __init__(self, state: NodeState, machines: Machines, unanswered: Unanswered) -> None:
         self._state = state
+        self._unanswered = unanswered  # load that is none: looked for while there is traffic
         self._machines = machines
         self._totals: dict[NI, Total] = {}
         self._accused: dict[NI, tuple[Gauge, float]] = {}  # the degraded: by whom, and what they should carry
@@ -70,10 +72,11 @@ class Rates:
     # Readings --------------------------------------------------------------------------------------
 
     def _read(self, gauge: Gauge) -> None:
+        now = self._state.clock()
+        self._unanswered.look(now)
         percent = self._state.settings.degraded_below
         if not percent:
             return
-        now = self._state.clock()
         for other in self._others(gauge):
             if 0 < other.flow.rate < other.best * _NEARLY and now - other.fed_at >= _AGAIN:
                 self._watch(other)
