@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -12,12 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.ports import free_port
 from ulnet import Node
 from ulnet.demo import worker
+from ulnet.demo.ending import cancelled_by_signals, ended_by_signals
 from ulnet.demo.stage import DemoError, Namespaces, namespaces
 from ulnet.demo.transfer import PACED_PIECES, SMALLEST_CHUNK, FileSender
 from ulnet.demo.worker import Job
@@ -122,7 +126,10 @@ def under_way(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     )
     try:
         assert demo.stdout is not None
-        assert any(line.endswith(" cut\n") for line in demo.stdout), demo.communicate()
+        told: list[str] = []
+        while not told or not told[-1].endswith(" cut\n"):
+            told.append(demo.stdout.readline())
+            assert told[-1], f"{''.join(told)}{demo.communicate()}"
         assert any(folder.iterdir())
         yield demo
     finally:
@@ -130,13 +137,13 @@ def under_way(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
         demo.communicate()
 
 
-def nodes_of(demo: subprocess.Popen[str]) -> list[Path]:
+def nodes_of(demo: subprocess.Popen[Any]) -> list[Path]:
     """Where the kernel tells of the processes that the demo has started; they vanish with them."""
     listed = Path(f"/proc/{demo.pid}/task/{demo.pid}/children").read_text(encoding="ascii").split()
     return [Path("/proc", pid) for pid in listed]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_demo_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     with under_way(tmp_path) as demo:
         nodes = nodes_of(demo)
@@ -144,6 +151,33 @@ def test_a_signal_ends_the_demo_and_leaves_nothing(tmp_path: Path, number: signa
         os.killpg(demo.pid, number)  # as a terminal does
         _, errors = demo.communicate(timeout=PATIENCE)
     assert (demo.returncode, errors) == (128 + number, "")
+    assert not any(node.exists() for node in nodes)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_terminal_that_is_closed_ends_the_demo_and_leaves_nothing(tmp_path: Path) -> None:
+    ours, terminal = pty.openpty()
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "TERM": "xterm"}
+    environment.pop("PYTHONUNBUFFERED", None)  # or nothing is left that could fail again at the end
+    demo = subprocess.Popen(
+        ["setsid", "--ctty", *DEMO, "--size", "64M"],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=environment,
+    )
+    try:
+        os.close(terminal)
+        told = b""
+        while not re.search(rb"s: \S+ cut", re.sub(rb"\x1b\[[\d;?]*[a-zA-Z]", b"", told)):
+            told += os.read(ours, 1 << 16)  # fails where the demo has ended already
+        nodes = nodes_of(demo)
+        assert len(nodes) == 2
+        os.close(ours)  # what it says, and what it does to its picture, fails from now on
+        assert demo.wait(PATIENCE) == 128 + signal.SIGHUP
+    finally:
+        demo.kill()
+        demo.wait()
     assert not any(node.exists() for node in nodes)
     assert not any(tmp_path.iterdir())
 
@@ -169,6 +203,59 @@ def test_a_signal_before_any_node_runs_ends_the_demo(tmp_path: Path) -> None:
     assert demo.communicate(timeout=PATIENCE)[1] == b""
     assert demo.returncode == 128 + signal.SIGTERM
     assert not any(tmp_path.iterdir())
+
+
+def test_a_signal_that_comes_while_the_first_one_ends_the_demo_changes_nothing() -> None:
+    told: list[str] = []
+
+    def work() -> None:
+        try:
+            signal.raise_signal(signal.SIGHUP)
+            told.append("went on")
+        finally:
+            signal.raise_signal(signal.SIGHUP)  # the shell's
+            signal.raise_signal(signal.SIGTERM)
+            told.append("removed")
+
+    with pytest.raises(SystemExit) as ended, ended_by_signals():
+        work()
+    assert told == ["removed"]
+    assert ended.value.code == 128 + signal.SIGHUP
+
+
+def test_a_signal_does_not_cut_short_the_end_of_the_nodes() -> None:
+    told: list[str] = []
+
+    async def work(early: bool) -> None:
+        with cancelled_by_signals() as ending:
+            try:
+                if early:
+                    signal.raise_signal(signal.SIGTERM)
+                    await asyncio.Event().wait()
+            finally:
+                ending.wait()
+                signal.raise_signal(signal.SIGHUP)
+                await asyncio.sleep(0)  # what is cancelled is so by now
+                await asyncio.sleep(0)
+                told.append("nodes ended")
+        told.append("went on")
+
+    for early, number in ((True, signal.SIGTERM), (False, signal.SIGHUP)):
+        with pytest.raises(SystemExit) as ended, ended_by_signals():
+            asyncio.run(work(early))
+        assert ended.value.code == 128 + number
+    assert told == ["nodes ended", "nodes ended"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_signal_that_is_ignored_stays_so(number: signal.Signals) -> None:
+    before = signal.signal(number, signal.SIG_IGN)  # as nohup has it
+    try:
+        with ended_by_signals():
+            signal.raise_signal(number)
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_node_whose_director_hangs_up_gives_its_work_up(tmp_path: Path) -> None:

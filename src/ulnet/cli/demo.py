@@ -6,13 +6,11 @@ import argparse
 import asyncio
 import os
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -31,6 +29,7 @@ from rich.table import Table
 from ulnet.cli.demo_bond import bond_act, want_room
 from ulnet.cli.demo_picture import Picture
 from ulnet.demo.director import Result, move
+from ulnet.demo.ending import ended_by_signals
 from ulnet.demo.stage import DemoError, Loopback, Stage, namespaces
 from ulnet.demo.transfer import PACED_PIECES, SMALLEST_CHUNK
 from ulnet.demo.worker import HEALTH_STEP
@@ -48,12 +47,15 @@ example:
 First act: 1 MiB PUTs go over all rails at once, straight from the source file into the destination file.
 Second act: the same again, slowed down to some 16 s; meanwhile the last rail is cut, and repaired. Each node
 is a process of its own, with a loopback address a rail, or with --net in a network namespace with a link a
-rail. Exit status: 0 only if every byte arrived both times, every rail carried a fair share, the traffic left
-the rail that was cut, and came back.
+rail.
+
+Exit status: 0 only if every byte arrived both times, every rail carried a fair share, the traffic left the
+rail that was cut, and came back; 1 if not, or where the demo cannot run; 2 for words that it does not know.
+A terminal that is closed (SIGHUP) ends it with 129, Ctrl-C with 130, and SIGTERM with 143: by then its nodes
+have ended, and what it made is removed.
 """
 
 _GENERATE_BLOCK = 16 << 20
-_TERMINATED = 128 + signal.SIGTERM
 _SECOND_ACT = 16.0  # seconds
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -61,24 +63,8 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 def main(argv: list[str]) -> int:
     """Run the command; see `ulnet demo --help`."""
     options = _parser().parse_args(argv)
-    with _exit_on_sigterm():
+    with ended_by_signals():
         return _perform(options)
-
-
-@contextmanager
-def _exit_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the demo as Ctrl-C does: what it made is removed."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        sys.exit(_TERMINATED)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    except asyncio.CancelledError:  # it came while nodes ran
-        sys.exit(_TERMINATED)
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _perform(options: argparse.Namespace) -> int:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from ulnet.demo.ending import cancelled_by_signals
 from ulnet.demo.stage import DemoError, Stage
 from ulnet.demo.transfer import SMALLEST_CHUNK
 from ulnet.demo.worker import Job
@@ -88,7 +86,7 @@ async def move(
 ) -> Result:
     """Move source (of size bytes) to target between two node processes.
 
-    Raises DemoError, and CancelledError on SIGTERM, when both nodes have ended.
+    Raises DemoError, and CancelledError on SIGHUP and SIGTERM, when both nodes have ended.
     With `seconds` it is slowed down to take that long, and a rail is cut and repaired meanwhile. With `bond`
     it goes between bonding NIs in standby mode, whose default slave is on the last rail.
     """
@@ -98,7 +96,7 @@ async def move(
     receiving = Job("receive", stage.receivers, stage.senders, str(target), size, stage.port, pace, bond)
     sending = Job("send", stage.senders, stage.receivers, str(source), size, stage.port, pace, bond)
     nodes = cutter.nodes
-    with _cancelled_by_sigterm():
+    with cancelled_by_signals() as ending:
         try:
             nodes.append(await _start(stage, receiving))
             await _expect_ready(nodes[0])
@@ -107,6 +105,7 @@ async def move(
                 _follow(nodes[0], "receiving node", look), _follow(nodes[1], "sending node", look)
             )
         finally:
+            ending.wait()
             await asyncio.gather(*map(_end, nodes))
     return Result(
         size=size,
@@ -118,22 +117,6 @@ async def move(
         resends={"sending node": sent["resends"], "receiving node": received["resends"]},
         cpu_seconds={"sending node": sent["cpu"], "receiving node": received["cpu"]},
     )
-
-
-@contextmanager
-def _cancelled_by_sigterm() -> Iterator[None]:
-    """As asyncio.run does it for SIGINT: what runs ends in order, its nodes first."""
-    task, loop = asyncio.current_task(), asyncio.get_running_loop()
-    assert task is not None
-
-    def end(number: int, frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(task.cancel)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 async def _start(stage: Stage, job: Job) -> asyncio.subprocess.Process:
