@@ -182,6 +182,9 @@ class FakeCore:
     def peer_restarted(self, nid: Nid) -> None:
         self.restarted.append(nid)
 
+    def slept(self, seconds: float) -> None:
+        pass  # nobody is judged here
+
     def forget_rx(self, rx: object) -> None:
         mine = [one for one in self.held if one.rx is rx]
         assert len(mine) <= 1, "one connection holds one payload"

@@ -161,18 +161,21 @@ class Ticking(asyncio.BaseEventLoop):
 @pytest.mark.requirement("hlt-005")
 def test_time_in_which_this_process_did_not_run_is_told_of() -> None:
     loop, one = Ticking(), Beating(100)
-    pulse = Pulse(loop, Clock())
+    slept: list[float] = []
+    pulse = Pulse(loop, Clock(), slept.append)
     pulse.watch(one)
     for late in (0.0, 0.03, 0.0):
         loop.now = loop.due + late
         loop.call()
     assert one.excused == 0, "as late as a loop with much to do may be"
+    assert not slept
     loop.now = loop.due + 3.0
     loop.call()
     assert one.excused == pytest.approx(3.0)
     loop.now = loop.due
     loop.call()
     assert one.excused == pytest.approx(3.0), "only once"
+    assert slept == [pytest.approx(3.0)]
     loop.close()
 
 

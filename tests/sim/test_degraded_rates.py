@@ -127,6 +127,22 @@ def test_a_rail_that_falls_to_a_tenth_is_degraded_and_comes_back(window: int) ->
     assert world.a.core.nis[A0].state is NiState.ACTIVE
 
 
+def test_a_node_that_is_kept_from_running_blames_no_ni() -> None:
+    """On a busy machine the faster one of two NIs is the one that suffers."""
+    world = World()
+    world.stream()
+    world.pass_time(10)
+    world.set_rate("a.eth1", RATE / 10)
+    for _ in range(30):
+        world.pass_time(2)
+        world.a.core.slept(0.2)
+    assert world.is_in(NiState.ACTIVE)
+    assert not world.lines
+    began = world.sim.now
+    world.until(NiState.DEGRADED, 60)  # it runs again, and the NI is as slow as before
+    assert world.sim.now - began > 5
+
+
 def test_a_rail_that_traffic_left_is_tried_again_at_little_cost() -> None:
     world = World()
     world.stream(window=4)

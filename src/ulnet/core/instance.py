@@ -88,6 +88,7 @@ class LNet:
         self.peers.crowded = self._transmit.post_gathered
         self.leaving = Leaving(self.state, self.memory, self.discovery, self._nis_changed)
         self.ni_event = self.health.ni_event
+        self.slept = self.health.rates.slept
         self.take_back = self._transmit.take_back
         self.pass_on = self._transmit.pass_on
         self.identify = self._transmit.again.identify

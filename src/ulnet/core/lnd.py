@@ -122,5 +122,8 @@ class Upcalls(Protocol):
     def peer_restarted(self, nid: Nid) -> None:
         """A connection with the next hop nid shows that the node there has begun a new life."""
 
+    def slept(self, seconds: float) -> None:
+        """While messages were under way this process did not run for so long."""
+
     def forget_rx(self, rx: object) -> None:
         """rx died while the core still held it for a message that waits for a match."""

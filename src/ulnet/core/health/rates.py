@@ -48,7 +48,17 @@ class _Witnesses:
 class Rates:
     """Judges readings. Ways that traffic left for their rate are presumed faster until it uses them."""
 
-    __slots__ = ("_accused", "_machines", "_slow", "_state", "_timer", "_totals", "_unanswered", "_witnesses")
+    __slots__ = (
+        "_accused",
+        "_machines",
+        "_slept_at",
+        "_slow",
+        "_state",
+        "_timer",
+        "_totals",
+        "_unanswered",
+        "_witnesses",
+    )
 
     def __init__(self, state: NodeState, machines: Machines, unanswered: Unanswered) -> None:
         self._state = state
@@ -58,6 +68,7 @@ class Rates:
         self._accused: dict[NI, tuple[Gauge, float]] = {}  # the degraded: by whom, and what they should carry
         self._witnesses: dict[NI, _Witnesses] = {}
         self._slow: dict[Gauge, None] = {}
+        self._slept_at = -1.0  # when this process was last kept from running
         self._timer: Timer | None = None
 
     def flow(self, ni: NI, peer: Peer) -> Flow:
@@ -86,6 +97,8 @@ class Rates:
         if gauge.rate < usual * percent / 100 and gauge.delay > delay * _FULLER:
             gauge.good = 0
             gauge.slow += 1
+            if gauge.slow_since < self._slept_at:  # that may have made it slow
+                gauge.slow = 1
             if gauge.slow == 1:
                 gauge.slow_since = now
             self._watch(gauge)
@@ -109,6 +122,10 @@ class Rates:
                 if min(link, other.best) > gauge.best * _FAR_MORE:
                     return min(link, other.best), other.best_delay
         return gauge.best, gauge.best_delay
+
+    def slept(self, seconds: float) -> None:
+        """This process did not run for so long: who is slow must be so for some time anew."""
+        self._slept_at = self._state.clock()
 
     def _accuse(self, gauge: Gauge, usual: float, now: float) -> None:
         ni = gauge.ni

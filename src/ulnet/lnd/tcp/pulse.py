@@ -13,6 +13,7 @@ import fcntl
 import socket
 import struct
 import termios
+from collections.abc import Callable
 from typing import Final, Protocol
 
 __all__ = ["QUIET", "SILENT", "Pulse", "Watched", "is_stalled", "judge", "unacknowledged"]
@@ -52,11 +53,17 @@ class Clock(Protocol):
 class Pulse:
     """Calls `beat` of what is watched, twenty or fifty times a second."""
 
-    __slots__ = ("_clock", "_due", "_loop", "_timer", "_watched")
+    __slots__ = ("_clock", "_due", "_loop", "_slept", "_timer", "_watched")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        slept: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
         self._loop = loop
         self._clock = clock
+        self._slept = slept  # hears, once for all, for how long this process did not run
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0  # when the next beat should come
         self._watched: dict[Watched, None] = {}
@@ -84,6 +91,7 @@ class Pulse:
         turn = list(watched)
         late = now - self._due
         if late > _SLEPT:  # on a busy machine the peer was kept waiting, too
+            self._slept(late)
             for one in turn:
                 one.excuse(late)
         if len(turn) > _MOST:

@@ -66,7 +66,7 @@ class Shared:
         self.params = params
         self.now = loop.time()
         self.poller = Poller(loop, self)
-        self.pulse = Pulse(loop, self)
+        self.pulse = Pulse(loop, self, core.slept)
         self.sweep_interval = params.sweep_interval  # shorter where a time-out is short
         self.tick = 0  # counts uses of connections, to find the least recent
         self.buf = bytearray(BUFFER_SIZE)
