@@ -7,7 +7,7 @@ import errno
 from types import TracebackType
 from typing import Self, TypeVar
 
-from ulnet.dlc.calls import Call
+from ulnet.dlc.call import Call
 from ulnet.dlc.client import DEADLINE, no_daemon, not_sent
 from ulnet.dlc.hangup import has_gone
 from ulnet.dlc.model import Request

@@ -11,9 +11,7 @@ one sentence; calls about many things at once (pings) return what was refused be
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Sequence
 
 import msgspec
 
@@ -25,8 +23,9 @@ from ulnet.dlc import (
     documents_stats,
     model,
 )
+from ulnet.dlc.call import Call, Discovered, Pinged, nothing, reader, refuse, seconds, several
 from ulnet.dlc.deadlines import deadline_of
-from ulnet.dlc.errors import DlcError, ErrorItem
+from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.protocol import Reply
 from ulnet.dlc.yaml_out import emit_document
 
@@ -70,98 +69,22 @@ __all__ = [
     "unconfigure",
 ]
 
-T = TypeVar("T")
-_LONGEST_WAIT = 3600  # seconds
-
-
-class Call(Generic[T]):
-    """A request, and how its reply becomes a value. `deadline` in seconds, None is the client's own."""
-
-    __slots__ = ("_read", "deadline", "request")
-
-    def __init__(
-        self, request: model.Request, read: Callable[[Reply], T], deadline: float | None = None
-    ) -> None:
-        self.request = request
-        self.deadline = deadline
-        self._read = read
-
-    def result(self, reply: Reply) -> T:
-        """The value of a reply. Raises DlcError with the first refusal."""
-        return self._read(reply)
-
-
-class Pinged(NamedTuple):
-    """Nodes that answered, and why others did not, each in the order asked."""
-
-    answers: list[documents.PingView]
-    errors: list[ErrorItem]
-
-
-class Discovered(NamedTuple):
-    """Peers as they are known now, and why others are not, each in the order asked."""
-
-    answers: list[documents.DiscoverView]
-    errors: list[ErrorItem]
-
-
-def _refuse(reply: Reply) -> None:
-    if reply.errors:
-        item = reply.errors[0]
-        raise DlcError(
-            item.errno,
-            item.descr,
-            verb=item.verb,
-            entity=item.entity,
-            seq_no=item.seq_no,
-            signed=item.errno < 0,
-        )
-
-
-def _nothing(reply: Reply) -> None:
-    _refuse(reply)
-
-
-def _several(texts: Sequence[str]) -> list[str]:
-    """A list of names; one text is a sequence too, of its letters."""
-    if isinstance(texts, str):
-        raise TypeError(f"a list is wanted: write [{texts!r}], not {texts!r}")
-    return list(texts)
-
-
-def _seconds(timeout: float) -> float:
-    if not 0 < timeout <= _LONGEST_WAIT:
-        text = f"timeout {timeout:g} is out of range: use more than 0 and up to {_LONGEST_WAIT} seconds"
-        raise DlcError(errno.EINVAL, text, verb="manage", entity="ping")
-    return timeout
-
-
-def _reader(kind: type[Any], field: str) -> Callable[[Reply], Any]:
-    """Reads one field of a document."""
-
-    def read(reply: Reply) -> Any:
-        _refuse(reply)
-        return getattr(msgspec.json.decode(reply.result, type=kind), field)
-
-    return read
-
-
 # The node ------------------------------------------------------------------------------------------------
 
 
 def configure(*, all: bool = False, large: bool = False) -> Call[None]:
     """Start LNet with `0@lo`; `all` also does what lnetd was started with, `large` prefers IPv6 NIDs."""
-    return Call(model.LnetConfigure(all=all, large=large), _nothing)
+    return Call(model.LnetConfigure(all=all, large=large), nothing)
 
 
 def unconfigure() -> Call[None]:
     """Shut LNet down; the daemon stays."""
-    return Call(model.LnetUnconfigure(), _nothing)
+    return Call(model.LnetUnconfigure(), nothing)
 
 
 def set_values(**values: int) -> Call[None]:
     """Change node-wide settings, all or none; names as `show_values` has them."""
-    return Call(model.GlobalSet(values), _nothing)
+    return Call(model.GlobalSet(values), nothing)
 
 
 def set_discovery(on: bool) -> Call[None]:
@@ -176,14 +99,14 @@ def set_tcp_bonding(on: bool) -> Call[None]:
 
 def show_values() -> Call[documents.Globals]:
     """Node-wide settings."""
-    return Call(model.GlobalShow(), _reader(documents.GlobalDocument, "settings"))
+    return Call(model.GlobalShow(), reader(documents.GlobalDocument, "settings"))
 
 
 def export(*, backup: bool = False) -> Call[str]:
     """The whole configuration as YAML; `backup` leaves out what a restore does not need."""
 
     def read(reply: Reply) -> str:
-        _refuse(reply)
+        refuse(reply)
         return emit_document(msgspec.json.decode(reply.result))
 
     return Call(model.Export(backup=backup), read)
@@ -205,46 +128,46 @@ def add_net(
     With `bonding` one NI over all of them, of a tcp net; None is what `use_tcp_bonding` says.
     """
     request = model.NetAdd(
-        net, _several(interfaces), bonding=bonding, tunables=tunables or model.Tunables(), cpts=cpts
+        net, several(interfaces), bonding=bonding, tunables=tunables or model.Tunables(), cpts=cpts
     )
-    return Call(request, _nothing)
+    return Call(request, nothing)
 
 
 def add_nids(
     nids: Sequence[str], *, tunables: model.Tunables | None = None, cpts: str | None = None
 ) -> Call[None]:
     """Add the NIs with these NIDs, all or none."""
-    request = model.NetAdd(nids=_several(nids), tunables=tunables or model.Tunables(), cpts=cpts)
-    return Call(request, _nothing)
+    request = model.NetAdd(nids=several(nids), tunables=tunables or model.Tunables(), cpts=cpts)
+    return Call(request, nothing)
 
 
 def add_nis_by_address(ip2nets: str) -> Call[None]:
     """Add the NIs that rules choose: `tcp(eth0) 192.168.0.*; tcp1 10.*.*.*`. Raises LegacyError at once."""
     from ulnet.dlc.legacy import read_ip2nets
 
-    return Call(model.NetMatch(read_ip2nets(ip2nets), first_wins=True), _nothing)
+    return Call(model.NetMatch(read_ip2nets(ip2nets), first_wins=True), nothing)
 
 
 def delete_net(net: str, interfaces: Sequence[str] = (), *, force: bool = False) -> Call[None]:
     """Delete a net, or some interfaces of it. `force` does not wait for what is under way; else EBUSY."""
-    return Call(model.NetDel(net, _several(interfaces), force=force), _nothing)
+    return Call(model.NetDel(net, several(interfaces), force=force), nothing)
 
 
 def delete_nids(nids: Sequence[str], *, force: bool = False) -> Call[None]:
     """Delete the NIs with these NIDs, all or none. `force` does not wait for what is under way."""
-    return Call(model.NetDel(nids=_several(nids), force=force), _nothing)
+    return Call(model.NetDel(nids=several(nids), force=force), nothing)
 
 
 def show_nets(net: str | None = None, *, verbosity: int = 0) -> Call[list[documents.LocalNetView]]:
     """All nets with their NIs, or one; verbosity 0 to 4."""
-    return Call(model.NetShow(net, verbosity), _reader(documents.NetDocument, "net"))
+    return Call(model.NetShow(net, verbosity), reader(documents.NetDocument, "net"))
 
 
 def show_ni(net: str, index: int, *, verbosity: int = 0) -> Call[documents.LocalNiView | None]:
     """The NI at that place of a net, counted from 0; None behind the last."""
 
     def read(reply: Reply) -> documents.LocalNiView | None:
-        _refuse(reply)
+        refuse(reply)
         nets = msgspec.json.decode(reply.result, type=documents.NetDocument).net
         return nets[0].local_nis[0] if nets[0].local_nis else None
 
@@ -258,32 +181,32 @@ def add_peer(
     primary: str, nids: Sequence[str] = (), *, multi_rail: bool = True, lock_primary: bool = False
 ) -> Call[None]:
     """Configure a peer, or add NIDs to it; NIDs may be ranges."""
-    return Call(model.PeerAdd(primary, _several(nids), multi_rail, lock_primary), _nothing)
+    return Call(model.PeerAdd(primary, several(nids), multi_rail, lock_primary), nothing)
 
 
 def refresh_peer(
     primary: str, nids: Sequence[str], *, multi_rail: bool | None = None
 ) -> Call[list[ErrorItem]]:
     """Make this list the peer's NIDs; the refusals of single ones, by their index, while the rest is done."""
-    return Call(model.PeerRefresh(_several(nids), primary, multi_rail), lambda reply: reply.errors)
+    return Call(model.PeerRefresh(several(nids), primary, multi_rail), lambda reply: reply.errors)
 
 
 def delete_peer(primary: str, nids: Sequence[str] = (), *, force: bool = False) -> Call[None]:
     """Delete some NIDs of a peer, or the peer."""
-    return Call(model.PeerDel(primary, _several(nids), force), _nothing)
+    return Call(model.PeerDel(primary, several(nids), force), nothing)
 
 
 def show_peers(
     nids: Sequence[str] = (), *, verbosity: int = 0, count: int = 0, after: str | None = None
 ) -> Call[list[documents.PeerView]]:
     """Peers, those with these NIDs or all; or by their NIDs, `count` (0: all) behind the NID `after`."""
-    request = model.PeerShow(_several(nids), verbosity, count=count, after=after)
-    return Call(request, _reader(documents.PeerDocument, "peer"))
+    request = model.PeerShow(several(nids), verbosity, count=count, after=after)
+    return Call(request, reader(documents.PeerDocument, "peer"))
 
 
 def list_peers() -> Call[list[documents.NidItem]]:
     """Their primary NIDs."""
-    return Call(model.PeerList(), _reader(documents.PeerListDocument, "peer_list"))
+    return Call(model.PeerList(), reader(documents.PeerListDocument, "peer_list"))
 
 
 # Routes and policies -------------------------------------------------------------------------------------
@@ -291,12 +214,12 @@ def list_peers() -> Call[list[documents.NidItem]]:
 
 def add_route(net: str, gateway: str, *, hop: int = -1, priority: int = 0) -> Call[None]:
     """Reach a net by gateways."""
-    return Call(model.RouteAdd(net, gateway, hop, priority), _nothing)
+    return Call(model.RouteAdd(net, gateway, hop, priority), nothing)
 
 
 def delete_route(net: str, gateway: str) -> Call[None]:
     """Delete routes."""
-    return Call(model.RouteDel(net, gateway), _nothing)
+    return Call(model.RouteDel(net, gateway), nothing)
 
 
 def show_routes(
@@ -304,12 +227,12 @@ def show_routes(
 ) -> Call[list[documents_routing.RouteView]]:
     """All routes, or those to a net, over a gateway."""
     request = model.RouteShow(net, gateway, verbosity=verbosity)
-    return Call(request, _reader(documents_routing.RouteDocument, "route"))
+    return Call(request, reader(documents_routing.RouteDocument, "route"))
 
 
 def set_routing(on: bool) -> Call[None]:
     """Forward messages for others, or no more."""
-    return Call(model.RoutingSet(on), _nothing)
+    return Call(model.RoutingSet(on), nothing)
 
 
 def add_policy(
@@ -322,19 +245,19 @@ def add_policy(
     index: int | None = None,
 ) -> Call[None]:
     """Add a selection policy at the end or at `index`, or change its priority or weight."""
-    return Call(model.UdspAdd(src, dst, rte, priority=priority, weight=weight, idx=index), _nothing)
+    return Call(model.UdspAdd(src, dst, rte, priority=priority, weight=weight, idx=index), nothing)
 
 
 def delete_policy(
     index: int | None = None, *, src: str | None = None, dst: str | None = None, rte: str | None = None
 ) -> Call[None]:
     """Delete a selection policy by its place or by what it matches."""
-    return Call(model.UdspDel(index, src=src, dst=dst, rte=rte), _nothing)
+    return Call(model.UdspDel(index, src=src, dst=dst, rte=rte), nothing)
 
 
 def show_policies() -> Call[list[documents_policy.UdspView]]:
     """All selection policies."""
-    return Call(model.UdspShow(), _reader(documents_policy.UdspDocument, "udsp"))
+    return Call(model.UdspShow(), reader(documents_policy.UdspDocument, "udsp"))
 
 
 # Statistics ----------------------------------------------------------------------------------------------
@@ -342,28 +265,28 @@ def show_policies() -> Call[list[documents_policy.UdspView]]:
 
 def show_statistics() -> Call[documents.Statistics]:
     """Counters of the whole node."""
-    return Call(model.StatsShow(), _reader(documents.StatsDocument, "statistics"))
+    return Call(model.StatsShow(), reader(documents.StatsDocument, "statistics"))
 
 
 def reset_statistics(*, all: bool = False) -> Call[None]:
     """Zero the node's counters, with `all` those of NIs and peers too."""
-    return Call(model.StatsReset(all=all), _nothing)
+    return Call(model.StatsReset(all=all), nothing)
 
 
 def net_sums(net: str | None = None) -> Call[list[documents_stats.SumView]]:
     """Counters added up over the NIs of each net, or of one."""
-    return Call(model.SumsShow("nets", net), _reader(documents_stats.SumsDocument, "sums"))
+    return Call(model.SumsShow("nets", net), reader(documents_stats.SumsDocument, "sums"))
 
 
 def peer_sums(nid: str | None = None) -> Call[list[documents_stats.SumView]]:
     """Counters added up over the NIDs of each peer, or of one."""
-    return Call(model.SumsShow("peers", nid), _reader(documents_stats.SumsDocument, "sums"))
+    return Call(model.SumsShow("peers", nid), reader(documents_stats.SumsDocument, "sums"))
 
 
 def show_use(*, peers: bool = False, top: int = 0) -> Call[list[documents_stats.UseView]]:
     """Heat and rates of local NIs or of peer NIs, the hottest first."""
     request = model.UseShow("peers" if peers else "nets", top)
-    return Call(request, _reader(documents_stats.UseDocument, "use"))
+    return Call(request, reader(documents_stats.UseDocument, "use"))
 
 
 # Asking around -------------------------------------------------------------------------------------------
@@ -375,10 +298,10 @@ def ping(nids: Sequence[str], *, source: str | None = None, timeout: float = 1.0
     def read(reply: Reply) -> Pinged:
         document = msgspec.json.decode(reply.result, type=documents.PingDocument | None)
         if document is None:
-            _refuse(reply)
+            refuse(reply)
         return Pinged(document.ping if document is not None else [], reply.errors)
 
-    request = model.Ping(_several(nids), source, _seconds(timeout))
+    request = model.Ping(several(nids), source, seconds(timeout))
     return Call(request, read, deadline_of(request))
 
 
@@ -388,13 +311,13 @@ def discover(nids: Sequence[str], *, force: bool = False, timeout: float = 180.0
     def read(reply: Reply) -> Discovered:
         document = msgspec.json.decode(reply.result, type=documents.DiscoverDocument | None)
         if document is None:
-            _refuse(reply)
+            refuse(reply)
         return Discovered(document.discover if document is not None else [], reply.errors)
 
-    request = model.Discover(_several(nids), force, timeout=_seconds(timeout))
+    request = model.Discover(several(nids), force, timeout=seconds(timeout))
     return Call(request, read, deadline_of(request))
 
 
 def explain(target: str, *, source: str | None = None, size: int = 0) -> Call[documents_explain.ExplainView]:
     """Which path a message would take, and why."""
-    return Call(model.Explain(target, source, size), _reader(documents_explain.ExplainDocument, "explain"))
+    return Call(model.Explain(target, source, size), reader(documents_explain.ExplainDocument, "explain"))

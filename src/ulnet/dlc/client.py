@@ -27,7 +27,7 @@ from ulnet.dlc.protocol import (
 )
 
 if TYPE_CHECKING:  # lnetctl, which must start fast, makes no calls
-    from ulnet.dlc.calls import Call
+    from ulnet.dlc.call import Call
 
 __all__ = ["DEADLINE", "Client", "as_mapping", "no_daemon", "not_sent"]
 
