@@ -93,7 +93,7 @@ class Batch:
         count = len(run)
         ni, pni = lane.ni, lane.pni
         if lane.counted:
-            self._transmit.land_many(run)
+            self._transmit.land_many(run, now)
         else:
             self._selector.took_many(lane.choice, count)
             if lane.flew:

@@ -46,7 +46,7 @@ class Flights(Gather):
             peer = pni.peer.flows[ni] = self.health.rates.flow(ni, pni.peer)
         return Flight(pair, peer, load)
 
-    def land_many(self, run: list[Msg]) -> None:
+    def land_many(self, run: list[Msg], now: float) -> None:
         """Messages of one way have left, in order; of most nothing more is to be heard.
 
         They keep their flights, for what comes out of a lane's pool sets out on the same again.
@@ -61,7 +61,7 @@ class Flights(Gather):
                 while stop < end and run[stop].flight is flight:
                     stop += 1
             if flight is not None and not awaits_answer(run[begin]):  # the same for all of one flight
-                flight.land_many(stop - begin, self._state.clock())
+                flight.land_many(stop - begin, now)
             begin = stop
 
     def land(self, msg: Msg, failed: bool) -> None:

@@ -140,14 +140,14 @@ class Flight:
     def begin(self, now: float) -> None:
         """A message sets out."""
         size, pair, peer = self._size, self.pair, self._peer
-        if pair.outstanding:
-            pair.outstanding += size
-        else:
-            pair.begin(size, now)
-        if peer.outstanding:
-            peer.outstanding += size
-        else:
-            peer.begin(size, now)
+        if not pair.outstanding:
+            pair._since = now
+            pair._confirmed = 0
+            if not peer.outstanding:
+                peer._since = now
+                peer._confirmed = 0
+        pair.outstanding += size
+        peer.outstanding += size
 
     def join(self, count: int) -> None:
         """So many set out behind one that is still under way."""

@@ -91,7 +91,11 @@ class Lanes:
             counted
             and not (
                 (run := lane.run)
-                and (lane.gathered is not None or 0 < lane.pni.tx_credits <= lane.most + run)
+                and (
+                    lane.gathered is not None
+                    or lane.pni.tx_credits == lane.most + run  # nobody else took or gave back any
+                    or 0 < lane.pni.tx_credits < lane.most + run
+                )
             )
         ):
             self._put_elsewhere(pni, md, target, portal, match_bits, ack, offset, hdr_data, source, pid, cpt)

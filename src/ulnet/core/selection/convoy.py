@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from ulnet.core.lane import Lane
     from ulnet.core.state import NodeState
 
-__all__ = ["SAME_BATCH", "Convoy", "count_many", "is_small"]
+__all__ = ["SAME_BATCH", "SMALL", "Convoy", "count_many"]
 
 SAME_BATCH: Final = "same batch"
 _MOST_MESSAGES: Final = 64
 _MOST_BYTES: Final = 4096  # of payload, of all together
+SMALL: Final = _MOST_BYTES + HEADER_SIZE  # others may join a message of that size, with its header
 
 
 class Convoy:
@@ -53,13 +54,21 @@ class Convoy:
         self._epoch = self._changes = -1
 
     def begin(self, choice: Choice, size: int, cpt: int) -> None:
-        """A message of `size` bytes, with its header, goes that way, and was the first to be asked to."""
-        self.part()
+        """A message of `size` bytes, with its header, goes that way, and was the first to be asked to.
+
+        Those that have joined the former ones must be counted.
+        """
+        self._let_go()
         self.choice = choice
         self._cpt = cpt
         self._epoch = self._state.epoch
         self._changes = self._paces.changes
-        left = self._left = max(0, min(_MOST_MESSAGES, choice[0].tx_credits) - 1)
+        left = choice[0].tx_credits - 1
+        if left >= _MOST_MESSAGES:
+            left = _MOST_MESSAGES - 1
+        elif left < 0:
+            left = 0
+        self._left = left
         self._room = _MOST_BYTES - size + HEADER_SIZE
         self._bound = choice[1].tx_credits - 1 - left  # more than these and `_left`: something left
 
@@ -89,9 +98,10 @@ class Convoy:
         state.joining = self._paces.joining = self
         self._lane = lane
         payload = lane.load - HEADER_SIZE
-        left = self._left
-        lane.run = lane.counted_to = left if not payload else min(left, self._room // payload)
-        lane.most = self._bound + left - lane.run
+        credits = self._bound + self._left  # when it has taken its own
+        run = self._left if not payload else min(self._left, self._room // payload)
+        lane.run = lane.counted_to = run = min(run, credits) if credits > 0 else 0
+        lane.most = credits - run
 
     def join_later(self) -> Lane | None:
         """The lane whose next messages may join before they take their credits, as many as there are."""
@@ -124,10 +134,13 @@ class Convoy:
 
     def part(self) -> None:
         """Nobody joins them without asking any more."""
+        self.settle()
+        self._let_go()
+
+    def _let_go(self) -> None:
         lane = self._lane
         if lane is None:
             return
-        self.settle()
         lane.run = lane.counted_to = 0
         self._lane = None
         self._state.joining = self._paces.joining = None
@@ -141,8 +154,3 @@ def count_many(state: NodeState, choice: Choice, count: int) -> None:
     pni.choices[pni_by] += count
     state.seq = ni.net.seq = ni.seq = state.seq + count
     peer.seq = pni.net.seq = pni.seq = peer.seq + count
-
-
-def is_small(size: int) -> bool:
-    """Whether others may join a message of that size, with its header."""
-    return size - HEADER_SIZE <= _MOST_BYTES

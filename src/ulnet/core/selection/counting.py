@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ulnet.core.msg import Msg
 from ulnet.core.selection.choice import NOT_MULTI_RAIL, NOT_TRIED, RESPONSE, SOURCE_GIVEN, Choice
-from ulnet.core.selection.convoy import SAME_BATCH, Convoy, count_many, is_small
+from ulnet.core.selection.convoy import SAME_BATCH, SMALL, Convoy, count_many
 from ulnet.core.selection.live import LiveTrace
 from ulnet.core.state import NodeState
 
@@ -25,6 +25,8 @@ class Counting:
 
     def took(self, choice: Choice, msg: Msg, size: int) -> None:
         """Count a choice: as a turn of all that it uses, and by what decided it."""
+        if self._state.joining is not None:
+            self._state.joining.settle()
         ni, pni, _, pni_by = choice
         peer = pni.peer
         if self.weighted and pni_by not in _BOUND:
@@ -41,10 +43,8 @@ class Counting:
         choice[1].peer.standings[cpt].take_turns(choice[0], choice[1])
 
     def count(self, choice: Choice) -> None:
-        """Count a choice by what decided it, and as a turn."""
+        """Count a choice by what decided it, and as a turn; what joined others must be counted."""
         state = self._state
-        if state.joining is not None:
-            state.joining.settle()
         ni, pni, ni_by, pni_by = choice
         peer = pni.peer
         ni.choices[ni_by] += 1
@@ -62,13 +62,13 @@ class Counting:
         ni, pni, ni_by, pni_by = choice
         peer = pni.peer
         convoy = peer.convoy
-        if SAME_BATCH in (ni_by, pni_by):
+        if ni_by == SAME_BATCH or pni_by == SAME_BATCH:
             if convoy is not None:
                 convoy.add(size)
             return convoy
         standing = peer.standings.get(cpt)
         state = self._state
-        if not ni.batches or not is_small(size) or standing is None or standing.epoch != state.epoch:
+        if not ni.batches or size > SMALL or standing is None or standing.epoch != state.epoch:
             return None
         joined = standing.joined(ni, pni)
         if joined is None:
