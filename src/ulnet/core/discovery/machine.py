@@ -1,8 +1,4 @@
-"""Discovery of one node: the queue, the turns, and those who wait (spec discovery.md §3, §4).
-
-All turns are taken from a deferred call: events only note what happened, so that nothing here runs
-inside a driver's stack or inside a sender's.
-"""
+"""Discovery of one node: what begins it, what it does, and those who wait (spec discovery.md §3, §4)."""
 
 from __future__ import annotations
 
@@ -14,7 +10,8 @@ from ulnet.core.discovery.answers import SAYS_MULTI_RAIL, Answers, size_needed
 from ulnet.core.discovery.exchange import PING, PUSH, Exchange, Exchanges, error_of, push_path
 from ulnet.core.discovery.merging import Merging
 from ulnet.core.discovery.parking import Waiter
-from ulnet.core.discovery.table import STATE_MASK, STEPS, Action, Input, decide
+from ulnet.core.discovery.table import STATE_MASK, Action, Input
+from ulnet.core.discovery.turns import Turns
 from ulnet.core.event import Event, EventKind
 from ulnet.core.health.notices import Notices
 from ulnet.core.initiate import Initiate
@@ -51,28 +48,23 @@ _FORCE_PUSH = int(PeerFlag.FORCE_PUSH)
 _MARKED = int(PeerFlag.MARK_DELETION | PeerFlag.MARK_DELETED)
 _FAILED = _PING_FAILED | _PUSH_FAILED
 _GATEWAY_KNOWN = int(PeerFlag.RTR_DISCOVERY | PeerFlag.DISCOVERED)
-_LAST = frozenset({Input.DELETE, Input.GIVE_UP, Input.PING, Input.PUSH, Input.WAIT, Input.DONE})  # of a turn
 
 
-class Discovery:
+class Discovery(Turns):
     """Finds out who peers are and tells them who we are; messages to unknown peers wait here meanwhile."""
 
     def __init__(
         self, state: NodeState, memory: Memory, transmit: Transmit, initiate: Initiate, info: SelfInfo
     ) -> None:
-        self._state = state
+        super().__init__(state)
         self._transmit = transmit
         self._info = info
         self._exchanges = Exchanges(memory, initiate)
-        self._queue: dict[Peer, None] = {}
-        self._scheduled = False
-        self.active = False
-        self.unexpected = 0  # inputs that the table does not have
         self.finished: Callable[[Peer, bool], None] = lambda peer, failed: None  # is told of every round
         say = Notices(state.clock, state.report).say
         self.merging = Merging(state.peers, self._mode, state.report, say)
         self._answers = Answers(self._mode, say)
-        self._actions: dict[Action, Callable[[Peer], None]] = {
+        self._actions = {
             action: getattr(self, f"_{action.name.lower()}")
             for action in Action
             if action
@@ -164,10 +156,6 @@ class Discovery:
             peer.told_sequence = 0
             peer.mark(remove=_UPTODATE)
 
-    def queued(self, peer: Peer) -> bool:
-        """Whether the peer waits for its turn."""
-        return peer in self._queue
-
     def push_due(self, peer: Peer) -> bool:
         """Whether the peer should be told our NIDs (spec discovery.md §3)."""
         flags = peer.flags
@@ -221,45 +209,6 @@ class Discovery:
                 self._wait(waiter, self._peer_of(waiter.nid))
             except LNetError as refused:
                 waiter.tell(refused, None)
-
-    # Turns -----------------------------------------------------------------------------------------
-
-    def _feed(self, peer: Peer, what: Input) -> bool:
-        """One input of the state machine; whether the table has it."""
-        found = STEPS[peer.flags & STATE_MASK].get(what)
-        if found is None:
-            self.unexpected += 1
-            where = f"discovery of {peer.primary_nid}, state {peer.flags:#x}"
-            self._state.report(f"{where}: {what.name} ignored")
-            return False
-        action, after = found
-        peer.mark(after, STATE_MASK & ~after)
-        call = self._actions.get(action)
-        if call is not None:
-            call(peer)
-        else:
-            self._enqueue(peer)
-        return True
-
-    def _enqueue(self, peer: Peer) -> None:
-        self._queue[peer] = None
-        if not self._scheduled:
-            self._scheduled = True
-            self._state.defer(self._work)
-
-    def _work(self) -> None:
-        self._scheduled = False
-        queue, self._queue = self._queue, {}
-        for peer in queue:
-            if self.active:
-                self._turn(peer)
-
-    def _turn(self, peer: Peer) -> None:
-        """Do for the peer what can be done now; it may have been queued again, and be done."""
-        while peer.flags & _DISCOVERING and not peer.gone:
-            what = decide(peer.flags, self.push_due(peer), peer.error is not None)
-            if not self._feed(peer, what) or what in _LAST:
-                return
 
     # Actions ---------------------------------------------------------------------------------------
 
