@@ -71,7 +71,11 @@ class Lanes:
             or lane.changes != lane.paces.changes
             or source is not None
             or cpt is not None
-            or (ack and not (md.acks_due and md.used) and not self._is_plain(md, lane.pni))
+            or (
+                ack
+                and (not md.acks_due if md.used else lane.pni.peer.guard != b"")  # spares most the call
+                and not self._is_plain(md, lane.pni)
+            )
         ):
             self._put_elsewhere(pni, md, target, portal, match_bits, ack, offset, hdr_data, source, pid, cpt)
             return

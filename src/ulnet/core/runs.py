@@ -151,7 +151,11 @@ class RunInlet(Inlet):
                 break
             md.acks_due = due - 1
             if flights:
-                flight = take_answered(flights, pair)
+                flight = flights[0]  # most often of this run, which spares a call
+                if flight.pair is pair:
+                    del flights[0]
+                else:
+                    flight = take_answered(flights, pair)
                 if flight is not state.landing:
                     state.land()
                     state.landing = flight
