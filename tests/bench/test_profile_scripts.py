@@ -73,10 +73,25 @@ def test_many_peers_are_told_by_their_number(
 ) -> None:
     monkeypatch.setattr(crowd_profile, "COUNTS", (1, 6))
     monkeypatch.setattr(crowd_profile, "SECONDS", 0.05)
-    for player in ("pure", crowd.SOCKETS):
-        crowd_profile.cpu_table(player)
+    for player, shape in (("pure", "64 B, 16 at a time"), (crowd.SOCKETS, "16 KiB")):
+        crowd_profile.cpu_table(player, shape)
         rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("| 1 |", "| 6 |"))]
         assert len(rows) == 2
+
+
+def test_bytecodes_of_a_message_are_told_by_function(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(crowd_profile, "STEPPED", (1, 6))
+    monkeypatch.setattr(crowd_profile, "STEPPED_SECONDS", 0.2)
+    crowd_profile.steps_table("64 B, 16 at a time")
+    _, title, _, heads, _, every, *rows = capsys.readouterr().out.splitlines()
+    assert title.startswith("pure: 64 B, 16 at a time")
+    assert "6 peers" in heads
+    one, many = (float(every.split("|")[at]) for at in (3, 5))
+    assert 100 < one < many  # fewer messages share what is done once for several
+    (put,) = (row for row in rows if "core/lanes.py:Lanes.put " in row)
+    assert all(0.5 < float(put.split("|")[at]) < 2 for at in (2, 4))  # calls a message
 
 
 def test_instructions_and_lines_are_those_of_the_right_number_of_peers(tmp_path: Path) -> None:
