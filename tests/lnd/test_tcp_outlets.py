@@ -10,11 +10,13 @@ import pytest
 
 from lnd.conftest import Addresses
 from lnd.kit import Side, connect, linked, put_header, until
+from support.ports import free_port
 from ulnet.core.lanes import Lane
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
 from ulnet.core.peer_table import PeerTable
 from ulnet.core.status import HealthStatus
+from ulnet.lnd.tcp.dialer import Dialer
 from ulnet.nid import LNET_PID, Nid
 from ulnet.wire.lnet import Header, pack_header
 from ulnet.wire.socklnd import ConnType
@@ -69,6 +71,60 @@ async def test_a_lane_keeps_to_the_connection_for_its_size(make: Make, at: Addre
         sender.put(sender.lane.hdr, sender.lane)
         assert sender.outlet_of(sender.lane) is ctype
     await until(b.core.complete(3))
+
+
+async def test_connections_that_are_refused_for_good_keep_small_messages_on_no_longer_way(
+    make: Make, at: Addresses
+) -> None:
+    a, b = make(at.nid(1), accept_port_bulk=free_port()), make(at.nid(2))
+    params = a.params
+    params.min_reconnectms = params.max_reconnectms = params.refused_reconnectms = 60_000
+    a.put(at.nid(2), b"go")
+    dialer = a.dialer(at.nid(2))
+    await until(lambda: dialer.pause and not dialer.busy)
+    assert a.kinds(at.nid(2)) == [ConnType.CONTROL]
+    sender = Sender(a, at.nid(2))
+    large = sender.new_lane()
+    for lane, size, ctype in ((sender.lane, SMALL, ConnType.CONTROL), (large, LARGE, None)):
+        lane.hdr = sender.header(size)
+        sender.put(lane.hdr, lane)
+        assert sender.outlet_of(lane) is ctype
+    rest = dialer._rest
+    assert rest is not None
+    assert rest.when() == dialer._retry_at
+    params.accept_port_bulk = None
+    dialer._retry_at = 0.0  # the pause is over
+    rest.cancel()
+    dialer._rested()
+    assert sender.outlet_of(sender.lane) is None
+    assert sender.lane.hdr is not None
+    sender.put(sender.lane.hdr, sender.lane)
+    await linked(a, b)
+    await until(lambda: not dialer.incomplete)
+    sender.put(sender.lane.hdr, sender.lane)
+    assert sender.outlet_of(sender.lane) is ConnType.CONTROL
+    await until(b.core.complete(5))
+
+
+def rests(dialer: Dialer) -> bool:
+    """Whether messages are told when its pause is over."""
+    return dialer._rest is not None
+
+
+async def test_a_pause_of_the_dialer_ends_with_its_connections(make: Make, at: Addresses) -> None:
+    a, b = make(at.nid(1), accept_port_bulk=free_port()), make(at.nid(2))
+    a.params.min_reconnectms = a.params.max_reconnectms = a.params.refused_reconnectms = 60_000
+    a.put(at.nid(2), b"go")
+    dialer = a.dialer(at.nid(2))
+    await until(lambda: dialer.pause and not dialer.busy)
+    sender = Sender(a, at.nid(2))
+    sender.lane.hdr = sender.header(SMALL)
+    sender.put(sender.lane.hdr, sender.lane)
+    assert rests(dialer)
+    b.close()
+    await until(lambda: not a.kinds(at.nid(2)))
+    assert not rests(dialer)
+    assert sender.outlet_of(sender.lane) is None
 
 
 async def test_alike_messages_of_more_than_a_batch_all_leave(make: Make, at: Addresses) -> None:

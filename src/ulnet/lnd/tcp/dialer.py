@@ -51,6 +51,7 @@ class Dialer:
         "_made",
         "_not_before",
         "_peer",
+        "_rest",
         "_retries",
         "_retry_at",
         "_shared",
@@ -69,6 +70,7 @@ class Dialer:
         self.incomplete = True  # some connections are missing and worth a try
         self._attempt: Outbound | None = None
         self._soon: asyncio.Handle | None = None  # the next attempt, scheduled
+        self._rest: asyncio.TimerHandle | None = None  # until messages are to `poke` again
         self._version = peer.state.identity.version
         self._retries = 0
         self.pause = 0.0  # after the last attempt, if that failed
@@ -115,9 +117,31 @@ class Dialer:
         if self._attempt is None and self._soon is None and self._shared.now >= self._retry_at:
             self._next_soon()
 
+    def rests(self) -> bool:
+        """Whether an attempt runs, or none is due: messages need not ask until that is over."""
+        if self._attempt is not None or self._soon is not None:
+            return True
+        if self._shared.now >= self._retry_at:
+            return False
+        if self._rest is None:
+            self._rest = self._shared.loop.call_at(self._retry_at, self._rested)
+        return True
+
+    def _rested(self) -> None:
+        self._rest = None
+        self._shared.now = self._shared.loop.time()
+        self._peer.ask_again()
+
+    def _rest_no_more(self) -> None:
+        rest, self._rest = self._rest, None
+        if rest is not None:
+            rest.cancel()
+            self._peer.ask_again()
+
     def conns_lost(self) -> None:
         """Connections of the peer have closed."""
         self.incomplete = True
+        self._rest_no_more()
         if not self._peer.conns:
             self._version = self._peer.state.identity.version
         now = self._shared.loop.time()
@@ -133,6 +157,7 @@ class Dialer:
     def try_again(self) -> None:
         """A device can be used again: what failed or waits meanwhile is no reason to pause."""
         self.pause = self._retry_at = self._not_before = 0.0
+        self._rest_no_more()
         if self._attempt is not None and not self._attempt.connected:
             self._attempt.cancel()
             self._over()
@@ -145,6 +170,7 @@ class Dialer:
 
     def cancel(self) -> None:
         """Stop at once."""
+        self._rest_no_more()
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
@@ -155,6 +181,7 @@ class Dialer:
     def _over(self) -> None:
         """The present attempt is no more."""
         self._attempt = None
+        self._peer.ask_again()
         self._shared.pulse.forget(self)
         self._peer.moves_on(self)
 
@@ -205,6 +232,7 @@ class Dialer:
 
     def _next(self) -> None:
         self._soon = None
+        self._peer.ask_again()
         if self._brief > _OFTEN and not (self._peer.conns or self._peer.queue):
             self._peer.moves_on(self)
             return  # it hangs up again and again, and nothing is to be sent

@@ -125,9 +125,14 @@ class Peer:
             if conn.tx_idle:
                 conn.kick()
             dialer = self.dialer
-            if dialer is not None and dialer.incomplete:
+            if dialer is not None and dialer.incomplete and not dialer.rests():
                 dialer.poke()
-            elif (lane := msg.lane) is not None and self._lasting and len(conns) == 1 and msg.hdr is lane.hdr:
+            elif (
+                (lane := msg.lane) is not None
+                and len(conns) == 1
+                and msg.hdr is lane.hdr
+                and (self._lasting or (size < self.state.min_bulk and conn.ctype is ConnType.CONTROL))
+            ):
                 conn.sole = True
                 lane.outlet = conn
             return
@@ -200,10 +205,14 @@ class Peer:
         """The connections that may be given messages."""
         return self.conns
 
-    def _choices_changed(self) -> None:
-        self._overhead = _OVERHEAD[self.version]
+    def ask_again(self) -> None:
+        """The next message of each lane is to come by `launch`."""
         for conn in self.conns:
             conn.sole = False
+
+    def _choices_changed(self) -> None:
+        self._overhead = _OVERHEAD[self.version]
+        self.ask_again()
         typed = self.version >= 3
         conns = self.usable()
         control = [c for c in conns if c.ctype is ConnType.CONTROL]
