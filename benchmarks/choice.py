@@ -152,17 +152,26 @@ class Bench:
 
     def _send_by_lanes(self, count: int) -> None:
         """Each connection in turn is through with all that it has, and as much is sent."""
-        put, md, target = self._core.put, self._md, self._target
-        queues = self._lnd.queues
         while count > 0:
-            queue = queues.popleft()
-            batch, queue[:] = queue[:MOST_AT_ONCE], queue[MOST_AT_ONCE:]
-            if queue:
-                queues.append(queue)
-            self._core.sent(batch)
-            count -= len(batch)
-            for _ in batch:
-                put(md, target, 30, 1, ack=False)
+            left = self.leave()
+            count -= left
+            self.put_by_lane(left)
+
+    def leave(self) -> int:
+        """The connection whose turn it is is through with all that it has; how many messages that were."""
+        queues = self._lnd.queues
+        queue = queues.popleft()
+        batch, queue[:] = queue[:MOST_AT_ONCE], queue[MOST_AT_ONCE:]
+        if queue:
+            queues.append(queue)
+        self._core.sent(batch)
+        return len(batch)
+
+    def put_by_lane(self, count: int) -> None:
+        """Send so many."""
+        put, md, target = self._core.put, self._md, self._target
+        for _ in range(count):
+            put(md, target, 30, 1, ack=False)
 
     def _put(self) -> None:
         self._core.put(self._md, self._target, 30, 1, ack=False, cpt=0)  # with a CPT there is no lane

@@ -1,24 +1,32 @@
 """Where a send goes that has several ways, in lanes: what each message costs, and what each choice does.
 
 Small messages join the last choice, so many at a time; runs with other limits of that tell both apart: the
-cost of a message is a + b / n. (Pure Python; compiled code has the limit built in.) With --general: what
-a send takes the general way, where each message is chosen for, in instructions and cache misses (valgrind).
+cost of a message is a + b / n. (Pure Python; compiled code has the limit built in.) With --parts: what
+64 of them cost when they leave, when a way is chosen for the first of the next, and when the others join it.
+With --general: what a send takes the general way, where each message is chosen for, in instructions and
+cache misses (valgrind).
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import choice
+import crowd_steps
 from cachegrind import HEADS, counted, need_valgrind
 from ulnet.core.selection import convoy
 
 MOST = (8, 16, 32, 64)
 ROUNDS, COUNT = 15, 2000
 GENERAL = ("1×1", "4×4 on one net", "16×16 on one net", "16×16, each pair a net of its own")
+BATCHES = 1000  # looked at part by part
 FEW, MANY = 2000, 8000  # sends under valgrind: rows are the difference
 TITLES = [shape.title for shape in choice.SHAPES if shape.lanes]
 
@@ -34,6 +42,49 @@ def measure(rounds: int) -> dict[str, dict[int, float]]:
                 bench.run(COUNT // 4)
                 best[title][most] = min(best[title][most], bench.run(COUNT).send_us)
     return best
+
+
+def cpu(work: Callable[..., Any], *words: int) -> tuple[float, Any]:
+    """What that call takes, in µs of CPU, and its result."""
+    began = time.process_time_ns()
+    result = work(*words)
+    return (time.process_time_ns() - began) / 1000, result
+
+
+def bytecodes(work: Callable[..., Any], *words: int) -> tuple[float, Any]:
+    """The same in bytecodes."""
+    steps = crowd_steps.Steps()
+    steps.begin()
+    result = work(*words)
+    steps.end()
+    return sum(count for count, _ in steps.found().values()), result
+
+
+def parts(bench: choice.Bench, batches: int, cost: Callable[..., tuple[float, Any]]) -> list[float]:
+    """What a whole batch of messages costs: their leaving, the next choice, and who joins that; medians."""
+    found: list[tuple[float, float, float]] = []
+    while len(found) < batches:
+        leaving, left = cost(bench.leave)
+        first, _ = cost(bench.put_by_lane, 1)
+        others, _ = cost(bench.put_by_lane, left - 1)
+        if left == choice.MOST_AT_ONCE:
+            found.append((leaving, first, others))
+    return [statistics.median(part) for part in zip(*found, strict=True)]
+
+
+def parts_table(batches: int) -> None:
+    """Each part in µs and in bytecodes."""
+    heads = ("they leave", "the first", "those that join", "together")
+    print(f"| {choice.MOST_AT_ONCE} sends: µs (bytecodes) |", " | ".join(heads), "|")
+    print("| --- |" + " ---: |" * len(heads))
+    for shape in choice.SHAPES:
+        if not shape.lanes:
+            continue
+        bench = choice.Bench(shape)
+        times, steps = parts(bench, batches, cpu), parts(bench, max(batches // 100, 1), bytecodes)
+        bench.close()
+        columns = zip([*times, sum(times)], [*steps, sum(steps)], strict=True)
+        print(f"| {shape.title} |", " | ".join(f"{us:.1f} ({count:,.0f})" for us, count in columns), "|")
 
 
 def general(title: str, sends: int) -> int:
@@ -66,10 +117,14 @@ def main() -> None:
     parser.add_argument(
         "--rounds", type=int, default=ROUNDS, help=f"runs of each, of which the best counts ({ROUNDS})"
     )
+    parser.add_argument("--parts", action="store_true", help="a batch in lanes, part by part")
     parser.add_argument("--general", action="store_true", help="the general way, counted by valgrind")
     options = parser.parse_args()
     if options.general:
         general_table()
+        return
+    if options.parts:
+        parts_table(BATCHES)
         return
     best = measure(options.rounds)
     one = best["1×1, lanes"][MOST[-1]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -130,6 +131,17 @@ def test_a_send_the_general_way_is_the_difference_of_two_runs(
 
 def test_sends_the_general_way_are_as_many_as_asked_for() -> None:
     assert [rails_profile.general(title, 12) for title in rails_profile.GENERAL] == [12] * 4
+
+
+@pytest.mark.pure
+def test_the_parts_of_a_batch_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    rails_profile.parts_table(2)
+    _, _, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split("|")[1].strip() for row in rows] == rails_profile.TITLES
+    counts = [[int(re.sub(r".*\(|\)|,", "", cell)) for cell in row.split("|")[2:6]] for row in rows]
+    assert all(sum(parts) == whole for *parts, whole in counts)
+    alone, *several = (first for _, first, _, _ in counts)
+    assert all(first > 2 * alone for first in several)  # bytecodes: there is something to choose
 
 
 @pytest.mark.pure
