@@ -23,5 +23,5 @@ class RailConn(Conn):
 
     def _is_heard(self) -> None:
         peer = self.peer
-        if isinstance(peer, RailPeer):
-            peer.heard = self
+        if isinstance(peer, RailPeer) and peer.heard is not self:
+            peer.hears(self)

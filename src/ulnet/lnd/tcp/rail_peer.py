@@ -35,7 +35,7 @@ def _beside(conn: Conn, other: Conn) -> bool:
 class RailPeer(Peer):
     """One (NID, pid) as seen from an NI on a bonded net."""
 
-    __slots__ = ("_blocked", "addresses", "heard", "rails", "trusting")
+    __slots__ = ("_aside", "_blocked", "addresses", "heard", "rails", "trusting")
 
     def __init__(self, state: RailState, nid: Nid, pid: int, bucket: int) -> None:
         super().__init__(state, nid, pid, bucket)
@@ -44,6 +44,7 @@ class RailPeer(Peer):
         # Whether it believes our name from any address; if not, only the one that is in our NID will do.
         self.trusting = state.shared.params.reserved_ports
         self.heard: Conn | None = None  # by which something came last
+        self._aside = False  # that is between other addresses than what is small goes
         self._blocked = False  # the core was told that nothing gets through
 
     def learn(self, addresses: tuple[Nid, ...], trusting: bool) -> None:
@@ -65,29 +66,46 @@ class RailPeer(Peer):
 
         The peer may have left the others, and we not know yet that nothing sent there arrives.
         """
-        kind = msg.hdr.type
-        if kind != _ACK and kind != _REPLY:
+        if not self._aside:
             super().launch(msg)
             return
-        conn = self._back(msg)
-        if conn is None:
-            super().launch(msg)
-            if msg.lane is not None:  # the next one is to ask again
+        kind = msg.hdr.type
+        if kind in (_ACK, _REPLY):
+            if msg.lane is not None:
                 msg.lane.outlet = None
+            self._back(msg).queue(msg, self._overhead + msg.hdr.payload_length)
         else:
-            conn.queue(msg, self._overhead + msg.hdr.payload_length)
+            super().launch(msg)
+            self.ask_again()  # else answers would not, on what is their connection too at other times
 
-    def _back(self, msg: Msg) -> Conn | None:
-        """The connection for an answer where that is not the usual one."""
+    def _back(self, msg: Msg) -> Conn:
+        """The connection for an answer."""
         heard = self.heard
-        if heard is None or (self._small and all(_beside(conn, heard) for conn in self._small)):
-            return None
-        if heard not in self.usable():
-            return None
+        assert heard is not None
         if self._overhead + msg.hdr.payload_length < self.state.min_bulk:
             return heard
         large = [conn for conn in self._large if _beside(conn, heard)]
         return self._pick(large) if large else heard
+
+    def hears(self, conn: Conn) -> None:
+        """Something comes by another connection than before."""
+        self.heard = conn
+        self._look_aside()
+
+    def _look_aside(self) -> None:
+        """Do answers go another way than what is small, which mostly has one connection?"""
+        heard = self.heard
+        self._aside = (
+            heard is not None
+            and not (self._small and all(_beside(conn, heard) for conn in self._small))
+            and heard in self.usable()
+        )
+        if self._aside:
+            self.ask_again()
+
+    def _choices_changed(self) -> None:
+        super()._choices_changed()
+        self._look_aside()
 
     def _new_dialer(self) -> Dialer:
         return RailDialer(self)
