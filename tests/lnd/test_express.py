@@ -484,3 +484,157 @@ def test_nodes_talk_over_it(at: Addresses, peers: int) -> None:
                     await node.put(f"{at.ip(1)}@tcp", 30, number + 1, bytes(size))
 
     assert run(main()) == [count] * peers
+
+
+# Writers -------------------------------------------------------------------------------------------------
+
+
+def fill(sock: socket.socket) -> int:
+    """Give it all that it takes."""
+    count = 0
+    try:
+        while True:
+            count += sock.send(bytes(65536))
+    except BlockingIOError:
+        return count
+
+
+def drain(sock: socket.socket) -> int:
+    """Take all that is there."""
+    count = 0
+    try:
+        while got := len(sock.recv(65536)):
+            count += got
+    except BlockingIOError:
+        pass
+    return count
+
+
+@pytest.mark.parametrize("also_read", [False, True])
+def test_a_writer_is_called_when_there_is_room_and_until_it_is_left(pair: Pair, also_read: bool) -> None:
+    one, other = pair
+    calls: list[str] = []
+
+    async def main() -> None:
+        loop = loop_now()
+        express = loop.express
+        number = one.fileno()
+        if also_read:
+            express.read(number, lambda: calls.append(f"read {one.recv(9).decode()}"))
+        fill(one)
+        done = asyncio.Event()
+
+        def writer() -> None:
+            calls.append("write")
+            express.written(number)
+            loop.call_soon(done.set)
+
+        express.write(number, writer)
+        await asyncio.sleep(0.01)
+        assert not calls  # full
+        drain(other)
+        await done.wait()
+        assert calls == ["write"]
+        other.send(b"more")
+        await asyncio.sleep(0.01)
+        assert calls == ["write", *(["read more"] if also_read else [])]
+        express.leave(number)
+
+    run(main())
+
+
+@pytest.mark.parametrize("what", ["leave", "written"])
+def test_who_leaves_one_of_reading_and_writing_keeps_the_other(pair: Pair, what: str) -> None:
+    one, other = pair
+    calls: set[str] = set()
+
+    async def main() -> None:
+        express = loop_now().express
+        number = one.fileno()
+        express.read(number, lambda: calls.add("read"))
+        express.write(number, lambda: calls.add("write"))
+        getattr(express, what)(number)
+        other.send(b"x")
+        await asyncio.sleep(0)
+        express.select(0)
+        assert calls == {"write" if what == "leave" else "read"}
+        express.leave(number)
+        express.written(number)
+        calls.clear()
+        express.select(0)
+        assert not calls
+
+    run(main())
+
+
+def test_a_file_that_the_loop_reads_is_written_here(pair: Pair) -> None:
+    """Connections that are not the loop's own are read by an epoll of the driver; asyncio dials them."""
+    one, other = pair
+    calls: list[str] = []
+
+    async def main() -> None:
+        loop = loop_now()
+        done = asyncio.Event()
+        loop.add_reader(one, done.set)
+        loop.express.write(one.fileno(), lambda: calls.append("write"))
+        loop.express.select(0)
+        assert calls == ["write"]
+        loop.express.written(one.fileno())
+        other.send(b"x")
+        await done.wait()
+        assert loop.remove_reader(one)
+        loop.express.select(0)
+        assert calls == ["write"]
+
+    run(main())
+
+
+def test_a_reader_closes_the_file_that_was_ready_for_its_writer_too(pair: Pair) -> None:
+    """Even if its number belongs to another file at once, whose writer has no room."""
+    one, other = pair
+    calls: list[str] = []
+
+    async def main() -> None:
+        express = loop_now().express
+        number = one.fileno()
+        fresh: list[socket.socket] = []
+
+        def close_it() -> None:
+            express.leave(number)
+            express.written(number)
+            one.close()
+            fresh.extend(socket.socketpair())
+            assert fresh[0].fileno() == number
+            fresh[0].setblocking(False)
+            fill(fresh[0])
+            express.write(number, lambda: calls.append("new"))
+
+        express.read(number, close_it)
+        express.write(number, lambda: calls.append("old"))
+        other.send(b"x")
+        express.select(0)
+        assert fresh and not calls
+        express.written(number)
+        for sock in fresh:
+            sock.close()
+
+    run(main())
+
+
+def test_a_writer_that_raises_is_told_of_and_the_loop_goes_on(pair: Pair) -> None:
+    one, _ = pair
+
+    async def main() -> None:
+        loop = loop_now()
+        told: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _, context: told.append(context))
+
+        def fails() -> None:
+            loop.express.written(one.fileno())
+            raise ValueError("of the writer")
+
+        loop.express.write(one.fileno(), fails)
+        await asyncio.sleep(0.01)
+        assert [str(context["exception"]) for context in told] == ["of the writer"]
+
+    run(main())

@@ -151,7 +151,7 @@ class Conn(Receiver):
         self.sock = None
         self.shared.poller.forget(sock.fileno())
         if self.writing:
-            self.shared.loop.remove_writer(sock)
+            self.shared.poller.forget_room(sock.fileno())
         self.shared.starved.discard(self)
         self.shared.pulse.forget(self)
         if reset:

@@ -1,4 +1,4 @@
-"""Which connections have something to read: an epoll of the driver's own (docs/design/hot-path.md).
+"""Which connections have something to read, or room to write (docs/design/hot-path.md).
 
 Called by the event loop for each connection, a node with many of them spends as much on that as on their
 messages. Here the loop watches one file, the epoll, and those that are ready are read in one go. The first
@@ -49,6 +49,20 @@ class Poller:
         else:
             epoll.register(number, select.EPOLLIN)
             self._many[number] = conn
+
+    def watch_room(self, number: int, writer: Callable[[], None]) -> None:
+        """Call `writer` whenever that descriptor takes more."""
+        if self._express is not None:
+            self._express.write(number, writer)
+        else:
+            self._loop.add_writer(number, writer)
+
+    def forget_room(self, number: int) -> None:
+        """Do not, any more."""
+        if self._express is not None:
+            self._express.written(number)
+        else:
+            self._loop.remove_writer(number)
 
     def _own_epoll(self) -> select.epoll | None:
         """None if this process can open no more files."""

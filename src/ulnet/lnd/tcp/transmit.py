@@ -136,6 +136,15 @@ class Transmitter(Outlet):
             self.progress_at = 0.0
         shared.flush_soon(self)
 
+    def on_writable(self) -> None:
+        """The loop says that the socket takes more."""
+        shared = self.shared
+        shared.receiving = not shared.dirty  # what handlers send meanwhile leaves at once
+        try:
+            self.flush()
+        finally:
+            shared.received()
+
     def flush(self) -> None:
         """Send until nothing is left, the socket is full, or it is the others' turn."""
         budget = _FLUSH_BYTES
@@ -147,7 +156,7 @@ class Transmitter(Outlet):
                 self.tx_idle = True
                 if self.writing:
                     self.writing = False
-                    self.shared.loop.remove_writer(sock)
+                    self.shared.poller.forget_room(sock.fileno())
                 return
             try:
                 iov = self.iov
@@ -162,7 +171,7 @@ class Transmitter(Outlet):
                 self._advance(count)
                 if not self.writing and self.sock is not None:
                     self.writing = True
-                    self.shared.loop.add_writer(sock, self.flush)
+                    self.shared.poller.watch_room(sock.fileno(), self.on_writable)
                 return
             self._batch_sent(count)
             budget -= count
@@ -326,7 +335,7 @@ class Transmitter(Outlet):
             self.shared.starved.add(self)
             if self.writing and self.sock is not None:
                 self.writing = False
-                self.shared.loop.remove_writer(self.sock)
+                self.shared.poller.forget_room(self.sock.fileno())
             return
         text = f"sending failed: {errno_text(number)}"
         self.broken(Failure(number, send_status(number), text))
