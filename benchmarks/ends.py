@@ -3,7 +3,8 @@
 For each player, interleaved with the others: wall time, CPU time of the end that drives and of the one that
 serves, of it the kernel's, and how often each slept, in microseconds and times a message; medians. With
 `--calls` (a run more) also how many calls to the kernel each makes a message, and how much a call moves; with
-`--instructions` only how many instructions of the program each end executes for one (by valgrind).
+`--instructions` only how many instructions of the program each end executes for one (by valgrind). `--touch`
+measures the C program once more as one that touches so much other memory for each message.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import re
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
 import private_net
 import runner
 from players import COMPETITORS, HERE, Competitor
-from work import WORKS, Work
+from work import TOUCH, WORKS, Work
 
 ENDS = ("drive", "serve")
 ROUNDS = 7
@@ -41,6 +42,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"runs of each ({ROUNDS})")
     parser.add_argument("--calls", action="store_true", help="count calls to the kernel too (needs cc)")
     parser.add_argument("--instructions", action="store_true", help="count those, and nothing else")
+    parser.add_argument(
+        "--touch",
+        type=int,
+        nargs="+",
+        default=[],
+        metavar="KIB",
+        help="measure C also where each end touches so many KiB of other memory for each message",
+    )
     options = parser.parse_intermixed_args()
     if unknown := [name for name in options.players if name not in names]:
         parser.error(f"{', '.join(unknown)}: not measured here; choose from {', '.join(names)}")
@@ -53,9 +62,11 @@ def main() -> int:
             drives, serves = (instructions(work, player, end) for end in ENDS)
             print(f"{player.title}: the end that drives {drives:,.0f} a message, the other {serves:,.0f}")
         return 0
-    runs = measure(work, players, options.rounds)
+    cases = [Case(player, player.title, {}) for player in players]
+    cases += [touching(player, kib) for player in players if player.name == "c" for kib in options.touch]
+    runs = measure(work, cases, options.rounds)
     print(f"{work.title}, {work.count} messages, {options.rounds} rounds; a message, in µs\n")
-    for line in table(work, players, runs):
+    for line in table(work, runs):
         print(line)
     for player in players if options.calls else ():
         print(f"\n{player.title}:")
@@ -67,24 +78,37 @@ def main() -> int:
 Sides = dict[str, dict[str, float]]
 
 
-def measure(work: Work, players: list[Competitor], rounds: int) -> dict[str, list[Sides]]:
-    """Every player once a round, in turns forwards and backwards."""
-    runs: dict[str, list[Sides]] = {player.name: [] for player in players}
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A player, with more in its environment."""
+
+    player: Competitor
+    title: str
+    more: dict[str, str]
+
+
+def touching(player: Competitor, kib: int) -> Case:
+    """The C program, whose ends touch so many KiB of other memory for each message."""
+    return Case(player, f"{player.title}, {kib} KiB touched a message", {TOUCH: str(kib)})
+
+
+def measure(work: Work, cases: list[Case], rounds: int) -> dict[str, list[Sides]]:
+    """Every case once a round, in turns forwards and backwards; by title."""
+    runs: dict[str, list[Sides]] = {case.title: [] for case in cases}
     for number in range(rounds):
-        for player in players[:: -1 if number % 2 else 1]:
-            runs[player.name].append(runner.run_sides(player, work, {}))
+        for case in cases[:: -1 if number % 2 else 1]:
+            runs[case.title].append(runner.run_sides(case.player, work, case.more))
     return runs
 
 
-def table(work: Work, players: list[Competitor], runs: dict[str, list[Sides]]) -> list[str]:
+def table(work: Work, runs: dict[str, list[Sides]]) -> list[str]:
     """Rows of Markdown. The C program tells its CPU time, and nothing more of it."""
     lines = [
         "|  | wall | slowest–fastest | CPU | drives: CPU | kernel | sleeps | serves: CPU | kernel | sleeps |"
     ]
     lines.append("| --- |" + " ---: |" * 9)
     scale = 1e6 / work.count
-    for player in players:
-        done = runs[player.name]
+    for title, done in runs.items():
         walls = [sides["drive"]["wall"] * scale for sides in done]
         cells = [f"{median(walls):.3g}", f"{max(walls):.3g}–{min(walls):.3g}"]
         cells.append(f"{median(sum(sides[end]['cpu'] for end in ENDS) for sides in done) * scale:.3g}")
@@ -93,7 +117,7 @@ def table(work: Work, players: list[Competitor], runs: dict[str, list[Sides]]) -
             told = "system" in done[0][end]
             cells.append(f"{median(sides[end]['system'] for sides in done) * scale:.3g}" if told else "")
             cells.append(f"{median(sides[end]['sleeps'] for sides in done) / work.count:.2f}" if told else "")
-        lines.append(f"| {player.title} | {' | '.join(cells)} |")
+        lines.append(f"| {title} | {' | '.join(cells)} |")
     return lines
 
 

@@ -13,8 +13,15 @@ HEADER_BYTES = 72  # what LNet puts before each message; plain sockets carry as 
 LONGEST = 32  # times a work's count: no run has more messages
 CONGESTION = b"reno"  # BBR, a common default, paces loopback down to less than half
 
+TOUCH = "ULNET_BENCH_TOUCH"  # KiB that the C program touches for each message, in its environment
+
 # One-way; each answered with a header; headers answered with payload; there and back, one at a time.
 Kind = Literal["stream", "ack", "get", "roundtrip"]
+
+
+def payload_of(size: int) -> bytes:
+    """Memory as a program's own: of `bytes(size)` most pages are one page of zeros until they are written."""
+    return b"\x01" * size
 
 
 @dataclass(frozen=True, slots=True)

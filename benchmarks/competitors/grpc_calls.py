@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from work import Measured, Meter, Work
+from work import Measured, Meter, Work, payload_of
 
 _THREADS = 4
 _METHODS = ("/bench/Stream", "/bench/Call")
@@ -23,7 +23,7 @@ class _Service(grpc.GenericRpcHandler):  # type: ignore[misc,unused-ignore]
     """Counts what comes; the first milestone is the end of the warm-up."""
 
     def __init__(self, work: Work) -> None:
-        self._answer = bytes(work.answered)
+        self._answer = payload_of(work.answered)
         self._milestones = {work.warmup: threading.Event(), work.warmup + work.count: threading.Event()}
         self._seen = 0
         self._lock = threading.Lock()
@@ -81,7 +81,7 @@ def drive(work: Work, address: str) -> Measured:
 
 
 def _send(channel: Any, work: Work, count: int) -> list[int] | None:
-    payload = bytes(work.asked)
+    payload = payload_of(work.asked)
     if work.kind == "stream":
         channel.stream_unary(_METHODS[0])(payload for _ in range(count))
         return None

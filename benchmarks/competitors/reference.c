@@ -4,7 +4,8 @@
    reference drive KIND SIZE COUNT WARMUP WINDOW CPU PORT
 
    CPU is where the process stays (-1: anywhere). With SPIN in the environment it looks again in place of
-   sleeping. Results are the JSON lines that peer.py prints. */
+   sleeping; with ULNET_BENCH_TOUCH it touches so many KiB of other memory before each frame that it sends, as
+   a program does that has more to do. Results are the JSON lines that peer.py prints. */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -22,13 +23,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HEADER = 72, LENGTH_AT = 64, SHARED = 256 * 1024, SMALL = 4096 };
+enum { HEADER = 72, LENGTH_AT = 64, SHARED = 256 * 1024, SMALL = 4096, LINE = 64, STRIDE = 37 };
 enum kind { STREAM, ACK, GET, ROUNDTRIP };
 
 static enum kind kind;
 static size_t size;
 static long window;
 static char *payload, *shared;
+static volatile char *other; /* memory of a program that has more to do */
+static size_t touched;
 static char header[HEADER];
 static int sock;
 static int flags; /* of recv */
@@ -55,6 +58,8 @@ static void read_all(void *into, size_t left)
 
 static void write_frame(size_t bytes)
 {
+    for (size_t at = 0; at < touched; at += LINE)
+        (void)other[at * STRIDE % touched];
     uint32_t length = (uint32_t)bytes;
     memcpy(header + LENGTH_AT, &length, sizeof length);
     struct iovec pieces[2] = {{header, HEADER}, {payload, bytes}};
@@ -230,7 +235,11 @@ int main(int argc, char **argv)
     size = (size_t)atol(argv[3]);
     long count = atol(argv[4]), warmup = atol(argv[5]);
     window = atol(argv[6]);
-    payload = calloc(1, size + 1);
+    payload = malloc(size + 1);
+    memset(payload, 1, size + 1); /* pages that were never written are all one page of zeros */
+    touched = getenv("ULNET_BENCH_TOUCH") ? (size_t)atol(getenv("ULNET_BENCH_TOUCH")) * 1024 : 0;
+    other = calloc(1, touched + 1);
+    memset((char *)other, 1, touched + 1);
     shared = calloc(1, SHARED + HEADER + size);
     double *latencies = kind == ROUNDTRIP && !serving ? calloc((size_t)count, sizeof *latencies) : NULL;
     if (cpu >= 0) {

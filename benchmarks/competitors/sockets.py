@@ -7,7 +7,7 @@ import struct
 import time
 from collections.abc import Callable
 
-from work import CONGESTION, HEADER_BYTES, Measured, Meter, Work
+from work import CONGESTION, HEADER_BYTES, Measured, Meter, Work, payload_of
 
 HEADER = struct.Struct("<8QII")
 SHARED_BUFFER = 256 * 1024
@@ -86,7 +86,7 @@ def _read_exactly(connection: socket.socket, view: memoryview) -> None:
 
 
 def _send(connection: socket.socket, work: Work, count: int, joined: int) -> list[int] | None:
-    payload = bytes(work.size)
+    payload = payload_of(work.size)
     if work.kind == "roundtrip":
         return _ask(connection, work, count, payload)
     if work.kind == "ack":
@@ -200,7 +200,7 @@ def _take_and_ack(connection: socket.socket, work: Work, count: int) -> None:
 
 
 def _give(connection: socket.socket, work: Work, count: int) -> None:
-    payload = bytes(work.size)
+    payload = payload_of(work.size)
     request = memoryview(bytearray(HEADER_BYTES))
     for number in range(count):
         _read_exactly(connection, request)

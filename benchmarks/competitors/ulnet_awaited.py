@@ -8,7 +8,7 @@ from competitors import ulnet_base
 from competitors.ulnet_base import PORTAL, SERVER, latencies_of
 from ulnet import Node
 from ulnet.nid import Nid
-from work import Measured, Work
+from work import Measured, Work, payload_of
 
 TASKS = 64  # for small messages
 
@@ -23,7 +23,7 @@ def drive(work: Work, address: str) -> Measured:
 async def _send(node: Node, work: Work, count: int) -> list[int] | None:
     if work.kind == "roundtrip":
         return await latencies_of(node, work, count)
-    payload = bytes(work.size)
+    payload = payload_of(work.size)
     to = Nid.parse(f"{SERVER}@tcp")
     ack = work.kind == "ack"
     numbers = iter(range(count))

@@ -15,7 +15,7 @@ from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE
 from ulnet.core.tunables import NetTunables
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid
-from work import CONGESTION, Measured, Meter, Work
+from work import CONGESTION, Measured, Meter, Work, payload_of
 
 SERVER, DRIVER = "127.0.1.2", "127.0.1.1"
 PORTAL, TOKENS = 30, 31
@@ -61,7 +61,7 @@ async def _serve(work: Work, announce: Callable[[str], None], spin: bool) -> Mea
         milestones = {work.warmup, work.warmup + work.count}
         seen = 0
         core = node.core
-        answer = core.memory.md_bind(bytes(work.size), None)
+        answer = core.memory.md_bind(payload_of(work.size), None)
         echo = work.kind == "roundtrip"
         wanted = EventKind.GET if work.kind == "get" else EventKind.PUT
 
@@ -157,7 +157,7 @@ def latencies_of(node: Node, work: Work, count: int) -> Awaitable[list[int]]:
     core, clock = node.core, time.perf_counter_ns
     to = Nid.parse(f"{SERVER}@tcp")
     done: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
-    question = core.memory.md_bind(bytes(work.size), None)
+    question = core.memory.md_bind(payload_of(work.size), None)
     latencies: list[int] = []
     began = 0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import zmq
 
-from work import Measured, Meter, Work
+from work import Measured, Meter, Work, payload_of
 
 Socket = Any  # mypy must give the same answer where pyzmq is not installed
 
@@ -47,7 +47,7 @@ def _token(inbox: Socket, outbox: Socket, pull: bool) -> None:
 
 
 def _receive(inbox: Socket, outbox: Socket, work: Work, count: int, pull: bool) -> None:
-    answer = None if work.kind == "roundtrip" else bytes(work.answered)
+    answer = None if work.kind == "roundtrip" else payload_of(work.answered)
     for _ in range(count):
         if pull:
             message = inbox.recv(copy=False)
@@ -83,7 +83,7 @@ def drive_with(work: Work, address: str, pull: bool) -> Measured:
 
 
 def _send(outbox: Socket, inbox: Socket, work: Work, count: int) -> list[int] | None:
-    payload = bytes(work.asked)
+    payload = payload_of(work.asked)
     if work.kind == "stream":
         for _ in range(count):
             outbox.send(payload, copy=False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from rich.console import Console
@@ -13,7 +15,7 @@ from players import COMPETITORS, Competitor
 from report import cells, markdown, summarize
 from run import main, measure
 from runner import Run, run_once
-from work import LONGEST, Meter, Work
+from work import LONGEST, Kind, Meter, Work
 
 TINY = [
     Work("bulk-stream", "bulk", "stream", 1 << 20, 8, 2),
@@ -108,8 +110,8 @@ def test_an_unknown_name_gets_the_list(
 
 
 def test_a_run_that_fails_says_why() -> None:
-    broken = Work("w", "w", "stream", -1, 1, 0)
-    with pytest.raises(RuntimeError, match="negative"):
+    broken = replace(Work("w", "w", "stream", 16, 1, 0), kind=cast(Kind, "gossip"))
+    with pytest.raises(RuntimeError, match="KeyError: 'gossip'"):
         run_once(next(player for player in COMPETITORS if player.name == "sockets"), broken)
 
 

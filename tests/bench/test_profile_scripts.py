@@ -51,8 +51,11 @@ def test_each_tells_how_to_use_it(script: str) -> None:
 
 def test_each_end_of_a_work_is_told() -> None:
     work = replace(next(work for work in WORKS if work.name == "bulk-get"), count=16, warmup=2)
-    table = ends.table(work, PLAYERS, ends.measure(work, PLAYERS, 1))
-    assert [line.split(" | ")[0] for line in table[2:]] == [f"| {player.title}" for player in PLAYERS]
+    cases = [ends.Case(player, player.title, {}) for player in PLAYERS]
+    c = next(player for player in COMPETITORS if player.name == "c")
+    cases += [ends.touching(c, 64)] if c.missing() is None else []
+    table = ends.table(work, ends.measure(work, cases, 1))
+    assert [line.split(" | ")[0] for line in table[2:]] == [f"| {case.title}" for case in cases]
     assert all(line.count("|") == table[0].count("|") for line in table)
     calls = ends.calls(work, PLAYERS[1])
     assert {line.split(" | ")[0] for line in calls[2:]} == {"| takes payload", "| sends payload"}
