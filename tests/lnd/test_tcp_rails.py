@@ -134,8 +134,8 @@ class Pair:
 
     def __init__(self, peer_rails: int = 2, privileged: bool = False) -> None:
         self.port = free_port()
-        params = TcpParams(accept="all", accept_port=self.port, reserved_ports=privileged)
-        self.nodes = [Node(tcp=params), Node(tcp=params)]
+        self.params = TcpParams(accept="all", accept_port=self.port, reserved_ports=privileged)
+        self.nodes = [Node(tcp=self.params), Node(tcp=self.params)]
         self.rails = (2, peer_rails)
 
     async def __aenter__(self) -> Pair:
@@ -373,6 +373,33 @@ def test_answers_go_back_where_their_requests_came_from(failed: int, size: int) 
                 *(one.put("127.0.0.2@tcp", PORTAL, 7, bytes(size)) for _ in range(20)),
                 *(one.get("127.0.0.2@tcp", PORTAL, 7, bytearray(size)) for _ in range(gets)),
             )
+            assert [conn.sent_total for conn in cut] == before
+
+    run(body())
+
+
+@pytest.mark.requirement("HLD-bonding-tcp")
+def test_answers_go_back_there_also_where_many_connections_are_read_at_once() -> None:
+    async def body() -> None:
+        async with Pair() as pair, Node(tcp=pair.params) as third:
+            third.core.add_ni(TCP, Nid.parse("127.0.0.3@tcp"))
+            one, other = pair.nodes
+            pair.state(of=1).shared.poller.few = 0
+            other.attach(PORTAL, 7, bytearray(64), options=OP_PUT | TRUNCATE | MANAGE_REMOTE)
+            await third.put("127.0.0.2@tcp", PORTAL, 7, bytes(64))
+            await pair.send()
+            await settled(pair)
+            peer = pair.state(of=1).peers[Nid.parse("127.0.0.1@tcp"), 12345]
+            cut = [conn for conn in peer.conns if conn.local_ip == "127.0.0.2"]
+            await one.put("127.0.0.2@tcp", PORTAL, 7, bytes(64))  # over the device that fails
+            before = [conn.sent_total for conn in cut]
+            pair.state().rail_changed(
+                next(iter(pair.state().rails.values())), Device("eth", failure=NO_CARRIER)
+            )
+            for _ in range(3):
+                await asyncio.gather(
+                    *(node.put("127.0.0.2@tcp", PORTAL, 7, bytes(64)) for node in (one, third))
+                )
             assert [conn.sent_total for conn in cut] == before
 
     run(body())

@@ -13,9 +13,9 @@ class RailConn(Conn):
 
     __slots__ = ()
 
-    def on_readable(self) -> None:
+    def read(self) -> bool:
         self._is_heard()
-        super().on_readable()
+        return super().read()
 
     def resume(self) -> None:
         self._is_heard()
