@@ -18,7 +18,8 @@ class RailConn(Conn):
         return super().read()
 
     def resume(self) -> None:
-        self._is_heard()
+        if self.sock is not None:
+            self._is_heard()
         super().resume()
 
     def _is_heard(self) -> None:
