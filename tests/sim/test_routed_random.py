@@ -129,6 +129,8 @@ class RandomWorld:
                 node.attach(PORTAL)
 
     def _lose_ni(self, router: SimNode) -> None:
+        if not router.nids:  # it has lost all of them, and none is back yet
+            return
         nid = self.rng.choice(router.nids)
         with suppress(LNetError):
             router.del_ni(nid)
