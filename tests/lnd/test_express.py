@@ -526,10 +526,10 @@ def test_a_writer_is_called_when_there_is_room_and_until_it_is_left(pair: Pair, 
 
         def writer() -> None:
             calls.append("write")
-            express.written(number)
+            express.forget_room(number)
             loop.call_soon(done.set)
 
-        express.write(number, writer)
+        express.watch_room(number, writer)
         await asyncio.sleep(0.01)
         assert not calls  # full
         drain(other)
@@ -543,7 +543,7 @@ def test_a_writer_is_called_when_there_is_room_and_until_it_is_left(pair: Pair, 
     run(main())
 
 
-@pytest.mark.parametrize("what", ["leave", "written"])
+@pytest.mark.parametrize("what", ["leave", "forget_room"])
 def test_who_leaves_one_of_reading_and_writing_keeps_the_other(pair: Pair, what: str) -> None:
     one, other = pair
     calls: set[str] = set()
@@ -552,14 +552,14 @@ def test_who_leaves_one_of_reading_and_writing_keeps_the_other(pair: Pair, what:
         express = loop_now().express
         number = one.fileno()
         express.read(number, lambda: calls.add("read"))
-        express.write(number, lambda: calls.add("write"))
+        express.watch_room(number, lambda: calls.add("write"))
         getattr(express, what)(number)
         other.send(b"x")
         await asyncio.sleep(0)
         express.select(0)
         assert calls == {"write" if what == "leave" else "read"}
         express.leave(number)
-        express.written(number)
+        express.forget_room(number)
         calls.clear()
         express.select(0)
         assert not calls
@@ -576,10 +576,10 @@ def test_a_file_that_the_loop_reads_is_written_here(pair: Pair) -> None:
         loop = loop_now()
         done = asyncio.Event()
         loop.add_reader(one, done.set)
-        loop.express.write(one.fileno(), lambda: calls.append("write"))
+        loop.express.watch_room(one.fileno(), lambda: calls.append("write"))
         loop.express.select(0)
         assert calls == ["write"]
-        loop.express.written(one.fileno())
+        loop.express.forget_room(one.fileno())
         other.send(b"x")
         await done.wait()
         assert loop.remove_reader(one)
@@ -601,20 +601,20 @@ def test_a_reader_closes_the_file_that_was_ready_for_its_writer_too(pair: Pair) 
 
         def close_it() -> None:
             express.leave(number)
-            express.written(number)
+            express.forget_room(number)
             one.close()
             fresh.extend(socket.socketpair())
             assert fresh[0].fileno() == number
             fresh[0].setblocking(False)
             fill(fresh[0])
-            express.write(number, lambda: calls.append("new"))
+            express.watch_room(number, lambda: calls.append("new"))
 
         express.read(number, close_it)
-        express.write(number, lambda: calls.append("old"))
+        express.watch_room(number, lambda: calls.append("old"))
         other.send(b"x")
         express.select(0)
         assert fresh and not calls
-        express.written(number)
+        express.forget_room(number)
         for sock in fresh:
             sock.close()
 
@@ -630,10 +630,10 @@ def test_a_writer_that_raises_is_told_of_and_the_loop_goes_on(pair: Pair) -> Non
         loop.set_exception_handler(lambda _, context: told.append(context))
 
         def fails() -> None:
-            loop.express.written(one.fileno())
+            loop.express.forget_room(one.fileno())
             raise ValueError("of the writer")
 
-        loop.express.write(one.fileno(), fails)
+        loop.express.watch_room(one.fileno(), fails)
         await asyncio.sleep(0.01)
         assert [str(context["exception"]) for context in told] == ["of the writer"]
 

@@ -82,12 +82,12 @@ class Express:
         self._readers.pop(number, None)
         self._watch(number, self._wanted(number))
 
-    def write(self, number: int, writer: Callable[[], None]) -> None:
+    def watch_room(self, number: int, writer: Callable[[], None]) -> None:
         """Call `writer` whenever that descriptor takes more. Raises OSError."""
         self._watch(number, self._masks.get(number, 0) | _OUT)
         self._writers[number] = writer
 
-    def written(self, number: int) -> None:
+    def forget_room(self, number: int) -> None:
         """Do not, any more (if it was written at all)."""
         self._writers.pop(number, None)
         self._watch(number, self._wanted(number))

@@ -53,14 +53,14 @@ class Poller:
     def watch_room(self, number: int, writer: Callable[[], None]) -> None:
         """Call `writer` whenever that descriptor takes more."""
         if self._express is not None:
-            self._express.write(number, writer)
+            self._express.watch_room(number, writer)
         else:
             self._loop.add_writer(number, writer)
 
     def forget_room(self, number: int) -> None:
         """Do not, any more."""
         if self._express is not None:
-            self._express.written(number)
+            self._express.forget_room(number)
         else:
             self._loop.remove_writer(number)
 
