@@ -24,7 +24,7 @@ from ulnet.core.tunables import NetTunables
 from ulnet.host import HostError, LinkMonitor, link_speed
 from ulnet.host.link_monitor import _whole_table
 from ulnet.host.link_table import DONE, LinkTable
-from ulnet.lnd.base import Device
+from ulnet.lnd.base import DeviceNews
 from ulnet.lnd.lo import LoLnd
 from ulnet.nid import Nid
 from ulnet.node.devices import Devices
@@ -246,7 +246,7 @@ def test_an_ni_is_watched_by_its_interface_or_by_its_address(two_hosts: Cluster,
 
     async def watch() -> None:
         devices = Devices(asyncio.get_running_loop(), lambda line: None)
-        told: dict[str, list[Device]] = {"named": [], "unnamed": [], "nowhere": []}
+        told: dict[str, list[DeviceNews]] = {"named": [], "unnamed": [], "nowhere": []}
         named, unnamed = new_ni(host.nid(0), "rail0"), new_ni(host.nid(1), None)
         nowhere = new_ni("10.99.0.1@tcp", None)
         devices.add(nowhere, told["nowhere"].append)
@@ -255,9 +255,9 @@ def test_an_ni_is_watched_by_its_interface_or_by_its_address(two_hosts: Cluster,
         devices.add(unnamed, told["unnamed"].append)
         host.set_link(1, False)
         await until(lambda: told["unnamed"])
-        assert told["unnamed"] == [Device("rail1", "it is switched off")]
+        assert told["unnamed"] == [DeviceNews("rail1", "it is switched off")]
         host.set_link(1, True)
-        await until(lambda: told["unnamed"][-1] == Device("rail1"))
+        await until(lambda: told["unnamed"][-1] == DeviceNews("rail1"))
         assert not told["named"] and not told["nowhere"]
         devices.remove(named)
         devices.remove(unnamed)
@@ -274,7 +274,7 @@ def test_a_device_that_was_made_a_moment_ago_is_watched(two_hosts: Cluster, insi
     async def watch() -> None:
         devices = Devices(asyncio.get_running_loop(), lambda line: None)
         old, new = new_ni(host.nid(0), "rail0"), new_ni("10.9.0.1@tcp", "late0")
-        told: dict[NI, list[Device]] = {old: [], new: []}
+        told: dict[NI, list[DeviceNews]] = {old: [], new: []}
         devices.add(old, told[old].append)
         lines = (*LATE, "address add 10.9.0.1/24 dev late0")
         host.run("ip", "-batch", "-", stdin="\n".join(lines))  # the loop stands still meanwhile
@@ -283,7 +283,7 @@ def test_a_device_that_was_made_a_moment_ago_is_watched(two_hosts: Cluster, insi
         await until(lambda: told[old])
         host.run("ip", "address", "del", "10.9.0.1/24", "dev", "late0")
         await until(lambda: told[new])
-        assert told[new] == [Device("late0", "it has lost the address")]
+        assert told[new] == [DeviceNews("late0", "it has lost the address")]
         for ni in told:
             devices.remove(ni)
 
@@ -307,7 +307,7 @@ def test_a_link_that_runs_far_below_its_speed_is_told_of(two_hosts: Cluster, ins
 
     async def watch() -> None:
         devices = Devices(asyncio.get_running_loop(), lambda line: None)
-        told: list[Device] = []
+        told: list[DeviceNews] = []
         ni = new_ni("10.7.0.1@tcp", "tap7")
         keep = os.open("/dev/net/tun", os.O_RDWR)  # who has it open is the carrier
         try:
@@ -355,12 +355,12 @@ def test_a_device_that_is_down_from_the_beginning_is_told_of(two_hosts: Cluster,
 
     async def watch() -> None:
         devices = Devices(asyncio.get_running_loop(), lambda line: None)
-        told: list[Device] = []
+        told: list[DeviceNews] = []
         ni = new_ni(host.nid(1), "rail1")
         devices.add(ni, told.append)
         assert not told, "never from inside add"
         await until(lambda: told)
-        assert told == [Device("rail1", "it is switched off")]
+        assert told == [DeviceNews("rail1", "it is switched off")]
         devices.remove(ni)
 
     inside.run(watch())

@@ -20,7 +20,7 @@ from ulnet.core.status import HealthStatus
 from ulnet.core.tunables import LndTunables, NetTunables
 from ulnet.lnd.tcp import TcpLnd, TcpParams
 from ulnet.lnd.tcp.conn import Conn
-from ulnet.lnd.tcp.dialer import Dialer
+from ulnet.lnd.tcp.dialer import Dialer, Pair
 from ulnet.lnd.tcp.nistate import NiState
 from ulnet.lnd.tcp.peer import Peer
 from ulnet.nid import LNET_PID, Nid
@@ -247,6 +247,11 @@ class Side:
         dialer = self.peer(nid).dialer
         assert dialer is not None
         return dialer
+
+    def pair(self, nid: Nid | str) -> Pair:
+        """The only pair of addresses between which connections to a peer are made."""
+        (pair,) = self.dialer(nid).pairs.values()
+        return pair
 
     def kinds(self, nid: Nid | str) -> list[ConnType]:
         """The types of the connections with a peer, in order of creation."""

@@ -26,6 +26,7 @@ from lnd.kit import (
     until,
 )
 from ulnet.core.status import HealthStatus
+from ulnet.lnd.base import DeviceNews
 from ulnet.nid import LNET_PID, PID_USER_FLAG, Nid
 from ulnet.wire.acceptor import ConnRequest
 from ulnet.wire.socklnd import ConnType
@@ -360,12 +361,12 @@ async def test_in_the_pause_after_a_failure_messages_are_told_of_it(make: Make, 
 async def test_pauses_grow_from_the_shortest_to_the_longest(make: Make, at: Addresses) -> None:
     a = make(at.nid(1), min_reconnectms=100, max_reconnectms=500)
     await a.ended(a.put(at.nid(2), b"x"))
-    dialer = a.dialer(at.nid(2))
-    dialer.pause = 0.0
+    dialer, pair = a.dialer(at.nid(2)), a.pair(at.nid(2))
+    pair.pause = 0.0
     pauses = []
     for _ in range(30):
         dialer.failed(errno.EHOSTUNREACH, "no way there")
-        pauses.append(dialer.pause)
+        pauses.append(pair.pause)
     assert pauses == sorted(pauses)
     assert pauses[0] == 0.1 and pauses[-1] == 0.5
     for number, pause in enumerate(pauses[1:], 1):
@@ -392,10 +393,13 @@ async def test_an_attempt_that_nobody_answers_calls_anew_before_tcp_does(
 async def test_a_device_that_is_back_ends_all_pauses(make: Make, at: Addresses) -> None:
     a = make(at.nid(1))
     await a.ended(a.put(at.nid(2), b"x"))
-    dialer = a.dialer(at.nid(2))
-    dialer._retry_at += 60
-    dialer.pause = 60.0
-    a.state().device_back()
+    state = a.state()
+    state.device_changed(state.devices[0], DeviceNews("eth9", "it has no carrier"))
+    a.dialer(at.nid(2))._retry_at += 60
+    pair = a.pair(at.nid(2))
+    pair.retry_at += 60
+    pair.pause = 60.0
+    state.device_changed(state.devices[0], DeviceNews("eth9"))
     b = make(at.nid(2))
     assert (await a.ended(a.put(at.nid(2), b"x"))).status is HealthStatus.OK
     await until(b.core.complete(1))
@@ -405,13 +409,13 @@ async def test_an_attempt_after_the_pause_may_succeed(make: Make, at: Addresses)
     a = make(at.nid(1), min_reconnectms=20)
     for _ in range(3):
         await a.ended(a.put(at.nid(2), b"x"))
-        dialer = a.dialer(at.nid(2))
-        assert dialer.pause > 0
-        await asyncio.sleep(dialer.pause + 0.01)
+        pair = a.pair(at.nid(2))
+        assert pair.pause > 0
+        await asyncio.sleep(pair.pause + 0.01)
     b = make(at.nid(2))
     assert (await a.ended(a.put(at.nid(2), b"x"))).status is HealthStatus.OK
     await until(b.core.complete(1))
-    assert a.dialer(at.nid(2)).pause == 0
+    assert a.pair(at.nid(2)).pause == 0
 
 
 async def test_after_refusals_pauses_are_a_tenth_of_the_time_that_the_peer_was_gone(
@@ -419,23 +423,23 @@ async def test_after_refusals_pauses_are_a_tenth_of_the_time_that_the_peer_was_g
 ) -> None:
     a = make(at.nid(1))
     await a.ended(a.put(at.nid(2), b"x"))
-    dialer = a.dialer(at.nid(2))
-    gone = dialer.pause
+    dialer, pair = a.dialer(at.nid(2)), a.pair(at.nid(2))
+    gone = pair.pause
     assert gone == 0.02
-    while dialer.pause < 0.5:
+    while pair.pause < 0.5:
         dialer.failed(errno.ECONNREFUSED, "nobody listens")
         if gone > 0.3:
-            assert 0.05 <= dialer.pause / gone <= 0.2
-        gone += dialer.pause
+            assert 0.05 <= pair.pause / gone <= 0.2
+        gone += pair.pause
     dialer.failed(errno.ECONNREFUSED, "nobody listens")
-    assert dialer.pause == 0.5
+    assert pair.pause == 0.5
     assert gone > 4
 
 
 async def test_who_refuses_is_called_again_sooner_than_others(make: Make, at: Addresses) -> None:
     a = make(at.nid(1), min_reconnectms=100_000, refused_reconnectms=4)
     await a.ended(a.put(at.nid(2), b"x"))
-    assert a.dialer(at.nid(2)).pause == 0.004
+    assert a.pair(at.nid(2)).pause == 0.004
 
 
 async def test_the_longest_pause(make: Make, at: Addresses) -> None:
@@ -443,8 +447,8 @@ async def test_the_longest_pause(make: Make, at: Addresses) -> None:
     await a.ended(a.put(at.nid(2), b"x"))
     for number in [errno.ECONNREFUSED] * 20 + [errno.EHOSTUNREACH]:
         a.dialer(at.nid(2)).failed(number, "a planted failure")
-        assert a.dialer(at.nid(2)).pause <= 0.003
-    assert a.dialer(at.nid(2)).pause == 0.003
+        assert a.pair(at.nid(2)).pause <= 0.003
+    assert a.pair(at.nid(2)).pause == 0.003
 
 
 async def test_a_wrong_nid_is_told(make: Make, at: Addresses) -> None:

@@ -81,7 +81,7 @@ async def test_connections_that_are_refused_for_good_keep_small_messages_on_no_l
     params.min_reconnectms = params.max_reconnectms = params.refused_reconnectms = 60_000
     a.put(at.nid(2), b"go")
     dialer = a.dialer(at.nid(2))
-    await until(lambda: dialer.pause and not dialer.busy)
+    await until(lambda: a.pair(at.nid(2)).pause and not dialer.busy)
     assert a.kinds(at.nid(2)) == [ConnType.CONTROL]
     sender = Sender(a, at.nid(2))
     large = sender.new_lane()
@@ -93,7 +93,7 @@ async def test_connections_that_are_refused_for_good_keep_small_messages_on_no_l
     assert rest is not None
     assert rest.when() == dialer._retry_at
     params.accept_port_bulk = None
-    dialer._retry_at = 0.0  # the pause is over
+    dialer._retry_at = a.pair(at.nid(2)).retry_at = 0.0  # the pause is over
     rest.cancel()
     dialer._rested()
     assert sender.outlet_of(sender.lane) is None
@@ -116,7 +116,7 @@ async def test_a_pause_of_the_dialer_ends_with_its_connections(make: Make, at: A
     a.params.min_reconnectms = a.params.max_reconnectms = a.params.refused_reconnectms = 60_000
     a.put(at.nid(2), b"go")
     dialer = a.dialer(at.nid(2))
-    await until(lambda: dialer.pause and not dialer.busy)
+    await until(lambda: a.pair(at.nid(2)).pause and not dialer.busy)
     sender = Sender(a, at.nid(2))
     sender.lane.hdr = sender.header(SMALL)
     sender.put(sender.lane.hdr, sender.lane)

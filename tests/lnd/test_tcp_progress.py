@@ -8,6 +8,7 @@ import socket
 import struct
 from collections.abc import Callable
 from contextvars import Context
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -18,7 +19,7 @@ from lnd.kit import RawListener, RawPeer, Side, connect, linked, turns, until
 from ulnet.core.lnd import NiEvent
 from ulnet.core.ni import NI, Place
 from ulnet.core.status import HealthStatus
-from ulnet.lnd.base import Device
+from ulnet.lnd.base import DeviceNews
 from ulnet.lnd.tcp.pulse import QUIET, SILENT, Pulse, judge
 from ulnet.wire.socklnd import ConnType
 
@@ -324,9 +325,9 @@ class Watch:
     """Devices that fail when a test says so."""
 
     def __init__(self) -> None:
-        self.tell: dict[NI, Callable[[Device], None]] = {}
+        self.tell: dict[NI, Callable[[DeviceNews], None]] = {}
 
-    def add(self, ni: NI, tell: Callable[[Device], None], place: Place | None = None) -> None:
+    def add(self, ni: NI, tell: Callable[[DeviceNews], None], place: Place | None = None) -> None:
         self.tell[ni] = tell
 
     def remove(self, ni: NI) -> None:
@@ -337,7 +338,7 @@ def watched(side: Side) -> Watch:
     """Put the devices of a side under a test's control."""
     watch = side.lnd._watch = Watch()
     state = side.state()
-    watch.add(side.ni, lambda device: side.lnd._device_changed(state, device))
+    watch.add(side.ni, partial(state.device_changed, state.devices[0]))
     return watch
 
 
@@ -354,13 +355,13 @@ async def test_connections_outlive_a_device_that_comes_back(make: Make, at: Addr
     await turns()
     stuck = [msg for msg in waiting if msg in a.core.open]
     assert stuck
-    watch.tell[a.ni](Device("eth9", "it has no carrier"))
+    watch.tell[a.ni](DeviceNews("eth9", "it has no carrier"))
     assert a.core.events == [(a.ni, NiEvent.FATAL)]
     assert any("eth9" in line and "no carrier" in line for line in a.reports)
     assert set(a.core.taken_back) <= set(stuck)
     assert len(stuck) - len(a.core.taken_back) <= 1, "all but the one that has begun"
     assert len(a.kinds(at.nid(2))) == 3, "connections stay"
-    watch.tell[a.ni](Device("eth9"))
+    watch.tell[a.ni](DeviceNews("eth9"))
     assert a.core.events[-1] == (a.ni, NiEvent.RECOVERED)
     b.core.hold = False
     while b.core.held:
@@ -376,16 +377,16 @@ async def test_a_device_that_is_gone_takes_its_connections_along(make: Make, at:
     watch = watched(a)
     await a.ended(a.put(at.nid(2), b"x"))
     await linked(a, b)
-    watch.tell[a.ni](Device("eth9", "it is gone", gone=True))
+    watch.tell[a.ni](DeviceNews("eth9", "it is gone", gone=True))
     assert a.core.events == [(a.ni, NiEvent.FATAL)]
     assert a.lnd.open_connections == 0
     await until(lambda: b.lnd.open_connections == 0)
     refused = await b.ended(b.put(at.nid(1), b"y"))
     assert (refused.status, refused.errno) == (HealthStatus.REMOTE_DROPPED, errno.ECONNREFUSED)
     assert refused.msg.unsent
-    watch.tell[a.ni](Device("eth9", "it has lost the address"))
+    watch.tell[a.ni](DeviceNews("eth9", "it has lost the address"))
     assert a.core.events[-1] == (a.ni, NiEvent.FATAL)
-    watch.tell[a.ni](Device("eth9"))
+    watch.tell[a.ni](DeviceNews("eth9"))
     assert a.core.events[-1] == (a.ni, NiEvent.RECOVERED)
     assert (await a.ended(a.put(at.nid(2), b"z"))).status is HealthStatus.OK
     raw = await connect(a, at.nid(7), CONTROL)
@@ -395,13 +396,13 @@ async def test_a_device_that_is_gone_takes_its_connections_along(make: Make, at:
 async def test_a_device_that_comes_back_while_its_port_is_taken(make: Make, at: Addresses) -> None:
     a = make(at.nid(1))
     watch = watched(a)
-    watch.tell[a.ni](Device("eth9", "it is gone", gone=True))
+    watch.tell[a.ni](DeviceNews("eth9", "it is gone", gone=True))
     thief = RawListener(at.ip(1), a.params.accept_port)
-    watch.tell[a.ni](Device("eth9"))
+    watch.tell[a.ni](DeviceNews("eth9"))
     assert [event for _, event in a.core.events] == [NiEvent.FATAL], "it would not hear its peers"
     assert any("stays down" in line and "in use" in line for line in a.reports)
     thief.close()
-    watch.tell[a.ni](Device("eth9"))
+    watch.tell[a.ni](DeviceNews("eth9"))
     assert [event for _, event in a.core.events] == [NiEvent.FATAL, NiEvent.RECOVERED]
 
 
@@ -409,11 +410,11 @@ async def test_a_device_that_comes_back_while_its_port_is_taken(make: Make, at: 
 async def test_a_device_that_became_slow_is_told_of(make: Make, at: Addresses) -> None:
     a = make(at.nid(1))
     tell = watched(a).tell[a.ni]
-    tell(Device("eth9", slow="it runs at 100 Mb/s, in place of 10000"))
-    tell(Device("eth9", slow="it runs at 100 Mb/s, in place of 10000"))
-    tell(Device("eth9", "it has no carrier"))
-    tell(Device("eth9", slow="it runs at 100 Mb/s, in place of 10000"))
-    tell(Device("eth9"))
+    tell(DeviceNews("eth9", slow="it runs at 100 Mb/s, in place of 10000"))
+    tell(DeviceNews("eth9", slow="it runs at 100 Mb/s, in place of 10000"))
+    tell(DeviceNews("eth9", "it has no carrier"))
+    tell(DeviceNews("eth9", slow="it runs at 100 Mb/s, in place of 10000"))
+    tell(DeviceNews("eth9"))
     assert [event for _, event in a.core.events] == [
         NiEvent.DEGRADED,
         NiEvent.FATAL,
@@ -430,7 +431,7 @@ async def test_a_handler_may_shut_the_ni_down_when_its_device_fails(make: Make, 
     raw = await connect(a, at.nid(2), CONTROL)
     tell, ni = watch.tell[a.ni], a.ni
     a.core.on_event = lambda: a.lnd.shutdown(ni)
-    tell(Device("eth9", "it is gone", gone=True))
+    tell(DeviceNews("eth9", "it is gone", gone=True))
     assert a.lnd.open_connections == 0
     assert not watch.tell
     raw.close()

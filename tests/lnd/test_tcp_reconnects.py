@@ -24,6 +24,7 @@ from lnd.kit import (
 )
 from lnd.test_tcp_connect import swallowing
 from ulnet.core.status import HealthStatus
+from ulnet.lnd.base import DeviceNews
 from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.params import MAX_SPIN
 from ulnet.nid import PID_USER_FLAG, Nid
@@ -69,7 +70,9 @@ async def test_a_silent_path_whose_call_is_called_off_is_not_avoided_for_ever(
     a = make(at.nid(1), tunables={"timeout": 1})
     raw = await stuffed(a, at.nid(2))
     msg = a.put(at.nid(2), bytes(20 << 20))
-    a.core.on_finalize = lambda outcome: a.state().device_failed("eth9: it has no carrier", False)
+    state = a.state()
+    news = DeviceNews("eth9", "it has no carrier")
+    a.core.on_finalize = lambda outcome: state.device_changed(state.devices[0], news)
     await a.ended(msg)
     await turns()
     assert a.core.ever_stalled and not a.core.stalled
@@ -157,7 +160,7 @@ async def test_parameters_of_zero_do_not_mean_to_call_without_a_pause(
     await a.ended(a.put(at.nid(2), b"x"))
     dialer = a.dialer(at.nid(2))
     dialer.failed(number, "a planted failure")
-    assert dialer.pause >= 0.001
+    assert a.pair(at.nid(2)).pause >= 0.001
 
 
 @pytest.mark.parametrize("few", [0, 8])

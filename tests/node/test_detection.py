@@ -215,7 +215,7 @@ def test_a_device_that_is_deleted_and_made_anew(rails: Rails) -> None:
     rails.more(30)
     rails.ip("link", "del", "rail1")
     rails.until(lambda: rails.ni.fatal, "FATAL")
-    assert not rails.nodes[0].tcp or rails.ni.lnd_data.deaf  # type: ignore[attr-defined]
+    assert not rails.nodes[0].tcp or rails.ni.lnd_data.devices[0].deaf  # type: ignore[attr-defined]
     rails.more(50)
     port = rails.cluster.port(rails.near, 1)
     rails.ip("link", "add", "rail1", "type", "veth", "peer", "name", port, "netns", rails.cluster.switch)

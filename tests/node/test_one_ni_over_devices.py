@@ -18,7 +18,7 @@ from ulnet.core.ni import NI, Place
 from ulnet.core.states import NiState
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import LndTunables
-from ulnet.lnd.tcp.rail_state import RailState
+from ulnet.lnd.tcp import nistate
 from ulnet.nid import Net, Nid
 
 PORTAL = 30
@@ -91,13 +91,13 @@ class Bonded:
     def usable(self) -> set[str]:
         """From which addresses the near node sends."""
         state = self.ni.lnd_data
-        assert isinstance(state, RailState)
+        assert isinstance(state, nistate.NiState)
         return {conn.local_ip for peer in state.peers.values() for conn in peer.usable()}
 
     def seen_from_afar(self) -> set[str]:
         """With which addresses of the near node the far one has connections."""
         state = self.nodes[1].core.nis[Nid.parse("10.0.0.2@tcp")].lnd_data
-        assert isinstance(state, RailState)
+        assert isinstance(state, nistate.NiState)
         return {conn.remote_ip for peer in state.peers.values() for conn in peer.conns}
 
     def until(self, true: Callable[[], object], what: str) -> None:

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from ulnet.core.ni import NI, Place
     from ulnet.core.status import HealthStatus
 
-__all__ = ["Device", "DeviceWatch", "Failures"]
+__all__ = ["DeviceNews", "DeviceWatch", "Failures"]
 
 
-class Device(NamedTuple):
+class DeviceNews(NamedTuple):
     """What has become of an NI's device: `failure` says why it can carry nothing, "" that it can again.
 
     `slow` says that it carries far less than it did.
@@ -29,7 +29,7 @@ class Device(NamedTuple):
 class DeviceWatch(Protocol):
     """Who knows the host's devices tells a driver of those that it uses."""
 
-    def add(self, ni: NI, tell: Callable[[Device], None], place: Place | None = None) -> None:
+    def add(self, ni: NI, tell: Callable[[DeviceNews], None], place: Place | None = None) -> None:
         """Call `tell` whenever the device of ni fails or can be used again; never from inside `add`.
 
         `place` is one of several devices of ni. Each is added by itself.

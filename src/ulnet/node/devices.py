@@ -10,7 +10,7 @@ from typing import Final
 
 from ulnet.core.ni import NI, Place
 from ulnet.host import HostError, LinkMonitor, link_speed
-from ulnet.lnd.base import Device
+from ulnet.lnd.base import DeviceNews
 from ulnet.nid import Nid
 
 __all__ = ["Devices"]
@@ -23,7 +23,7 @@ _BYTES: Final = 125_000.0  # a second, in 1 Mb/s
 class _Watched:
     """The device of one NI."""
 
-    tell: Callable[[Device], None]
+    tell: Callable[[DeviceNews], None]
     index: int
     name: str
     address: bytes | None  # None: it never had the NI's address as its own (loopback has whole nets)
@@ -47,7 +47,7 @@ class Devices:
         self._unavailable = False
         self._watched: dict[tuple[NI, Nid], _Watched] = {}
 
-    def add(self, ni: NI, tell: Callable[[Device], None], place: Place | None = None) -> None:
+    def add(self, ni: NI, tell: Callable[[DeviceNews], None], place: Place | None = None) -> None:
         """Call `tell` whenever the device of ni, at `place` if it has several, fails or can be used again."""
         nid, interface = place or (ni.nid, ni.interface)
         if self._unavailable or (not interface and ip_address(nid.ip).is_loopback):
@@ -113,7 +113,7 @@ class Devices:
     def _tell(self, device: _Watched, failure: str, *, gone: bool = False, slow: str = "") -> None:
         if (device.failure, device.slow) != (failure, slow):
             device.failure, device.slow = failure, slow
-            device.tell(Device(device.name, failure, gone, slow))
+            device.tell(DeviceNews(device.name, failure, gone, slow))
 
 
 def _slowness(device: _Watched, speed: int | None) -> str:

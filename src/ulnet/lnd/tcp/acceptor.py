@@ -7,6 +7,7 @@ import socket
 from typing import Final
 
 from ulnet.lnd.tcp import sockets
+from ulnet.lnd.tcp.devices import Device
 from ulnet.lnd.tcp.handshake import PassiveHandshake, Verdict
 from ulnet.lnd.tcp.nistate import NiState
 from ulnet.lnd.tcp.shared import Shared
@@ -39,32 +40,32 @@ class Acceptor:
         self._timer: asyncio.TimerHandle | None = None
         self.pending: set[_Inbound] = set()
 
-    def open(self, nid: Nid, device: str | None, at: Nid | None = None) -> None:
-        """Listen for nid on its address, or that of `at`. Raises LNetError and leaves no listener of nid."""
+    def open(self, nid: Nid, device: Device) -> None:
+        """Listen for nid on a device's address. Raises LNetError and leaves no listener of nid."""
         params = self._shared.params
         if not params.listen or params.accept == "none":
-            sockets.check_address(at or nid, device, params)
+            sockets.check_address(device.nid, device.interface, params)
             return
         try:
             for port in dict.fromkeys((params.accept_port, params.bulk_port)):
-                self._open_port(nid, device, port, at or nid)
+                self._open_port(nid, device, port)
         except BaseException:
             self.close(nid)
             raise
 
-    def _open_port(self, nid: Nid, device: str | None, port: int, at: Nid) -> None:
-        key = (at.address, port)
+    def _open_port(self, nid: Nid, device: Device, port: int) -> None:
+        key = (device.nid.address, port)
         listener = self._listeners.get(key)
         if listener is None:
-            listener = _Listener(sockets.listen(at, port, device, self._shared.params))
+            listener = _Listener(sockets.listen(device.nid, port, device.interface, self._shared.params))
             self._listeners[key] = listener
             self._watch(listener)
         listener.nis.add(nid)
 
-    def close(self, nid: Nid, at: Nid | None = None) -> None:
-        """Stop listening for nid (on the address of `at` alone), and drop what is in progress for it."""
+    def close(self, nid: Nid, device: Device | None = None) -> None:
+        """Stop listening for nid (on that device alone), and drop what is in progress for it."""
         for key, listener in list(self._listeners.items()):
-            if at is not None and key[0] != at.address:
+            if device is not None and key[0] != device.nid.address:
                 continue
             listener.nis.discard(nid)
             if not listener.nis:

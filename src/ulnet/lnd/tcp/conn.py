@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import HealthStatus, errno_text
 from ulnet.lnd.tcp import sockets
+from ulnet.lnd.tcp.devices import AddressPair, Device
 from ulnet.lnd.tcp.errors import Failure, send_status
 from ulnet.lnd.tcp.frames import BAD_SUM, FRAME, PAUSED, STRAY_ACK
 from ulnet.lnd.tcp.pulse import QUIET, is_stalled, unacknowledged
@@ -28,7 +29,16 @@ _MAX_ACKS: Final = 65536  # acknowledgements that a peer may leave unread
 class Conn(Receiver):
     """One established connection; it is the `rx` that the core holds while a payload waits."""
 
-    __slots__ = ("ctype", "last_used", "local_ip", "remote_ip", "source_port", "stuck")
+    __slots__ = (
+        "ctype",
+        "device",
+        "last_used",
+        "local_ip",
+        "pair",
+        "remote_ip",
+        "source_port",
+        "stuck",
+    )
 
     def __init__(
         self,
@@ -47,6 +57,8 @@ class Conn(Receiver):
         self.source_port = source_port  # ours, where we dialled
         self.local_ip: str = sock.getsockname()[0]
         self.remote_ip: str = sock.getpeername()[0]
+        self.pair: AddressPair = (sockets.packed(self.local_ip), sockets.packed(self.remote_ip))
+        self.device: Device = peer.state.device_at(self.pair[0])
         self.last_used = 0
         self.stuck = False  # the network takes nothing from us now
 

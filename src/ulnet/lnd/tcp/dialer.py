@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.tcp import sockets
+from ulnet.lnd.tcp.devices import AddressPair, Device, matched
 from ulnet.lnd.tcp.errors import Failure, connect_status, why_connect_failed
 from ulnet.lnd.tcp.handshake import ActiveHandshake
 from ulnet.lnd.tcp.outbound import Outbound
@@ -30,12 +31,30 @@ _OFTEN: Final = 3
 _DOUBLED: Final = 10  # … is called again after pauses that grow, so often at most
 _GROWTH: Final = 1.1  # of pauses: their sum is eleven times the last one
 _ANEW: Final = 7.0  # seconds without an answer: TCP would pause for longer and longer
+_PATIENCE: Final = 3.0  # seconds for an attempt while there are other ways
+_NOWHERE: Final[AddressPair] = (b"", b"")
+
+
+class Pair:
+    """An address of ours and one of the peer's, between which connections are made."""
+
+    __slots__ = ("addresses", "device", "pause", "retry_at", "satisfied", "target")
+
+    def __init__(self, device: Device, target: Nid) -> None:
+        self.device = device
+        self.target = target
+        self.addresses: AddressPair = (device.nid.address, target.address)
+        self.pause = 0.0  # after the last attempt, if that failed
+        self.retry_at = 0.0
+        self.satisfied = False  # the peer wants no more connections there
 
 
 class Dialer:
-    """Makes the connections of one peer, one after the other.
+    """The connections of one peer are made here, one after the other: between each pair of addresses.
 
-    A failure fails what waits for a connection. The pause before the next attempt is a tenth of the time that
+    There is one pair where each has one address. Every pair gets the bulk connections, one of them CONTROL.
+    What fails between one pair is not tried there for a while, and goes on at the others. A failure of the
+    last one fails what waits for a connection. The pause before the next attempt is a tenth of the time that
     the peer was out of reach, within limits. Those are near where its host just says that nobody listens,
     for its LNet may be back at any moment;
     "not now" (a lost race, a duplicate) is tried again after the shortest pause, three times. Messages for a
@@ -43,6 +62,7 @@ class Dialer:
     """
 
     __slots__ = (
+        "_at",
         "_attempt",
         "_began",
         "_brief",
@@ -59,7 +79,7 @@ class Dialer:
         "_version",
         "incomplete",
         "limit",
-        "pause",
+        "pairs",
         "watched",
     )
 
@@ -73,8 +93,7 @@ class Dialer:
         self._rest: asyncio.TimerHandle | None = None  # until messages are to `poke` again
         self._version = peer.state.identity.version
         self._retries = 0
-        self.pause = 0.0  # after the last attempt, if that failed
-        self._retry_at = 0.0
+        self._retry_at = 0.0  # when the first pause ends of those where something is missing
         self._last = ""  # why the last attempt failed
         self._began = 0.0  # when the present attempt did
         self._called = 0.0  # when its socket was made
@@ -82,6 +101,25 @@ class Dialer:
         self._made = 0.0  # when the last connection was, until one is lost
         self._brief = 0  # how often in a row that did not last
         self._not_before = 0.0  # for that, no attempt is made sooner
+        self.pairs: dict[AddressPair, Pair] = {}
+        self._at: Pair | None = None  # where the present attempt is, or the last one was
+        self.meet()
+
+    def meet(self) -> None:
+        """Pair our addresses with those of the peer, which are known now or have changed."""
+        devices = self._peer.devices()
+        others = self._peer.addresses
+        met = {}
+        for i, j in matched([device.nid for device in devices], others):
+            pair = Pair(devices[i], others[j])
+            met[pair.addresses] = self.pairs.get(pair.addresses) or pair
+        self.pairs = met
+        self._reckon()
+
+    @property
+    def pair(self) -> AddressPair:
+        """The addresses between which the present attempt is."""
+        return self._at.addresses if self._at is not None else _NOWHERE
 
     @property
     def connecting(self) -> bool:
@@ -95,7 +133,9 @@ class Dialer:
 
     def forgettable(self, now: float) -> bool:
         """Whether nothing is lost when a peer without connections is forgotten."""
-        return not self.busy and now >= max(self._retry_at + self.pause, self._not_before + _BRIEF)
+        if self.busy or now < self._not_before + _BRIEF:
+            return False
+        return all(now >= pair.retry_at + pair.pause for pair in self.pairs.values())
 
     def call(self) -> Failure | None:
         """Connect, now or soon; a Failure while the pause after a failed attempt lasts."""
@@ -140,7 +180,9 @@ class Dialer:
 
     def conns_lost(self) -> None:
         """Connections of the peer have closed."""
-        self.incomplete = True
+        for pair in self.pairs.values():
+            pair.satisfied = False
+        self._reckon()
         self._rest_no_more()
         if not self._peer.conns:
             self._version = self._peer.state.identity.version
@@ -156,12 +198,19 @@ class Dialer:
 
     def try_again(self) -> None:
         """A device can be used again: what failed or waits meanwhile is no reason to pause."""
-        self.pause = self._retry_at = self._not_before = 0.0
+        for pair in self.pairs.values():
+            pair.retry_at = pair.pause = 0.0
+        self._not_before = 0.0
+        self._reckon()
         self._rest_no_more()
-        if self._attempt is not None and not self._attempt.connected:
+        if self._peer.conns or self._peer.queue:
+            self.poke()
+
+    def leave(self, device: Device, reason: str) -> None:
+        """A device failed: an attempt there is given up, and made elsewhere if there is an elsewhere."""
+        if self._attempt is not None and self._at is not None and self._at.device is device:
             self._attempt.cancel()
-            self._over()
-            self._next_soon()
+            self.failed(errno.ENETDOWN, reason)
 
     def set_timeout(self, seconds: float) -> None:
         """The present attempt has that many seconds, from its beginning on."""
@@ -195,6 +244,11 @@ class Dialer:
         if now - self._began >= SILENT and self not in self._peer.stuck:
             self._peer.gets_stuck(self)
         attempt = self._attempt
+        if attempt is not None and now - self._began >= _PATIENCE and self._has_others():
+            reason = attempt.why_timed_out(_PATIENCE)
+            attempt.cancel()
+            self.failed(errno.ETIMEDOUT, reason)
+            return False
         if attempt is not None and now - self._called >= _ANEW and not attempt.connected:
             attempt.cancel()
             self._attempt = None  # who hears that there can be no other one is not to wait for it
@@ -212,23 +266,59 @@ class Dialer:
         else:
             self._soon = loop.call_soon(self._next)
 
+    def _reckon(self) -> None:
+        """See whether connections are missing, and when the first pause ends of those."""
+        missing = [pair.retry_at for pair in self.pairs.values() if self._missing(pair) is not None]
+        self.incomplete = bool(missing)
+        self._retry_at = min(missing, default=0.0)
+
     def _wanted(self) -> ConnType | None:
-        """The type of the next connection to make."""
+        """The type of the next connection to make, and where (`_at`): where something is stuck at last."""
+        now = self._shared.loop.time()
+        stuck = {one.pair for one in self._peer.stuck}
+        pairs = [pair for pair in self.pairs.values() if pair.retry_at <= now]
+        for pair in [
+            *(pair for pair in pairs if pair.addresses not in stuck),
+            *(pair for pair in pairs if pair.addresses in stuck),
+        ]:
+            ctype = self._missing(pair)
+            if ctype is not None:
+                self._at = pair
+                return ctype
+        return None
+
+    def _missing(self, pair: Pair) -> ConnType | None:
+        """The type of the next connection of a pair; None: it has all, or can have none now."""
+        if pair.device.down or pair.satisfied:
+            return None
         peer = self._peer
+        conns = peer.conns
+        if len(self.pairs) > 1:  # the only pair has all connections, whatever address the peer called from
+            conns = [conn for conn in conns if conn.pair == pair.addresses]
+        kinds = [conn.ctype for conn in conns]
         if not self._shared.params.typed_conns:
-            return ConnType.ANY if peer.count(ConnType.ANY) < self.limit else None
-        if not peer.count(ConnType.CONTROL):
+            return ConnType.ANY if kinds.count(ConnType.ANY) < self.limit else None
+        if ConnType.CONTROL not in kinds and not any(
+            conn.ctype is ConnType.CONTROL for conn in peer.usable()
+        ):
             return ConnType.CONTROL
-        inward = peer.count(ConnType.BULK_IN)
-        outward = peer.count(ConnType.BULK_OUT)
+        inward, outward = kinds.count(ConnType.BULK_IN), kinds.count(ConnType.BULK_OUT)
         if inward < self.limit and inward <= outward:
             return ConnType.BULK_IN
         return ConnType.BULK_OUT if outward < self.limit else None
 
-    def _ends(self) -> tuple[Nid, str | None, Nid]:
-        """The address of ours, its device, and the peer's address that the next connection is to have."""
-        state = self._peer.state
-        return state.identity.nid, state.device, self._peer.nid
+    def _has_others(self) -> bool:
+        """Whether there are ways beside the present pair: connections that carry, or pairs to be tried."""
+        if len(self.pairs) == 1:
+            return False
+        at = self._at
+        if any(conn.pair != self.pair for conn in self._peer.usable()):
+            return True
+        now = self._shared.loop.time()
+        return any(
+            pair is not at and pair.retry_at <= now and self._missing(pair) is not None
+            for pair in self.pairs.values()
+        )
 
     def _next(self) -> None:
         self._soon = None
@@ -251,14 +341,16 @@ class Dialer:
         state = peer.state
         params = self._shared.params
         port = params.accept_port if ctype is ConnType.CONTROL else params.bulk_port
-        own, device, called = self._ends()
+        at = self._at
+        assert at is not None
+        own, called = at.device.nid, at.target
         where = f"[{called.ip}]:{port}" if called.is_large else f"{called.ip}:{port}"
         if called.is_large != own.is_large:
             self._failed(errno.EAFNOSUPPORT, f"{state.identity.nid} and {peer.nid} are not of one IP version")
             return False
         taken = {conn.source_port for conn in peer.conns}
         try:
-            sock = sockets.dial(own, device, called, port, params, taken)
+            sock = sockets.dial(own, at.device.interface, called, port, params, taken)
         except OSError as error:
             number = error.errno or errno.EIO
             self._failed(number, why_connect_failed(number, where, own.ip, peer.timeout))
@@ -268,11 +360,18 @@ class Dialer:
         return True
 
     def _complete(self) -> None:
-        """No more connections are to be made. What still waits fits none of them."""
-        self.incomplete = False
+        """No connection can be made now. What still waits fits none of those that are there."""
+        self._reckon()
         peer = self._peer
-        if peer.queue:
+        if not peer.queue:
+            return
+        if peer.state.down:
+            peer.fail_queue(Failure(errno.ENETDOWN, HealthStatus.LOCAL_ERROR, peer.state.down))
+        elif peer.conns and not self.incomplete:
             peer.fail_queue(peer.unsuited())
+        else:
+            reason = self._last or f"no device can reach {peer}"
+            peer.fail_queue(Failure(errno.EHOSTUNREACH, connect_status(errno.EHOSTUNREACH), reason))
 
     # What became of an attempt ----------------------------------------------------------------------
 
@@ -297,8 +396,8 @@ class Dialer:
             return
         self._over()  # not before: an old peer without connections would have been forgotten
         self._retries = 0
-        self.pause = 0.0
-        self._retry_at = 0.0
+        if self._at is not None:
+            self._at.pause = self._at.retry_at = 0.0
         self._last = ""
         self._made = self._shared.loop.time()
         if not peer.state.add_conn(peer, sock, hello, ctype, source_port=source_port):
@@ -326,13 +425,16 @@ class Dialer:
             self._next_soon()
 
     def _out_of_retries(self, text: str) -> bool:
+        """Whether the peer has refused so often that it is left in peace, here at least."""
         self._retries += 1
         if self._retries < _MAX_RETRIES:
             return False
         self._retries = 0
+        at = self._at
         kinds = (ConnType.CONTROL, ConnType.BULK_IN, ConnType.BULK_OUT)
-        if all(self._peer.count(kind) for kind in kinds):
-            self._complete()  # the peer wants no more of them
+        if at is not None and (self._has_others() or all(self._peer.count(kind) for kind in kinds)):
+            at.satisfied = True  # the peer wants no more of them
+            self._next_soon()
         else:
             self._failed(errno.EALREADY, f"{self._peer} does not accept our connections: {text}")
         return True
@@ -352,7 +454,16 @@ class Dialer:
         self._failed(number, reason)
 
     def _failed(self, number: int, reason: str) -> None:
-        self.pause = self._next_pause(number, self.pause)
-        self._retry_at = self._shared.loop.time() + self.pause
+        at = self._at
+        assert at is not None
+        at.pause = self._next_pause(number, at.pause)
+        at.retry_at = self._shared.loop.time() + at.pause
         self._last = reason
+        if self._wanted() is not None:
+            self._next_soon()
+            return
+        self._reckon()
+        if not self._peer.usable():
+            for pair in self.pairs.values():  # all of them are tried at the next call
+                pair.retry_at = min(pair.retry_at, self._retry_at)
         self._peer.fail_queue(Failure(number, connect_status(number), reason))

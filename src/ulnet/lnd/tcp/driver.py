@@ -11,18 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ulnet.core.lnd import NiEvent
-from ulnet.core.ni import Place
 from ulnet.core.status import HealthStatus, LNetError
-from ulnet.lnd.base import Device, DeviceWatch
+from ulnet.lnd.base import DeviceWatch
 from ulnet.lnd.tcp.acceptor import Acceptor
 from ulnet.lnd.tcp.conn import Conn
+from ulnet.lnd.tcp.devices import address_number, devices_of
 from ulnet.lnd.tcp.errors import Failure
 from ulnet.lnd.tcp.handshake import Identity
 from ulnet.lnd.tcp.nistate import NiState
 from ulnet.lnd.tcp.params import TcpParams, conns_for_speed
-from ulnet.lnd.tcp.rail_state import RailState, rails_of
-from ulnet.lnd.tcp.rails import address_number
 from ulnet.lnd.tcp.shared import Shared
 from ulnet.nid import LNET_PID, NetType, Nid, ProcessId
 
@@ -79,30 +76,19 @@ class TcpLnd:
         if ni.nid in self._states:
             raise LNetError(errno.EEXIST, f"{ni.nid} is up already")
         conns = _conns_per_peer(ni)
-        rails = rails_of(ni)
-        self._acceptor.open(ni.nid, ni.interface)
-        for rail in rails[1:]:
-            self._acceptor.open(ni.nid, rail.device, rail.nid)
-        ips = tuple(address_number(rail.nid) for rail in rails)
+        devices = devices_of(ni)
+        for device in devices:
+            self._acceptor.open(ni.nid, device)
+        ips = tuple(address_number(device.nid) for device in devices) if len(devices) > 1 else ()
         identity = Identity(ni.nid, self._pid, self._realtime_ns(), ips)
         self._shared.now = self._shared.loop.time()
         ni.batches = True
-        if rails:
-            self._start_rails(RailState(self._shared, ni, identity, conns, rails, self._acceptor))
-            return
-        state = NiState(self._shared, ni, identity, conns)
+        state = NiState(self._shared, self._acceptor, ni, identity, devices, conns)
         ni.lnd_data = self._states[ni.nid] = state
         self._set_pace()
         if self._watch is not None:
-            self._watch.add(ni, lambda device: self._device_changed(state, device))
-
-    def _start_rails(self, state: RailState) -> None:
-        ni = state.ni
-        ni.lnd_data = self._states[ni.nid] = state
-        self._set_pace()
-        if self._watch is not None:
-            for rail in state.rails.values():
-                self._watch.add(ni, partial(state.rail_changed, rail), Place(rail.nid, rail.device or ""))
+            for device in devices:
+                self._watch.add(ni, partial(state.device_changed, device), device.place)
 
     def shutdown(self, ni: NI) -> None:
         """Close the NI's connections and finalize its messages, at once."""
@@ -153,52 +139,6 @@ class TcpLnd:
         """Shut down all NIs."""
         for state in list(self._states.values()):
             self.shutdown(state.ni)
-
-    # Devices ------------------------------------------------------------------------------------------
-
-    def _device_changed(self, state: NiState, device: Device) -> None:
-        """The device of an NI failed, can be used again, or has another speed."""
-        if device.failure:
-            self._device_failed(state, device)
-        elif not state.down or self._device_back(state, device):
-            self._device_slow(state, device)
-
-    def _device_failed(self, state: NiState, device: Device) -> None:
-        ni = state.ni
-        reason = f"{ni.nid}: interface {device.name}: {device.failure}"
-        state.down = reason
-        state.slow = ""
-        if device.gone:
-            self._acceptor.close(ni.nid)
-            state.deaf = True
-        self._shared.report(reason)
-        self._shared.core.ni_event(ni, NiEvent.FATAL)
-        if state.open:
-            state.device_failed(reason, device.gone)
-
-    def _device_back(self, state: NiState, device: Device) -> bool:
-        """Whether the NI is up again."""
-        ni = state.ni
-        if state.deaf:  # the listener was tied to a device that is gone; there is a new one
-            try:
-                self._acceptor.open(ni.nid, ni.interface)
-            except LNetError as refused:
-                self._shared.report(f"{ni.nid} stays down: {refused.text}")
-                return False
-            state.deaf = False
-        state.down = ""
-        self._shared.report(f"{ni.nid}: interface {device.name} can be used again")
-        state.device_back()  # first: what hears of it sends at once
-        self._shared.core.ni_event(ni, NiEvent.RECOVERED)
-        return state.open
-
-    def _device_slow(self, state: NiState, device: Device) -> None:
-        if device.slow == state.slow:
-            return
-        state.slow = device.slow
-        words = device.slow or "it is as fast as it was"
-        self._shared.report(f"{state.ni.nid}: interface {device.name}: {words}")
-        self._shared.core.ni_event(state.ni, NiEvent.DEGRADED if device.slow else NiEvent.RESTORED)
 
     # Deadlines ----------------------------------------------------------------------------------------
 

@@ -1,15 +1,17 @@
-"""What the driver keeps of one NI: identity, peers, their deadlines (spec wire-socklnd.md §3.5, §6)."""
+"""The state of one NI: identity, devices, peers and their deadlines (spec wire-socklnd.md §3.5, §6)."""
 
 from __future__ import annotations
 
 import errno
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ulnet.core.status import HealthStatus
-from ulnet.lnd.base import Failures
+from ulnet.core.lnd import NiEvent
+from ulnet.core.status import HealthStatus, LNetError
+from ulnet.lnd.base import DeviceNews, Failures
 from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.conn import Conn
+from ulnet.lnd.tcp.devices import Device, believable
 from ulnet.lnd.tcp.errors import Failure
 from ulnet.lnd.tcp.handshake import Identity, PassiveHandshake
 from ulnet.lnd.tcp.peer import Peer
@@ -20,23 +22,28 @@ from ulnet.wire.socklnd import KEEPALIVE_COOKIE, ConnType, Hello
 if TYPE_CHECKING:
     from ulnet.core.msg import Msg
     from ulnet.core.ni import NI
+    from ulnet.lnd.tcp.acceptor import Acceptor
 
 __all__ = ["NiState"]
 
-_KEEPALIVE_PAUSE = 10.0  # seconds between two NOOPs at least
+_KEEPALIVE_PAUSE: Final = 10.0  # seconds between two NOOPs at least
+_REMEMBERED: Final = 65536  # peers decide how many there are
 
 
 class NiState:
-    """The driver's side of an NI; kept in `ni.lnd_data`."""
+    """The driver's side of an NI; kept in `ni.lnd_data`.
+
+    The NI is up while one of its devices is, and degraded while one of several is not.
+    """
 
     __slots__ = (
+        "_acceptor",
         "_buckets",
         "_placed",
         "_sweeps",
-        "conn_type",
+        "addresses",
         "conns_per_peer",
-        "deaf",
-        "device",
+        "devices",
         "down",
         "failures",
         "identity",
@@ -51,17 +58,24 @@ class NiState:
         "tos",
     )
 
-    def __init__(self, shared: Shared, ni: NI, identity: Identity, conns_per_peer: int) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        acceptor: Acceptor,
+        ni: NI,
+        identity: Identity,
+        devices: list[Device],
+        conns_per_peer: int,
+    ) -> None:
         params = shared.params
         tunables = ni.lnd_tunables
-        self.conn_type: type[Conn] = Conn
+        self._acceptor = acceptor
         self.shared = shared
         self.ni = ni
         self.identity = identity
-        self.device = ni.interface
-        self.down = ""  # why its device can carry nothing now
-        self.slow = ""  # why its device carries far less than it should
-        self.deaf = False  # it does not listen, for its device is gone
+        self.devices = devices
+        self.down = ""  # why none of them can carry anything now
+        self.slow = ""  # why they carry less than they should
         self.timeout = params.sock_timeout
         self.tos = params.tos
         if tunables is not None:
@@ -72,6 +86,7 @@ class NiState:
         self.nonblk_zcack = params.nonblk_zcack
         self.open = True
         self.peers: dict[tuple[Nid, int], Peer] = {}
+        self.addresses: dict[Nid, tuple[Nid, ...]] = {}  # of peers, also while they are not connected
         self.failures = Failures(shared.core, self._drain_soon)
         self._buckets: list[dict[Peer, None]] = [{}]
         self._placed = 0
@@ -107,13 +122,10 @@ class NiState:
         """The peer of that name, made if need be."""
         peer = self.peers.get((nid, pid))
         if peer is None:
-            peer = self.peers[nid, pid] = self._new_peer(nid, pid, self._placed % len(self._buckets))
+            peer = self.peers[nid, pid] = Peer(self, nid, pid, self._placed % len(self._buckets))
             self._buckets[peer.bucket][peer] = None
             self._placed += 1
         return peer
-
-    def _new_peer(self, nid: Nid, pid: int, bucket: int) -> Peer:
-        return Peer(self, nid, pid, bucket)
 
     def forget_if_idle(self, peer: Peer) -> None:
         """Drop a peer of which nothing is left, not even a pause before the next attempt."""
@@ -140,9 +152,11 @@ class NiState:
         source_port: int = 0,
     ) -> bool:
         """A handshake is through: the connection joins its peer's. False if it is gone already."""
+        if self.identity.ips and not rename:
+            self._learn(peer, hello, source_port)
         try:
             sockets.tune(sock, self.shared.params, self.tos)
-            conn = self.conn_type(
+            conn = Conn(
                 self.shared,
                 sock,
                 peer,
@@ -160,6 +174,17 @@ class NiState:
             peer.withdraw()  # what waits was for the former life: the core finds out first who is there now
         peer.attach(conn, hello.src_incarnation)
         return True
+
+    def _learn(self, peer: Peer, hello: Hello, source_port: int) -> None:
+        """Take the peer's addresses from its HELLO: who tells no addresses heeds none."""
+        addresses = believable(self.identity.nid.net, self.identity.nid, peer.nid, hello.ips)
+        if len(self.addresses) >= _REMEMBERED:
+            self.addresses.clear()
+        self.addresses[peer.nid] = addresses
+        trusting = peer.trusting
+        if hello.ips or source_port:  # it knows our addresses too, or we know from where we called
+            trusting = bool(hello.ips) or source_port <= sockets.HIGHEST_RESERVED
+        peer.learn(addresses, trusting)
 
     def admit(self, sock: socket.socket, machine: PassiveHandshake) -> None:
         """A peer's HELLO is in: answer it, and take the connection or close it."""
@@ -184,13 +209,16 @@ class NiState:
         """Who the peer is. Its HELLO is believed where its port is privileged, as kernel nodes do.
 
         Ours only: an unprivileged peer is believed too if it names the very address it comes from,
-        because then the network itself vouches for it. So two unprivileged nodes can work fully.
-        Any other gets its name from its socket.
+        because then the network itself vouches for it, or one that it has told of and is connected at. So two
+        unprivileged nodes can work fully. Any other gets its name from its socket.
         """
         if port <= sockets.HIGHEST_RESERVED:
             return hello.src_nid, hello.src_pid, False
         address = socket.inet_pton(sockets.address_family(self.identity.nid), remote_ip.partition("%")[0])
         if hello.src_nid.address == address:
+            return hello.src_nid, hello.src_pid, False
+        known = self.peers.get((hello.src_nid, hello.src_pid))
+        if known is not None and known.conns and any(nid.address == address for nid in known.addresses):
             return hello.src_nid, hello.src_pid, False
         return Nid.of(self.identity.nid.net, address), port | PID_USER_FLAG, True
 
@@ -254,27 +282,92 @@ class NiState:
             peer.next_keepalive = now + _KEEPALIVE_PAUSE
             conn.acknowledge(KEEPALIVE_COOKIE)
 
-    # The device -------------------------------------------------------------------------------------
+    # Devices ----------------------------------------------------------------------------------------
 
-    def device_back(self) -> None:
-        """The device can be used again: how long the peers were out of reach says nothing any more."""
-        for peer in list(self.peers.values()):
-            if peer.dialer is not None:
-                peer.dialer.try_again()
+    def device_at(self, address: bytes) -> Device:
+        """The device that has an address."""
+        for device in self.devices:
+            if device.nid.address == address:
+                return device
+        return self.devices[0]
 
-    def device_failed(self, reason: str, gone: bool) -> None:
-        """Nothing can leave now: what has not begun to leave goes elsewhere, if there is an elsewhere.
+    def device_changed(self, device: Device, news: DeviceNews) -> None:
+        """A device failed, can be used again, or has another speed."""
+        if news.failure:
+            self._device_failed(device, news)
+        elif device.down and not self._device_back(device, news):
+            return
+        if news.slow != device.slow:
+            device.slow = news.slow
+            if not news.failure:
+                words = news.slow or "it is as fast as it was"
+                self.shared.report(f"{self.ni.nid}: interface {news.name}: {words}")
+        self._rate()
+
+    def _device_failed(self, device: Device, news: DeviceNews) -> None:
+        """Nothing can leave there now: what has not begun to leave goes elsewhere, if there is an elsewhere.
 
         Connections stay, for they go on when the device is back within their time-outs, with all that the
         kernel holds; those of a device that is gone for good are closed.
         """
+        reason = f"{self.ni.nid}: interface {news.name}: {news.failure}"
+        device.down = f"{news.name}: {news.failure}"
+        if news.gone:
+            self._acceptor.close(self.ni.nid, device)
+            device.deaf = True
+        self.shared.report(reason)
+        if all(one.down for one in self.devices):
+            was_up = not self.down
+            self.down = reason
+            self.slow = ""
+            if was_up:
+                self.shared.core.ni_event(self.ni, NiEvent.FATAL)
+        if not self.open:
+            return
         for peer in list(self.peers.values()):
+            self._leave(peer, device, reason, news.gone)
+
+    def _leave(self, peer: Peer, device: Device, reason: str, gone: bool) -> None:
+        if self.down:
             if peer.dialer is not None:
                 peer.dialer.cancel()
             peer.withdraw()
-            if gone:
-                peer.close(list(peer.conns), Failure(errno.ENETDOWN, HealthStatus.LOCAL_ERROR, reason))
-            self.forget_if_idle(peer)
+        elif peer.dialer is not None:
+            peer.dialer.leave(device, reason)
+        peer.look()
+        doomed = [conn for conn in peer.conns if conn.device is device] if gone else []
+        if doomed:
+            peer.close(doomed, Failure(errno.ENETDOWN, HealthStatus.LOCAL_ERROR, reason))
+        self.forget_if_idle(peer)
+
+    def _device_back(self, device: Device, news: DeviceNews) -> bool:
+        """Whether the device can be used."""
+        if device.deaf:  # the listener was tied to an interface that is gone; there is a new one
+            try:
+                self._acceptor.open(self.ni.nid, device)
+            except LNetError as refused:
+                self.shared.report(f"{self.ni.nid}: interface {news.name} stays down: {refused.text}")
+                return False
+            device.deaf = False
+        device.down = ""
+        was_down, self.down = self.down, ""
+        self.shared.report(f"{self.ni.nid}: interface {news.name} can be used again")
+        for peer in list(self.peers.values()):  # first: what hears of the event sends at once
+            peer.look()
+            if peer.dialer is not None:
+                peer.dialer.try_again()
+        if was_down:
+            self.shared.core.ni_event(self.ni, NiEvent.RECOVERED)
+        return self.open
+
+    def _rate(self) -> None:
+        """Tell the core whether the NI carries less than it should."""
+        if self.down or not self.open:
+            return
+        words = "; ".join(one.down or one.slow for one in self.devices if one.down or one.slow)
+        before, self.slow = self.slow, words
+        if bool(before) != bool(words):
+            self.shared.core.ni_event(self.ni, NiEvent.DEGRADED if words else NiEvent.RESTORED)
 
     # The end ----------------------------------------------------------------------------------------
 

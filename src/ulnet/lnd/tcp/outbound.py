@@ -127,15 +127,17 @@ class Outbound:
             self._dialer.postponed()
 
     def _timed_out(self) -> None:
-        source = self._sock.getsockname()[0] if self._sock is not None else ""
+        self._fail(errno.ETIMEDOUT, self.why_timed_out(self._seconds))
+
+    def why_timed_out(self, seconds: float) -> str:
+        """What is missing after so many seconds."""
         if self._machine.want and self.connected:
-            reason = (
-                f"timed out after {self._seconds:g} s: {self._where} took our connection but sent no HELLO; "
+            return (
+                f"timed out after {seconds:g} s: {self._where} took our connection but sent no HELLO; "
                 "it hangs, or is not an LNet node"
             )
-        else:
-            reason = why_connect_failed(errno.ETIMEDOUT, self._where, source, self._seconds)
-        self._fail(errno.ETIMEDOUT, reason)
+        source = self._sock.getsockname()[0] if self._sock is not None else ""
+        return why_connect_failed(errno.ETIMEDOUT, self._where, source, seconds)
 
     @property
     def ctype(self) -> ConnType:

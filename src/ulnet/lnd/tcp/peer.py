@@ -1,4 +1,8 @@
-"""A peer as the driver knows it: connections, and which one a message takes (spec wire-socklnd.md §3.9)."""
+"""A peer as the driver knows it: connections, and which one a message takes (spec wire-socklnd.md §3.9).
+
+Connections may be between several pairs of addresses. Those whose device is down, or which make no progress,
+stay and are given nothing while there are others: what the kernel holds for them arrives later.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,19 @@ from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.tcp.conn import Conn
+from ulnet.lnd.tcp.devices import AddressPair, Device
 from ulnet.lnd.tcp.dialer import Dialer
 from ulnet.lnd.tcp.errors import Failure
 from ulnet.lnd.tcp.pulse import unacknowledged
 from ulnet.nid import Nid, ProcessId
-from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE
+from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, MsgType
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE, ConnType
 
 if TYPE_CHECKING:
     from ulnet.core.msg import Msg
     from ulnet.core.ni import NI
     from ulnet.lnd.tcp.nistate import NiState
+    from ulnet.lnd.tcp.receive import Receiver
 
 __all__ = ["Peer"]
 
@@ -32,6 +38,10 @@ _OVERHEAD: Final = (
 )
 
 
+_ACK: Final = int(MsgType.ACK)
+_REPLY: Final = int(MsgType.REPLY)
+
+
 def _load(conn: Conn) -> int:
     """Bytes that wait on a connection, here or in the kernel."""
     assert conn.sock is not None
@@ -43,13 +53,19 @@ class Peer:
 
     __slots__ = (
         "_ack",
+        "_aside",
+        "_blocked",
+        "_carrying",
         "_large",
         "_lasting",
         "_overhead",
+        "_scattered",
         "_small",
+        "addresses",
         "bucket",
         "conns",
         "dialer",
+        "heard",
         "incarnation",
         "last_alive",
         "next_keepalive",
@@ -60,6 +76,7 @@ class Peer:
         "state",
         "stuck",
         "timeout",
+        "trusting",
         "version",
     )
 
@@ -77,7 +94,15 @@ class Peer:
         self.incarnation = 0
         self.last_alive = state.shared.now
         self.next_keepalive = 0.0
-        self.stuck: dict[object, None] = {}  # what makes no progress: connections, the dialer
+        self.stuck: dict[Conn | Dialer, None] = {}  # what makes no progress
+        self.addresses: tuple[Nid, ...] = state.addresses.get(nid, (nid,))
+        # Whether it believes our name from any address; if not, only the one that is in our NID will do.
+        self.trusting = state.shared.params.reserved_ports
+        self.heard: Conn | None = None  # by which something came last
+        self._blocked = False  # the core was told that nothing gets through
+        self._carrying: set[AddressPair] = set()  # the addresses between which something got through so far
+        self._scattered = False  # connections are between several pairs of addresses
+        self._aside = False  # what was heard last is between other addresses than what is small goes
         self._overhead = _OVERHEAD[0]
         self._small: list[Conn] = []
         self._large: list[Conn] = []
@@ -86,6 +111,19 @@ class Peer:
 
     def __str__(self) -> str:
         return str(ProcessId(self.nid, self.pid))
+
+    def devices(self) -> list[Device]:
+        """Our devices from which the peer can be called."""
+        devices = self.state.devices
+        return devices if self.trusting else devices[:1]
+
+    def learn(self, addresses: tuple[Nid, ...], trusting: bool) -> None:
+        """The HELLO of the peer says so."""
+        if (addresses, trusting) != (self.addresses, self.trusting):
+            self.addresses = addresses
+            self.trusting = trusting
+            if self.dialer is not None:
+                self.dialer.meet()
 
     def full(self, ctype: ConnType, local_ip: str, remote_ip: str) -> bool:
         """Whether one more connection of that type between these addresses would be a duplicate."""
@@ -117,6 +155,11 @@ class Peer:
     def launch(self, msg: Msg) -> None:
         """Put msg on a connection, or in the queue for one; fail it (later) if there can be none."""
         size = self._overhead + msg.hdr.payload_length
+        if self._aside and msg.hdr.type in (_ACK, _REPLY):
+            if msg.lane is not None:
+                msg.lane.outlet = None
+            self._back(size).queue(msg, size)
+            return
         conns = self._large if size >= self.state.min_bulk else self._small
         if conns:
             conn = conns[0] if len(conns) == 1 else self._pick(conns)
@@ -131,6 +174,7 @@ class Peer:
                 (lane := msg.lane) is not None
                 and len(conns) == 1
                 and msg.hdr is lane.hdr
+                and not self._aside  # answers take another connection at other times
                 and (self._lasting or (size < self.state.min_bulk and conn.ctype is ConnType.CONTROL))
             ):
                 conn.sole = True
@@ -144,16 +188,12 @@ class Peer:
 
     def _dial(self) -> Failure | None:
         """See to it that a connection is being made; a Failure if that is not to be."""
-        dialer = self.dialer
-        if dialer is not None:
-            return dialer.call()
-        if self.conns:
-            return self.unsuited()  # a peer that came to us is never called back, as kernel nodes have it
-        self.dialer = self._new_dialer()
+        if self.dialer is None:
+            # A peer that came to us is called back only where all of its connections are at a standstill.
+            if self.conns and (self.usable() or self.pid != self.state.identity.pid):
+                return self.unsuited()
+            self.dialer = Dialer(self)
         return self.dialer.call()
-
-    def _new_dialer(self) -> Dialer:
-        return Dialer(self)
 
     def unsuited(self) -> Failure:
         """None of the connections may carry a message."""
@@ -178,6 +218,37 @@ class Peer:
             best.last_used = shared.tick
         return best
 
+    def _back(self, size: int) -> Conn:
+        """The connection for an answer: between the addresses that something came by last.
+
+        The peer may have left the others, and we not know yet that nothing sent there arrives.
+        """
+        heard = self.heard
+        assert heard is not None
+        if size < self.state.min_bulk:
+            return heard
+        large = [conn for conn in self._large if conn.pair == heard.pair]
+        return self._pick(large) if large else heard
+
+    def hears(self, conn: Receiver) -> None:
+        """Something comes by another connection than before."""
+        assert isinstance(conn, Conn)
+        self.heard = conn
+        if self._scattered:
+            self._look_aside()
+
+    def _look_aside(self) -> None:
+        """See whether answers go another way than what is small, which mostly has one connection."""
+        heard = self.heard
+        self._aside = (
+            self._scattered
+            and heard is not None
+            and not (self._small and all(conn.pair == heard.pair for conn in self._small))
+            and heard in self.usable()
+        )
+        if self._aside:
+            self.ask_again()
+
     def ack_conn(self) -> Conn | None:
         """The connection that carries zero-copy acknowledgements and keepalives."""
         return self._pick(self._ack) if self._ack else None
@@ -200,10 +271,19 @@ class Peer:
                 self._pick(conns).queue(msg, size)
             else:
                 self.queue.append((deadline, msg))
+        self._tell()
 
     def usable(self) -> list[Conn]:
-        """The connections that may be given messages."""
-        return self.conns
+        """The connections that carry: their device is up, and nothing between their addresses is stuck."""
+        stuck = {one.pair for one in self.stuck}
+        return [conn for conn in self.conns if not conn.device.down and conn.pair not in stuck]
+
+    def _eligible(self) -> list[Conn]:
+        """The connections that are given messages: where none carries, those that may again by themselves."""
+        usable = self.usable()
+        if usable:
+            return usable
+        return self.conns if self.state.down else [conn for conn in self.conns if not conn.device.down]
 
     def ask_again(self) -> None:
         """The next message of each lane is to come by `launch`."""
@@ -214,7 +294,8 @@ class Peer:
         self._overhead = _OVERHEAD[self.version]
         self.ask_again()
         typed = self.version >= 3
-        conns = self.usable()
+        conns = self._eligible()
+        self._scattered = len({conn.pair for conn in self.conns}) > 1
         control = [c for c in conns if c.ctype is ConnType.CONTROL]
         bulk_in = [c for c in conns if c.ctype is ConnType.BULK_IN]
         bulk_out = [c for c in conns if c.ctype is ConnType.BULK_OUT]
@@ -228,6 +309,7 @@ class Peer:
             self._large = (untyped + bulk_out) or (control + bulk_in)
             self._ack = self._small
         self._lasting = not typed or self._small != self._large
+        self._look_aside()
 
     def close_address(self, remote_ip: str, failure: Failure, reset: Conn | None = None) -> None:
         """Close all connections to one address of the peer."""
@@ -242,6 +324,8 @@ class Peer:
             partly, rest = conn.shut(reset=conn is reset)
             begun += partly
             unsent += rest
+        if self.heard in doomed:
+            self.heard = None
         lost: list[Msg] = []
         if not self.conns:
             self.version = 0
@@ -264,7 +348,8 @@ class Peer:
         self._end(begun, failure, unsent=False)
         self._end(lost, failure, unsent=True)
         for conn in doomed:
-            self.moves_on(conn)
+            self.stuck.pop(conn, None)
+        self.look()
         if doomed and not self.conns and failure.errno != errno.ESTALE:
             self._lost()
 
@@ -304,17 +389,62 @@ class Peer:
 
     # Progress -------------------------------------------------------------------------------------
 
-    def gets_stuck(self, what: object) -> None:
-        """A connection, or the making of one, makes no progress: the core prefers other paths then."""
-        first = not self.stuck
+    def gets_stuck(self, what: Conn | Dialer) -> None:
+        """A connection, or the making of one, makes no progress: messages prefer other ways then."""
         self.stuck[what] = None
-        if first:
-            self.state.shared.core.path_stalled(self.ni, self.nid)
-            self.withdraw()
+        self.look()
 
-    def moves_on(self, what: object) -> None:
+    def moves_on(self, what: Conn | Dialer) -> None:
         """It does again, or is gone."""
         if what in self.stuck:
             del self.stuck[what]
-            if not self.stuck:
-                self.state.shared.core.path_moving(self.ni, self.nid)
+            self.look()
+
+    def look(self) -> None:
+        """See what carries now: something got stuck or moves again, or a device failed or is back."""
+        self._choices_changed()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Move what waits to where it gets through, and tell the core whether anything does.
+
+        Where some connections carry nothing any more and others do, what has left may be lost in part: the
+        core hears of a standstill, and sends again what it can.
+        """
+        core = self.state.shared.core
+        before = self._carrying
+        usable = self.usable()
+        self._carrying = {conn.pair for conn in usable}
+        blocked = not usable and bool(self.stuck or (self.conns and not self.state.down))
+        if blocked and not self._blocked:
+            self._blocked = True
+            core.path_stalled(self.ni, self.nid)
+            self.withdraw()
+            if self.conns and self.state.open:
+                self._seek()
+        elif self._blocked and not blocked:
+            self._blocked = False
+            core.path_moving(self.ni, self.nid)
+        elif usable and not before <= self._carrying:
+            core.path_stalled(self.ni, self.nid)
+            core.path_moving(self.ni, self.nid)
+        if self._carrying and len(usable) < len(self.conns):
+            self._move_queues()
+
+    def _move_queues(self) -> None:
+        """What waits on connections that carry nothing goes over the others."""
+        waiting: list[Msg] = []
+        usable = self.usable()
+        for conn in self.conns:
+            if conn not in usable:
+                waiting += conn.take_queue()
+        for msg in waiting:
+            self.launch(msg)
+
+    def _seek(self) -> None:
+        """Nothing gets through: look for other addresses between which something may."""
+        if len(self.devices()) * len(self.addresses) == 1 or self.pid != self.state.identity.pid:
+            return
+        if self.dialer is None:
+            self.dialer = Dialer(self)
+        self.dialer.poke()

@@ -42,6 +42,8 @@ class Receiver(Frames):
     def resume(self) -> None:
         if self.sock is None:
             return
+        if self.peer.heard is not self:
+            self.peer.hears(self)
         saved, self.saved = self.saved, b""
         self.shared.view[: len(saved)] = saved
         self.start()
@@ -95,6 +97,8 @@ class Receiver(Frames):
         If so `was_read` is due, behind what is to leave at once.
         """
         shared = self.shared
+        if self.peer.heard is not self and self.sock is not None:
+            self.peer.hears(self)
         any_read = False
         budget = _READ_BYTES
         while True:

@@ -20,6 +20,7 @@ __all__ = [
     "dial",
     "is_dead",
     "listen",
+    "packed",
     "reset",
     "tune",
 ]
@@ -35,6 +36,12 @@ _NEXT_PORT: Final = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL})
 def address_family(nid: Nid) -> socket.AddressFamily:
     """The socket family of a NID's address."""
     return socket.AF_INET6 if nid.is_large else socket.AF_INET
+
+
+def packed(ip: str) -> bytes:
+    """The bytes of an address as a socket tells it, which may name a device behind it."""
+    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+    return socket.inet_pton(family, ip.partition("%")[0])
 
 
 def _endpoint(nid: Nid, port: int, device: str | None) -> tuple[str, int] | tuple[str, int, int, int]:

@@ -19,11 +19,10 @@ from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE
 from ulnet.core.ni import NI, Place
 from ulnet.core.states import NiState
 from ulnet.core.status import HealthStatus, LNetError
-from ulnet.lnd.base import Device
+from ulnet.lnd.base import DeviceNews
 from ulnet.lnd.tcp import TcpParams, nistate
+from ulnet.lnd.tcp.devices import MOST_ADDRESSES, believable, matched
 from ulnet.lnd.tcp.errors import Failure
-from ulnet.lnd.tcp.rail_state import RailState
-from ulnet.lnd.tcp.rails import MOST_ADDRESSES, believable, matched
 from ulnet.nid import Net, Nid
 from ulnet.wire.socklnd import ConnType
 
@@ -99,20 +98,20 @@ def test_an_ni_is_degraded_while_one_of_its_devices_fails_or_is_slow() -> None:
         async with Node(tcp=params) as node:
             ni = bonded(node, 1)
             state = ni.lnd_data
-            assert isinstance(state, RailState)
-            first, second = state.rails.values()
+            assert isinstance(state, nistate.NiState)
+            first, second = state.devices
             told: list[tuple[str, NiState]] = []
-            for rail, device in (
-                (first, Device("eth0", slow="it runs at 10 Mb/s")),
-                (second, Device("eth1")),  # says nothing of eth0
-                (first, Device("eth0")),
-                (second, Device("eth1", failure="it has no carrier")),
-                (first, Device("eth0", failure="it is switched off")),
-                (second, Device("eth1")),
-                (first, Device("eth0")),
+            for device, news in (
+                (first, DeviceNews("eth0", slow="it runs at 10 Mb/s")),
+                (second, DeviceNews("eth1")),  # says nothing of eth0
+                (first, DeviceNews("eth0")),
+                (second, DeviceNews("eth1", failure="it has no carrier")),
+                (first, DeviceNews("eth0", failure="it is switched off")),
+                (second, DeviceNews("eth1")),
+                (first, DeviceNews("eth0")),
             ):
-                state.rail_changed(rail, device)
-                told.append((device.name, ni.state))
+                state.device_changed(device, news)
+                told.append((news.name, ni.state))
             assert told == [
                 ("eth0", NiState.DEGRADED),
                 ("eth1", NiState.DEGRADED),
@@ -157,9 +156,9 @@ class Pair:
             for conn in peer.conns
         )
 
-    def state(self, of: int = 0) -> RailState:
+    def state(self, of: int = 0) -> nistate.NiState:
         (state,) = [
-            ni.lnd_data for ni in self.nodes[of].core.nis.values() if isinstance(ni.lnd_data, RailState)
+            ni.lnd_data for ni in self.nodes[of].core.nis.values() if isinstance(ni.lnd_data, nistate.NiState)
         ]
         return state
 
@@ -206,7 +205,7 @@ def test_two_such_nodes_are_connected_over_both_addresses() -> None:
             assert wanted | {("127.0.0.1", "127.0.0.2", ConnType.CONTROL)} == set(found)
             assert set(found.values()) == {1}
             state = next(ni.lnd_data for ni in pair.nodes[1].core.nis.values() if ni.lnd_data)
-            assert isinstance(state, RailState)
+            assert isinstance(state, nistate.NiState)
             assert list(state.peers) == [(Nid.parse("127.0.0.1@tcp"), 12345)]
 
     run(body())
@@ -278,11 +277,11 @@ def test_a_path_is_not_avoided_after_all_its_devices_were_gone_and_are_back() ->
             await pair.send()
             await settled(pair)
             state = pair.state()
-            for rail in state.rails.values():
-                state.rail_changed(rail, Device("eth", failure=NO_CARRIER, gone=True))
+            for device in state.devices:
+                state.device_changed(device, DeviceNews("eth", failure=NO_CARRIER, gone=True))
             assert not pair.connections()
-            for rail in state.rails.values():
-                state.rail_changed(rail, Device("eth"))
+            for device in state.devices:
+                state.device_changed(device, DeviceNews("eth"))
             await pair.send()
             assert not pair.is_avoided()
 
@@ -294,13 +293,14 @@ def test_a_path_is_not_avoided_when_it_is_connected_over_another_device() -> Non
     async def body() -> None:
         async with Pair() as pair:
             state = pair.state()
-            first, second = state.rails.values()
-            state.rail_changed(second, Device("eth1", failure=NO_CARRIER))
+            first, second = state.devices
+            state.device_changed(second, DeviceNews("eth1", failure=NO_CARRIER))
             await pair.send()
             await settled(pair)
-            state.rail_changed(first, Device("eth0", failure=NO_CARRIER))
+            state.device_changed(first, DeviceNews("eth0", failure=NO_CARRIER))
+            assert state.ni.fatal
+            state.device_changed(second, DeviceNews("eth1"))
             assert pair.is_avoided()
-            state.rail_changed(second, Device("eth1"))
             await settled(pair)
             await pair.send()
             (peer,) = state.peers.values()
@@ -363,8 +363,8 @@ def test_answers_go_back_where_their_requests_came_from(failed: int, size: int) 
             cut = [conn for conn in peer.conns if conn.local_ip == f"127.0.{failed}.2"]
             before = [conn.sent_total for conn in cut]
             state = pair.state()
-            rail = list(state.rails.values())[failed]
-            state.rail_changed(rail, Device("eth", failure=NO_CARRIER))
+            device = state.devices[failed]
+            state.device_changed(device, DeviceNews("eth", failure=NO_CARRIER))
             for nth in range(10):
                 await one.put("127.0.0.2@tcp", PORTAL, 7, bytes(size))
                 if nth < gets:
@@ -393,9 +393,7 @@ def test_answers_go_back_there_also_where_many_connections_are_read_at_once() ->
             cut = [conn for conn in peer.conns if conn.local_ip == "127.0.0.2"]
             await one.put("127.0.0.2@tcp", PORTAL, 7, bytes(64))  # over the device that fails
             before = [conn.sent_total for conn in cut]
-            pair.state().rail_changed(
-                next(iter(pair.state().rails.values())), Device("eth", failure=NO_CARRIER)
-            )
+            pair.state().device_changed(pair.state().devices[0], DeviceNews("eth", failure=NO_CARRIER))
             for _ in range(3):
                 await asyncio.gather(
                     *(node.put("127.0.0.2@tcp", PORTAL, 7, bytes(64)) for node in (one, third))
@@ -413,8 +411,8 @@ def test_a_pair_of_addresses_that_cannot_be_connected_holds_up_no_other() -> Non
             assert tcp is not None
             tcp.params.min_reconnectms = tcp.params.refused_reconnectms = 60_000
             other = pair.state(of=1)
-            _, second = other.rails.values()
-            other.rail_changed(second, Device("eth1", failure=NO_CARRIER, gone=True))
+            _, second = other.devices
+            other.device_changed(second, DeviceNews("eth1", failure=NO_CARRIER, gone=True))
             await pair.send()
             assert {to for _, to, _ in await settled(pair)} == {"127.0.0.2"}
             (peer,) = other.peers.values()

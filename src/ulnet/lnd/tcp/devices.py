@@ -1,40 +1,70 @@
-"""The devices of an NI on a bonded net, and which of them meets which address of a peer.
+"""The devices of an NI, one or several, and which of them meets which address of a peer.
 
-A HELLO tells the addresses of such an NI (spec wire-socklnd.md §3.2, "deprecated IPs").
+A HELLO tells the addresses of an NI over several devices (spec wire-socklnd.md §3.2, "deprecated IPs").
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ulnet.core.ni import Place
+from ulnet.core.status import LNetError
 from ulnet.nid import Net, Nid
 
-__all__ = ["MOST_ADDRESSES", "Rail", "address_number", "believable", "matched"]
+if TYPE_CHECKING:
+    from ulnet.core.ni import NI
+
+__all__ = ["MOST_ADDRESSES", "AddressPair", "Device", "address_number", "believable", "devices_of", "matched"]
+
+AddressPair = tuple[bytes, bytes]  # the addresses of a connection: ours and the peer's
 
 MOST_ADDRESSES: Final = 16  # of one NI: a HELLO holds no more
 _FIRST_MULTICAST: Final = 224 << 24
 _LOOPBACK: Final = 127
 
 
-class Rail:
+class Device:
     """One device of an NI, with its address."""
 
-    __slots__ = ("deaf", "device", "down", "ip", "nid", "slow")
+    __slots__ = ("deaf", "down", "interface", "ip", "nid", "slow")
 
-    def __init__(self, place: Place, device: str | None) -> None:
-        self.nid = place.nid  # its address, in the form that NIDs have
-        self.ip = place.nid.ip
-        self.device = device
+    def __init__(self, nid: Nid, interface: str | None) -> None:
+        self.nid = nid  # its address, in the form that NIDs have
+        self.ip = nid.ip
+        self.interface = interface
         self.down = ""  # why it can carry nothing now
         self.slow = ""  # why it carries far less than it did
-        self.deaf = False  # it does not listen, for the device is gone
+        self.deaf = False  # it does not listen, for the interface is gone
+
+    @property
+    def place(self) -> Place:
+        """The address and the interface, as the core has them."""
+        return Place(self.nid, self.interface or "")
+
+
+def devices_of(ni: NI) -> list[Device]:
+    """The devices of an NI: the one of its NID first, then those of a bonded net. Raises LNetError."""
+    devices = [Device(ni.nid, ni.interface)]
+    devices += [Device(place.nid, place.interface or None) for place in ni.also]
+    if len(devices) > 1 and any(device.nid.is_large for device in devices):
+        raise LNetError(
+            errno.EAFNOSUPPORT,
+            f"{ni.nid}: one NI over several devices needs IPv4 addresses, for a HELLO can tell of no others; "
+            "give them some, or switch use_tcp_bonding off",
+        )
+    if len(devices) > MOST_ADDRESSES:
+        raise LNetError(
+            errno.EINVAL,
+            f"{ni.nid}: {len(devices)} devices are more than the {MOST_ADDRESSES} of one NI: name fewer",
+        )
+    return devices
 
 
 def address_number(nid: Nid) -> int:
-    """The IPv4 address of a NID as a number."""
+    """The address of a NID as a number."""
     return int.from_bytes(nid.address, "big")
 
 
