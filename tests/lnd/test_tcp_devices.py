@@ -28,6 +28,7 @@ from ulnet.wire.socklnd import ConnType
 
 TCP = Net.parse("tcp")
 PORTAL = 30
+NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root may call from ports below 1024")
 addresses = st.integers(1 << 24, (224 << 24) - 1).map(lambda number: Nid.of(TCP, number))
 
 
@@ -211,7 +212,7 @@ def test_two_such_nodes_are_connected_over_both_addresses() -> None:
     run(body())
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may call from ports below 1024")
+@NEEDS_ROOT
 @pytest.mark.parametrize("privileged", [True, False])
 def test_an_ordinary_peer_is_called_from_all_addresses_if_it_believes_them(
     privileged: bool,
@@ -310,6 +311,35 @@ def test_a_path_is_not_avoided_when_it_is_connected_over_another_device() -> Non
     run(body())
 
 
+@pytest.mark.requirement("HLD-bonding-tcp")
+def test_a_pair_of_addresses_is_left_as_a_whole_and_the_path_avoided_when_all_are() -> None:
+    async def body() -> None:
+        async with Pair() as pair:
+            await pair.send()
+            await settled(pair)
+            (peer,) = pair.state().peers.values()
+            first, second = (
+                [conn for conn in peer.conns if conn.local_ip == device.ip] for device in pair.state().devices
+            )
+            peer.gets_stuck(first[0])
+            assert set(peer.usable()) == set(second)
+            assert not pair.is_avoided()
+            before = [conn.sent_total for conn in first]
+            await pair.send()
+            assert [conn.sent_total for conn in first] == before
+            peer.gets_stuck(second[0])
+            assert pair.is_avoided()
+            await pair.send()  # there is no other path: what is stuck is the only chance
+            peer.moves_on(first[0])
+            assert set(peer.usable()) == set(first)
+            assert not pair.is_avoided()
+            await pair.send()
+            peer.moves_on(second[0])
+            assert peer.usable() == peer.conns
+
+    run(body())
+
+
 @pytest.mark.requirement("HLD-bonding-tcp", "snd-045")
 def test_what_left_over_connections_that_break_goes_over_the_others() -> None:
     async def body() -> None:
@@ -345,7 +375,8 @@ def test_what_left_over_connections_that_break_goes_over_the_others() -> None:
 @pytest.mark.requirement("HLD-bonding-tcp")
 @pytest.mark.parametrize("failed", [0, 1])
 @pytest.mark.parametrize("size", [64, 50_000])
-def test_answers_go_back_where_their_requests_came_from(failed: int, size: int) -> None:
+@pytest.mark.parametrize("answering", [2, pytest.param(1, marks=NEEDS_ROOT)])
+def test_answers_go_back_where_their_requests_came_from(failed: int, size: int, answering: int) -> None:
     """The other node does not know that a device here carries nothing.
 
     What is asked for by the one connection of small messages still is answered by all, if that is large.
@@ -353,14 +384,15 @@ def test_answers_go_back_where_their_requests_came_from(failed: int, size: int) 
     gets = 0 if failed and size > 64 else 20
 
     async def body() -> None:
-        async with Pair() as pair:
+        async with Pair(answering, privileged=answering == 1) as pair:
             one, other = pair.nodes
             options = OP_PUT | OP_GET | TRUNCATE | MANAGE_REMOTE
             other.attach(PORTAL, 7, bytearray(size), options=options, handler=lambda event: None)
             await pair.send()
             await settled(pair)
             (peer,) = pair.state(of=1).peers.values()
-            cut = [conn for conn in peer.conns if conn.local_ip == f"127.0.{failed}.2"]
+            cut = [conn for conn in peer.conns if conn.remote_ip == f"127.0.{failed}.1"]
+            assert cut
             before = [conn.sent_total for conn in cut]
             state = pair.state()
             device = state.devices[failed]
