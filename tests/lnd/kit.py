@@ -206,14 +206,12 @@ class FakeCore:
 class Side:
     """One node: driver, fake core and NIs."""
 
-    def __init__(self, params: TcpParams, pid: int = LNET_PID, few_alone: int | None = None) -> None:
+    def __init__(self, params: TcpParams, pid: int = LNET_PID) -> None:
         self.core = FakeCore()
         self.reports: list[str] = []
         loop = asyncio.get_running_loop()
         self.lnd = TcpLnd(self.core, loop, params, pid=pid, report=self.reports.append)
         self.core.lnd = self.lnd
-        if few_alone is not None:
-            self.lnd._shared.poller.few = few_alone
         self.params = params
         self.nis: dict[Nid, NI] = {}
 
@@ -338,9 +336,7 @@ async def bench(**defaults: object) -> AsyncIterator[Callable[..., Side]]:
         *nids: str, tunables: dict[str, int] | None = None, pid: int = LNET_PID, **params: object
     ) -> Side:
         values: dict[str, object] = {"accept": "all", "accept_port": port, **defaults, **params}
-        # Each second one has its connections in an epoll of its own from the first one on.
-        few_alone = None if len(sides) % 2 else 0
-        side = Side(TcpParams(**values), pid, few_alone)  # type: ignore[arg-type]
+        side = Side(TcpParams(**values), pid)  # type: ignore[arg-type]
         sides.append(side)
         for nid in nids:
             side.add(nid, tunables=tunables)

@@ -416,7 +416,6 @@ def test_answers_go_back_there_also_where_many_connections_are_read_at_once() ->
         async with Pair() as pair, Node(tcp=pair.params) as third:
             third.core.add_ni(TCP, Nid.parse("127.0.0.3@tcp"))
             one, other = pair.nodes
-            pair.state(of=1).shared.poller.few = 0
             other.attach(PORTAL, 7, bytearray(64), options=OP_PUT | TRUNCATE | MANAGE_REMOTE)
             await third.put("127.0.0.2@tcp", PORTAL, 7, bytes(64))
             await pair.send()

@@ -163,13 +163,9 @@ async def test_parameters_of_zero_do_not_mean_to_call_without_a_pause(
     assert a.pair(at.nid(2)).pause >= 0.001
 
 
-@pytest.mark.parametrize("few", [0, 8])
-async def test_looking_for_more_while_a_payload_is_about_to_go_on(
-    make: Make, at: Addresses, few: int
-) -> None:
+async def test_looking_for_more_while_a_payload_is_about_to_go_on(make: Make, at: Addresses) -> None:
     """What was read behind its header comes before what is still in the socket."""
     a = make(at.nid(1), spin=MAX_SPIN)
-    a.lnd._shared.poller.few = few
     patience = a.lnd._shared.spin
     patience.seconds = patience.longest = 0.05
     raw = await connect(a, at.nid(2))

@@ -1,4 +1,4 @@
-"""An event loop for programs to which a microsecond matters: asyncio's, but for the connections' readers.
+"""An event loop for programs to which a microsecond matters: asyncio's, but for its selector.
 
 `asyncio.Runner(loop_factory=ulnet.new_event_loop)` runs a program on it. Nodes work on any other as well.
 """
@@ -11,19 +11,20 @@ from contextvars import Context
 from selectors import BaseSelector
 from typing import cast
 
-from ulnet.lnd.express import Express
+from ulnet.lnd.selector import Selector
 
-__all__ = ["Loop", "new_event_loop"]
+__all__ = ["Loop", "new_event_loop", "tell_failure"]
 
 _call_soon = asyncio.SelectorEventLoop.call_soon
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """asyncio's loop over `Express`, which it tells of all that is to be done by it."""
+    """asyncio's loop over our `Selector`, which is told of all that the loop has to do."""
 
     def __init__(self) -> None:
-        self.express = Express(self._reader_failed)
-        super().__init__(cast(BaseSelector, self.express))
+        self.selector = Selector(self._reader_failed)
+        self.selector.open()
+        super().__init__(cast(BaseSelector, self.selector))
 
     def call_soon(
         self,
@@ -32,7 +33,7 @@ class Loop(asyncio.SelectorEventLoop):
         context: Context | None = None,
     ) -> asyncio.Handle:
         """As ever."""
-        self.express.news = True
+        self.selector.news = True
         if len(args) == 1:  # a future wakes who waits for it: spelt out, that is a third of the cost
             return _call_soon(self, callback, args[0], context=context)
         return _call_soon(self, callback, *args, context=context)
@@ -45,18 +46,21 @@ class Loop(asyncio.SelectorEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """As ever (`call_later` comes here as well)."""
-        self.express.news = True
+        self.selector.news = True
         return super().call_at(when, callback, *args, context=context)
 
     def stop(self) -> None:
         """As ever."""
-        self.express.news = True
+        self.selector.news = True
         super().stop()
 
     def _reader_failed(self, failure: BaseException) -> None:
-        self.call_exception_handler(
-            {"message": "Exception in the reader of a connection", "exception": failure}
-        )
+        tell_failure(self, failure)
+
+
+def tell_failure(loop: asyncio.AbstractEventLoop, failure: BaseException) -> None:
+    """Give an exception of a reader or writer to a loop's handler."""
+    loop.call_exception_handler({"message": "Exception in the reader of a connection", "exception": failure})
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from functools import partial
 from typing import Final
 
 from ulnet.lnd.tcp import sockets
@@ -70,7 +71,7 @@ class Acceptor:
             listener.nis.discard(nid)
             if not listener.nis:
                 del self._listeners[key]
-                self._shared.loop.remove_reader(listener.sock)
+                self._shared.selector.forget(listener.sock.fileno())
                 listener.sock.close()
         for inbound in list(self.pending):
             if inbound.wanted == nid or not self._listeners:
@@ -80,7 +81,7 @@ class Acceptor:
             self._timer = None
 
     def _watch(self, listener: _Listener) -> None:
-        self._shared.loop.add_reader(listener.sock, self._on_accept, listener)
+        self._shared.selector.watch(listener.sock.fileno(), partial(self._on_accept, listener))
 
     def _on_accept(self, listener: _Listener) -> None:
         for _ in range(_ACCEPTS):
@@ -106,7 +107,7 @@ class Acceptor:
     def _pause(self, listener: _Listener) -> None:
         """No resources for one more: the listener would only spin."""
         listener.paused = True
-        self._shared.loop.remove_reader(listener.sock)
+        self._shared.selector.forget(listener.sock.fileno())
         if self._timer is None:
             self._timer = self._shared.loop.call_later(_PAUSE, self._resume)
 
@@ -143,11 +144,11 @@ class _Inbound:
         self.wanted: Nid | None = None
         self._timer = shared.loop.call_later(shared.params.accept_timeout, self._timed_out)
         acceptor.pending.add(self)
-        shared.loop.add_reader(sock, self._on_readable)
+        shared.selector.watch(sock.fileno(), self._on_readable)
 
     def _release(self) -> socket.socket:
         self._timer.cancel()
-        self._shared.loop.remove_reader(self._sock)
+        self._shared.selector.forget(self._sock.fileno())
         self._acceptor.pending.discard(self)
         self._acceptor.released()
         return self._sock

@@ -161,9 +161,9 @@ class Conn(Receiver):
         sock = self.sock
         assert sock is not None
         self.sock = None
-        self.shared.poller.forget(sock.fileno())
+        self.shared.selector.forget(sock.fileno())
         if self.writing:
-            self.shared.poller.forget_room(sock.fileno())
+            self.shared.selector.forget_room(sock.fileno())
         self.shared.starved.discard(self)
         self.shared.pulse.forget(self)
         if reset:

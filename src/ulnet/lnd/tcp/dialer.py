@@ -356,7 +356,7 @@ class Dialer:
             self._failed(number, why_connect_failed(number, where, own.ip, peer.timeout))
             return False
         machine = ActiveHandshake(state.identity, peer.nid, peer.pid, ctype, self._version)
-        self._attempt = Outbound(self, self._shared.loop, sock, machine, where, peer.timeout)
+        self._attempt = Outbound(self, self._shared, sock, machine, where, peer.timeout)
         return True
 
     def _complete(self) -> None:

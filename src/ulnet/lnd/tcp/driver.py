@@ -77,8 +77,14 @@ class TcpLnd:
             raise LNetError(errno.EEXIST, f"{ni.nid} is up already")
         conns = _conns_per_peer(ni)
         devices = devices_of(ni)
-        for device in devices:
-            self._acceptor.open(ni.nid, device)
+        if not self._states:
+            self._shared.open()
+        try:
+            for device in devices:
+                self._acceptor.open(ni.nid, device)
+        except BaseException:
+            self._close_if_idle()
+            raise
         ips = tuple(address_number(device.nid) for device in devices) if len(devices) > 1 else ()
         identity = Identity(ni.nid, self._pid, self._realtime_ns(), ips)
         self._shared.now = self._shared.loop.time()
@@ -100,6 +106,11 @@ class TcpLnd:
         self._acceptor.close(ni.nid)
         self._set_pace()
         state.shut()
+        self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        if not self._states:
+            self._shared.close()
 
     def send(self, ni: NI, msg: Msg) -> None:
         """Queue msg for its next hop."""

@@ -193,7 +193,7 @@ class Frames(Transmitter):
             else:
                 self.rx_state = PAUSED
                 assert self.sock is not None
-                self.shared.poller.forget(self.sock.fileno())
+                self.shared.selector.forget(self.sock.fileno())
                 break
         self.saved = bytes(self.shared.view[pos:end]) if pos < end else b""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import socket
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from ulnet.lnd.tcp.handshake import ActiveHandshake, Verdict
 
 if TYPE_CHECKING:
     from ulnet.lnd.tcp.dialer import Dialer
+    from ulnet.lnd.tcp.shared import Shared
     from ulnet.wire.socklnd import ConnType
 
 __all__ = ["Outbound"]
@@ -20,25 +20,26 @@ __all__ = ["Outbound"]
 class Outbound:
     """Waits for the TCP connection, sends request and HELLO, reads the answer, tells the dialer, once."""
 
-    __slots__ = ("_dialer", "_loop", "_machine", "_seconds", "_sock", "_timer", "_where")
+    __slots__ = ("_dialer", "_loop", "_machine", "_seconds", "_selector", "_sock", "_timer", "_where")
 
     def __init__(
         self,
         dialer: Dialer,
-        loop: asyncio.AbstractEventLoop,
+        shared: Shared,
         sock: socket.socket,
         machine: ActiveHandshake,
         where: str,
         seconds: float,
     ) -> None:
         self._dialer = dialer
-        self._loop = loop
+        self._loop = shared.loop
+        self._selector = shared.selector
         self._sock: socket.socket | None = sock
         self._machine = machine
         self._where = where
         self._seconds = seconds
-        self._timer = loop.call_later(seconds, self._timed_out)
-        loop.add_writer(sock, self._on_connected)
+        self._timer = shared.loop.call_later(seconds, self._timed_out)
+        self._selector.watch_room(sock.fileno(), self._on_connected)
 
     def set_timeout(self, began: float, seconds: float) -> None:
         """Give up that many seconds after it began."""
@@ -57,15 +58,15 @@ class Outbound:
         sock, self._sock = self._sock, None
         if sock is not None:
             self._timer.cancel()
-            self._loop.remove_writer(sock)
-            self._loop.remove_reader(sock)
+            self._selector.forget_room(sock.fileno())
+            self._selector.forget(sock.fileno())
         return sock
 
     def _on_connected(self) -> None:
         sock = self._sock
         if sock is None:
             return
-        self._loop.remove_writer(sock)
+        self._selector.forget_room(sock.fileno())
         number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if number == 0:
             try:
@@ -88,7 +89,7 @@ class Outbound:
         if sent != len(self._machine.opening):
             self._broke(errno.ENOBUFS)
             return
-        self._loop.add_reader(sock, self._on_readable)
+        self._selector.watch(sock.fileno(), self._on_readable)
 
     def _on_readable(self) -> None:
         sock = self._sock

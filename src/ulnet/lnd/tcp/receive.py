@@ -29,7 +29,7 @@ class Receiver(Frames):
     def start(self) -> None:
         """Begin to receive."""
         assert self.sock is not None
-        self.shared.poller.watch(self.sock.fileno(), self)
+        self.shared.selector.watch(self.sock.fileno(), self.on_readable)
 
     def ended(self) -> None:
         """The peer closed the connection."""
@@ -62,7 +62,7 @@ class Receiver(Frames):
             shared.received()
         if found:
             self.was_read()
-        if shared.spin.seconds and shared.spin.wanted():
+        if shared.spin.seconds and not shared.corked and shared.spin.wanted():
             self._spin()
 
     def _spin(self) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.runs import RUN
+from ulnet.core.status import LNetError, errno_text
+from ulnet.lnd.loop import Loop, tell_failure
+from ulnet.lnd.selector import Selector
 from ulnet.lnd.tcp.params import TcpParams
-from ulnet.lnd.tcp.poller import Poller
 from ulnet.lnd.tcp.pulse import Pulse
 from ulnet.lnd.tcp.spin import Spin
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE
@@ -37,14 +41,15 @@ class Shared:
         "_taken",
         "buf",
         "core",
+        "corked",
         "dirty",
         "lives",
         "loop",
         "now",
         "params",
-        "poller",
         "pulse",
         "receiving",
+        "selector",
         "spin",
         "starved",
         "sweep_interval",
@@ -65,7 +70,7 @@ class Shared:
         self.loop = loop
         self.params = params
         self.now = loop.time()
-        self.poller = Poller(loop, self)
+        self.selector = loop.selector if isinstance(loop, Loop) else Selector(partial(tell_failure, loop))
         self.pulse = Pulse(loop, self, core.slept)
         self.sweep_interval = params.sweep_interval  # shorter where a time-out is short
         self.tick = 0  # counts uses of connections, to find the least recent
@@ -76,6 +81,7 @@ class Shared:
         self.tails = {size: self.view[:size] for size in sizes}
         self.dirty: list[Transmitter] = []
         self.spin = Spin(params.spin)
+        self.corked = False  # `received` is called again at the end of a group of connections
         self.receiving = False  # `received` will be called before the loop goes on
         self.unsettled: list[Inlet] = []  # whose counters wait until what came has been answered
         self.lives: dict[tuple[Nid, int], int] = {}  # the incarnations that peers last had
@@ -83,6 +89,23 @@ class Shared:
         self._report = report
         self._taken = 0  # messages of this read, since something was last sent
         self._reported = 0  # lines since the last sweep
+
+    def open(self) -> None:
+        """Have the loop serve connections. Raises LNetError."""
+        if isinstance(self.loop, Loop):
+            return
+        try:
+            self.selector.open()
+        except OSError as error:
+            number = error.errno or errno.EIO
+            raise LNetError(number, f"cannot watch connections: {errno_text(number)}") from None
+        self.loop.add_reader(self.selector.fileno(), self.selector.serve)
+
+    def close(self) -> None:
+        """There are no connections any more."""
+        if not isinstance(self.loop, Loop):
+            self.loop.remove_reader(self.selector.fileno())
+            self.selector.close()
 
     def is_new_life(self, nid: Nid, pid: int, incarnation: int) -> bool:
         """Whether that peer had another incarnation when it was last connected."""
@@ -125,12 +148,22 @@ class Shared:
                 self._flush_dirty()
 
     def received(self) -> None:
-        """All that came was worked through: what was queued meanwhile leaves now."""
+        """All that came was worked through: what was queued meanwhile leaves, or at the end of a group."""
+        if self.selector.in_group:
+            if not self.corked:
+                self.corked = True
+                self.selector.uncork_later(self)
+            return
         self._taken = 0
         self.receiving = False
         if self.dirty:
             self._flush_dirty()
         self.settle()
+
+    def uncork(self) -> None:
+        """A group of connections was read."""
+        self.corked = False
+        self.received()
 
     def settle(self) -> None:
         """Count what was received."""

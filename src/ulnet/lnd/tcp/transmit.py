@@ -156,7 +156,7 @@ class Transmitter(Outlet):
                 self.tx_idle = True
                 if self.writing:
                     self.writing = False
-                    self.shared.poller.forget_room(sock.fileno())
+                    self.shared.selector.forget_room(sock.fileno())
                 return
             try:
                 iov = self.iov
@@ -171,7 +171,7 @@ class Transmitter(Outlet):
                 self._advance(count)
                 if not self.writing and self.sock is not None:
                     self.writing = True
-                    self.shared.poller.watch_room(sock.fileno(), self.on_writable)
+                    self.shared.selector.watch_room(sock.fileno(), self.on_writable)
                 return
             self._batch_sent(count)
             budget -= count
@@ -335,7 +335,7 @@ class Transmitter(Outlet):
             self.shared.starved.add(self)
             if self.writing and self.sock is not None:
                 self.writing = False
-                self.shared.poller.forget_room(self.sock.fileno())
+                self.shared.selector.forget_room(self.sock.fileno())
             return
         text = f"sending failed: {errno_text(number)}"
         self.broken(Failure(number, send_status(number), text))

@@ -1,8 +1,9 @@
-"""Files for an event loop to wait for, some of which are read at once (docs/design/hot-path.md).
+"""Files that are ready: connections are served at once, the loop hears of its own (docs/design/hot-path.md).
 
 To asyncio a file that is ready is an entry in a list, a handle in a queue and a context to enter: more than
-all that a driver does with a small message. So the readers and writers of connections are called where the
-kernel tells of them, and the loop has its turn when there is anything for it. All files are in one epoll.
+all that a driver does with a small message. So all files of a driver are in one epoll, whose readers and
+writers are called as soon as the kernel tells of them. A loop of ours (`ulnet.lnd.loop`) has this selector
+for its own, and a turn only when there is anything else to do; any other loop watches the epoll as one file.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from selectors import EVENT_READ, EVENT_WRITE, SelectorKey
 from time import monotonic
 from typing import Final, Protocol
 
-__all__ = ["Express"]
+__all__ = ["Corked", "Selector"]
 
-_MOST: Final = 64  # files told of in one call to the kernel
+_MOST: Final = 64  # files told of in one call to the kernel: then others in the loop have their turn
+_GROUP: Final = 16  # files that are served before what they led to is sent
 _IN: Final = select.EPOLLIN
 _OUT: Final = select.EPOLLOUT
 
@@ -27,58 +29,88 @@ class HasFileno(Protocol):
         """Its descriptor."""
 
 
+class Corked(Protocol):
+    """Something that sends nothing while a group of files is served."""
+
+    def uncork(self) -> None:
+        """The group is served."""
+
+
 class Files:
     """The loop's files, by descriptor or by what has one: asyncio asks for both."""
 
-    __slots__ = ("_express",)
+    __slots__ = ("_selector",)
 
-    def __init__(self, express: Express) -> None:
-        self._express = express
+    def __init__(self, selector: Selector) -> None:
+        self._selector = selector
 
     def __len__(self) -> int:
-        return len(self._express.numbers())
+        return len(self._selector.numbers())
 
     def keys(self) -> list[int]:
         """Their descriptors."""
-        return self._express.numbers()
+        return self._selector.numbers()
 
     def __getitem__(self, fileobj: int | HasFileno) -> SelectorKey:
-        return self._express.get_key(fileobj)
+        return self._selector.get_key(fileobj)
 
     def get(self, fileobj: int | HasFileno, default: SelectorKey | None = None) -> SelectorKey | None:
         """What is known of that file."""
         try:
-            return self._express.get_key(fileobj)
+            return self._selector.get_key(fileobj)
         except KeyError:
             return default
 
 
-class Express:
-    """What asyncio wants of a selector. `failed` is told of an exception that one of them lets through.
+class Selector:
+    """Readers and writers of files, and what asyncio wants of a selector. Level-triggered.
 
-    `news` is to be set when the loop has something to do: until then, and until it wants to be woken, those
-    that only readers and writers here are called for come and go in `select`.
+    `failed` is told of an exception that a reader or writer lets through. `news` is to be set when the loop
+    has something to do: until then, and until the loop wants to be woken, `select` calls readers and writers
+    and does not return.
     """
 
-    __slots__ = ("_epoll", "_failed", "_fresh", "_keys", "_masks", "_readers", "_writers", "news")
+    __slots__ = (
+        "_corked",
+        "_epoll",
+        "_failed",
+        "_fresh",
+        "_keys",
+        "_masks",
+        "_readers",
+        "_writers",
+        "in_group",
+        "news",
+    )
 
     def __init__(self, failed: Callable[[BaseException], None]) -> None:
-        self._epoll = select.epoll()
+        self._epoll: select.epoll | None = None
         self._failed = failed
         self._keys: dict[int, SelectorKey] = {}  # the loop's
         self._readers: dict[int, Callable[[], None]] = {}
         self._writers: dict[int, Callable[[], None]] = {}
         self._masks: dict[int, int] = {}  # what the kernel is to tell of each file
         self._fresh: set[int] = set()  # new ones since it last told
+        self._corked: list[Corked] = []
+        self.in_group = False  # several files are being served: `uncork_later` is of use
         self.news = False
 
-    def read(self, number: int, reader: Callable[[], None]) -> None:
+    def open(self) -> None:
+        """Be ready to watch files. Raises OSError."""
+        self._epoll = select.epoll()
+
+    def fileno(self) -> int:
+        """The descriptor of the epoll: readable while `serve` has something to do."""
+        assert self._epoll is not None
+        return self._epoll.fileno()
+
+    def watch(self, number: int, reader: Callable[[], None]) -> None:
         """Call `reader` whenever there is something to read from that descriptor. Raises OSError."""
         self._watch(number, self._masks.get(number, 0) | _IN)
         self._readers[number] = reader
 
-    def leave(self, number: int) -> None:
-        """Do not, any more (if it was read at all)."""
+    def forget(self, number: int) -> None:
+        """Do not, any more (if it was watched at all)."""
         self._readers.pop(number, None)
         self._watch(number, self._wanted(number))
 
@@ -88,9 +120,20 @@ class Express:
         self._writers[number] = writer
 
     def forget_room(self, number: int) -> None:
-        """Do not, any more (if it was written at all)."""
+        """Do not, any more (if it was watched at all)."""
         self._writers.pop(number, None)
         self._watch(number, self._wanted(number))
+
+    def uncork_later(self, corked: Corked) -> None:
+        """Call `uncork` when the present group of files is served."""
+        self._corked.append(corked)
+
+    def serve(self) -> None:
+        """Call the readers and writers of files that are ready now, as many as are one loop's turn."""
+        epoll = self._epoll
+        if epoll is not None:  # not closed by what the loop called just before
+            self._fresh.clear()
+            self._serve(epoll.poll(0, _MOST))
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
         """The loop's files that are ready, after at most that many seconds; meanwhile others are served."""
@@ -98,28 +141,18 @@ class Express:
         wait = -1.0 if timeout is None else timeout if timeout > 0 else 0.0
         until = monotonic() + wait if wait > 0 else 0.0
         ready: list[tuple[SelectorKey, int]] = []
-        others: list[tuple[int, int]] = []
-        fresh = self._fresh
+        epoll = self._epoll
+        assert epoll is not None
         while True:
-            fresh.clear()
-            events = self._epoll.poll(wait, _MOST)
-            for number, event in events:
-                if number in fresh:  # that of a file which has just been closed
-                    continue
-                reader = self._readers.get(number)
-                if reader is not None and event & ~_OUT:
-                    self._call(reader)
-                writer = self._writers.get(number)
-                if writer is not None and event & ~_IN and number not in fresh:
-                    self._call(writer)
-                if number in self._keys:
-                    others.append((number, event))
-            for number, event in others:  # now that nobody closes any of them
-                key = self._keys.get(number)
-                if key is not None and number not in fresh:
-                    wanted = (EVENT_WRITE if event & ~_IN else 0) | (EVENT_READ if event & ~_OUT else 0)
-                    ready.append((key, key.events & wanted))
-            others.clear()
+            self._fresh.clear()
+            events = epoll.poll(wait, _MOST)
+            self._serve(events)
+            if self._keys:
+                for number, event in events:  # now that nobody closes any of them
+                    key = self._keys.get(number)
+                    if key is not None and number not in self._fresh:
+                        wanted = (EVENT_WRITE if event & ~_IN else 0) | (EVENT_READ if event & ~_OUT else 0)
+                        ready.append((key, key.events & wanted))
             if ready or self.news or not events or wait == 0:
                 return ready
             if wait > 0:
@@ -127,9 +160,34 @@ class Express:
                 if wait <= 0:
                     return ready
 
-    def _call(self, ready: Callable[[], None]) -> None:
+    def _serve(self, events: list[tuple[int, int]]) -> None:
+        """Call readers and writers: of several files in groups, behind which what they led to is sent."""
+        if len(events) == 1:
+            self._call(events[0][0], events[0][1])
+            return
+        for first in range(0, len(events), _GROUP):
+            self.in_group = True
+            try:
+                for number, event in events[first : first + _GROUP]:
+                    self._call(number, event)
+            finally:
+                self.in_group = False
+                corked, self._corked = self._corked, []
+                for one in corked:
+                    one.uncork()
+
+    def _call(self, number: int, event: int) -> None:
+        """Call who reads and writes that file, which may be closed meanwhile and its number another one's."""
+        if number in self._fresh:
+            return
         try:
-            ready()
+            reader = self._readers.get(number)
+            if reader is not None and event & ~_OUT:
+                reader()
+            if event & ~_IN and number not in self._fresh:
+                writer = self._writers.get(number)
+                if writer is not None:
+                    writer()
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as failure:
@@ -179,7 +237,9 @@ class Express:
 
     def close(self) -> None:
         """Wait for nothing any more."""
-        self._epoll.close()
+        if self._epoll is not None:
+            self._epoll.close()
+            self._epoll = None
         self._keys.clear()
         self._readers.clear()
         self._writers.clear()
@@ -210,15 +270,17 @@ class Express:
         before = self._masks.get(number, 0)
         if mask == before:
             return
+        epoll = self._epoll
+        assert epoll is not None
         if not before:
-            self._epoll.register(number, mask)
+            epoll.register(number, mask)
             self._fresh.add(number)
         elif mask:
-            self._epoll.modify(number, mask)
+            epoll.modify(number, mask)
         else:
             del self._masks[number]
             try:
-                self._epoll.unregister(number)
+                epoll.unregister(number)
             except OSError:  # closed before it was taken out
                 pass
             return

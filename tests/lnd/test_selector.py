@@ -23,8 +23,8 @@ from lnd.conftest import Addresses
 from support.ports import free_port
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import MANAGE_REMOTE, OP_PUT
-from ulnet.lnd.express import Express
 from ulnet.lnd.loop import Loop
+from ulnet.lnd.selector import Selector
 from ulnet.lnd.tcp import TcpParams
 
 Pair = tuple[socket.socket, socket.socket]
@@ -62,7 +62,7 @@ def test_one_thing_leads_to_the_next_without_a_turn_of_the_loop(pair: Pair) -> N
 
     async def main() -> None:
         loop = loop_now()
-        select = loop.express.select
+        select = loop.selector.select
         done = asyncio.Event()
 
         def take() -> None:
@@ -76,18 +76,18 @@ def test_one_thing_leads_to_the_next_without_a_turn_of_the_loop(pair: Pair) -> N
             """The loop's selector, each of whose turns is counted."""
 
             def __getattr__(self, name: str) -> Any:
-                return getattr(loop.express, name)
+                return getattr(loop.selector, name)
 
             def select(self, timeout: float | None) -> Any:
                 waited.append(timeout)
                 return select(timeout)
 
         setattr(loop, "_selector", Counted())  # noqa: B010 - not in the stubs
-        loop.express.read(one.fileno(), take)
+        loop.selector.watch(one.fileno(), take)
         other.send(b"first")
         await done.wait()
-        loop.express.leave(one.fileno())
-        setattr(loop, "_selector", loop.express)  # noqa: B010
+        loop.selector.forget(one.fileno())
+        setattr(loop, "_selector", loop.selector)  # noqa: B010
 
     run(main())
     assert seen == [b"first", *[b"next"] * 99]
@@ -135,10 +135,10 @@ def test_a_reader_that_is_always_called_keeps_nothing_from_its_turn(pair: Pair, 
 
         loop.add_reader(files[0], done.set)
         loop.add_signal_handler(signal.SIGUSR1, done.set)
-        loop.express.read(one.fileno(), never_reads)
+        loop.selector.watch(one.fileno(), never_reads)
         other.send(b"there")
         await done.wait()
-        loop.express.leave(one.fileno())
+        loop.selector.forget(one.fileno())
         loop.remove_writer(one)
         loop.remove_reader(files[0])
         for sock in files:
@@ -171,10 +171,10 @@ def test_a_timer_that_was_there_before_is_not_late(pair: Pair) -> None:
 
     async def main() -> None:
         loop = loop_now()
-        loop.express.read(one.fileno(), lambda: None)
+        loop.selector.watch(one.fileno(), lambda: None)
         other.send(b"there")
         await asyncio.sleep(0.02)  # without its deadline `select` would never return
-        loop.express.leave(one.fileno())
+        loop.selector.forget(one.fileno())
 
     run(main())
 
@@ -182,10 +182,10 @@ def test_a_timer_that_was_there_before_is_not_late(pair: Pair) -> None:
 def test_the_loop_can_be_stopped_by_a_reader(pair: Pair) -> None:
     one, other = pair
     loop = Loop()
-    loop.express.read(one.fileno(), loop.stop)
+    loop.selector.watch(one.fileno(), loop.stop)
     other.send(b"there")
     loop.run_forever()
-    loop.express.leave(one.fileno())
+    loop.selector.forget(one.fileno())
     loop.close()
 
 
@@ -203,10 +203,10 @@ def test_what_a_reader_raises_is_told_and_the_others_go_on(pair: Pair) -> None:
                 raise ValueError("odd")
             done.set()
 
-        loop.express.read(one.fileno(), take)
+        loop.selector.watch(one.fileno(), take)
         other.send(b"ab")
         await done.wait()
-        loop.express.leave(one.fileno())
+        loop.selector.forget(one.fileno())
 
     run(main())
     assert [str(context["exception"]) for context in told] == ["odd"]
@@ -220,10 +220,10 @@ def test_who_interrupts_ends_the_program(pair: Pair) -> None:
 
         def interrupt() -> None:
             one.recv(1)
-            loop.express.leave(one.fileno())
+            loop.selector.forget(one.fileno())
             raise KeyboardInterrupt
 
-        loop.express.read(one.fileno(), interrupt)
+        loop.selector.watch(one.fileno(), interrupt)
         other.send(b"x")
         await asyncio.sleep(60)
 
@@ -269,12 +269,12 @@ def test_a_reader_closes_a_file_that_is_ready_as_well(
 
         if not reader_first:
             watch_the_other()
-        loop.express.read(one.fileno(), close_it)
+        loop.selector.watch(one.fileno(), close_it)
         other.send(b"x")
         if reader_first:
             watch_the_other()
         await done.wait()
-        loop.express.leave(one.fileno())
+        loop.selector.forget(one.fileno())
         if fresh:
             done.clear()
             fresh[1].send(b"x")  # the new file is watched for all that
@@ -299,20 +299,20 @@ def test_a_reader_closes_another_whose_number_is_used_again(pair: Pair) -> None:
         def close_it() -> None:
             one.recv(1)
             number = ready.fileno()
-            loop.express.leave(number)
+            loop.selector.forget(number)
             ready.close()
             fresh.extend(socket.socketpair())
             assert fresh[0].fileno() == number
-            loop.express.read(number, lambda: calls.append("new"))
+            loop.selector.watch(number, lambda: calls.append("new"))
 
-        loop.express.read(one.fileno(), close_it)
-        loop.express.read(ready.fileno(), lambda: calls.append("old"))
+        loop.selector.watch(one.fileno(), close_it)
+        loop.selector.watch(ready.fileno(), lambda: calls.append("old"))
         other.send(b"x")
         far.send(b"x")
         await asyncio.sleep(0.01)
         assert calls == []
-        loop.express.leave(one.fileno())
-        loop.express.leave(fresh[0].fileno())
+        loop.selector.forget(one.fileno())
+        loop.selector.forget(fresh[0].fileno())
         for sock in (*fresh, far):
             sock.close()
 
@@ -329,11 +329,11 @@ def test_a_file_that_is_read_and_written_by_its_object(pair: Pair) -> None:
         loop.add_writer(one, done.set)
         loop.add_reader(one, done.set)
         await done.wait()
-        assert loop.express.get_map().get(one) == loop.express.get_key(one)
-        assert loop.express.get_map().get(other) is None
+        assert loop.selector.get_map().get(one) == loop.selector.get_key(one)
+        assert loop.selector.get_map().get(other) is None
         assert loop.remove_writer(one)
         assert loop.remove_reader(one)
-        assert loop.express.get_map().get(one) is None
+        assert loop.selector.get_map().get(one) is None
 
     run(main())
 
@@ -341,9 +341,9 @@ def test_a_file_that_is_read_and_written_by_its_object(pair: Pair) -> None:
 def test_who_is_read_may_outlive_the_loop(pair: Pair) -> None:
     one, _ = pair
     loop = Loop()
-    loop.express.read(one.fileno(), lambda: None)
+    loop.selector.watch(one.fileno(), lambda: None)
     loop.close()
-    loop.express.leave(one.fileno())  # as `remove_reader` may be called then
+    loop.selector.forget(one.fileno())  # as `remove_reader` may be called then
 
 
 def test_a_child_process() -> None:
@@ -377,7 +377,8 @@ def test_it_tells_the_loop_what_any_other_would(steps: list[tuple[str, int, int]
     for sock, far in pairs:
         sock.setblocking(False)
         far.setblocking(False)
-    mine, theirs = Express(refuse), selectors.EpollSelector()
+    mine, theirs = Selector(refuse), selectors.EpollSelector()
+    mine.open()
     read: dict[int, int] = {}
     try:
         for what, number, events in steps:
@@ -390,10 +391,10 @@ def test_it_tells_the_loop_what_any_other_would(steps: list[tuple[str, int, int]
                 assert _outcome(mine.unregister, sock) == _outcome(theirs.unregister, sock)
             elif what == "read" and number not in read:
                 read[number] = 0
-                mine.read(sock.fileno(), partial(_count, read, number))
+                mine.watch(sock.fileno(), partial(_count, read, number))
             elif what == "leave" and number in read:
                 del read[number]
-                mine.leave(sock.fileno())
+                mine.forget(sock.fileno())
             elif what == "send" and far.fileno() >= 0:
                 far.send(b"x")
             elif what == "drain":
@@ -436,16 +437,17 @@ def _readable(sock: socket.socket) -> bool:
 
 def test_a_file_that_was_closed_too_soon(pair: Pair) -> None:
     one, _ = pair
-    express = Express(refuse)
-    key = express.register(one, READ)
+    selector = Selector(refuse)
+    selector.open()
+    key = selector.register(one, READ)
     one.close()
-    assert express.unregister(one) == key
+    assert selector.unregister(one) == key
     with pytest.raises(ValueError, match="is closed"):
-        express.register(one, READ)
+        selector.register(one, READ)
     with pytest.raises(OSError, match="Bad file descriptor"):
-        express.read(key.fd, lambda: None)
-    assert express.select(0) == []
-    express.close()
+        selector.watch(key.fd, lambda: None)
+    assert selector.select(0) == []
+    selector.close()
 
 
 # Nodes on it ------------------------------------------------------------------------------------------
@@ -517,19 +519,19 @@ def test_a_writer_is_called_when_there_is_room_and_until_it_is_left(pair: Pair, 
 
     async def main() -> None:
         loop = loop_now()
-        express = loop.express
+        selector = loop.selector
         number = one.fileno()
         if also_read:
-            express.read(number, lambda: calls.append(f"read {one.recv(9).decode()}"))
+            selector.watch(number, lambda: calls.append(f"read {one.recv(9).decode()}"))
         fill(one)
         done = asyncio.Event()
 
         def writer() -> None:
             calls.append("write")
-            express.forget_room(number)
+            selector.forget_room(number)
             loop.call_soon(done.set)
 
-        express.watch_room(number, writer)
+        selector.watch_room(number, writer)
         await asyncio.sleep(0.01)
         assert not calls  # full
         drain(other)
@@ -538,30 +540,30 @@ def test_a_writer_is_called_when_there_is_room_and_until_it_is_left(pair: Pair, 
         other.send(b"more")
         await asyncio.sleep(0.01)
         assert calls == ["write", *(["read more"] if also_read else [])]
-        express.leave(number)
+        selector.forget(number)
 
     run(main())
 
 
-@pytest.mark.parametrize("what", ["leave", "forget_room"])
+@pytest.mark.parametrize("what", ["forget", "forget_room"])
 def test_who_leaves_one_of_reading_and_writing_keeps_the_other(pair: Pair, what: str) -> None:
     one, other = pair
     calls: set[str] = set()
 
     async def main() -> None:
-        express = loop_now().express
+        selector = loop_now().selector
         number = one.fileno()
-        express.read(number, lambda: calls.add("read"))
-        express.watch_room(number, lambda: calls.add("write"))
-        getattr(express, what)(number)
+        selector.watch(number, lambda: calls.add("read"))
+        selector.watch_room(number, lambda: calls.add("write"))
+        getattr(selector, what)(number)
         other.send(b"x")
         await asyncio.sleep(0)
-        express.select(0)
-        assert calls == {"write" if what == "leave" else "read"}
-        express.leave(number)
-        express.forget_room(number)
+        selector.select(0)
+        assert calls == {"write" if what == "forget" else "read"}
+        selector.forget(number)
+        selector.forget_room(number)
         calls.clear()
-        express.select(0)
+        selector.select(0)
         assert not calls
 
     run(main())
@@ -576,14 +578,14 @@ def test_a_file_that_the_loop_reads_is_written_here(pair: Pair) -> None:
         loop = loop_now()
         done = asyncio.Event()
         loop.add_reader(one, done.set)
-        loop.express.watch_room(one.fileno(), lambda: calls.append("write"))
-        loop.express.select(0)
+        loop.selector.watch_room(one.fileno(), lambda: calls.append("write"))
+        loop.selector.select(0)
         assert calls == ["write"]
-        loop.express.forget_room(one.fileno())
+        loop.selector.forget_room(one.fileno())
         other.send(b"x")
         await done.wait()
         assert loop.remove_reader(one)
-        loop.express.select(0)
+        loop.selector.select(0)
         assert calls == ["write"]
 
     run(main())
@@ -595,26 +597,26 @@ def test_a_reader_closes_the_file_that_was_ready_for_its_writer_too(pair: Pair) 
     calls: list[str] = []
 
     async def main() -> None:
-        express = loop_now().express
+        selector = loop_now().selector
         number = one.fileno()
         fresh: list[socket.socket] = []
 
         def close_it() -> None:
-            express.leave(number)
-            express.forget_room(number)
+            selector.forget(number)
+            selector.forget_room(number)
             one.close()
             fresh.extend(socket.socketpair())
             assert fresh[0].fileno() == number
             fresh[0].setblocking(False)
             fill(fresh[0])
-            express.watch_room(number, lambda: calls.append("new"))
+            selector.watch_room(number, lambda: calls.append("new"))
 
-        express.read(number, close_it)
-        express.watch_room(number, lambda: calls.append("old"))
+        selector.watch(number, close_it)
+        selector.watch_room(number, lambda: calls.append("old"))
         other.send(b"x")
-        express.select(0)
+        selector.select(0)
         assert fresh and not calls
-        express.forget_room(number)
+        selector.forget_room(number)
         for sock in fresh:
             sock.close()
 
@@ -630,10 +632,10 @@ def test_a_writer_that_raises_is_told_of_and_the_loop_goes_on(pair: Pair) -> Non
         loop.set_exception_handler(lambda _, context: told.append(context))
 
         def fails() -> None:
-            loop.express.forget_room(one.fileno())
+            loop.selector.forget_room(one.fileno())
             raise ValueError("of the writer")
 
-        loop.express.watch_room(one.fileno(), fails)
+        loop.selector.watch_room(one.fileno(), fails)
         await asyncio.sleep(0.01)
         assert [str(context["exception"]) for context in told] == ["of the writer"]
 

@@ -1,4 +1,4 @@
-"""More connections than the event loop watches one by one: read in turns, whatever one of them leads to."""
+"""Many connections that are ready at once: read in groups, whatever one of them leads to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from lnd.conftest import Addresses
-from lnd.kit import Arrival, RawPeer, Side, connect, lnet_frame, put_header, until
+from lnd.kit import Arrival, RawPeer, Side, connect, lnet_frame, loop_state, put_header, until
+from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 
 Make = Callable[..., Side]
@@ -32,12 +33,9 @@ def tags(side: Side) -> list[int]:
     return sorted(arrival.hdr.match_bits for arrival in side.core.arrivals)
 
 
-async def test_all_are_heard_of_the_few_and_of_the_many(make: Make, at: Addresses) -> None:
+async def test_all_are_heard_again_and_again(make: Make, at: Addresses) -> None:
     side = make(at.nid(1))
-    poller = side.lnd._shared.poller
-    poller.few = 3
     raws = await connected(side, at, 8)
-    assert (len(poller._alone), len(poller._many)) == (3, 5)
     for turn in range(3):
         speak(side, at, raws, b"x" * 1000 * turn)
         await until(side.core.complete(8 * (turn + 1)))
@@ -45,7 +43,6 @@ async def test_all_are_heard_of_the_few_and_of_the_many(make: Make, at: Addresse
     for raw in raws:
         raw.close()
     await until(lambda: side.lnd.open_connections == 0)
-    assert poller._epoll is None and not poller._alone and not poller._many
 
 
 async def test_others_in_the_loop_have_their_turn(make: Make, at: Addresses) -> None:
@@ -116,15 +113,26 @@ async def test_answers_leave_without_another_turn_of_the_loop(make: Make, at: Ad
     assert all(asked)
 
 
-async def test_without_files_for_an_epoll_the_loop_watches_all(
+async def test_without_files_for_an_epoll_an_ni_is_refused(
     make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse() -> select.epoll:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    side = make(at.nid(1))
-    monkeypatch.setattr(select, "epoll", refuse)
+    side = make()
+    with monkeypatch.context() as patched:
+        patched.setattr(select, "epoll", refuse)
+        with pytest.raises(LNetError, match="cannot watch connections"):
+            side.add(at.nid(1))
+    side.add(at.nid(1))
     raws = await connected(side, at, 2)
     speak(side, at, raws)
     await until(lambda: len(side.core.arrivals) == 2)
-    monkeypatch.undo()
+
+
+async def test_an_ni_that_cannot_listen_leaves_no_epoll(make: Make, at: Addresses) -> None:
+    side = make()
+    before = loop_state()
+    with pytest.raises(LNetError, match="not an address of this host"):
+        side.add("192.0.2.1@tcp")
+    assert loop_state() == before
