@@ -131,9 +131,14 @@ class Selector:
     def serve(self) -> None:
         """Call the readers and writers of files that are ready now, as many as are one loop's turn."""
         epoll = self._epoll
-        if epoll is not None:  # not closed by what the loop called just before
-            self._fresh.clear()
-            self._serve(epoll.poll(0, _MOST))
+        if epoll is None:  # closed by what the loop called just before
+            return
+        self._fresh.clear()
+        events = epoll.poll(0, _MOST)
+        if len(events) == 1:
+            self._call(events[0][0], events[0][1])
+        else:
+            self._serve(events)
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
         """The loop's files that are ready, after at most that many seconds; meanwhile others are served."""
