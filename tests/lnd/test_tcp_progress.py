@@ -20,7 +20,7 @@ from ulnet.core.lnd import NiEvent
 from ulnet.core.ni import NI, Place
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.base import DeviceNews
-from ulnet.lnd.tcp.pulse import QUIET, SILENT, Pulse, judge
+from ulnet.lnd.tcp.progress import QUIET, SILENT, ProgressTimer, judge
 from ulnet.wire.socklnd import ConnType
 
 Make = Callable[..., Side]
@@ -63,85 +63,89 @@ def test_any_answer_of_the_kernel_is_judged(raw: bytes, quiet: float) -> None:
     assert judge(raw, quiet) in (True, False)
 
 
-# The pulse --------------------------------------------------------------------------------------------
+# The timer --------------------------------------------------------------------------------------------
 
 
 class Beating:
-    """Something that is watched for so many beats."""
+    """Something that is watched for so many turns."""
 
-    def __init__(self, beats: int) -> None:
+    def __init__(self, turns: int) -> None:
         self.watched = False
         self.excused = 0.0
-        self.left = beats
+        self.left = turns
         self.then: Callable[[], None] = lambda: None
 
     def excuse(self, seconds: float) -> None:
         self.excused += seconds
 
-    def beat(self, now: float) -> bool:
+    def check_progress(self, now: float) -> bool:
         self.left -= 1
         if not self.left:
             self.then()
         return self.left > 0
 
 
-def is_running(pulse: Pulse) -> bool:
+def slept_nothing(seconds: float) -> None:
+    """Nobody asks."""
+
+
+def is_running(timer: ProgressTimer) -> bool:
     """Whether a timer of it runs."""
-    return pulse._timer is not None
+    return timer._timer is not None
 
 
 class Clock:
     now = 0.0
 
 
-async def test_the_pulse_stops_when_nothing_is_watched() -> None:
-    pulse = Pulse(asyncio.get_running_loop(), Clock())
+async def test_the_timer_stops_when_nothing_is_watched() -> None:
+    timer = ProgressTimer(asyncio.get_running_loop(), Clock(), slept_nothing)
     one, two = Beating(2), Beating(3)
-    pulse.watch(one)
-    pulse.watch(two)
+    timer.watch(one)
+    timer.watch(two)
     await until(lambda: not two.watched)
     assert (one.left, two.left, one.watched) == (0, 0, False)
-    assert not is_running(pulse)
-    pulse.watch(two)
-    assert is_running(pulse)
-    pulse.forget(two)
-    assert not is_running(pulse)
+    assert not is_running(timer)
+    timer.watch(two)
+    assert is_running(timer)
+    timer.forget(two)
+    assert not is_running(timer)
 
 
 @pytest.mark.parametrize(("count", "often"), [(1, True), (16, True), (17, False), (400, False)])
 async def test_few_are_looked_at_more_often_than_many(count: int, often: bool) -> None:
-    pulse = Pulse(asyncio.get_running_loop(), Clock())
+    timer = ProgressTimer(asyncio.get_running_loop(), Clock(), slept_nothing)
     all_of_them = [Beating(100) for _ in range(count)]
     for one in all_of_them:
-        pulse.watch(one)
-    pulse._timer.cancel()  # type: ignore[union-attr]
-    pulse._beat()
-    after = pulse._timer.when() - asyncio.get_running_loop().time()  # type: ignore[union-attr]
+        timer.watch(one)
+    timer._timer.cancel()  # type: ignore[union-attr]
+    timer._check()
+    after = timer._timer.when() - asyncio.get_running_loop().time()  # type: ignore[union-attr]
     assert after <= (0.02 if often else 0.05) + 1e-6  # uvloop's clock stands still: all is rounding
     assert often or after > 0.021
     for one in all_of_them:
-        pulse.forget(one)
+        timer.forget(one)
 
 
 async def test_a_beat_may_forget_and_watch_others() -> None:
-    pulse = Pulse(asyncio.get_running_loop(), Clock())
+    timer = ProgressTimer(asyncio.get_running_loop(), Clock(), slept_nothing)
     first, second, third = Beating(1), Beating(5), Beating(2)
 
     def change() -> None:
-        pulse.forget(second)
-        pulse.forget(first)
-        pulse.watch(third)
+        timer.forget(second)
+        timer.forget(first)
+        timer.watch(third)
 
     first.then = change
-    pulse.watch(first)
-    pulse.watch(second)
+    timer.watch(first)
+    timer.watch(second)
     await until(lambda: third.left == 0)
     assert second.left == 5
-    assert pulse._timer is None
+    assert timer._timer is None
 
 
 class Ticking(asyncio.BaseEventLoop):
-    """As much of a loop as a pulse needs, with a clock that is set by hand."""
+    """As much of a loop as a progress timer needs, with a clock that is set by hand."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,8 +167,8 @@ class Ticking(asyncio.BaseEventLoop):
 def test_time_in_which_this_process_did_not_run_is_told_of() -> None:
     loop, one = Ticking(), Beating(100)
     slept: list[float] = []
-    pulse = Pulse(loop, Clock(), slept.append)
-    pulse.watch(one)
+    timer = ProgressTimer(loop, Clock(), slept.append)
+    timer.watch(one)
     for late in (0.0, 0.03, 0.0):
         loop.now = loop.due + late
         loop.call()
@@ -182,16 +186,16 @@ def test_time_in_which_this_process_did_not_run_is_told_of() -> None:
 
 @pytest.mark.pure
 async def test_more_than_a_beat_can_look_at_have_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ulnet.lnd.tcp.pulse._MOST", 2)
-    pulse = Pulse(asyncio.get_running_loop(), Clock())
+    monkeypatch.setattr("ulnet.lnd.tcp.progress._MOST", 2)
+    timer = ProgressTimer(asyncio.get_running_loop(), Clock(), slept_nothing)
     all_of_them = [Beating(100) for _ in range(6)]
     for one in all_of_them:
-        pulse.watch(one)
+        timer.watch(one)
     for _ in range(3):
-        pulse._beat()
+        timer._check()
     assert [one.left for one in all_of_them] == [99] * 6
     for one in all_of_them:
-        pulse.forget(one)
+        timer.forget(one)
 
 
 # Connections ------------------------------------------------------------------------------------------
@@ -221,12 +225,12 @@ async def test_a_process_that_slept_blames_no_path(
     monkeypatch.setattr("ulnet.lnd.tcp.conn.is_stalled", lambda sock, quiet: True)
     a.put(at.nid(2), b"x")
     late = asyncio.get_running_loop().time() + 5 * QUIET
-    assert conn.beat(late), "seen for the first time: it may have left just now"
+    assert conn.check_progress(late), "seen for the first time: it may have left just now"
     assert not a.core.stalled
     conn.excuse(10)
-    assert conn.beat(late + 10 + QUIET / 2), "it slept while that was under way"
+    assert conn.check_progress(late + 10 + QUIET / 2), "it slept while that was under way"
     assert not a.core.stalled
-    assert conn.beat(late + 10 + 2 * QUIET)
+    assert conn.check_progress(late + 10 + 2 * QUIET)
     assert a.core.stalled
     raw.close()
 
@@ -239,9 +243,9 @@ async def test_a_call_is_not_blamed_for_time_in_which_this_process_slept(make: M
     dialer = a.dialer(at.nid(2))
     now = asyncio.get_running_loop().time()
     dialer.excuse(10)
-    assert dialer.beat(now + 10)
+    assert dialer.check_progress(now + 10)
     assert not a.core.stalled
-    assert dialer.beat(now + 10 + 2 * SILENT)
+    assert dialer.check_progress(now + 10 + 2 * SILENT)
     assert a.core.stalled
     raw.close()
     listener.close()

@@ -351,5 +351,5 @@ def test_without_traffic_nothing_is_looked_at(rails: Rails) -> None:
     running.result(PATIENCE)
     lnd = rails.nodes[0].tcp
     assert lnd is not None
-    pulse = lnd._shared.pulse
-    rails.until(lambda: not pulse._watched and pulse._timer is None, "a pulse at rest")
+    timer = lnd._shared.progress
+    rails.until(lambda: not timer._watched and timer._timer is None, "a timer at rest")

@@ -32,7 +32,7 @@ class Loop(asyncio.SelectorEventLoop):
         *args: object,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        """As ever."""
+        """Call soon, as any loop does."""
         self.selector.news = True
         if len(args) == 1:  # a future wakes who waits for it: spelt out, that is a third of the cost
             return _call_soon(self, callback, args[0], context=context)
@@ -45,12 +45,12 @@ class Loop(asyncio.SelectorEventLoop):
         *args: object,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """As ever (`call_later` comes here as well)."""
+        """Call later, as any loop does (`call_later` comes here as well)."""
         self.selector.news = True
         return super().call_at(when, callback, *args, context=context)
 
     def stop(self) -> None:
-        """As ever."""
+        """Stop, as any loop does."""
         self.selector.news = True
         super().stop()
 

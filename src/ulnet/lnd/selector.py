@@ -110,7 +110,7 @@ class Selector:
         self._readers[number] = reader
 
     def forget(self, number: int) -> None:
-        """Do not, any more (if it was watched at all)."""
+        """Call no reader of that descriptor any more (if there was one at all)."""
         self._readers.pop(number, None)
         self._watch(number, self._wanted(number))
 
@@ -120,7 +120,7 @@ class Selector:
         self._writers[number] = writer
 
     def forget_room(self, number: int) -> None:
-        """Do not, any more (if it was watched at all)."""
+        """Call no writer of that descriptor any more (if there was one at all)."""
         self._writers.pop(number, None)
         self._watch(number, self._wanted(number))
 
@@ -210,7 +210,7 @@ class Selector:
         return key
 
     def unregister(self, fileobj: int | HasFileno) -> SelectorKey:
-        """Do not, any more. Raises KeyError."""
+        """Tell of a file no more. Raises KeyError."""
         number = self._number_of(fileobj)
         if number not in self._keys:
             raise KeyError(f"{fileobj!r} is not registered")

@@ -21,7 +21,7 @@ _PAUSE: Final = 1.0  # seconds, when there are no more file descriptors
 
 
 class _Listener:
-    """One listening socket, used by all NIs that have its address."""
+    """A listening socket, used by all NIs that have its address."""
 
     __slots__ = ("nis", "paused", "sock")
 

@@ -11,7 +11,7 @@ from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.devices import AddressPair, Device
 from ulnet.lnd.tcp.errors import Failure, send_status
 from ulnet.lnd.tcp.frames import BAD_SUM, FRAME, PAUSED, STRAY_ACK
-from ulnet.lnd.tcp.pulse import QUIET, is_stalled, unacknowledged
+from ulnet.lnd.tcp.progress import QUIET, is_stalled, unacknowledged
 from ulnet.lnd.tcp.receive import Receiver
 from ulnet.lnd.tcp.shared import Shared
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE, KEEPALIVE_COOKIE, ConnType, FrameType, checksum
@@ -27,7 +27,7 @@ _MAX_ACKS: Final = 65536  # acknowledgements that a peer may leave unread
 
 
 class Conn(Receiver):
-    """One established connection; it is the `rx` that the core holds while a payload waits."""
+    """An established connection: the `rx` that the core holds while a payload waits."""
 
     __slots__ = (
         "ctype",
@@ -97,8 +97,8 @@ class Conn(Receiver):
 
     # Progress -------------------------------------------------------------------------------------
 
-    def beat(self, now: float) -> bool:
-        """See how what was sent gets on; False when nothing is under way any more, or the time is up."""
+    def check_progress(self, now: float) -> bool:
+        """Whether something is under way still, within its time: a path without progress is to be avoided."""
         sock = self.sock
         if sock is None:
             return False
@@ -165,7 +165,7 @@ class Conn(Receiver):
         if self.writing:
             self.shared.selector.forget_room(sock.fileno())
         self.shared.starved.discard(self)
-        self.shared.pulse.forget(self)
+        self.shared.progress.forget(self)
         if reset:
             sockets.reset(sock)
         else:

@@ -27,7 +27,7 @@ _LOOPBACK: Final = 127
 
 
 class Device:
-    """One device of an NI, with its address."""
+    """A device of an NI, with its address."""
 
     __slots__ = ("deaf", "down", "interface", "ip", "nid", "slow")
 

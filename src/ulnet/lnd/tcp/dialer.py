@@ -14,7 +14,7 @@ from ulnet.lnd.tcp.devices import AddressPair, Device, matched
 from ulnet.lnd.tcp.errors import Failure, connect_status, why_connect_failed
 from ulnet.lnd.tcp.handshake import ActiveHandshake
 from ulnet.lnd.tcp.outbound import Outbound
-from ulnet.lnd.tcp.pulse import SILENT
+from ulnet.lnd.tcp.progress import SILENT
 from ulnet.nid import Nid
 from ulnet.wire.socklnd import ConnType, Hello
 
@@ -97,7 +97,7 @@ class Dialer:
         self._last = ""  # why the last attempt failed
         self._began = 0.0  # when the present attempt did
         self._called = 0.0  # when its socket was made
-        self.watched = False  # by the pulse
+        self.watched = False  # by the progress timer
         self._made = 0.0  # when the last connection was, until one is lost
         self._brief = 0  # how often in a row that did not last
         self._not_before = 0.0  # for that, no attempt is made sooner
@@ -231,15 +231,15 @@ class Dialer:
         """The present attempt is no more."""
         self._attempt = None
         self._peer.ask_again()
-        self._shared.pulse.forget(self)
+        self._shared.progress.forget(self)
         self._peer.moves_on(self)
 
     def excuse(self, seconds: float) -> None:
-        """Nobody is blamed for the time in which this process did not run."""
+        """The time in which this process did not run is not the peer's."""
         self._began += seconds
         self._called += seconds
 
-    def beat(self, now: float) -> bool:
+    def check_progress(self, now: float) -> bool:
         """See how the attempt gets on: one that is not answered makes the path one to be avoided."""
         if now - self._began >= SILENT and self not in self._peer.stuck:
             self._peer.gets_stuck(self)
@@ -328,7 +328,7 @@ class Dialer:
             return  # it hangs up again and again, and nothing is to be sent
         ctype = self._wanted()
         if ctype is not None and self._call(ctype):
-            self._shared.pulse.watch(self)
+            self._shared.progress.watch(self)
             self._began = self._called = self._shared.now
             return
         if ctype is None:

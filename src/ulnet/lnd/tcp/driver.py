@@ -34,7 +34,7 @@ _MAX_CONNS_PER_PEER: Final = 127
 
 
 class TcpLnd:
-    """One driver for all tcp nets of a node, on one event loop.
+    """The driver for all tcp nets of a node, on one event loop.
 
     A message is sent at the end of the loop iteration that queued it. All deadlines are seen to by
     one timer, which runs while there is an NI, and of what is under way by a faster one, which runs

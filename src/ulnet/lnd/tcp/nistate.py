@@ -258,7 +258,7 @@ class NiState:
             self.shared.core.finalize(msg, HealthStatus.NETWORK_TIMEOUT, errno.ETIMEDOUT, reason)
 
     def _check_conn(self, peer: Peer, conn: Conn, past: float) -> bool:
-        """False if the connection had to be closed. (What is sent is seen to by the pulse.)"""
+        """False if the connection had to be closed. (What is sent is seen to by the progress timer.)"""
         if conn.paused and conn.sock is not None and sockets.is_dead(conn.sock):
             conn.receive_failed(errno.ECONNRESET)  # nothing else would tell: it is not read now
             return False

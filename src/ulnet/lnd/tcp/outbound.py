@@ -1,4 +1,4 @@
-"""One attempt to connect: the socket around an `ActiveHandshake` (spec wire-socklnd.md §3.6)."""
+"""An attempt to connect: the socket around an `ActiveHandshake` (spec wire-socklnd.md §3.6)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from ulnet.lnd.tcp.conn import Conn
 from ulnet.lnd.tcp.devices import AddressPair, Device
 from ulnet.lnd.tcp.dialer import Dialer
 from ulnet.lnd.tcp.errors import Failure
-from ulnet.lnd.tcp.pulse import unacknowledged
+from ulnet.lnd.tcp.progress import unacknowledged
 from ulnet.nid import Nid, ProcessId
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, MsgType
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE, ConnType
@@ -49,7 +49,7 @@ def _load(conn: Conn) -> int:
 
 
 class Peer:
-    """One (NID, pid) as seen from one NI. Exists while it has connections, a queue, or a reason to wait."""
+    """A (NID, pid) as seen from one NI: there while it has connections, a queue, or a reason to wait."""
 
     __slots__ = (
         "_ack",
@@ -395,7 +395,7 @@ class Peer:
         self.look()
 
     def moves_on(self, what: Conn | Dialer) -> None:
-        """It does again, or is gone."""
+        """What was stuck makes progress again, or is gone."""
         if what in self.stuck:
             del self.stuck[what]
             self.look()

@@ -13,7 +13,7 @@ from ulnet.core.status import LNetError, errno_text
 from ulnet.lnd.loop import Loop, tell_failure
 from ulnet.lnd.selector import Selector
 from ulnet.lnd.tcp.params import TcpParams
-from ulnet.lnd.tcp.pulse import Pulse
+from ulnet.lnd.tcp.progress import ProgressTimer
 from ulnet.lnd.tcp.spin import Spin
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE
@@ -33,7 +33,7 @@ BUFFER_SIZE: Final = 262144  # one for all connections: headers and small messag
 
 
 class Shared:
-    """One per driver. `now` is the loop's time at the last sweep or beat: good enough for deadlines."""
+    """What the parts of one driver share; `now` is the loop's time as last looked at, good for deadlines."""
 
     __slots__ = (
         "_report",
@@ -47,7 +47,7 @@ class Shared:
         "loop",
         "now",
         "params",
-        "pulse",
+        "progress",
         "receiving",
         "selector",
         "spin",
@@ -64,14 +64,14 @@ class Shared:
         core: Upcalls,
         loop: asyncio.AbstractEventLoop,
         params: TcpParams,
-        report: Callable[[str], None] = lambda line: None,
+        report: Callable[[str], None],
     ) -> None:
         self.core = core
         self.loop = loop
         self.params = params
         self.now = loop.time()
         self.selector = loop.selector if isinstance(loop, Loop) else Selector(partial(tell_failure, loop))
-        self.pulse = Pulse(loop, self, core.slept)
+        self.progress = ProgressTimer(loop, self, core.slept)
         self.sweep_interval = params.sweep_interval  # shorter where a time-out is short
         self.tick = 0  # counts uses of connections, to find the least recent
         self.buf = bytearray(BUFFER_SIZE)

@@ -17,7 +17,7 @@ _LONGEST: Final = 0.001  # seconds for one connection, however much comes, befor
 
 
 class Spin:
-    """One per driver; `seconds` is 0 where nobody wants it, `longest` the most that one connection gets."""
+    """Looking for more: for `seconds` (0: never) after a message, for `longest` on one connection at most."""
 
     __slots__ = ("_misses", "_number", "_poll", "_skip", "longest", "seconds")
 
@@ -50,6 +50,6 @@ class Spin:
         return min(now + self.seconds, begin + self.longest)
 
     def tried(self, found: bool) -> None:
-        """It was, and something came or not."""
+        """Looking is over, and something came or not."""
         self._misses = 0 if found else min(2 * self._misses + 1, _MOST_SKIPPED)
         self._skip = self._misses

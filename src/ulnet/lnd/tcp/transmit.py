@@ -95,12 +95,12 @@ class Transmitter(Outlet):
         self.batch_start = 0  # where the first of them begins
         self.sent = 0  # of the batch
         self.writing = False  # the socket was full: the loop tells when it is not
-        self.watched = False  # by the pulse: something is to be sent, or to be acknowledged by TCP
+        self.watched = False  # by the progress timer: something is to be sent, or to be acknowledged by TCP
         self.sent_total = 0  # bytes given to the kernel
         self.acked = 0  # how many of them the peer's host has acknowledged, as last seen
         self.progress_at = 0.0  # when that last grew, or something was first seen under way; 0: not yet seen
 
-    def beat(self, now: float) -> bool:
+    def check_progress(self, now: float) -> bool:
         """See how what was sent gets on; False when nothing is under way any more."""
         raise NotImplementedError
 
@@ -132,7 +132,7 @@ class Transmitter(Outlet):
         shared = self.shared
         if not self.watched:
             self.acked = self.sent_total
-            shared.pulse.watch(self)
+            shared.progress.watch(self)
             self.progress_at = 0.0
         shared.flush_soon(self)
 

@@ -16,13 +16,13 @@ import termios
 from collections.abc import Callable
 from typing import Final, Protocol
 
-__all__ = ["QUIET", "SILENT", "Pulse", "Watched", "is_stalled", "judge", "unacknowledged"]
+__all__ = ["QUIET", "SILENT", "ProgressTimer", "Watched", "is_stalled", "judge", "unacknowledged"]
 
 _INTERVAL: Final = 0.05
 _OFTEN: Final = 0.02  # where only so many are watched:
 _FEW_WATCHED: Final = 16
-_SLEPT: Final = 0.05  # seconds: where a beat comes later than that, this process was kept from running
-_MOST: Final = 500  # looked at in one beat; where there are more, each has its turn later
+_SLEPT: Final = 0.05  # seconds: where a turn comes later than that, this process was kept from running
+_MOST: Final = 500  # looked at in one turn; where there are more, each has its turn later
 QUIET: Final = 0.06  # seconds without an acknowledgement that are strange in a stream of packets
 SILENT: Final = 0.25  # in a few packets: the peer may delay its acknowledgement for 0.2 s
 _FEW: Final = 3  # packets
@@ -33,11 +33,11 @@ _SIOCOUTQ: Final = termios.TIOCOUTQ
 
 
 class Watched(Protocol):
-    """Something with deadlines; `watched` belongs to `Pulse`."""
+    """Something with deadlines; `watched` belongs to `ProgressTimer`."""
 
     watched: bool
 
-    def beat(self, now: float) -> bool:
+    def check_progress(self, now: float) -> bool:
         """Look at it; False: it needs no more watching."""
 
     def excuse(self, seconds: float) -> None:
@@ -50,8 +50,8 @@ class Clock(Protocol):
     now: float
 
 
-class Pulse:
-    """Calls `beat` of what is watched, twenty or fifty times a second."""
+class ProgressTimer:
+    """Calls `check_progress` of what is watched, twenty or fifty times a second."""
 
     __slots__ = ("_clock", "_due", "_loop", "_slept", "_timer", "_watched")
 
@@ -59,13 +59,13 @@ class Pulse:
         self,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        slept: Callable[[float], None] = lambda seconds: None,
+        slept: Callable[[float], None],
     ) -> None:
         self._loop = loop
         self._clock = clock
         self._slept = slept  # hears, once for all, for how long this process did not run
         self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0  # when the next beat should come
+        self._due = 0.0  # when the next turn should come
         self._watched: dict[Watched, None] = {}
 
     def watch(self, one: Watched) -> None:
@@ -74,17 +74,17 @@ class Pulse:
         self._watched[one] = None
         if self._timer is None:
             self._clock.now = self._loop.time()
-            self._beat_after(_OFTEN)
+            self._check_after(_OFTEN)
 
     def forget(self, one: Watched) -> None:
-        """It is gone."""
+        """Look at it no more: it is gone."""
         one.watched = False
         self._watched.pop(one, None)
         if not self._watched and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _beat(self) -> None:
+    def _check(self) -> None:
         self._timer = None
         now = self._clock.now = self._loop.time()
         watched = self._watched
@@ -100,19 +100,19 @@ class Pulse:
                 del watched[one]
                 watched[one] = None
         for one in turn:
-            if one.watched and not one.beat(now) and one.watched:
+            if one.watched and not one.check_progress(now) and one.watched:
                 one.watched = False
                 del watched[one]
         if watched and not self._is_due():
-            self._beat_after(_OFTEN if len(watched) <= _FEW_WATCHED else _INTERVAL)
+            self._check_after(_OFTEN if len(watched) <= _FEW_WATCHED else _INTERVAL)
 
     def _is_due(self) -> bool:
-        """Whether a beat is, as when another one had something watched; compiled code must ask by a call."""
+        """Whether a turn is, as when another one had something watched; compiled code must ask by a call."""
         return self._timer is not None
 
-    def _beat_after(self, pause: float) -> None:
+    def _check_after(self, pause: float) -> None:
         self._due = self._clock.now + pause
-        self._timer = self._loop.call_at(self._due, self._beat)
+        self._timer = self._loop.call_at(self._due, self._check)
 
 
 def unacknowledged(sock: socket.socket) -> int:
@@ -130,7 +130,7 @@ def is_stalled(sock: socket.socket, quiet: float) -> bool:
 
 
 def judge(info: bytes, quiet: float) -> bool:
-    """The same, of the kernel's struct tcp_info."""
+    """Whether the network is to blame, by the kernel's struct tcp_info."""
     if len(info) < _INFO.size:
         return False
     in_flight, last_ack, round_trip, spread = _INFO.unpack_from(info)
