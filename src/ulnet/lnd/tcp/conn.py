@@ -127,18 +127,35 @@ class Conn(Receiver):
     def _timed_out(self, did: str) -> None:
         reason = f"timed out: {self.peer} {did} none of our data for {self.timeout:g} s"
         self.shared.report(reason)
-        failure = Failure(errno.ETIMEDOUT, HealthStatus.NETWORK_TIMEOUT, reason)
         # Else the kernel sends on what is reported now, and to the peer a new connection is a duplicate.
-        self.peer.close_address(self.remote_ip, failure, self)
+        self._close_all(Failure(errno.ETIMEDOUT, HealthStatus.NETWORK_TIMEOUT, reason), reset=True)
 
-    # The end --------------------------------------------------------------------------------------
+    def check_receiving(self, past: float) -> bool:
+        """Whether what the peer began to send goes on, as of a time that is past; if not, it is closed."""
+        if self.paused and self.sock is not None and sockets.is_dead(self.sock):
+            self.receive_failed(errno.ECONNRESET)  # nothing else would tell: it is not read now
+            return False
+        if self.rx_wake != 1 and self.rx_deadline <= past:
+            self.on_readable()  # what came may have been too little to wake it, but it came
+        if self.sock is None or not self.rx_deadline or self.rx_deadline > past:
+            return True
+        seconds = self.peer.state.timeout
+        reason = f"timed out: {self.peer} sent no more of a message that it had begun for {seconds:g} s"
+        self.shared.report(reason)
+        self._close_all(Failure(errno.ETIMEDOUT, HealthStatus.NETWORK_TIMEOUT, reason))
+        return False
+
+    # The end: by the peer, which calls `shut`, then `fail_receive` ------------------------------------
+
+    def _close_all(self, failure: Failure, reset: bool = False) -> None:
+        """Close all connections with this address of the peer: they share what broke one of them."""
+        self.peer.close_address(self.remote_ip, failure, self if reset else None)
 
     def violated(self, text: str, unread: bool) -> int:
         """A protocol error closes all connections of this peer from the same address."""
         reason = f"closed the connection to {self.peer.nid}: {text}"
         self.shared.report(reason)
-        failure = Failure(errno.EPROTO, HealthStatus.LOCAL_ERROR, reason)
-        self.peer.close_address(self.remote_ip, failure, self if unread else None)
+        self._close_all(Failure(errno.EPROTO, HealthStatus.LOCAL_ERROR, reason), reset=unread)
         return -1
 
     def ended(self) -> None:
@@ -150,11 +167,11 @@ class Conn(Receiver):
 
     def receive_failed(self, number: int) -> None:
         reason = f"the connection to {self.peer.nid} broke: {errno_text(number)}"
-        self.peer.close_address(self.remote_ip, Failure(number, send_status(number), reason), None)
+        self._close_all(Failure(number, send_status(number), reason))
 
     def broken(self, failure: Failure) -> None:
         """Sending failed."""
-        self.peer.close_address(self.remote_ip, failure, None)
+        self._close_all(failure)
 
     def shut(self, reset: bool = False) -> tuple[list[Msg], list[Msg]]:
         """Close the socket at once: the messages partly sent, and those not begun. For the peer only."""

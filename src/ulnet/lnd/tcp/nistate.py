@@ -242,10 +242,8 @@ class NiState:
         past = now - self.shared.sweep_interval
         for peer in list(self._buckets[self._sweeps % len(self._buckets)]):
             self._check_queue(peer, past)
-            late: list[Conn] = []
-            for conn in list(peer.conns):
-                if conn.sock is not None and not self._check_conn(peer, conn, past):
-                    late.append(conn)
+            conns = list(peer.conns)  # one that is late closes others
+            late = [conn for conn in conns if conn.sock is not None and not conn.check_receiving(past)]
             if not late:
                 self._keep_alive(peer, now)
             self.forget_if_idle(peer)
@@ -256,20 +254,6 @@ class NiState:
             msg.unsent = True
             reason = f"timed out after {self.timeout:g} s without a connection to {peer}"
             self.shared.core.finalize(msg, HealthStatus.NETWORK_TIMEOUT, errno.ETIMEDOUT, reason)
-
-    def _check_conn(self, peer: Peer, conn: Conn, past: float) -> bool:
-        """False if the connection had to be closed. (What is sent is seen to by the progress timer.)"""
-        if conn.paused and conn.sock is not None and sockets.is_dead(conn.sock):
-            conn.receive_failed(errno.ECONNRESET)  # nothing else would tell: it is not read now
-            return False
-        if conn.rx_wake != 1 and conn.rx_deadline <= past:
-            conn.on_readable()  # what came may have been too little to wake it, but it came
-        if conn.sock is None or not conn.rx_deadline or conn.rx_deadline > past:
-            return True
-        reason = f"timed out: {peer} sent no more of a message that it had begun for {self.timeout:g} s"
-        self.shared.report(reason)
-        peer.close_address(conn.remote_ip, Failure(errno.ETIMEDOUT, HealthStatus.NETWORK_TIMEOUT, reason))
-        return False
 
     def _keep_alive(self, peer: Peer, now: float) -> None:
         """A NOOP after a long silence, on the connection for acknowledgements if nothing waits there."""
