@@ -10,7 +10,6 @@ from importlib import import_module
 from pathlib import Path
 
 from ulnet.cli.sim_report import Report, print_report, report_of
-from ulnet.sim import administering, discovering, naming  # noqa: F401 - register their recipes
 from ulnet.sim.errors import PlanError
 from ulnet.sim.meter import Meter
 from ulnet.sim.plan import Plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ulnet.core.event import Event, EventKind
@@ -11,7 +12,9 @@ from ulnet.core.lnd import Lnd
 from ulnet.core.md import INFINITE, MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, EventHandler
 from ulnet.core.ni import NI
 from ulnet.core.peer_rules import named
+from ulnet.core.selection import Balance
 from ulnet.core.self_info import MIN_INFO_SIZE
+from ulnet.core.status import LNetError
 from ulnet.core.tunables import LndTunables, NetTunables
 from ulnet.dlc.config import read_config
 from ulnet.dlc.errors import ErrorItem
@@ -23,8 +26,10 @@ from ulnet.lnd.sim import SimLnd, SimStation
 from ulnet.nid import LO_NID, NetType, Nid
 from ulnet.node import Node
 from ulnet.node.admin import Admin
+from ulnet.node.node import Recovery
 from ulnet.sim.cables import Host
 from ulnet.sim.clock import NodeLoop
+from ulnet.sim.streaming import Streaming
 from ulnet.sim.traffic import Inbox, Operation
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
 
@@ -46,12 +51,22 @@ class SimNode:
     `core` is its LNet, `node` the Node around it, `admin` what answers requests. NIDs may be text.
     """
 
-    def __init__(self, sim: Simulation, name: str, host: Host, topology: Topology | None = None) -> None:
+    def __init__(
+        self,
+        sim: Simulation,
+        name: str,
+        host: Host,
+        topology: Topology | None = None,
+        balance: Balance = "expected",
+        recovery: Recovery = "backoff",
+    ) -> None:
         self.sim = sim
         self.name = name
         self.host = host
         self.index = len(sim.nodes)
         self.topology = topology or _ONE_CPU
+        self._balance = balance
+        self._recovery = recovery
         self.cpu = min(cpu for node in self.topology.nodes for cpu in node.cpus)  # where its thread runs
         self.lives = 0
         self.alive = False
@@ -60,9 +75,11 @@ class SimNode:
         self._resends: list[int] = []
         self.reports: list[str] = []  # lines for the log
         self.operations: dict[Operation, None] = {}  # of this life, not ended
+        self.streams: dict[Streaming, None] = {}  # the same
         self.inboxes: list[Inbox] = []
         self.names: list[tuple[Nid, int]] = []  # that were locked in this life, and when
         self._startup: list[Callable[[], object]] = []
+        self._configuration: list[Callable[[], object]] = []  # the steps of it that may be done again
         self.past: list[NodeLoop] = []  # of earlier lives: what was under way in them must never go on
         self.loop: NodeLoop
         self.node: Node
@@ -92,6 +109,8 @@ class SimNode:
         self.node = Node(
             topology=self.topology,
             drivers=self._drivers,
+            balance=self._balance,
+            recovery=self._recovery,
             cookie=self._cookie,
             report=self._report,
             chance=sim.chance(f"{self.name}/{self.lives}/faults").random,
@@ -125,6 +144,7 @@ class SimNode:
         self.past.append(self.loop)
         self.host.die(silent)
         self.operations.clear()
+        self.streams.clear()
         self.sim.note(f"kill {self.name} silent={silent}")
 
     def restart(self) -> None:
@@ -168,6 +188,7 @@ class SimNode:
 
         ni = self.loop.enter(add)
         self._startup.append(add_again)
+        self._configuration.append(add_again)
         return ni
 
     def del_ni(self, nid: Nid | str) -> None:
@@ -201,7 +222,14 @@ class SimNode:
             return self._now(self.admin.apply(config.steps))
 
         self._startup.append(apply)
+        self._configuration.append(apply)
         return apply()
+
+    def configure_again(self) -> None:
+        """Apply all NIs and YAML again that it was given: what was taken away since is back."""
+        for step in list(self._configuration):
+            with suppress(LNetError):
+                self.loop.enter(step)
 
     def request(self, request: Request, limit: float = 1000.0) -> Answer:
         """Have a request answered, however much virtual time that takes. Raises DlcError, SimError."""
@@ -288,7 +316,7 @@ class SimNode:
     def _delivered(self, inbox: Inbox, event: Event) -> None:
         inbox.take(event, self.sim.now)
         if event.kind is EventKind.PUT and not event.status:
-            self.sim.ledger.delivered(event.hdr_data, event.data)
+            self.sim.ledger.arrived(event)
 
     def put(
         self,
@@ -305,7 +333,7 @@ class SimNode:
         target = _nid(target)
         wanted = EventKind.ACK if ack else EventKind.SEND
         operation = Operation("put", target, wanted, self.sim.next_number(), len(data))
-        self.sim.ledger.sent(self, operation, data)
+        self.sim.ledger.sent(self, operation, data, (portal, match_bits))
 
         def begin() -> None:
             md = operation.md = self.core.memory.md_bind(
@@ -350,6 +378,108 @@ class SimNode:
             self.core.get(md, target, portal, match_bits, source=source_nid)
 
         return self._begin(operation, begin)
+
+    def stream(
+        self,
+        target: Nid | str,
+        portal: int,
+        match_bits: int = 0,
+        *,
+        kind: str = "put",
+        size: int = 0,
+        count: int = 100,
+        window: int = 8,
+        ack: bool = True,
+        begun: Callable[[Operation], None] = lambda operation: None,
+    ) -> Streaming:
+        """Keep a window of PUTs or GETs of one memory descriptor under way; `begun` is told of each.
+
+        Raises LNetError for what cannot even begin.
+        """
+        data = bytearray(self.sim.next_number().to_bytes(8, "big") * (size // 8 + 1))[:size]
+        made = Streaming(
+            self,
+            _nid(target),
+            portal,
+            match_bits,
+            data,
+            kind=kind,
+            count=count,
+            window=window,
+            ack=ack,
+            begun=begun,
+        )
+        self.streams[made] = None
+        try:
+            self.loop.enter(made.begin)
+        except LNetError:
+            self.streams.pop(made, None)
+            raise
+        return made
+
+    def await_put(
+        self,
+        target: Nid | str,
+        portal: int,
+        match_bits: int = 0,
+        data: bytes = b"",
+        *,
+        ack: bool = True,
+        timeout: float | None = None,
+    ) -> Operation:
+        """Send data as a program does, by `Node.put` in a task of its own."""
+        target = _nid(target)
+        operation = Operation(
+            "put", target, EventKind.ACK if ack else EventKind.SEND, self.sim.next_number(), len(data)
+        )
+        self.sim.ledger.sent(self, operation, data, (portal, match_bits))
+        call = self.node.put(
+            target, portal, match_bits, data, ack=ack, hdr_data=operation.number, timeout=timeout
+        )
+        return self._await(operation, call)
+
+    def await_get(
+        self,
+        target: Nid | str,
+        portal: int,
+        match_bits: int = 0,
+        size: int = 0,
+        *,
+        timeout: float | None = None,
+    ) -> Operation:
+        """Fetch `size` bytes as a program does, by `Node.get` in a task of its own."""
+        target = _nid(target)
+        operation = Operation("get", target, EventKind.REPLY, self.sim.next_number(), size)
+        operation.buffer = bytearray(size)
+        return self._await(
+            operation, self.node.get(target, portal, match_bits, operation.buffer, timeout=timeout)
+        )
+
+    def await_ping(self, target: Nid | str, timeout: float = 10.0) -> Operation:
+        """Ask for NIDs as a program does, by `Node.ping` in a task of its own."""
+        target = _nid(target)
+        operation = Operation("ping", target, EventKind.REPLY, self.sim.next_number(), 0)
+        call = self.node.ping(target, timeout=timeout)
+
+        async def count_nids() -> int:
+            return len((await call).nids)
+
+        return self._await(operation, count_nids())
+
+    def _await(self, operation: Operation, call: Coroutine[Any, Any, int]) -> Operation:
+        self.operations[operation] = None
+
+        async def until_done() -> None:
+            try:
+                operation.end(0, taken=await call)
+            except LNetError as failed:
+                operation.end(-failed.errno, str(failed))
+            if operation.broken:
+                self.sim.broken(self, operation.broken)
+            self.operations.pop(operation, None)
+
+        self.spawn(until_done())
+        return operation
 
     def ping(self, target: Nid | str, size: int = MIN_INFO_SIZE, timeout: float = 10.0) -> Operation:
         """A bare ping: GET of the ping buffer."""

@@ -139,7 +139,7 @@ def play(
     except (LNetError, NidError, HostError) as bad:
         raise PlanError(str(bad)) from None
     sim.most_events = _EVENTS + _EVENTS_A_MESSAGE * sum(
-        action.count for _, action in actions if isinstance(action, Traffic)
+        action.messages for _, action in actions if isinstance(action, Traffic)
     )
     for made in prepare:
         made(run)
@@ -188,7 +188,12 @@ def _make(sim: Simulation, name: str, plan: NodePlan) -> None:
         return
     if plan.kind != "node":
         raise PlanError(f"node {name}: {plan.kind!r} is none of node, single-rail and silent")
-    node = sim.node(name, topology=parse_topology(plan.topology) if plan.topology else None)
+    node = sim.node(
+        name,
+        topology=parse_topology(plan.topology) if plan.topology else None,
+        balance=plan.balance,
+        recovery=plan.recovery,
+    )
     for interface, cable in plan.interfaces.items():
         if isinstance(cable, str):
             cable = InterfacePlan(address=cable)
