@@ -22,11 +22,11 @@ class Dice:
         self.rng = Random(f"{use}/{seed}")
         self.events: list[Event] = []
 
-    def add(self, at: float, kind: str, **words: Any) -> None:
+    def add(self, at: float, kind: str, /, **words: Any) -> None:
         """An event."""
         self.events.append(Event(at=at, kind=kind, words=words))
 
-    def ask(self, at: float, node: str, op: str, **fields: Any) -> None:
+    def ask(self, at: float, node: str, op: str, /, **fields: Any) -> None:
         """A request of the control socket."""
         self.add(at, "lnetctl", node=node, request={"op": op, **fields})
 

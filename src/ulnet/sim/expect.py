@@ -143,7 +143,7 @@ class Recovers(Expectation):
     """Once all is mended, each of these nodes reaches each of the targets: by default, all of these nodes.
 
     Mended are cables, partitions, dead nodes, NIs, and what the nodes' YAML says; `after` so many seconds
-    they send. What fails is sent again every `after` seconds, as long as `rounds` allow.
+    they send. What fails is tried again so many `rounds`: a node may have refused what mends it at first.
     """
 
     nodes: list[str]
@@ -157,8 +157,8 @@ class Recovers(Expectation):
         sim = run.sim
         pairs = [(node, to) for node in self.nodes for to in self.targets or self.nodes if to != node]
         try:
-            mend(run)
             for _ in range(self.rounds):
+                mend(run)
                 sim.run(self.after)
                 sim.run_until_quiet()
                 puts = [(node, to, self._put(run, node, to)) for node, to in pairs]

@@ -278,7 +278,8 @@ class SimNode:
         """Whether anything is under way or awaited."""
         core = self.core
         stats = core.stats
-        return self.alive and (stats.msgs_alloc > 0 or stats.rst_alloc > 0 or core.state.work_pending)
+        asked = stats.msgs_alloc > 0 or stats.rst_alloc > 0 or len(self.streams) > 0
+        return self.alive and (asked or core.state.work_pending)
 
     # Messages -----------------------------------------------------------------------------------------
 

@@ -22,7 +22,8 @@ class Streaming:
 
     The events of one descriptor do not say which message they are about, so what is promised is judged for
     all of them together: one SEND for each, no more answers than messages, and one last event. After the
-    first failure no further message is sent.
+    first failure no further message is sent. LNet sees to one answer of a descriptor, not to several: so who
+    waits for several gives up by itself, when nothing was heard for longer than a transaction may take.
     """
 
     def __init__(
@@ -53,6 +54,8 @@ class Streaming:
         self._wanted = EventKind.REPLY if kind == "get" else EventKind.ACK if self._ack else EventKind.SEND
         self._begun = begun
         self._md: Md | None = None
+        self._patience = 10.0 + node.core.settings.transaction_timeout
+        self._heard_at = 0.0  # when the last event came
         self._open: list[Operation] = []  # begun, with no end yet, the oldest first
         self._sent = self._away = self._answered = 0
         self.delivered = 0  # PUTs of it that are in the other node's memory
@@ -72,7 +75,20 @@ class Streaming:
         except LNetError:
             self._stop()
             raise
+        self._heard_at = self._loop.time()
+        self._loop.call_later(self._patience, self._look)
         self._more()
+
+    def _look(self) -> None:
+        """Give up, if nothing was heard for long."""
+        if self._md is None:
+            return
+        left = self._heard_at + self._patience - self._loop.time()
+        if left > 0:
+            self._loop.call_later(left, self._look)
+        else:
+            self.failed = True
+            self._stop()
 
     def _more(self) -> None:
         try:
@@ -120,6 +136,7 @@ class Streaming:
             return
         if self.ended:
             self._broken(f"got {event!r} after its last event")
+        self._heard_at = self._loop.time()
         kind = event.kind
         if kind is EventKind.SEND:
             self._away += 1
