@@ -35,7 +35,8 @@ class Traffic(Action):
     """`count` messages of `size` bytes, one each `every` seconds, from a node to a NID or to a node.
 
     With `burst`, each time so many are sent in one go. `awaited` ones are sent as programs do it, by a call
-    of `ulnet.Node` in a task; the others by memory descriptors and events. `timeout` is in seconds.
+    of `ulnet.Node` in a task; the others by memory descriptors and events. `timeout` is in seconds; `cpt`
+    says where the memory is, by default near the thread.
     """
 
     source: str
@@ -48,6 +49,7 @@ class Traffic(Action):
     burst: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
     awaited: bool = False
     timeout: Annotated[float, msgspec.Meta(ge=0, le=1e6)] | None = None
+    cpt: int | None = None
 
     @property
     def messages(self) -> int:
@@ -93,7 +95,15 @@ class Put(Traffic):
         node = run.node(self.source)
         data = (run.sim.now.hex().encode() * (self.size // 8 + 1))[: self.size]
         put = node.await_put if self.awaited else node.put
-        return put(run.target(self.to), self.portal, self.bits, data, ack=self.ack, timeout=self.timeout)
+        return put(
+            run.target(self.to),
+            self.portal,
+            self.bits,
+            data,
+            ack=self.ack,
+            timeout=self.timeout,
+            cpt=self.cpt,
+        )
 
 
 class Get(Traffic):
@@ -103,7 +113,7 @@ class Get(Traffic):
         """One GET."""
         node = run.node(self.source)
         get = node.await_get if self.awaited else node.get
-        return get(run.target(self.to), self.portal, self.bits, self.size, timeout=self.timeout)
+        return get(run.target(self.to), self.portal, self.bits, self.size, timeout=self.timeout, cpt=self.cpt)
 
 
 class Ping(Traffic):
@@ -141,18 +151,22 @@ class Stream(Traffic):
 
 
 class Attach(Action):
-    """Memory on a portal, for all match bits."""
+    """Memory on a portal, for all match bits; `mistaken`: its owner's handler raises each time."""
 
     node: str
     portal: int = 30
     size: int = 1 << 20
     lazy: bool = False
+    mistaken: bool = False
 
     def happen(self, run: Run) -> None:
         """Attach it."""
         node = run.node(self.node)
-        if node.alive:
-            node.attach(self.portal, size=self.size, lazy=self.lazy, keep_data=False)
+        if not node.alive:
+            return
+        node.attach(self.portal, size=self.size, lazy=self.lazy, keep_data=False, mistaken=self.mistaken)
+        if self.mistaken:
+            run.sim.allowed_reports = (*run.sim.allowed_reports, "event handler failed")
 
 
 class Down(Action):
@@ -331,14 +345,16 @@ class Lazy(Action):
 
 
 class Cpu(Action):
-    """A node's thread goes on on another CPU."""
+    """A node's thread goes on on another CPU, and its memory is on a NUMA node (-1: nobody knows which)."""
 
     node: str
     cpu: int
+    memory: int = -1
 
     def happen(self, run: Run) -> None:
         """Move it."""
-        run.node(self.node).cpu = self.cpu
+        node = run.node(self.node)
+        node.cpu, node.memory_node = self.cpu, self.memory
 
 
 class NamePeer(Action):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ulnet.core.event import Event, EventKind
@@ -68,6 +69,7 @@ class SimNode:
         self._balance = balance
         self._recovery = recovery
         self.cpu = min(cpu for node in self.topology.nodes for cpu in node.cpus)  # where its thread runs
+        self.memory_node = -1  # the NUMA node where its memory is; -1: not known
         self.lives = 0
         self.alive = False
         self.looks_due = 0  # events until the simulation looks at all that it has
@@ -116,6 +118,8 @@ class SimNode:
             chance=sim.chance(f"{self.name}/{self.lives}/faults").random,
         )
         self.node.machine.current_cpu = lambda: self.cpu
+        if len(self.topology.nodes) > 1:
+            self.node.machine.node_of_memory = lambda memory: self.memory_node
         self.admin = Admin(self.node, host=self.host.links)
         self._now(self.admin.handle(LnetConfigure()))
         self.alive = True
@@ -292,10 +296,19 @@ class SimNode:
         size: int = 1 << 20,
         keep_data: bool = True,
         lazy: bool = False,
+        mistaken: bool = False,
     ) -> Inbox:
-        """Memory for PUTs and GETs, all of which begin at its start; by default for all match bits."""
+        """Memory for PUTs and GETs, all of which begin at its start; by default for all match bits.
+
+        Where it is `mistaken`, the program's handler raises an exception at the end of each event.
+        """
         inbox = Inbox(keep_data)
         self.inboxes.append(inbox)
+
+        def handle(event: Event) -> None:
+            self._delivered(inbox, event)
+            if mistaken:
+                raise ValueError(f"the program does not like {copy(event)!r}")
 
         def attach() -> None:
             memory = self.core.memory
@@ -305,7 +318,7 @@ class SimNode:
             inbox.md = memory.md_attach(
                 me,
                 bytearray(size),
-                lambda event: self._delivered(inbox, event),
+                handle,
                 options=OP_PUT | OP_GET | TRUNCATE | MANAGE_REMOTE,
                 threshold=INFINITE,
             )
@@ -329,6 +342,7 @@ class SimNode:
         ack: bool = True,
         source: Nid | str | None = None,
         timeout: float | None = None,
+        cpt: int | None = None,
     ) -> Operation:
         """Send data. Raises LNetError for what cannot even begin."""
         target = _nid(target)
@@ -338,7 +352,7 @@ class SimNode:
 
         def begin() -> None:
             md = operation.md = self.core.memory.md_bind(
-                data, self._handler(operation), threshold=2 if ack else 1, timeout=timeout
+                data, self._handler(operation), threshold=2 if ack else 1, timeout=timeout, cpt=cpt
             )
             self.core.put(
                 md,
@@ -361,6 +375,7 @@ class SimNode:
         *,
         source: Nid | str | None = None,
         timeout: float | None = None,
+        cpt: int | None = None,
     ) -> Operation:
         """Fetch `size` bytes into `Operation.buffer`. Raises LNetError for what cannot even begin."""
         target = _nid(target)
@@ -374,6 +389,7 @@ class SimNode:
                 threshold=2,
                 options=TRUNCATE,
                 timeout=timeout,
+                cpt=cpt,
             )
             source_nid = _nid(source) if source is not None else None
             self.core.get(md, target, portal, match_bits, source=source_nid)
@@ -427,6 +443,7 @@ class SimNode:
         *,
         ack: bool = True,
         timeout: float | None = None,
+        cpt: int | None = None,
     ) -> Operation:
         """Send data as a program does, by `Node.put` in a task of its own."""
         target = _nid(target)
@@ -434,10 +451,20 @@ class SimNode:
             "put", target, EventKind.ACK if ack else EventKind.SEND, self.sim.next_number(), len(data)
         )
         self.sim.ledger.sent(self, operation, data, (portal, match_bits))
-        call = self.node.put(
-            target, portal, match_bits, data, ack=ack, hdr_data=operation.number, timeout=timeout
-        )
-        return self._await(operation, call)
+
+        async def put() -> int:
+            return await self.node.put(
+                target,
+                portal,
+                match_bits,
+                data,
+                ack=ack,
+                hdr_data=operation.number,
+                timeout=timeout,
+                cpt=cpt,
+            )
+
+        return self._await(operation, put)
 
     def await_get(
         self,
@@ -447,32 +474,34 @@ class SimNode:
         size: int = 0,
         *,
         timeout: float | None = None,
+        cpt: int | None = None,
     ) -> Operation:
         """Fetch `size` bytes as a program does, by `Node.get` in a task of its own."""
         target = _nid(target)
         operation = Operation("get", target, EventKind.REPLY, self.sim.next_number(), size)
         operation.buffer = bytearray(size)
-        return self._await(
-            operation, self.node.get(target, portal, match_bits, operation.buffer, timeout=timeout)
-        )
+
+        async def get() -> int:
+            return await self.node.get(target, portal, match_bits, operation.buffer, timeout=timeout, cpt=cpt)
+
+        return self._await(operation, get)
 
     def await_ping(self, target: Nid | str, timeout: float = 10.0) -> Operation:
         """Ask for NIDs as a program does, by `Node.ping` in a task of its own."""
         target = _nid(target)
         operation = Operation("ping", target, EventKind.REPLY, self.sim.next_number(), 0)
-        call = self.node.ping(target, timeout=timeout)
 
-        async def count_nids() -> int:
-            return len((await call).nids)
+        async def ping() -> int:
+            return len((await self.node.ping(target, timeout=timeout)).nids)
 
-        return self._await(operation, count_nids())
+        return self._await(operation, ping)
 
-    def _await(self, operation: Operation, call: Coroutine[Any, Any, int]) -> Operation:
+    def _await(self, operation: Operation, call: Callable[[], Coroutine[Any, Any, int]]) -> Operation:
         self.operations[operation] = None
 
         async def until_done() -> None:
             try:
-                operation.end(0, taken=await call)
+                operation.end(0, taken=await call())
             except LNetError as failed:
                 operation.end(-failed.errno, str(failed))
             if operation.broken:
@@ -494,6 +523,8 @@ class SimNode:
             self.loop.enter(begin)
         except Exception:
             self.operations.pop(operation, None)
+            if operation.md is not None:
+                self.loop.enter(self.core.memory.md_unlink, operation.md)
             raise
         return operation
 

@@ -122,7 +122,7 @@ class _Dice(Dice):
         routing: dict[str, int] = dict(_CHECKS)
         if name in self.routers:
             routing["enable"] = 1
-        elif len(node.nids) == 1 and self.rng.random() < 0.2:  # else its routes had to be on each of its nets
+        elif len(node.nids) == 1 and self.rng.random() < 0.3:  # else its routes had to be on each of its nets
             sections["global"] = {"discovery": 0}
         sections["routing"] = routing
         if self.routes.get(name):

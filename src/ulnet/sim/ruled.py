@@ -110,7 +110,7 @@ class _Dice(Dice):
             cpts = rng.choice(["[0]", "[0,1]", "[1]", "[7]"])
             self.ask(at, name, "net.set", nids=[rng.choice(self.nids[name])], cpts=cpts)
         elif kind == "cpu":
-            self.add(at, "cpu", node=name, cpu=rng.randrange(self.cpus[name]))
+            self.add(at, "cpu", node=name, cpu=rng.randrange(self.cpus[name]), memory=rng.choice([-1, 0, 1]))
         elif kind == "flap":
             port = rng.choice(self.nids[name])
             self.add(at, "down", port=port)
