@@ -26,6 +26,11 @@ class Action(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename={"
 
     short: ClassVar[str] = ""
 
+    @property
+    def lasts(self) -> float:
+        """Seconds until all of it has begun."""
+        return 0.0
+
     def happen(self, run: Run) -> None:
         """Do it. Raises LNetError, NidError, ValueError for what the nodes refuse."""
         raise NotImplementedError
@@ -55,6 +60,11 @@ class Traffic(Action):
     def messages(self) -> int:
         """How many there will be."""
         return self.count * self.burst
+
+    @property
+    def lasts(self) -> float:
+        """Seconds until the last of them begins."""
+        return (self.count - 1) * self.every
 
     def happen(self, run: Run) -> None:
         """Begin the first now, and plan the others."""

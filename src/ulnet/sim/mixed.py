@@ -36,7 +36,5 @@ def random_world(seed: int) -> Plan:
     return with_programs(plan, [name for name, node in plan.nodes.items() if node.kind == "node"], targets)
 
 
-RECIPE: Final = Recipe(
-    random_world, routed.RECIPE.prepare, "worlds of all these kinds, with traffic of all kinds"
-)
+RECIPE: Final = Recipe(random_world, routed.RECIPE.prepare, "worlds of all kinds, and programs in them")
 register("mixed", RECIPE)

@@ -28,6 +28,7 @@ from ulnet.nid import LO_NID, NetType, Nid
 from ulnet.node import Node
 from ulnet.node.admin import Admin
 from ulnet.node.node import Recovery
+from ulnet.sim.awaited import await_call, count_nids
 from ulnet.sim.cables import Host
 from ulnet.sim.clock import NodeLoop
 from ulnet.sim.streaming import Streaming
@@ -451,20 +452,12 @@ class SimNode:
             "put", target, EventKind.ACK if ack else EventKind.SEND, self.sim.next_number(), len(data)
         )
         self.sim.ledger.sent(self, operation, data, (portal, match_bits))
-
-        async def put() -> int:
-            return await self.node.put(
-                target,
-                portal,
-                match_bits,
-                data,
-                ack=ack,
-                hdr_data=operation.number,
-                timeout=timeout,
-                cpt=cpt,
-            )
-
-        return self._await(operation, put)
+        put, number = self.node.put, operation.number
+        return await_call(
+            self,
+            operation,
+            lambda: put(target, portal, match_bits, data, ack=ack, hdr_data=number, timeout=timeout, cpt=cpt),
+        )
 
     def await_get(
         self,
@@ -480,36 +473,16 @@ class SimNode:
         target = _nid(target)
         operation = Operation("get", target, EventKind.REPLY, self.sim.next_number(), size)
         operation.buffer = bytearray(size)
-
-        async def get() -> int:
-            return await self.node.get(target, portal, match_bits, operation.buffer, timeout=timeout, cpt=cpt)
-
-        return self._await(operation, get)
+        get, buffer = self.node.get, operation.buffer
+        return await_call(
+            self, operation, lambda: get(target, portal, match_bits, buffer, timeout=timeout, cpt=cpt)
+        )
 
     def await_ping(self, target: Nid | str, timeout: float = 10.0) -> Operation:
         """Ask for NIDs as a program does, by `Node.ping` in a task of its own."""
         target = _nid(target)
         operation = Operation("ping", target, EventKind.REPLY, self.sim.next_number(), 0)
-
-        async def ping() -> int:
-            return len((await self.node.ping(target, timeout=timeout)).nids)
-
-        return self._await(operation, ping)
-
-    def _await(self, operation: Operation, call: Callable[[], Coroutine[Any, Any, int]]) -> Operation:
-        self.operations[operation] = None
-
-        async def until_done() -> None:
-            try:
-                operation.end(0, taken=await call())
-            except LNetError as failed:
-                operation.end(-failed.errno, str(failed))
-            if operation.broken:
-                self.sim.broken(self, operation.broken)
-            self.operations.pop(operation, None)
-
-        self.spawn(until_done())
-        return operation
+        return await_call(self, operation, lambda: count_nids(self, target, timeout))
 
     def ping(self, target: Nid | str, size: int = MIN_INFO_SIZE, timeout: float = 10.0) -> Operation:
         """A bare ping: GET of the ping buffer."""

@@ -147,7 +147,7 @@ def play(
     for at, action in actions:
         sim.scheduler.at(round(at, _DIGITS), _happen, run, action)
     try:
-        sim.run(max((at for at, _ in actions), default=0.0))
+        sim.run(max((at + action.lasts for at, action in actions), default=0.0))
         sim.run_until_quiet(plan.settle)
         failure = next(filter(None, (judge(run) for judge in run.judges)), "")
         if not failure:
