@@ -75,11 +75,16 @@ OF_REQUESTS = {
     2: "an operation that a shutdown cancels ended without a status",
     286: "the shutdown that a dead node was in went on after its restart",
 }
+OF_CHANGES = {1611: "the ledger took the counter of resends at its word, which an administrator had reset"}
 
 
 @pytest.mark.parametrize(
     ("recipe", "seed"),
-    [*(("plain", seed) for seed in REGRESSIONS), *(("administrators", seed) for seed in OF_REQUESTS)],
+    [
+        *(("plain", seed) for seed in REGRESSIONS),
+        *(("administrators", seed) for seed in OF_REQUESTS),
+        *(("dlc", seed) for seed in OF_CHANGES),
+    ],
 )
 def test_what_failed_once_does_well(recipe: str, seed: int) -> None:
     outcome = replay(RECIPES[recipe], seed, thorough=True)

@@ -76,6 +76,7 @@ class SimNode:
         self.looks_due = 0  # events until the simulation looks at all that it has
         self.touched = False  # it did something in this event
         self._resends: list[int] = []
+        self.resent = 0  # how many messages it had sent again by its counter, when it was last looked at
         self.reports: list[str] = []  # lines for the log
         self.operations: dict[Operation, None] = {}  # of this life, not ended
         self.streams: dict[Streaming, None] = {}  # the same
@@ -129,6 +130,7 @@ class SimNode:
         """Those of a new LNet: it is this node's from now on."""
         if self.alive:  # it was unconfigured, and is configured again, in one life
             self._resends.append(self.core.stats.resend_count)
+            self.resent = 0
         self.core = core
         return [SimLnd(core, self.host, kind) for kind in _DRIVERS]
 
@@ -145,6 +147,7 @@ class SimNode:
             return
         self.alive = False
         self._resends.append(self.core.stats.resend_count)
+        self.resent = 0
         self.loop.kill()
         self.past.append(self.loop)
         self.host.die(silent)
@@ -275,8 +278,12 @@ class SimNode:
 
     @property
     def resends(self) -> list[int]:
-        """How many messages each of its lives has sent again."""
+        """How many messages it has sent again: in each of its lives, and up to each reset of its counters."""
         return [*self._resends, self.core.stats.resend_count]
+
+    def counters_reset(self) -> None:
+        """The counter of resends begins anew."""
+        self._resends.append(self.resent)
 
     @property
     def busy(self) -> bool:

@@ -305,6 +305,10 @@ class Simulation:
                 continue
             self.checks += 1
             core = node.core
+            resent = core.stats.resend_count
+            if resent < node.resent:
+                node.counters_reset()
+            node.resent = resent
             wrong = quickly(core)
             due = node.looks_due
             if due or wrong:
