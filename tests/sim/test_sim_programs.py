@@ -133,6 +133,26 @@ def test_what_cannot_begin_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.pure
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"put": {"from": "a", "to": "b", "awaited": True}},
+        {"ask": {"node": "a", "nid": "10.0.0.2@tcp"}},
+        {"lnetctl": {"node": "a", "request": {"op": "discover", "nids": ["10.0.0.2@tcp"]}}},
+    ],
+)
+def test_what_a_task_raises_is_a_failed_run(event: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*arguments: object, **more: object) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr("ulnet.node.operations.Operations.put", fails)
+    monkeypatch.setattr("ulnet.core.instance.LNet.discover", fails)
+    monkeypatch.setattr("ulnet.node.peers.ask_primary", fails)
+    outcome = plan_run([{"at": 0, **event}])
+    assert "a task failed: RuntimeError: planted" in outcome.failure
+
+
+@pytest.mark.pure
 def test_an_answer_too_many_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     call = Memory._call
 

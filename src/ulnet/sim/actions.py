@@ -10,6 +10,7 @@ from ulnet.core.status import LNetError
 from ulnet.dlc.config import read_config
 from ulnet.dlc.model import Request
 from ulnet.nid import NidError
+from ulnet.sim.awaited import spawn
 from ulnet.sim.errors import PlanError
 from ulnet.sim.mending import repair
 from ulnet.sim.plan import LinkPlan
@@ -325,7 +326,7 @@ class Ask(Action):
         """Ask it, in a task."""
         node = run.node(self.node)
         if node.alive:
-            node.spawn(self._ask(run))
+            spawn(node, lambda: self._ask(run))
 
     async def _ask(self, run: Run) -> None:
         asked = run.node(self.node)

@@ -12,13 +12,25 @@ if TYPE_CHECKING:
     from ulnet.sim.node import SimNode
     from ulnet.sim.traffic import Operation
 
-__all__ = ["await_call", "count_nids"]
+__all__ = ["await_call", "count_nids", "spawn"]
+
+
+def spawn(node: SimNode, make: Callable[[], Awaitable[None]]) -> None:
+    """Begin what nobody waits for, in a task of the node's loop: what it raises is a failed run."""
+    node.spawn(_checked(node, make))
+
+
+async def _checked(node: SimNode, make: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await make()
+    except Exception as error:
+        node.sim.broken(node, f"a task failed: {type(error).__name__}: {error}")
 
 
 def await_call(node: SimNode, operation: Operation, call: Callable[[], Awaitable[int]]) -> Operation:
     """Begin a call that answers how many bytes were moved; the operation ends with it."""
     node.operations[operation] = None
-    node.spawn(_until_done(node, operation, call))
+    spawn(node, lambda: _until_done(node, operation, call))
     return operation
 
 

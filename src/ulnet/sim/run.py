@@ -11,6 +11,7 @@ from ulnet.dlc.model import Request
 from ulnet.host import HostError, parse_topology
 from ulnet.nid import Nid, NidError
 from ulnet.sim.actions import Action, Traffic, action_of
+from ulnet.sim.awaited import spawn
 from ulnet.sim.cables import LinkParams
 from ulnet.sim.errors import PlanError, SimError
 from ulnet.sim.expect import Expectation, expectation_of
@@ -112,7 +113,7 @@ class Run:
                 for error in answer.errors:
                     self.refuse(_Asked(name, request), error.descr)
 
-        node.spawn(asked())
+        spawn(node, asked)
 
 
 def play(
@@ -158,6 +159,9 @@ def play(
         raise
     except Exception as error:
         failure = f"{type(error).__name__}: {error} {' '.join(getattr(error, '__notes__', ()))}"
+    if failure:
+        for node in sim.nodes.values():  # what it had begun does not go on
+            node.loop.kill()
     return Outcome(run, failure, expected)
 
 
