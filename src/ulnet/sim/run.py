@@ -160,8 +160,8 @@ def play(
     except Exception as error:
         failure = f"{type(error).__name__}: {error} {' '.join(getattr(error, '__notes__', ()))}"
     if failure:
-        for node in sim.nodes.values():  # what it had begun does not go on
-            node.loop.kill()
+        for left in sim.nodes.values():  # what it had begun does not go on
+            left.loop.kill()
     return Outcome(run, failure, expected)
 
 
