@@ -6,6 +6,7 @@ import errno
 
 import pytest
 
+from support.routed import SETTLED, add_route, make_router
 from ulnet.core.status import HealthStatus
 from ulnet.core.tunables import LndTunables
 from ulnet.sim import LinkParams, SimNode, Simulation
@@ -137,3 +138,27 @@ def test_a_message_whose_sender_lost_its_power_fails_at_its_receiver() -> None:
     sim.run(11.0)
     assert [delivery.status for delivery in inbox.deliveries] == [-errno.ETIMEDOUT]
     sim.run_until_quiet()
+
+
+def test_a_sender_whose_message_waits_for_a_routers_buffer_times_out() -> None:
+    sim = Simulation(1)
+    router = make_router(sim.node("r", "10.1.0.9@tcp1", "10.2.0.9@tcp2"))
+    client, server = sim.node("c"), sim.node("s", "10.2.0.1@tcp2")
+    client.add_ni("10.1.0.1@tcp1", lnd_tunables=LndTunables(timeout=10))
+    add_route(client, "tcp2", "10.1.0.9@tcp1")
+    add_route(server, "tcp1", "10.2.0.9@tcp2")
+    server.core.memory.set_lazy(LAZY)
+    sim.run(SETTLED)
+    router.loop.enter(router.core.router.set_buffers, None, None, 1)
+    first = client.put(server.nid, LAZY, data=bytes(BIG), timeout=200)
+    second = client.put(server.nid, LAZY, data=bytes(BIG), timeout=200)
+    sim.run(9.0)  # the first has the buffer, for the server does not read it; the second waits
+    assert first.events == ["SEND"]
+    assert second.events == []
+    assert failures(client) == 0
+    sim.run(3.0)
+    assert failures(client) == 1
+    server.attach(LAZY)
+    sim.run_until_quiet(400)
+    assert first.ok
+    assert second.ended
