@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ulnet.core.faults import Fault, FaultKind
 from ulnet.dlc.documents_faults import FaultDocument, FaultView
+from ulnet.dlc.model import StatsReset
 from ulnet.dlc.model_faults import FaultAdd, FaultShow
 from ulnet.nid import ANY_NID
 from ulnet.sim import Simulation
@@ -38,6 +39,22 @@ def test_what_a_rule_fails_when_it_is_sent_is_resent_and_arrives_once() -> None:
     assert 10 <= rule.fs_put <= 14
     assert a.core.stats.resend_count == rule.ds_dropped
     assert a.core.stats.by_status[2] == rule.ds_dropped
+
+
+def test_what_was_sent_again_is_known_after_the_counters_are_reset() -> None:
+    """The ledger allows as many deliveries twice as messages were sent again."""
+    sim, a, b = two_rails(3)
+    b.attach(30)
+    a.request(FaultAdd("drop", "*", "*", rate=10, portals=[30], health_errors=["local_dropped"]))
+    for _ in range(100):
+        a.put("10.0.0.2@tcp", 30, data=bytes(1000))
+    sim.run_until_quiet()
+    before = sum(a.resends)
+    assert before
+    a.request(StatsReset())
+    sim.run_until_quiet()
+    assert a.core.stats.resend_count == 0
+    assert sum(a.resends) == before
 
 
 def test_delays_take_virtual_time() -> None:

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ulnet.sim import administering  # noqa: F401 - registers its recipe
 from ulnet.sim.plan import Plan
 from ulnet.sim.random_run import RECIPES, Shape, find_failure, random_plan, replay
 from ulnet.sim.scenario import scenario_text
 
 SLICES = 6
-PER_SLICE = 150
+PER_SLICE = 75
 PER_SLICE_OF_REQUESTS = 50
 # Seeds that once failed, with what was wrong then.
 REGRESSIONS = {
@@ -37,8 +36,14 @@ def run_all(seeds: range, tmp_path: Path, recipe: str = "mixed") -> None:
 
 
 @pytest.mark.parametrize("part", range(SLICES))
-def test_random_clusters_keep_all_invariants(part: int, tmp_path: Path) -> None:
-    run_all(range(part * PER_SLICE, (part + 1) * PER_SLICE), tmp_path)
+@pytest.mark.parametrize("recipe", ["plain", "mixed"])
+def test_random_clusters_keep_all_invariants(recipe: str, part: int, tmp_path: Path) -> None:
+    run_all(range(part * PER_SLICE, (part + 1) * PER_SLICE), tmp_path, recipe)
+
+
+@pytest.mark.parametrize("recipe", ["policies", "faults", "dlc"])
+def test_each_kind_of_world_keeps_all_invariants(recipe: str, tmp_path: Path) -> None:
+    run_all(range(1000, 1030), tmp_path, recipe)
 
 
 @pytest.mark.parametrize("part", range(SLICES))
@@ -70,11 +75,16 @@ OF_REQUESTS = {
     2: "an operation that a shutdown cancels ended without a status",
     286: "the shutdown that a dead node was in went on after its restart",
 }
+OF_CHANGES = {1611: "the ledger took the counter of resends at its word, which an administrator had reset"}
 
 
 @pytest.mark.parametrize(
     ("recipe", "seed"),
-    [*(("mixed", seed) for seed in REGRESSIONS), *(("administrators", seed) for seed in OF_REQUESTS)],
+    [
+        *(("plain", seed) for seed in REGRESSIONS),
+        *(("administrators", seed) for seed in OF_REQUESTS),
+        *(("dlc", seed) for seed in OF_CHANGES),
+    ],
 )
 def test_what_failed_once_does_well(recipe: str, seed: int) -> None:
     outcome = replay(RECIPES[recipe], seed, thorough=True)

@@ -7,8 +7,24 @@ from collections.abc import Sequence
 from ulnet.nid import Net, Nid
 from ulnet.sim import SimNode, Simulation
 from ulnet.sim.foreign import Heard, SingleRailNode
+from ulnet.sim.routed import gate_at_rest
 from ulnet.wire.lnet import Header
 from ulnet.wire.ping import Feature, PingInfo
+
+__all__ = [
+    "INTERVAL",
+    "PORTAL",
+    "SETTLED",
+    "OldEnd",
+    "SingleRailRouter",
+    "add_route",
+    "gate_at_rest",
+    "make_router",
+    "old_end",
+    "old_router",
+    "quick_checks",
+    "why_down",
+]
 
 PORTAL = 30
 INTERVAL = 5  # seconds between checks of gateways in these worlds, so that tests are short
@@ -113,21 +129,3 @@ def why_down(node: SimNode) -> dict[str, str]:
     """Of each route of a node, by net and gateway, why it cannot be used."""
     gateways = node.core.gateways
     return {f"{route.net} {route.gateway}": gateways.why_down(route) for route in gateways.table}
-
-
-def gate_at_rest(node: SimNode) -> str:
-    """Router buffers and credits are all back (an invariant for `Simulation.properties`)."""
-    core = node.core
-    gate = core.router.gate
-    if core.stats.msgs_alloc or core.state.work_pending:
-        return ""
-    if len(gate) or gate.pools.in_use or any(True for _ in gate.waiting()):
-        return f"{len(gate)} messages are counted at the gate, {gate.pools.in_use} buffers in use"
-    for pool in gate.pools:
-        if pool.credits != pool.count:
-            return f"a pool has {pool.credits} of {pool.count} credits"
-    for pni in core.peers.nis():
-        local = core.nets.get(pni.nid.net)
-        if local is not None and pni.rtr_credits != core.gateways.router_credits(pni.nid.net):
-            return f"{pni.nid} has {pni.rtr_credits} router credits at rest"
-    return ""

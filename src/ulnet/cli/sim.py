@@ -10,7 +10,6 @@ from importlib import import_module
 from pathlib import Path
 
 from ulnet.cli.sim_report import Report, print_report, report_of
-from ulnet.sim import administering, discovering, naming  # noqa: F401 - register their recipes
 from ulnet.sim.errors import PlanError
 from ulnet.sim.meter import Meter
 from ulnet.sim.plan import Plan
@@ -26,10 +25,13 @@ examples:
   ulnet sim run scenarios/two-rails.yaml
   ulnet sim run scenarios/two-rails.yaml --seeds 1..100
   ulnet sim run scenarios/two-rails.yaml --plot rails.png
-  ulnet sim --seeds 1..1000                random clusters, traffic and faults
+  ulnet sim --seeds 1..1000                random worlds, traffic and faults
+  ulnet sim --recipe routed --seeds 1..100 only such with routers
   ulnet sim --seed 4711 --trace            the same run again, with all that happened
   ulnet sim --seed 4711 --save small.yaml  if it fails: cut it down to a scenario file
 
+recipes:
+{recipes}
 Exit status: 0 all did well, 1 something failed, 2 the words or the file are wrong.
 """
 _USAGE = "ulnet sim run FILE [options]\n       ulnet sim --seed N | --seeds A..B [options]"
@@ -61,7 +63,7 @@ def _parser(with_file: bool) -> argparse.ArgumentParser:
         prog="ulnet sim run" if with_file else "ulnet sim",
         usage=None if with_file else _USAGE,
         description="Real nodes on a virtual network: a scenario from a file, or random ones from seeds.",
-        epilog=_EXAMPLES,
+        epilog=_EXAMPLES.format(recipes=_recipes()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     if with_file:
@@ -72,7 +74,7 @@ def _parser(with_file: bool) -> argparse.ArgumentParser:
         "--recipe",
         default="mixed",
         metavar="NAME",
-        help=f"{what}: {', '.join(RECIPES)}, or MODULE:NAME (mixed)",
+        help=f"{what}: one of the recipes below, or MODULE:NAME (mixed)",
     )
     parser.add_argument("--seed", type=int, metavar="N", help="the seed of all chance")
     parser.add_argument("--seeds", type=_seeds, metavar="A..B", help="one run for each seed of a range")
@@ -80,6 +82,10 @@ def _parser(with_file: bool) -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="one JSON object a run")
     parser.add_argument("--save", metavar="FILE", help="if a run fails: its plan, cut down, as a file")
     return parser
+
+
+def _recipes() -> str:
+    return "".join(f"  {name:<15} {recipe.about}\n" for name, recipe in sorted(RECIPES.items()))
 
 
 def _seeds(text: str) -> range:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -11,7 +10,9 @@ from ulnet.core.status import LNetError
 from ulnet.dlc.config import read_config
 from ulnet.dlc.model import Request
 from ulnet.nid import NidError
+from ulnet.sim.awaited import spawn
 from ulnet.sim.errors import PlanError
+from ulnet.sim.mending import repair
 from ulnet.sim.plan import LinkPlan
 
 if TYPE_CHECKING:
@@ -26,13 +27,23 @@ class Action(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename={"
 
     short: ClassVar[str] = ""
 
+    @property
+    def lasts(self) -> float:
+        """Seconds until all of it has begun."""
+        return 0.0
+
     def happen(self, run: Run) -> None:
         """Do it. Raises LNetError, NidError, ValueError for what the nodes refuse."""
         raise NotImplementedError
 
 
 class Traffic(Action):
-    """`count` messages of `size` bytes, one each `every` seconds, from a node to a NID or to a node."""
+    """`count` messages of `size` bytes, one each `every` seconds, from a node to a NID or to a node.
+
+    With `burst`, each time so many are sent in one go. `awaited` ones are sent as programs do it, by a call
+    of `ulnet.Node` in a task; the others by memory descriptors and events. `timeout` is in seconds; `cpt`
+    says where the memory is, by default near the thread.
+    """
 
     source: str
     to: str
@@ -41,11 +52,35 @@ class Traffic(Action):
     size: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)] = 100
     count: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1
     every: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
+    burst: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
+    awaited: bool = False
+    timeout: Annotated[float, msgspec.Meta(ge=0, le=1e6)] | None = None
+    cpt: int | None = None
+
+    @property
+    def messages(self) -> int:
+        """How many there will be."""
+        return self.count * self.burst
+
+    @property
+    def lasts(self) -> float:
+        """Seconds until the last of them begins."""
+        return (self.count - 1) * self.every
 
     def happen(self, run: Run) -> None:
         """Begin the first now, and plan the others."""
+        begin = self._one if self.burst == 1 else self._some
         for number in range(self.count):
-            run.sim.scheduler.after(number * self.every, self._one, run)
+            run.sim.scheduler.after(number * self.every, begin, run)
+
+    def _some(self, run: Run) -> None:
+        node = run.node(self.source)
+        if node.alive:
+            node.loop.enter(self._burst, run)
+
+    def _burst(self, run: Run) -> None:
+        for _ in range(self.burst):
+            self._one(run)
 
     def _one(self, run: Run) -> None:
         node = run.node(self.source)
@@ -70,7 +105,16 @@ class Put(Traffic):
         """One PUT."""
         node = run.node(self.source)
         data = (run.sim.now.hex().encode() * (self.size // 8 + 1))[: self.size]
-        return node.put(run.target(self.to), self.portal, self.bits, data, ack=self.ack)
+        put = node.await_put if self.awaited else node.put
+        return put(
+            run.target(self.to),
+            self.portal,
+            self.bits,
+            data,
+            ack=self.ack,
+            timeout=self.timeout,
+            cpt=self.cpt,
+        )
 
 
 class Get(Traffic):
@@ -78,7 +122,9 @@ class Get(Traffic):
 
     def begin(self, run: Run) -> Operation:
         """One GET."""
-        return run.node(self.source).get(run.target(self.to), self.portal, self.bits, self.size)
+        node = run.node(self.source)
+        get = node.await_get if self.awaited else node.get
+        return get(run.target(self.to), self.portal, self.bits, self.size, timeout=self.timeout, cpt=self.cpt)
 
 
 class Ping(Traffic):
@@ -86,22 +132,52 @@ class Ping(Traffic):
 
     def begin(self, run: Run) -> Operation:
         """One ping."""
-        return run.node(self.source).ping(run.target(self.to))
+        node = run.node(self.source)
+        ping = node.await_ping if self.awaited else node.ping
+        return ping(run.target(self.to))
+
+
+class Stream(Traffic):
+    """`count` PUTs (or GETs) of one memory descriptor, `window` of them under way at a time."""
+
+    kind: Literal["put", "get"] = "put"
+    window: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 8
+    ack: bool = True
+
+    def happen(self, run: Run) -> None:
+        """Begin now."""
+        node = run.node(self.source)
+        if node.alive:
+            node.stream(
+                run.target(self.to),
+                self.portal,
+                self.bits,
+                kind=self.kind,
+                size=self.size,
+                count=self.count,
+                window=self.window,
+                ack=self.ack,
+                begun=run.operations.append,
+            )
 
 
 class Attach(Action):
-    """Memory on a portal, for all match bits."""
+    """Memory on a portal, for all match bits; `mistaken`: its owner's handler raises each time."""
 
     node: str
     portal: int = 30
     size: int = 1 << 20
     lazy: bool = False
+    mistaken: bool = False
 
     def happen(self, run: Run) -> None:
         """Attach it."""
         node = run.node(self.node)
-        if node.alive:
-            node.attach(self.portal, size=self.size, lazy=self.lazy, keep_data=False)
+        if not node.alive:
+            return
+        node.attach(self.portal, size=self.size, lazy=self.lazy, keep_data=False, mistaken=self.mistaken)
+        if self.mistaken:
+            run.sim.allowed_reports = (*run.sim.allowed_reports, "event handler failed")
 
 
 class Down(Action):
@@ -169,11 +245,7 @@ class Repair(Action):
 
     def happen(self, run: Run) -> None:
         """Put everything right."""
-        run.sim.heal()
-        for host in run.sim.fabric.hosts.values():
-            for port in host.ports.values():
-                run.sim.link_up(port)
-                port.params = replace(port.params, loss=0.0)
+        repair(run)
 
 
 class Kill(Action):
@@ -239,6 +311,63 @@ class AddPeer(Action):
             node.add_peer(self.nids[0], *self.nids[1:], multi_rail=self.multi_rail)
 
 
+class Ask(Action):
+    """A question of an upper layer: which is the `primary` NID of a node, or is it `discovered`.
+
+    `primary` with `lock` keeps that name.
+    """
+
+    node: str
+    nid: str
+    what: Literal["primary", "discovered"] = "primary"
+    lock: bool = False
+
+    def happen(self, run: Run) -> None:
+        """Ask it, in a task."""
+        node = run.node(self.node)
+        if node.alive:
+            spawn(node, lambda: self._ask(run))
+
+    async def _ask(self, run: Run) -> None:
+        asked = run.node(self.node)
+        try:
+            if self.what == "primary":
+                answer = str(await asked.node.primary_nid(self.nid, lock=self.lock))
+            else:
+                answer = str(await asked.node.peer_discovered(self.nid))
+        except LNetError as refused:
+            run.refuse(self, refused)
+        else:
+            run.sim.note(f"answer {self.what} {self.nid} {answer}")
+
+
+class Lazy(Action):
+    """Let messages that match no memory wait on a portal, or (`lazy: false`) drop those that wait."""
+
+    node: str
+    portal: int = 30
+    lazy: bool = True
+
+    def happen(self, run: Run) -> None:
+        """From now on."""
+        node = run.node(self.node)
+        if node.alive:
+            node.loop.enter(node.core.memory.set_lazy, self.portal, self.lazy)
+
+
+class Cpu(Action):
+    """A node's thread goes on on another CPU, and its memory is on a NUMA node (-1: nobody knows which)."""
+
+    node: str
+    cpu: int
+    memory: int = -1
+
+    def happen(self, run: Run) -> None:
+        """Move it."""
+        node = run.node(self.node)
+        node.cpu, node.memory_node = self.cpu, self.memory
+
+
 class NamePeer(Action):
     """Tell, as an upper layer does, which NIDs a node has."""
 
@@ -290,6 +419,7 @@ KINDS: dict[str, type[Action]] = {
     "put": Put,
     "get": Get,
     "ping": Ping,
+    "stream": Stream,
     "attach": Attach,
     "down": Down,
     "up": Up,
@@ -303,6 +433,9 @@ KINDS: dict[str, type[Action]] = {
     "del_ni": DelNi,
     "add_peer": AddPeer,
     "name_peer": NamePeer,
+    "ask": Ask,
+    "lazy": Lazy,
+    "cpu": Cpu,
     "lnetctl": Lnetctl,
 }
 

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from ulnet.sim.plan import Event, Plan
-from ulnet.sim.random_run import Recipe, random_plan, register
+from ulnet.sim.random_plan import random_plan
+from ulnet.sim.recipe import Recipe, register
 
 __all__ = ["RECIPE", "random_administration"]
 

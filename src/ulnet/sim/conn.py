@@ -263,6 +263,7 @@ class Conn:
         streams = list(self._streams.values())
         for stream in streams:
             if stream.src is side:
+                stream.cut_off()
                 for frame in list(stream.queue):
                     if not frame.over or number == errno.ETIMEDOUT:
                         stream.drop(frame)

@@ -9,10 +9,11 @@ from ulnet.core.discovery.exchange import PING, PUSH
 from ulnet.core.peer import Peer, PeerFlag
 from ulnet.core.peer_rules import named
 from ulnet.nid import Nid
+from ulnet.sim.dice import PORTAL
 from ulnet.sim.errors import SimError
 from ulnet.sim.node import SimNode
 from ulnet.sim.plan import Event, LinkPlan, NodePlan, Plan
-from ulnet.sim.random_run import PORTAL, Recipe, register
+from ulnet.sim.recipe import Recipe, register
 from ulnet.sim.run import Run
 
 __all__ = ["RECIPE", "discovery_in_order", "knows", "prepare", "random_discoveries"]

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
+from ulnet.core.status import LNetError
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.yaml_out import emit_document, emit_errors
 from ulnet.nid import Nid
 from ulnet.sim.actions import request_of
-from ulnet.sim.errors import PlanError
+from ulnet.sim.dice import PORTAL
+from ulnet.sim.errors import PlanError, SimError
+from ulnet.sim.mending import mend
 from ulnet.sim.places import find_ports
 
 if TYPE_CHECKING:
     from ulnet.sim.run import Run
+    from ulnet.sim.traffic import Operation
 
 __all__ = ["EXPECTATIONS", "Expectation", "expectation_of"]
 
@@ -135,12 +139,54 @@ class Balance(Expectation):
         return ""
 
 
+class Recovers(Expectation):
+    """Once all is mended, each of these nodes reaches each of the targets: by default, all of these nodes.
+
+    Mended are cables, partitions, dead nodes, NIs, and what the nodes' YAML says; `after` so many seconds
+    they send. What fails is tried again so many `rounds`: a node may have refused what mends it at first.
+    """
+
+    nodes: list[str]
+    targets: list[str] = []
+    after: float = 60.0
+    rounds: int = 1
+    size: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)] = 5000
+
+    def judge(self, run: Run) -> str:
+        """Mend, and send. Raises PlanError for nodes that there are not."""
+        sim = run.sim
+        pairs = [(node, to) for node in self.nodes for to in self.targets or self.nodes if to != node]
+        try:
+            for _ in range(self.rounds):
+                mend(run)
+                sim.run(self.after)
+                sim.run_until_quiet()
+                puts = [(node, to, self._put(run, node, to)) for node, to in pairs]
+                sim.run_until_quiet()
+                failed = [(node, to, put) for node, to, put in puts if isinstance(put, str) or not put.ok]
+                if not failed:
+                    return ""
+                pairs = [(node, to) for node, to, _ in failed]
+        except SimError as broken:
+            return str(broken)
+        node, to, put = failed[0]
+        why = put if isinstance(put, str) else put.reason
+        return f"node {node} does not reach {to} after all was mended: {why}"
+
+    def _put(self, run: Run, node: str, to: str) -> Operation | str:
+        try:
+            return run.node(node).put(run.target(to), PORTAL, data=bytes(self.size))
+        except LNetError as refused:
+            return str(refused)
+
+
 EXPECTATIONS: dict[str, type[Expectation]] = {
     "operations": Operations,
     "peer": Peer,
     "output": Output,
     "counter": Counter,
     "balance": Balance,
+    "recovers": Recovers,
 }
 
 

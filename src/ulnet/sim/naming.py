@@ -12,7 +12,7 @@ from ulnet.sim.discovering import prepare as prepare_discovery
 from ulnet.sim.discovering import random_discoveries
 from ulnet.sim.node import SimNode
 from ulnet.sim.plan import Event, Plan
-from ulnet.sim.random_run import Recipe, register
+from ulnet.sim.recipe import Recipe, register
 from ulnet.sim.run import Run
 
 __all__ = ["RECIPE", "names_last", "random_names"]

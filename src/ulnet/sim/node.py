@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ulnet.core.event import Event, EventKind
@@ -11,7 +13,9 @@ from ulnet.core.lnd import Lnd
 from ulnet.core.md import INFINITE, MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, EventHandler
 from ulnet.core.ni import NI
 from ulnet.core.peer_rules import named
+from ulnet.core.selection import Balance
 from ulnet.core.self_info import MIN_INFO_SIZE
+from ulnet.core.status import LNetError
 from ulnet.core.tunables import LndTunables, NetTunables
 from ulnet.dlc.config import read_config
 from ulnet.dlc.errors import ErrorItem
@@ -23,8 +27,11 @@ from ulnet.lnd.sim import SimLnd, SimStation
 from ulnet.nid import LO_NID, NetType, Nid
 from ulnet.node import Node
 from ulnet.node.admin import Admin
+from ulnet.node.node import Recovery
+from ulnet.sim.awaited import await_call, count_nids
 from ulnet.sim.cables import Host
 from ulnet.sim.clock import NodeLoop
+from ulnet.sim.streaming import Streaming
 from ulnet.sim.traffic import Inbox, Operation
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
 
@@ -46,23 +53,37 @@ class SimNode:
     `core` is its LNet, `node` the Node around it, `admin` what answers requests. NIDs may be text.
     """
 
-    def __init__(self, sim: Simulation, name: str, host: Host, topology: Topology | None = None) -> None:
+    def __init__(
+        self,
+        sim: Simulation,
+        name: str,
+        host: Host,
+        topology: Topology | None = None,
+        balance: Balance = "expected",
+        recovery: Recovery = "backoff",
+    ) -> None:
         self.sim = sim
         self.name = name
         self.host = host
         self.index = len(sim.nodes)
         self.topology = topology or _ONE_CPU
+        self._balance = balance
+        self._recovery = recovery
         self.cpu = min(cpu for node in self.topology.nodes for cpu in node.cpus)  # where its thread runs
+        self.memory_node = -1  # the NUMA node where its memory is; -1: not known
         self.lives = 0
         self.alive = False
         self.looks_due = 0  # events until the simulation looks at all that it has
         self.touched = False  # it did something in this event
         self._resends: list[int] = []
+        self.resent = 0  # how many messages it had sent again by its counter, when it was last looked at
         self.reports: list[str] = []  # lines for the log
         self.operations: dict[Operation, None] = {}  # of this life, not ended
+        self.streams: dict[Streaming, None] = {}  # the same
         self.inboxes: list[Inbox] = []
         self.names: list[tuple[Nid, int]] = []  # that were locked in this life, and when
         self._startup: list[Callable[[], object]] = []
+        self._configuration: list[Callable[[], object]] = []  # the steps of it that may be done again
         self.past: list[NodeLoop] = []  # of earlier lives: what was under way in them must never go on
         self.loop: NodeLoop
         self.node: Node
@@ -92,11 +113,15 @@ class SimNode:
         self.node = Node(
             topology=self.topology,
             drivers=self._drivers,
+            balance=self._balance,
+            recovery=self._recovery,
             cookie=self._cookie,
             report=self._report,
             chance=sim.chance(f"{self.name}/{self.lives}/faults").random,
         )
         self.node.machine.current_cpu = lambda: self.cpu
+        if len(self.topology.nodes) > 1:
+            self.node.machine.node_of_memory = lambda memory: self.memory_node
         self.admin = Admin(self.node, host=self.host.links)
         self._now(self.admin.handle(LnetConfigure()))
         self.alive = True
@@ -105,6 +130,7 @@ class SimNode:
         """Those of a new LNet: it is this node's from now on."""
         if self.alive:  # it was unconfigured, and is configured again, in one life
             self._resends.append(self.core.stats.resend_count)
+            self.resent = 0
         self.core = core
         return [SimLnd(core, self.host, kind) for kind in _DRIVERS]
 
@@ -121,10 +147,12 @@ class SimNode:
             return
         self.alive = False
         self._resends.append(self.core.stats.resend_count)
+        self.resent = 0
         self.loop.kill()
         self.past.append(self.loop)
         self.host.die(silent)
         self.operations.clear()
+        self.streams.clear()
         self.sim.note(f"kill {self.name} silent={silent}")
 
     def restart(self) -> None:
@@ -168,6 +196,7 @@ class SimNode:
 
         ni = self.loop.enter(add)
         self._startup.append(add_again)
+        self._configuration.append(add_again)
         return ni
 
     def del_ni(self, nid: Nid | str) -> None:
@@ -201,7 +230,14 @@ class SimNode:
             return self._now(self.admin.apply(config.steps))
 
         self._startup.append(apply)
+        self._configuration.append(apply)
         return apply()
+
+    def configure_again(self) -> None:
+        """Apply all NIs and YAML again that it was given: what was taken away since is back."""
+        for step in list(self._configuration):
+            with suppress(LNetError):
+                self.loop.enter(step)
 
     def request(self, request: Request, limit: float = 1000.0) -> Answer:
         """Have a request answered, however much virtual time that takes. Raises DlcError, SimError."""
@@ -242,15 +278,20 @@ class SimNode:
 
     @property
     def resends(self) -> list[int]:
-        """How many messages each of its lives has sent again."""
+        """How many messages it has sent again: in each of its lives, and up to each reset of its counters."""
         return [*self._resends, self.core.stats.resend_count]
+
+    def counters_reset(self) -> None:
+        """The counter of resends begins anew."""
+        self._resends.append(self.resent)
 
     @property
     def busy(self) -> bool:
         """Whether anything is under way or awaited."""
         core = self.core
         stats = core.stats
-        return self.alive and (stats.msgs_alloc > 0 or stats.rst_alloc > 0 or core.state.work_pending)
+        asked = stats.msgs_alloc > 0 or stats.rst_alloc > 0 or len(self.streams) > 0
+        return self.alive and (asked or core.state.work_pending)
 
     # Messages -----------------------------------------------------------------------------------------
 
@@ -263,10 +304,19 @@ class SimNode:
         size: int = 1 << 20,
         keep_data: bool = True,
         lazy: bool = False,
+        mistaken: bool = False,
     ) -> Inbox:
-        """Memory for PUTs and GETs, all of which begin at its start; by default for all match bits."""
+        """Memory for PUTs and GETs, all of which begin at its start; by default for all match bits.
+
+        Where it is `mistaken`, the program's handler raises an exception at the end of each event.
+        """
         inbox = Inbox(keep_data)
         self.inboxes.append(inbox)
+
+        def handle(event: Event) -> None:
+            self._delivered(inbox, event)
+            if mistaken:
+                raise ValueError(f"the program does not like {copy(event)!r}")
 
         def attach() -> None:
             memory = self.core.memory
@@ -276,7 +326,7 @@ class SimNode:
             inbox.md = memory.md_attach(
                 me,
                 bytearray(size),
-                lambda event: self._delivered(inbox, event),
+                handle,
                 options=OP_PUT | OP_GET | TRUNCATE | MANAGE_REMOTE,
                 threshold=INFINITE,
             )
@@ -288,7 +338,7 @@ class SimNode:
     def _delivered(self, inbox: Inbox, event: Event) -> None:
         inbox.take(event, self.sim.now)
         if event.kind is EventKind.PUT and not event.status:
-            self.sim.ledger.delivered(event.hdr_data, event.data)
+            self.sim.ledger.arrived(event)
 
     def put(
         self,
@@ -300,16 +350,17 @@ class SimNode:
         ack: bool = True,
         source: Nid | str | None = None,
         timeout: float | None = None,
+        cpt: int | None = None,
     ) -> Operation:
         """Send data. Raises LNetError for what cannot even begin."""
         target = _nid(target)
         wanted = EventKind.ACK if ack else EventKind.SEND
         operation = Operation("put", target, wanted, self.sim.next_number(), len(data))
-        self.sim.ledger.sent(self, operation, data)
+        self.sim.ledger.sent(self, operation, data, (portal, match_bits))
 
         def begin() -> None:
             md = operation.md = self.core.memory.md_bind(
-                data, self._handler(operation), threshold=2 if ack else 1, timeout=timeout
+                data, self._handler(operation), threshold=2 if ack else 1, timeout=timeout, cpt=cpt
             )
             self.core.put(
                 md,
@@ -332,6 +383,7 @@ class SimNode:
         *,
         source: Nid | str | None = None,
         timeout: float | None = None,
+        cpt: int | None = None,
     ) -> Operation:
         """Fetch `size` bytes into `Operation.buffer`. Raises LNetError for what cannot even begin."""
         target = _nid(target)
@@ -345,11 +397,99 @@ class SimNode:
                 threshold=2,
                 options=TRUNCATE,
                 timeout=timeout,
+                cpt=cpt,
             )
             source_nid = _nid(source) if source is not None else None
             self.core.get(md, target, portal, match_bits, source=source_nid)
 
         return self._begin(operation, begin)
+
+    def stream(
+        self,
+        target: Nid | str,
+        portal: int,
+        match_bits: int = 0,
+        *,
+        kind: str = "put",
+        size: int = 0,
+        count: int = 100,
+        window: int = 8,
+        ack: bool = True,
+        begun: Callable[[Operation], None] = lambda operation: None,
+    ) -> Streaming:
+        """Keep a window of PUTs or GETs of one memory descriptor under way; `begun` is told of each.
+
+        Raises LNetError for what cannot even begin.
+        """
+        data = bytearray(self.sim.next_number().to_bytes(8, "big") * (size // 8 + 1))[:size]
+        made = Streaming(
+            self,
+            _nid(target),
+            portal,
+            match_bits,
+            data,
+            kind=kind,
+            count=count,
+            window=window,
+            ack=ack,
+            begun=begun,
+        )
+        self.streams[made] = None
+        try:
+            self.loop.enter(made.begin)
+        except LNetError:
+            self.streams.pop(made, None)
+            raise
+        return made
+
+    def await_put(
+        self,
+        target: Nid | str,
+        portal: int,
+        match_bits: int = 0,
+        data: bytes = b"",
+        *,
+        ack: bool = True,
+        timeout: float | None = None,
+        cpt: int | None = None,
+    ) -> Operation:
+        """Send data as a program does, by `Node.put` in a task of its own."""
+        target = _nid(target)
+        operation = Operation(
+            "put", target, EventKind.ACK if ack else EventKind.SEND, self.sim.next_number(), len(data)
+        )
+        self.sim.ledger.sent(self, operation, data, (portal, match_bits))
+        put, number = self.node.put, operation.number
+        return await_call(
+            self,
+            operation,
+            lambda: put(target, portal, match_bits, data, ack=ack, hdr_data=number, timeout=timeout, cpt=cpt),
+        )
+
+    def await_get(
+        self,
+        target: Nid | str,
+        portal: int,
+        match_bits: int = 0,
+        size: int = 0,
+        *,
+        timeout: float | None = None,
+        cpt: int | None = None,
+    ) -> Operation:
+        """Fetch `size` bytes as a program does, by `Node.get` in a task of its own."""
+        target = _nid(target)
+        operation = Operation("get", target, EventKind.REPLY, self.sim.next_number(), size)
+        operation.buffer = bytearray(size)
+        get, buffer = self.node.get, operation.buffer
+        return await_call(
+            self, operation, lambda: get(target, portal, match_bits, buffer, timeout=timeout, cpt=cpt)
+        )
+
+    def await_ping(self, target: Nid | str, timeout: float = 10.0) -> Operation:
+        """Ask for NIDs as a program does, by `Node.ping` in a task of its own."""
+        target = _nid(target)
+        operation = Operation("ping", target, EventKind.REPLY, self.sim.next_number(), 0)
+        return await_call(self, operation, lambda: count_nids(self, target, timeout))
 
     def ping(self, target: Nid | str, size: int = MIN_INFO_SIZE, timeout: float = 10.0) -> Operation:
         """A bare ping: GET of the ping buffer."""
@@ -363,6 +503,8 @@ class SimNode:
             self.loop.enter(begin)
         except Exception:
             self.operations.pop(operation, None)
+            if operation.md is not None:
+                self.loop.enter(self.core.memory.md_unlink, operation.md)
             raise
         return operation
 

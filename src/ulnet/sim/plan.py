@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from ulnet.core.selection import Balance
+from ulnet.node.node import Recovery
 from ulnet.sim.cables import LinkParams
 from ulnet.sim.errors import PlanError
 
@@ -50,7 +52,8 @@ class InterfacePlan(_Part):
 class NodePlan(_Part):
     """A node: `nids` each get an interface and an NI; `interfaces` only an address; `config` is lnetctl YAML.
 
-    `topology` is YAML as in a file for `lnetd --topology`: its NUMA nodes.
+    `topology` is YAML as in a file for `lnetd --topology`: its NUMA nodes. `balance` and `recovery` are
+    those of `ulnet.Node`.
     `kind` is node, single-rail (the generation before multi-rail) or silent (answers nothing).
     """
 
@@ -59,6 +62,8 @@ class NodePlan(_Part):
     interfaces: dict[str, str | InterfacePlan] = {}
     config: str = ""
     topology: str = ""
+    balance: Balance = "expected"
+    recovery: Recovery = "backoff"
     portals: list[int] = []  # where it has memory
 
 

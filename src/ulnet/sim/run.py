@@ -11,6 +11,7 @@ from ulnet.dlc.model import Request
 from ulnet.host import HostError, parse_topology
 from ulnet.nid import Nid, NidError
 from ulnet.sim.actions import Action, Traffic, action_of
+from ulnet.sim.awaited import spawn
 from ulnet.sim.cables import LinkParams
 from ulnet.sim.errors import PlanError, SimError
 from ulnet.sim.expect import Expectation, expectation_of
@@ -112,7 +113,7 @@ class Run:
                 for error in answer.errors:
                     self.refuse(_Asked(name, request), error.descr)
 
-        node.spawn(asked())
+        spawn(node, asked)
 
 
 def play(
@@ -139,7 +140,7 @@ def play(
     except (LNetError, NidError, HostError) as bad:
         raise PlanError(str(bad)) from None
     sim.most_events = _EVENTS + _EVENTS_A_MESSAGE * sum(
-        action.count for _, action in actions if isinstance(action, Traffic)
+        action.messages for _, action in actions if isinstance(action, Traffic)
     )
     for made in prepare:
         made(run)
@@ -147,7 +148,7 @@ def play(
     for at, action in actions:
         sim.scheduler.at(round(at, _DIGITS), _happen, run, action)
     try:
-        sim.run(max((at for at, _ in actions), default=0.0))
+        sim.run(max((at + action.lasts for at, action in actions), default=0.0))
         sim.run_until_quiet(plan.settle)
         failure = next(filter(None, (judge(run) for judge in run.judges)), "")
         if not failure:
@@ -158,6 +159,9 @@ def play(
         raise
     except Exception as error:
         failure = f"{type(error).__name__}: {error} {' '.join(getattr(error, '__notes__', ()))}"
+    if failure:
+        for left in sim.nodes.values():  # what it had begun does not go on
+            left.loop.kill()
     return Outcome(run, failure, expected)
 
 
@@ -188,7 +192,12 @@ def _make(sim: Simulation, name: str, plan: NodePlan) -> None:
         return
     if plan.kind != "node":
         raise PlanError(f"node {name}: {plan.kind!r} is none of node, single-rail and silent")
-    node = sim.node(name, topology=parse_topology(plan.topology) if plan.topology else None)
+    node = sim.node(
+        name,
+        topology=parse_topology(plan.topology) if plan.topology else None,
+        balance=plan.balance,
+        recovery=plan.recovery,
+    )
     for interface, cable in plan.interfaces.items():
         if isinstance(cable, str):
             cable = InterfacePlan(address=cable)

@@ -90,10 +90,11 @@ def _fewer_messages(plan: Plan, budget: _Budget) -> Plan:
     """One message where there were many."""
     events = list(plan.events)
     for index, event in enumerate(events):
-        words = event.words
-        if isinstance(words, dict) and isinstance(words.get("count"), int) and words["count"] > 1:
-            fewer = Event(at=event.at, kind=event.kind, words={**words, "count": words["count"] // 2})
-            changed = [*events[:index], fewer, *events[index + 1 :]]
-            if budget.fails(plan.with_events(changed)):
-                events = changed
+        for word in ("count", "burst", "window"):
+            words = events[index].words
+            if isinstance(words, dict) and isinstance(words.get(word), int) and words[word] > 1:
+                fewer = Event(at=event.at, kind=event.kind, words={**words, word: words[word] // 2})
+                changed = [*events[:index], fewer, *events[index + 1 :]]
+                if budget.fails(plan.with_events(changed)):
+                    events = changed
     return plan.with_events(events)

@@ -9,8 +9,10 @@ from math import inf
 from random import Random
 from typing import TypeVar
 
+from ulnet.core.selection import Balance
 from ulnet.host import Topology
 from ulnet.nid import Nid
+from ulnet.node.node import Recovery
 from ulnet.sim.cables import Cut, Fabric, Host, LinkParams, Port
 from ulnet.sim.errors import Broken, NotQuiet, PlanError, SimError
 from ulnet.sim.foreign import ForeignNode, Heard, SingleRailNode
@@ -132,14 +134,16 @@ class Simulation:
         config: str = "",
         link: LinkParams | None = None,
         topology: Topology | None = None,
+        balance: Balance = "expected",
+        recovery: Recovery = "backoff",
     ) -> SimNode:
         """A started node with these NIs, each on an interface of its own for its address.
 
-        `config` is lnetctl YAML, applied after that; `topology` are its NUMA nodes, by default one.
-        Raises LNetError, NidError, PlanError.
+        `config` is lnetctl YAML, applied after that; `topology` are its NUMA nodes, by default one;
+        `balance` and `recovery` are those of `ulnet.Node`. Raises LNetError, NidError, PlanError.
         """
         host, _ = self._host(name, ())
-        made = self.nodes[name] = SimNode(self, name, host, topology)
+        made = self.nodes[name] = SimNode(self, name, host, topology, balance, recovery)
         host.touch = lambda: self.touch(made)
         for nid in nids:
             nid = nid if isinstance(nid, Nid) else Nid.parse(nid)
@@ -301,6 +305,10 @@ class Simulation:
                 continue
             self.checks += 1
             core = node.core
+            resent = core.stats.resend_count
+            if resent < node.resent:
+                node.counters_reset()
+            node.resent = resent
             wrong = quickly(core)
             due = node.looks_due
             if due or wrong:
@@ -341,6 +349,8 @@ class Simulation:
             wrong = at_rest(core)
             if not wrong and node.operations:
                 wrong = f"{next(iter(node.operations))} never ended"
+            if not wrong and node.streams:
+                wrong = f"{next(iter(node.streams))} never ended"
             wrong = wrong or forgotten_memory(core)
             if wrong:
                 self.broken(node, f"at rest: {wrong}")

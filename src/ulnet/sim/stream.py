@@ -1,8 +1,10 @@
 """One direction of a connection: when a message leaves, when it arrives, what becomes of lost ones.
 
 What is lost is sent again after 0.2 s, then 0.4 s…; a message that does not get through within its
-sender's time-out breaks the connection. Small messages count as sent once they left; bulk once the other
-host has it. A message whose payload nobody takes yet holds up its stream.
+sender's time-out breaks the connection. Small messages count as sent once they left; large ones once the
+other node has read them. A message whose payload nobody takes yet holds up its stream: small ones wait with
+the receiver's host for as long as it takes, large ones break the connection after the sender's time-out. A
+message that has begun to arrive and does not go on breaks it after the receiver's.
 """
 
 from __future__ import annotations
@@ -21,22 +23,27 @@ if TYPE_CHECKING:
 __all__ = ["BULK", "Stream"]
 
 BULK: Final = 1024  # from here on a message goes with the bulk (socklnd's min_bulk)
-_ZERO_COPY: Final = 16384  # from here on the sender waits until the other host has it
+_ZERO_COPY: Final = 16384  # from here on the sender waits until the other node has read it
 _FIRST_RETRY: Final = 0.2
 _LONGEST_RETRY: Final = 60.0
 _STUCK_AFTER: Final = 2  # times that a message is sent again, a path counts as stuck
+_LOOKS: Final = 10  # in a time-out: how often a stream that is not read is looked at
 
 
 class _Arrival:
     """A frame that has begun to arrive."""
 
-    __slots__ = ("_stream", "frame", "gone", "source")
+    __slots__ = ("_stream", "deadline", "frame", "gone", "latency", "never", "source", "tries")
 
     def __init__(self, stream: Stream, frame: Frame) -> None:
         self._stream = stream
         self.frame = frame
         self.source = stream.src.nid
         self.gone = False
+        self.never = False  # its last byte never left: the sender's end came before
+        self.latency = 0.0  # of what acknowledges it, once it is read
+        self.tries = 0  # how often the rest of it was sent again
+        self.deadline = 0.0  # when the receiver gives up, while the rest does not come
 
     def taken(self) -> None:
         """The next one may come."""
@@ -65,11 +72,17 @@ class _Arrival:
             stream.dst.station.lost(self, number, why)
 
     def complete(self) -> None:
-        """The last byte is there."""
-        if not self.gone:
-            dst = self._stream.dst
-            dst.port.host.touch()
-            dst.station.completed(self)
+        """The last byte is there, unless it got lost."""
+        if self.gone:
+            return
+        stream = self._stream
+        if stream.is_held_up(self):
+            return
+        dst = stream.dst
+        dst.port.host.touch()
+        dst.station.completed(self)
+        if not self.gone:  # nobody reads it yet
+            stream.watch(self)
 
 
 class Stream:
@@ -155,7 +168,7 @@ class Stream:
         frame.tries += 1
         if frame.tries == _STUCK_AFTER:
             self.conn.stuck(self.src)
-        when = scheduler.now + min(_FIRST_RETRY * 2 ** (frame.tries - 1), _LONGEST_RETRY)
+        when = scheduler.now + _pause(frame.tries)
         frame.end = max(frame.end, when)
         if not self.conn.is_open(self.src):  # nobody is left to send it again
             self.drop(frame)
@@ -165,10 +178,14 @@ class Stream:
             scheduler.at(frame.deadline, self._timed_out, frame)
 
     def _timed_out(self, frame: Frame) -> None:
+        self._time_out()
+        self.drop(frame)
+
+    def _time_out(self) -> None:
+        """The sender gives up."""
         src = self.src
         why = f"timed out: {self.dst.nid} took none of our data for {src.station.timeout:g} s"
         self.conn.close(src, errno.ETIMEDOUT, why)
-        self.drop(frame)
 
     def drop(self, frame: Frame) -> None:
         """It never arrives, and in order nothing behind it does."""
@@ -218,8 +235,11 @@ class Stream:
             fabric.meter(dst.port, begins, frame.end, frame.size)
         if fabric.note is not None:
             fabric.note(f"arrive {self.src} > {dst.nid} {frame.header.hex()} +{len(frame.payload)}")
-        self._acknowledge(frame)
         arrival = _Arrival(self, frame)
+        if len(frame.payload) < _ZERO_COPY:
+            self._acknowledge(frame, 0.0)
+        elif not fabric.blocked(dst.port, self.src.port):
+            arrival.latency = fabric.latency(dst.port, self.src.port)
         dst.port.host.touch()
         if not frame.payload:
             dst.station.arrived(arrival)
@@ -237,20 +257,89 @@ class Stream:
         del self.arriving[arrival]
         fabric = self.conn.fabric
         fabric.under_way -= 1
+        frame = arrival.frame
+        if len(frame.payload) >= _ZERO_COPY:
+            frame.deadline = max(frame.deadline, fabric.scheduler.now + self.src.station.timeout)
+            self._acknowledge(frame, arrival.latency)
         self.pump_soon()
+
+    # Who does not go on ---------------------------------------------------------------------------------
+
+    def cut_off(self) -> None:
+        """The sender's end is closed: what has not left of what arrives never will."""
+        rate = self.src.port.params.rate
+        now = self.conn.fabric.scheduler.now
+        for arrival in self.arriving:
+            frame = arrival.frame
+            if frame.begins + (frame.size / rate if rate else 0.0) > now:
+                arrival.never = True
+
+    def is_held_up(self, arrival: _Arrival) -> bool:
+        """Whether the rest of a message does not come: it is sent again, until one side gives up."""
+        conn, src, dst = self.conn, self.src, self.dst
+        if not arrival.never and not conn.fabric.blocked(src.port, dst.port):
+            return False
+        scheduler = conn.fabric.scheduler
+        now = scheduler.now
+        if not arrival.tries:
+            arrival.deadline = now + dst.station.timeout
+        frame = arrival.frame
+        sends = conn.is_open(src)
+        until = min(arrival.deadline, frame.deadline) if sends and not frame.over else arrival.deadline
+        if now < until:
+            arrival.tries += 1
+            if arrival.tries == _STUCK_AFTER and sends and not frame.over:
+                conn.stuck(src)
+            when = until if arrival.never else now + _pause(arrival.tries)
+            scheduler.at(min(when, until), arrival.complete)
+        elif until < arrival.deadline:
+            self._time_out()
+            if not arrival.gone:  # the reset gets lost as the payload did
+                scheduler.at(arrival.deadline, arrival.complete)
+        else:
+            timeout = dst.station.timeout
+            why = f"timed out: {src.nid} sent no more of a message that it had begun for {timeout:g} s"
+            conn.close(dst, errno.ETIMEDOUT, why)
+        return True
+
+    def watch(self, arrival: _Arrival) -> None:
+        """Nobody reads an arrival: see to it when the sender's time is up."""
+        timeout = self.src.station.timeout
+        until = self.conn.fabric.scheduler.now + timeout
+        self.conn.fabric.scheduler.at(until, self._overdue, arrival)
+
+    def _overdue(self, arrival: _Arrival) -> None:
+        """It has not been read for the sender's time-out: that breaks the connection if the sender waits."""
+        if arrival.gone or not self.conn.is_open(self.src):
+            return
+        scheduler = self.conn.fabric.scheduler
+        if self._is_waited_for(arrival.frame) or (
+            self.ordered
+            and any(self._is_waited_for(frame) for frame in self.queue if frame.deadline <= scheduler.now)
+        ):
+            self._time_out()
+        else:
+            pause = max(self.src.station.timeout / _LOOKS, 0.1)
+            scheduler.after(pause, self._overdue, arrival)
+
+    @staticmethod
+    def _is_waited_for(frame: Frame) -> bool:
+        """Whether its sender waits until it is read."""
+        return not frame.over and len(frame.payload) >= _ZERO_COPY
 
     def pump_soon(self) -> None:
         """The next one may be delivered."""
         if self.queue:
             self.conn.fabric.scheduler.after(0.0, self._pump)
 
-    def _acknowledge(self, frame: Frame) -> None:
+    def _acknowledge(self, frame: Frame, latency: float) -> None:
+        """Tell the sender; `latency` is what was drawn for that, 0 if nothing was."""
         fabric = self.conn.fabric
         frame.tries = 0
         if fabric.blocked(self.dst.port, self.src.port):
             self._again(frame, self._acknowledged)
         elif not frame.over or self.conn.is_stuck(self.src):
-            latency = fabric.latency(self.dst.port, self.src.port)
+            latency = latency or fabric.latency(self.dst.port, self.src.port)
             fabric.scheduler.at(max(frame.end, fabric.scheduler.now) + latency, self._acknowledged, frame)
 
     def _acknowledged(self, frame: Frame) -> None:
@@ -261,3 +350,8 @@ class Stream:
         else:
             self.conn.moves(self.src)
             self.conn.done(self.src, frame)
+
+
+def _pause(tries: int) -> float:
+    """Seconds until something is sent again that was sent so often before."""
+    return min(_FIRST_RETRY * (1 << min(tries - 1, 20)), _LONGEST_RETRY)

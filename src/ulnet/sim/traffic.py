@@ -91,6 +91,15 @@ class Operation:
             elif self.status is None:
                 self.broken = f"{self} ended without an answer and without a failure"
 
+    def end(self, status: int, reason: str = "", taken: int = 0) -> None:
+        """Its awaited call returned, or failed."""
+        if self.ended:
+            self.broken = f"{self} ended twice"
+        if not status and taken > self.size and self.kind != "ping":
+            self.broken = f"{self} moved {taken} of {self.size} bytes"
+        self.status, self.reason, self.taken = status, reason, taken
+        self.ended = True
+
 
 @dataclass(slots=True)
 class Delivery:

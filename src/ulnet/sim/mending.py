@@ -1,0 +1,46 @@
+"""Everything made as the plan began: what a run that was broken on purpose must recover after."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ulnet.dlc.errors import DlcError
+from ulnet.dlc.model_bond import BondSwitch
+
+if TYPE_CHECKING:
+    from ulnet.sim.node import SimNode
+    from ulnet.sim.run import Run
+
+__all__ = ["mend", "repair"]
+
+
+def repair(run: Run) -> None:
+    """All cables are in and lose nothing, and all partitions are over; nodes stay as they are."""
+    run.sim.heal()
+    for host in run.sim.fabric.hosts.values():
+        for port in host.ports.values():
+            run.sim.link_up(port)
+            port.params = replace(port.params, loss=0.0)
+
+
+def mend(run: Run) -> None:
+    """Besides, dead nodes start, and all have the NIs and the YAML again that they were made with."""
+    repair(run)
+    for node in run.sim.nodes.values():
+        if node.alive:
+            node.configure_again()
+            _switch_on(node)
+        else:
+            node.restart()
+
+
+def _switch_on(node: SimNode) -> None:
+    """Slaves of bonding NIs that were switched off."""
+    bonds = node.node.bond.bonds.values() if node.node.running and node.node.bond is not None else ()
+    for bond in list(bonds):
+        for slave in bond.config.slaves:
+            try:
+                node.request(BondSwitch(str(bond.ni.nid), str(slave), True))
+            except DlcError as refused:
+                node.sim.note(f"refused {refused}")
