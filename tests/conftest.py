@@ -7,9 +7,9 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from ulnet.core import transmit
+from ulnet.core import sender
 
-COMPILED = str(transmit.__file__).endswith(".so")  # of the two builds this is the one through mypyc
+COMPILED = str(sender.__file__).endswith(".so")  # of the two builds this is the one through mypyc
 
 pytest_plugins = [
     "support.complaints",
@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get("ULNET_BUILD") == "compiled" and not COMPILED:
-        raise pytest.UsageError(f"the compiled build is to be tested, and {transmit.__file__} is not of it")
+        raise pytest.UsageError(f"the compiled build is to be tested, and {sender.__file__} is not of it")
     settings.load_profile("long" if config.getoption("--long") else "ulnet")
 
 

@@ -72,9 +72,9 @@ def test_aims_are_held_against_what_sections_measured() -> None:
     assert line(table, "many peers, 64 B", "rate, compiled", "one peer")[4] == "not measured"
     assert line(table, "an idle peer with two rails, known")[4:] == ["5 KiB", "reached"]
     assert line(table, "an idle peer with two rails, with its connections")[4:] == ["41 KiB", "**missed**"]
-    table = aims.of_section("choice", {"16×16, by lanes": 0.5})
-    assert line(table, "16×16 NIs", "rate of sends, by lanes")[4:] == ["0.5×", "**missed**"]
-    assert line(table, "16×16 NIs", "rate of sends, the general way")[4:] == ["not measured", ""]
+    table = aims.of_section("choice", {"16×16, in batches": 0.5})
+    assert line(table, "16×16 NIs", "rate of sends, in batches")[4:] == ["0.5×", "**missed**"]
+    assert line(table, "16×16 NIs", "rate of sends, one by one")[4:] == ["not measured", ""]
     table = aims.of_section("simulator", {"10 nodes": 7.1, "100 nodes": 3.9, "1,000 nodes": None})
     assert [row[0] for row in table] == [f"simulator, {count} nodes" for count in ("10", "100", "1,000")]
     assert [row[3:] for row in table] == [

@@ -19,6 +19,7 @@ from support.ports import free_port
 from ulnet.cli.trace_report import Report, as_text
 from ulnet.core.msg import Msg
 from ulnet.core.selection.live import MAX_PAIRS, RING, LiveTrace
+from ulnet.core.selection.paths import Key
 from ulnet.core.status import LNetError
 from ulnet.dlc import model
 from ulnet.dlc.endpoint import Endpoint
@@ -28,7 +29,7 @@ from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid
 from ulnet.node import Node
 from ulnet.node.admin import Admin
-from ulnet.wire.lnet import Header
+from ulnet.wire.lnet import HEADER_SIZE, Header, MsgType
 
 HERE = ["127.0.0.1@tcp", "127.0.1.1@tcp1"]
 THERE = ["127.0.0.2@tcp", "127.0.1.2@tcp1"]
@@ -180,9 +181,9 @@ async def test_pairs_beyond_the_bound_are_counted(pair: tuple[Node, Node]) -> No
     await follower.rows()
     for number in range(MAX_PAIRS + 3):
         target = f"10.9.{number >> 8}.{number & 255}@tcp"
-        choice = here.core.selector.choose(here.core.peers.imagine(Nid.parse(target)))
-        msg = Msg(Header(type=1), sending=True)
-        traced(here).note(choice, msg, here.core.state.clock())
+        dest = here.core.peers.imagine(Nid.parse(target))
+        path = here.core.selector.choose(dest, Key(int(MsgType.PUT)), HEADER_SIZE)
+        traced(here).note(path, Msg(Header(type=MsgType.PUT)), here.core.state.clock())
     rows = await follower.rows()
     assert [row["messages"] for row in rows if row["kind"] == "untold"] == [3]
     assert len(ways(rows, "pair")) == MAX_PAIRS

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from support.fabric import Fabric
-from support.lanes import BITS, PORTAL, A, B, Watching, told
-from support.runs import RunFabric
-from support.store import STORE, Store
+from support.pair import BITS, PORTAL, A, B, Pair, Watching, counters, told
+from support.stream import StreamFabric
 from ulnet.core.discovery.parking import Waiter
-from ulnet.core.event import Event, EventKind
+from ulnet.core.event import Event
 from ulnet.core.instance import LNet
-from ulnet.core.lane import LIGHT
-from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE, Md
+from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE
+from ulnet.core.path import LIGHT
 from ulnet.core.status import LNetError
 
 
@@ -33,17 +32,18 @@ ENDS = [KeyboardInterrupt, SystemExit]
 COUNT = 20
 WARM = 4
 
-# name: PUT or GET, bytes, with ACK or not, in lanes or not, in runs or not
+# name: PUT or GET, bytes, with ACK or not, many at a time or not, one behind the other or not
 WAYS: dict[str, tuple[bool, int, bool, bool, bool]] = {
-    "general PUT": (True, 64, True, False, False),
-    "general GET": (False, 64, False, False, False),
-    "PUT one-way": (True, 64, False, True, False),
-    "PUT and ACK": (True, 64, True, True, False),
-    "runs one-way": (True, 64, False, True, True),
-    "runs and ACKs": (True, 64, True, True, True),
-    "large PUT": (True, LIGHT + 1, True, True, False),
-    "GET": (False, 64, False, True, False),
-    "large GET": (False, LIGHT + 1, False, True, False),
+    "PUT one-way": (True, 64, False, False, False),
+    "PUT and ACK": (True, 64, True, False, False),
+    "GET": (False, 64, False, False, False),
+    "runs one-way": (True, 64, False, True, False),
+    "runs and ACKs": (True, 64, True, True, False),
+    "runs into moving memory": (True, 64, True, True, True),
+    "runs of GETs": (False, 64, False, True, False),
+    "large PUT": (True, LIGHT + 1, True, False, False),
+    "large GET": (False, LIGHT + 1, False, False, False),
+    "large runs": (True, LIGHT + 1, True, True, False),
 }
 
 
@@ -74,18 +74,14 @@ class Play:
     """Messages of one kind between two nodes; from some moment on all handlers raise `error`."""
 
     def __init__(self, way: str, error: type[BaseException] | None) -> None:
-        self.is_put, self.size, self.ack, lanes, runs = WAYS[way]
-        self.world = world = Store(lanes)
+        self.is_put, self.size, self.ack, stream, moving = WAYS[way]
+        self.world = world = Pair(stream=stream)
         self.fabric = world.fabric
-        if runs:
-            self.fabric.__class__ = RunFabric
-        self.handlers = [Breaking([]) for _ in range(3)]
-        mine, put, lent = self.handlers
-        attach, memory = world.b.memory.md_attach, world.b.memory
-        options = OP_PUT | TRUNCATE | MANAGE_REMOTE
-        attach(memory.me_attach(PORTAL + 2, match_bits=BITS), bytearray(self.size), put, options=options)
-        world.lent.handler = lent
-        self.md = world.a.memory.md_bind(bytearray(self.size), mine)
+        self.handlers = [Breaking() for _ in range(2)]
+        mine, lent = self.handlers
+        options = OP_PUT | OP_GET | TRUNCATE | (0 if moving else MANAGE_REMOTE)
+        world.lend(bytearray(self.size * (WARM + COUNT if moving else 1)), lent, options=options)
+        self.md = world.bind(bytearray(self.size), mine)
         self.ends: list[BaseException] = []
         self.send(WARM, one_by_one=True)
         for handler in self.handlers:
@@ -96,9 +92,9 @@ class Play:
     def send(self, count: int, *, one_by_one: bool = False) -> None:
         for _ in range(count):
             if self.is_put:
-                self.world.put(self.md, B, PORTAL + 2, BITS, ack=self.ack)
+                self.world.a.put(self.md, B, PORTAL, BITS, ack=self.ack)
             else:
-                self.world.get(self.md, B, STORE, BITS)
+                self.world.a.get(self.md, B, PORTAL, BITS)
             if one_by_one:
                 self.run()
         self.run()
@@ -110,7 +106,7 @@ class Play:
         """What the handlers heard, and all that lnetctl could show."""
         self.fabric.assert_conserved()
         heard = [Counter(map(repr, handler.seen)) for handler in self.handlers]
-        return heard, self.world.all_counters()
+        return heard, counters(self.world.a), counters(self.world.b)
 
     def events(self) -> int:
         return sum(len(handler.seen) for handler in self.handlers)
@@ -140,12 +136,13 @@ def test_what_ends_the_program_gets_through_and_all_messages_are_accounted_for(
     assert not ended.fabric.complaints
 
 
-@pytest.mark.parametrize("runs", [False, True])
-def test_the_plays_take_the_ways_that_they_are_named_for(runs: bool) -> None:
-    play = Play("runs and ACKs" if runs else "PUT and ACK", None)
-    fabric: Any = play.fabric
-    assert fabric.taken >= 2 * COUNT
-    assert not runs or fabric.runs
+@pytest.mark.parametrize("way", [way for way in WAYS if WAYS[way][3]])
+def test_what_comes_in_one_piece_is_taken_in_runs(way: str) -> None:
+    fabric = Play(way, None).fabric
+    assert isinstance(fabric, StreamFabric)
+    taken = [run for connection in fabric.connections.values() for run in connection.runs]
+    assert sum(taken) >= COUNT
+    assert max(taken) >= 10
 
 
 def raising(error: type[BaseException]) -> Callable[..., None]:
@@ -153,53 +150,6 @@ def raising(error: type[BaseException]) -> Callable[..., None]:
         raise error("mine")
 
     return call
-
-
-def single(world: Store, name: str, md: Md) -> bool:
-    """A message of its own, as `await node.put` and `await node.get` send them."""
-    if name == "GET":
-        return world.a.fetches.fetch(md, bytearray(64), B, STORE, BITS, 0, None)
-    return world.a.singles.put(md, b"s" * 64, B, PORTAL, BITS, name == "PUT and ACK", 0, 0, 50.0)
-
-
-@pytest.mark.parametrize("error", [*REPORTED, *ENDS])
-@pytest.mark.parametrize("name", ["PUT", "PUT and ACK", "GET"])
-def test_those_who_wait_for_one_message_do_not_break_others(name: str, error: type[BaseException]) -> None:
-    world = Store(True)
-    bound = world.sink(64)
-    for _ in range(3):
-        world.get(bound, B, STORE, BITS)
-        world.put(bound, B, PORTAL, BITS)
-        world.fabric.run()
-    ends: list[int] = []
-    breaks: list[str] = []
-
-    def owner(is_good: bool) -> Md:
-        """Of one message; the first answers may still go the general way."""
-
-        def end(length: int, how: str = "short") -> None:
-            if not is_good:
-                breaks.append(how)
-                raise error("mine")
-            ends.append(length)
-
-        def handler(event: Event) -> None:
-            if event.kind in (EventKind.ACK, EventKind.REPLY):
-                end(event.mlength, "general")
-
-        md = Md([], handler)
-        md.on_end = end
-        return md
-
-    for nth in range(10):
-        assert single(world, name, owner(nth % 2 == 0))
-    ended = run_to_the_end(world.fabric)
-    assert bool(ended) == (error in ENDS)
-    assert ends == [64] * 5
-    assert len(breaks) == 5
-    assert "short" in breaks
-    assert len(world.fabric.complaints) == (0 if error in ENDS else 5)
-    world.fabric.assert_conserved()
 
 
 @pytest.fixture

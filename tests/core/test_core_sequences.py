@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fabric import Fabric
+from support.stream import NO_PAYLOAD
 from ulnet.core.event import Event, EventKind
 from ulnet.core.instance import LNet
 from ulnet.core.md import Md, MdOption
@@ -208,8 +209,8 @@ class World:
         core, md = self.mds[which]
         for own, ni in list(core.nis.items()):
             if not own.is_lo:
-                hdr = Header(int(kind), own, source, wmd=core.memory.wmd_of(md))
-                assert core.parse(ni, hdr, source, None) == 0
+                hdr = Header(int(kind), own, source, wmd=md.wmd)
+                assert core.receiver(ni, source).begin(hdr, NO_PAYLOAD) == 0
 
     # The end
 

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from support.fabric import Fabric
 from support.shared import shared_path
+from support.stream import NO_PAYLOAD
 from ulnet.core.event import Event, EventKind
 from ulnet.core.guard import notes as notes_module
 from ulnet.core.guard.identity import (
@@ -26,7 +27,7 @@ from ulnet.core.guard.identity import (
 from ulnet.core.guard.notes import NO_ACK, Notes
 from ulnet.core.guard.once import Once, Verdict
 from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE, Md
-from ulnet.core.msg import Msg
+from ulnet.core.msg import Incoming, Msg
 from ulnet.core.status import HealthStatus
 from ulnet.nid import Nid
 from ulnet.wire.lnet import NO_WMD, Header, MsgType
@@ -120,6 +121,15 @@ def test_an_outcome_that_was_forgotten_is_not_guessed(monkeypatch: pytest.Monkey
     assert notes.lengths == {named(1 << 16)[:15]: 3}
 
 
+def incoming(wmd: bytes, length: int = 0) -> Incoming:
+    core = Fabric().node("1.1.1.1@tcp")
+    sender = core.peers.learn(Nid.parse("1.1.1.2@tcp"))
+    assert sender is not None
+    (ni,) = [ni for ni in core.nis.values() if not ni.nid.is_lo]
+    hdr = Header(type=PUT, dest_nid=ni.nid, src_nid=sender.nid, wmd=wmd, payload_length=length)
+    return Incoming(hdr, ni, sender, sender.nid)
+
+
 class Receiver(RuleBasedStateMachine):
     """PUTs and their resends come in any order, break, and come again: each is taken at most once."""
 
@@ -128,7 +138,7 @@ class Receiver(RuleBasedStateMachine):
         self.now = 0.0
         self.once = Once(lambda: self.now, COOKIE)
         self.taken: dict[int, int] = {}
-        self.coming: dict[int, Msg] = {}
+        self.coming: dict[int, Incoming] = {}
 
     @rule(number=st.integers(0, 5), resend=st.booleans(), whole=st.sampled_from([True, False, None]))
     def comes(self, number: int, resend: bool, whole: bool | None) -> None:
@@ -146,10 +156,7 @@ class Receiver(RuleBasedStateMachine):
                 return
             else:
                 assert not self.taken.get(number)
-        msg = Msg(
-            Header(type=PUT, dest_nid=Nid.parse("1.1.1.1@tcp"), src_nid=Nid.parse("1.1.1.2@tcp"), wmd=wmd),
-            False,
-        )
+        msg = incoming(wmd)
         once.begins(msg)
         self.coming[number] = msg
         if whole is not None:
@@ -260,9 +267,9 @@ class World:
     def bind(self, data: bytes = b"data", threshold: int = -1) -> Md:
         return self.a.memory.md_bind(data, self.events.append, threshold=threshold)
 
-    def sent(self) -> Header:
-        """The header of the PUT that is on the wire."""
-        return self.fabric.wire[-1][1].hdr
+    def sent(self) -> Msg:
+        """The PUT that is on the wire."""
+        return self.fabric.wire[-1][1]
 
     def deliver(self, wmd: bytes) -> None:
         """A PUT from a comes to b another time."""
@@ -278,7 +285,7 @@ class World:
             portal=30,
         )
         ni = self.b.nis[self.target]
-        assert self.b.parse(ni, hdr, hdr.src_nid, None) == 0
+        assert self.b.receiver(ni, hdr.src_nid).begin(hdr, NO_PAYLOAD) == 0
         self.fabric.run()
 
 
@@ -315,7 +322,7 @@ def test_memory_that_is_used_again_gets_another_name_once_it_is_free() -> None:
     assert all(is_identity(name) for name in names)
     world.a.put(md, world.target, 30, 1)
     world.a.put(md, world.target, 30, 1)  # while the other is under way: no name of its own
-    assert [is_identity(msg.hdr.wmd) for _, msg in world.fabric.wire] == [True, False]
+    assert [is_identity(msg.wmd) for _, msg in world.fabric.wire] == [True, False]
     world.fabric.run()
     assert [event.kind for event in world.events].count(EventKind.ACK) == 5
     assert [event.status for event in world.events] == [0] * 10
@@ -367,11 +374,8 @@ def test_a_resend_that_comes_first_is_delivered_and_its_original_is_not() -> Non
 def test_a_truncated_put_is_acknowledged_again_with_the_same_length() -> None:
     once = Once(lambda: 0.0, COOKIE)
     for number, (length, acknowledged) in enumerate([(100, True), (60, True), (100, False)]):
-        hdr = Header(
-            type=PUT, dest_nid=Nid.parse("1.1.1.1@tcp"), src_nid=Nid.parse("1.1.1.2@tcp"), payload_length=100
-        )
-        hdr.wmd = named(number)
-        msg = Msg(hdr, sending=False)
+        msg = incoming(named(number), 100)
+        hdr = msg.hdr
         msg.mlength = length
         once.begins(msg)
         once.ended(msg, True, acknowledged)
@@ -385,7 +389,7 @@ def test_a_failed_put_is_sent_again_only_to_the_life_that_it_was_for() -> None:
     md = world.bind(threshold=2)
     world.a.put(md, world.target, 30, 1)
     _, msg = world.fabric.wire[-1]
-    again_of = world.a._transmit.again
+    again_of = world.a._sender.guard
     assert again_of.is_safe(msg)
     again_of.mark(msg)
     assert again_of.identify(msg, world.peer.guard)
@@ -415,7 +419,7 @@ def test_a_copy_that_fails_takes_nothing_from_its_original() -> None:
     a.tick(fabric.clock.now)
     _, copy = fabric.wire.pop()
     assert copy.copy_of is original
-    a.finalize(copy, HealthStatus.LOCAL_ERROR, errno.ECONNRESET, "the peer closed the connection")
+    a.completed([copy], HealthStatus.LOCAL_ERROR, errno.ECONNRESET, "the peer closed the connection")
     fabric.run()
     assert [(event.kind, event.status) for event in events] == [(EventKind.SEND, 0), (EventKind.ACK, 0)]
     assert events[-1].unlinked

@@ -49,7 +49,7 @@ def send(core, handler=None, cpt=None, md_cpt=None):
     fabric = core.nis[Nid.parse("10.0.0.1@tcp")].lnd.fabric
     ni, msg = fabric.wire[-1]
     fabric.wire.clear()
-    core.finalize(msg, HealthStatus.OK)
+    core.completed([msg], HealthStatus.OK)
     return ni
 
 
@@ -157,10 +157,10 @@ def test_distance_comes_after_health_and_priority_and_before_credits():
     nis[0].tx_credits = -5
     assert core.explain(THERE, cpt=0).ni is nis[0]
     nis[0].priority, nis[1].priority = 2, 1
-    core.state.epoch += 1
+    core.state.generation.invalidate("the test")
     assert core.explain(THERE, cpt=0).ni is nis[1]
     nis[1].health = 900
-    core.state.epoch += 1
+    core.state.generation.invalidate("the test")
     told = core.explain(THERE, cpt=0)
     assert told.ni is nis[0]
     assert [stage.decided_by for stage in told.stages if stage.name == "local NI"] == ["health"]

@@ -15,7 +15,7 @@ def peer_ni(text: str) -> PeerNi:
 
 
 def message(nid: Nid) -> Msg:
-    return Msg(Header(1, nid, nid, 1, 1, 0), True)
+    return Msg(Header(1, nid, nid, 1, 1, 0))
 
 
 def test_what_waits_for_one_peer_waits_for_no_other() -> None:

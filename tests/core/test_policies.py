@@ -11,10 +11,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from support.fabric import Fabric
 from ulnet.core.policy import MAX_RULES, Descriptor, Effect
+from ulnet.core.selection.paths import Key
 from ulnet.core.status import LNetError
 from ulnet.nid import Net, Nid, NidError
+from ulnet.wire.lnet import HEADER_SIZE, MsgType
 
 UNSET = 0xFFFFFFFF
+PUT = int(MsgType.PUT)
 NOTHING = UNSET, 0
 LOCAL = [f"10.{net}.0.{host}@tcp{net or ''}" for net in range(3) for host in (1, 2)]
 REMOTE = [f"10.{net}.1.{host}@tcp{net or ''}" for net in range(4) for host in (1, 2)]
@@ -182,9 +185,9 @@ class World(RuleBasedStateMachine):
             nets = [(self.core.nets[net], there) for net, there in peer.nets.items() if net in self.core.nets]
             if not peer.multi_rail or not nets:
                 continue
-            chosen = self.core.selector.choose(next(peer.nis()))
+            chosen = self.core.selector.choose(next(peer.nis()), Key(PUT), HEADER_SIZE)
             told = self.core.explain(peer.primary_nid)
-            assert chosen[:2] == (told.ni, told.peer_ni)
+            assert (chosen.ni, chosen.peer_ni) == (told.ni, told.peer_ni)
             net_rank = lambda pair: (pair[1].priority, pair[0].priority)  # noqa: E731
             assert net_rank((told.ni.net, told.peer_ni.net)) == min(map(net_rank, nets))
             best = [pair for pair in nets if net_rank(pair) == min(map(net_rank, nets))]
@@ -301,11 +304,13 @@ def test_a_peer_without_multi_rail_hears_from_the_first_ni_that_a_rule_names():
     core, _ = two_rails()
     pni = core.peers.learn(Nid.parse("10.0.1.9@tcp"))
     pni.preferred = Nid.parse("10.0.0.1@tcp")
-    assert core.selector.choose(pni)[0].nid == pni.preferred
+    assert core.selector.choose(pni, Key(PUT), HEADER_SIZE).ni.nid == pni.preferred
     core.policies.add(src=d("10.0.0.2@tcp"), dst=d("10.0.1.9@tcp"))
-    assert [str(core.selector.choose(pni)[0].nid) for _ in range(3)] == ["10.0.0.2@tcp"] * 3
+    assert [str(core.selector.choose(pni, Key(PUT), HEADER_SIZE).ni.nid) for _ in range(3)] == [
+        "10.0.0.2@tcp"
+    ] * 3
     core.policies.clear()
-    assert core.selector.choose(pni)[0].nid == pni.preferred
+    assert core.selector.choose(pni, Key(PUT), HEADER_SIZE).ni.nid == pni.preferred
 
 
 def test_a_duplicate_is_refused_and_another_priority_replaces_the_first():

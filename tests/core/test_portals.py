@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from support.fabric import Fabric, Recorder
 from ulnet.core.md import MdOption
-from ulnet.core.receive import MAX_DELAYED
+from ulnet.core.reception import MAX_DELAYED
 from ulnet.core.status import LNetError
 from ulnet.nid import ANY_NID, PID_ANY, Nid
 

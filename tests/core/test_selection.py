@@ -15,11 +15,13 @@ from ulnet.core.flow import MIN_SAMPLE_BYTES, Flow
 from ulnet.core.md import MdOption
 from ulnet.core.msg import Msg
 from ulnet.core.selection import Explanation
-from ulnet.core.selection.rivals import EQUAL_WITHIN
+from ulnet.core.selection.candidates import EQUAL_WITHIN
+from ulnet.core.selection.paths import Key
 from ulnet.core.status import LNetError
-from ulnet.nid import LO_NID, Nid
-from ulnet.wire.lnet import Header
+from ulnet.nid import LNET_PID, Nid
+from ulnet.wire.lnet import HEADER_SIZE, Header, MsgType
 
+PUT = int(MsgType.PUT)
 NUMA = {
     (0, 0): 10,
     (0, 1): 20,
@@ -69,7 +71,7 @@ def world(rng, nets=3, nis=3, peer_nis=3):
             for ni in core.nis.values():
                 if rng.random() < 0.5:
                     pni.flows[ni] = flow_of(rng)
-    core.state.epoch += 1
+    core.state.generation.invalidate("the test")
     return core, peer
 
 
@@ -198,7 +200,6 @@ def test_the_order_of_criteria_is_that_of_a_naive_model(rng, balance):
 
 def compare(rng, balance):
     """Ten choices in one random world with a peer that can be reached, against the model; how many."""
-    msg = Msg(Header(type=1, dest_nid=LO_NID, src_nid=LO_NID), sending=True)
     core, peer = world(rng)
     if not any(net in core.nets for net in peer.nets):
         return 0
@@ -208,13 +209,16 @@ def compare(rng, balance):
     model = Naive(core, peer, balance)
     for _ in range(10):  # the standing part is kept between these
         size = rng.choice([0, 100, 1 << 20])
-        msg.cpt = rng.choice([-1, 0, 1, 2])
-        chosen = core.selector.choose(dest, size=size, cpt=msg.cpt)
-        assert chosen[:2] == model.choose(size, msg.cpt)
+        cpt = rng.choice([-1, 0, 1, 2])
+        key = Key(PUT, pid=LNET_PID, cpt=cpt)
+        chosen = core.selector.choose(dest, key, size)
+        assert (chosen.ni, chosen.peer_ni) == model.choose(size, cpt)
+        by = chosen.ni_by, chosen.peer_ni_by  # one path is chosen many times, for this reason or that
         told = Explanation()
-        assert core.selector.choose(dest, size=size, cpt=msg.cpt, told=told) == chosen
+        same = core.selector.choose(dest, key, size, told)
+        assert (same.ni, same.peer_ni, same.ni_by, same.peer_ni_by) == (chosen.ni, chosen.peer_ni, *by)
         check(told, chosen)
-        core.selector.took(chosen, msg, size)
+        core.selector.took(chosen, [Msg(Header(PUT))])
         for ni in core.nis.values():
             ni.tx_credits = rng.randint(-2, 2)
         for pni in peer.nis():
@@ -243,7 +247,7 @@ def check(told, chosen):
         assert stage.winner is left[0]
         assert stage.decided_by == decided
     stages = {stage.name: stage for stage in told.stages}
-    assert (stages["local NI, by load"].winner, told.stages[-1].winner) == chosen[:2]
+    assert (stages["local NI, by load"].winner, told.stages[-1].winner) == (chosen.ni, chosen.peer_ni)
     assert told.stages[-1].candidates == survivors(stages["peer NI"])
 
 
@@ -296,13 +300,13 @@ def test_health_and_policies_void_kept_choices():
     target = Nid.parse("10.0.0.2@tcp")
     peer = a.peers.add(target, [Nid.parse("10.1.0.2@tcp1")])
     dest = next(peer.nis())
-    assert a.selector.choose(dest)[1].nid == target
+    assert a.selector.choose(dest, Key(PUT), HEADER_SIZE).peer_ni.nid == target
     a.peers.delete(target, [Nid.parse("10.1.0.2@tcp1")])
     a.del_ni(Nid.parse("10.1.0.1@tcp1"))
     a.add_ni(Nid.parse("10.0.0.9@tcp").net, Nid.parse("10.0.0.9@tcp"))
-    seen = {a.selector.choose(dest)[0].nid}
+    seen = {a.selector.choose(dest, Key(PUT), HEADER_SIZE).ni.nid}
     a.nis[Nid.parse("10.0.0.1@tcp")].seq = 99
-    seen.add(a.selector.choose(dest)[0].nid)
+    seen.add(a.selector.choose(dest, Key(PUT), HEADER_SIZE).ni.nid)
     assert {str(nid) for nid in seen} == {"10.0.0.1@tcp", "10.0.0.9@tcp"}
 
 

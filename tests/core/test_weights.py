@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from support.fabric import Fabric
 from ulnet.core.policy import Descriptor
+from ulnet.core.selection.paths import Key
 from ulnet.core.selection.weights import turns_of
 from ulnet.nid import Nid
+from ulnet.wire.lnet import HEADER_SIZE, MsgType
 
 A1, A2, A3 = "10.0.0.1@tcp", "10.0.0.2@tcp", "10.1.0.1@tcp1"
 B1, B2, B3 = "10.0.1.1@tcp", "10.0.1.2@tcp", "10.1.1.1@tcp1"
@@ -118,10 +120,10 @@ def test_who_is_out_has_no_turn_and_nothing_to_catch_up_on():
     ni = core.nis[Nid.parse(A2)]
     assert runs(here for here, _ in send(core, 3)) == [(A1, 2), (A2, 1)]
     ni.health = 0
-    core.state.epoch += 1
+    core.state.generation.invalidate("the test")
     assert runs(here for here, _ in send(core, 8)) == [(third, 2), (A1, 2), (third, 2), (A1, 2)]
     ni.health = 1000
-    core.state.epoch += 1
+    core.state.generation.invalidate("the test")
     assert runs(here for here, _ in send(core, 10)) == [(A2, 2), (third, 2), (A1, 2), (A2, 2), (third, 2)]
 
 
@@ -137,8 +139,8 @@ def test_answers_and_bound_messages_take_no_turns():
     for _ in range(7):
         md = core.memory.md_bind(b"1", None, threshold=1)
         core.put(md, Nid.parse(B1), 5, 7, ack=False, source=Nid.parse(A2))
-    told = core.selector.choose(next(peer.nis()), response=True)
-    assert told[3] == "response"
+    told = core.selector.choose(next(peer.nis()), Key(int(MsgType.ACK), bound=True), HEADER_SIZE)
+    assert told.peer_ni_by == "response"
     assert runs(here for here, _ in send(core, 5)) == [(A1, 2), (A2, 2), (A3, 1)]
 
 

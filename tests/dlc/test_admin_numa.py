@@ -11,6 +11,7 @@ import pytest
 
 from ulnet.core.cpt import share_of_nid
 from ulnet.core.ni import NI
+from ulnet.core.selection.paths import Key
 from ulnet.core.status import LNetError
 from ulnet.dlc import model
 from ulnet.dlc.config import read_config
@@ -20,6 +21,7 @@ from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid
 from ulnet.node import Node
 from ulnet.node.admin import Admin
+from ulnet.wire.lnet import HEADER_SIZE, MsgType
 
 # Two sockets of four nodes, two CPUs each; eth0 is in node 1, eth1 in node 6.
 EIGHT = Topology(
@@ -181,7 +183,7 @@ async def test_the_range_takes_effect_at_once_also_on_choices_that_were_kept(adm
     chosen = []
     for numa_range in (0, 2**32 - 1, 20):
         await admin.handle(model.GlobalSet({"numa_range": numa_range}))
-        chosen.append(core.selector.choose(dest, cpt=0)[0])
+        chosen.append(core.selector.choose(dest, Key(int(MsgType.PUT)), HEADER_SIZE).ni)
     assert chosen == [near, far, near]
 
 

@@ -145,15 +145,10 @@ class _Driver:
     def retune(self, ni: NI, timeout: float) -> None:
         pass
 
-    def send(self, ni: NI, msg: Msg) -> None:
+    def send(self, ni: NI, msgs: list[Msg]) -> None:
         self._core.state.defer(
-            self._core.finalize, msg, HealthStatus.REMOTE_ERROR, errno.EHOSTUNREACH, "nobody"
+            self._core.completed, msgs, HealthStatus.REMOTE_ERROR, errno.EHOSTUNREACH, "nobody"
         )
-
-    def recv(
-        self, ni: NI, rx: object, msg: Msg | None, buffers: list[memoryview], mlen: int, rlen: int
-    ) -> None:
-        raise NotImplementedError
 
 
 async def state_of(admin: Admin) -> str:

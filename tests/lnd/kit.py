@@ -14,8 +14,10 @@ from typing import ClassVar
 
 from support.ports import free_port
 from ulnet.core.lnd import NiEvent
-from ulnet.core.msg import Msg
+from ulnet.core.msg import Incoming, Msg
 from ulnet.core.ni import NI, LocalNet
+from ulnet.core.peer import Peer as KnownPeer
+from ulnet.core.peer import PeerNet, PeerNi
 from ulnet.core.status import HealthStatus
 from ulnet.core.tunables import LndTunables, NetTunables
 from ulnet.lnd.tcp import TcpLnd, TcpParams
@@ -51,12 +53,18 @@ async def turns(count: int = 5) -> None:
 
 @dataclass(eq=False)
 class Outcome:
-    """How a message was finalized."""
+    """How a message ended."""
 
-    msg: Msg
+    msg: Msg | Incoming
     status: HealthStatus
     errno: int
     reason: str
+
+    @property
+    def unsent(self) -> bool:
+        """Whether the driver said of a message that it sent that no byte of it has left."""
+        assert isinstance(self.msg, Msg)
+        return self.msg.unsent
 
 
 @dataclass(eq=False)
@@ -67,16 +75,48 @@ class Arrival:
     hdr: Header
     from_nid: Nid
     rx: Conn
-    msg: Msg
+    msg: Incoming
+    receiver: FakeReceiver
     memory: bytearray = field(default_factory=bytearray)
+
+
+class FakeReceiver:
+    """What comes by one connection: each message is looked at by itself."""
+
+    __slots__ = ("closed", "core", "ni", "nid")
+
+    def __init__(self, core: FakeCore, ni: NI, nid: Nid) -> None:
+        self.core = core
+        self.ni = ni
+        self.nid = nid
+        self.closed = False
+
+    def begin(self, hdr: Header, rx: object) -> int:
+        assert not self.closed, "read after its end"
+        return self.core.parse(self, hdr, rx)
+
+    def deliver(self, hdr: Header, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int) -> int:
+        assert not self.closed, "read after its end"
+        assert end - pos >= len(raw) + hdr.payload_length, "not whole"
+        return pos
+
+    def end(
+        self, incoming: Incoming, status: HealthStatus = HealthStatus.OK, err: int = 0, reason: str = ""
+    ) -> None:
+        self.core.finalize(incoming, status, err, reason)
+
+    def close(self) -> None:
+        assert not self.closed, "closed twice"
+        self.closed = True
 
 
 class FakeCore:
     """Takes every message into memory of its own and insists on the driver's contract."""
 
     def __init__(self) -> None:
+        self.receivers: list[FakeReceiver] = []
         self.lnd: TcpLnd | None = None
-        self.open: set[Msg] = set()  # handed over either way, not finalized yet
+        self.open: set[Msg | Incoming] = set()  # handed over either way, not ended yet
         self.outcomes: list[Outcome] = []
         self.arrivals: list[Arrival] = []
         self.held: list[Arrival] = []  # parsed, waiting for memory
@@ -97,8 +137,14 @@ class FakeCore:
 
     # Upcalls
 
-    def parse(self, ni: NI, hdr: Header, from_nid: Nid, rx: object) -> int:
+    def receiver(self, ni: NI, nid: Nid) -> FakeReceiver:
+        receiver = FakeReceiver(self, ni, nid)
+        self.receivers.append(receiver)
+        return receiver
+
+    def parse(self, receiver: FakeReceiver, hdr: Header, rx: object) -> int:
         assert isinstance(rx, Conn)
+        ni, nid = receiver.ni, receiver.nid
         bad = (
             hdr.type > MsgType.REPLY
             or hdr.dest_nid != ni.nid
@@ -107,7 +153,7 @@ class FakeCore:
         )
         if bad:
             return -errno.EPROTO
-        arrival = Arrival(ni, hdr, from_nid, rx, Msg(hdr, sending=False))
+        arrival = Arrival(ni, hdr, nid, rx, Incoming(hdr, ni, peer_ni(hdr.src_nid), nid), receiver)
         if self.on_parse is not None:
             self.on_parse(arrival)
         self.arrivals.append(arrival)
@@ -120,7 +166,6 @@ class FakeCore:
 
     def take(self, arrival: Arrival) -> None:
         """Give memory to a payload."""
-        assert self.lnd is not None
         rlen = arrival.hdr.payload_length
         mlen = rlen if self.truncate is None else min(self.truncate, rlen)
         arrival.memory = bytearray(mlen)
@@ -128,12 +173,20 @@ class FakeCore:
         step = max(1, -(-mlen // self.pieces))
         buffers = [view[at : at + step] for at in range(0, mlen, step)]
         if self.truncate == 0:
-            self.lnd.recv(arrival.ni, arrival.rx, None, [], 0, rlen)
+            arrival.rx.take(None, [], 0, rlen)
             return
         self.open.add(arrival.msg)
-        self.lnd.recv(arrival.ni, arrival.rx, arrival.msg, buffers, mlen, rlen)
+        arrival.rx.take(arrival.msg, buffers, mlen, rlen)
 
-    def finalize(self, msg: Msg, status: HealthStatus, errno: int = 0, reason: str = "") -> None:
+    def completed(
+        self, msgs: list[Msg], status: HealthStatus = HealthStatus.OK, err: int = 0, reason: str = ""
+    ) -> None:
+        assert msgs, "nothing to tell"
+        for msg in list(msgs):
+            self.finalize(msg, status, err, reason)
+
+    def finalize(self, msg: Msg | Incoming, status: HealthStatus, errno: int, reason: str) -> None:
+        """A message ended, which way ever it went."""
         assert not self.sending, "finalized from inside send"
         assert msg in self.open, "finalized twice, or never handed over"
         assert (status == HealthStatus.OK) == (errno == 0)
@@ -144,13 +197,6 @@ class FakeCore:
         if self.on_finalize is not None:
             self.on_finalize(outcome)
 
-    def inlet(self, ni: NI, nid: Nid) -> None:
-        return None
-
-    def sent(self, batch: list[Msg]) -> None:
-        for msg in batch:
-            self.finalize(msg, HealthStatus.OK)
-
     def take_back(self, msg: Msg) -> None:
         assert not self.sending, "given back from inside send"
         assert msg in self.open, "given back, but not handed over"
@@ -160,7 +206,7 @@ class FakeCore:
     def _send_again(self, msg: Msg) -> None:
         assert self.lnd is not None and msg.ni is not None
         self.sending = True
-        self.lnd.send(msg.ni, msg)
+        self.lnd.send(msg.ni, [msg])
         self.sending = False
 
     def ni_event(self, ni: NI, event: NiEvent) -> None:
@@ -194,7 +240,7 @@ class FakeCore:
 
     # What tests ask
 
-    def outcome(self, msg: Msg) -> Outcome | None:
+    def outcome(self, msg: Msg | Incoming) -> Outcome | None:
         """How msg ended, None while it has not."""
         return next((one for one in self.outcomes if one.msg is msg), None)
 
@@ -276,7 +322,8 @@ class Side:
         self, hdr: Header, payload: bytes = b"", ni: NI | None = None, pid: int = LNET_PID, pieces: int = 1
     ) -> Msg:
         """Send any message to the header's destination."""
-        msg = Msg(hdr, sending=True)
+        msg = Msg(hdr)
+        msg.wmd = hdr.wmd
         step = max(1, -(-len(payload) // pieces))
         view = memoryview(payload)
         msg.payload = [view[at : at + step] for at in range(0, len(payload), step)]
@@ -285,7 +332,7 @@ class Side:
         msg.ni = ni or self.ni
         self.core.open.add(msg)
         self.core.sending = True
-        self.lnd.send(msg.ni, msg)
+        self.lnd.send(msg.ni, [msg])
         self.core.sending = False
         return msg
 
@@ -304,12 +351,18 @@ class Side:
         self.lnd.close()
         assert not self.core.open, "messages that were never finalized"
         assert not self.core.held, "payloads that wait on dead connections"
+        assert all(receiver.closed for receiver in self.core.receivers), "connections that are gone untold"
         assert (self.lnd.open_connections, self.lnd.queued_messages, self.lnd.pending_handshakes) == (0, 0, 0)
 
 
 async def linked(a: Side, b: Side, count: int = 3) -> None:
     """Wait until both see `count` connections between them, each from its own end."""
     await until(lambda: len(a.kinds(b.ni.nid)) == len(b.kinds(a.ni.nid)) == count, "connections")
+
+
+def peer_ni(nid: Nid) -> PeerNi:
+    """A peer's NI, of which nobody knows more than its NID."""
+    return PeerNi(nid, PeerNet(nid.net, KnownPeer(nid)), 8)
 
 
 def put_header(dest: Nid, src: Nid, length: int, tag: int = 0, type: int = MsgType.PUT) -> Header:

@@ -205,9 +205,7 @@ def test_two_such_nodes_are_connected_over_both_addresses() -> None:
             }
             assert wanted | {("127.0.0.1", "127.0.0.2", ConnType.CONTROL)} == set(found)
             assert set(found.values()) == {1}
-            state = next(ni.lnd_data for ni in pair.nodes[1].core.nis.values() if ni.lnd_data)
-            assert isinstance(state, nistate.NiState)
-            assert list(state.peers) == [(Nid.parse("127.0.0.1@tcp"), 12345)]
+            assert list(pair.state(of=1).peers) == [(Nid.parse("127.0.0.1@tcp"), 12345)]
 
     run(body())
 

@@ -208,7 +208,7 @@ async def test_a_program_that_reads_nothing_is_no_stalled_path(make: Make, at: A
     msg = a.put(at.nid(2), bytes(20 << 20))
     outcome = await a.ended(msg)
     assert (outcome.status, outcome.errno) == (HealthStatus.NETWORK_TIMEOUT, errno.ETIMEDOUT)
-    assert not outcome.msg.unsent
+    assert not outcome.unsent
     assert not a.core.ever_stalled
     raw.close()
 
@@ -260,7 +260,7 @@ async def test_a_call_that_nobody_answers_is_a_stalled_path(make: Make, at: Addr
     assert a.core.taken_back == [msg], "it may set out on another path"
     outcome = await a.ended(msg)
     assert outcome.status is HealthStatus.NETWORK_TIMEOUT
-    assert outcome.msg.unsent
+    assert outcome.unsent
     assert not a.core.stalled, "the call is over"
     raw.close()
     listener.close()
@@ -387,7 +387,7 @@ async def test_a_device_that_is_gone_takes_its_connections_along(make: Make, at:
     await until(lambda: b.lnd.open_connections == 0)
     refused = await b.ended(b.put(at.nid(1), b"y"))
     assert (refused.status, refused.errno) == (HealthStatus.REMOTE_DROPPED, errno.ECONNREFUSED)
-    assert refused.msg.unsent
+    assert refused.unsent
     watch.tell[a.ni](DeviceNews("eth9", "it has lost the address"))
     assert a.core.events[-1] == (a.ni, NiEvent.FATAL)
     watch.tell[a.ni](DeviceNews("eth9"))

@@ -10,6 +10,7 @@ import pytest
 
 from lnd.conftest import Addresses
 from lnd.kit import Arrival, Outcome, Side, linked, put_header, turns, until
+from ulnet.core.msg import Msg
 from ulnet.core.status import HealthStatus
 from ulnet.nid import Nid
 from ulnet.wire.lnet import Header, MsgType
@@ -178,7 +179,7 @@ async def test_messages_sent_from_finalize_go_out(make: Make, at: Addresses) -> 
 
     def again(outcome: Outcome) -> None:
         nonlocal left
-        if outcome.msg.sending and left:
+        if isinstance(outcome.msg, Msg) and left:
             left -= 1
             a.put(at.nid(2), body(left % 300), tag=left)
 

@@ -29,19 +29,9 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 LIST: Final = ROOT / "tests" / "data" / "never_played.txt"
 RUNS: Final = {"mixed": 40, "discovery": 15, "administrators": 15, "naming": 15}
 MESSAGE_PATH: Final = (
-    *(
-        "transmit",
-        "receive",
-        "incoming",
-        "credits",
-        "initiate",
-        "memory",
-        "responses",
-        "portal",
-        "md",
-        "flow",
-    ),
-    *("lane", "lanes", "rails", "singles", "fetches"),
+    *("sender", "completion", "credits", "loads", "path", "paths"),
+    *("receiver", "reception", "match", "msg", "memory", "responses", "portal", "md", "flow"),
+    *("selection.paths", "selection.choose", "selection.candidates"),
 )
 TRIES: Final = 4  # seeds in which a function must be missed
 UNEXPLAINED: Final = "no reason is given yet"

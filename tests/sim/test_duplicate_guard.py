@@ -125,7 +125,7 @@ def test_a_peer_without_guard_gets_no_resend_of_what_may_have_arrived(
 
     def identity_of(memory: Memory, md: Md, tag: bytes) -> bytes:
         assert memory is not of_a, "a peer without guard gets no identities"
-        return memory.wmd_of(md)
+        return md.wmd
 
     monkeypatch.setattr(Memory, "identity_of", identity_of)
     puts = load(a, b)

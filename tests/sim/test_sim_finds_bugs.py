@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from ulnet.core.completion import Completion
 from ulnet.core.memory import Memory
 from ulnet.core.peer_table import PeerTable
-from ulnet.core.receive import Receive
-from ulnet.core.transmit import Transmit
+from ulnet.core.receiver import Receiver
 from ulnet.lnd.sim import SimStation
 from ulnet.sim.plan import Plan
 from ulnet.sim.random_run import RECIPES, find_failure, replay
@@ -38,21 +38,20 @@ def finalized_twice(patch: Patch) -> None:
     def twice(self: SimStation, frame: Any, failed: Any) -> None:
         sent(self, frame, failed)
         if failed is not None:
-            self._core.finalize(frame.token, 5, 5)  # type: ignore[arg-type]
+            self._core.completed([frame.token], 5, 5)  # type: ignore[arg-type]
 
     patch.setattr(SimStation, "sent", twice)
 
 
 def delivered_twice(patch: Patch) -> None:
     """The receiver takes every PUT twice."""
-    put = Receive._put
+    puts = Receiver._take_puts
 
-    def twice(self: Receive, *arguments: Any) -> None:
-        put(self, *arguments)
-        if not arguments[2].payload_length:
-            put(self, *arguments)
+    def twice(self: Receiver, *arguments: Any) -> int:
+        puts(self, *arguments)
+        return puts(self, *arguments)
 
-    patch.setattr(Receive, "_put", twice)
+    patch.setattr(Receiver, "_take_puts", twice)
 
 
 def response_leaks(patch: Patch) -> None:
@@ -84,7 +83,7 @@ def answer_without_data(patch: Patch) -> None:
     send = SimStation.send
 
     def garbled(self: SimStation, msg: Any) -> None:
-        if msg.sending and msg.hdr.type == 1 and msg.hdr.portal and msg.hdr.payload_length:
+        if msg.hdr.type == 1 and msg.hdr.portal and msg.hdr.payload_length:
             msg.payload = [memoryview(bytes(msg.hdr.payload_length))]
         send(self, msg)
 
@@ -93,14 +92,11 @@ def answer_without_data(patch: Patch) -> None:
 
 def crash(patch: Patch) -> None:
     """The core raises in the middle of an event."""
-    finalize = Transmit.finalize
 
-    def fails(self: Transmit, msg: Any, status: Any, *rest: Any) -> None:
-        if status:
-            raise RuntimeError("planted")
-        finalize(self, msg, status, *rest)
+    def fails(self: Completion, *arguments: Any) -> None:
+        raise RuntimeError("planted")
 
-    patch.setattr(Transmit, "finalize", fails)
+    patch.setattr(Completion, "_failed", fails)
 
 
 IN_C = pytest.mark.pure  # methods that the compiled build calls without looking them up

@@ -32,7 +32,7 @@ def node() -> SimNode:
 
 
 def message() -> Msg:
-    return Msg(Header(int(MsgType.PUT)), sending=True)
+    return Msg(Header(int(MsgType.PUT)))
 
 
 def first_ni(core: LNet):  # type: ignore[no-untyped-def]

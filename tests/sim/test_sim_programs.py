@@ -154,14 +154,14 @@ def test_what_a_task_raises_is_a_failed_run(event: dict[str, Any], monkeypatch: 
 
 @pytest.mark.pure
 def test_an_answer_too_many_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    call = Memory._call
+    complete = Memory.complete
 
     def twice(self: Memory, md: Any, event: Event) -> None:
-        call(self, md, event)
-        if event.kind.name == "ACK" and not event.unlinked:
-            call(self, md, event)
+        complete(self, md, event)
+        if event.kind.name == "SEND" and not event.unlinked:
+            complete(self, md, event)
 
-    monkeypatch.setattr(Memory, "_call", twice)
+    monkeypatch.setattr(Memory, "complete", twice)
     sim, a, b = pair()
     a.stream(b.nid, 30, count=5, window=2)
     with pytest.raises(Broken, match=r"more events than it has messages|after its last event"):

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from ulnet.core.cpt import CptTable
 from ulnet.core.event import Event
 from ulnet.core.instance import LNet
-from ulnet.core.msg import Msg
+from ulnet.core.lnd import Inbound
+from ulnet.core.msg import Incoming, Msg
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.status import HealthStatus
@@ -32,11 +33,27 @@ class Clock:
 class Delivery:
     """One message on the wire; it is the receiver's `rx`."""
 
+    fabric: Fabric
     ni: NI
     msg: Msg
     target: NI
     target_core: LNet
+    receiver: Inbound
     done: bool = False
+
+    def take(self, incoming: Incoming | None, buffers: list[memoryview], mlen: int, rlen: int) -> None:
+        assert not self.done, "take called twice for one message"
+        assert sum(view.nbytes for view in buffers) == mlen <= rlen == self.msg.hdr.payload_length
+        self.done = True
+        fabric = self.fabric
+        if self in fabric.delayed:
+            fabric.delayed.remove(self)
+        fabric.arriving.append((self, incoming, buffers))
+        if not fabric.slow:
+            fabric.arrive(fabric.arriving[-1])
+
+    def abandon(self, incoming: Incoming) -> bool:
+        return False
 
 
 class MemLnd:
@@ -60,7 +77,7 @@ class MemLnd:
             if sent not in self.fabric.wire:
                 continue  # an event of the one before deleted this very NI
             self.fabric.wire.remove(sent)
-            self.core.finalize(sent[1], HealthStatus.LOCAL_ERROR, errno.ENETDOWN, "shut down")
+            self.core.completed([sent[1]], HealthStatus.LOCAL_ERROR, errno.ENETDOWN, "shut down")
         for held in [one for one in self.fabric.delayed if ni in (one.ni, one.target)]:
             self.fabric.break_delivery(held)
         for arriving in [one for one in self.fabric.arriving if ni in (one[0].ni, one[0].target)]:
@@ -69,22 +86,10 @@ class MemLnd:
     def retune(self, ni: NI, timeout: float) -> None:
         pass
 
-    def send(self, ni: NI, msg: Msg) -> None:
-        assert sum(view.nbytes for view in msg.payload) == msg.hdr.payload_length
-        self.fabric.wire.append((ni, msg))
-
-    def recv(
-        self, ni: NI, rx: object, msg: Msg | None, buffers: list[memoryview], mlen: int, rlen: int
-    ) -> None:
-        assert isinstance(rx, Delivery)
-        assert not rx.done, "recv called twice for one message"
-        assert sum(view.nbytes for view in buffers) == mlen <= rlen == rx.msg.hdr.payload_length
-        rx.done = True
-        if rx in self.fabric.delayed:
-            self.fabric.delayed.remove(rx)
-        self.fabric.arriving.append((rx, msg, buffers))
-        if not self.fabric.slow:
-            self.fabric.arrive(self.fabric.arriving[-1])
+    def send(self, ni: NI, msgs: list[Msg]) -> None:
+        for msg in msgs:
+            assert sum(view.nbytes for view in msg.payload) == msg.hdr.payload_length
+            self.fabric.wire.append((ni, msg))
 
 
 @dataclass
@@ -98,7 +103,7 @@ class Fabric:
     reports: list[str] = field(default_factory=list)
     delayed: list[Delivery] = field(default_factory=list)
     slow: bool = False  # payload arrives in later steps, not at once
-    arriving: list[tuple[Delivery, Msg | None, list[memoryview]]] = field(default_factory=list)
+    arriving: list[tuple[Delivery, Incoming | None, list[memoryview]]] = field(default_factory=list)
     all_nis: list[NI] = field(default_factory=list)  # also those that were deleted
     all_peer_nis: list[PeerNi] = field(default_factory=list)
     protocol_errors: list[int] = field(default_factory=list)
@@ -153,23 +158,26 @@ class Fabric:
         assert isinstance(driver, MemLnd)
         sender = driver.core
         if fault(msg) or msg.next_nid not in self.nis:
-            sender.finalize(msg, HealthStatus.REMOTE_DROPPED, errno.ECONNREFUSED, "nobody there")
+            sender.completed([msg], HealthStatus.REMOTE_DROPPED, errno.ECONNREFUSED, "nobody there")
             return True
         assert msg.next_nid is not None
         target, core = self.nis[msg.next_nid]
-        delivery = Delivery(ni, msg, target, core)
+        receiver = core.receiver(target, ni.nid)
+        delivery = Delivery(self, ni, msg, target, core, receiver)
         hdr = unpack_header(msg.pack(ni.nid.is_large), 0, ni.nid.is_large)
-        refused = core.parse(target, hdr, ni.nid, delivery)
+        refused = receiver.begin(hdr, delivery)
         if refused:
             self.protocol_errors.append(refused)
-            sender.finalize(msg, HealthStatus.REMOTE_ERROR, -refused, "protocol error")
+            sender.completed([msg], HealthStatus.REMOTE_ERROR, -refused, "protocol error")
         elif not hdr.payload_length:
             self.sent(delivery)
         elif not delivery.done:
             self.delayed.append(delivery)
         return True
 
-    def arrive(self, arriving: tuple[Delivery, Msg | None, list[memoryview]], broken: bool = False) -> None:
+    def arrive(
+        self, arriving: tuple[Delivery, Incoming | None, list[memoryview]], broken: bool = False
+    ) -> None:
         """The payload is with the receiver, or its connection broke: both sides are done."""
         if arriving not in self.arriving:
             return
@@ -182,9 +190,9 @@ class Fabric:
                 view[:] = data[at : at + view.nbytes]
                 at += view.nbytes
         if msg is not None and broken:
-            delivery.target_core.finalize(msg, HealthStatus.REMOTE_ERROR, errno.EIO, "connection lost")
+            delivery.receiver.end(msg, HealthStatus.REMOTE_ERROR, errno.EIO, "connection lost")
         elif msg is not None:
-            delivery.target_core.finalize(msg, HealthStatus.OK)
+            delivery.receiver.end(msg)
         self.sent(delivery, broken)
 
     def sent(self, delivery: Delivery, broken: bool = False) -> None:
@@ -192,9 +200,11 @@ class Fabric:
         driver = delivery.ni.lnd
         assert isinstance(driver, MemLnd)
         if broken:
-            driver.core.finalize(delivery.msg, HealthStatus.LOCAL_ERROR, errno.ECONNRESET, "connection lost")
+            driver.core.completed(
+                [delivery.msg], HealthStatus.LOCAL_ERROR, errno.ECONNRESET, "connection lost"
+            )
         else:
-            driver.core.finalize(delivery.msg, HealthStatus.OK)
+            driver.core.completed([delivery.msg])
 
     def break_delivery(self, delivery: Delivery) -> None:
         """The connection of a message that waits for a match dies."""

@@ -83,7 +83,7 @@ class Rails:
         assert pni is not None
         msg.unsent = unsent
         core = self.b if self.b.nis.get(ni.nid) is ni else self.a
-        core.finalize(msg, status, 0 if status is HealthStatus.OK else number, "as the test says")
+        core.completed([msg], status, 0 if status is HealthStatus.OK else number, "as the test says")
         self.ticks()
         return ni, pni
 

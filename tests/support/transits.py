@@ -27,4 +27,4 @@ def transit(pni: PeerNi, size: int = 0, dest: int = 1, cpt: int = 0) -> Transit:
         payload_length=size,
     )
     nowhere: Any = None
-    return Transit(nowhere, pni, hdr, pni.nid, object(), cpt)
+    return Transit(nowhere, pni, hdr, pni.nid, nowhere, cpt)

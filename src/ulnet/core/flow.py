@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ulnet.core.generation import Generation
+
 if TYPE_CHECKING:
     from ulnet.core.gauge import Gauge
-    from ulnet.core.selection.convoy import Convoy
 
-__all__ = ["MIN_SAMPLE_BYTES", "Flight", "Flow", "Paces", "take_answered"]
+__all__ = ["MIN_SAMPLE_BYTES", "Flight", "Flow", "take_answered"]
 
 MIN_SAMPLE_BYTES: Final = 65536
 _MIN_SAMPLE_SECONDS: Final = 0.01
@@ -21,30 +22,16 @@ _WEIGHT: Final = 0.25  # of the newest sample
 _FIRST_SAMPLES: Final = 3  # make the first rate; the one before them also timed the way's setting up
 
 
-class Paces:
-    """Counts what becomes of a peer and of the ways to it: what was reckoned before is void then."""
-
-    __slots__ = ("changes", "ends", "joining", "rates")
-
-    def __init__(self) -> None:
-        self.joining: Convoy | None = None  # messages on one of these ways that may not be counted yet
-        self.changes = 0  # of its flags, its NIDs, and their state
-        self.rates = 0  # new paths, and other rates
-        self.ends = 0  # messages that are under way no more
-
-
 class Flow:
     """One path: `outstanding` bytes sent and not confirmed, `rate` in bytes per second (0: not known).
 
-    Until `NodeState.settle` messages that joined a convoy are missing in `outstanding`, and those that a run
-    of answers is for are still in it.
     `stalled` says that its driver sees no progress there; `gauge`, where there is one, gets the samples too.
     """
 
     __slots__ = (
         "_confirmed",
         "_estimate",
-        "_paces",
+        "_rates",
         "_samples",
         "_since",
         "gauge",
@@ -53,9 +40,9 @@ class Flow:
         "stalled",
     )
 
-    def __init__(self, paces: Paces | None = None, *, stalled: bool = False) -> None:
-        self._paces = paces or Paces()
-        self._paces.rates += 1
+    def __init__(self, rates: Generation | None = None, *, stalled: bool = False) -> None:
+        self._rates = rates or Generation()  # moves with each rate of the peer
+        self._rates.invalidate("a path is used")
         self.outstanding = 0
         self.rate = 0.0
         self.stalled = stalled
@@ -74,7 +61,6 @@ class Flow:
 
     def end(self, size: int, now: float) -> None:
         """That message is delivered."""
-        self._paces.ends += 1
         self.outstanding -= size
         confirmed = self._confirmed + size
         self._confirmed = confirmed
@@ -87,20 +73,7 @@ class Flow:
         self._confirmed = 0
         self._take(confirmed / elapsed)
         if self.gauge is not None:
-            if self._paces.joining is not None:
-                self._paces.joining.settle()
             self.gauge.add(confirmed, elapsed, self.outstanding + size, now)
-
-    def end_many(self, count: int, size: int, now: float) -> None:
-        """So many messages of `size` bytes are: the same as one after the other."""
-        confirmed = self._confirmed + count * size
-        if confirmed < MIN_SAMPLE_BYTES or now - self._since < _MIN_SAMPLE_SECONDS:
-            self._paces.ends += 1
-            self.outstanding -= count * size
-            self._confirmed = confirmed
-            return
-        for _ in range(count):
-            self.end(size, now)
 
     def _take(self, sample: float) -> None:
         samples = self._samples = self._samples + 1
@@ -110,16 +83,15 @@ class Flow:
         self._estimate += (sample - self._estimate) * weight
         if samples >= _FIRST_SAMPLES:
             self.rate = self._estimate
-            self._paces.rates += 1
+            self._rates.invalidate("measured")
 
     def presume(self, rate: float) -> None:
         """Take the path for that fast until it is measured again; what was measured is not forgotten."""
         self.rate = rate
-        self._paces.rates += 1
+        self._rates.invalidate("measured")
 
     def abandon(self, size: int) -> None:
         """That message failed: it says nothing of the rate."""
-        self._paces.ends += 1
         self.outstanding -= size
 
 
@@ -129,13 +101,12 @@ class Flight:
     All of one size that go the same way may share it: one `begin` and one end for each.
     """
 
-    __slots__ = ("_peer", "_size", "landed", "pair")
+    __slots__ = ("_peer", "_size", "pair")
 
     def __init__(self, pair: Flow, peer: Flow, size: int) -> None:
         self.pair = pair
         self._peer = peer
         self._size = size
-        self.landed = 0  # and not counted yet
 
     def begin(self, now: float) -> None:
         """A message sets out."""
@@ -149,26 +120,10 @@ class Flight:
         pair.outstanding += size
         peer.outstanding += size
 
-    def join(self, count: int) -> None:
-        """So many set out behind one that is still under way."""
-        load = count * self._size
-        self.pair.outstanding += load
-        self._peer.outstanding += load
-
     def land(self, now: float) -> None:
         """It is delivered."""
         self.pair.end(self._size, now)
         self._peer.end(self._size, now)
-
-    def land_many(self, count: int, now: float) -> None:
-        """So many are delivered."""
-        self.pair.end_many(count, self._size, now)
-        self._peer.end_many(count, self._size, now)
-
-    def land_noted(self, now: float) -> None:
-        """Those that have `landed` are counted."""
-        count, self.landed = self.landed, 0
-        self.land_many(count, now)
 
     def abandon(self) -> None:
         """It failed, or nobody will know."""

@@ -6,34 +6,32 @@ import errno
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from ulnet.core.batch import Batch
-from ulnet.core.bulk_inlet import BulkInlet
+from ulnet.core.completion import Completion
 from ulnet.core.cpt import CptTable
 from ulnet.core.discovery import Discovery
 from ulnet.core.faults import FaultInjector
-from ulnet.core.fetches import Fetches
 from ulnet.core.health import Health
-from ulnet.core.initiate import Initiate
-from ulnet.core.lanes import Lanes
 from ulnet.core.leaving import Leaving
-from ulnet.core.lnd import Lnd
+from ulnet.core.lnd import Inbound, Lnd, Payload
 from ulnet.core.memory import Memory
-from ulnet.core.msg import Msg
 from ulnet.core.new_ni import check_new_ni, new_net
 from ulnet.core.ni import NI, LocalNet, Place
+from ulnet.core.parts import Parts
+from ulnet.core.paths import PathFinder
 from ulnet.core.peer import Peer, may_be_peer
 from ulnet.core.peer_table import PeerTable
 from ulnet.core.policy import Policies
-from ulnet.core.receive import Receive
-from ulnet.core.replies import Replies
+from ulnet.core.receiver import Receiver
+from ulnet.core.reception import Reception
+from ulnet.core.routing.choose import RoutedSelector
+from ulnet.core.routing.gateways import Gateways
 from ulnet.core.routing.routing import Routing
 from ulnet.core.selection import Explanation, Selector
 from ulnet.core.self_info import SelfInfo
-from ulnet.core.singles import Singles
+from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
 from ulnet.core.stats import GlobalStats
-from ulnet.core.status import HealthStatus, LNetError
-from ulnet.core.transmit import Transmit
+from ulnet.core.status import LNetError
 from ulnet.core.tunables import GlobalSettings, LndTunables, NetTunables
 from ulnet.nid import LO_NET, LO_NID, Net, Nid
 
@@ -65,48 +63,51 @@ class LNet:
         self.selector = Selector(self.state)
         self.policies = Policies(self.state)
         self.faults = FaultInjector(self.state, chance)
-        self._transmit = Transmit(self.state, self.memory, self.selector)
-        self._receive = Receive(self.state, self.memory, self._transmit)
-        self._initiate = Initiate(self.state, self.memory, self._transmit)
         self._lnds: dict[int, Lnd] = {}
-        self._lanes = Lanes(self.state, self.memory, self.selector, self._transmit, self._initiate)
-        self.put = self._lanes.put
-        self.singles = Singles(self.state, self.memory, self._lanes, self._transmit)
-        self._replies = Replies(self.state, self.memory, self._transmit)
-        # fmt: off
-        self.sent = Batch(self.state, self.memory, self.selector, self._transmit, self.singles,
-                          self._replies, self.finalize).sent
-        # fmt: on
-        self.fetches = Fetches(self.state, self.memory, self._lanes, self._transmit, self._initiate)
-        self.get = self.fetches.get
-        self.parse = self._receive.parse
+        parts = Parts()
+        self.gateways = Gateways(self.state)
+        routed = RoutedSelector(self.state, self.gateways, self.selector)
+        self._finder = PathFinder(self.state, self.selector, routed)
+        self._sender = sender = Sender(self.state, self.memory, self._finder, parts)
+        self._completion = Completion(self.state, self.memory, sender, parts)
+        self._reception = Reception(self.state, self.memory, sender, parts)
+        self.state.settle = sender.uncork
+        self.put = sender.put
+        self.get = sender.get
+        self.cork = sender.cork
+        self.uncork = sender.uncork_all
+        self.completed = self._completion.completed
+        self.take_back = sender.take_back
+        self.pass_on = sender.pass_on
+        self.identify = sender.guard.identify
         self.info = SelfInfo(self.state, self.memory)
-        self.discovery = Discovery(self.state, self.memory, self._transmit, self._initiate, self.info)
-        self.health = Health(self.state, self.memory, self._transmit, self._initiate, self._nis_changed)
+        self.discovery = Discovery(self.state, self.memory, sender, self.info)
+        self.health = Health(self.state, self.memory, sender, self._nis_changed)
         self.discovery.merging.status = self.health.peer_told
         self.peers.detached = self.health.peer_gone
-        self.peers.crowded = self._transmit.post_gathered
+        self.peers.crowded = sender.uncork
         self.leaving = Leaving(self.state, self.memory, self.discovery, self._nis_changed)
         self.ni_event = self.health.ni_event
         self.slept = self.health.rates.slept
-        self.take_back = self._transmit.take_back
-        self.pass_on = self._transmit.pass_on
-        self.identify = self._transmit.again.identify
         self.path_stalled = self.health.paths.stalled
         self.path_moving = self.health.paths.moving
         self.routing = Routing(
             self.state,
             self.selector,
-            self._transmit,
-            self._receive,
+            self.gateways,
+            routed,
+            sender,
             self.discovery,
             self.info,
             self.health,
             self.memory,
-            self._initiate,
         )
-        self.gateways = self.routing.gateways
         self.router = self.routing.router
+        parts.sender = sender
+        parts.completion = self._completion
+        parts.discovery = self.discovery
+        parts.health = self.health
+        parts.forwarding = self.routing
 
     # Tables ----------------------------------------------------------------------------------------
 
@@ -227,7 +228,7 @@ class LNet:
         ni.net.nis.remove(ni)
         if not ni.net.nis:
             del self.state.nets[ni.net.net]
-        self.state.epoch += 1  # before handlers hear of it and send anew
+        self.state.generation.invalidate("an NI is gone")  # before handlers hear of it and send anew
         self.state.peers.ni_removed(ni)
         self.faults.ni_removed(ni)
         self.health.ni_deleted(ni)
@@ -241,7 +242,7 @@ class LNet:
         ni = self.state.nis.get(nid)
         if ni is None:
             raise LNetError(errno.ENOENT, f"{nid} is not one of this node's NIDs: see 'lnetctl net show'")
-        self._transmit.change_cpts(ni, self.cpts.checked_list(cpts))
+        self._sender.credits.change_cpts(ni, self.cpts.checked_list(cpts))
 
     def retune(self, ni: NI) -> None:
         """The driver's tunables of ni changed."""
@@ -251,7 +252,7 @@ class LNet:
 
     def settings_changed(self) -> None:
         """Values of `settings` are others now: whoever depends on them follows."""
-        self.state.epoch += 1
+        self.state.generation.invalidate("settings")
         self.health.settings_changed()
         for ni in self.state.nis.values():
             self.health.set_patience(ni)
@@ -259,7 +260,7 @@ class LNet:
                 self.retune(ni)
 
     def _nis_changed(self) -> None:
-        self.state.epoch += 1
+        self.state.generation.invalidate("NIs")
         self.info.rebuild()
         for master in self.state.masters.values():
             master.slaves_changed()
@@ -276,7 +277,7 @@ class LNet:
         dest = self.state.peers.find_ni(target) or self.state.peers.imagine(target)
         cpt = self.state.local_cpt() if cpt is None else self.cpts.checked(cpt)
         told = Explanation()
-        self.routing.explain(dest, source, size, cpt, told)
+        self._finder.explain(dest, source, size, cpt, told)
         return told
 
     # Discovery -------------------------------------------------------------------------------------
@@ -306,7 +307,7 @@ class LNet:
         if not self.state.running:
             return
         self.state.running = False
-        self.state.epoch += 1
+        self.state.generation.invalidate("the node shuts down")
         self.discovery.stop()
         self.routing.close()
         self.info.stop()
@@ -321,23 +322,20 @@ class LNet:
 
     # Drivers ---------------------------------------------------------------------------------------
 
-    def inlet(self, ni: NI, nid: Nid) -> BulkInlet:
-        """For messages that are like the one before, on a connection with the next hop nid."""
-        # fmt: off
-        return BulkInlet(self.state, self.memory, self._lanes, self.singles, self._receive,
-                          self._replies, ni, nid)
-        # fmt: on
+    def receiver(self, ni: NI, nid: Nid) -> Inbound:
+        """Takes what comes by a connection with the next hop nid."""
+        return Receiver(self._reception, ni, nid)
 
-    def forget_rx(self, rx: object) -> None:
+    def forget_rx(self, rx: Payload) -> None:
         """A connection died while the core still held its message."""
         self.routing.forget_rx(rx)
-        self._receive.forget_rx(rx)
+        self._reception.forget_rx(rx)
 
     def path_lost(self, ni: NI, nid: Nid) -> None:
         """A driver tells that the last connection from ni to nid broke: who owes answers is asked after."""
         if not self.state.running:
             return
-        self._transmit.again.lost(ni, nid)
+        self._sender.guard.lost(ni, nid)
         for master in self.state.masters.values():
             master.path_broke(ni, nid)
         if self.memory.awaits(nid):
@@ -347,8 +345,8 @@ class LNet:
         """A master doubts a path to its peer dest: what waits there leaves, what has left may be lost."""
         pni = self.peers.find_ni(nid)
         if pni is not None:
-            self._transmit.leave(ni, pni)
-            self._transmit.again.lost(ni, nid, dest)
+            self._sender.leave(ni, pni)
+            self._sender.guard.lost(ni, nid, dest)
 
     def peer_restarted(self, nid: Nid) -> None:
         """A driver tells that another life of a node, or another node, is behind nid."""
@@ -357,21 +355,6 @@ class LNet:
             pni.peer.guard = b""  # until the new life says what it keeps
         self.discovery.peer_restarted(nid)
         self.memory.forsake(nid)
-
-    def finalize(self, msg: Msg, status: HealthStatus, errno: int = 0, reason: str = "") -> None:
-        """A driver is done with msg."""
-        if msg.lane is not None and not status:
-            self.sent([msg])
-            return
-        if msg.final:
-            self.state.report(f"driver finalized a message twice: {msg.hdr!r}")
-            self.state.stats.drops["finalized twice"] += 1
-            return
-        msg.final = True
-        if msg.sending:
-            self._transmit.finalize(msg, status, errno, reason)
-        else:
-            self._receive.finalize(msg, status, errno, reason)
 
     # Time ------------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ class Leaving:
         """These take nothing new from now on."""
         for ni in nis:
             ni.open = False
-        self._state.epoch += 1
+        self._state.generation.invalidate("NIs are about to go")
 
     def unlist(self, nis: Sequence[NI]) -> None:
         """Peers are told that these are gone."""

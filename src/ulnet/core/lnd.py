@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ulnet.core.bulk_inlet import BulkInlet
-    from ulnet.core.msg import Msg
+    from ulnet.core.msg import Incoming, Msg
     from ulnet.core.ni import NI
     from ulnet.core.status import HealthStatus
     from ulnet.nid import Nid
     from ulnet.wire.lnet import Header
 
-__all__ = ["Lnd", "Master", "NiEvent", "Payload", "Upcalls"]
+__all__ = ["Inbound", "Lnd", "Master", "NiEvent", "Payload", "Upcalls"]
 
 
 class NiEvent(Enum):
@@ -36,29 +35,52 @@ class Lnd(Protocol):
         """Make the NI ready for traffic. Raises LNetError and leaves nothing behind on failure."""
 
     def shutdown(self, ni: NI) -> None:
-        """Stop the NI at once: close its connections, finalize all its messages before returning."""
+        """Stop the NI at once: close its connections, complete all its messages before returning."""
 
     def retune(self, ni: NI, timeout: float) -> None:
         """The tunables of ni changed, also for what is under way; `timeout` (seconds) is what it may take."""
 
-    def send(self, ni: NI, msg: Msg) -> None:
-        """Queue msg; finalize it later, exactly once, never before this returns."""
-
-    def recv(
-        self, ni: NI, rx: object, msg: Msg | None, buffers: list[memoryview], mlen: int, rlen: int
-    ) -> None:
-        """Read mlen payload bytes into buffers, drop the other rlen - mlen, finalize msg if there is one."""
+    def send(self, ni: NI, msgs: list[Msg]) -> None:
+        """Queue messages of one path, in that order; complete each later, once, never before this returns."""
 
 
-@runtime_checkable
 class Payload(Protocol):
-    """What a driver gives `parse` as rx may be able to do, so that a message can come another way."""
+    """What a driver gives with a header that has arrived: the payload that is still to come.
 
-    def abandon(self, msg: Msg) -> bool:
-        """Touch the memory of msg, whose payload is still coming, no more, and do not finalize it.
+    Also where there is none, so that a connection is told from others.
+    """
+
+    def take(self, incoming: Incoming | None, buffers: list[memoryview], mlen: int, rlen: int) -> None:
+        """Read mlen bytes into buffers, drop the other rlen - mlen; then `end` incoming, if there is one."""
+
+    def abandon(self, incoming: Incoming) -> bool:
+        """Touch the memory of incoming, whose payload is still coming, no more, and do not `end` it.
 
         False if it is not coming any more, or cannot be kept out of that memory.
         """
+
+
+class Inbound(Protocol):
+    """Takes what comes by one connection."""
+
+    def begin(self, hdr: Header, rx: Payload) -> int:
+        """A header has arrived: 0, or -errno for what breaks the protocol.
+
+        Where there is payload `rx.take` is called, now or later, and says where it goes; then `end` is due.
+        """
+
+    def end(self, incoming: Incoming, status: HealthStatus = ..., err: int = ..., reason: str = ...) -> None:
+        """The payload of a message is in its memory, or will never be."""
+
+    def deliver(self, hdr: Header, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int) -> int:
+        """Take messages that are whole in `buf` between `pos` and `end`: the position behind them.
+
+        Each begins with the bytes `raw`, which end in the header `hdr`; only its handle may be another. What
+        is not taken wants a closer look, which `begin` has.
+        """
+
+    def close(self) -> None:
+        """The connection is gone."""
 
 
 class Master(Protocol):
@@ -89,20 +111,16 @@ class Master(Protocol):
 class Upcalls(Protocol):
     """What a driver may call: the core."""
 
-    def parse(self, ni: NI, hdr: Header, from_nid: Nid, rx: object) -> int:
-        """A header has arrived from the next hop `from_nid`. 0, or -errno: close that peer's connections."""
+    def receiver(self, ni: NI, nid: Nid) -> Inbound:
+        """Takes what comes by a connection with the next hop nid."""
 
-    def inlet(self, ni: NI, nid: Nid) -> BulkInlet | None:
-        """Takes messages that are like the one before on a connection with nid; None: `parse` takes all."""
-
-    def finalize(self, msg: Msg, status: HealthStatus, errno: int = 0, reason: str = "") -> None:
-        """msg is done: sent, received, or failed (errno positive then)."""
-
-    def sent(self, batch: list[Msg]) -> None:
-        """All of these are sent: `finalize` of each, in that order, at a lower price."""
+    def completed(
+        self, msgs: list[Msg], status: HealthStatus = ..., err: int = ..., reason: str = ...
+    ) -> None:
+        """All of these are sent, in that order, or all have failed (err is a positive errno then)."""
 
     def take_back(self, msg: Msg) -> None:
-        """Nothing of msg was sent, other paths may do better: it sets out anew. In place of `finalize`."""
+        """Nothing of msg was sent, other paths may do better: it sets out anew. In place of `completed`."""
 
     def ni_event(self, ni: NI, event: NiEvent) -> None:
         """The device of ni changed."""
@@ -125,5 +143,5 @@ class Upcalls(Protocol):
     def slept(self, seconds: float) -> None:
         """While messages were under way this process did not run for so long."""
 
-    def forget_rx(self, rx: object) -> None:
+    def forget_rx(self, rx: Payload) -> None:
         """rx died while the core still held it for a message that waits for a match."""

@@ -123,6 +123,7 @@ class Md:
         "handler",
         "keepers",
         "key",
+        "lasting",
         "length",
         "linked",
         "max_size",
@@ -130,17 +131,20 @@ class Md:
         "next_nid",
         "ni",
         "offset",
-        "on_end",
         "options",
         "put",
+        "quiet",
         "refs",
         "replies_due",
+        "sends",
         "sent_at",
         "threshold",
         "timeout",
+        "until",
         "used",
         "user_ptr",
         "wheel_slot",
+        "wmd",
     )
 
     def __init__(
@@ -167,7 +171,9 @@ class Md:
         self.timeout = timeout  # seconds for an operation; None: the transaction timeout for responses
         self.handle = 0
         self.key = 0  # of its place in the deadlines: the first handle it had
-        self.on_end: Callable[[int], None] | None = None  # hears alone how a `Singles` message ended well
+        self.wmd = b""  # its handle on the wire (spec wire-lnet.md §3)
+        self.lasting = False  # bound anew when it is over: its places elsewhere are kept
+        self.quiet = False  # its owner does not want to hear that something has left
         self.me: MatchEntry | None = None
         self.offset = 0
         self.refs = 0  # operations under way
@@ -175,9 +181,11 @@ class Md:
         self.replies_due = 0
         self.aborted = 0  # errno that successful completions turn into, after md_unlink while busy
         self.linked = False
+        self.sends = False  # bound, and not about to go
         self.deadline_slot = -1  # when its answer is overdue; -1: none is waited for
         self.wheel_slot = -1  # where it is entered, which may be later than that is known to be over
         self.sent_at = 0.0
+        self.until = 0.0  # what is sent before that time keeps the place in the deadlines
         self.next_nid: Nid | None = None  # the next hop of its last message
         self.ni: NI | None = None  # and where that left
         self.flights: list[Flight] = []  # requests that await their answer
@@ -194,6 +202,18 @@ class Md:
                 errno.EINVAL,
                 f"threshold {threshold}: must be a number of operations, or {INFINITE} for no limit",
             )
+        if timeout is not None and not 0 <= timeout <= MAX_TIMEOUT:
+            raise LNetError(errno.EINVAL, f"timeout {timeout:.15g}: must be 0 to {MAX_TIMEOUT} seconds")
+
+    def renew(self, fragments: list[memoryview], threshold: int, timeout: float | None) -> None:
+        """Take other memory, for other operations: nothing of it is under way. Raises LNetError(EINVAL)."""
+        self.fragments = fragments
+        self.length = fragments[0].nbytes if len(fragments) == 1 else sum([view.nbytes for view in fragments])
+        self.threshold = threshold
+        self.timeout = timeout
+        self.offset = 0
+        self.aborted = 0
+        self.used = False
         if timeout is not None and not 0 <= timeout <= MAX_TIMEOUT:
             raise LNetError(errno.EINVAL, f"timeout {timeout:.15g}: must be 0 to {MAX_TIMEOUT} seconds")
 

@@ -17,7 +17,7 @@ from ulnet.core.md import (
     check_bindable,
     fragments_of,
 )
-from ulnet.core.msg import Msg
+from ulnet.core.msg import Incoming
 from ulnet.core.portal import PORTALS, MatchEntry, Portal
 from ulnet.core.responses import Responses
 from ulnet.core.state import NodeState
@@ -49,9 +49,9 @@ class Memory(Responses):
         self._wmd_prefix = struct.pack("<Q", state.cookie)
         # Set by the receiving side: match waiting messages again; drop one that waits.
         self.retry_delayed: Callable[[Portal], None] = lambda portal: None
-        self._drop_delayed: Callable[[Msg, str], None] = lambda msg, why: None
+        self._drop_delayed: Callable[[Incoming, str], None] = lambda msg, why: None
 
-    def on_delayed(self, retry: Callable[[Portal], None], drop: Callable[[Msg, str], None]) -> None:
+    def on_delayed(self, retry: Callable[[Portal], None], drop: Callable[[Incoming, str], None]) -> None:
         """Tell what to do with messages that wait on a lazy portal."""
         self.retry_delayed = retry
         self._drop_delayed = drop
@@ -149,7 +149,7 @@ class Memory(Responses):
             raise
         md.me = me
         me.md = md
-        me.portal.changes += 1
+        me.portal.generation.invalidate("an entry has memory, or none any more")
         self.register(md)
         if me.portal.delayed:
             self.retry_delayed(me.portal)
@@ -194,33 +194,34 @@ class Memory(Responses):
         md.handle = cookie
         if not md.key:
             md.key = cookie
+        md.wmd = _WMD.pack(self._state.cookie, cookie)
         md.linked = True
+        md.sends = md.me is None
         self.mds[cookie] = md
 
-    def retire(self, md: Md) -> None:
-        """Nothing of md is under way, and nobody is told: it may be registered anew, with other memory.
+    def rebind(self, md: Md, fragments: list[memoryview], threshold: int, timeout: float | None) -> None:
+        """Bind a descriptor that is over anew, with other memory. Raises LNetError(EINVAL, ESHUTDOWN)."""
+        self._state.must_run()
+        if timeout != md.timeout:
+            self.forget_response(md)
+        md.renew(fragments, threshold, timeout)
+        check_bindable(md)
+        md.cpt = self._state.cpt_of(fragments)
+        self.register(md)
 
-        It keeps its place in the deadlines, and among those that send to the same next hop.
-        """
-        if md.deadline_slot >= 0:
-            self.settle_response(md)
-        md.linked = False
-        md.put = None
-        md.fragments = []
-        del self.mds[md.handle]
-
-    def wmd_of(self, md: Md) -> bytes:
-        """The 16-byte wire handle of an MD (spec wire-lnet.md §3)."""
-        return _WMD.pack(self._state.cookie, md.handle)
+    def drop(self, md: Md) -> None:
+        """A lasting descriptor, which is over, will not be bound anew."""
+        self.forget_response(md)
+        self.left_hop(md)
 
     def identity_of(self, md: Md, tag: bytes) -> bytes:
         """The handle for its only PUT, to a node that keeps identities; a plain one when numbers run out."""
         number = md.handle // _MD_COOKIE_STEP
-        return identity(self._wmd_prefix, number, tag) if number < MAX_NUMBER else self.wmd_of(md)
+        return identity(self._wmd_prefix, number, tag) if number < MAX_NUMBER else md.wmd
 
     def renew(self, md: Md) -> bool:
         """Give md, which carried a message before, a new handle; False while that one may not be over."""
-        if md.refs > 1 or md.acks_due or md.replies_due or md.deadline_slot >= 0 or md.me is not None:
+        if md.refs or md.acks_due or md.replies_due or md.deadline_slot >= 0 or md.me is not None:
             return False
         self.forget_response(md)
         md.forget_keepers()
@@ -263,6 +264,7 @@ class Memory(Responses):
         if md.refs:
             if not md.aborted:
                 md.aborted = status or errno.ETIMEDOUT
+                md.sends = False
                 md.forget_keepers()
                 self.forget_response(md)
                 self._leave_entry(md)
@@ -285,16 +287,22 @@ class Memory(Responses):
         return event
 
     def _remove(self, md: Md) -> None:
-        md.linked = False
+        md.linked = md.sends = False
         md.put = None
         del self.mds[md.handle]
-        md.forget_keepers()
-        for flight in md.flights:
-            flight.abandon()
-        md.flights.clear()
+        if md.keepers is not None:
+            md.forget_keepers()
+        if md.flights:
+            for flight in md.flights:
+                flight.abandon()
+            md.flights.clear()
+        if md.lasting:
+            self.settle_response(md)
+            return
         self.forget_response(md)
         self.left_hop(md)
-        self._leave_entry(md)
+        if md.me is not None:
+            self._leave_entry(md)
 
     @staticmethod
     def _leave_entry(md: Md) -> None:
@@ -302,18 +310,26 @@ class Memory(Responses):
         me = md.me
         if me is not None:
             md.me = me.md = None
-            me.portal.changes += 1
+            me.portal.generation.invalidate("an entry has memory, or none any more")
             if me.unlink:
                 me.portal.detach(me)
 
     # Events --------------------------------------------------------------------------------------
 
-    def complete(self, md: Md, event: Event) -> None:
+    def complete_one(self, md: Md, event: Event) -> None:
         """One operation on md is over: tell its owner, and end the MD if this was its last."""
         md.refs -= 1
+        self.complete(md, event)
+
+    def complete(self, md: Md, event: Event) -> None:
+        """The same where it is counted already."""
         if not md.refs and md.linked and (md.aborted or (md.auto_unlink and md.exhausted)):
             self._remove(md)
             event.unlinked = True
+        self.tell(md, event)
+
+    def tell(self, md: Md, event: Event) -> None:
+        """Tell the owner of md that an operation is over."""
         if md.aborted and not event.status:
             event.status = -md.aborted
             event.reason = "the memory descriptor was unlinked while the operation was under way"

@@ -1,32 +1,37 @@
-"""A message on its way through the core."""
+"""Messages: what goes out (`Msg`), and what comes in and is not whole yet (`Incoming`)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ulnet.wire.lnet import pack_header
+from ulnet.wire.lnet import NO_WMD, MsgType, pack_header
 
 if TYPE_CHECKING:
     from ulnet.core.event import Event
     from ulnet.core.flow import Flight
     from ulnet.core.health.resend import Attempts
-    from ulnet.core.lane import Lane
-    from ulnet.core.lnd import Master
+    from ulnet.core.lnd import Master, Payload
     from ulnet.core.md import Md
-    from ulnet.core.ni import NI, TxQueue
+    from ulnet.core.ni import NI
+    from ulnet.core.path import Path
     from ulnet.core.peer import PeerNi
+    from ulnet.core.receiver import Receiver
     from ulnet.core.routing.gate import Transit
     from ulnet.nid import Nid
     from ulnet.wire.lnet import Header
 
-__all__ = ["Msg"]
+__all__ = ["ANSWERS", "NO_PAYLOAD", "Incoming", "Msg"]
+
+ANSWERS: Final = (int(MsgType.ACK), int(MsgType.REPLY))
+NO_PAYLOAD: Final[list[memoryview]] = []
 
 
 class Msg:
-    """One PUT, GET, ACK or REPLY, going out or coming in.
+    """One PUT, GET, ACK or REPLY that goes out.
 
-    `hdr` is complete before an LND sees an outgoing message; `payload` holds its bytes as memoryviews
-    of the owner's memory. `sending` tells the direction.
+    `template` is its header without NIDs; `hdr` is that with the NIDs of its path, and is shared by all
+    messages of that template on that path: nobody changes it. `wmd` is the message's own handle, in place of
+    that in the header. `payload` holds its bytes as memoryviews of the owner's memory.
     """
 
     __slots__ = (
@@ -35,84 +40,104 @@ class Msg:
         "copied",
         "copy_of",
         "cpt",
+        "event",
         "exact",
-        "final",
         "flight",
         "hdr",
-        "identity",
-        "kept_event",
-        "lane",
         "master",
         "md",
-        "mlength",
-        "name",
         "next_nid",
         "next_pid",
         "ni",
-        "offset",
+        "path",
         "payload",
         "peer_ni",
         "queued_at",
-        "rx",
-        "sending",
-        "src_spec",
+        "source",
         "target",
+        "template",
         "transit",
-        "tx_queue",
         "unsent",
         "via",
+        "wmd",
     )
 
-    tx_queue: TxQueue  # of its NI, once it has taken a credit there or waits for one
-
-    def __init__(self, hdr: Header, sending: bool) -> None:
-        self.hdr = hdr
-        self.sending = sending
-        self.payload: list[memoryview] = []
+    def __init__(self, template: Header) -> None:
+        self.template = template
+        self.hdr = template
+        self.wmd = NO_WMD
+        self.payload: list[memoryview] = NO_PAYLOAD
         self.md: Md | None = None
-        self.ni: NI | None = None
-        self.peer_ni: PeerNi | None = None  # next hop of a send, sender of a receive
+        self.path: Path | None = None
+        self.ni: NI | None = None  # of its path
+        self.peer_ni: PeerNi | None = None  # its next hop
         self.next_nid: Nid | None = None
         self.next_pid = 0
-        self.src_spec: Nid | None = None
-        self.target: Nid | None = None  # of our own requests: the destination as the caller named it
-        self.mlength = 0
-        self.offset = 0
-        self.queued_at = 0.0
+        self.source: Nid | None = None  # the NI that it is bound to, as asked for
+        self.target: Nid | None = None  # the destination as asked for
         self.cpt = 0
         self.exact = False  # goes to that NID of its peer and no other
-        self.committed = False  # holds credits
-        self.final = False
+        self.via: Nid | None = None  # the gateway that it goes over, where that is given
+        self.committed = False  # holds credits of its path, or waits for them
+        self.queued_at = 0.0
         self.unsent = False  # set by a driver that fails it: no byte has left, so any other path may be tried
-        self.flight: Flight | None = None
+        self.flight: Flight | None = None  # its load on the path
         self.attempts: Attempts | None = None  # once it has failed and may set out again
-        self.transit: Transit | None = None  # passes through this router, in or out
-        self.via: Nid | None = None  # of an answer: the gateway by which its request came
-        self.rx: object = None
+        self.transit: Transit | None = None  # passes through this router
         self.master: Master | None = None  # that passed it on, and chose its path
-        self.kept_event: Event | None = None
-        self.lane: Lane | None = None  # whose pool it is from: its header is shared, so never changed
-        self.name = b""  # if there is one: its handle, in place of that in its shared header
-        self.identity = b""  # of an incoming PUT that is never taken twice
+        self.event: Event | None = None  # of a REPLY: what the owner of its memory hears
         self.copied = False  # a copy was sent over another path: what becomes of this one is no matter
         self.copy_of: Msg | None = None  # of a PUT whose SEND event is its original's
 
     @property
-    def wmd(self) -> bytes:
-        """Its handle on the wire."""
-        return self.name or self.hdr.wmd
-
-    def own_header(self) -> None:
-        """Its header is shared with no other from now on."""
-        hdr = self.hdr = self.hdr.copy()
-        if self.name:
-            hdr.wmd = self.name
-            self.name = b""
+    def awaits_answer(self) -> bool:
+        """Whether an ACK or a REPLY will tell of its delivery."""
+        kind = self.hdr.type
+        return kind == MsgType.GET or (kind == MsgType.PUT and self.wmd is not NO_WMD)
 
     def pack(self, large: bool) -> bytes:
         """Its header on the wire. Raises WireError."""
-        if not self.name:
-            return pack_header(self.hdr, large)
-        hdr = self.hdr.copy()
-        hdr.wmd = self.name
+        hdr = self.hdr
+        if self.wmd is hdr.wmd or self.wmd == hdr.wmd:
+            return pack_header(hdr, large)
+        hdr = hdr.copy()
+        hdr.wmd = self.wmd
         return pack_header(hdr, large)
+
+
+class Incoming:
+    """One message that comes in: under way into memory, waiting for memory, or on its way through a router.
+
+    `rx` is what its driver gave with its header; `receiver` is the connection it comes by.
+    """
+
+    __slots__ = (
+        "ended",
+        "hdr",
+        "hop",
+        "identity",
+        "md",
+        "mlength",
+        "next_nid",
+        "ni",
+        "offset",
+        "peer_ni",
+        "receiver",
+        "rx",
+        "transit",
+    )
+
+    def __init__(self, hdr: Header, ni: NI, peer_ni: PeerNi, next_nid: Nid) -> None:
+        self.hdr = hdr
+        self.ni = ni
+        self.peer_ni = peer_ni  # who sent it
+        self.next_nid = next_nid  # the next hop that it came by
+        self.hop = peer_ni  # the peer NI of that
+        self.md: Md | None = None
+        self.mlength = 0
+        self.offset = 0
+        self.rx: Payload | None = None
+        self.receiver: Receiver | None = None
+        self.transit: Transit | None = None
+        self.identity = b""  # of a PUT that is never taken twice
+        self.ended = False

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from ulnet.core.lnd import Lnd
     from ulnet.core.msg import Msg
 
-__all__ = ["MAX_HEALTH", "NI", "NO_PRIORITY", "NO_WEIGHT", "LocalNet", "Place", "TxQueue"]
+__all__ = ["MAX_HEALTH", "NI", "NO_LIMIT", "NO_PRIORITY", "NO_WEIGHT", "LocalNet", "Place", "TxQueue"]
 
 MAX_HEALTH = 1000
 NO_PRIORITY = 0xFFFFFFFF  # no policy gave one: the lowest
 NO_WEIGHT = 0  # no policy gave one
+NO_LIMIT = 1 << 30  # credits where nobody counts them: those of loopback
 
 
 class Place(NamedTuple):
@@ -161,7 +162,7 @@ class NI:
 
     def _new_queues(self) -> list[TxQueue]:
         """One queue a CPT (spec selection.md §8)."""
-        count, credits = len(self.cpts), self.tunables.credits
+        count, credits = len(self.cpts), self.tunables.credits or NO_LIMIT
         share = credits if count == 1 else min(max(credits // count, 8 * self.tunables.peer_credits), credits)
         return [TxQueue(share) for _ in self.cpts]
 
@@ -184,10 +185,10 @@ class NI:
         self.min_tx_credits = self.tx_credits = self.max_tx_credits - under_way
         return waited
 
-    def queue_for(self, msg: Msg) -> TxQueue:
-        """That of the message's next hop: always the same, so that messages to it stay in order."""
-        assert msg.next_nid is not None
-        return self.tx_queues[share_of_nid(msg.next_nid, len(self.tx_queues))]
+    def queue_for(self, next_nid: Nid) -> TxQueue:
+        """That of messages to a next hop: always the same, so that they stay in order."""
+        queues = self.tx_queues
+        return queues[0] if len(queues) == 1 else queues[share_of_nid(next_nid, len(queues))]
 
     @property
     def up(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from enum import IntFlag
 from typing import TYPE_CHECKING, Final
 
-from ulnet.core.flow import Paces
+from ulnet.core.generation import Generation
 from ulnet.core.ni import MAX_HEALTH, NI, NO_PRIORITY, NO_WEIGHT
 from ulnet.core.states import PeerNiState, PeerState
 from ulnet.core.stats import HealthStats, Latency, MsgStats
@@ -17,12 +17,9 @@ if TYPE_CHECKING:
     from ulnet.core.discovery.exchange import Exchange
     from ulnet.core.discovery.parking import Waiter
     from ulnet.core.flow import Flow
-    from ulnet.core.lane import Lane
     from ulnet.core.msg import Msg
     from ulnet.core.policy.descriptor import Descriptor
-    from ulnet.core.rails import Rails
-    from ulnet.core.selection.convoy import Convoy
-    from ulnet.core.selection.standing import Standing
+    from ulnet.core.selection.paths import Key, PathSet
     from ulnet.wire.ping import PingInfo
 
 __all__ = ["Peer", "PeerFlag", "PeerNet", "PeerNi", "may_be_listed", "may_be_peer"]
@@ -85,13 +82,11 @@ class PeerNi:
     __slots__ = (
         "answers",
         "choices",
-        "fetches",
         "flows",
+        "get_paths",
         "health",
         "health_stats",
         "heard_at",
-        "lane",
-        "lane_none",
         "latency_ack",
         "latency_egress",
         "latency_get",
@@ -101,13 +96,14 @@ class PeerNi:
         "min_tx_credits",
         "net",
         "nid",
+        "path_sets",
         "pathways",
         "peer",
         "preferred",
         "preferred_gateways",
         "preferred_nids",
         "priority",
-        "rails",
+        "put_paths",
         "refs",
         "rtr_credits",
         "said_down",
@@ -139,10 +135,9 @@ class PeerNi:
         self.priority = NO_PRIORITY
         self.weight = NO_WEIGHT
         self.flows: dict[NI, Flow] = {}  # from each local NI
-        self.lane: Lane | None = None  # of messages that go there, while there is one way
-        self.fetches: Lane | None = None  # of GETs
-        self.rails: Rails | None = None  # while there are several
-        self.lane_none = -1  # the sum of both counts of changes at which there could be none
+        self.path_sets: dict[Key, PathSet] = {}  # of messages to it
+        self.put_paths: PathSet | None = None  # the one of the last PUTs without special wishes …
+        self.get_paths: PathSet | None = None  # … and of the last such GETs
         self.refs = 1
         self.seq = 0
         self.health = MAX_HEALTH
@@ -163,15 +158,12 @@ class PeerNi:
             self.tx_queue = deque()
         self.tx_queue.append(msg)
 
-    def close_lane(self) -> None:
-        """All messages go the general way until there is another lane."""
-        for lane in (self.lane, self.fetches):
-            if lane is not None:
-                lane.close()
-        self.lane = self.fetches = None
-        rails, self.rails = self.rails, None
-        if rails is not None:
-            rails.close()
+    def close_paths(self) -> None:
+        """Nothing is kept of the paths to it; what is under way goes on."""
+        for paths in self.path_sets.values():
+            paths.clear()
+        self.path_sets = {}
+        self.put_paths = self.get_paths = None
 
     def set_router_credits(self, count: int) -> None:
         """Have so many, of which messages that pass through this node may hold some."""
@@ -206,12 +198,12 @@ class Peer:
         "attempts",
         "check_nid",
         "check_timeout",
-        "convoy",
         "differences",
         "error",
         "exchanges",
         "flags",
         "flows",
+        "generation",
         "gone",
         "guard",
         "heard_at",
@@ -221,13 +213,12 @@ class Peer:
         "members",
         "nets",
         "news",
-        "paces",
         "parked",
         "primary_nid",
+        "rates",
         "remote_sequence",
         "seq",
         "settled",
-        "standings",
         "state",
         "told_sequence",
         "turns",
@@ -246,9 +237,8 @@ class Peer:
         self.seq = 0
         self.state = PeerState.ACTIVE  # or INACTIVE: all paths failed
         self.flows: dict[NI, Flow] = {}  # from each local NI, to any of its NIDs
-        self.paces = Paces()  # of these flows and of those of its NIs
-        self.standings: dict[int, Standing] = {}  # kept by the path selection, by CPT
-        self.convoy: Convoy | None = None  # of small messages that wait to be written
+        self.rates = Generation()  # of the rates of these flows and of those of its NIs
+        self.generation = Generation()  # of its flags, its NIDs, and their state
         self.turns: dict[object, dict[object, int]] = {}  # of weighted ways: messages in this round
         # Of discovery:
         self.remote_sequence = 0  # of the last info it sent
@@ -269,7 +259,7 @@ class Peer:
     def mark(self, add: int = 0, remove: int = 0) -> None:
         """Change flags; `settled` follows."""
         flags = self.flags = self.flags & ~remove | add
-        self.paces.changes += 1
+        self.generation.invalidate("flags")
         self.settled = flags & _KNOWN_OR_NOT == _KNOWN
 
     @property

@@ -103,11 +103,11 @@ class PeerTable:
     def ni_removed(self, ni: NI) -> None:
         """Keep nothing of a local NI that is gone."""
         for peer in self._peers:
-            peer.standings.clear()
             peer.turns.clear()
             peer.flows.pop(ni, None)
             for pni in peer.members.values():
                 pni.flows.pop(ni, None)
+                pni.close_paths()
 
     def nis(self) -> Iterable[PeerNi]:
         """All peer NIs; nobody may come or go meanwhile."""
@@ -309,9 +309,9 @@ class PeerTable:
     def _take_out(self, peer: Peer) -> None:
         for nid, pni in peer.members.items():
             del self._by_nid[nid]
-            pni.close_lane()
+            pni.close_paths()
         peer.gone = True
-        peer.paces.changes += 1
+        peer.generation.invalidate("NIDs")
         del self._peers[peer]
         if not peer.configured:
             del self._strangers[peer]
@@ -339,17 +339,17 @@ class PeerTable:
         """Give peer a NID that no peer has; what is under way to it goes on."""
         pni.net = peer.net(pni.nid.net)
         pni.peer = peer
+        pni.close_paths()
         pni.net.nis.append(pni)
         stalled = [ni for ni, flow in pni.flows.items() if flow.stalled]
         pni.flows.clear()  # they belong to those of the former peer
         for ni in stalled:  # still so: its driver says it once only
-            pni.flows[ni] = Flow(peer.paces, stalled=True)
+            pni.flows[ni] = Flow(peer.rates, stalled=True)
         if peer.multi_rail:
             pni.preferred = None
         peer.members[pni.nid] = pni
-        peer.standings.clear()
         peer.turns.clear()
-        peer.paces.changes += 1
+        peer.generation.invalidate("NIDs")
         self._by_nid[pni.nid] = pni
         if not peer.configured:
             self._unconfigured += 1
@@ -368,10 +368,9 @@ class PeerTable:
         taken = [peer.members.pop(nid) for nid in gone]
         for pni in taken:
             del self._by_nid[pni.nid]
-            pni.close_lane()
-        peer.standings.clear()
+            pni.close_paths()
         peer.turns.clear()
-        peer.paces.changes += 1
+        peer.generation.invalidate("NIDs")
         if not peer.configured:
             self._unconfigured -= len(gone)
         for net in dict.fromkeys(nid.net for nid in gone):

@@ -6,6 +6,7 @@ import errno
 from collections import deque
 from typing import TYPE_CHECKING
 
+from ulnet.core.generation import Generation
 from ulnet.core.md import MANAGE_REMOTE, MAX_SIZE, OP_GET, OP_PUT, TRUNCATE
 from ulnet.core.status import LNetError
 from ulnet.nid import ANY_NID, PID_ANY, Nid
@@ -13,7 +14,7 @@ from ulnet.wire.lnet import LNET_MTU, MsgType
 
 if TYPE_CHECKING:
     from ulnet.core.md import Md
-    from ulnet.core.msg import Msg
+    from ulnet.core.msg import Incoming
     from ulnet.core.peer import Peer
     from ulnet.wire.lnet import Header
 
@@ -61,16 +62,26 @@ class MatchEntry:
 class Portal:
     """One portal: its match entries in matching order, and what waits for one (lazy portals)."""
 
-    __slots__ = ("changes", "delayed", "exact", "ignoring", "index", "lazy", "matching", "rematch", "unique")
+    __slots__ = (
+        "delayed",
+        "exact",
+        "generation",
+        "ignoring",
+        "index",
+        "lazy",
+        "matching",
+        "rematch",
+        "unique",
+    )
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self.changes = 0  # of its entries, and of which of them have memory
+        self.generation = Generation()  # of its entries, and of which of them have memory
         self.lazy = False
         self.unique: bool | None = None  # fixed by the first ME
         self.ignoring: deque[MatchEntry] = deque()  # with ignore bits: looked at first
         self.exact: dict[object, deque[MatchEntry]] = {}
-        self.delayed: dict[Msg, None] = {}  # in order of arrival
+        self.delayed: dict[Incoming, None] = {}  # in order of arrival
         self.matching = False  # somebody walks through `delayed` …
         self.rematch = False  # … and must begin anew, because memory was attached meanwhile
 
@@ -85,7 +96,7 @@ class Portal:
                 f"portal {self.index} holds {kind} match entries (its first entry decides that): "
                 "use another portal, or the same kind of NID, pid and ignore bits",
             )
-        self.changes += 1
+        self.generation.invalidate("entries")
         entries = self._list_of(me)
         if at_head:
             entries.appendleft(me)
@@ -97,7 +108,7 @@ class Portal:
         if not me.linked:
             return
         me.linked = False
-        self.changes += 1
+        self.generation.invalidate("entries")
         entries = self._list_of(me)
         entries.remove(me)
         if not entries and entries is not self.ignoring:
@@ -134,7 +145,7 @@ class Portal:
         return NO_MATCH if found is None else _take(found, hdr)
 
     def first(self, hdr: Header) -> Md | None:
-        """What `match` finds for a PUT until `changes`, where it is the first entry, open to all."""
+        """What `match` finds, until another generation, where it is the first entry, open to all."""
         if self.unique:
             return None
         entries = self.ignoring or self.exact.get(hdr.match_bits)
@@ -143,7 +154,11 @@ class Portal:
         me = entries[0]
         if (me.match_bits ^ hdr.match_bits) & ~me.ignore_bits or me.nid != ANY_NID:
             return None
-        return me.md if me.pid in (PID_ANY, hdr.src_pid) else None
+        md = me.md
+        wanted = OP_PUT if hdr.type == MsgType.PUT else OP_GET
+        if md is None or not md.options & wanted:
+            return None
+        return md if me.pid in (PID_ANY, hdr.src_pid) else None
 
     @staticmethod
     def _first(entries: deque[MatchEntry] | None, wanted: int, peer: Peer, pid: int, bits: int) -> Md | None:

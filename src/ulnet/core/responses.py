@@ -66,11 +66,13 @@ class Responses:
         if md.wheel_slot >= 0:
             self._state.deadlines.discard(md.key, md.wheel_slot)
             md.wheel_slot = -1
+        md.until = 0.0
 
     def _expire(self, md: Md, slot: int) -> None:
         """The place of md in the deadlines has come: give up on a response that is overdue."""
         if md.wheel_slot == slot:
             md.wheel_slot = -1
+            md.until = 0.0
         if md.deadline_slot != slot:  # a handler ended it, or used it anew
             return
         md.deadline_slot = -1

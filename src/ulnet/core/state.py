@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ulnet.core.cpt import LARGE_MEMORY, CptTable
-from ulnet.core.ni import NI, LocalNet
+from ulnet.core.generation import Generation
+from ulnet.core.ni import NI, NO_LIMIT, LocalNet
 from ulnet.core.peer_table import PeerTable
 from ulnet.core.stats import GlobalStats
 from ulnet.core.status import LNetError
@@ -18,16 +19,18 @@ from ulnet.nid import LNET_PID, Net, Nid
 
 if TYPE_CHECKING:
     from ulnet.core.faults import FaultInjector
-    from ulnet.core.flow import Flight
     from ulnet.core.lnd import Master
     from ulnet.core.peer import Peer
-    from ulnet.core.selection.convoy import Convoy
 
 __all__ = ["NodeState"]
 
 
+def _nothing() -> None:
+    """While nobody sends."""
+
+
 class NodeState:
-    """The tables of one node; its parts (memory, transmit, receive) work on them.
+    """The tables of one node; its parts work on them.
 
     `clock` gives monotonic seconds. Work that must not run inside a caller's stack (completions of
     failed sends, loopback deliveries) is deferred; `wake` tells the owner that `tick` is wanted.
@@ -44,11 +47,9 @@ class NodeState:
         "cpts",
         "deadlines",
         "distances",
-        "epoch",
         "faults",
+        "generation",
         "guards",
-        "joining",
-        "landing",
         "local_cpt",
         "masters",
         "nets",
@@ -61,6 +62,7 @@ class NodeState:
         "running",
         "seq",
         "settings",
+        "settle",
         "stats",
         "timers",
         "wake",
@@ -100,41 +102,26 @@ class NodeState:
         self.faults: FaultInjector | None = None  # set while there are fault rules
         self.guards = True  # peers are told that identities of PUTs are kept
         self.running = True
-        self.epoch = 0  # moves when our NIs, their health or a policy change: kept choices are void then
+        self.generation = Generation()  # of our NIs, their health, policies: choices are void behind it
+        self.settle: Callable[[], None] = (
+            _nothing  # send what waits in the cork, before anybody looks at counts
+        )
         self.seq = 0  # counts sends: who has the lowest number was used longest ago
-        self.joining: Convoy | None = None  # some of whose messages may not be counted yet
-        self.landing: Flight | None = None  # messages of which have landed, and may not be counted yet
         self.answers = 0  # ACKs and REPLYs that hold credits or wait for them
         self._deferred: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._ending: BaseException | None = None  # what a program's call raised to end the program
 
-    def settle(self) -> None:
-        """Count what has landed, and what has joined others on their way.
-
-        Everybody must who looks at counts, turns or load.
-        """
-        if self.landing is not None:
-            self.land()
-        if self.joining is not None:
-            self.joining.settle()
-
-    def land(self) -> None:
-        """Count what has landed in a run of answers."""
-        flight = self.landing
-        if flight is not None:
-            self.landing = None
-            flight.land_noted(self.clock())
-
     def _peer_credits(self, net: Net) -> int:
         local = self.nets.get(net)
-        return local.tunables.peer_credits if local is not None else 0
+        if local is None:
+            return 0
+        return local.tunables.peer_credits or NO_LIMIT
 
-    def ways_changed(self, peer: Peer) -> None:
-        """What was kept of the ways to that peer is void; those to thousands of others are what they were."""
-        peer.standings.clear()
-        peer.paces.changes += 1
-        if self.masters:  # what they keep of their slaves goes by the epoch
-            self.epoch += 1
+    def ways_changed(self, peer: Peer, why: str) -> None:
+        """What was decided of the paths to that peer is void; that of thousands of others holds."""
+        peer.generation.invalidate(why)
+        if self.masters:  # what they keep of their slaves goes by the node's generation
+            self.generation.invalidate(why)
 
     def cpt_of(self, fragments: Sequence[memoryview]) -> int:
         """That of large memory, as far as it is known, else that of the calling thread."""

@@ -56,13 +56,13 @@ class Failures:
         return len(self._waiting)
 
     def add(self, msg: Msg, status: HealthStatus, errno: int, reason: str) -> None:
-        """Finalize msg soon."""
+        """Complete msg soon."""
         if not self._waiting:
             self._wake()
         self._waiting.append((msg, status, errno, reason))
 
     def drain(self) -> None:
-        """Finalize all that wait now; what that adds in turn waits for the next call."""
+        """Complete all that wait now; what that adds in turn waits for the next call."""
         waiting, self._waiting = self._waiting, []
         for msg, status, errno, reason in waiting:
-            self._core.finalize(msg, status, errno, reason)
+            self._core.completed([msg], status, errno, reason)

@@ -4,15 +4,37 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
-from ulnet.core.lnd import Upcalls
-from ulnet.core.msg import Msg
+from ulnet.core.lnd import Inbound, Upcalls
+from ulnet.core.msg import Incoming, Msg
 from ulnet.core.ni import NI
 from ulnet.core.status import HealthStatus
 from ulnet.nid import LO_NID, NetType
 
 __all__ = ["LoLnd"]
+
+
+class _Delivery:
+    """One message on its way from the sender's memory into the receiver's."""
+
+    __slots__ = ("_core", "_msg", "_receiver")
+
+    def __init__(self, core: Upcalls, receiver: Inbound, msg: Msg) -> None:
+        self._core = core
+        self._receiver = receiver
+        self._msg = msg
+
+    def take(self, incoming: Incoming | None, buffers: list[memoryview], mlen: int, rlen: int) -> None:
+        """Copy, then both sides are done."""
+        if incoming is not None:
+            _copy(self._msg.payload, buffers, mlen)
+            self._receiver.end(incoming)
+        self._core.completed([self._msg])
+
+    def abandon(self, incoming: Incoming) -> bool:
+        """Nothing is ever half way."""
+        return False
 
 
 class LoLnd:
@@ -30,37 +52,34 @@ class LoLnd:
         self._defer = defer
 
     def startup(self, ni: NI) -> None:
-        """Nothing to prepare."""
+        """One connection: with itself."""
+        ni.lnd_data = self._core.receiver(ni, LO_NID)
 
     def shutdown(self, ni: NI) -> None:
         """Messages under way are deferred calls: they end by themselves."""
+        cast("Inbound", ni.lnd_data).close()
 
     def retune(self, ni: NI, timeout: float) -> None:
         """There is nothing to tune."""
 
-    def send(self, ni: NI, msg: Msg) -> None:
+    def send(self, ni: NI, msgs: list[Msg]) -> None:
         """Deliver soon."""
-        self._defer(self._deliver, ni, msg)
+        for msg in msgs:
+            self._defer(self._deliver, ni, msg)
 
     def _deliver(self, ni: NI, msg: Msg) -> None:
         if not ni.active:
-            self._core.finalize(msg, HealthStatus.LOCAL_ERROR, errno.ESHUTDOWN, "the node is shutting down")
-        elif self._core.parse(ni, msg.hdr, LO_NID, msg):
-            self._core.finalize(
-                msg, HealthStatus.LOCAL_ERROR, errno.EPROTO, "the message breaks LNet's rules"
-            )
-        elif not msg.hdr.payload_length:
-            self._core.finalize(msg, HealthStatus.OK)
-
-    def recv(
-        self, ni: NI, rx: object, msg: Msg | None, buffers: list[memoryview], mlen: int, rlen: int
-    ) -> None:
-        """Copy from the sending message `rx`, then both sides are done."""
-        assert isinstance(rx, Msg)
-        if msg is not None:
-            _copy(rx.payload, buffers, mlen)
-            self._core.finalize(msg, HealthStatus.OK)
-        self._core.finalize(rx, HealthStatus.OK)
+            reason = "the node is shutting down"
+            self._core.completed([msg], HealthStatus.LOCAL_ERROR, errno.ESHUTDOWN, reason)
+            return
+        receiver = cast("Inbound", ni.lnd_data)
+        hdr = msg.hdr.copy()
+        hdr.wmd = msg.wmd
+        if receiver.begin(hdr, _Delivery(self._core, receiver, msg)):
+            reason = "the message breaks LNet's rules"
+            self._core.completed([msg], HealthStatus.LOCAL_ERROR, errno.EPROTO, reason)
+        elif not hdr.payload_length:
+            self._core.completed([msg])
 
 
 def _copy(source: list[memoryview], target: list[memoryview], length: int) -> None:

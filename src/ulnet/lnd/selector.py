@@ -1,4 +1,4 @@
-"""Files that are ready: connections are served at once, the loop hears of its own (docs/design/hot-path.md).
+"""Ready files: connections are served at once, the loop hears of its own (docs/design/message-path.md).
 
 To asyncio a file that is ready is an entry in a list, a handle in a queue and a context to enter: more than
 all that a driver does with a small message. So all files of a driver are in one epoll, whose readers and

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, cast
+from typing import Final, NamedTuple, Protocol
 
-from ulnet.core.lnd import NiEvent, Upcalls
-from ulnet.core.msg import Msg
+from ulnet.core.lnd import Inbound, NiEvent, Upcalls
+from ulnet.core.msg import Incoming, Msg
 from ulnet.core.ni import NI
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.tcp.errors import connect_status, send_status
@@ -20,6 +20,9 @@ from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, Header, unpack_header
 
 __all__ = ["Arrival", "Carrier", "Frame", "Outlet", "SimLnd", "SimStation", "Station", "Why"]
+
+
+_SMALL: Final = 16384  # bytes of a frame that is looked at when it is whole
 
 
 class Why(NamedTuple):
@@ -71,9 +74,6 @@ class Arrival(Protocol):
     def taken(self) -> None:
         """All of it is read: the next one may come."""
 
-    def abandon(self, msg: Msg) -> bool:
-        """See `Payload`: the station that it arrived at knows."""
-
     def refuse(self, why: str) -> None:
         """It breaks the rules: close the connection."""
 
@@ -105,9 +105,6 @@ class Station(Protocol):
     def completed(self, arrival: Arrival) -> None:
         """All of its payload is there."""
 
-    def abandon(self, arrival: Arrival, msg: Msg) -> bool:
-        """The payload of msg goes nowhere; False if it does not arrive."""
-
     def lost(self, arrival: Arrival, errno: int, reason: str) -> None:
         """Its connection broke before it was taken."""
 
@@ -135,16 +132,41 @@ class Carrier(Protocol):
         """Call later, outside the caller's stack."""
 
 
-class _Incoming:
-    """A message that arrives: where its payload goes, once the core has said so."""
+class _Rx:
+    """The payload of a message that arrives: where it goes, once the core has said so."""
 
-    __slots__ = ("buffers", "complete", "msg", "wanted")
+    __slots__ = ("arrival", "buffers", "complete", "incoming", "receiver", "small", "station", "wanted")
 
-    def __init__(self) -> None:
+    def __init__(self, station: SimStation, arrival: Arrival, receiver: Inbound) -> None:
+        self.station = station
+        self.arrival = arrival
+        self.receiver = receiver
+        self.small: Header | None = None  # it is shown when it is whole
         self.wanted = False
         self.complete = False
-        self.msg: Msg | None = None
+        self.incoming: Incoming | None = None
         self.buffers: list[memoryview] = []
+
+    def take(self, incoming: Incoming | None, buffers: list[memoryview], mlen: int, rlen: int) -> None:
+        """Where the payload goes."""
+        assert not self.wanted, "take called twice for one message"
+        room = 0
+        for view in buffers:
+            room += view.nbytes
+        assert room == mlen <= rlen
+        self.wanted = True
+        self.incoming = incoming
+        self.buffers = buffers
+        if self.complete:
+            self.station.read(self)
+
+    def abandon(self, incoming: Incoming) -> bool:
+        """The payload goes nowhere, and nobody waits for it; False if it does not arrive."""
+        if self.incoming is not incoming or not self.station.awaits(self):
+            return False
+        self.incoming = None
+        self.buffers = []
+        return True
 
 
 class SimStation:
@@ -157,7 +179,9 @@ class SimStation:
         self._core = core
         self._ni = ni
         self.flying: dict[Frame, Msg] = {}  # what the core has handed over and not got back
-        self._incoming: dict[Arrival, _Incoming] = {}
+        self._rx: dict[Arrival, _Rx] = {}
+        self._receivers: dict[Nid, Inbound] = {}
+        self._headers: dict[Nid, tuple[bytes, Header]] = {}  # the last of each
         self._soon = carrier.soon
         self._outlet = carrier.open(self)
         self._open = True
@@ -189,7 +213,7 @@ class SimStation:
         def fail() -> None:
             if self.flying.pop(frame, None) is not None:
                 msg.unsent = True
-                self._core.finalize(msg, status, number, reason)
+                self._core.completed([msg], status, number, reason)
 
         self._soon(fail)
 
@@ -216,7 +240,7 @@ class SimStation:
         """The wire is done with a frame."""
         msg = self.flying.pop(frame)
         if failed is None:
-            self._core.finalize(msg, HealthStatus.OK)
+            self._core.completed([msg])
             return
         number, reason, unconnected, msg.unsent = failed
         if not unconnected:
@@ -225,84 +249,103 @@ class SimStation:
             number, status = errno.EHOSTUNREACH, HealthStatus.REMOTE_ERROR
         else:
             status = connect_status(number)
-        self._core.finalize(msg, status, number, reason)
+        self._core.completed([msg], status, number, reason)
 
     # Receiving ----------------------------------------------------------------------------------------
 
     def arrived(self, arrival: Arrival) -> None:
-        """Show the header to the core."""
+        """A header is there: small messages are looked at when they are whole."""
         frame = arrival.frame
         size = len(frame.header)
-        try:
-            if size not in (HEADER_SIZE, LARGE_HEADER_SIZE):
-                raise WireError(f"{size} bytes are no LNet header")
-            hdr = unpack_header(frame.header, 0, size == LARGE_HEADER_SIZE)
-        except WireError as bad:
-            arrival.refuse(str(bad))
-            return
-        if hdr.payload_length:
-            self._incoming[arrival] = _Incoming()
-        self._show(arrival, hdr)
+        known = self._headers.get(arrival.source)
+        if known is not None and known[0] == frame.header:
+            hdr = known[1]
+        else:
+            try:
+                if size not in (HEADER_SIZE, LARGE_HEADER_SIZE):
+                    raise WireError(f"{size} bytes are no LNet header")
+                hdr = unpack_header(frame.header, 0, size == LARGE_HEADER_SIZE)
+            except WireError as bad:
+                arrival.refuse(str(bad))
+                return
+            self._headers[arrival.source] = frame.header, hdr
+        receiver = self._receivers.get(arrival.source)
+        if receiver is None:
+            receiver = self._receivers[arrival.source] = self._core.receiver(self._ni, arrival.source)
+        if frame.size < _SMALL and hdr.payload_length == len(frame.payload):
+            self._deliver(arrival, hdr, receiver)
+        else:
+            self._begin(arrival, hdr, receiver)
 
-    def _show(self, arrival: Arrival, hdr: Header) -> None:
-        refused = self._core.parse(self._ni, hdr, arrival.source, arrival)
+    def _deliver(self, arrival: Arrival, hdr: Header, receiver: Inbound) -> None:
+        """A small message: from the buffer that it was read to into its memory."""
+        frame = arrival.frame
+        if not frame.payload:
+            buf = bytearray(frame.header)
+            if not receiver.deliver(hdr, frame.header, buf, memoryview(buf), 0, len(buf)):
+                self._begin(arrival, hdr, receiver)
+            return
+        rx = self._rx[arrival] = _Rx(self, arrival, receiver)
+        rx.wanted = True
+        rx.small = hdr
+
+    def _begin(self, arrival: Arrival, hdr: Header, receiver: Inbound) -> None:
+        rx = _Rx(self, arrival, receiver)
+        if hdr.payload_length:
+            self._rx[arrival] = rx
+        refused = receiver.begin(hdr, rx)
         if refused:
-            self._incoming.pop(arrival, None)
+            self._rx.pop(arrival, None)
             arrival.refuse("the message breaks LNet's rules")
         elif hdr.payload_length != len(arrival.frame.payload):
             arrival.refuse("its payload has another length than its header tells")
 
-    def recv(self, rx: object, msg: Msg | None, buffers: list[memoryview], mlen: int, rlen: int) -> None:
-        """Where the payload of an arrival goes."""
-        arrival = cast(Arrival, rx)
-        incoming = self._incoming[arrival]
-        assert not incoming.wanted, "recv called twice for one message"
-        room = 0
-        for view in buffers:
-            room += view.nbytes
-        assert room == mlen <= rlen
-        incoming.wanted = True
-        incoming.msg = msg
-        incoming.buffers = buffers
-        if incoming.complete:
-            self._take(arrival, incoming)
-
-    def abandon(self, arrival: Arrival, msg: Msg) -> bool:
-        """The payload of msg goes nowhere, and nobody waits for it."""
-        incoming = self._incoming.get(arrival)
-        if incoming is None or incoming.msg is not msg:
-            return False
-        incoming.msg = None
-        incoming.buffers = []
-        return True
+    def awaits(self, rx: _Rx) -> bool:
+        """Whether that payload still arrives."""
+        return self._rx.get(rx.arrival) is rx
 
     def completed(self, arrival: Arrival) -> None:
         """The payload is there: into its memory, if that is known."""
-        incoming = self._incoming[arrival]
-        incoming.complete = True
-        if incoming.wanted:
-            self._take(arrival, incoming)
+        rx = self._rx[arrival]
+        hdr = rx.small
+        if hdr is None:
+            rx.complete = True
+            if rx.wanted:
+                self.read(rx)
+            return
+        del self._rx[arrival]
+        frame = arrival.frame
+        buf = bytearray(frame.header + frame.payload)
+        if rx.receiver.deliver(hdr, frame.header, buf, memoryview(buf), 0, len(buf)):
+            arrival.taken()
+            return
+        rx = self._rx[arrival] = _Rx(self, arrival, rx.receiver)
+        rx.complete = True
+        if rx.receiver.begin(hdr, rx):
+            self._rx.pop(arrival, None)
+            arrival.refuse("the message breaks LNet's rules")
 
-    def _take(self, arrival: Arrival, incoming: _Incoming) -> None:
-        del self._incoming[arrival]
-        data = arrival.frame.payload
+    def read(self, rx: _Rx) -> None:
+        """All of a payload is there, and its place is known."""
+        del self._rx[rx.arrival]
+        data = rx.arrival.frame.payload
         at = 0
-        for view in incoming.buffers:
+        for view in rx.buffers:
             view[:] = data[at : at + view.nbytes]
             at += view.nbytes
-        arrival.taken()
-        if incoming.msg is not None:
-            self._core.finalize(incoming.msg, HealthStatus.OK)
+        rx.arrival.taken()
+        if rx.incoming is not None:
+            rx.receiver.end(rx.incoming)
 
     def lost(self, arrival: Arrival, errno: int, reason: str) -> None:
         """The payload will never come."""
-        incoming = self._incoming.pop(arrival, None)
-        if incoming is None:
+        rx = self._rx.pop(arrival, None)
+        if rx is None or rx.small is not None:
             return
-        if not incoming.wanted:
-            self._core.forget_rx(arrival)
-        elif incoming.msg is not None:
-            self._core.finalize(incoming.msg, send_status(errno), errno, reason)
+        if not rx.wanted:
+            self._core.forget_rx(rx)
+        elif rx.incoming is not None:
+            rx.receiver.end(rx.incoming, send_status(errno), errno, reason)
 
     # The device and the end ---------------------------------------------------------------------------
 
@@ -316,12 +359,14 @@ class SimStation:
         self._open = False
         self._outlet.close()
         status, number, reason = self._shut_failure()
-        for arrival in list(self._incoming):
+        for arrival in list(self._rx):
             self.lost(arrival, number, reason)
+        for receiver in self._receivers.values():
+            receiver.close()
         for frame, msg in list(self.flying.items()):
             if self.flying.pop(frame, None) is not None:
                 msg.unsent = False
-                self._core.finalize(msg, status, number, reason)
+                self._core.completed([msg], status, number, reason)
 
     def _shut_failure(self) -> tuple[HealthStatus, int, str]:
         return HealthStatus.LOCAL_ERROR, errno.ESHUTDOWN, f"{self.nid} has been shut down"
@@ -340,10 +385,11 @@ class SimLnd:
 
     def startup(self, ni: NI) -> None:
         """Take the NI's place on the fabric. Raises LNetError."""
+        ni.batches = True  # as those of the TCP driver: messages that wait together leave together
         ni.lnd_data = SimStation(self._core, ni, self._carrier)
 
     def shutdown(self, ni: NI) -> None:
-        """Leave it, and finalize all messages of the NI."""
+        """Leave it, and complete all messages of the NI."""
         assert isinstance(ni.lnd_data, SimStation)
         ni.lnd_data.shut()
 
@@ -352,14 +398,8 @@ class SimLnd:
         assert isinstance(ni.lnd_data, SimStation)
         ni.lnd_data.timeout = timeout
 
-    def send(self, ni: NI, msg: Msg) -> None:
-        """Queue msg for its next hop."""
+    def send(self, ni: NI, msgs: list[Msg]) -> None:
+        """Queue messages for their next hop."""
         assert isinstance(ni.lnd_data, SimStation)
-        ni.lnd_data.send(msg)
-
-    def recv(
-        self, ni: NI, rx: object, msg: Msg | None, buffers: list[memoryview], mlen: int, rlen: int
-    ) -> None:
-        """Where the payload of the arrival `rx` goes."""
-        assert isinstance(ni.lnd_data, SimStation)
-        ni.lnd_data.recv(rx, msg, buffers, mlen, rlen)
+        for msg in msgs:
+            ni.lnd_data.send(msg)

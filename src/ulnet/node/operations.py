@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.instance import LNet
-from ulnet.core.md import TRUNCATE, Buffer, Md
+from ulnet.core.md import TRUNCATE, Buffer, Md, fragments_of
 from ulnet.core.peer import Peer
 from ulnet.core.self_info import MIN_INFO_SIZE
 from ulnet.core.status import LNetError, errno_text
@@ -28,26 +28,41 @@ _MOST_FREE = 256  # operations that are kept for the next ones
 class Operation:
     """One PUT or GET under way: `done` gets how many bytes, or the LNetError that says why none.
 
-    `close` takes the memory descriptor back, whatever happened.
+    `close` takes the memory descriptor back, whatever happened; one that is over serves the next operation.
     """
 
-    __slots__ = ("_core", "_md", "_target", "_wanted", "done")
+    __slots__ = ("_core", "_free", "_md", "_target", "_wanted", "done")
 
-    def __init__(self, core: LNet, target: Nid, wanted: EventKind, done: asyncio.Future[int]) -> None:
+    done: asyncio.Future[int]
+
+    def __init__(self, core: LNet, free: list[Operation]) -> None:
         self._core = core
-        self._target = target
-        self._wanted = wanted
-        self._md: Md | None = None
-        self.done = done
+        self._free = free
+        self._target: Nid = LO_NID
+        self._wanted = EventKind.ACK
+        self._md: Md | None = Md([], self._handle)
+        self._md.lasting = True
 
     def bind(
-        self, data: Buffer | list[Buffer], threshold: int, timeout: float | None, options: int = 0
+        self,
+        target: Nid,
+        wanted: EventKind,
+        done: asyncio.Future[int],
+        data: Buffer | list[Buffer],
+        timeout: float | None,
+        options: int = 0,
     ) -> Md:
-        """The operation's memory descriptor."""
-        self._md = self._core.memory.md_bind(
-            data, self._handle, threshold=threshold, timeout=timeout, options=options
-        )
-        return self._md
+        """The descriptor of the memory of the next operation. Raises LNetError."""
+        self.done = done
+        self._target = target
+        self._wanted = wanted
+        md = self._md
+        assert md is not None
+        md.quiet = wanted is not EventKind.SEND
+        md.options = options
+        fragments = [memoryview(data)] if isinstance(data, bytes) else fragments_of(data)
+        self._core.memory.rebind(md, fragments, 2 if md.quiet else 1, timeout)
+        return md
 
     def _handle(self, event: Event) -> None:
         done = self.done
@@ -63,92 +78,44 @@ class Operation:
 
     def close(self) -> None:
         """Nobody waits any more."""
-        self.done.cancel()
-        md, self._md = self._md, None
-        if md is not None:
+        md = self._md
+        if md is None:
+            return
+        if md.linked:
+            self.done.cancel()
+            if md.refs:
+                self._md = None  # whatever holds this operation does not hold its memory
+                md.lasting = False
             self._core.memory.md_unlink(md)
-
-
-class _Single(Operation):
-    """One that takes the shortest way (`core.singles`, `core.fetches`); if all went well it is used again."""
-
-    __slots__ = ("_free", "_well")
-
-    def __init__(self, core: LNet, target: Nid, done: asyncio.Future[int], free: list[_Single]) -> None:
-        super().__init__(core, target, EventKind.ACK, done)
-        self._free = free
-        self._well = False
-        md = self._md = Md([], self._handle)
-        md.on_end = self._ended
-
-    def put(
-        self,
-        target: Nid,
-        portal: int,
-        match_bits: int,
-        data: Buffer | list[Buffer],
-        ack: bool,
-        offset: int,
-        hdr_data: int,
-        timeout: float | None,
-        done: asyncio.Future[int],
-    ) -> bool:
-        """Send data; False if that goes another way."""
-        self.done = done
-        self._target = target
-        self._wanted = EventKind.ACK if ack else EventKind.SEND
-        md = self._md
-        assert md is not None
-        return self._core.singles.put(md, data, target, portal, match_bits, ack, offset, hdr_data, timeout)
-
-    def get(
-        self,
-        target: Nid,
-        portal: int,
-        match_bits: int,
-        buffer: Buffer,
-        offset: int,
-        timeout: float | None,
-        done: asyncio.Future[int],
-    ) -> bool:
-        """Fill buffer; False if that goes another way."""
-        self.done = done
-        self._target = target
-        self._wanted = EventKind.REPLY
-        md = self._md
-        assert md is not None
-        return self._core.fetches.fetch(md, buffer, target, portal, match_bits, offset, timeout)
-
-    def _ended(self, length: int) -> None:
-        self._well = True
-        done = self.done
-        if not done.done():
-            done.set_result(length)
-
-    def close(self) -> None:
-        if self._well:
-            self.keep()
-        else:
-            super().close()
-
-    def keep(self) -> None:
-        """For the next one."""
-        self._well = False
+        if md.linked:
+            return
+        md.fragments = []
         if len(self._free) < _MOST_FREE:
             self._free.append(self)
-        elif self._md is not None:
-            self._core.singles.drop(self._md)
+        else:
+            self._core.memory.drop(md)
 
 
 class Operations:
     """What one node, in one of its lives, is asked to send."""
 
-    __slots__ = ("_core", "_free", "_new_future")
+    __slots__ = ("_call_soon", "_core", "_corked", "_free", "_new_future")
 
     def __init__(self, core: LNet, loop: asyncio.AbstractEventLoop) -> None:
         self._core = core
         self._new_future: Callable[[], asyncio.Future[int]] = loop.create_future
-        self._free: list[_Single] = []
+        self._call_soon: Callable[[Callable[[], None]], object] = loop.call_soon
+        self._corked = False  # what tasks ask for in this turn of the loop leaves together behind it
+        self._free: list[Operation] = []
+
+    def _cork(self) -> None:
+        self._corked = True
+        self._core.cork()
+        self._call_soon(self._uncork)
+
+    def _uncork(self) -> None:
+        self._corked = False
+        self._core.uncork()
 
     def put(
         self,
@@ -167,20 +134,13 @@ class Operations:
         core = self._core
         if timeout is None and not ack:  # the core sees to answers only, unless told
             timeout = core.settings.transaction_timeout
-        done = self._new_future()
-        if source is None and cpt is None:
-            free = self._free
-            single = free.pop() if free else _Single(core, target, done, free)
-            try:
-                if single.put(target, portal, match_bits, data, ack, offset, hdr_data, timeout, done):
-                    return single
-            except TypeError:  # of a number that is none: nothing was done
-                single.keep()
-                raise
-            single.keep()
-        operation = Operation(core, target, EventKind.ACK if ack else EventKind.SEND, done)
-        md = operation.bind(data, 2 if ack else 1, timeout)
+        if not self._corked:
+            self._cork()
+        free = self._free
+        operation = free.pop() if free else Operation(core, free)
+        wanted = EventKind.ACK if ack else EventKind.SEND
         try:
+            md = operation.bind(target, wanted, self._new_future(), data, timeout)
             core.put(
                 md,
                 target,
@@ -210,20 +170,12 @@ class Operations:
         options: int = 0,
     ) -> Operation:
         """Begin what Node.get promises."""
-        done = self._new_future()
-        if source is None and cpt is None and not options:
-            free = self._free
-            single = free.pop() if free else _Single(self._core, target, done, free)
-            try:
-                if single.get(target, portal, match_bits, buffer, offset, timeout, done):
-                    return single
-            except TypeError:
-                single.keep()
-                raise
-            single.keep()
-        operation = Operation(self._core, target, EventKind.REPLY, done)
-        md = operation.bind(buffer, 2, timeout, options)
+        if not self._corked:
+            self._cork()
+        free = self._free
+        operation = free.pop() if free else Operation(self._core, free)
         try:
+            md = operation.bind(target, EventKind.REPLY, self._new_future(), buffer, timeout, options)
             self._core.get(md, target, portal, match_bits, offset=offset, source=source, cpt=cpt)
         except Exception:
             operation.close()

@@ -48,15 +48,10 @@ class _Paper:
     def retune(self, ni: NI, timeout: float) -> None:
         """Nothing to do."""
 
-    def send(self, ni: NI, msg: Msg) -> None:
+    def send(self, ni: NI, msgs: list[Msg]) -> None:
         """Nobody is at the other end."""
         status, text = HealthStatus.LOCAL_ERROR, "this node exists on paper only"
-        self._core.state.defer(self._core.finalize, msg, status, errno.EHOSTUNREACH, text)
-
-    def recv(
-        self, ni: NI, rx: object, msg: Msg | None, buffers: list[memoryview], mlen: int, rlen: int
-    ) -> None:
-        """Never called: nothing arrives."""
+        self._core.state.defer(self._core.completed, msgs, status, errno.EHOSTUNREACH, text)
 
 
 @asynccontextmanager

@@ -27,7 +27,6 @@ from ulnet.wire.lnet import (
 from ulnet.wire.ping import Feature, NiEntry, NiStatus, PingInfo
 
 if TYPE_CHECKING:
-    from ulnet.core.msg import Msg
     from ulnet.sim.cables import Host
 
 __all__ = ["ForeignNode", "Heard", "SingleRailNode"]
@@ -80,10 +79,6 @@ class _Mouth:
         """The message is whole."""
         arrival.taken()
         self.node.take(self, arrival)
-
-    def abandon(self, arrival: Arrival, msg: Msg) -> bool:
-        """A foreign node takes each message whole."""
-        return False
 
     def lost(self, arrival: Arrival, errno: int, reason: str) -> None:
         """It never will be."""

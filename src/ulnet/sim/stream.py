@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from ulnet.core.msg import Msg
     from ulnet.lnd.sim import Frame
     from ulnet.sim.cables import Port
     from ulnet.sim.conn import Conn
@@ -50,10 +49,6 @@ class _Arrival:
         if not self.gone:
             self.gone = True
             self._stream.taken(self)
-
-    def abandon(self, msg: Msg) -> bool:
-        """The payload of msg, which is this one, goes nowhere; False if nobody is to get it any more."""
-        return not self.gone and self._stream.dst.station.abandon(self, msg)
 
     def refuse(self, why: str) -> None:
         """Close the connection, because the peer breaks the rules."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from support.fabric import Fabric, Recorder
+from ulnet.core.faults import Fault, FaultKind
 from ulnet.core.instance import LNet
 from ulnet.core.lnd import NiEvent
 from ulnet.core.md import MdOption
@@ -157,7 +158,7 @@ def test_a_push_that_fails_fails_who_waited_for_it(fabric: Fabric) -> None:
 
 def test_silence_is_given_up_after_the_transaction_timeout(fabric: Fabric) -> None:
     a, b = node(fabric, A), node(fabric, B)
-    b.parse = lambda *args: 0  # it hears, and never answers
+    b.faults.add(Fault(FaultKind.DROP, A, B, rate=1))  # it hears, and never answers
     sent = put(a, B)
     told = Told()
     a.discover(B, done=told)
@@ -622,7 +623,7 @@ def test_an_answer_lost_with_an_ni_is_not_waited_for(fabric: Fabric, what: Calla
     _, answer = until(fabric, lambda msg: True)
     assert answer.hdr.type in (MsgType.ACK, MsgType.REPLY)
     fabric.wire.clear()
-    b.finalize(answer, HealthStatus.OK)  # it left b, and never arrived
+    b.completed([answer], HealthStatus.OK)  # it left b, and never arrived
     a.del_ni(left_by.nid)
     fabric.run()  # no time passes
     assert [known(b, nid) for nid in a.nis if nid != LO_NID] == [[A1 if left_by.nid == A else A]]

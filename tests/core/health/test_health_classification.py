@@ -136,14 +136,14 @@ def test_values_stay_within_0_and_1000_and_status_follows_with_a_lag():
 
 def test_the_epoch_moves_only_when_a_value_does():
     rails = Rails()
-    epoch = rails.a.state.epoch
+    epoch = rails.a.state.generation.number
     for _ in range(3):
         rails.put()
         rails.end(S.OK)
-    assert rails.a.state.epoch == epoch
+    assert rails.a.state.generation.number == epoch
     rails.put()
     rails.end(S.LOCAL_ERROR)
-    assert rails.a.state.epoch > epoch
+    assert rails.a.state.generation.number > epoch
 
 
 def test_what_is_received_heals_both_ends_and_what_is_sent_the_local_one():

@@ -37,13 +37,13 @@ def test_who_falls_ill_again_while_a_ping_is_under_way_is_pinged_one_at_a_time()
         (older, newer) = rails.on_wire(pings=True)
         for ping, left in ((older, [newer]), (newer, [])):
             rails.fabric.wire.remove(ping)
-            rails.a.finalize(ping[1], S.REMOTE_DROPPED, errno.EHOSTUNREACH)
+            rails.a.completed([ping[1]], S.REMOTE_DROPPED, errno.EHOSTUNREACH)
             assert rails.on_wire(pings=True) == left
         rails.pass_time(20)
         (again,) = rails.on_wire(pings=True)
         rails.fabric.wire.remove(again)
         rails.a.health.values.set_peer(pni, 1000)
-        rails.a.finalize(again[1], S.LOCAL_ERROR)
+        rails.a.completed([again[1]], S.LOCAL_ERROR)
         rails.a.health.values.set_ni(again[0], 1000)
     rails.ticks()
     assert rails.a.next_deadline() is None
@@ -59,7 +59,7 @@ def test_who_was_silent_for_long_and_speaks_is_asked_within_a_second() -> None:
         rails.pass_time(1, step=1)
         for _, msg in rails.on_wire(pings=True):
             rails.fabric.wire.clear()
-            rails.a.finalize(msg, S.REMOTE_DROPPED, errno.EHOSTUNREACH)
+            rails.a.completed([msg], S.REMOTE_DROPPED, errno.EHOSTUNREACH)
     assert pni.health_stats.next_ping > rails.fabric.clock.now + 30
     speak(rails)
     rails.pass_time(2)
@@ -76,7 +76,7 @@ def test_who_was_well_meanwhile_is_asked_within_a_second_when_it_fails_again() -
         rails.pass_time(1, step=1)
         for _, msg in rails.on_wire(pings=True):
             rails.fabric.wire.clear()
-            rails.a.finalize(msg, S.REMOTE_DROPPED, errno.EHOSTUNREACH)
+            rails.a.completed([msg], S.REMOTE_DROPPED, errno.EHOSTUNREACH)
     rails.a.health.values.set_peer(pni, 1000)
     rails.a.health.values.lower_peer(pni)
     rails.pass_time(2)
@@ -171,7 +171,7 @@ def test_a_lower_limit_between_pings_counts_at_once() -> None:
         rails.pass_time(1, step=1)
         for _, msg in rails.on_wire(pings=True):
             rails.fabric.wire.clear()
-            rails.a.finalize(msg, S.REMOTE_DROPPED, errno.EHOSTUNREACH)
+            rails.a.completed([msg], S.REMOTE_DROPPED, errno.EHOSTUNREACH)
     rails.a.settings.max_recovery_ping_interval = 3
     rails.a.settings_changed()
     rails.pass_time(2)

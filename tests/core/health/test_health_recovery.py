@@ -45,7 +45,7 @@ def test_pings_come_after_1_2_4_seconds_and_never_more_than_the_cap_apart():
             seen.append(rails.fabric.clock.now)
             rails.fabric.wire.clear()
             msg.unsent = True  # even so: recovery pings are never resent
-            rails.a.finalize(msg, S.REMOTE_DROPPED, errno.EHOSTUNREACH)
+            rails.a.completed([msg], S.REMOTE_DROPPED, errno.EHOSTUNREACH)
     pauses = [round(after - before) for before, after in pairwise(seen)]
     assert pauses == [1, 2, 4, 8, 10, 10, 10, 10]
     assert pni.health == 0
@@ -89,7 +89,7 @@ def test_after_the_recovery_limit_it_is_given_up_until_heard_again():
         rails.pass_time(0.1)
         for _, msg in rails.on_wire(pings=True):
             rails.fabric.wire.clear()
-            rails.a.finalize(msg, S.REMOTE_ERROR, errno.EIO)
+            rails.a.completed([msg], S.REMOTE_ERROR, errno.EIO)
     assert not rails.a.health.recovery.busy
     assert pni.health == pni.health_stats.ping_count == 0
     assert rails.a.next_deadline() is None

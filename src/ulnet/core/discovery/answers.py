@@ -86,7 +86,6 @@ class Answers:
             peer.mark(_MULTI_RAIL)
             for pni in peer.members.values():
                 pni.preferred = None
-        peer.standings.clear()
 
 
 def _is_its_own(peer: Peer, primary: Nid | None) -> bool:

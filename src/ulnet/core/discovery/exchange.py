@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
 from ulnet.core.event import Event, EventKind
-from ulnet.core.initiate import Initiate
 from ulnet.core.md import TRUNCATE, Md
 from ulnet.core.memory import Memory
 from ulnet.core.ni import NI
 from ulnet.core.peer import Peer
 from ulnet.core.self_info import MIN_INFO_SIZE
+from ulnet.core.sender import Sender
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
@@ -66,11 +66,11 @@ def push_path(nis: Mapping[Nid, NI], peer: Peer) -> tuple[Nid | None, Nid]:
 class Exchanges:
     """Starts and ends pings and pushes for `Discovery`."""
 
-    __slots__ = ("_initiate", "_memory")
+    __slots__ = ("_memory", "_sender")
 
-    def __init__(self, memory: Memory, initiate: Initiate) -> None:
+    def __init__(self, memory: Memory, sender: Sender) -> None:
         self._memory = memory
-        self._initiate = initiate
+        self._sender = sender
 
     def ping(self, peer: Peer, done: Callable[[Exchange, Event], None]) -> None:
         """Ask the peer for its info. Raises LNetError."""
@@ -84,7 +84,7 @@ class Exchanges:
         self._start(exchange, done)
         try:
             target = peer.check_nid or peer.primary_nid
-            self._initiate.get(md, target, PING_PORTAL, PING_MATCH_BITS, exact=exact)
+            self._sender.get(md, target, PING_PORTAL, PING_MATCH_BITS, exact=exact)
         except LNetError:
             self.end(peer, PING)
             raise
@@ -103,7 +103,7 @@ class Exchanges:
         self._start(exchange, done)
         source, target = path
         try:
-            self._initiate.put(md, target, PING_PORTAL, PING_MATCH_BITS, source=source)
+            self._sender.put(md, target, PING_PORTAL, PING_MATCH_BITS, source=source)
         except LNetError:
             self.end(peer, PUSH)
             raise

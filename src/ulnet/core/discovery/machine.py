@@ -14,14 +14,13 @@ from ulnet.core.discovery.table import STATE_MASK, Action, Input
 from ulnet.core.discovery.turns import Turns
 from ulnet.core.event import Event, EventKind
 from ulnet.core.health.notices import Notices
-from ulnet.core.initiate import Initiate
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.peer import Peer, PeerFlag, may_be_peer
 from ulnet.core.self_info import SelfInfo
+from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
-from ulnet.core.transmit import Transmit
 from ulnet.nid import LO_NID, NetType, Nid
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import PING_PORTAL, MsgType
@@ -53,13 +52,11 @@ _GATEWAY_KNOWN = int(PeerFlag.RTR_DISCOVERY | PeerFlag.DISCOVERED)
 class Discovery(Turns):
     """Finds out who peers are and tells them who we are; messages to unknown peers wait here meanwhile."""
 
-    def __init__(
-        self, state: NodeState, memory: Memory, transmit: Transmit, initiate: Initiate, info: SelfInfo
-    ) -> None:
+    def __init__(self, state: NodeState, memory: Memory, sender: Sender, info: SelfInfo) -> None:
         super().__init__(state)
-        self._transmit = transmit
+        self._sender = sender
         self._info = info
-        self._exchanges = Exchanges(memory, initiate)
+        self._exchanges = Exchanges(memory, sender)
         self.finished: Callable[[Peer, bool], None] = lambda peer, failed: None  # is told of every round
         say = Notices(state.clock, state.report).say
         self.merging = Merging(state.peers, self._mode, state.report, say)
@@ -77,7 +74,6 @@ class Discovery(Turns):
     def start(self) -> None:
         """From now on messages to peers that are not known wait for them."""
         self.active = True
-        self._transmit.hold = self._hold
         self._state.peers.removed = self._removed
         self._state.peers.deprived = self._deprived
         self._info.pushed = self._pushed
@@ -165,7 +161,8 @@ class Discovery(Turns):
             return True
         return not flags & _NO_DISCOVERY and self._mode() != 0 and peer.told_sequence < self._info.sequence
 
-    def _hold(self, msg: Msg, peer: Peer) -> bool:
+    def hold(self, msg: Msg, peer: Peer) -> bool:
+        """Keep a message back until the peer is known, and launch it then; False if it may go now."""
         hdr = msg.hdr
         if not self.active or hdr.portal == PING_PORTAL or hdr.type in _ANSWERS:
             return False
@@ -199,7 +196,7 @@ class Discovery(Turns):
         parked, peer.parked = peer.parked, []
         waiters, peer.waiters = peer.waiters, []
         for msg in parked:
-            self._transmit.relaunch(msg)
+            self._sender.relaunch(msg)
         for waiter in waiters:
             waiter.rounds += 1
             try:
@@ -267,7 +264,7 @@ class Discovery(Turns):
         parked, peer.parked = peer.parked, []
         waiters, peer.waiters = peer.waiters, []
         for msg in parked:
-            self._transmit.launch(msg)
+            self._sender.launch(msg)
         for waiter in waiters:
             waiter.tell(None, peer)
 
@@ -282,7 +279,7 @@ class Discovery(Turns):
         parked, peer.parked = peer.parked, []
         waiters, peer.waiters = peer.waiters, []
         for msg in parked:
-            self._transmit.fail(msg, number, f"{peer.primary_nid} could not be discovered: {why}")
+            self._sender.fail(msg, number, f"{peer.primary_nid} could not be discovered: {why}")
         for waiter in waiters:
             waiter.tell(LNetError(number, why), None)
 

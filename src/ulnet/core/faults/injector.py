@@ -55,7 +55,7 @@ class _Delay:
 class FaultInjector:
     """Rules of both kinds, the newest first.
 
-    While there are any, `state.faults` is this object; transmit and receive look at that, and nowhere else.
+    While there are any, `state.faults` is this object; both halves look at that, and nowhere else.
     `chance` gives numbers from 0 up to, but without, 1.
     """
 
@@ -79,7 +79,7 @@ class FaultInjector:
         else:
             self._delays.insert(0, _Delay(rule))
         self._state.faults = self
-        self._state.epoch += 1  # each message is looked at from now on
+        self._state.generation.invalidate("there are fault rules")
         return rule
 
     def delete(self, kind: FaultKind, source: Nid = ANY_NID, dest: Nid = ANY_NID) -> int:
@@ -122,7 +122,7 @@ class FaultInjector:
     def _keep_watch(self) -> None:
         if self._state.faults is not None and not (self._drops or self._delays):
             self._state.faults = None
-            self._state.epoch += 1  # not any more
+            self._state.generation.invalidate("there are no fault rules")
 
     # Messages --------------------------------------------------------------------------------------
 

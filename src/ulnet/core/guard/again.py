@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
 
 from ulnet.core.flow import Flow, take_answered
 from ulnet.core.guard.identity import AGAIN, again, is_identity
@@ -19,24 +20,28 @@ from ulnet.core.peer import PeerNi
 from ulnet.core.state import NodeState
 from ulnet.core.status import HealthStatus
 from ulnet.nid import Net, Nid
-from ulnet.wire.lnet import NO_WMD
+from ulnet.wire.lnet import NO_WMD, MsgType
+
+if TYPE_CHECKING:
+    from ulnet.core.parts import Parts
 
 __all__ = ["Again"]
+
+_PUT: Final = int(MsgType.PUT)
 
 
 class Again:
     """Set by health: `allows` decides and counts as for every resend, `elsewhere` whether there is a path."""
 
-    __slots__ = ("_doubts", "_leave_lane", "_memory", "_state", "allows", "elsewhere", "launch")
+    __slots__ = ("_doubts", "_memory", "_parts", "_state", "allows", "elsewhere")
 
-    def __init__(self, state: NodeState, memory: Memory, leave_lane: Callable[[Msg], None]) -> None:
+    def __init__(self, state: NodeState, memory: Memory, parts: Parts) -> None:
         self._state = state
         self._memory = memory
-        self._leave_lane = leave_lane
+        self._parts = parts
         self._doubts: set[tuple[NI | None, Nid | None, Nid | None]] = set()
         self.allows: Callable[[Msg, NI, PeerNi], bool] = lambda msg, ni, pni: False
         self.elsewhere: Callable[[Msg, NI, PeerNi], bool] = lambda msg, ni, pni: False
-        self.launch: Callable[[Msg], None] = lambda msg: None
 
     # Before a message leaves -------------------------------------------------------------------------
 
@@ -46,18 +51,20 @@ class Again:
         False if msg may be with another life of the peer already, so that this one must not get it.
         """
         md = msg.md
-        if md is None or md.put is not msg or msg.hdr.wmd is NO_WMD:
+        if md is None or msg.wmd is NO_WMD or msg.template.type != _PUT:
             return True
-        self._leave_lane(msg)  # there others share its header
-        hdr = msg.hdr
-        if hdr.wmd[15] == AGAIN:
-            known = hdr.wmd[13:15] == tag
+        if md.put is not msg:
+            if not tag or md.used:
+                return True
+            md.put = msg
+        elif msg.wmd[15] == AGAIN:
+            known = msg.wmd[13:15] == tag
             if not known and msg.attempts is not None:
                 msg.attempts.forsaken = True
             return known
         if tag:
             md.used = True
-            hdr.wmd = self._memory.identity_of(md, tag)
+            msg.wmd = self._memory.identity_of(md, tag)
         return True
 
     # After it failed ---------------------------------------------------------------------------------
@@ -70,8 +77,7 @@ class Again:
     def mark(self, msg: Msg) -> None:
         """msg may have left, and sets out again."""
         if self.is_safe(msg):
-            self._leave_lane(msg)
-            msg.hdr.wmd = again(msg.hdr.wmd)
+            msg.wmd = again(msg.wmd)
 
     # With its path -----------------------------------------------------------------------------------
 
@@ -127,23 +133,20 @@ class Again:
             put = md.put
             if put is None or md.aborted or put.ni is None or put.next_nid is None:
                 continue
-            if put.md is not md:  # it went back to its lane, and carries another's by now
-                continue
-            if is_identity(put.wmd) and (put.final or put.committed):
+            if is_identity(put.wmd):
                 yield md, put, put.ni, put.next_nid
 
     def _copy(self, md: Md, put: Msg, ni: NI, nid: Nid) -> None:
         pni = self._state.peers.find_ni(nid)
         if pni is None or not self.elsewhere(put, ni, pni) or not self.allows(put, ni, pni):
             return
-        self._leave_lane(put)
-        msg = Msg(put.hdr.copy(), sending=True)
-        msg.hdr.wmd = again(put.hdr.wmd)
+        msg = Msg(put.template)
+        msg.wmd = again(put.wmd)
         msg.md = md
         msg.target = put.target
         msg.cpt = put.cpt
         msg.payload = put.payload
-        msg.src_spec = put.src_spec
+        msg.source = put.source
         msg.attempts = put.attempts
         msg.copy_of = put
         msg.master = put.master
@@ -155,7 +158,7 @@ class Again:
         stats = self._state.stats
         stats.msgs_alloc += 1
         stats.msgs_max = max(stats.msgs_max, stats.msgs_alloc)
-        self.launch(msg)
+        self._parts.health.send_again(msg)
 
     def copy_ended(self, msg: Msg, md: Md, status: HealthStatus) -> None:
         """A copy was sent, or failed for good: then its original's end counts again."""

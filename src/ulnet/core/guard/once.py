@@ -11,7 +11,7 @@ from typing import Final
 
 from ulnet.core.guard.identity import AGAIN, FIRST, tag_of
 from ulnet.core.guard.notes import NO_ACK, Notes
-from ulnet.core.msg import Msg
+from ulnet.core.msg import Incoming
 from ulnet.wire.lnet import Header
 
 __all__ = ["Once", "Verdict"]
@@ -43,8 +43,12 @@ class Once:
         self.first = self.tag + bytes((FIRST,))
         self._again = self.tag + bytes((AGAIN,))
         self.notes = Notes()
-        self.under_way: dict[bytes, Msg] = {}
+        self.under_way: dict[bytes, Incoming] = {}
         self.resends: dict[bytes, float] = {}
+
+    def is_first(self, wmd: bytes) -> bool:
+        """Whether the PUT with that identity is for this life, and neither a resend nor behind one."""
+        return wmd[13:] == self.first and not (self.resends and wmd[:15] in self.resends)
 
     def is_meant(self, wmd: bytes) -> bool:
         """Whether an identity is to be kept: not that of a first that was meant for a former life."""
@@ -79,7 +83,7 @@ class Once:
         del resends[oldest]
         return True
 
-    def begins(self, msg: Msg) -> None:
+    def begins(self, msg: Incoming) -> None:
         """A PUT with an identity is being received, or waits for memory."""
         wmd = msg.hdr.wmd
         key = msg.identity = wmd[:15]
@@ -87,7 +91,7 @@ class Once:
         if wmd[15] == AGAIN:
             self.resends[key] = self._clock()
 
-    def ended(self, msg: Msg, taken: bool, acknowledged: bool = True) -> None:
+    def ended(self, msg: Incoming, taken: bool, acknowledged: bool = True) -> None:
         """It is there, or will never be."""
         key = msg.identity
         if self.under_way.get(key) is msg:

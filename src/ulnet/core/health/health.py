@@ -6,9 +6,7 @@ The healthy way asks only whether one of the ends is `watched`: not wholly well,
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from ulnet.core.credits import ANSWERS
 from ulnet.core.health.classify import RULES, Rule
 from ulnet.core.health.machines import Machines
 from ulnet.core.health.notices import Notices
@@ -18,21 +16,18 @@ from ulnet.core.health.recovery import Recovery
 from ulnet.core.health.resend import Resender
 from ulnet.core.health.unanswered import Unanswered
 from ulnet.core.health.values import Values
-from ulnet.core.initiate import Initiate
 from ulnet.core.lnd import NiEvent
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
-from ulnet.core.msg import Msg
+from ulnet.core.msg import ANSWERS, Msg
 from ulnet.core.ni import MAX_HEALTH, NI
 from ulnet.core.peer import PeerNi
+from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
 from ulnet.core.states import NiInput, PeerNiInput
 from ulnet.core.status import HealthStatus
 from ulnet.nid import Nid
 from ulnet.wire.lnet import PING_PORTAL
-
-if TYPE_CHECKING:
-    from ulnet.core.transmit import Transmit
 
 __all__ = ["Health"]
 
@@ -53,12 +48,11 @@ class Health:
         self,
         state: NodeState,
         memory: Memory,
-        transmit: Transmit,
-        initiate: Initiate,
+        sender: Sender,
         status_changed: Callable[[], None],
     ) -> None:
         self._state = state
-        self._transmit = transmit
+        self._sender = sender
         # Set by routing: whether a message may go over another gateway; whether a peer NI has health
         # although its peer has no other.
         self.other_gateway: Callable[[Msg], bool] = lambda msg: False
@@ -66,21 +60,19 @@ class Health:
         self._notices = Notices(state.clock, state.report)
         self.values = values = Values(state, status_changed)
         self.recovery = recovery = Recovery(
-            state, memory, initiate, self._ni_stays, self._peer_stays, values.raise_ni
+            state, memory, sender, self._ni_stays, self._peer_stays, values.raise_ni
         )
         values.admit_ni, values.release_ni = recovery.admit_ni, recovery.release_ni
         values.admit_peer, values.release_peer = recovery.admit_peer, recovery.release_peer
-        self._machines = Machines(state, self._notices, status_changed, transmit.leave, recovery.admit_peer)
+        self._machines = Machines(state, self._notices, status_changed, sender.leave, recovery.admit_peer)
         self.rates = Rates(state, self._machines, Unanswered(state, memory))
         self.resender = Resender(state)
         self.resender.launch = self.send_again
-        self.again = transmit.again
-        self.again.launch = self.send_again
+        self.again = sender.guard
         self.again.allows, self.again.elsewhere = self.resender.allows, self._has_path_beside
         self.paths = Paths(state, self._notices)
-        self.paths.leave = transmit.leave
+        self.paths.leave = sender.leave
         self.paths.lost = self.again.lost
-        transmit.health = self
         memory.overdue = self.overdue
 
     def follow_documents(self) -> None:
@@ -96,9 +88,13 @@ class Health:
 
     def send_again(self, msg: Msg) -> None:
         """An attempt more."""
-        self._transmit.relaunch(msg)
+        self._sender.relaunch(msg)
         if msg.committed:
             self._state.stats.resend_count += 1
+
+    def resend(self, msg: Msg) -> None:
+        """Send msg again, now or after its pause."""
+        self.resender.schedule(msg)
 
     def sent(self, ni: NI, pni: PeerNi) -> None:
         """A message left, and one of its ends is watched."""
@@ -182,7 +178,7 @@ class Health:
                 self.values.lower_peer(pni)
             self._machines.peer_ni(pni, PeerNiInput.FAILED)
         if pni.peer.multi_rail:
-            self._transmit.leave(ni, pni)
+            self._sender.leave(ni, pni)
 
     def _may_help(self, msg: Msg, rule: Rule, pni: PeerNi) -> bool:
         """Whether another attempt is safe, and there is another path: with one NI, or one NID, there is none.
@@ -203,7 +199,7 @@ class Health:
 
     def _has_other_path(self, msg: Msg, pni: PeerNi) -> bool:
         """Whether more than one pair may carry msg."""
-        anywhere = msg.hdr.type in ANSWERS or (msg.hdr.portal == PING_PORTAL and msg.src_spec is None)
+        anywhere = msg.hdr.type in ANSWERS or (msg.hdr.portal == PING_PORTAL and msg.source is None)
         peer = pni.peer
         if not (peer.multi_rail or anywhere):
             return False  # it hears from one NI only
@@ -211,7 +207,7 @@ class Health:
         for target in peer.members.values() if peer.multi_rail else (pni,):
             net = self._state.nets.get(target.nid.net)
             if net is not None:
-                paths += sum(ni.open and (anywhere or msg.src_spec in (None, ni.nid)) for ni in net.nis)
+                paths += sum(ni.open and (anywhere or msg.source in (None, ni.nid)) for ni in net.nis)
         return paths > 1
 
     def _has_path_beside(self, msg: Msg, ni: NI, pni: PeerNi) -> bool:
@@ -229,7 +225,7 @@ class Health:
                     (one is not ni or target is not pni)
                     and one.open
                     and not one.fatal
-                    and msg.src_spec in (None, one.nid)
+                    and msg.source in (None, one.nid)
                     and not (flow is not None and flow.stalled)
                 ):
                     return True
@@ -290,7 +286,7 @@ class Health:
             self.values.lower_peer(pni)
             self._machines.peer_ni(pni, PeerNiInput.FAILED)
             if pni.peer.multi_rail:
-                self._transmit.leave(None, pni)  # only what has left is sent twice
+                self._sender.leave(None, pni)  # only what has left is sent twice
             self.again.lost(None, pni.nid)
         elif pni.heard_at < 0:
             self.values.set_peer(pni, MAX_HEALTH)

@@ -55,7 +55,7 @@ class Machines:
         watched = ni.health < MAX_HEALTH or ni.state is not NiState.ACTIVE
         if watched != ni.watched:
             ni.watched = watched
-            self._state.epoch += 1
+            self._state.generation.invalidate("an NI is well, or not")
         if action is not Action.NOTHING and what is not NiInput.DELETED:
             told = f"{what.value} ({why})" if why else what.value
             tell = self._state.notice if ni.state is NiState.ACTIVE else self._state.alarm
@@ -96,7 +96,7 @@ class Machines:
         watched = pni.health < MAX_HEALTH or state is not PeerNiState.CONNECTED
         if watched != pni.watched:
             pni.watched = watched
-            pni.peer.paces.changes += 1
+            pni.peer.generation.invalidate("a peer NI is well, or not")
         if action is Action.RECOVER:
             self.admit_peer(pni)
         if changed and PeerNiState.FAILED in (before, state) and len(pni.peer.members) > 1:

@@ -48,11 +48,11 @@ class Paths:
         if (
             flow is None and stalled and ni.active
         ):  # nothing was counted there yet: a peer is asked first who it is
-            flow = pni.flows[ni] = Flow(pni.peer.paces)
+            flow = pni.flows[ni] = Flow(pni.peer.rates)
         if flow is None or flow.stalled == stalled:
             return None
         flow.stalled = stalled
-        self._state.ways_changed(pni.peer)
+        self._state.ways_changed(pni.peer, "a path stalls, or moves again")
         masters = self._state.masters
         if pni.peer.multi_rail or any(one.owns(ni) for one in masters.values()):
             word = "no progress: other paths are preferred" if stalled else "it is not avoided any more"

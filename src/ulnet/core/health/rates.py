@@ -73,7 +73,7 @@ class Rates:
 
     def flow(self, ni: NI, peer: Peer) -> Flow:
         """A new flow from ni to any NID of peer."""
-        flow = Flow(peer.paces)
+        flow = Flow(peer.rates)
         total = self._totals.get(ni)
         if total is None:
             total = self._totals[ni] = Total()

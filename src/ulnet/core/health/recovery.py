@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from ulnet.core.event import Event, EventKind
-from ulnet.core.initiate import Initiate
 from ulnet.core.md import TRUNCATE, Md
 from ulnet.core.memory import Memory
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
+from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
 from ulnet.core.timers import Timer
@@ -39,8 +39,8 @@ class RecoveryQueue(Generic[Patient]):
     """
 
     __slots__ = (
-        "_initiate",
         "_memory",
+        "_sender",
         "_state",
         "_waiting",
         "answered",
@@ -54,7 +54,7 @@ class RecoveryQueue(Generic[Patient]):
         self,
         state: NodeState,
         memory: Memory,
-        initiate: Initiate,
+        sender: Sender,
         stays: Callable[[Patient], bool],
         source: Callable[[Patient], Nid | None],
         answered: Callable[[Patient], None],
@@ -62,7 +62,7 @@ class RecoveryQueue(Generic[Patient]):
     ) -> None:
         self._state = state
         self._memory = memory
-        self._initiate = initiate
+        self._sender = sender
         self._waiting: dict[Patient, Timer | Md] = {}  # for the next ping, or for the answer to one
         self.stays: Callable[[Patient], bool] = stays
         self.source: Callable[[Patient], Nid | None] = source
@@ -131,7 +131,7 @@ class RecoveryQueue(Generic[Patient]):
         )
         self._waiting[who] = md
         try:
-            self._initiate.get(md, who.nid, PING_PORTAL, PING_MATCH_BITS, source=self.source(who), exact=True)
+            self._sender.get(md, who.nid, PING_PORTAL, PING_MATCH_BITS, source=self.source(who), exact=True)
         except LNetError:
             self._memory.md_unlink(md)
 
@@ -157,17 +157,17 @@ class Recovery:
         self,
         state: NodeState,
         memory: Memory,
-        initiate: Initiate,
+        sender: Sender,
         ni_stays: Callable[[NI], bool],
         peer_stays: Callable[[PeerNi], bool],
         ni_answered: Callable[[NI], None],
     ) -> None:
         self._state = state
         self.local: RecoveryQueue[NI] = RecoveryQueue(
-            state, memory, initiate, ni_stays, lambda ni: ni.nid, ni_answered, self._stop_summaries
+            state, memory, sender, ni_stays, lambda ni: ni.nid, ni_answered, self._stop_summaries
         )
         self.peers: RecoveryQueue[PeerNi] = RecoveryQueue(
-            state, memory, initiate, peer_stays, lambda pni: None, lambda pni: None, self._stop_summaries
+            state, memory, sender, peer_stays, lambda pni: None, lambda pni: None, self._stop_summaries
         )
         self._summary: Timer | None = None
         self._wait = _FIRST_SUMMARY

@@ -61,7 +61,7 @@ class Values:
         """An NI is reported as down from 0 on, until it is wholly well."""
         if value != ni.health:
             ni.health = value
-            self._state.epoch += 1
+            self._state.generation.invalidate("health of an NI")
             ni.watched = value < MAX_HEALTH or ni.state is not NiState.ACTIVE
             worn = value == 0 or (ni.worn and value < MAX_HEALTH)
             if worn != ni.worn:
@@ -91,7 +91,7 @@ class Values:
         """A value as it is."""
         if value != pni.health:
             pni.health = value
-            self._state.ways_changed(pni.peer)
+            self._state.ways_changed(pni.peer, "health of a peer NI")
             pni.watched = value < MAX_HEALTH or pni.state is not PeerNiState.CONNECTED
         if value == MAX_HEALTH:
             pni.health_stats.ping_count = 0

@@ -95,7 +95,7 @@ class Policies:
     # Application -----------------------------------------------------------------------------------
 
     def nis_changed(self) -> None:
-        """Local nets or NIs came or went; the caller moves the epoch."""
+        """Local nets or NIs came or went; the caller invalidates the generation."""
         if not self.rules:
             return
         self._apply_to_locals()
@@ -118,7 +118,7 @@ class Policies:
             kept.clear()
         for rule in self.rules:
             self._by_effect[rule.effect].append(rule)
-        self._state.epoch += 1
+        self._state.generation.invalidate("policies")
 
     def _matched_by(self, dst: Descriptor) -> Iterator[PeerNi]:
         nets: dict[Net, bool] = {}  # there are few: ask each once

@@ -18,14 +18,16 @@ from ulnet.core.routing.table import Route
 from ulnet.core.selection.choice import SOURCE_GIVEN
 from ulnet.core.selection.choose import Selector
 from ulnet.core.selection.criteria import CREDITS, PEER_STANDING, TURN, Query
+from ulnet.core.selection.paths import Key
 from ulnet.core.selection.trace import Explanation, stage
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
-from ulnet.nid import Net, Nid
+from ulnet.nid import LNET_PID, Net, Nid
 
 __all__ = ["RoutedPath", "RoutedSelector"]
 
 _FINAL = (*PEER_STANDING, CREDITS, TURN)
+_ANY_KIND = -1
 
 
 class RoutedPath(NamedTuple):
@@ -103,30 +105,32 @@ class RoutedSelector:
             own = self._own_ni(source, even_if_leaving=bound or ping)
             _tell(told, f"source given: from that NI over a gateway to {final.nid}")
             return RoutedPath(own, pni, SOURCE_GIVEN, SOURCE_GIVEN, final, way.route)
+        key = Key(_ANY_KIND, bound=not pni.peer.multi_rail, ping=True, pid=LNET_PID, cpt=cpt)
         if tried:
-            hop = self._selector.choose_again(
-                pni, source=None, tried=tried, response=True, size=size, cpt=cpt
-            )
+            hop = self._selector.pick_untried(self._selector.find(pni, key), None, tried, size)
         else:
-            bound_hop = not pni.peer.multi_rail
-            hop = self._selector.choose(pni, response=bound_hop, ping=True, size=size, cpt=cpt, told=told)
+            hop = self._selector.choose(pni, key, size, told)
         kind = "Multi-Rail peer" if peer.multi_rail else "peer without Multi-Rail"
         _tell(told, f"{kind} on another net: over a gateway to {final.nid}")
         if final is pni:
-            final = hop[1]
-        return RoutedPath(*hop, final, way.route)
+            final = hop.peer_ni
+        return RoutedPath(hop.ni, hop.peer_ni, hop.ni_by, hop.peer_ni_by, final, way.route)
 
     def asks_first(self, final: PeerNi) -> bool:
         """Whether the gateway to `final` must be known before: it is the only one, or is not watched."""
         gateways = self._gateways
         return gateways.settings.alive_router_check_interval <= 0 or len(gateways.usable(final.nid.net)) == 1
 
-    def took(self, path: RoutedPath) -> None:
+    def took(self, final: PeerNi, route: Route | None, count: int) -> None:
         """Count a choice: the final NI and the route have had their turn."""
-        final, route = path.final, path.route
-        final.seq = final.net.seq = final.peer.seq = final.peer.seq + 1
+        final.seq = final.net.seq = final.peer.seq = final.peer.seq + count
         if route is not None:
-            self._seq = route.seq = self._seq + 1
+            self._seq = route.seq = self._seq + count
+
+    @property
+    def has_routes(self) -> bool:
+        """Whether there is any route."""
+        return len(self._gateways.table) > 0
 
     # ---------------------------------------------------------------------------------------------
 

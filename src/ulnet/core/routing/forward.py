@@ -5,10 +5,9 @@ The payload is written once, by the driver that receives it, and read once, by t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ulnet.core.msg import Msg
+from ulnet.core.msg import Incoming, Msg
 from ulnet.core.ni import MAX_HEALTH, NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.routing.choose import RoutedSelector
@@ -17,23 +16,29 @@ from ulnet.core.routing.gateways import Gateways
 from ulnet.core.routing.loops import Loops
 from ulnet.core.routing.router import Router
 from ulnet.core.selection import Selector
+from ulnet.core.selection.paths import Key
+from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.nid import LNET_PID, Nid
 from ulnet.wire.lnet import Header
 
+if TYPE_CHECKING:
+    from ulnet.core.lnd import Payload
+
 __all__ = ["Forwarding"]
 
+_TRANSIT: Final = -2  # the kind of paths of messages that pass through
 _NOT_A_ROUTER: Final = "not for this node, and routing is disabled"
 
 
 class Forwarding:
-    """What passes through one node. `post` hands a message to the sending half, with NI and next hop.
+    """What passes through one node.
 
     Every drop is counted by its reason, and gives back what the message held.
     """
 
-    __slots__ = ("_gateways", "_held", "_routed", "_router", "_selector", "_state", "loops", "post")
+    __slots__ = ("_gateways", "_held", "_routed", "_router", "_selector", "_sender", "_state", "loops")
 
     def __init__(
         self,
@@ -42,7 +47,9 @@ class Forwarding:
         selector: Selector,
         routed: RoutedSelector,
         loops: Loops,
+        sender: Sender,
     ) -> None:
+        self._sender = sender
         self._state = state
         self._gateways = gateways
         self._selector = selector
@@ -52,7 +59,6 @@ class Forwarding:
         self.loops = loops
         loops.changed = gateways.routes_changed
         self._held: dict[object, Transit] = {}  # by their connection, which waits with them
-        self.post: Callable[[Msg, NI, PeerNi], None] = lambda msg, ni, pni: None
 
     @property
     def router(self) -> Router:
@@ -61,7 +67,7 @@ class Forwarding:
 
     # In --------------------------------------------------------------------------------------------
 
-    def take(self, ni: NI, hdr: Header, from_nid: Nid, rx: object) -> None:
+    def take(self, ni: NI, hdr: Header, from_nid: Nid, rx: Payload) -> None:
         """A header came that names another node."""
         if not self._router.forwards:
             self._refuse(ni, hdr, rx, _NOT_A_ROUTER)
@@ -98,23 +104,22 @@ class Forwarding:
     def _admit(self, transit: Transit) -> None:
         size = transit.hdr.payload_length
         if not size:
-            self._set_out(transit, Msg(transit.hdr, sending=True))
+            self._set_out(transit, _out(transit))
             return
         del self._held[transit.rx]
-        msg = Msg(transit.hdr, sending=False)
-        msg.ni = transit.ni
-        msg.peer_ni = transit.sender
-        msg.next_nid = transit.from_nid
+        msg = Incoming(transit.hdr, transit.ni, transit.sender, transit.from_nid)
         msg.transit = transit
         rx, transit.rx = transit.rx, None
+        msg.rx = rx
         stats = self._state.stats
         stats.msgs_alloc += 1
         if stats.msgs_alloc > stats.msgs_max:
             stats.msgs_max = stats.msgs_alloc
         assert transit.buffer is not None
-        transit.ni.lnd.recv(transit.ni, rx, msg, [memoryview(transit.buffer)[:size]], size, size)
+        assert rx is not None
+        rx.take(msg, [memoryview(transit.buffer)[:size]], size, size)
 
-    def received(self, msg: Msg, status: HealthStatus) -> None:
+    def received(self, msg: Incoming, status: HealthStatus) -> None:
         """A payload is in its router buffer, or will never be."""
         transit = msg.transit
         assert transit is not None
@@ -122,7 +127,7 @@ class Forwarding:
         if status:
             self._drop(transit, "its connection failed on the way into the router")
             return
-        out = Msg(transit.hdr, sending=True)
+        out = _out(transit)
         assert transit.buffer is not None
         out.payload = [memoryview(transit.buffer)[: transit.hdr.payload_length]]
         self._set_out(transit, out)
@@ -161,8 +166,7 @@ class Forwarding:
             return "no route from here"
         if final:
             hdr.dest_nid = pni.nid
-        msg.next_pid = hdr.dest_pid if final else LNET_PID
-        self.post(msg, ni, pni)
+        self._sender.post_on(msg, ni, pni, hdr.dest_pid if final else LNET_PID)
         return ""
 
     def _path(self, transit: Transit, dest: PeerNi, hdr: Header) -> tuple[NI, PeerNi, bool]:
@@ -170,15 +174,16 @@ class Forwarding:
         size = hdr.payload_length
         if dest.nid.net in self._state.nets:
             bound = not self._may_redirect(dest, hdr)
-            choice = self._selector.choose(dest, response=bound, ping=True, size=size, cpt=transit.cpt)
-            return choice[0], choice[1], True
-        path = self._routed.choose(
+            key = Key(_TRANSIT, bound=bound, ping=True, pid=LNET_PID, cpt=transit.cpt)
+            path = self._selector.choose(dest, key, size)
+            return path.ni, path.peer_ni, True
+        routed = self._routed.choose(
             dest, bound=True, ping=True, size=size, cpt=transit.cpt, not_over=transit.sender.peer
         )
-        self._routed.took(path)
-        if path.route is not None and transit.from_nid != hdr.src_nid:
-            self.loops.suspect(path.route, path.ni, path.peer_ni, dest.nid)
-        return path.ni, path.peer_ni, False
+        self._routed.took(routed.final, routed.route, 1)
+        if routed.route is not None and transit.from_nid != hdr.src_nid:
+            self.loops.suspect(routed.route, routed.ni, routed.peer_ni, dest.nid)
+        return routed.ni, routed.peer_ni, False
 
     def _may_redirect(self, dest: PeerNi, hdr: Header) -> bool:
         """Whether another NI of the peer may get it: both ends know of rails, and that one is not well."""
@@ -219,7 +224,7 @@ class Forwarding:
         transit.ni.refs -= 1
         transit.sender.refs -= 1
 
-    def _refuse(self, ni: NI, hdr: Header, rx: object, why: str) -> None:
+    def _refuse(self, ni: NI, hdr: Header, rx: Payload | None, why: str) -> None:
         """Count a message that goes nowhere; its payload is still read off the connection."""
         stats = self._state.stats
         stats.drop_count += 1
@@ -227,4 +232,11 @@ class Forwarding:
         stats.drops[why] += 1
         ni.stats.dropped[hdr.type] += 1
         if hdr.payload_length and rx is not None:
-            ni.lnd.recv(ni, rx, None, [], 0, hdr.payload_length)
+            rx.take(None, [], 0, hdr.payload_length)
+
+
+def _out(transit: Transit) -> Msg:
+    """The message as it is sent on."""
+    msg = Msg(transit.hdr)
+    msg.wmd = transit.hdr.wmd
+    return msg

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from ulnet.core.routing.pools import BufferPool, Pools
 
 if TYPE_CHECKING:
+    from ulnet.core.lnd import Payload
     from ulnet.core.ni import NI
     from ulnet.core.peer import PeerNi
     from ulnet.nid import Nid
@@ -44,7 +45,9 @@ class Transit:
         "why",
     )
 
-    def __init__(self, ni: NI, sender: PeerNi, hdr: Header, from_nid: Nid, rx: object, cpt: int) -> None:
+    def __init__(
+        self, ni: NI, sender: PeerNi, hdr: Header, from_nid: Nid, rx: Payload | None, cpt: int
+    ) -> None:
         self.ni = ni
         self.sender = sender
         self.hdr = hdr

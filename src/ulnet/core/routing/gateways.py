@@ -39,7 +39,6 @@ class Gateways:
         "_usable_at",
         "any_dead",
         "ask",
-        "changed",
         "checks",
         "lost",
         "settings",
@@ -58,7 +57,6 @@ class Gateways:
             self.shared_nets,
             lambda: self.settings.alive_router_check_interval,
         )
-        self.changed: Callable[[], None] = lambda: None  # is told of routes that come and go
         # What was under way over a gateway, to that net or to any, may never arrive.
         self.lost: Callable[[Nid, Net | None], None] = lambda gateway, net: None
         self._alive: dict[Nid, bool] = {}
@@ -67,7 +65,7 @@ class Gateways:
         self._seen: dict[Nid, dict[Net, bool]] = {}  # what each last told of its nets
         self._chance = state.cookie
         self._usable: dict[Net, list[Route]] = {}
-        self._usable_at = -1  # the epoch for which these hold
+        self._usable_at = -1  # the generation for which these hold
 
     def _place(self, count: int) -> int:
         self._chance = (self._chance * 6364136223846793005 + 1442695040888963407) & (2**64 - 1)
@@ -113,8 +111,7 @@ class Gateways:
     def routes_changed(self) -> None:
         """Which routes can be used may be different now."""
         self.any_dead = not all(self._alive.values())
-        self._state.epoch += 1
-        self.changed()
+        self._state.generation.invalidate("routes")
 
     def set(self, values: Mapping[str, int]) -> None:
         """Change settings of routing, all or none. Raises LNetError(EINVAL)."""
@@ -196,10 +193,10 @@ class Gateways:
 
     def usable(self, net: Net) -> list[Route]:
         """The routes to a net that can be used now."""
-        epoch = self._state.epoch
-        if self._usable_at != epoch:
+        now = self._state.generation.number
+        if self._usable_at != now:
             self._usable.clear()
-            self._usable_at = epoch
+            self._usable_at = now
         routes = self._usable.get(net)
         if routes is None:
             routes = self._usable[net] = [route for route in self.table.to(net) if not self.why_down(route)]

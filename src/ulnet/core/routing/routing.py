@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final
 
-from ulnet.core.initiate import Initiate
 from ulnet.core.memory import Memory
-from ulnet.core.msg import Msg
+from ulnet.core.msg import Incoming, Msg
 from ulnet.core.ni import MAX_HEALTH, NI
 from ulnet.core.peer import Peer, PeerFlag, PeerNi
 from ulnet.core.routing.choose import RoutedSelector
@@ -15,19 +14,19 @@ from ulnet.core.routing.forward import Forwarding
 from ulnet.core.routing.gateways import Gateways
 from ulnet.core.routing.loops import Loops
 from ulnet.core.routing.router import Router
-from ulnet.core.selection import Explanation, Selector
+from ulnet.core.selection import Selector
 from ulnet.core.state import NodeState
 from ulnet.core.states import PeerNiState
-from ulnet.core.status import LNetError
+from ulnet.core.status import HealthStatus, LNetError
 from ulnet.nid import LO_NID, Net, Nid
 from ulnet.wire.lnet import Header
 
 if TYPE_CHECKING:
     from ulnet.core.discovery import Discovery
     from ulnet.core.health import Health
-    from ulnet.core.receive import Receive
+    from ulnet.core.lnd import Payload
     from ulnet.core.self_info import SelfInfo
-    from ulnet.core.transmit import Transmit
+    from ulnet.core.sender import Sender
 
 __all__ = ["Routing"]
 
@@ -44,9 +43,8 @@ class Routing:
         "_forwarding",
         "_health",
         "_info",
-        "_selector",
+        "_sender",
         "_state",
-        "_transmit",
         "gateways",
         "paths",
     )
@@ -55,33 +53,24 @@ class Routing:
         self,
         state: NodeState,
         selector: Selector,
-        transmit: Transmit,
-        receive: Receive,
+        gateways: Gateways,
+        paths: RoutedSelector,
+        sender: Sender,
         discovery: Discovery,
         info: SelfInfo,
         health: Health,
         memory: Memory,
-        initiate: Initiate,
     ) -> None:
         self._state = state
-        self._selector = selector
-        self._transmit = transmit
+        self._sender = sender
         self._discovery = discovery
         self._info = info
         self._health = health
-        self.gateways = gateways = Gateways(state)
-        self.paths = RoutedSelector(state, gateways, selector)
-        self._forwarding = forwarding = Forwarding(
-            state, gateways, selector, self.paths, Loops(state, memory, initiate.get)
-        )
-        forwarding.post = transmit.post_on
-        transmit.relay = self._relay
-        transmit.relayed = forwarding.sent
-        receive.forward = forwarding.take
-        receive.arrived = forwarding.received
-        receive.last_hop = self._last_hop
+        self.gateways = gateways
+        self.paths = paths
+        loops = Loops(state, memory, sender.get)
+        self._forwarding = Forwarding(state, gateways, selector, paths, loops, sender)
         gateways.ask = self._ask
-        gateways.changed = self._routes_changed
         gateways.lost = self._lost_behind
         discovery.finished = self._discovered
         discovery.merging.told = gateways.told
@@ -97,6 +86,18 @@ class Routing:
         """The state of this node as a router."""
         return self._forwarding.router
 
+    def take(self, ni: NI, hdr: Header, from_nid: Nid, rx: Payload) -> None:
+        """A header came that names another node."""
+        self._forwarding.take(ni, hdr, from_nid, rx)
+
+    def received(self, incoming: Incoming, status: HealthStatus) -> None:
+        """A payload is in its router buffer, or will never be."""
+        self._forwarding.received(incoming, status)
+
+    def sent(self, msg: Msg, status: HealthStatus) -> None:
+        """A message was sent on, or could not be."""
+        self._forwarding.sent(msg, status)
+
     def forget_rx(self, rx: object) -> None:
         """A connection died."""
         self._forwarding.forget_rx(rx)
@@ -108,24 +109,11 @@ class Routing:
 
     # Sending ---------------------------------------------------------------------------------------
 
-    def _routes_changed(self) -> None:
-        self._transmit.routed = self.paths if len(self.gateways.table) else None
-        self._state.epoch += 1
-
-    def explain(self, dest: PeerNi, source: Nid | None, size: int, cpt: int, told: Explanation) -> None:
-        """The choice for a request, with its reasons. Raises LNetError."""
-        if self._transmit.routed is not None and self.paths.needed(dest, source, False):
-            path = self.paths.choose(dest, source=source, size=size, cpt=cpt, told=told)
-            told.ni, told.peer_ni, told.final = path.ni, path.peer_ni, path.final
-        else:
-            choice = self._selector.choose(dest, source=source, size=size, cpt=cpt, told=told)
-            told.ni, told.peer_ni = choice[0], choice[1]
-
-    def _relay(self, msg: Msg) -> None:
+    def relay(self, msg: Msg) -> None:
         """Send a message on once more."""
         why = self._forwarding.launch(msg)
         if why:
-            self._transmit.fail(msg, errno.EHOSTUNREACH, why)
+            self._sender.fail(msg, errno.EHOSTUNREACH, why)
 
     def _other_gateway(self, msg: Msg) -> bool:
         """Whether a message that failed on its way to a gateway has another one to try."""
@@ -139,8 +127,8 @@ class Routing:
         """A gateway lost a net, or is dead: what waits for it leaves, what has left may be lost."""
         peer = self._state.peers.find(gateway)
         for pni in list(peer.members.values()) if peer is not None else ():
-            self._transmit.leave(None, pni)
-        self._transmit.again.lost_behind(gateway, net)
+            self._sender.leave(None, pni)
+        self._sender.guard.lost_behind(gateway, net)
 
     def _always_judged(self, pni: PeerNi) -> bool:
         """Routers judge all, and all judge gateways: with them there is a choice where a peer has one NID."""
@@ -148,7 +136,7 @@ class Routing:
 
     # Receiving -------------------------------------------------------------------------------------
 
-    def _last_hop(self, ni: NI, hdr: Header, from_nid: Nid) -> PeerNi | str:
+    def last_hop(self, ni: NI, hdr: Header, from_nid: Nid) -> PeerNi | str:
         """Who passed on a message for this node, or why it must be dropped."""
         hop = self._state.peers.learn(from_nid)
         if hop is None:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ulnet.core.ni import NI, LocalNet
 from ulnet.core.peer import PeerNi
-from ulnet.core.selection.choice import NOT_TRIED, Choice
 from ulnet.core.selection.criteria import (
     CREDITS,
     LOCAL_EXPECTED,
@@ -34,7 +33,7 @@ def choose_untried(
     query: Query,
     source: Nid | None,
     tried: Sequence[tuple[NI, PeerNi]],
-) -> Choice | None:
+) -> tuple[NI, PeerNi] | None:
     """The pair for another attempt to one of `targets`, from `source` if that is given; None without any."""
     pairs = [
         (ni, pni)
@@ -54,9 +53,5 @@ def choose_untried(
     chosen: NI = narrow(locals_left, (*LOCAL_STANDING, LOCAL_EXPECTED, CREDITS, TURN), query)[0][0]
     query.ni = chosen
     remotes_left = [pni for ni, pni in left if ni is chosen]
-    return (
-        chosen,
-        narrow(remotes_left, (*PEER_STANDING, PEER_EXPECTED, CREDITS, TURN), query)[0][0],
-        NOT_TRIED,
-        NOT_TRIED,
-    )
+    pni: PeerNi = narrow(remotes_left, (*PEER_STANDING, PEER_EXPECTED, CREDITS, TURN), query)[0][0]
+    return chosen, pni

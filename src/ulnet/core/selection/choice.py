@@ -1,13 +1,10 @@
-"""The outcome of a choice: the pair, and what decided each side of it."""
+"""What decided a choice, in place of a criterion's name."""
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final
 
-from ulnet.core.ni import NI
-from ulnet.core.peer import PeerNi
-
-__all__ = ["FIRST_OF_EQUALS", "NOT_MULTI_RAIL", "NOT_TRIED", "ONLY_ONE", "RESPONSE", "SOURCE_GIVEN", "Choice"]
+__all__ = ["FIRST_OF_EQUALS", "NOT_MULTI_RAIL", "NOT_TRIED", "ONLY_ONE", "RESPONSE", "SOURCE_GIVEN"]
 
 # What may stand in place of a criterion's name.
 ONLY_ONE: Final = "only one"
@@ -16,6 +13,3 @@ SOURCE_GIVEN: Final = "source given"
 RESPONSE: Final = "response"
 NOT_MULTI_RAIL: Final = "peer without Multi-Rail"
 NOT_TRIED: Final = "not tried yet"
-
-# The local NI, the peer NI, and for each of them the last criterion that left another one out.
-Choice: TypeAlias = tuple[NI, PeerNi, str, str]

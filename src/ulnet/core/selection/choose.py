@@ -1,32 +1,35 @@
-"""The choice itself: the cases of spec selection.md §3, and what of them can be kept between messages.
+"""The choice of a path: the cases of spec selection.md §3, and what of them is kept between messages.
 
-Criteria that depend only on configuration and health (the "standing" ones) are evaluated once and kept
-with the peer until the node's `epoch` moves; for each message only load, credits and turn are compared.
+`fill` evaluates the criteria that depend only on configuration and health, once for a generation; `pick`
+compares load, credits and turn among those that are left. Both run `narrow` over lists of named criteria, and
+tell every comparison to who asks for an explanation.
 
 Where the documents compare nets by turn alone, unequal nets would each get the same share of messages.
-With `balance` "expected" the NIs of all nets that are equal in standing compete by expected completion;
-with "documents" nets take turns and peer NIs compare queued bytes, to the letter. Where a policy gives
-weights, turns of so many messages decide in place of load, in either balance.
+With `balance` "expected" the NIs of all nets that are equal by configuration and health compete by expected
+completion; with "documents" nets take turns and peer NIs compare queued bytes, to the letter. Where a policy
+gives weights, turns of so many messages decide in place of load, in either balance.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
+from ulnet.core.msg import ANSWERS, Msg
 from ulnet.core.ni import NI, LocalNet
+from ulnet.core.path import Path
 from ulnet.core.peer import Peer, PeerNi
 from ulnet.core.selection.again import choose_untried
+from ulnet.core.selection.candidates import Candidates
 from ulnet.core.selection.choice import (
     FIRST_OF_EQUALS,
     NOT_MULTI_RAIL,
+    NOT_TRIED,
     ONLY_ONE,
     RESPONSE,
     SOURCE_GIVEN,
-    Choice,
 )
-from ulnet.core.selection.counting import Counting
 from ulnet.core.selection.criteria import (
     CREDITS,
     LOCAL_EXPECTED,
@@ -44,245 +47,199 @@ from ulnet.core.selection.criteria import (
     Query,
     narrow,
 )
-from ulnet.core.selection.line import MANY, Line
 from ulnet.core.selection.live import LiveTrace
-from ulnet.core.selection.rivals import UNUSED, Rivals
-from ulnet.core.selection.standing import Standing
+from ulnet.core.selection.paths import SAME_BATCH, SMALL, Key, PathSet
 from ulnet.core.selection.trace import Explanation, stage
 from ulnet.core.selection.weights import sum_of, turns_of, weight_of_pathway
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
-from ulnet.nid import Nid
+from ulnet.nid import LNET_PID, LO_NID, Nid
+from ulnet.wire.lnet import HEADER_SIZE
 
 __all__ = ["Balance", "Selector"]
 
 Balance = Literal["expected", "documents"]
 
 _UNDECIDED = frozenset({ONLY_ONE, FIRST_OF_EQUALS})
-_LOCAL_LOAD: dict[Balance, Sequence[Criterion]] = {
+_LOCAL_LOAD: dict[Balance, tuple[Criterion, ...]] = {
     "expected": (LOCAL_EXPECTED, CREDITS, TURN),
     "documents": (CREDITS, TURN),
 }
-_PEER_LOAD: dict[Balance, Sequence[Criterion]] = {
+_PEER_LOAD: dict[Balance, tuple[Criterion, ...]] = {
     "expected": (PEER_EXPECTED, CREDITS, TURN),
     "documents": (QUEUED, CREDITS, TURN),
 }
 _BY_WEIGHT = (WEIGHTED_TURN,)
+_MOST_SETS: Final = 64  # of paths to one NID
 
 
-class Selector(Counting):
+class Selector:
     """Chooses paths for one node; `balance` tells how load is weighed."""
 
-    __slots__ = ("_sessions", "balance")
+    __slots__ = ("_balance", "_sessions", "_state", "trace")
 
     def __init__(self, state: NodeState) -> None:
-        super().__init__(state)
-        self.balance: Balance = "expected"
+        self._state = state
+        self._balance: Balance = "expected"
+        self.trace: LiveTrace | None = None  # while somebody follows
         self._sessions = 0  # traces so far
 
-    def choose(
-        self,
-        dest: PeerNi,
-        *,
-        source: Nid | None = None,
-        response: bool = False,
-        ping: bool = False,
-        size: int = 0,
-        cpt: int = 0,
-        told: Explanation | None = None,
-    ) -> Choice:
-        """The pair for a message to the node behind `dest`; with `told`, also the reasons.
+    @property
+    def balance(self) -> Balance:
+        """How load is weighed."""
+        return self._balance
 
-        `source` binds the message to one NI; a `response`, and all to a peer without multi-rail, goes to
-        `dest` itself. Changes nothing. Raises LNetError: EINVAL (source), EHOSTUNREACH.
-        """
-        self._state.settle()
-        if source is not None:
-            return self._from_source(source, dest, response or ping, told)
+    @balance.setter
+    def balance(self, balance: Balance) -> None:
+        self._balance = balance
+        self._state.generation.invalidate("load is weighed otherwise")
+
+    def find(self, dest: PeerNi, key: Key) -> PathSet:
+        """The paths for that key, maybe of a generation that is over."""
+        paths = dest.path_sets.get(key)
+        if paths is None:
+            if len(dest.path_sets) >= _MOST_SETS:  # peers choose the pids that answers go to
+                dest.close_paths()
+            paths = dest.path_sets[key] = PathSet(dest, key)
+        return paths
+
+    def is_valid(self, paths: PathSet) -> bool:
+        """Whether what was decided still holds."""
+        return paths.stamp == self._state.generation.number + paths.generation.number
+
+    def choose(self, dest: PeerNi, key: Key, size: int, told: Explanation | None = None) -> Path:
+        """The path of one message; with `told`, also the reasons, and nothing changes. Raises LNetError."""
+        if told is None:
+            paths = self.find(dest, key)
+            if not self.is_valid(paths):
+                self.fill(paths)
+            return self.pick(paths, size)
+        fresh = PathSet(dest, key)
+        self.fill(fresh, told)
+        kept = dest.path_sets.get(key)
+        if kept is not None and self.is_valid(kept):
+            fresh.batch, fresh.batch_left = kept.batch, kept.batch_left
+            fresh.batch_bytes, fresh.batch_mark = kept.batch_bytes, kept.batch_mark
+        return self.pick(fresh, size, told)
+
+    # What stays true -----------------------------------------------------------------------------------
+
+    def fill(self, paths: PathSet, told: Explanation | None = None) -> None:
+        """Decide who is left until the next generation. Raises LNetError: EINVAL (source), EHOSTUNREACH."""
+        paths.clear()
+        paths.generation = paths.dest.peer.generation
+        dest, key, state = paths.dest, paths.key, self._state
         peer = dest.peer
-        if peer.multi_rail and not response and told is None:
-            choice = self.by_load(peer, size, cpt)
-            if choice is not None:
-                return choice
-        query = Query(peer, size, self._state.distances(cpt), self._state.settings.numa_range)
-        if peer.multi_rail and not response:
+        paths.query = Query(peer, 0, state.distances(key.cpt), state.settings.numa_range)
+        if dest.nid == LO_NID:
+            self._fill_loopback(paths)
+        elif key.source is not None:
+            self._fill_from_source(paths, key.source, told)
+        elif peer.multi_rail and not key.bound:
             _tell_case(told, "Multi-Rail peer: any of its NIDs, from any NI")
-            return self._among_rails(dest, query, cpt, told)
-        if not response and not ping and dest.preferred_nids:
-            ni = next((ni for ni in self._usable(dest) if ni.nid in dest.preferred_nids), None)
-            if ni is not None:
-                _tell_case(told, "peer without Multi-Rail: always from the NI that a policy names first")
-                return ni, dest, NOT_MULTI_RAIL, NOT_MULTI_RAIL
-        if not response and not ping and dest.preferred is not None:
-            ni = self._state.nis.get(dest.preferred)
-            if ni is not None and ni.open and ni.net.net == dest.nid.net:  # it may have been over a gateway
-                _tell_case(told, "peer without Multi-Rail: always from the NI that it knows")
-                return ni, dest, NOT_MULTI_RAIL, NOT_MULTI_RAIL
-        _tell_case(told, "response: to the NID that asked" if response else "peer without Multi-Rail")
-        usable = self._usable(dest)
-        if not usable:
-            raise self._no_route(dest)
-        criteria = (*LOCAL_STANDING, *_LOCAL_LOAD[self.balance])
-        left, by = stage("local NI", usable, criteria, query, told)
-        return left[0], dest, _settled(by, usable), RESPONSE if response else NOT_MULTI_RAIL
+            self._fill_rails(paths, paths.query, told)
+        else:
+            self._fill_bound(paths, paths.query, told)
+        paths.settled = peer.settled or dest.nid == LO_NID
+        paths.stamp = state.generation.number + peer.generation.number
+        paths.ready = paths.stamp if paths.settled else -1
 
-    def by_load(self, peer: Peer, size: int, cpt: int) -> Choice | None:
-        """The pair for a request to any NID of a multi-rail peer; None if that takes a longer look.
+    def _fill_loopback(self, paths: PathSet) -> None:
+        ni = self._state.nis.get(LO_NID)
+        if ni is None:
+            raise LNetError(errno.ESHUTDOWN, "the node is shutting down")
+        self._fix(paths, ni, paths.dest, ONLY_ONE, ONLY_ONE)
 
-        What has joined a convoy must be counted.
-        """
-        standing = peer.standings.get(cpt)
-        if standing is None or standing.epoch != self._state.epoch or standing.balance != self.balance:
-            return None
-        rivals = standing.by_load
-        if rivals is None:
-            return None
-        convoy = peer.convoy
-        if convoy is not None and convoy.takes(size, cpt, standing.epoch):
-            return convoy.choice
-        paces = peer.paces
-        if rivals.changes != paces.rates:
-            flows = peer.flows
-            rivals.take_rates([flows.get(one, UNUSED) for one in rivals.candidates], paces.rates)
-        ni: NI = rivals.pick(size, paces)
-        remotes = standing.remotes[ni]
-        if len(remotes.candidates) == 1:
-            return ni, remotes.candidates[0], rivals.by, remotes.settled
-        if remotes.changes != paces.rates:
-            remotes.take_rates([one.flows.get(ni, UNUSED) for one in remotes.candidates], paces.rates)
-        pni: PeerNi = remotes.pick(size, paces)
-        return ni, pni, rivals.by, remotes.by
+    def _fix(self, paths: PathSet, ni: NI, pni: PeerNi, ni_by: str, peer_ni_by: str) -> None:
+        """That one and no other."""
+        paths.fixed = path = self.path(paths, ni, pni, pni)
+        path.ni_by, path.peer_ni_by = ni_by, peer_ni_by
 
-    def only_choice(self, dest: PeerNi, cpt: int) -> Choice | None:
-        """The pair for all requests to `dest` until epoch or peer change; None if load may decide."""
-        try:
-            choice = self.choose(dest, cpt=cpt)
-        except LNetError:
-            return None
-        if choice[3] == NOT_MULTI_RAIL:
-            return choice if choice[2] == NOT_MULTI_RAIL else None
-        rivals = dest.peer.standings[cpt].rivals()
-        return choice if all(len(one.candidates) == 1 and one.turns is None for one in rivals) else None
-
-    def choose_again(
-        self,
-        dest: PeerNi,
-        *,
-        source: Nid | None,
-        tried: Sequence[tuple[NI, PeerNi]],
-        response: bool,
-        size: int = 0,
-        cpt: int = 0,
-    ) -> Choice:
-        """The pair for a message that failed: one not tried, while one is left. Raises LNetError as `choose`.
-
-        To a peer without multi-rail all goes to `dest`, and requests from the NI that it knows, as ever.
-        """
-        self._state.settle()
-        peer = dest.peer
-        if not peer.multi_rail and not response:
-            return self.choose(dest, source=source, size=size, cpt=cpt)
-        query = Query(peer, size, self._state.distances(cpt), self._state.settings.numa_range)
-        targets = peer.members.values() if peer.multi_rail else (dest,)
-        choice = choose_untried(self._state.nets, targets, query, source, tried)
-        if choice is None:
-            raise self._no_route(dest)
-        return choice
-
-    def follow(self, every_message: bool) -> LiveTrace:
-        """The trace of live traffic, which is kept for a while from now on."""
-        now = self._state.clock()
-        if self.trace is None:
-            self._sessions += 1
-            self._state.epoch += 1  # each message is looked at from now on
-            self.trace = LiveTrace(self._sessions, now)
-        self.trace.wanted(now, every_message)
-        return self.trace
-
-    def _usable(self, dest: PeerNi) -> list[NI]:
-        local = self._state.nets.get(dest.nid.net)
-        return [ni for ni in local.nis if ni.open] if local is not None else []
-
-    def _from_source(
-        self, source: Nid, dest: PeerNi, even_if_leaving: bool, told: Explanation | None
-    ) -> Choice:
+    def _fill_from_source(self, paths: PathSet, source: Nid, told: Explanation | None) -> None:
+        dest, key = paths.dest, paths.key
         _tell_case(told, "source given: from that NI to the NID as given")
         ni = self._state.nis.get(source)
         if ni is None or not ni.active:
             raise LNetError(
                 errno.EINVAL, f"source NID {source} is not one of this node's: see 'lnetctl net show'"
             )
-        if not (ni.open or even_if_leaving):
+        if not (ni.open or key.bound or key.ping):
             raise LNetError(errno.ENETDOWN, f"source NID {source} is being deleted: leave the source out")
         if ni.net.net != dest.nid.net:
             if dest.nid.net not in self._state.nets:
                 raise self._no_route(dest)
             text = f"source {source} is not on {dest.nid.net}: name one that is, or leave the source free"
             raise LNetError(errno.EHOSTUNREACH, f"no route to {dest.nid}: {text}")
-        return ni, dest, SOURCE_GIVEN, SOURCE_GIVEN
+        self._fix(paths, ni, dest, SOURCE_GIVEN, SOURCE_GIVEN)
 
-    def _among_rails(self, dest: PeerNi, query: Query, cpt: int, told: Explanation | None) -> Choice:
-        balance = self.balance
-        standing = self._standing(dest, query, cpt, told)
-        convoy = query.peer.convoy
-        if convoy is not None and convoy.takes(query.size, cpt, standing.epoch):
-            query.batch = convoy.choice
-        if told is not None and balance == "expected":
-            stage("local NI", standing.together, LOCAL_STANDING, query, told)
-        net, net_by = None, ""
-        rivals = standing.nets
-        if rivals.turns is not None:
-            query.rivals = rivals
-            left, net_by = stage("net, by weight", rivals.candidates, _BY_WEIGHT, query, told)
-            net = left[0].local
-        elif balance == "documents":
-            left, net_by = stage("net, by turn", rivals.candidates, NET_TURN, query, told)
-            net = left[0].local
-        if told is not None and balance == "documents" and net is not None:
-            stage("local NI", _open(net), LOCAL_STANDING, query, told)
-        query.rivals = rivals = standing.locals[net]
-        criteria = _by_load(_LOCAL_LOAD[balance], query) if rivals.turns is None else _BY_WEIGHT
-        left, by = stage("local NI, by load", rivals.candidates, criteria, query, told)
-        ni: NI = left[0]
-        by = by or rivals.settled
-        if net_by and by in _UNDECIDED:
-            by = net_by
-        query.ni = ni
-        if told is not None:  # what is kept in `standing` was decided for every NI; tell it of this one
-            stage("peer NI", query.peer.nets[ni.net.net].nis, PEER_STANDING, query, told)
-        query.rivals = remotes = standing.remotes[ni]
-        criteria = _by_load(_PEER_LOAD[balance], query) if remotes.turns is None else _BY_WEIGHT
-        left, peer_by = stage("peer NI, by load", remotes.candidates, criteria, query, told)
-        return ni, left[0], by, peer_by or remotes.settled
+    def _fill_bound(self, paths: PathSet, query: Query, told: Explanation | None) -> None:
+        """All goes to that NID, from any NI unless the peer knows one."""
+        dest, key = paths.dest, paths.key
+        known = None if key.bound or key.ping else self._known_to(dest, told)
+        if known is not None:
+            self._fix(paths, known, dest, NOT_MULTI_RAIL, NOT_MULTI_RAIL)
+            return
+        _tell_case(told, "response: to the NID that asked" if key.bound else "peer without Multi-Rail")
+        usable = self._usable(dest)
+        if not usable:
+            raise self._no_route(dest)
+        peer_ni_by = RESPONSE if key.bound else NOT_MULTI_RAIL
+        if told is not None:
+            paths.locals[None] = Candidates(usable)  # one stage with all criteria
+            return
+        left, by = narrow(usable, LOCAL_STANDING, query)
+        if len(left) == 1 and (key.bound or key.ping):
+            self._fix(paths, left[0], dest, _settled(by, usable), peer_ni_by)
+        else:
+            paths.locals[None] = Candidates(left, _settled(by, usable))
 
-    def _standing(self, dest: PeerNi, query: Query, cpt: int, told: Explanation | None) -> Standing:
+    def _known_to(self, dest: PeerNi, told: Explanation | None) -> NI | None:
+        """The NI from which a peer without multi-rail always hears."""
+        if dest.preferred_nids:
+            ni = next((ni for ni in self._usable(dest) if ni.nid in dest.preferred_nids), None)
+            if ni is not None:
+                _tell_case(told, "peer without Multi-Rail: always from the NI that a policy names first")
+                return ni
+        if dest.preferred is not None:
+            ni = self._state.nis.get(dest.preferred)
+            if ni is not None and ni.open and ni.net.net == dest.nid.net:  # it may have been over a gateway
+                _tell_case(told, "peer without Multi-Rail: always from the NI that it knows")
+                return ni
+        return None
+
+    def _usable(self, dest: PeerNi) -> list[NI]:
+        local = self._state.nets.get(dest.nid.net)
+        return _open(local) if local is not None else []
+
+    def _fill_rails(self, paths: PathSet, query: Query, told: Explanation | None) -> None:
         peer = query.peer
-        epoch = self._state.epoch
-        kept = peer.standings.get(cpt)
-        if kept is not None and kept.epoch == epoch and kept.balance == self.balance and told is None:
-            return kept
         nets = [
             NetPair(local, remote)
             for remote in peer.nets.values()
             if (local := self._state.nets.get(remote.net)) is not None and any(ni.open for ni in local.nis)
         ]
         if not nets:
-            raise self._no_route(dest)
+            raise self._no_route(paths.dest)
         left, net_by = stage("net", nets, NET_STANDING, query, told)
-        standing = Standing(epoch, self.balance, [ni for net in left for ni in _open(net.local)])
-        self._stand_nis(standing, list(left), net_by, query)
+        together = [ni for net in left for ni in _open(net.local)]
+        if told is not None and self.balance == "expected":
+            stage("local NI", together, LOCAL_STANDING, query, told)
+        self._fill_nis(paths, together, list(left), net_by, query)
         query.ni = None
-        if any(one.turns is not None for one in standing.rivals()):
-            self.weighted = True
-        elif self.balance == "expected":
-            standing.by_load = standing.locals[None]
-        peer.standings[cpt] = standing
-        return standing
+        paths.free = self.balance == "expected" and all(one.turns is None for one in paths.stages())
+        stages = [one for one in paths.stages() if one is not paths.nets or self.balance == "documents"]
+        if all(len(one.all) == 1 and one.turns is None for one in stages) and told is None:
+            locals_ = paths.locals[None]
+            ni: NI = locals_.all[0]
+            remotes = paths.remotes[ni]
+            self._fix(paths, ni, remotes.all[0], locals_.settled, remotes.settled)
 
-    def _stand_nis(self, standing: Standing, nets: list[NetPair], net_by: str, query: Query) -> None:
+    def _fill_nis(
+        self, paths: PathSet, together: Sequence[NI], nets: list[NetPair], net_by: str, query: Query
+    ) -> None:
         """Who is left of the NIs, of all nets together or of each by itself, and of the peer's."""
-        left, settled = _settle(standing.together, LOCAL_STANDING, query, net_by)
-        together = Rivals(left, settled)
+        left, settled = _settle(together, LOCAL_STANDING, query, net_by)
+        all_nets = Candidates(left, settled)
         weights = []
         for net in list(nets):
             if self.balance == "documents":
@@ -292,24 +249,19 @@ class Selector(Counting):
             if not nis:
                 nets.remove(net)
                 continue
-            weights_of_nis = [self._stand_pathways(standing, ni, net, query) for ni in nis]
-            standing.locals[net.local] = _rivals(nis, settled, weights_of_nis, query.peer, net.local)
+            weights_of_nis = [self._fill_pathways(paths, ni, net, query) for ni in nis]
+            paths.locals[net.local] = _candidates(nis, settled, weights_of_nis, query.peer, net.local)
             weights.append(net.remote.weight or net.local.weight or sum_of(weights_of_nis))
-        standing.nets = _rivals(nets, "", weights, query.peer, None)
-        standing.locals[None] = together if len(nets) > 1 else standing.locals[nets[0].local]
+        paths.nets = _candidates(nets, "", weights, query.peer, None)
+        paths.locals[None] = all_nets if len(nets) > 1 else paths.locals[nets[0].local]
 
     @staticmethod
-    def _stand_pathways(standing: Standing, ni: NI, net: NetPair, query: Query) -> int:
+    def _fill_pathways(paths: PathSet, ni: NI, net: NetPair, query: Query) -> int:
         """Who is left of the peer's NIs for one NI; the weight of that NI."""
         query.ni = ni
         left, settled = _settle(net.remote.nis, PEER_STANDING, query)
         weights = [weight_of_pathway(ni, pni) for pni in left]
-        rivals = standing.remotes[ni] = _rivals(left, settled, weights, query.peer, ni)
-        if len(left) >= MANY:
-            key = tuple(left)
-            rivals.line = standing.lines.get(key)
-            if rivals.line is None:
-                rivals.line = standing.lines[key] = Line(left)
+        paths.remotes[ni] = _candidates(left, settled, weights, query.peer, ni)
         return ni.weight or sum_of(weights)
 
     def _no_route(self, dest: PeerNi) -> LNetError:
@@ -319,8 +271,168 @@ class Selector(Counting):
             f"no route to {dest.nid}: this node is on {nets}; add a net on {dest.nid.net} or a route to it",
         )
 
+    # What load decides ---------------------------------------------------------------------------------
 
-def _by_load(criteria: Sequence[Criterion], query: Query) -> Sequence[Criterion]:
+    def pick(self, paths: PathSet, size: int, told: Explanation | None = None) -> Path:
+        """The path of a message of `size` bytes, header included; with `told`, also the reasons.
+
+        With `told` it changes nothing. The paths must be filled, and what was sent before be counted.
+        """
+        fixed = paths.fixed
+        if fixed is not None:
+            return fixed
+        if told is None and paths.batch_left and paths.joins_batch(size):
+            batch = paths.batch
+            assert batch is not None
+            paths.batch_left -= 1
+            paths.batch_bytes -= size - HEADER_SIZE
+            batch.joined += 1
+            return batch
+        self._state.settle()
+        query = paths.query
+        assert query is not None
+        query.size = size
+        if not paths.remotes:
+            return self._pick_bound(paths, query, told)
+        path = self._pick_rails(paths, query, told)
+        if told is None and paths.free and path.ni.batches and size <= SMALL:
+            paths.begin_batch(path, size)
+        return path
+
+    def _pick_bound(self, paths: PathSet, query: Query, told: Explanation | None) -> Path:
+        """The local NI for messages to one NID."""
+        usable = query.rivals = paths.locals[None]
+        criteria = _LOCAL_LOAD[self.balance]
+        if told is not None:
+            criteria = (*LOCAL_STANDING, *criteria)
+        left, by = stage("local NI", usable.all, criteria, query, told)
+        path = self.path(paths, left[0], paths.dest, paths.dest)
+        path.ni_by = by or usable.settled or _settled("", usable.all)
+        path.peer_ni_by = RESPONSE if paths.key.bound else NOT_MULTI_RAIL
+        return path
+
+    def _pick_rails(self, paths: PathSet, query: Query, told: Explanation | None) -> Path:
+        balance = self.balance
+        batch = paths.batch
+        query.batch = batch if told is not None and batch and paths.joins_batch(query.size) else None
+        net, net_by = None, ""
+        nets = paths.nets
+        if nets.turns is not None:
+            query.rivals = nets
+            left, net_by = stage("net, by weight", nets.all, _BY_WEIGHT, query, told)
+            net = left[0].local
+        elif balance == "documents":
+            left, net_by = stage("net, by turn", nets.all, NET_TURN, query, told)
+            net = left[0].local
+        if told is not None and balance == "documents" and net is not None:
+            stage("local NI", _open(net), LOCAL_STANDING, query, told)
+        query.rivals = locals_ = paths.locals[net]
+        criteria = _by_load(_LOCAL_LOAD[balance], query) if locals_.turns is None else _BY_WEIGHT
+        left, by = stage("local NI, by load", locals_.all, criteria, query, told)
+        ni: NI = left[0]
+        by = by or locals_.settled
+        if net_by and by in _UNDECIDED:
+            by = net_by
+        query.ni = ni
+        if told is not None:  # what is kept was decided for every NI; tell it of this one
+            stage("peer NI", query.peer.nets[ni.net.net].nis, PEER_STANDING, query, told)
+        query.rivals = remotes = paths.remotes[ni]
+        criteria = _by_load(_PEER_LOAD[balance], query) if remotes.turns is None else _BY_WEIGHT
+        left, peer_by = stage("peer NI, by load", remotes.all, criteria, query, told)
+        path = self.path(paths, ni, left[0], left[0])
+        path.ni_by = by
+        path.peer_ni_by = peer_by or remotes.settled
+        if path.among is None:
+            path.among = paths
+            path.joined_by = (
+                SAME_BATCH if len(locals_.all) > 1 else locals_.settled,
+                SAME_BATCH if len(remotes.all) > 1 else remotes.settled,
+            )
+        return path
+
+    def path(self, paths: PathSet, ni: NI, pni: PeerNi, final: PeerNi) -> Path:
+        """That one of these paths."""
+        path = paths.paths.get((ni, pni, final))
+        if path is None:
+            key = paths.key
+            pid = key.pid if final is pni else LNET_PID
+            path = paths.paths[ni, pni, final] = Path(key.kind, ni, pni, final, pid, ni.queue_for(pni.nid))
+            path.source = key.source
+            path.via = key.via
+            path.cpt = key.cpt
+            path.target = paths.dest.nid
+            if key.kind not in ANSWERS:
+                path.exact = key.bound
+                peer = final.peer
+                if not (key.bound or peer.multi_rail or final.preferred is not None):
+                    path.prefers = not key.ping or (key.source is not None and final is pni)
+        return path
+
+    def pick_untried(
+        self,
+        paths: PathSet,
+        source: Nid | None,
+        tried: Sequence[tuple[NI, PeerNi]],
+        size: int,
+    ) -> Path:
+        """The path for a message that failed: a pair not tried, while one is left. Raises LNetError."""
+        self._state.settle()
+        dest = paths.dest
+        peer = dest.peer
+        query = Query(peer, size, self._state.distances(paths.key.cpt), self._state.settings.numa_range)
+        targets = peer.members.values() if peer.multi_rail else (dest,)
+        found = choose_untried(self._state.nets, targets, query, source, tried)
+        if found is None:
+            raise self._no_route(dest)
+        path = self.path(paths, found[0], found[1], found[1])
+        path.ni_by = path.peer_ni_by = NOT_TRIED
+        return path
+
+    # What becomes of a choice --------------------------------------------------------------------------
+
+    def took(self, path: Path, msgs: Sequence[Msg]) -> None:
+        """Count messages that go by a path: by what decided it, and as turns of all that it uses."""
+        count = len(msgs)
+        state = self._state
+        ni, pni = path.ni, path.peer_ni
+        peer = pni.peer
+        if path.joined:
+            joined = min(path.joined, count)
+            path.joined -= joined
+            ni_by, pni_by = path.joined_by
+            ni.choices[ni_by] += joined
+            pni.choices[pni_by] += joined
+            if joined < count:
+                ni.choices[path.ni_by] += count - joined
+                pni.choices[path.peer_ni_by] += count - joined
+        else:
+            ni.choices[path.ni_by] += count
+            pni.choices[path.peer_ni_by] += count
+        state.seq = ni.net.seq = ni.seq = state.seq + count
+        peer.seq = pni.net.seq = pni.seq = peer.seq + count
+        if path.among is not None and not path.among.free:
+            path.among.take_turns(path)
+        if self.trace is not None:
+            self._note(self.trace, path, msgs)
+
+    def _note(self, trace: LiveTrace, path: Path, msgs: Sequence[Msg]) -> None:
+        now = self._state.clock()
+        for msg in msgs:
+            if not trace.note(path, msg, now):
+                self.trace = None
+                return
+
+    def follow(self, every_message: bool) -> LiveTrace:
+        """The trace of live traffic, which is kept for a while from now on."""
+        now = self._state.clock()
+        if self.trace is None:
+            self._sessions += 1
+            self.trace = LiveTrace(self._sessions, now)
+        self.trace.wanted(now, every_message)
+        return self.trace
+
+
+def _by_load(criteria: tuple[Criterion, ...], query: Query) -> tuple[Criterion, ...]:
     return criteria if query.batch is None else (SAME_WAY, *criteria)
 
 
@@ -328,10 +440,10 @@ def _open(net: LocalNet) -> list[NI]:
     return [ni for ni in net.nis if ni.open]
 
 
-def _rivals(
-    left: Sequence[Any], settled: str, weights: Sequence[int], peer: Peer, stage: LocalNet | NI | None
-) -> Rivals:
-    return Rivals(left, settled, turns_of(left, weights, peer.turns, stage))
+def _candidates(
+    left: Sequence[Any], settled: str, weights: Sequence[int], peer: Peer, stage_of: LocalNet | NI | None
+) -> Candidates:
+    return Candidates(left, settled, turns_of(left, weights, peer.turns, stage_of))
 
 
 def _settle(

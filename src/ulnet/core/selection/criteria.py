@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ulnet.core.ni import NI, LocalNet
+from ulnet.core.path import Path
 from ulnet.core.peer import Peer, PeerNet, PeerNi
-from ulnet.core.selection.choice import Choice
-from ulnet.core.selection.convoy import SAME_BATCH
-from ulnet.core.selection.rivals import UNUSED, Rivals
+from ulnet.core.selection.candidates import UNUSED, Candidates
 
 __all__ = [
     "CREDITS",
@@ -26,6 +25,7 @@ __all__ = [
     "PEER_EXPECTED",
     "PEER_STANDING",
     "QUEUED",
+    "SAME_BATCH",
     "SAME_WAY",
     "TURN",
     "WEIGHTED_TURN",
@@ -36,6 +36,8 @@ __all__ = [
     "Step",
     "narrow",
 ]
+
+SAME_BATCH: Final = "same batch"
 
 
 class Query:
@@ -49,8 +51,8 @@ class Query:
         self.distance = distance  # from the message's memory to a CPT
         self.numa_range = numa_range
         self.ni: NI | None = None  # once the local side is chosen
-        self.rivals: Rivals | None = None  # the candidates of the present stage, where these are kept
-        self.batch: Choice | None = None  # which waits to be written, and takes the message
+        self.rivals: Candidates | None = None  # those of the present stage, where these are kept
+        self.batch: Path | None = None  # whose messages wait to be written, and which takes this one
 
 
 class NetPair(NamedTuple):
@@ -113,31 +115,31 @@ def narrow(
 
 
 def _local_expected(nis: Sequence[NI], query: Query) -> list[float]:
-    rivals = query.rivals
-    if rivals is None or rivals.candidates is not nis:
-        rivals = Rivals(nis)
-    paces = query.peer.paces
-    if rivals.changes != paces.rates:
+    known = query.rivals
+    if known is None or known.all is not nis:
+        known = Candidates(nis)
+    now = query.peer.rates.number
+    if known.noted_at != now:
         flows = query.peer.flows
-        rivals.take_rates([flows.get(ni, UNUSED) for ni in nis], paces.rates)
-    return rivals.expected(query.size)
+        known.note_rates([flows.get(ni, UNUSED) for ni in nis], now)
+    return known.expected(query.size)
 
 
 def _peer_expected(pnis: Sequence[PeerNi], query: Query) -> list[float]:
-    rivals = query.rivals
-    if rivals is None or rivals.candidates is not pnis:
-        rivals = Rivals(pnis)
-    paces = query.peer.paces
+    known = query.rivals
+    if known is None or known.all is not pnis:
+        known = Candidates(pnis)
+    now = query.peer.rates.number
     ni = query.ni
-    if rivals.changes != paces.rates and ni is not None:
-        rivals.take_rates([pni.flows.get(ni, UNUSED) for pni in pnis], paces.rates)
-    return rivals.expected(query.size)
+    if known.noted_at != now and ni is not None:
+        known.note_rates([pni.flows.get(ni, UNUSED) for pni in pnis], now)
+    return known.expected(query.size)
 
 
 def _not_in_batch(candidates: Sequence[Any], query: Query) -> list[float]:
     batch = query.batch
     assert batch is not None
-    return [0.0 if one is batch[0] or one is batch[1] else 1.0 for one in candidates]
+    return [0.0 if one is batch.ni or one is batch.peer_ni else 1.0 for one in candidates]
 
 
 def _weighted_turn(candidates: Sequence[Any], query: Query) -> list[float]:

@@ -12,7 +12,8 @@ from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
 from ulnet.core.msg import Msg
-from ulnet.core.selection.choice import ONLY_ONE, Choice
+from ulnet.core.path import Path
+from ulnet.core.selection.choice import ONLY_ONE
 from ulnet.nid import Nid
 from ulnet.wire.lnet import MsgType
 
@@ -73,11 +74,11 @@ class LiveTrace:
         if every_message:
             self._all_until = now + LINGER
 
-    def note(self, choice: Choice, msg: Msg, now: float) -> bool:
+    def note(self, path: Path, msg: Msg, now: float) -> bool:
         """Count a message; whether somebody still follows."""
         if now > self._until:
             return False
-        ni, pni, ni_by, pni_by = choice
+        ni, pni, ni_by, pni_by = path.ni, path.peer_ni, path.ni_by, path.peer_ni_by
         hdr = msg.hdr
         peer = pni.peer.primary_nid
         pair = ni.nid, pni.nid

@@ -109,7 +109,7 @@ class BondNi:
         if nid.net.type != NetType.BOND or nid == self.ni.nid:
             self._send_to_slave(msg, nid)
             return
-        if self._looked_at != self.core.state.epoch:
+        if self._looked_at != self.core.state.generation.number:
             self.look()
         peer = self.peers.get(nid) or self.book.new(nid)
         if peer is None:
@@ -135,7 +135,7 @@ class BondNi:
 
     def _send_on(self, peer: BondPeer, msg: Msg) -> None:
         slaves = self.slaves
-        ways = peer.ways(self.core.state.epoch, slaves.own, slaves.off, slaves.chosen)
+        ways = peer.ways(self.core.state.generation.number, slaves.own, slaves.off, slaves.chosen)
         if not ways:
             reason = f"no slave of {self.ni.nid} reaches one of {peer.nid}"
             self._fail(msg, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)
@@ -169,11 +169,11 @@ class BondNi:
             pni.stats.sent[kind] += 1
 
     def _fail(self, msg: Msg, err: int, reason: str, status: HealthStatus) -> None:
-        self.core.state.defer(self.core.finalize, msg, status, err, reason)
+        self.core.state.defer(self.core.completed, [msg], status, err, reason)
 
     def _fail_waiting(self, peer: BondPeer, err: int, reason: str, status: HealthStatus) -> None:
         for _ in range(len(peer.waiting)):  # who hears of it may send anew
-            self.core.finalize(peer.waiting.popleft(), status, err, reason)
+            self.core.completed([peer.waiting.popleft()], status, err, reason)
 
     @property
     def policy(self) -> int:
@@ -281,7 +281,7 @@ class BondNi:
     def look(self) -> None:
         """Judge the slaves anew; who must know of a change hears of it."""
         self._to_look = False
-        self._looked_at = self.core.state.epoch
+        self._looked_at = self.core.state.generation.number
         before = self.slaves.active.nid
         changed, moved = self.slaves.look(self.peers.values())
         if moved:

@@ -158,17 +158,12 @@ class BondLnd:
     def retune(self, ni: NI, timeout: float) -> None:
         """There is nothing to tune: time-outs are the slaves'."""
 
-    def send(self, ni: NI, msg: Msg) -> None:
-        """Pass a message on to a slave."""
+    def send(self, ni: NI, msgs: list[Msg]) -> None:
+        """Pass messages on to slaves."""
         bond = ni.lnd_data
         assert isinstance(bond, BondNi)
-        bond.send(msg)
-
-    def recv(
-        self, ni: NI, rx: object, msg: Msg | None, buffers: list[memoryview], mlen: int, rlen: int
-    ) -> None:
-        """Never called: slaves receive."""
-        raise AssertionError(f"{ni.nid} has no wire to receive from")
+        for msg in msgs:
+            bond.send(msg)
 
     # Control messages ------------------------------------------------------------------------------
 

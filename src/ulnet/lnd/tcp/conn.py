@@ -187,7 +187,6 @@ class Conn(Receiver):
             sockets.reset(sock)
         else:
             sock.close()
-        self.sole = False
         self.tx_idle = False  # nothing may schedule a flush any more
         return self.take_unsent()
 
@@ -198,9 +197,8 @@ class Conn(Receiver):
         self.rx_bufs = []
         self.rx_check = []
         self.saved = b""
-        if self.inlet is not None:
-            self.inlet.close()
+        self.receiver.close()
         if self.rx_state == PAUSED:
             self.shared.core.forget_rx(self)
         if msg is not None:
-            self.shared.core.finalize(msg, HealthStatus.REMOTE_ERROR, errno.EIO, failure.reason)
+            self.receiver.end(msg, HealthStatus.REMOTE_ERROR, errno.EIO, failure.reason)

@@ -170,13 +170,11 @@ class Dialer:
     def _rested(self) -> None:
         self._rest = None
         self._shared.now = self._shared.loop.time()
-        self._peer.ask_again()
 
     def _rest_no_more(self) -> None:
         rest, self._rest = self._rest, None
         if rest is not None:
             rest.cancel()
-            self._peer.ask_again()
 
     def conns_lost(self) -> None:
         """Connections of the peer have closed."""
@@ -230,7 +228,6 @@ class Dialer:
     def _over(self) -> None:
         """The present attempt is no more."""
         self._attempt = None
-        self._peer.ask_again()
         self._shared.progress.forget(self)
         self._peer.moves_on(self)
 
@@ -322,7 +319,6 @@ class Dialer:
 
     def _next(self) -> None:
         self._soon = None
-        self._peer.ask_again()
         if self._brief > _OFTEN and not (self._peer.conns or self._peer.queue):
             self._peer.moves_on(self)
             return  # it hangs up again and again, and nothing is to be sent

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.lnd.base import DeviceWatch
 from ulnet.lnd.tcp.acceptor import Acceptor
-from ulnet.lnd.tcp.conn import Conn
 from ulnet.lnd.tcp.devices import address_number, devices_of
 from ulnet.lnd.tcp.errors import Failure
 from ulnet.lnd.tcp.handshake import Identity
@@ -112,20 +111,22 @@ class TcpLnd:
         if not self._states:
             self._shared.close()
 
-    def send(self, ni: NI, msg: Msg) -> None:
-        """Queue msg for its next hop."""
+    def send(self, ni: NI, msgs: list[Msg]) -> None:
+        """Queue messages for their next hop."""
         state = ni.lnd_data
         assert isinstance(state, NiState)
-        nid = msg.next_nid
+        first = msgs[0]
+        nid, pid = first.next_nid, first.next_pid
         assert nid is not None
-        peer = state.peers.get((nid, msg.next_pid))
+        peer = state.peers.get((nid, pid))
         if peer is None:
-            failure = self._unreachable(state, nid, msg.next_pid)
+            failure = self._unreachable(state, nid, pid)
             if failure is not None:
-                state.fail_unsent(msg, failure)
+                for msg in msgs:
+                    state.fail_unsent(msg, failure)
                 return
-            peer = state.peer(nid, msg.next_pid)
-        peer.launch(msg)
+            peer = state.peer(nid, pid)
+        peer.launch(msgs)
 
     def _unreachable(self, state: NiState, nid: Nid, pid: int) -> Failure | None:
         """Why a peer that is not connected cannot be called."""
@@ -138,13 +139,6 @@ class TcpLnd:
             reason = f"{name} is not connected, and only LNet's own pid {self._pid} can be called"
             return Failure(errno.EHOSTUNREACH, HealthStatus.REMOTE_ERROR, reason)
         return None
-
-    def recv(
-        self, ni: NI, rx: object, msg: Msg | None, buffers: list[memoryview], mlen: int, rlen: int
-    ) -> None:
-        """Where the payload of the message being received goes."""
-        assert isinstance(rx, Conn)
-        rx.take(msg, buffers, mlen, rlen)
 
     def close(self) -> None:
         """Shut down all NIs."""

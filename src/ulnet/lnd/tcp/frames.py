@@ -18,13 +18,13 @@ from ulnet.wire.lnet import unpack_header
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE, FrameType, checksum
 
 if TYPE_CHECKING:
-    from ulnet.core.msg import Msg
+    from ulnet.core.lnd import Inbound
+    from ulnet.core.msg import Incoming
     from ulnet.lnd.tcp.peer import Peer
     from ulnet.wire.lnet import Header
 
 __all__ = ["BAD_SUM", "FRAME", "PAUSED", "PAYLOAD", "SLOP", "STRAY_ACK", "Frames"]
 
-_OK: Final = HealthStatus.OK
 _REMOTE_ERROR: Final = HealthStatus.REMOTE_ERROR
 _LNET: Final = FrameType.LNET.value
 _LITTLE: Final = struct.Struct("<IIQQ")
@@ -48,8 +48,8 @@ class Frames(Transmitter):
     __slots__ = (
         "expect_large",
         "frame",
-        "inlet",
         "peer",
+        "receiver",
         "rename",
         "rx_bufs",
         "rx_check",
@@ -77,7 +77,7 @@ class Frames(Transmitter):
         self.rx_state = FRAME
         self.saved = b""  # received, not yet looked at
         self.expect_large = False
-        self.rx_msg: Msg | None = None
+        self.rx_msg: Incoming | None = None
         self.rx_bufs: list[memoryview] = []  # where the rest of the payload goes
         self.rx_left = 0
         self.rx_slop = 0
@@ -85,8 +85,8 @@ class Frames(Transmitter):
         self.rx_csum = 0
         self.rx_crc = b""  # the headers, as the checksum of protocol 2 covers them
         self.rx_check: list[memoryview] = []  # the whole payload, to check
-        self.inlet = shared.core.inlet(peer.ni, peer.nid) if version > 1 and not rename else None
-        self.rx_raw = b""  # the headers of the last message that the inlet took, to know them again
+        self.receiver: Inbound = shared.core.receiver(peer.ni, peer.nid)
+        self.rx_raw = b""  # the headers of the last message, to know them again
         self.rx_hdr: Header | None = None
         self.rx_deadline = 0.0  # 0: not in the middle of a message
         self.rx_wake = 1  # bytes that must be there before the loop tells; never more than are to come
@@ -109,16 +109,17 @@ class Frames(Transmitter):
         """Go on reading, where that was stopped until the core knew what to do with a payload."""
         raise NotImplementedError
 
-    # The core's answer to parse -------------------------------------------------------------------
+    # Where the core wants a payload ---------------------------------------------------------------
 
-    def take(self, msg: Msg | None, buffers: list[memoryview], mlen: int, rlen: int) -> None:
+    def take(self, incoming: Incoming | None, buffers: list[memoryview], mlen: int, rlen: int) -> None:
         """Where the payload goes: mlen bytes into buffers, the other rlen - mlen nowhere."""
         if self.sock is None:
-            if msg is not None:
-                self.failures.add(msg, _REMOTE_ERROR, errno.EIO, "the connection is closed")
+            if incoming is not None:
+                why = "the connection is closed"
+                self.shared.loop.call_soon(self.receiver.end, incoming, _REMOTE_ERROR, errno.EIO, why)
             return
         paused = self.rx_state == PAUSED
-        self.rx_msg = msg
+        self.rx_msg = incoming
         self.rx_bufs = list(buffers)
         self.rx_check = list(buffers) if self.rx_csum and mlen == rlen else []
         self.rx_left = mlen
@@ -127,9 +128,9 @@ class Frames(Transmitter):
         if paused:
             self.shared.loop.call_soon(self.resume)
 
-    def abandon(self, msg: Msg) -> bool:
-        """Throw away what is still to come of msg, without a word; False if nothing is."""
-        if self.rx_msg is not msg or self.rx_state != PAYLOAD or not self.rx_left:
+    def abandon(self, incoming: Incoming) -> bool:
+        """Throw away what is still to come of a message, without a word; False if nothing is."""
+        if self.rx_msg is not incoming or self.rx_state != PAYLOAD or not self.rx_left:
             return False
         self.rx_msg = None
         self.rx_check = []
@@ -149,11 +150,6 @@ class Frames(Transmitter):
 
     def consume(self, pos: int, end: int) -> None:
         """Work through the shared buffer from pos to end; keep what is not complete."""
-        self._work_through(pos, end)
-        if self.inlet is not None:
-            self.shared.unsettled.append(self.inlet)
-
-    def _work_through(self, pos: int, end: int) -> None:
         while True:
             state = self.rx_state
             if state == FRAME:
@@ -199,80 +195,18 @@ class Frames(Transmitter):
 
     def _repeated(self, pos: int, end: int, hdr: Header) -> int:
         """Take whole messages whose headers are those of the last one: the position behind them."""
-        inlet = self.inlet
-        assert inlet is not None
+        length = hdr.payload_length
+        size = self.head_size + length
+        if length >= _LARGE:
+            return pos
         shared = self.shared
-        buf = shared.buf
-        view = shared.view
-        raw = self.rx_raw
-        size = self.head_size + hdr.payload_length
-        if inlet.named:
-            return self._repeated_but_names(pos, end, hdr)
         while end - pos >= size and self.sock is not None:
             before = pos
-            if end - pos >= 2 * size:
-                pos = inlet.take_run(hdr, raw, buf, view, pos, end)
-            elif buf.startswith(raw, pos) and inlet.take(hdr, view, pos + self.head_size):
-                pos += size
+            pos = self.receiver.deliver(hdr, self.rx_raw, shared.buf, shared.view, pos, end)
             if pos == before:
-                self.rx_hdr = None
                 break
             shared.worked((pos - before) // size)
         return pos
-
-    def _repeated_but_names(self, pos: int, end: int, hdr: Header) -> int:
-        """The same, of messages that have each a handle of its own."""
-        inlet = self.inlet
-        assert inlet is not None
-        shared = self.shared
-        buf = shared.buf
-        view = shared.view
-        head_size = self.head_size
-        name_at = self.name_at
-        front, back = self.rx_raw[:name_at], self.rx_raw[name_at + 16 :]
-        size = head_size + hdr.payload_length
-        while end - pos >= size and self.sock is not None:
-            at = pos + name_at
-            if not (
-                buf.startswith(front, pos)
-                and buf.startswith(back, at + 16)
-                and inlet.take(hdr, view, pos + head_size, bytes(view[at : at + 16]))
-            ):
-                self.rx_hdr = None
-                break
-            pos += size
-            shared.worked(1)
-        return pos
-
-    def _fits_inlet(self, hdr: Header, start: int, stop: int, end: int) -> bool:
-        """Whether the inlet takes that message."""
-        length = hdr.payload_length
-        if self.inlet is None or length >= _LARGE or end - stop < length:
-            return False
-        if not self.inlet.take(hdr, self.shared.view, stop):
-            return False
-        self.rx_hdr = hdr
-        self.rx_raw = bytes(self.shared.buf[start:stop])
-        self.expect_large = False
-        return True
-
-    def _begins_in_inlet(self, hdr: Header, start: int, stop: int) -> bool:
-        """Whether the inlet takes that message, of which only the header must be there."""
-        assert self.inlet is not None
-        msg = self.inlet.begin(hdr)
-        if msg is None:
-            self.rx_hdr = None
-            return False
-        if hdr is not self.rx_hdr:
-            self.rx_hdr = hdr
-            self.rx_raw = bytes(self.shared.buf[start:stop])
-        self.expect_large = True
-        self.rx_cookie = self.rx_csum = self.rx_slop = 0
-        self.rx_msg = msg
-        self.rx_bufs = list(msg.payload)
-        self.rx_left = hdr.payload_length
-        self.rx_state = PAYLOAD
-        return True
 
     def _header(self, pos: int, end: int) -> int:
         """Take one frame's header: the position behind it, the same one if incomplete, -1 if closed."""
@@ -299,11 +233,20 @@ class Frames(Transmitter):
                 return self.violated(str(error), end > stop)
             if cookie1:
                 return self.violated(STRAY_ACK, end > stop)
-        if not csum and not cookie0 and self.inlet is not None:
-            if self._fits_inlet(hdr, start, stop, end):
-                return stop + hdr.payload_length if self.sock is not None else -1
-            if hdr.payload_length >= _LARGE and self._begins_in_inlet(hdr, start, stop):
-                return stop
+            if self.rename:
+                hdr.src_nid = self.peer.nid
+                hdr.src_pid = self.peer.pid
+        if csum or cookie0:
+            self.rx_hdr = None
+        elif hdr is not self.rx_hdr:
+            self.rx_hdr = hdr
+            self.rx_raw = bytes(shared.buf[start:stop])
+            behind = self._repeated(start, end, hdr)
+            if self.sock is None:
+                return -1
+            if behind > start:
+                self.expect_large = False
+                return behind
         self.rx_cookie = cookie0
         self.rx_csum = csum
         if csum:
@@ -314,19 +257,14 @@ class Frames(Transmitter):
 
     def _parse(self, hdr: Header, unread: bool) -> bool:
         """Give a header to the core; False if that closed the connection."""
-        peer = self.peer
-        if self.rename:
-            hdr.src_nid = peer.nid
-            hdr.src_pid = peer.pid
         length = hdr.payload_length
         self.expect_large = length >= _LARGE
         if length:
             self.rx_state = _PARSING
-        core = self.shared.core
-        result = core.parse(peer.ni, hdr, peer.nid, self)
+        result = self.receiver.begin(hdr, self)
         if self.sock is None:
             if length and not result and self.rx_state == _PARSING:
-                core.forget_rx(self)
+                self.shared.core.forget_rx(self)
             return False
         if result:
             self.rx_state = FRAME
@@ -370,10 +308,10 @@ class Frames(Transmitter):
             self.rx_check = []
             if not good:
                 reason = f"the checksum of a message from {self.peer.nid} is wrong"
-                self.shared.core.finalize(msg, _REMOTE_ERROR, errno.EIO, reason)
+                self.receiver.end(msg, _REMOTE_ERROR, errno.EIO, reason)
                 self.violated(BAD_SUM, False)
                 return
-        if msg is not None and (self.inlet is None or not self.inlet.end(msg)):
-            self.shared.core.finalize(msg, _OK)
+        if msg is not None:
+            self.receiver.end(msg)
         if self.rx_cookie and self.sock is not None:
             self.acknowledge_to_peer(self.rx_cookie)

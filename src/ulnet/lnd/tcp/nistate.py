@@ -253,7 +253,7 @@ class NiState:
             _, msg = peer.queue.pop(0)
             msg.unsent = True
             reason = f"timed out after {self.timeout:g} s without a connection to {peer}"
-            self.shared.core.finalize(msg, HealthStatus.NETWORK_TIMEOUT, errno.ETIMEDOUT, reason)
+            self.shared.core.completed([msg], HealthStatus.NETWORK_TIMEOUT, errno.ETIMEDOUT, reason)
 
     def _keep_alive(self, peer: Peer, now: float) -> None:
         """A NOOP after a long silence, on the connection for acknowledgements if nothing waits there."""

@@ -57,7 +57,6 @@ class Peer:
         "_blocked",
         "_carrying",
         "_large",
-        "_lasting",
         "_overhead",
         "_scattered",
         "_small",
@@ -107,7 +106,6 @@ class Peer:
         self._small: list[Conn] = []
         self._large: list[Conn] = []
         self._ack: list[Conn] = []
-        self._lasting = False  # a connection that takes small messages takes no large ones, or always both
 
     def __str__(self) -> str:
         return str(ProcessId(self.nid, self.pid))
@@ -152,39 +150,35 @@ class Peer:
 
     # Sending --------------------------------------------------------------------------------------
 
-    def launch(self, msg: Msg) -> None:
-        """Put msg on a connection, or in the queue for one; fail it (later) if there can be none."""
-        size = self._overhead + msg.hdr.payload_length
-        if self._aside and msg.hdr.type in (_ACK, _REPLY):
-            if msg.lane is not None:
-                msg.lane.outlet = None
-            self._back(size).queue(msg, size)
+    def launch(self, msgs: list[Msg]) -> None:
+        """Put messages of one header on a connection or in the queue for one; fail them if none can be."""
+        size = self._overhead + msgs[0].hdr.payload_length
+        if self._aside and msgs[0].hdr.type in (_ACK, _REPLY):
+            conn = self._back(size)
+            for msg in msgs:
+                conn.queue(msg, size)
             return
         conns = self._large if size >= self.state.min_bulk else self._small
         if conns:
-            conn = conns[0] if len(conns) == 1 else self._pick(conns)
-            conn.tx_queue.append(msg)
-            conn.tx_bytes += size
-            if conn.tx_idle:
-                conn.kick()
+            if len(conns) == 1:
+                conn = conns[0]
+                conn.tx_queue += msgs
+                conn.tx_bytes += size * len(msgs)
+                if conn.tx_idle:
+                    conn.kick()
+            else:
+                for msg in msgs:
+                    self._pick(conns).queue(msg, size)
             dialer = self.dialer
             if dialer is not None and dialer.incomplete and not dialer.rests():
                 dialer.poke()
-            elif (
-                (lane := msg.lane) is not None
-                and len(conns) == 1
-                and msg.hdr is lane.hdr
-                and not self._aside  # answers take another connection at other times
-                and (self._lasting or (size < self.state.min_bulk and conn.ctype is ConnType.CONTROL))
-            ):
-                conn.sole = True
-                lane.outlet = conn
             return
-        failure = self._dial()
-        if failure is None:
-            self.queue.append((self.state.shared.loop.time() + self.timeout, msg))
-        else:
-            self.state.fail_unsent(msg, failure)
+        for msg in msgs:
+            failure = self._dial()
+            if failure is None:
+                self.queue.append((self.state.shared.loop.time() + self.timeout, msg))
+            else:
+                self.state.fail_unsent(msg, failure)
 
     def _dial(self) -> Failure | None:
         """See to it that a connection is being made; a Failure if that is not to be."""
@@ -246,8 +240,6 @@ class Peer:
             and not (self._small and all(conn.pair == heard.pair for conn in self._small))
             and heard in self.usable()
         )
-        if self._aside:
-            self.ask_again()
 
     def ack_conn(self) -> Conn | None:
         """The connection that carries zero-copy acknowledgements and keepalives."""
@@ -285,14 +277,8 @@ class Peer:
             return usable
         return self.conns if self.state.down else [conn for conn in self.conns if not conn.device.down]
 
-    def ask_again(self) -> None:
-        """The next message of each lane is to come by `launch`."""
-        for conn in self.conns:
-            conn.sole = False
-
     def _choices_changed(self) -> None:
         self._overhead = _OVERHEAD[self.version]
-        self.ask_again()
         typed = self.version >= 3
         conns = self._eligible()
         self._scattered = len({conn.pair for conn in self.conns}) > 1
@@ -308,7 +294,6 @@ class Peer:
             self._small = (untyped + control) or (bulk_out + bulk_in)
             self._large = (untyped + bulk_out) or (control + bulk_in)
             self._ack = self._small
-        self._lasting = not typed or self._small != self._large
         self._look_aside()
 
     def close_address(self, remote_ip: str, failure: Failure, reset: Conn | None = None) -> None:
@@ -368,10 +353,10 @@ class Peer:
             state.shared.core.path_lost(self.ni, self.nid)
 
     def _end(self, msgs: Iterable[Msg], failure: Failure, *, unsent: bool) -> None:
-        finalize = self.state.shared.core.finalize
+        completed = self.state.shared.core.completed
         for msg in msgs:
             msg.unsent = unsent
-            finalize(msg, failure.status, failure.errno, failure.reason)
+            completed([msg], failure.status, failure.errno, failure.reason)
 
     def withdraw(self) -> None:
         """Give back what has not begun to leave, here and on all connections; connections stay."""
@@ -439,7 +424,7 @@ class Peer:
             if conn not in usable:
                 waiting += conn.take_queue()
         for msg in waiting:
-            self.launch(msg)
+            self.launch([msg])
 
     def _seek(self) -> None:
         """Nothing gets through: look for other addresses between which something may."""

@@ -49,7 +49,6 @@ class Receiver(Frames):
         self.start()
         self.consume(0, len(saved))
         self._set_deadline()
-        self.shared.settle()
 
     def on_readable(self) -> None:
         """The loop says that there is something to read."""

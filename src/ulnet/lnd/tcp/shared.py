@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ulnet.core.runs import RUN
+from ulnet.core.receiver import RUN
 from ulnet.core.status import LNetError, errno_text
 from ulnet.lnd.loop import Loop, tell_failure
 from ulnet.lnd.selector import Selector
@@ -19,7 +19,6 @@ from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE
 
 if TYPE_CHECKING:
-    from ulnet.core.inlet import Inlet
     from ulnet.core.lnd import Upcalls
     from ulnet.lnd.tcp.transmit import Transmitter
     from ulnet.nid import Nid
@@ -55,7 +54,6 @@ class Shared:
         "sweep_interval",
         "tails",
         "tick",
-        "unsettled",
         "view",
     )
 
@@ -83,7 +81,6 @@ class Shared:
         self.spin = Spin(params.spin)
         self.corked = False  # `received` is called again at the end of a group of connections
         self.receiving = False  # `received` will be called before the loop goes on
-        self.unsettled: list[Inlet] = []  # whose counters wait until what came has been answered
         self.lives: dict[tuple[Nid, int], int] = {}  # the incarnations that peers last had
         self.starved: set[Transmitter] = set()  # the kernel had no memory: the next sweep tries again
         self._report = report
@@ -158,19 +155,11 @@ class Shared:
         self.receiving = False
         if self.dirty:
             self._flush_dirty()
-        self.settle()
 
     def uncork(self) -> None:
         """A group of connections was read."""
         self.corked = False
         self.received()
-
-    def settle(self) -> None:
-        """Count what was received."""
-        unsettled = self.unsettled
-        for inlet in unsettled:
-            inlet.settle()
-        unsettled.clear()
 
     def _flush_dirty(self) -> None:
         dirty, self.dirty = self.dirty, []

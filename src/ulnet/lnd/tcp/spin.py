@@ -1,4 +1,4 @@
-"""Whether to look once more before the process sleeps, and for how long (measured: docs/design/hot-path.md).
+"""Whether to look once more before the process sleeps, and for how long (measured: docs/design/measured.md).
 
 A CPU that sleeps takes some 70 microseconds to wake: more than all else of a round trip. Who waits for the
 next message may poll for it meanwhile, if told to. That is of no use where it shares the CPU with the

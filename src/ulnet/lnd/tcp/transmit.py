@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from ulnet.core.outlet import Outlet
 from ulnet.core.status import HealthStatus, errno_text
 from ulnet.lnd.base import Failures
 from ulnet.lnd.tcp.errors import Failure, send_status
@@ -42,7 +42,7 @@ _NO_MEMORY: Final = frozenset({errno.ENOMEM, errno.ENOBUFS})
 _LNET_FRAME: Final = pack_frame_header(FrameType.LNET)
 
 
-class Transmitter(Outlet):
+class Transmitter:
     """Queue of messages and acknowledgements towards a peer."""
 
     __slots__ = (
@@ -52,12 +52,14 @@ class Transmitter(Outlet):
         "batch_start",
         "ends",
         "failures",
+        "head_size",
         "iov",
         "iov_bytes",
         "large",
         "name_at",
         "packed",
         "packed_hdr",
+        "packed_wmd",
         "prefix",
         "progress_at",
         "sent",
@@ -66,6 +68,9 @@ class Transmitter(Outlet):
         "sock",
         "sums",
         "timeout",
+        "tx_bytes",
+        "tx_idle",
+        "tx_queue",
         "version",
         "watched",
         "writing",
@@ -75,7 +80,10 @@ class Transmitter(Outlet):
         self, shared: Shared, sock: socket.socket, version: int, timeout: float, failures: Failures
     ) -> None:
         prefix = b"" if version == 1 else _LNET_FRAME
-        super().__init__(len(prefix) + (LARGE_HEADER_SIZE if version == 4 else HEADER_SIZE))
+        self.head_size = len(prefix) + (LARGE_HEADER_SIZE if version == 4 else HEADER_SIZE)
+        self.tx_queue: deque[Msg] = deque()
+        self.tx_bytes = 0  # of all that wait, headers included
+        self.tx_idle = True  # nothing queued, and nobody will look: `kick` is due
         self.name_at = self.head_size - 40  # of the 16 bytes of a header that name one message
         self.shared = shared
         self.failures = failures
@@ -83,8 +91,9 @@ class Transmitter(Outlet):
         self.version = version
         self.large = version == 4
         self.prefix = prefix
-        self.packed_hdr: Header | None = None  # of a lane, and what it is on the wire
+        self.packed_hdr: Header | None = None  # the last one, and what it is on the wire …
         self.packed = b""
+        self.packed_wmd = b""  # … with that handle
         self.sums = version == 2 and shared.params.enable_csum
         self.timeout = timeout
         self.acks: list[int] = []  # cookies to acknowledge; KEEPALIVE_COOKIE: a keepalive
@@ -187,7 +196,7 @@ class Transmitter(Outlet):
         self.ends = []
         self.tx_bytes -= count
         if batch:
-            self.shared.core.sent(batch)
+            self.shared.core.completed(batch)
 
     def _advance(self, count: int) -> None:
         """Take `count` sent bytes off the front of the batch and finish the messages they complete."""
@@ -213,7 +222,7 @@ class Transmitter(Outlet):
             finished = self.batch[:done]
             self.batch_start = ends[done - 1]
             del self.batch[:done], ends[:done]
-            self.shared.core.sent(finished)
+            self.shared.core.completed(finished)
 
     def _reckon_ends(self) -> list[int]:
         """Where each message of the batch ends; only a batch that does not leave whole needs to know."""
@@ -250,11 +259,13 @@ class Transmitter(Outlet):
                     self.tx_bytes -= self.head_size + hdr.payload_length
                     self.failures.add(msg, HealthStatus.LOCAL_ERROR, errno.EINVAL, str(error))
                     continue
-                if msg.lane is not None:  # nobody changes its header
-                    self.packed_hdr = hdr
-                    self.packed = head
-            if msg.name:
-                head = head[: self.name_at] + msg.name + head[self.name_at + 16 :]
+                self.packed_hdr = hdr  # nobody changes it
+                self.packed = head
+                self.packed_wmd = hdr.wmd
+            wmd = msg.wmd
+            if wmd is not self.packed_wmd:
+                head = self.packed = head[: self.name_at] + wmd + head[self.name_at + 16 :]
+                self.packed_wmd = wmd
             total += len(head)
             length = hdr.payload_length
             if length:
@@ -267,10 +278,8 @@ class Transmitter(Outlet):
             else:
                 pieces.append(self._with_sum(head, []) if self.sums else head)
             batch.append(msg)
-            if msg.lane is not None and tx_queue and not (self.sums or msg.name):
-                after = tx_queue[0]
-                if after.hdr is hdr and (not length or after.payload is msg.payload):
-                    total += self._add_alike(msg, head, pieces, total)
+            if tx_queue and not self.sums and tx_queue[0].hdr is hdr:
+                total += self._add_alike(msg, head, pieces, total)
         if not total:
             return False
         if total <= _SHORT or (total <= _JOIN_BYTES and len(pieces) > 2):
@@ -283,7 +292,7 @@ class Transmitter(Outlet):
         """Add what follows msg, the last of `total` bytes, and is like it, as far as it fits: how many."""
         tx_queue = self.tx_queue
         batch = self.batch
-        hdr = msg.hdr
+        hdr, wmd = msg.hdr, msg.wmd
         payload = msg.payload
         bare = not hdr.payload_length
         size = len(head) + hdr.payload_length
@@ -291,7 +300,7 @@ class Transmitter(Outlet):
         most = max(joined, (_BATCH_PIECES - len(pieces)) // (len(payload) + 1))
         count = 0
         for other in islice(tx_queue, max(0, min(most, (_BATCH_BYTES - total) // size))):
-            if other.hdr is not hdr or not (bare or other.payload is payload):
+            if other.hdr is not hdr or other.wmd is not wmd or not (bare or other.payload is payload):
                 break
             count += 1
         if not count:

@@ -1,0 +1,280 @@
+"""What becomes of messages that their driver is done with: credits, counters, health, their owners' events.
+
+A driver tells of all that one call to the kernel took. Of those of one path, credits and counters are settled
+in sum; then each owner is told, in order.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Final
+
+from ulnet.core.event import Event, EventKind
+from ulnet.core.md import MAX_SIZE, Md
+from ulnet.core.memory import Memory
+from ulnet.core.msg import Msg
+from ulnet.core.path import Path
+from ulnet.core.sender import Sender
+from ulnet.core.state import NodeState
+from ulnet.core.status import HealthStatus
+from ulnet.wire.lnet import HEADER_SIZE, NO_WMD, MsgType
+
+if TYPE_CHECKING:
+    from ulnet.core.health.resend import Attempts
+    from ulnet.core.parts import Parts
+
+__all__ = ["Completion"]
+
+_ACK: Final = int(MsgType.ACK)
+_PUT: Final = int(MsgType.PUT)
+_GET: Final = int(MsgType.GET)
+_REPLY: Final = int(MsgType.REPLY)
+
+
+class Completion:
+    """The end of outgoing messages of one node."""
+
+    __slots__ = ("_credits", "_loads", "_memory", "_parts", "_sender", "_state")
+
+    def __init__(self, state: NodeState, memory: Memory, sender: Sender, parts: Parts) -> None:
+        self._state = state
+        self._memory = memory
+        self._sender = sender
+        self._credits = sender.credits
+        self._loads = sender.loads
+        self._parts = parts
+
+    def completed(
+        self, msgs: list[Msg], status: HealthStatus = HealthStatus.OK, err: int = 0, reason: str = ""
+    ) -> None:
+        """A driver is done with these messages: all have left in this order, or all failed."""
+        self._state.settle()
+        if status:
+            for msg in msgs:
+                self._failed(msg, status, err, reason)
+            return
+        begin, end = 0, len(msgs)
+        while begin < end:
+            path = msgs[begin].path
+            stop = begin + 1
+            while stop < end and msgs[stop].path is path:
+                stop += 1
+            run = msgs if stop - begin == end else msgs[begin:stop]
+            if path is None or not run[0].committed:
+                for msg in run:
+                    self._is_over(msg)
+            elif path.hop:
+                for msg in run:
+                    self._left_hop(path, msg)
+            else:
+                self._left(path, run)
+            begin = stop
+
+    def _is_over(self, msg: Msg) -> None:
+        self._state.report(f"driver finalized a message twice: {msg.hdr!r}")
+        self._state.stats.drops["finalized twice"] += 1
+
+    # All went well ---------------------------------------------------------------------------------
+
+    def _left(self, path: Path, run: list[Msg]) -> None:
+        """Messages of one path have left: counters first, then credits, which may set free what waits."""
+        now = self._state.clock()
+        count = len(run)
+        kind = path.kind
+        ni, pni = path.ni, path.peer_ni
+        path.left += 1
+        stats = self._state.stats
+        stats.msgs_alloc -= count
+        stats.send_count += count
+        ni.stats.sent[kind] += count
+        pni.stats.sent[kind] += count
+        first = run[0]
+        length = first.hdr.payload_length if count == 1 else sum([msg.hdr.payload_length for msg in run])
+        if kind in (_PUT, _REPLY):
+            stats.send_length += length
+        if kind == _PUT and first.attempts is None:
+            self._note_latency(path, run, now)
+        if path.loaded:
+            self._loads.left(run, now)
+        self._credits.give_back(path, count, length + count * HEADER_SIZE)
+        if ni.watched or pni.watched:
+            self._parts.health.sent(ni, pni)
+        if kind == _ACK:
+            path.recycle_all(run)
+        elif count == 1:
+            self._tell(path, run)
+        else:
+            self._sender.cork()
+            try:
+                self._tell(path, run)
+            finally:
+                self._sender.uncork_all()
+
+    @staticmethod
+    def _note_latency(path: Path, run: list[Msg], now: float) -> None:
+        ni, pni = path.ni, path.peer_ni
+        count = len(run)
+        first = run[0]
+        if count == 1:
+            nsec = int((now - first.queued_at) * 1e9)
+            ni.latency_egress.add(nsec)
+            pni.latency_egress.add(nsec)
+            return
+        waited = count * now - sum([msg.queued_at for msg in run])
+        least, most = now - run[-1].queued_at, now - first.queued_at  # they left in order
+        ni.latency_egress.add_many(count, waited, least, most)
+        pni.latency_egress.add_many(count, waited, least, most)
+
+    def _left_hop(self, path: Path, msg: Msg) -> None:
+        """A message whose header is another's has left."""
+        state = self._state
+        state.stats.msgs_alloc -= 1
+        self._credits.give_back_of(msg)
+        ni, pni = path.ni, path.peer_ni
+        if ni.watched or pni.watched:
+            self._parts.health.sent(ni, pni)
+        if msg.transit is not None:
+            self._parts.forwarding.sent(msg, HealthStatus.OK)
+            return
+        kind = path.kind
+        stats = state.stats
+        stats.send_count += 1
+        ni.stats.sent[kind] += 1
+        pni.stats.sent[kind] += 1
+        if kind in (_PUT, _REPLY):
+            stats.send_length += msg.hdr.payload_length
+        now = state.clock()
+        if kind == _PUT and msg.attempts is None:
+            self._note_latency(path, [msg], now)
+        self._loads.left([msg], now)
+        if msg.md is not None:
+            self._tell(path, [msg])
+
+    def _tell(self, path: Path, run: list[Msg]) -> None:
+        """Tell the owners of their memory, in order."""
+        if path.kind == _REPLY or path.hop:
+            for msg in run:
+                self._tell_one(path, msg)
+            return
+        free = path.free
+        for msg in run:
+            md = msg.md
+            event = path.event
+            if (
+                md is None
+                or event is None
+                or md is not path.event_md
+                or msg.hdr is not path.hdr
+                or md.put is msg
+                or msg.attempts is not None
+            ):
+                self._tell_one(path, msg)
+                continue
+            msg.committed = False
+            msg.md = None
+            free.append(msg)  # from here on it may be another one
+            md.refs -= 1
+            handler = md.handler
+            if handler is not None:
+                try:
+                    handler(event)
+                except BaseException as exc:
+                    self._memory.handler_failed(event, exc)
+
+    def _tell_one(self, path: Path, msg: Msg) -> None:
+        """Tell the owner of the memory of a message that is not like the one before."""
+        md = msg.md
+        assert md is not None
+        msg.committed = False
+        if msg.copy_of is not None:
+            self._sender.guard.copy_ended(msg, md, HealthStatus.OK)
+            return
+        if msg.attempts is not None:
+            self._state.stats.successful_resends += 1
+        event = msg.event
+        shared = event is not None
+        if event is None:
+            event = self._send_event(path, msg, md)
+            shared = event is path.event
+            if msg.wmd is NO_WMD and not (md.acks_due or md.replies_due):
+                self._memory.forget_response(md)
+        if md.put is not msg:  # else it may have to be sent again
+            path.recycle(msg)
+        md.refs -= 1
+        ends = not md.refs and (md.aborted or not md.threshold or md.options & MAX_SIZE)
+        if ends or md.aborted or not md.quiet:
+            self._memory.complete(md, event.copy() if shared and (ends or md.aborted) else event)
+
+    @staticmethod
+    def _send_event(path: Path, msg: Msg, md: Md) -> Event:
+        """The SEND event of msg: one for all that are alike, while their descriptor goes on."""
+        hdr = msg.hdr
+        told = path.told if hdr is path.hdr else None
+        if told is None:
+            told = hdr
+            if msg.target is not None and msg.target != hdr.dest_nid:  # it tells what was asked for
+                told = hdr.copy()
+                told.dest_nid = msg.target
+        length = hdr.length if hdr.type == _GET else hdr.payload_length
+        event = Event(EventKind.SEND, md, told, mlength=length, rlength=length, offset=hdr.offset)
+        if hdr is path.hdr and md.threshold < 0 and not md.aborted and md.timeout is None:
+            path.share_event(event, md)
+        return event
+
+    # It failed -------------------------------------------------------------------------------------
+
+    def _failed(self, msg: Msg, status: HealthStatus, err: int, reason: str) -> None:
+        if not msg.committed:
+            self._is_over(msg)
+            return
+        again = self._parts.health.failed(msg, status)
+        self._credits.give_back_of(msg)
+        self._loads.end(msg)
+        msg.path = msg.ni = msg.peer_ni = None
+        if again:
+            self._parts.health.resend(msg)
+        elif msg.copied:
+            self.end(msg, HealthStatus.OK, 0, "")
+        else:
+            self.end(msg, status, err, reason)
+
+    def end(self, msg: Msg, status: HealthStatus, err: int, reason: str) -> None:
+        """msg failed for good, or a copy of it goes on."""
+        if msg.committed:
+            self._credits.give_back_of(msg)
+        self._loads.end(msg)
+        self._state.stats.msgs_alloc -= 1
+        md = msg.md
+        if md is None:
+            if msg.transit is not None:
+                self._parts.forwarding.sent(msg, status)
+            return
+        if msg.copy_of is not None:
+            self._sender.guard.copy_ended(msg, md, status)
+            return
+        event = self._failed_event(msg, md) if msg.event is None else msg.event.copy()
+        if status:
+            event.status = -(err or errno.EIO)
+            event.health = status
+            event.reason = reason + _told_of(msg.attempts)
+            if md.put is msg:
+                md.put = None
+        if status or (msg.wmd is NO_WMD and not md.acks_due):
+            self._memory.forget_response(md)
+        self._memory.complete_one(md, event)
+
+    @staticmethod
+    def _failed_event(msg: Msg, md: Md) -> Event:
+        hdr = msg.hdr
+        if msg.target is not None and msg.target != hdr.dest_nid:
+            hdr = hdr.copy()
+            hdr.dest_nid = msg.target
+        length = hdr.length if hdr.type == _GET else hdr.payload_length
+        return Event(EventKind.SEND, md, hdr, mlength=length, rlength=length, offset=hdr.offset)
+
+
+def _told_of(attempts: Attempts | None) -> str:
+    if attempts is None or not attempts.count:
+        return ""
+    paths = len(attempts.tried)
+    return f" (sent {attempts.count + 1} times, over {paths} path{'s' * (paths != 1)})"

@@ -1,0 +1,23 @@
+"""Generations: what was decided holds until the generation it was decided in is over."""
+
+from __future__ import annotations
+
+__all__ = ["Generation"]
+
+
+class Generation:
+    """A counter of changes that void decisions: of a node, of a peer, of a portal.
+
+    Caches (path sets, matches of a connection) keep the `number` they were filled at and compare.
+    """
+
+    __slots__ = ("number", "reason")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.reason = ""  # of the last change, for whoever debugs
+
+    def invalidate(self, reason: str) -> None:
+        """Whatever was decided before is void."""
+        self.number += 1
+        self.reason = reason

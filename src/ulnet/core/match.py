@@ -1,0 +1,77 @@
+"""What a header leads to: kept from one message of a connection to the next while nothing has changed."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
+
+from ulnet.core.generation import Generation
+from ulnet.wire.lnet import Header
+
+if TYPE_CHECKING:
+    from ulnet.core.event import Event
+    from ulnet.core.lnd import Master
+    from ulnet.core.md import Md
+    from ulnet.core.peer import PeerNi
+    from ulnet.core.portal import Portal
+    from ulnet.core.selection.paths import PathSet
+
+__all__ = ["ALWAYS", "Match", "Verdict"]
+
+ALWAYS: Final = Generation()  # of what depends on no peer, or on no portal
+
+
+class Verdict(Enum):
+    """What becomes of a message with that header."""
+
+    TAKE = auto()
+    DROP = auto()
+    FORWARD = auto()
+    REFUSE = auto()  # it breaks the protocol
+
+
+class Match:
+    """A header with all that it leads to: sender, memory, the event, the paths of its answer.
+
+    Holds while the sum of its generations is `stamp`: none of them ever falls. `moving` says that each PUT
+    lands behind the one before; without `md` the portal is searched for each message.
+    """
+
+    __slots__ = (
+        "answers",
+        "event",
+        "handle",
+        "hdr",
+        "hop",
+        "hop_generation",
+        "master",
+        "md",
+        "moving",
+        "offset",
+        "peer_generation",
+        "portal",
+        "portal_generation",
+        "sender",
+        "stamp",
+        "verdict",
+        "wants_ack",
+        "why",
+    )
+
+    def __init__(self, hdr: Header, verdict: Verdict, why: str = "", sender: PeerNi | None = None) -> None:
+        self.hdr = hdr
+        self.verdict = verdict
+        self.why = why  # of a DROP
+        self.sender = sender
+        self.hop = sender  # the peer NI that it came over: its sender, a gateway, or a slave of that
+        self.master: Master | None = None  # a bonding NI that it is for
+        self.portal: Portal | None = None
+        self.md: Md | None = None
+        self.handle = 0  # of md, when it was matched
+        self.moving = False
+        self.offset = 0
+        self.event: Event | None = None  # one for all that are alike
+        self.wants_ack = False
+        self.answers: PathSet | None = None  # the paths of ACKs or REPLYs to such messages
+        self.peer_generation = self.hop_generation = self.portal_generation = ALWAYS
+        self.stamp = -1

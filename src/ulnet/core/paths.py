@@ -1,0 +1,137 @@
+"""Finds paths: on a local net by the selection, elsewhere over gateways; for sending and for explaining."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ulnet.core.msg import ANSWERS, Msg
+from ulnet.core.ni import NI
+from ulnet.core.path import Path, load_of
+from ulnet.core.peer import PeerNi
+from ulnet.core.routing.choose import RoutedSelector
+from ulnet.core.routing.table import Route
+from ulnet.core.selection import Explanation, Selector
+from ulnet.core.selection.paths import Key, PathSet
+from ulnet.core.state import NodeState
+from ulnet.nid import LNET_PID, LO_NID, Nid
+from ulnet.wire.lnet import PING_PORTAL, MsgType
+
+__all__ = ["PathFinder"]
+
+_PUT: Final = int(MsgType.PUT)
+
+
+class PathFinder:
+    """The paths of one node's messages."""
+
+    __slots__ = ("_routed", "_selector", "_state")
+
+    def __init__(self, state: NodeState, selector: Selector, routed: RoutedSelector) -> None:
+        self._state = state
+        self._selector = selector
+        self._routed = routed
+
+    def find(self, dest: PeerNi, key: Key) -> PathSet:
+        """The paths to a NID, which may have to be filled."""
+        return self._selector.find(dest, key)
+
+    def of(self, msg: Msg, dest: PeerNi) -> PathSet:
+        """The paths for a message."""
+        template = msg.template
+        kind = template.type
+        bound = kind in ANSWERS or msg.exact
+        ping = template.portal == PING_PORTAL and kind not in ANSWERS
+        key = Key(kind, msg.source, bound, ping, msg.via, template.dest_pid, msg.cpt)
+        return self._selector.find(dest, key)
+
+    def is_valid(self, paths: PathSet) -> bool:
+        """Whether what was decided still holds."""
+        return self._selector.is_valid(paths)
+
+    def fill(self, paths: PathSet) -> None:
+        """Decide what stays true until the next generation. Raises LNetError: EINVAL, EHOSTUNREACH."""
+        dest, key = paths.dest, paths.key
+        if self._over_gateway(dest, key):
+            paths.clear()
+            paths.routed = True
+            paths.settled = dest.peer.settled
+            paths.generation = dest.peer.generation
+            paths.stamp = self._state.generation.number + dest.peer.generation.number
+        else:
+            self._selector.fill(paths)
+
+    def _over_gateway(self, dest: PeerNi, key: Key) -> bool:
+        routed = self._routed
+        return routed.has_routes and dest.nid != LO_NID and routed.needed(dest, key.source, key.bound)
+
+    def pick(self, paths: PathSet, size: int) -> Path:
+        """The path of a message of that load. Raises LNetError(EHOSTUNREACH) where no gateway serves."""
+        if paths.routed:
+            return self._pick_routed(paths, size, ())
+        return self._selector.pick(paths, size)
+
+    def _pick_routed(
+        self, paths: PathSet, size: int, tried: tuple[tuple[NI, PeerNi], ...], free: bool = False
+    ) -> Path:
+        key = paths.key
+        self._state.settle()
+        found = self._routed.choose(
+            paths.dest,
+            source=None if free else key.source,
+            bound=key.bound,
+            ping=key.ping,
+            via=None if free else key.via,
+            size=size,
+            cpt=key.cpt,
+            tried=tried,
+        )
+        path = self._selector.path(paths, found.ni, found.peer_ni, found.final)
+        path.ni_by, path.peer_ni_by = found.ni_by, found.peer_ni_by
+        path.route = found.route
+        return path
+
+    def pick_again(self, msg: Msg, paths: PathSet) -> Path:
+        """The path of a message that failed, or of an answer whose NI is gone. Raises LNetError.
+
+        An answer may leave from any NI, to any NID of its peer.
+        """
+        attempts = msg.attempts
+        tried = () if attempts is None else tuple(attempts.tried)
+        answer = msg.template.type in ANSWERS
+        size = load_of(msg.template)
+        if self._over_gateway(paths.dest, paths.key):
+            return self._pick_routed(paths, size, tried, free=answer)
+        if not paths.dest.peer.multi_rail and not answer:
+            self._selector.fill(paths)
+            return self._selector.pick(paths, size)
+        return self._selector.pick_untried(paths, None if answer else msg.source, tried, size)
+
+    def asks_first(self, final: PeerNi) -> bool:
+        """Whether the gateway to `final` must be known before something is sent over it."""
+        return self._routed.asks_first(final)
+
+    def took(self, path: Path, msgs: list[Msg]) -> None:
+        """Count messages that go by a path."""
+        self._selector.took(path, msgs)
+        if path.final is not path.peer_ni:
+            route = path.route
+            self._routed.took(path.final, route if isinstance(route, Route) else None, len(msgs))
+
+    def hop(self, kind: int, ni: NI, pni: PeerNi, pid: int) -> Path:
+        """From an NI to a next hop, for messages whose headers are another's."""
+        key = Key(kind, ni.nid, via=pni.nid, pid=pid)  # no message that is sent by its destination has that
+        paths = self._selector.find(pni, key)
+        path = paths.paths.get((ni, pni, pni))
+        if path is None or path.queue not in ni.tx_queues:
+            path = paths.paths[ni, pni, pni] = Path(kind, ni, pni, pni, pid, ni.queue_for(pni.nid), hop=True)
+        return path
+
+    def explain(self, dest: PeerNi, source: Nid | None, size: int, cpt: int, told: Explanation) -> None:
+        """The choice for a request, with its reasons. Raises LNetError."""
+        key = Key(_PUT, source, pid=LNET_PID, cpt=cpt)
+        if self._over_gateway(dest, key):
+            found = self._routed.choose(dest, source=source, size=size, cpt=cpt, told=told)
+            told.ni, told.peer_ni, told.final = found.ni, found.peer_ni, found.final
+        else:
+            path = self._selector.choose(dest, key, size, told)
+            told.ni, told.peer_ni = path.ni, path.peer_ni

@@ -1,0 +1,438 @@
+"""Messages of one connection: what the last header led to is known when the next one is like it.
+
+A driver shows messages that have come whole by `deliver`, many at a time, and others by `begin` and `end`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ulnet.core.event import Event, EventKind
+from ulnet.core.guard.identity import MARKS
+from ulnet.core.match import Match, Verdict
+from ulnet.core.md import Keeper, Md
+from ulnet.core.msg import NO_PAYLOAD, Incoming
+from ulnet.core.ni import NI
+from ulnet.core.peer import PeerNi
+from ulnet.core.status import HealthStatus
+from ulnet.nid import Nid
+from ulnet.wire.lnet import NO_WMD, Header, MsgType
+
+if TYPE_CHECKING:
+    from ulnet.core.lnd import Payload
+    from ulnet.core.reception import Reception
+
+__all__ = ["RUN", "Receiver"]
+
+RUN: Final = 64  # messages that are taken together, at most: their answers are due together
+MAX_PEER_ANSWERS: Final = 65536  # ACKs and REPLYs that may wait for credits of one peer NI …
+MAX_ANSWERS: Final = 262144  # … and of all: who asks for more is not heard
+_ACK: Final = int(MsgType.ACK)
+_PUT: Final = int(MsgType.PUT)
+_GET: Final = int(MsgType.GET)
+_REPLY: Final = int(MsgType.REPLY)
+_NONE: Final = Md([], None)  # in place of a descriptor that is not there
+_WMD_FROM_END: Final = 40  # bytes from the handle to the end of a header, of whatever size
+
+
+class Receiver(Keeper):
+    """What comes from the next hop `nid` to `ni` by one connection."""
+
+    __slots__ = (
+        "_generation",
+        "_match",
+        "_memory",
+        "_none",
+        "_reception",
+        "_sender",
+        "_state",
+        "_waits",
+        "ni",
+        "nid",
+    )
+
+    def __init__(self, reception: Reception, ni: NI, nid: Nid) -> None:
+        self._reception = reception
+        self._state = reception.state
+        self._generation = reception.state.generation
+        self._memory = reception.memory
+        self._sender = reception.sender
+        self.ni = ni
+        self.nid = nid
+        self._none = Match(Header(_ACK), Verdict.REFUSE)
+        self._match = self._none
+        self._waits: list[float] = []  # seconds from requests to the answers that are being taken
+
+    def _find(self, hdr: Header) -> Match:
+        """What messages with that header lead to. Headers that are one object are equal, and never change."""
+        match = self._match
+        if match.hdr is hdr and match.stamp == (
+            self._generation.number
+            + match.peer_generation.number
+            + match.hop_generation.number
+            + match.portal_generation.number
+        ):
+            return match
+        match = self._reception.judge(self, hdr)
+        self._keep(match if match.verdict is Verdict.TAKE else self._none)
+        return match
+
+    def _keep(self, match: Match) -> None:
+        before, after = self._match.md, match.md
+        self._match = match
+        if before is not after:
+            if before is not None:
+                before.let_go(self)
+            if after is not None:
+                after.keep(self)
+
+    def forget(self, md: Md) -> None:
+        if self._match.md is md:
+            self._match = self._none
+
+    def close(self) -> None:
+        """The connection is gone."""
+        self._keep(self._none)
+
+    # Not whole yet ---------------------------------------------------------------------------------
+
+    def begin(self, hdr: Header, rx: Payload) -> int:
+        """See `Inbound.begin`."""
+        return self._reception.begin(self, self._find(hdr), hdr, rx)
+
+    def end(
+        self, incoming: Incoming, status: HealthStatus = HealthStatus.OK, err: int = 0, reason: str = ""
+    ) -> None:
+        """See `Inbound.end`."""
+        self._reception.end(incoming, status, err, reason)
+
+    # Whole -----------------------------------------------------------------------------------------
+
+    def deliver(self, hdr: Header, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int) -> int:
+        """See `Inbound.deliver`."""
+        match = self._find(hdr)
+        size = len(raw) + hdr.payload_length
+        if match.verdict is not Verdict.TAKE or end - pos < size or self._state.faults is not None:
+            return pos
+        self._heard(match)
+        if match is not self._match:
+            return pos
+        many = end - pos >= 2 * size
+        if many:
+            self._sender.cork()
+        try:
+            return self._take(match, raw, buf, view, pos, end)
+        finally:
+            if many:
+                self._sender.uncork_all()
+
+    def _heard(self, match: Match) -> None:
+        """A message came over the connection."""
+        hop = match.hop
+        assert hop is not None
+        hop.heard_at = self._state.clock()
+        if self.ni.watched or hop.watched:
+            self._reception.heard(self.ni, hop)
+        if match.master is not None:
+            match.master.heard(self.ni, match.hdr, self.nid)
+
+    def _take(self, match: Match, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int) -> int:
+        kind = match.hdr.type
+        if kind == _ACK:
+            return self._take_acks(match, raw, buf, view, pos, end)
+        if kind == _REPLY:
+            return self._take_replies(match, raw, buf, view, pos, end)
+        md, event, sender = match.md, match.event, match.sender
+        if md is None or event is None or sender is None:
+            return pos
+        if kind == _GET:
+            return self._take_gets(match, md, event, sender, raw, buf, view, pos, end)
+        return self._take_puts(match, md, event, sender, raw, buf, view, pos, end)
+
+    def _next(self, hdr: Header, raw: bytes, buf: bytearray, view: memoryview, pos: int) -> bytes:
+        """The handle of the next message, if its header is `raw` but for that; else nothing."""
+        at = len(raw) - _WMD_FROM_END
+        if not (buf.startswith(raw[:at], pos) and buf.startswith(raw[at + 16 :], pos + at + 16)):
+            return b""
+        wmd = bytes(view[pos + at : pos + at + 16])
+        return b"" if wmd == NO_WMD or hdr.wmd == NO_WMD else wmd
+
+    def _most(self, match: Match, sender: PeerNi) -> int:
+        """Messages that may be answered together."""
+        if not match.wants_ack and match.hdr.type == _PUT:
+            return RUN
+        return min(RUN, MAX_PEER_ANSWERS - sender.answers, MAX_ANSWERS - self._state.answers)
+
+    def _take_puts(
+        self,
+        match: Match,
+        md: Md,
+        event: Event,
+        sender: PeerNi,
+        raw: bytes,
+        buf: bytearray,
+        view: memoryview,
+        pos: int,
+        end: int,
+    ) -> int:
+        hdr = match.hdr
+        memory, moving, offset = md.fragments[0], match.moving, match.offset
+        length = hdr.payload_length
+        head = len(raw)
+        size = head + length
+        most = self._most(match, sender)
+        stamp, ours, theirs = match.stamp, self._generation, match.peer_generation
+        hop, portal = match.hop_generation, match.portal_generation
+        before = same_wmd = hdr.wmd
+        same = raw
+        marked = same_marked = same_wmd[15] in MARKS
+        wmds: list[bytes] = []
+        while (
+            len(wmds) < most
+            and end - pos >= size
+            and match is self._match
+            and stamp == ours.number + theirs.number + hop.number + portal.number
+        ):
+            if buf.startswith(same, pos):
+                wmd, marked = same_wmd, same_marked
+            else:
+                wmd = self._next(hdr, raw, buf, view, pos)
+                if not wmd:
+                    break
+                marked = wmd[15] in MARKS
+                if wmd == before:  # the next ones may have that handle, too
+                    same = bytes(view[pos : pos + head])
+                    same_wmd, same_marked = wmd, marked
+                before = wmd
+            threshold = md.threshold
+            if moving:
+                offset = md.offset
+            stop = offset + length
+            # The last one that the memory takes ends it, and a resend is looked at more closely.
+            if threshold == 0 or threshold == 1 or stop > md.length or (marked and not self._is_first(wmd)):
+                break
+            if threshold > 0:
+                md.threshold = threshold - 1
+            begin = pos + head
+            pos += size
+            memory[offset:stop] = view[begin:pos]
+            md.offset = stop
+            wmds.append(wmd)
+            if moving:
+                # fmt: off
+                event = Event(EventKind.PUT, md, hdr, event.initiator, self.nid, length, length, offset)
+                # fmt: on
+            handler = md.handler
+            if handler is not None:
+                try:
+                    handler(event)
+                except BaseException as exc:
+                    self._memory.handler_failed(event, exc)
+        self._puts_taken(match, sender, wmds)
+        return pos
+
+    def _is_first(self, wmd: bytes) -> bool:
+        """Whether the PUT with that identity is the first to come; then it is noted."""
+        guard = self._reception.guard
+        if not guard.is_first(wmd):
+            return False
+        guard.notes.note(wmd)
+        return True
+
+    def _puts_taken(self, match: Match, sender: PeerNi, wmds: list[bytes]) -> None:
+        """PUTs with these handles were taken, whole."""
+        count = len(wmds)
+        if not count:
+            return
+        hdr = match.hdr
+        self._count(sender, _PUT, count, count * hdr.payload_length)
+        if match.wants_ack and self._state.running:
+            assert match.answers is not None
+            self._sender.acknowledge(match.answers, wmds, hdr.match_bits, hdr.payload_length)
+
+    def _count(self, sender: PeerNi, kind: int, count: int, length: int) -> None:
+        stats = self._state.stats
+        stats.recv_count += count
+        stats.recv_length += length
+        self.ni.stats.received[kind] += count
+        sender.stats.received[kind] += count
+
+    def _take_acks(
+        self, match: Match, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int
+    ) -> int:
+        hdr, sender = match.hdr, match.sender
+        assert sender is not None
+        size = len(raw)
+        stamp, ours, theirs, hop = match.stamp, self._generation, match.peer_generation, match.hop_generation
+        always = match.portal_generation
+        wmd = before = same_wmd = hdr.wmd
+        same = raw
+        md, event = match.md, match.event
+        handle = match.handle
+        clock, stats = self._state.clock, self._state.stats
+        waits = self._waits
+        now = clock()
+        count = 0
+        while (
+            count < RUN
+            and end - pos >= size
+            and match is self._match
+            and stamp == ours.number + theirs.number + hop.number + always.number
+        ):
+            if not buf.startswith(same, pos):
+                wmd = self._next(hdr, raw, buf, view, pos)
+                if wmd == before:
+                    same, same_wmd = bytes(view[pos : pos + size]), wmd
+                before, md = wmd, None
+            elif wmd is not same_wmd:
+                wmd, md = same_wmd, None
+            if md is None or md.handle != handle:
+                md = self._memory.find_wmd(wmd) or _NONE
+                handle = md.handle
+                event = None
+            due = md.acks_due
+            if not due or not md.sends:
+                break
+            pos += size
+            count += 1
+            md.acks_due = due - 1
+            if md.deadline_slot >= 0:
+                if now < md.sent_at:
+                    now = clock()
+                waits.append(now - md.sent_at)
+                md.deadline_slot = -1
+                stats.rst_alloc -= 1
+            if event is None or md.flights or md.threshold >= 0:
+                event = self._acked(match, md, wmd, event)
+                continue
+            handler = md.handler
+            if handler is not None:
+                try:
+                    handler(event)
+                except BaseException as exc:
+                    self._memory.handler_failed(event, exc)
+        self._count(sender, _ACK, count, 0)
+        self._settle_waits(sender, _ACK)
+        return pos
+
+    def _acked(self, match: Match, md: Md, wmd: bytes, event: Event | None) -> Event | None:
+        """An ACK for md that is not like the one before; the event that serves for the next ones."""
+        sender, hdr = match.sender, match.hdr
+        assert sender is not None
+        if wmd[15]:
+            self._reception.end_put(md)
+        if md.flights:
+            self._reception.landed(md, match.hop, self.ni)
+        if event is None:
+            event = Event(EventKind.ACK, md, hdr, sender.peer.primary_nid, self.nid, hdr.length)
+        if md.threshold > 0:
+            md.threshold -= 1
+            event = event.copy()
+            self._memory.complete(md, event)
+            return None
+        self._memory.tell(md, event)
+        return event
+
+    def _settle_waits(self, sender: PeerNi, kind: int) -> None:
+        waits = self._waits
+        if not waits:
+            return
+        self._waits = []
+        of_ni, of_peer = self.ni.latency_ack, sender.latency_ack
+        if kind == _REPLY:
+            of_ni, of_peer = self.ni.latency_get, sender.latency_get
+        total, least, most = sum(waits), min(waits), max(waits)
+        of_ni.add_many(len(waits), total, least, most)
+        of_peer.add_many(len(waits), total, least, most)
+
+    def _take_replies(
+        self, match: Match, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int
+    ) -> int:
+        hdr, sender = match.hdr, match.sender
+        assert sender is not None
+        length = hdr.payload_length
+        head = len(raw)
+        size = head + length
+        stamp, ours, theirs, hop = match.stamp, self._generation, match.peer_generation, match.hop_generation
+        always = match.portal_generation
+        count = 0
+        while (
+            count < RUN
+            and end - pos >= size
+            and match is self._match
+            and stamp == ours.number + theirs.number + hop.number + always.number
+        ):
+            wmd = hdr.wmd if buf.startswith(raw, pos) else self._next(hdr, raw, buf, view, pos)
+            md = self._memory.find_wmd(wmd) if wmd else None
+            if md is None or not md.replies_due or length > md.length or len(md.fragments) != 1:
+                break
+            begin = pos + head
+            pos += size
+            count += 1
+            md.replies_due -= 1
+            if length:
+                md.fragments[0][:length] = view[begin:pos]
+            self._replied(match, md, sender)
+        if count:
+            self._count(sender, _REPLY, count, count * length)
+            self._settle_waits(sender, _REPLY)
+        return pos
+
+    def _replied(self, match: Match, md: Md, sender: PeerNi) -> None:
+        """The REPLY that md waits for is in its memory."""
+        hdr = match.hdr
+        if md.flights:
+            self._reception.landed(md, match.hop, self.ni)
+        if md.deadline_slot >= 0:
+            self._waits.append(self._state.clock() - md.sent_at)
+            self._memory.settle_response(md)
+        event = match.event if md is match.md else None
+        if event is None:
+            length = hdr.payload_length
+            event = Event(EventKind.REPLY, md, hdr, sender.peer.primary_nid, self.nid, length, length)
+        if md.threshold > 0:
+            md.threshold -= 1
+            self._memory.complete(md, event.copy() if event is match.event else event)
+        else:
+            self._memory.tell(md, event)
+
+    def _take_gets(
+        self,
+        match: Match,
+        md: Md,
+        event: Event,
+        sender: PeerNi,
+        raw: bytes,
+        buf: bytearray,
+        view: memoryview,
+        pos: int,
+        end: int,
+    ) -> int:
+        hdr, answers = match.hdr, match.answers
+        assert answers is not None
+        size = len(raw)
+        most = self._most(match, sender)
+        payload = md.slices(event.offset, event.mlength) if event.mlength else NO_PAYLOAD
+        stamp, ours, theirs, hop = match.stamp, self._generation, match.peer_generation, match.hop_generation
+        portal = match.portal_generation
+        count = 0
+        while (
+            count < most
+            and end - pos >= size
+            and match is self._match
+            and stamp == ours.number + theirs.number + hop.number + portal.number
+        ):
+            wmd = hdr.wmd if buf.startswith(raw, pos) else self._next(hdr, raw, buf, view, pos)
+            threshold = md.threshold
+            if not wmd or not threshold:
+                break
+            pos += size
+            count += 1
+            if threshold > 0:
+                md.threshold = threshold - 1
+            md.offset = event.offset + event.mlength
+            md.refs += 1
+            self._sender.reply(answers, wmd, md, payload, event)
+        if count:
+            self._count(sender, _GET, count, 0)
+        return pos

@@ -1,0 +1,545 @@
+"""The receiving half: judge a header, find its memory, answer (spec wire-lnet.md §4.5, md-me-eq.md §6)."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Final
+
+from ulnet.core.event import Event, EventKind
+from ulnet.core.faults import Fate
+from ulnet.core.flow import take_answered
+from ulnet.core.guard.identity import MARKS
+from ulnet.core.guard.notes import NO_ACK
+from ulnet.core.guard.once import Once
+from ulnet.core.guard.once import Verdict as Repeat
+from ulnet.core.match import Match, Verdict
+from ulnet.core.md import ACK_DISABLE, MANAGE_REMOTE, MAX_SIZE, TRUNCATE, Md
+from ulnet.core.memory import Memory
+from ulnet.core.msg import Incoming
+from ulnet.core.ni import NI
+from ulnet.core.peer import PeerNi, may_be_peer
+from ulnet.core.portal import NO_MATCH, PORTALS, Portal
+from ulnet.core.receiver import MAX_ANSWERS, MAX_PEER_ANSWERS, Receiver
+from ulnet.core.selection.paths import PathSet
+from ulnet.core.sender import Sender
+from ulnet.core.state import NodeState
+from ulnet.core.stats import Latency
+from ulnet.core.status import HealthStatus
+from ulnet.nid import LO_NID, Nid
+from ulnet.wire.lnet import LNET_MTU, NO_WMD, PING_MATCH_BITS, PING_PORTAL, Header, MsgType
+
+if TYPE_CHECKING:
+    from ulnet.core.lnd import Master, Payload
+    from ulnet.core.parts import Parts
+
+__all__ = ["MAX_DELAYED", "Reception"]
+
+_ACK: Final = int(MsgType.ACK)
+_PUT: Final = int(MsgType.PUT)
+_GET: Final = int(MsgType.GET)
+_REPLY: Final = int(MsgType.REPLY)
+_MOST_PAYLOAD: Final = {_ACK: 0, _GET: 0, _PUT: LNET_MTU, _REPLY: LNET_MTU}  # other kinds nobody sends
+_NOT_ASKED: Final = "answer to nothing that waits"
+_NO_MEMORY: Final = "nothing is attached to the portal"
+
+# Messages that may wait on one lazy portal; those with payload also stall their connection.
+MAX_DELAYED: Final = 4096
+
+
+class Reception:
+    """Incoming messages of one node."""
+
+    __slots__ = ("_kinds", "_parts", "guard", "memory", "sender", "state")
+
+    def __init__(self, state: NodeState, memory: Memory, sender: Sender, parts: Parts) -> None:
+        self.state = state
+        self.memory = memory
+        self.sender = sender
+        self._parts = parts
+        self.guard = Once(state.clock, state.cookie)
+        self._kinds = {_PUT: self._put, _GET: self._get, _ACK: self._ack, _REPLY: self._reply}
+        memory.on_delayed(self._match_delayed, self._drop_delayed)
+
+    def heard(self, ni: NI, hop: PeerNi) -> None:
+        """Something came over that pair, of which one end is watched."""
+        self._parts.health.heard(ni, hop)
+
+    # What a header leads to ------------------------------------------------------------------------
+
+    def judge(self, receiver: Receiver, hdr: Header) -> Match:
+        """What becomes of messages with that header, until another generation."""
+        state, ni = self.state, receiver.ni
+        kind = hdr.type
+        if hdr.payload_length > _MOST_PAYLOAD.get(kind, -1):
+            return Match(hdr, Verdict.REFUSE)
+        master = None
+        if hdr.dest_nid != ni.nid:
+            master = state.masters.get(hdr.dest_nid)  # over any NI: it may have been a slave at that time
+            if master is None and (hdr.dest_nid.net == ni.nid.net or hdr.dest_nid in state.nis):
+                return Match(hdr, Verdict.REFUSE)
+        if not ni.active:
+            return Match(hdr, Verdict.DROP, "the interface is shutting down")
+        if hdr.dest_nid != ni.nid and master is None:
+            return Match(hdr, Verdict.FORWARD)
+        match = self._find_sender(receiver, hdr, master)
+        if match.verdict is not Verdict.TAKE:
+            return match
+        if kind in (_PUT, _GET):
+            self._find_memory(match, receiver)
+        else:
+            self._find_request(match, receiver)
+        sender, hop = match.sender, match.hop
+        assert sender is not None
+        assert hop is not None
+        match.peer_generation = sender.peer.generation
+        if hop is not sender:
+            match.hop_generation = hop.peer.generation
+        match.stamp = (
+            state.generation.number
+            + match.peer_generation.number
+            + match.hop_generation.number
+            + match.portal_generation.number
+        )
+        return match
+
+    def _find_sender(self, receiver: Receiver, hdr: Header, master: Master | None) -> Match:
+        """Who sent a message for this node, and over which hop; or why nobody is to hear of it."""
+        state, ni, src = self.state, receiver.ni, hdr.src_nid
+        sender = state.peers.learn(src) if src != LO_NID or ni.nid == LO_NID else None
+        if sender is None:
+            why = "too many unknown peers" if may_be_peer(src) else "its source is no node"
+            return Match(hdr, Verdict.DROP, why)
+        if sender.preferred is None and not sender.peer.multi_rail and src.net == ni.nid.net:
+            sender.preferred = ni.nid
+            sender.peer.generation.invalidate("it knows one of our NIs")
+        match = Match(hdr, Verdict.TAKE, sender=sender)
+        match.master = master
+        if master is not None:
+            match.hop = state.peers.learn(receiver.nid) or sender
+        elif receiver.nid != src and src != LO_NID:
+            over = self._parts.forwarding.last_hop(ni, hdr, receiver.nid)
+            if isinstance(over, str):
+                return Match(hdr, Verdict.DROP, over, sender)
+            match.hop = over
+        return match
+
+    def _find_memory(self, match: Match, receiver: Receiver) -> None:
+        """The memory that a PUT or GET is for, where all that are like it are for the same."""
+        hdr, sender = match.hdr, match.sender
+        assert sender is not None
+        kind = hdr.type
+        portal = self.memory.portals[hdr.portal] if hdr.portal < PORTALS else None
+        if portal is None:
+            match.verdict, match.why = Verdict.DROP, _NO_MEMORY
+            return
+        match.portal = portal
+        match.portal_generation = portal.generation
+        md = portal.first(hdr)
+        if md is None or md.options & MAX_SIZE:
+            return
+        remote = md.options & MANAGE_REMOTE != 0
+        length = hdr.payload_length if kind == _PUT else hdr.length
+        offset = hdr.offset if remote else md.offset
+        if offset + length > md.length or length > LNET_MTU:
+            return
+        if kind == _PUT:
+            if len(md.fragments) != 1:
+                return
+            match.wants_ack = hdr.wmd != NO_WMD and not md.options & ACK_DISABLE
+            if hdr.wmd[15] in MARKS and not match.wants_ack:  # what becomes of its resend is noted with care
+                return
+            match.moving = not remote
+        elif not remote:
+            return
+        match.md = md
+        match.handle = md.handle
+        match.offset = offset
+        match.answers = self._answers(match, receiver, _ACK if kind == _PUT else _REPLY)
+        # fmt: off
+        match.event = Event(EventKind.PUT if kind == _PUT else EventKind.GET, md, hdr,
+                            sender.peer.primary_nid, receiver.nid, length, hdr.payload_length, offset)
+        # fmt: on
+
+    def _answers(self, match: Match, receiver: Receiver, kind: int) -> PathSet:
+        """The paths of answers to messages like that."""
+        hdr, sender = match.hdr, match.sender
+        assert sender is not None
+        source = hdr.dest_nid if hdr.dest_nid != LO_NID else None
+        via = receiver.nid if receiver.nid != hdr.src_nid else None
+        return self.sender.answer_paths(sender, kind, source, via, hdr.src_pid)
+
+    def _find_request(self, match: Match, receiver: Receiver) -> None:
+        """The request that an ACK or REPLY is for."""
+        hdr, sender = match.hdr, match.sender
+        assert sender is not None
+        md = self.memory.find_wmd(hdr.wmd)
+        if md is None or md.threshold >= 0 or hdr.wmd[15]:
+            return  # it takes one answer, and not the next
+        match.md = md
+        match.handle = md.handle
+        kind, length = (
+            (EventKind.ACK, hdr.length) if hdr.type == _ACK else (EventKind.REPLY, hdr.payload_length)
+        )
+        # fmt: off
+        match.event = Event(kind, md, hdr, sender.peer.primary_nid, receiver.nid, length,
+                            hdr.payload_length if kind is EventKind.REPLY else 0)
+        # fmt: on
+
+    # A header has arrived --------------------------------------------------------------------------
+
+    def begin(self, receiver: Receiver, match: Match, hdr: Header, rx: Payload) -> int:
+        """See `Receiver.begin`."""
+        verdict, ni = match.verdict, receiver.ni
+        if verdict is Verdict.REFUSE:
+            return -errno.EPROTO
+        if ni.active and self.state.faults is not None and self._struck(receiver, hdr, rx):
+            return 0
+        if verdict is Verdict.FORWARD:
+            self._parts.forwarding.take(ni, hdr, receiver.nid, rx)
+            return 0
+        sender, hop = match.sender, match.hop
+        if sender is None or hop is None:
+            self.drop(ni, None, hdr, rx, match.why)
+            return 0
+        if match.master is not None:
+            match.master.heard(ni, hdr, receiver.nid)
+        if verdict is Verdict.TAKE or match.why is _NO_MEMORY:
+            hop.heard_at = self.state.clock()
+            if ni.watched or hop.watched:
+                self._parts.health.heard(ni, hop)
+        if verdict is Verdict.DROP:
+            self.drop(ni, sender, hdr, rx, match.why)
+        elif hdr.wmd != NO_WMD and self._too_many_answers(sender, hdr.type):
+            self.drop(ni, sender, hdr, rx, "too many answers wait for this peer")
+        else:
+            self._kinds[hdr.type](receiver, match, hdr, rx)
+        return 0
+
+    def _too_many_answers(self, sender: PeerNi, kind: int) -> bool:
+        """Whether a PUT or GET wants an answer more than may wait for its sender, or for all."""
+        if kind not in (_PUT, _GET):
+            return False
+        return sender.answers >= MAX_PEER_ANSWERS or self.state.answers >= MAX_ANSWERS
+
+    def _struck(self, receiver: Receiver, hdr: Header, rx: Payload) -> bool:
+        """Whether a fault rule drops the message or keeps it for a while."""
+        faults = self.state.faults
+        assert faults is not None
+        fate = faults.receive(receiver.ni, hdr, rx, lambda: self._begin_again(receiver, hdr, rx))
+        if fate is Fate.DROPPED:
+            self.drop(receiver.ni, None, hdr, rx, "a fault rule")
+        return fate is not Fate.PASSES
+
+    def _begin_again(self, receiver: Receiver, hdr: Header, rx: Payload) -> None:
+        if receiver.begin(hdr, rx) and hdr.payload_length:
+            rx.take(None, [], 0, hdr.payload_length)
+
+    def _incoming(self, receiver: Receiver, match: Match, hdr: Header, rx: Payload) -> Incoming:
+        stats = self.state.stats
+        stats.msgs_alloc += 1
+        if stats.msgs_alloc > stats.msgs_max:
+            stats.msgs_max = stats.msgs_alloc
+        sender, hop = match.sender, match.hop
+        assert sender is not None
+        assert hop is not None
+        incoming = Incoming(hdr, receiver.ni, sender, receiver.nid)
+        incoming.receiver = receiver
+        incoming.hop = hop
+        incoming.rx = rx
+        receiver.ni.refs += 1
+        sender.refs += 1
+        return incoming
+
+    def _put(self, receiver: Receiver, match: Match, hdr: Header, rx: Payload) -> None:
+        ni, sender, guard = receiver.ni, match.sender, self.guard
+        assert sender is not None
+        named = hdr.wmd[15] in MARKS and guard.is_meant(hdr.wmd)
+        if named and guard.is_repeated(hdr.wmd) and not self._admits(receiver, match, hdr, rx):
+            return
+        portal = match.portal
+        assert portal is not None
+        found = portal.match(hdr, sender.peer)
+        if isinstance(found, str) and not (found is NO_MATCH and _may_wait(portal, hdr)):
+            self.drop(ni, sender, hdr, rx, found)
+            return
+        incoming = self._incoming(receiver, match, hdr, rx)
+        if named:
+            guard.begins(incoming)
+        if isinstance(found, str):
+            portal.delayed[incoming] = None
+        else:
+            self._take(incoming, found)
+
+    def _take(self, incoming: Incoming, found: tuple[Md, int, int]) -> None:
+        """The memory of a message is found: there goes its payload."""
+        incoming.md, incoming.mlength, incoming.offset = found
+        self._receive_payload(incoming)
+
+    def _receive_payload(self, incoming: Incoming) -> None:
+        rlen = incoming.hdr.payload_length
+        if not rlen:
+            self.end(incoming, HealthStatus.OK, 0, "")
+            return
+        md, rx, mlength = incoming.md, incoming.rx, incoming.mlength
+        assert md is not None
+        assert rx is not None
+        rx.take(incoming, md.slices(incoming.offset, mlength) if mlength else [], mlength, rlen)
+
+    def _get(self, receiver: Receiver, match: Match, hdr: Header, rx: Payload) -> None:
+        ni, sender, portal = receiver.ni, match.sender, match.portal
+        assert sender is not None
+        assert portal is not None
+        found = portal.match(hdr, sender.peer)
+        if isinstance(found, str):
+            self.drop(ni, sender, hdr, rx, found)
+            return
+        md, mlength, offset = found
+        self._count_received(ni, sender, hdr)
+        payload = md.slices(offset, mlength) if mlength else []
+        # fmt: off
+        event = Event(EventKind.GET, md, hdr, sender.peer.primary_nid, receiver.nid, mlength,
+                      hdr.payload_length, offset)
+        # fmt: on
+        self.sender.reply(self._answers(match, receiver, _REPLY), hdr.wmd, md, payload, event)
+
+    def _ack(self, receiver: Receiver, match: Match, hdr: Header, rx: Payload) -> None:
+        ni, sender = receiver.ni, match.sender
+        assert sender is not None
+        md = self.memory.find_wmd(hdr.wmd)
+        if md is None or not md.acks_due:
+            self.drop(ni, sender, hdr, None, _NOT_ASKED)
+            return
+        md.acks_due -= 1
+        if hdr.wmd[15]:
+            self.end_put(md)
+        self._answered(md, ni.latency_ack, sender.latency_ack)
+        self.landed(md, match.hop, ni)
+        self._count_received(ni, sender, hdr)
+        event = Event(EventKind.ACK, md, hdr, sender.peer.primary_nid, receiver.nid, hdr.length)
+        self.memory.complete(md, event)
+
+    def end_put(self, md: Md) -> None:
+        """The PUT that has the handle of an ACK is over: it will not be sent again."""
+        put, md.put = md.put, None
+        if put is not None and not put.committed and put.path is not None:
+            put.path.recycle(put)
+
+    def _reply(self, receiver: Receiver, match: Match, hdr: Header, rx: Payload) -> None:
+        ni, sender = receiver.ni, match.sender
+        assert sender is not None
+        md = self.memory.find_wmd(hdr.wmd)
+        if md is None or not md.replies_due:
+            self.drop(ni, sender, hdr, rx, _NOT_ASKED)
+            return
+        mlength = hdr.payload_length
+        if mlength > md.length:
+            if not md.options & TRUNCATE:
+                self.drop(ni, sender, hdr, rx, "REPLY longer than its memory descriptor")
+                return
+            mlength = md.length
+        md.replies_due -= 1
+        md.refs += 1
+        self._answered(md, ni.latency_get, sender.latency_get)
+        incoming = self._incoming(receiver, match, hdr, rx)
+        incoming.md = md
+        incoming.mlength = mlength
+        self._receive_payload(incoming)
+
+    def _answered(self, md: Md, of_ni: Latency, of_peer: Latency) -> None:
+        """The answer takes one operation of md; its time counts where somebody keeps track."""
+        if md.deadline_slot >= 0:
+            nsec = int((self.state.clock() - md.sent_at) * 1e9)
+            of_ni.add(nsec)
+            of_peer.add(nsec)
+            self.memory.settle_response(md)
+        if md.threshold > 0:
+            md.threshold -= 1
+
+    def landed(self, md: Md, hop: PeerNi | None, ni: NI) -> None:
+        """An answer came over that pair: a request of md is under way no more."""
+        if md.flights:
+            take_answered(md.flights, None if hop is None else hop.flows.get(ni)).land(self.state.clock())
+
+    def _count_received(self, ni: NI, sender: PeerNi, hdr: Header) -> None:
+        stats = self.state.stats
+        kind = hdr.type
+        stats.recv_count += 1
+        stats.recv_length += hdr.payload_length
+        ni.stats.received[kind] += 1
+        sender.stats.received[kind] += 1
+
+    # The end ---------------------------------------------------------------------------------------
+
+    def end(self, incoming: Incoming, status: HealthStatus, err: int, reason: str) -> None:
+        """The payload of an incoming message is in memory, or will never be."""
+        if incoming.ended:
+            self.state.report(f"driver finalized a message twice: {incoming.hdr!r}")
+            self.state.stats.drops["finalized twice"] += 1
+            return
+        incoming.ended = True
+        if incoming.transit is not None:
+            self._parts.forwarding.received(incoming, status)
+            return
+        ni, sender, md, hdr = incoming.ni, incoming.peer_ni, incoming.md, incoming.hdr
+        assert md is not None
+        self._release(incoming)
+        kind = EventKind.PUT if hdr.type == _PUT else EventKind.REPLY
+        # fmt: off
+        event = Event(kind, md, hdr, sender.peer.primary_nid, incoming.next_nid, incoming.mlength,
+                      hdr.payload_length, incoming.offset)
+        # fmt: on
+        if status:
+            self._parts.health.broken(ni, sender, status)
+            event.status = -(err or errno.EIO)
+            event.health = status
+            event.reason = reason
+        else:
+            self._count_received(ni, sender, hdr)
+        if kind is EventKind.REPLY and md.flights:
+            flight = take_answered(md.flights, incoming.hop.flows.get(ni))
+            if status:
+                flight.abandon()
+            else:
+                flight.land(self.state.clock())
+        wants_ack = kind is EventKind.PUT and hdr.wmd != NO_WMD and not md.options & ACK_DISABLE
+        if incoming.identity:
+            self.guard.ended(incoming, not status, wants_ack and not md.aborted)
+        self.memory.complete_one(md, event)
+        if wants_ack and not event.status and self.state.running:
+            self._acknowledge(sender, hdr, incoming.mlength, incoming.next_nid)
+
+    def _acknowledge(self, sender: PeerNi, hdr: Header, mlength: int, from_nid: Nid) -> None:
+        """Answer the PUT with that header, which came by way of from_nid."""
+        now = self.state.peers.find_ni(sender.nid) or sender  # its NID may belong to another peer by now
+        source = hdr.dest_nid if hdr.dest_nid != LO_NID else None
+        via = from_nid if from_nid != hdr.src_nid else None
+        paths = self.sender.answer_paths(now, _ACK, source, via, hdr.src_pid)
+        self.sender.acknowledge(paths, [hdr.wmd], hdr.match_bits, mlength)
+
+    def _release(self, incoming: Incoming) -> None:
+        self.state.stats.msgs_alloc -= 1
+        incoming.ni.refs -= 1
+        incoming.peer_ni.refs -= 1
+
+    def drop(self, ni: NI, sender: PeerNi | None, hdr: Header, rx: Payload | None, why: str) -> None:
+        """Count a message that goes nowhere; its payload is still read off the connection."""
+        stats = self.state.stats
+        stats.drop_count += 1
+        stats.drop_length += hdr.payload_length
+        stats.drops[why] += 1
+        ni.stats.dropped[hdr.type] += 1
+        if sender is not None:
+            sender.stats.dropped[hdr.type] += 1
+        if hdr.payload_length and rx is not None:
+            rx.take(None, [], 0, hdr.payload_length)
+
+    # Sent twice ------------------------------------------------------------------------------------
+
+    def _admits(self, receiver: Receiver, match: Match, hdr: Header, rx: Payload) -> bool:
+        """Whether a PUT that was sent twice is the first to come; else it is dropped, or in place of that."""
+        guard, sender = self.guard, match.sender
+        assert sender is not None
+        verdict = guard.judge(hdr.wmd)
+        if verdict is Repeat.TAKE:
+            return True
+        if verdict is Repeat.REPLACE:
+            first = guard.under_way[hdr.wmd[:15]]
+            if first.md is None:
+                del self.memory.portal(first.hdr.portal).delayed[first]
+                self._drop_delayed(first, "sent again while it waited for a match")
+                return True
+            if self._replaces(first, hdr):
+                incoming = self._incoming(receiver, match, hdr, rx)
+                guard.begins(incoming)
+                self._take(incoming, (first.md, first.mlength, first.offset))
+                return False
+        length = guard.outcome(hdr)
+        self.drop(receiver.ni, sender, hdr, rx, "sent again, and was taken or may have been")
+        if verdict is Repeat.ACKNOWLEDGE and length != NO_ACK and self.state.running:
+            self._acknowledge(sender, hdr, length, receiver.nid)
+        return False
+
+    def _replaces(self, first: Incoming, hdr: Header) -> bool:
+        """End a message whose payload is on its way; False if it stays."""
+        old = first.hdr
+        same = (old.payload_length, old.portal, old.match_bits) == (
+            hdr.payload_length,
+            hdr.portal,
+            hdr.match_bits,
+        )
+        if not (same and first.rx is not None and first.rx.abandon(first)):
+            return False
+        first.ended = True
+        self._release(first)
+        return True
+
+    # Delays ----------------------------------------------------------------------------------------
+
+    def _match_delayed(self, portal: Portal) -> None:
+        """Memory came for those that wait. Where a handler attaches more, the walk begins anew.
+
+        So each is matched once, in order of arrival, however deep handlers attach.
+        """
+        portal.rematch = True
+        if portal.matching:
+            return
+        portal.matching = True
+        try:
+            while portal.rematch:
+                portal.rematch = False
+                for incoming in list(portal.delayed):
+                    if incoming in portal.delayed:
+                        self._match_again(portal, incoming)
+                    if portal.rematch:
+                        break
+        finally:
+            portal.matching = False
+
+    def _match_again(self, portal: Portal, incoming: Incoming) -> None:
+        sender = self._current_sender(incoming)
+        found = portal.match(incoming.hdr, sender.peer)
+        if found is NO_MATCH:
+            return
+        del portal.delayed[incoming]
+        if isinstance(found, str):
+            self._drop_delayed(incoming, found)
+        else:
+            self._take(incoming, found)
+
+    def _current_sender(self, incoming: Incoming) -> PeerNi:
+        """The peer NI of a message that waited; its NID may belong to another peer by now."""
+        before = incoming.peer_ni
+        now = self.state.peers.find_ni(before.nid)
+        if now is None or now is before:
+            return before
+        before.refs -= 1
+        now.refs += 1
+        incoming.peer_ni = now
+        return now
+
+    def _drop_delayed(self, incoming: Incoming, why: str) -> None:
+        if incoming.identity:
+            self.guard.ended(incoming, False)
+        self._release(incoming)
+        self.drop(incoming.ni, incoming.peer_ni, incoming.hdr, incoming.rx, why)
+
+    def forget_rx(self, rx: Payload) -> None:
+        """The connection of delayed messages died: their payload will never come."""
+        if self.state.faults is not None:
+            for ni, hdr in self.state.faults.forget_rx(rx):
+                self.drop(ni, None, hdr, None, "its connection closed while a fault rule held it")
+        for portal in self.memory.portals:
+            if portal is None or not portal.delayed:
+                continue
+            for incoming in [one for one in portal.delayed if one.rx is rx and one.hdr.payload_length]:
+                if incoming in portal.delayed:
+                    del portal.delayed[incoming]
+                    incoming.rx = None
+                    self._drop_delayed(incoming, "its connection closed while it waited for a match")
+
+
+def _may_wait(portal: Portal, hdr: Header) -> bool:
+    """Whether an unmatched PUT waits for a match entry. On the reserved portal only pushes do."""
+    if not portal.lazy or len(portal.delayed) >= MAX_DELAYED:
+        return False
+    return portal.index != PING_PORTAL or hdr.match_bits == PING_MATCH_BITS

@@ -1,0 +1,57 @@
+"""Candidates that only load tells apart, and when each would be through with one message more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ulnet.core.flow import Flow
+from ulnet.core.selection.weights import Turns
+
+__all__ = ["EQUAL_WITHIN", "UNUSED", "Candidates"]
+
+# Paths whose rates differ by less are taken for equal: where they share a bottleneck any split would
+# confirm itself, and noise would decide. What is outstanding still evens them out.
+EQUAL_WITHIN = 1.5
+
+UNUSED = Flow()  # stands for every path that nothing went yet
+
+
+class Candidates:
+    """The candidates of one stage, with their loads and rates, which are kept until the peer's rates change.
+
+    `settled` tells what left these and no others; with `turns`, weights decide in place of load.
+    """
+
+    __slots__ = ("_best", "_equal", "_flows", "_rates", "all", "noted_at", "settled", "turns")
+
+    def __init__(self, candidates: Sequence[Any], settled: str = "", turns: Turns | None = None) -> None:
+        self.all = candidates
+        self.settled = settled
+        self.turns = turns
+        self.noted_at = -1  # the generation of the peer's rates when they were taken
+        self._flows: Sequence[Flow] = ()
+        self._rates: list[float] = []
+        self._best = 0.0
+        self._equal = True
+
+    def note_rates(self, flows: Sequence[Flow], generation: int) -> None:
+        """Take the rates of all; a path that was never measured is taken for as fast as the fastest."""
+        self.noted_at = generation
+        self._flows = flows
+        rates = [flow.rate for flow in flows]
+        self._best = best = max(rates)
+        self._rates = [best if not rate or rate * EQUAL_WITHIN >= best else rate for rate in rates]
+        self._equal = min(self._rates) == best
+
+    def expected(self, size: int) -> list[float]:
+        """Seconds until the message would be through: what is under way and itself, at the observed rate.
+
+        While no rate is known: the bytes under way.
+        """
+        best = self._best
+        if not best:
+            return [flow.outstanding for flow in self._flows]
+        if self._equal:
+            return [(flow.outstanding + size) / best for flow in self._flows]
+        return [(flow.outstanding + size) / rate for flow, rate in zip(self._flows, self._rates, strict=True)]

@@ -1,0 +1,158 @@
+"""The paths of messages of one kind to one destination, and what of their choice is kept between messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ulnet.core.ni import NI, LocalNet
+from ulnet.core.path import Path, load_of
+from ulnet.core.peer import PeerNi
+from ulnet.core.selection.candidates import Candidates
+from ulnet.core.selection.criteria import SAME_BATCH, NetPair, Query
+from ulnet.wire.lnet import HEADER_SIZE, Header
+
+if TYPE_CHECKING:
+    from ulnet.nid import Nid
+
+__all__ = ["SAME_BATCH", "SMALL", "Key", "PathSet"]
+
+_MOST_MESSAGES: Final = 64
+_MOST_BYTES: Final = 4096  # of payload, of all of a batch together
+SMALL: Final = _MOST_BYTES + HEADER_SIZE  # others may join a message of that size, with its header
+
+
+class Key(NamedTuple):
+    """What the choice of a path depends on besides destination and size."""
+
+    kind: int  # of the messages
+    source: Nid | None = None  # the NI that they are bound to
+    bound: bool = False  # to the destination's very NID
+    ping: bool = False  # they may leave by any NI, whatever the peer knows
+    via: Nid | None = None  # the gateway that they go over
+    pid: int = 0
+    cpt: int = 0  # where their memory is near
+
+
+class PathSet:
+    """The paths to one NID, or to any NID of its peer: who is left by what stays true between messages.
+
+    Valid for one generation of the node and one of the peer; then it is filled anew. `template` is the header
+    of the last message that was asked for. Small messages join the path that was chosen for one before them,
+    while that waits to be written: what waits together leaves by one call to the kernel, which costs more
+    than any choice gains.
+    """
+
+    __slots__ = (
+        "ack",
+        "batch",
+        "batch_bytes",
+        "batch_left",
+        "batch_mark",
+        "cpt",
+        "dest",
+        "fixed",
+        "free",
+        "generation",
+        "key",
+        "load",
+        "locals",
+        "nets",
+        "paths",
+        "query",
+        "ready",
+        "remotes",
+        "routed",
+        "settled",
+        "stamp",
+        "template",
+    )
+
+    def __init__(self, dest: PeerNi, key: Key) -> None:
+        self.dest = dest
+        self.key = key
+        self.generation = dest.peer.generation
+        self.stamp = -1  # the sum of both generations that it was filled in: neither ever falls
+        self.ready = -1  # the same where requests can go at once: nobody is asked first, no gateway is needed
+        self.settled = False  # nobody has to be asked first who is there
+        self.routed = False  # a gateway is needed
+        self.fixed: Path | None = None  # the only one, while there is no choice
+        self.query: Query | None = None
+        self.nets = Candidates(())
+        self.locals: dict[LocalNet | None, Candidates] = {}  # under None: of all nets together
+        self.remotes: dict[NI, Candidates] = {}
+        self.free = False  # nothing but load, credits and turns decides
+        self.paths: dict[tuple[NI, PeerNi, PeerNi], Path] = {}
+        self.template = Header(-1, payload_length=-1, length=-1)  # nothing was asked for yet
+        self.cpt = key.cpt
+        self.ack = False  # PUTs of that template are acknowledged
+        self.load = 0  # of a message of that template, with its header
+        self.batch: Path | None = None  # that the next small ones may join …
+        self.batch_left = 0  # … so many
+        self.batch_bytes = 0  # … with so much payload in all
+        self.batch_mark = 0  # … while nothing has left by it
+
+    def stages(self) -> Iterator[Candidates]:
+        """The candidates of all stages."""
+        yield self.nets
+        yield from self.locals.values()
+        yield from self.remotes.values()
+
+    def clear(self) -> None:
+        """Forget what was decided."""
+        self.fixed = self.batch = None
+        self.batch_left = 0
+        self.nets = Candidates(())
+        self.locals = {}
+        self.remotes = {}
+        self.free = self.routed = False
+        self.stamp = self.ready = -1
+        paths, self.paths = self.paths, {}
+        for path in paths.values():
+            path.close()
+
+    def is_asked(
+        self, length: int, match_bits: int, hdr_data: int, portal: int, offset: int, pid: int
+    ) -> bool:
+        """Whether the last request was like that; `length` is what a PUT sends or a GET asks for."""
+        template = self.template
+        return (
+            match_bits == template.match_bits
+            and length == template.payload_length + template.length
+            and hdr_data == template.hdr_data
+            and portal == template.portal
+            and offset == template.offset
+            and pid == template.dest_pid
+            and template.type >= 0
+        )
+
+    def ask(self, template: Header) -> None:
+        """The next messages are of that template."""
+        self.template = template
+        self.load = load_of(template)
+
+    def begin_batch(self, path: Path, size: int) -> None:
+        """A message of `size` bytes goes by that path, and is the first of a batch."""
+        room = min(path.ni.tx_credits, path.peer_ni.tx_credits, _MOST_MESSAGES) - 1
+        self.batch = path
+        self.batch_left = max(room, 0)
+        self.batch_bytes = _MOST_BYTES - size + HEADER_SIZE
+        self.batch_mark = path.left
+
+    def joins_batch(self, size: int) -> bool:
+        """Whether a message of `size` bytes, with its header, joins that batch."""
+        batch = self.batch
+        return (
+            batch is not None
+            and self.batch_left > 0
+            and size - HEADER_SIZE <= self.batch_bytes
+            and batch.left == self.batch_mark
+        )
+
+    def take_turns(self, path: Path) -> None:
+        """A message goes by that path: it counts where weights decide."""
+        ni, pni = path.ni, path.peer_ni
+        net = NetPair(ni.net, pni.net)
+        for stage, one in ((self.nets, net), (self.locals.get(ni.net), ni), (self.remotes.get(ni), pni)):
+            if stage is not None and stage.turns is not None:
+                stage.turns.take(one)
