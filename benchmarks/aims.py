@@ -111,7 +111,7 @@ def _of_crowd(crowd: dict[str, Any]) -> list[Line]:
 
 def _of_choice(figures: dict[str, Any]) -> list[Line]:
     good, table = _at_least(0.8), []
-    for way in ("by lanes", "the general way"):
+    for way in ("in batches", "one by one"):
         found = figures.get(f"16×16, {way}")
         table.append(_absolute("16×16 NIs", f"rate of sends, {way}", "≥ 0.8×", found, good, "×", "1×1"))
     return table

@@ -13,15 +13,16 @@ from ulnet.core.instance import LNet
 from ulnet.core.md import Md
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
-from ulnet.core.peer import Peer, PeerFlag, PeerNi
+from ulnet.core.peer import PeerFlag, PeerNi
 from ulnet.core.selection.choose import Balance
-from ulnet.core.status import HealthStatus
+from ulnet.core.selection.paths import Key
 from ulnet.core.tunables import NetTunables
-from ulnet.nid import NetType, Nid
+from ulnet.nid import LNET_PID, NetType, Nid
+from ulnet.wire.lnet import MsgType
 
 SIZE = 64  # bytes: where choosing weighs most
 IN_FLIGHT = 8
-IN_FLIGHT_IN_LANES = 256
+IN_FLIGHT_IN_BATCHES = 256
 MOST_AT_ONCE = 64
 CHOICES_A_LOOK = 50  # choices in a row, between which nothing changes
 
@@ -34,7 +35,7 @@ class Shape:
     nets: int
     nis: int
     balance: Balance = "expected"
-    lanes: bool = False  # by the fast lane, as a driver of streams makes use of it
+    batches: bool = False  # by a driver that writes together what is sent together
 
 
 SHAPES = [
@@ -44,19 +45,19 @@ SHAPES = [
     Shape("16×16, each pair a net of its own", 16, 1),
     Shape("1×1, documents", 1, 1, "documents"),
     Shape("16×16 on one net, documents", 1, 16, "documents"),
-    Shape("1×1, lanes", 1, 1, lanes=True),
-    Shape("2×2, each pair a net of its own, lanes", 2, 1, lanes=True),
-    Shape("4×4, each pair a net of its own, lanes", 4, 1, lanes=True),
-    Shape("4×4 on one net, lanes", 1, 4, lanes=True),
-    Shape("16×16, each pair a net of its own, lanes", 16, 1, lanes=True),
-    Shape("16×16 on one net, lanes", 1, 16, lanes=True),
+    Shape("1×1, batches", 1, 1, batches=True),
+    Shape("2×2, each pair a net of its own, batches", 2, 1, batches=True),
+    Shape("4×4, each pair a net of its own, batches", 4, 1, batches=True),
+    Shape("4×4 on one net, batches", 1, 4, batches=True),
+    Shape("16×16, each pair a net of its own, batches", 16, 1, batches=True),
+    Shape("16×16 on one net, batches", 1, 16, batches=True),
 ]
 
 
 def baseline(shape: Shape) -> str:
     """What its sends are compared with."""
-    if shape.lanes:
-        return "1×1, lanes"
+    if shape.batches:
+        return "1×1, batches"
     return "1×1" if shape.balance == "expected" else "1×1, documents"
 
 
@@ -77,13 +78,8 @@ class NullLnd:
 
     def __init__(self, batches: bool) -> None:
         self.batches = batches
-        self.held: deque[Msg] = deque()
-        self.queues: deque[list[Msg]] = deque()  # or in place of that: of connections with any, in turn
-        self._by_way: dict[tuple[NI, Nid | None], list[Msg]] | None = None
-
-    def by_way(self) -> None:
-        """Keep a queue for each connection from now on."""
-        self._by_way = {}
+        self.queues: deque[list[Msg]] = deque()  # of connections that have any, in turn
+        self._by_way: dict[tuple[NI, Nid | None], list[Msg]] = {}
 
     def startup(self, ni: NI) -> None:
         """Tell by what it is known as a driver of streams."""
@@ -95,127 +91,92 @@ class NullLnd:
     def retune(self, ni: NI, timeout: float) -> None:
         """Nothing to tune."""
 
-    def send(self, ni: NI, msg: Msg) -> None:
-        """Hold it."""
-        if self._by_way is None:
-            self.held.append(msg)
+    def send(self, ni: NI, msgs: list[Msg]) -> None:
+        """Hold them."""
+        if not self.batches:
+            self.queues.append(msgs)
             return
-        queue = self._by_way.get((ni, msg.next_nid))
+        nid = msgs[0].next_nid
+        queue = self._by_way.get((ni, nid))
         if queue is None:
-            queue = self._by_way[ni, msg.next_nid] = []
+            queue = self._by_way[ni, nid] = []
         if not queue:
             self.queues.append(queue)
-        queue.append(msg)
-
-    def recv(
-        self, ni: NI, rx: object, msg: Msg | None, buffers: list[memoryview], mlen: int, rlen: int
-    ) -> None:
-        """Nothing ever comes in."""
-        raise AssertionError("this driver receives nothing")
+        queue += msgs
 
 
 class Bench:
-    """A node with one multi-rail peer, and always `IN_FLIGHT` messages under way."""
+    """A node with one multi-rail peer, and always as many messages under way."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
-        self._lnd = NullLnd(shape.lanes)
+        self._lnd = NullLnd(shape.batches)
         self._core = LNet(clock=time.monotonic, cookie=1)
         self._core.register_lnd(self._lnd)
         self._core.selector.balance = shape.balance
+        in_flight = IN_FLIGHT_IN_BATCHES if shape.batches else IN_FLIGHT
         rails = list(itertools.product(range(shape.nets), range(shape.nis)))
         for net, nth in rails:
             nid = Nid.parse(f"10.{net}.0.{nth + 1}@tcp{net}")
-            tunables = NetTunables(peer_credits=IN_FLIGHT_IN_LANES, credits=IN_FLIGHT_IN_LANES)
-            self._core.add_ni(nid.net, nid, tunables=tunables if shape.lanes else None)
+            tunables = NetTunables(peer_credits=in_flight, credits=in_flight)
+            self._core.add_ni(nid.net, nid, tunables=tunables if shape.batches else None)
         there = [Nid.parse(f"10.{net}.1.{nth + 1}@tcp{net}") for net, nth in rails]
         peer = self._core.peers.add(there[0], there[1:])
+        peer.mark(add=int(PeerFlag.DISCOVERED | PeerFlag.NIDS_UPTODATE))
         self._target = there[0]
         self._dest: PeerNi = next(peer.nis())
         self._md: Md = self._core.memory.md_bind(bytes(SIZE), None)
-        for _ in range(IN_FLIGHT):
-            self._put()
-        for _ in range(4 * len(rails)):
-            self._send()
-        if shape.lanes:
-            self._open_lanes(peer)
+        self.put(in_flight)
+        self.send(20 * in_flight if shape.batches else 4 * len(rails))
 
-    def _open_lanes(self, peer: Peer) -> None:
-        """The peer was discovered, and the driver tells of what a connection carried at once."""
-        peer.mark(add=int(PeerFlag.DISCOVERED | PeerFlag.NIDS_UPTODATE))
-        while self._lnd.held:
-            self._core.finalize(self._lnd.held.popleft(), HealthStatus.OK)
-        self._lnd.by_way()
-        for _ in range(IN_FLIGHT_IN_LANES):
-            self._core.put(self._md, self._target, 30, 1, ack=False)
-        self._send_by_lanes(20 * IN_FLIGHT_IN_LANES)
-
-    def _send_by_lanes(self, count: int) -> None:
-        """Each connection in turn is through with all that it has, and as much is sent."""
+    def send(self, count: int) -> None:
+        """So many whole sends: each connection in turn is through with what it has, and as much is sent."""
         while count > 0:
             left = self.leave()
             count -= left
-            self.put_by_lane(left)
+            self.put(left)
 
     def leave(self) -> int:
         """The connection whose turn it is is through with all that it has; how many messages that were."""
         queues = self._lnd.queues
-        queue = queues.popleft()
-        batch, queue[:] = queue[:MOST_AT_ONCE], queue[MOST_AT_ONCE:]
-        if queue:
-            queues.append(queue)
-        self._core.sent(batch)
+        batch = queue = queues.popleft()
+        if self._lnd.batches:
+            batch, queue[:] = queue[:MOST_AT_ONCE], queue[MOST_AT_ONCE:]
+            if queue:
+                queues.append(queue)
+        self._core.completed(batch)
         return len(batch)
 
-    def put_by_lane(self, count: int) -> None:
+    def put(self, count: int) -> None:
         """Send so many."""
         put, md, target = self._core.put, self._md, self._target
         for _ in range(count):
             put(md, target, 30, 1, ack=False)
 
-    def _put(self) -> None:
-        self._core.put(self._md, self._target, 30, 1, ack=False, cpt=0)  # with a CPT there is no lane
-
-    def _send(self) -> None:
-        self._put()
-        self._core.finalize(self._lnd.held.popleft(), HealthStatus.OK)
-
-    def send(self, count: int) -> None:
-        """So many whole sends, the general way."""
-        send = self._send
-        for _ in range(count):
-            send()
-
     def run(self, count: int) -> Cost:
         """`count` whole sends, then as many choices in the states between sends."""
         clock = time.process_time  # nothing here waits, and other programs do not count
-        send = self._send
         began = clock()
-        if self.shape.lanes:
-            self._send_by_lanes(count)
-        else:
-            self.send(count)
+        self.send(count)
         send_us = (clock() - began) / count * 1e6
-        choose = self._core.selector.choose
-        dest = self._dest
+        choose, dest = self._core.selector.choose, self._dest
+        key = Key(int(MsgType.PUT), pid=LNET_PID)
+        paths = self._core.selector.find(dest, key)
         spent = 0.0
         looks = max(count // CHOICES_A_LOOK, 1)
         for _ in range(looks):
-            if self.shape.lanes:
-                self._send_by_lanes(1)
-            else:
-                send()
+            self.send(1)
             began = clock()
             for _ in range(CHOICES_A_LOOK):
-                choose(dest, size=SIZE)
+                paths.batch_left = 0  # it joins none before it
+                choose(dest, key, SIZE)
             spent += clock() - began
         return Cost(spent / looks / CHOICES_A_LOOK * 1e6, send_us)
 
     def close(self) -> None:
         """End the node."""
-        for held in (self._lnd.held, *self._lnd.queues):
-            while held:
-                self._core.finalize(held.pop(), HealthStatus.OK)
+        while self._lnd.queues:
+            self.leave()
         self._core.shutdown()
 
 
@@ -270,9 +231,10 @@ HOW = (
     f"The core alone, in one process, with a driver that carries nothing: PUTs of {SIZE} bytes to a "
     f"Multi-Rail peer, {IN_FLIGHT} always under way; CPU time. A whole send is the PUT with its header, "
     "choice, credits, completion and event. Each side has as many interfaces as the first column says; "
-    "balance is by expected completion where it does not say documents. The first rows are the general way, "
-    f"a message at a time; those with lanes have {IN_FLIGHT_IN_LANES} under way, of which each connection "
-    f"tells up to {MOST_AT_ONCE} at once, and are compared with 1×1 in lanes."
+    "balance is by expected completion where it does not say documents. The first rows are of a driver that "
+    f"takes one message after the other; batches are of one that writes together what it is given, with "
+    f"{IN_FLIGHT_IN_BATCHES} under way, of which each connection tells up to {MOST_AT_ONCE} at once, and are "
+    "compared with 1×1 in batches: small messages join the choice for one before them there."
 )
 
 

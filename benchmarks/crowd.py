@@ -33,7 +33,7 @@ HOW = (
     "what grows with their number alone; “16 at a time” shares again. “{sockets}” are one epoll, headers "
     "and payloads at both ends and nothing of LNet (`crowd_sockets.py`): what Python and the kernel allow. "
     "CPU is the node's own, that of the other process stands apart. Each rate is measured once {warm} "
-    "rounds are over. `crowd_profile.py` tells more (docs/design/profiles.md)."
+    "rounds are over. `crowd_profile.py` tells more (docs/design/measured.md)."
 )
 RATE_HEADS = ["thousand messages/s", "one peer", f"{FEW} peers", "all", "all : one", f"all : {FEW}"]
 CPU_HEADS = ["CPU µs/message", *RATE_HEADS[1:]]

@@ -1,4 +1,4 @@
-"""Where the time goes with many peers: a profile (docs/design/profiles.md), in Markdown.
+"""Where the time goes with many peers: a profile (docs/design/measured.md), in Markdown.
 
 `crowd_profile.py` tells CPU time in the program and in the kernel, by the number of peers. `crowd_profile.py
 lines` tells how many instructions a message takes, how often the first caches miss, and how many lines of

@@ -1,4 +1,4 @@
-"""What each end of one work takes: `ends.py WORK [PLAYER …]`; docs/design/profiles.md shows tables of it.
+"""What each end of one work takes: `ends.py WORK [PLAYER …]`; docs/design/measured.md shows tables of it.
 
 For each player, interleaved with the others: wall time, CPU time of the end that drives and of the one that
 serves, of it the kernel's, and how often each slept, in microseconds and times a message; medians. With

@@ -54,10 +54,10 @@ def run(competitor: Any) -> int:
 
 def check_build() -> None:
     """What is told of the compiled build must be of it."""
-    from ulnet.core import transmit
+    from ulnet.core import sender
 
-    if not str(transmit.__file__).endswith(".so"):
-        raise RuntimeError(f"the compiled build is to be measured, and {transmit.__file__} is not of it")
+    if not str(sender.__file__).endswith(".so"):
+        raise RuntimeError(f"the compiled build is to be measured, and {sender.__file__} is not of it")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""Where a send goes that has several ways, in lanes: what each message costs, and what each choice does.
+"""Where a send goes that has several ways: what each message costs, and what each choice does.
 
 Small messages join the last choice, so many at a time; runs with other limits of that tell both apart: the
 cost of a message is a + b / n. (Pure Python; compiled code has the limit built in.) With --parts: what
 64 of them cost when they leave, when a way is chosen for the first of the next, and when the others join it.
-With --general: what a send takes the general way, where each message is chosen for, in instructions and
-cache misses (valgrind).
+With --singly: what a send takes where each message is chosen for: instructions, cache misses (valgrind).
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ from typing import Any
 import choice
 import crowd_steps
 from cachegrind import HEADS, counted, need_valgrind
-from ulnet.core.selection import convoy
+from ulnet.core.selection import paths
 
 MOST = (8, 16, 32, 64)
 ROUNDS, COUNT = 15, 2000
-GENERAL = ("1×1", "4×4 on one net", "16×16 on one net", "16×16, each pair a net of its own")
+SINGLY = ("1×1", "4×4 on one net", "16×16 on one net", "16×16, each pair a net of its own")
 BATCHES = 1000  # looked at part by part
 FEW, MANY = 2000, 8000  # sends under valgrind: rows are the difference
-TITLES = [shape.title for shape in choice.SHAPES if shape.lanes]
+TITLES = [shape.title for shape in choice.SHAPES if shape.batches]
 
 
 def measure(rounds: int) -> dict[str, dict[int, float]]:
     """The best of several interleaved runs, µs a send, by shape and limit."""
-    benches = {shape.title: choice.Bench(shape) for shape in choice.SHAPES if shape.lanes}
+    benches = {shape.title: choice.Bench(shape) for shape in choice.SHAPES if shape.batches}
     best: dict[str, dict[int, float]] = {title: dict.fromkeys(MOST, float("inf")) for title in TITLES}
     for _ in range(rounds):
         for most in MOST:
-            convoy._MOST_MESSAGES = most  # type: ignore[misc]
+            paths._MOST_MESSAGES = most  # type: ignore[misc]
             for title, bench in benches.items():
                 bench.run(COUNT // 4)
                 best[title][most] = min(best[title][most], bench.run(COUNT).send_us)
@@ -65,8 +64,8 @@ def parts(bench: choice.Bench, batches: int, cost: Callable[..., tuple[float, An
     found: list[tuple[float, float, float]] = []
     while len(found) < batches:
         leaving, left = cost(bench.leave)
-        first, _ = cost(bench.put_by_lane, 1)
-        others, _ = cost(bench.put_by_lane, left - 1)
+        first, _ = cost(bench.put, 1)
+        others, _ = cost(bench.put, left - 1)
         if left == choice.MOST_AT_ONCE:
             found.append((leaving, first, others))
     return [statistics.median(part) for part in zip(*found, strict=True)]
@@ -78,7 +77,7 @@ def parts_table(batches: int) -> None:
     print(f"| {choice.MOST_AT_ONCE} sends: µs (bytecodes) |", " | ".join(heads), "|")
     print("| --- |" + " ---: |" * len(heads))
     for shape in choice.SHAPES:
-        if not shape.lanes:
+        if not shape.batches:
             continue
         bench = choice.Bench(shape)
         times, steps = parts(bench, batches, cpu), parts(bench, max(batches // 100, 1), bytecodes)
@@ -87,22 +86,22 @@ def parts_table(batches: int) -> None:
         print(f"| {shape.title} |", " | ".join(f"{us:.1f} ({count:,.0f})" for us, count in columns), "|")
 
 
-def general(title: str, sends: int) -> int:
-    """So many sends of that shape the general way, for cachegrind."""
+def singly(title: str, sends: int) -> int:
+    """So many sends of that shape, for cachegrind."""
     bench = choice.Bench(next(shape for shape in choice.SHAPES if shape.title == title))
     bench.send(sends)
     bench.close()
     return sends
 
 
-def general_table() -> None:
+def singly_table() -> None:
     """What one of them takes."""
     need_valgrind()
     script = str(Path(__file__).resolve())
-    print(f"| the general way | {HEADS.format('a send')} |")
+    print(f"| a message at a time | {HEADS.format('a send')} |")
     print("| --- | ---: | ---: | ---: | ---: |")
     with ThreadPoolExecutor(2) as both:
-        for title in GENERAL:
+        for title in SINGLY:
             few, many = (both.submit(counted, script, "run", title, str(sends)) for sends in (FEW, MANY))
             sends, *costs = (b - a for a, b in zip(few.result(), many.result(), strict=True))
             print(f"| {title} | " + " | ".join(f"{cost / sends:,.1f}" for cost in costs) + " |", flush=True)
@@ -117,17 +116,17 @@ def main() -> None:
     parser.add_argument(
         "--rounds", type=int, default=ROUNDS, help=f"runs of each, of which the best counts ({ROUNDS})"
     )
-    parser.add_argument("--parts", action="store_true", help="a batch in lanes, part by part")
-    parser.add_argument("--general", action="store_true", help="the general way, counted by valgrind")
+    parser.add_argument("--parts", action="store_true", help="a batch, part by part")
+    parser.add_argument("--singly", action="store_true", help="a message at a time, counted by valgrind")
     options = parser.parse_args()
-    if options.general:
-        general_table()
+    if options.singly:
+        singly_table()
         return
     if options.parts:
         parts_table(BATCHES)
         return
     best = measure(options.rounds)
-    one = best["1×1, lanes"][MOST[-1]]
+    one = best["1×1, batches"][MOST[-1]]
     print("| µs a send |", " | ".join(f"{most} join" for most in MOST), "| a message | a choice | × 1×1 |")
     print("| --- |" + " ---: |" * (len(MOST) + 3))
     for title, found in best.items():
@@ -139,6 +138,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["run"]:
-        print(general(sys.argv[2], int(sys.argv[3])))
+        print(singly(sys.argv[2], int(sys.argv[3])))
     else:
         main()

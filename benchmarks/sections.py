@@ -71,8 +71,8 @@ def _choice(quick: bool, rounds: int | None, tell: Tell) -> Section:
     section.tables.append(("", choice.HEADS, choice.cells(costs)))
     section.tables.append((small_rails.HOW, small_rails.HEADS, small_rails.cells(small)))
     section.figures = {
-        "16×16, by lanes": 1 / choice.ratio(costs, "16×16 on one net, lanes"),
-        "16×16, the general way": 1 / choice.ratio(costs, "16×16 on one net"),
+        "16×16, in batches": 1 / choice.ratio(costs, "16×16 on one net, batches"),
+        "16×16, one by one": 1 / choice.ratio(costs, "16×16 on one net"),
     }
     return section
 

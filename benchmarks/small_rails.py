@@ -80,7 +80,7 @@ async def _run(way: str, ack: bool, rails: int, count: int) -> Run:
         if rails > 1:
             await sender.discover(target)
         send = _by_handlers if way == "event handlers" else _by_await
-        for _ in range(WARM_UPS):  # all connections are made, which takes turns of the loop, all lanes open
+        for _ in range(WARM_UPS):  # all connections are made, which takes turns of the loop
             await send(sender, target, ack, count // WARM_UPS)
             await asyncio.sleep(PAUSE)
         count -= count % WARM_UPS
