@@ -450,7 +450,7 @@ def test_load_and_choices_by_what_decided_are_shown(start_daemon: Callable[..., 
     (peer,) = yaml.safe_load(here.lnetctl("peer", "show", "--load").out)["peer"]
     load = {ni["nid"]: ni["load"] for ni in peer["peer ni"]}[other]
     assert load["choices"]["only one"] >= 4
-    assert load["paths"] == {"127.0.1.1@tcp1": {"outstanding": 0, "rate": 0}}
+    assert load["paths"] == {}  # small messages for which there is one path only are not counted as load
 
 
 def test_rules_that_contradict_earlier_ones_are_shown_as_such(ask: Ask) -> None:

@@ -7,6 +7,7 @@ import errno
 import os
 import resource
 import socket
+import struct
 from collections.abc import Callable
 
 import pytest
@@ -18,9 +19,9 @@ from support.ports import free_port
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.lnd.tcp import TcpParams
 from ulnet.lnd.tcp.params import conns_for_speed
-from ulnet.nid import Nid
+from ulnet.nid import LNET_PID, Nid
 from ulnet.wire.acceptor import ConnRequest
-from ulnet.wire.socklnd import ConnType
+from ulnet.wire.socklnd import ConnType, Hello
 
 Make = Callable[..., Side]
 
@@ -146,6 +147,22 @@ async def test_nets_share_an_address(make: Make, at: Addresses) -> None:
     raw = await dial(a, at.ip(3), to=here[1].nid)
     await raw.send(ConnRequest.to(here[0].nid).pack())
     assert await raw.rest() == (b"", "EOF")
+
+
+async def test_a_connection_that_is_reset_while_it_is_taken_leaves_nothing(make: Make, at: Addresses) -> None:
+    side = make(at.nid(1))
+    state = side.state()
+    with socket.create_server((at.ip(1), 0)) as server, socket.socket() as caller:
+        caller.connect(server.getsockname())
+        sock, _ = server.accept()
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    hello = Hello(
+        3, Nid.parse(at.nid(2)), state.identity.nid, LNET_PID, LNET_PID, 1, 2, int(ConnType.CONTROL)
+    )
+    peer = state.peer(hello.src_nid, LNET_PID)
+    assert not state.add_conn(peer, sock, hello, ConnType.CONTROL)
+    state.forget_if_idle(peer)
+    assert sock.fileno() == -1
 
 
 async def test_a_request_at_one_address_may_be_for_another(make: Make, at: Addresses) -> None:

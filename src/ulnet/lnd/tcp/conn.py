@@ -52,11 +52,13 @@ class Conn(Receiver):
         rename: bool = False,
         source_port: int = 0,
     ) -> None:
+        local_ip: str = sock.getsockname()[0]
+        remote_ip: str = sock.getpeername()[0]  # raises OSError where the peer has reset it already
         super().__init__(shared, sock, peer, version, big_endian, rename)
         self.ctype = ctype
         self.source_port = source_port  # ours, where we dialled
-        self.local_ip: str = sock.getsockname()[0]
-        self.remote_ip: str = sock.getpeername()[0]
+        self.local_ip = local_ip
+        self.remote_ip = remote_ip
         self.pair: AddressPair = (sockets.packed(self.local_ip), sockets.packed(self.remote_ip))
         self.device: Device = peer.state.device_at(self.pair[0])
         self.last_used = 0
