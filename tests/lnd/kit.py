@@ -435,9 +435,8 @@ class RawPeer:
         """Exactly size bytes."""
         data = b""
         while len(data) < size:
-            piece = await asyncio.wait_for(
-                asyncio.get_running_loop().sock_recv(self.sock, size - len(data)), PATIENCE
-            )
+            async with asyncio.timeout(PATIENCE):
+                piece = await asyncio.get_running_loop().sock_recv(self.sock, size - len(data))
             assert piece, f"end of file after {len(data)} bytes: {data[:64].hex()}"
             data += piece
         return data
@@ -447,9 +446,8 @@ class RawPeer:
         data = b""
         while True:
             try:
-                piece = await asyncio.wait_for(
-                    asyncio.get_running_loop().sock_recv(self.sock, 65536), PATIENCE
-                )
+                async with asyncio.timeout(PATIENCE):
+                    piece = await asyncio.get_running_loop().sock_recv(self.sock, 65536)
             except ConnectionResetError:
                 return data, "RESET"
             if not piece:
@@ -459,7 +457,8 @@ class RawPeer:
     async def silent(self, seconds: float = 0.05) -> None:
         """Nothing comes, and the connection stays open."""
         with suppress(TimeoutError):
-            piece = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.sock, 65536), seconds)
+            async with asyncio.timeout(seconds):
+                piece = await asyncio.get_running_loop().sock_recv(self.sock, 65536)
             raise AssertionError(f"not silent: {piece[:64].hex() or 'end of file'}")
 
     async def read_hello(self) -> Hello:
@@ -561,7 +560,9 @@ class RawListener:
         self.sock.setblocking(False)
 
     async def accept(self) -> RawPeer:
-        sock, _ = await asyncio.wait_for(asyncio.get_running_loop().sock_accept(self.sock), PATIENCE)
+        # Python 3.11's `wait_for` would lose a cancellation that comes as the caller does.
+        async with asyncio.timeout(PATIENCE):
+            sock, _ = await asyncio.get_running_loop().sock_accept(self.sock)
         return RawPeer(sock)
 
     async def accept_hello(self) -> tuple[RawPeer, ConnRequest, Hello]:

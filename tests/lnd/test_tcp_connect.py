@@ -330,6 +330,7 @@ async def test_the_version_that_the_peer_wants_is_used_and_remembered(make: Make
             await raw.send(hello_bytes(Nid.parse(at.nid(2)), a.ni.nid, ctype, version=2))
             raws.append(raw)
         assert (await raws[0].frame())[5] == b"x"
+        await until(lambda: a.lnd.open_connections == 3)
         for raw in [first, *raws]:
             raw.close()
         await until(lambda: not a.lnd.open_connections)

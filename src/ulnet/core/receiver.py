@@ -142,12 +142,9 @@ class Receiver(Keeper):
             return self._take_acks(match, raw, buf, view, pos, end)
         if kind == _REPLY:
             return self._take_replies(match, raw, buf, view, pos, end)
-        md, event, sender = match.md, match.event, match.sender
-        if md is None or event is None or sender is None:
-            return pos
         if kind == _GET:
-            return self._take_gets(match, md, event, sender, raw, buf, view, pos, end)
-        return self._take_puts(match, md, event, sender, raw, buf, view, pos, end)
+            return self._take_gets(match, raw, buf, view, pos, end)
+        return self._take_puts(match, raw, buf, view, pos, end)
 
     def _next(self, hdr: Header, raw: bytes, buf: bytearray, view: memoryview, pos: int) -> bytes:
         """The handle of the next message, if its header is `raw` but for that; else nothing."""
@@ -164,18 +161,12 @@ class Receiver(Keeper):
         return min(RUN, MAX_PEER_ANSWERS - sender.answers, MAX_ANSWERS - self._state.answers)
 
     def _take_puts(
-        self,
-        match: Match,
-        md: Md,
-        event: Event,
-        sender: PeerNi,
-        raw: bytes,
-        buf: bytearray,
-        view: memoryview,
-        pos: int,
-        end: int,
+        self, match: Match, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int
     ) -> int:
         hdr = match.hdr
+        md, event, sender = match.md, match.event, match.sender
+        if md is None or event is None or sender is None:
+            return pos
         memory, moving, offset = md.fragments[0], match.moving, match.offset
         length = hdr.payload_length
         head = len(raw)
@@ -397,19 +388,12 @@ class Receiver(Keeper):
             self._memory.tell(md, event)
 
     def _take_gets(
-        self,
-        match: Match,
-        md: Md,
-        event: Event,
-        sender: PeerNi,
-        raw: bytes,
-        buf: bytearray,
-        view: memoryview,
-        pos: int,
-        end: int,
+        self, match: Match, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int
     ) -> int:
         hdr, answers = match.hdr, match.answers
-        assert answers is not None
+        md, event, sender = match.md, match.event, match.sender
+        if md is None or event is None or sender is None or answers is None:
+            return pos
         size = len(raw)
         most = self._most(match, sender)
         payload = md.slices(event.offset, event.mlength) if event.mlength else NO_PAYLOAD

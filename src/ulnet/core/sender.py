@@ -124,7 +124,7 @@ class Sender:
         msg.payload = md.fragments
         md.ni = path.ni
         if ack or path is not self._corked or path.counts or md.timeout is not None:
-            self._begin(msg, md, path, ack)
+            self._begin(msg, md, path, ACK_BIT if ack else 0)
         else:
             msg.wmd = NO_WMD
             md.refs += 1
@@ -159,21 +159,28 @@ class Sender:
         self._request(md, template, target, source, cpt, ack)
         return None
 
-    def _begin(self, msg: Msg, md: Md, path: Path, ack: bool) -> None:
-        """msg, a PUT of md, has its path: it waits in the cork, or goes to its driver."""
+    def _begin(self, msg: Msg, md: Md, path: Path, answer: int) -> None:
+        """msg, a request from md, has its path: it waits in the cork, or goes to its driver.
+
+        `answer` is the bit of what is to come back; 0: nothing.
+        """
         corked = path is self._corked
         now = self._since if corked else self._state.clock()
-        if ack:
-            if md.used and not md.refs and not md.acks_due:
-                self._memory.renew(md)
-            msg.wmd = md.wmd
-            md.acks_due += 1
-            tag = path.final.peer.guard
-            if tag and not md.used:
-                self.guard.identify(msg, tag)
+        if answer:
+            if answer == ACK_BIT:
+                if md.used and not md.refs and not md.acks_due:
+                    self._memory.renew(md)
+                msg.wmd = md.wmd
+                md.acks_due += 1
+                tag = path.final.peer.guard
+                if tag and not md.used:
+                    self.guard.identify(msg, tag)
+            else:
+                msg.wmd = md.wmd
+                md.replies_due += 1
             md.sent_at = now
             if now >= md.until:
-                self._expect(md, path.template, ACK_BIT, now)
+                self._expect(md, path.template, answer, now)
             elif md.deadline_slot < 0:
                 md.deadline_slot = md.wheel_slot
                 self._state.stats.rst_alloc += 1
@@ -233,10 +240,8 @@ class Sender:
         path = paths.fixed or self._finder.pick(paths, paths.load)
         msg = path.new_msg(paths.template)
         msg.md = md
-        msg.wmd = md.wmd
         md.ni = path.ni
-        md.replies_due += 1
-        self._set_out_get(msg, md, path)
+        self._begin(msg, md, path, REPLY_BIT)
 
     def _ask_get(
         self,
@@ -266,24 +271,6 @@ class Sender:
             md.threshold -= 1
         self._request(md, template, target, source, cpt, True, exact, via)
         return None
-
-    def _set_out_get(self, msg: Msg, md: Md, path: Path) -> None:
-        corked = path is self._corked
-        now = md.sent_at = self._since if corked else self._state.clock()
-        if now >= md.until:
-            self._expect(md, path.template, REPLY_BIT, now)
-        elif md.deadline_slot < 0:
-            md.deadline_slot = md.wheel_slot
-            self._state.stats.rst_alloc += 1
-        if md.next_nid is not path.next_nid:
-            self._memory.went(md, path.next_nid)
-        md.refs += 1
-        if path.counts:
-            self.loads.begin(path, msg, now)
-        if corked:
-            self._cork.append(msg)
-        else:
-            self._submit_first(path, msg, now)
 
     def _submit_first(self, path: Path, msg: Msg, now: float) -> None:
         """msg goes to its driver; what follows it by that path may wait in the cork."""
@@ -612,10 +599,11 @@ class Sender:
         self.credits.give_back_of(msg)
         self.loads.end(msg)
         msg.master = master
-        self._send_on(msg, ni, pni, msg.template.dest_pid)
+        self.send_on(msg, ni, pni, msg.template.dest_pid)
         return True
 
-    def _send_on(self, msg: Msg, ni: NI, pni: PeerNi, pid: int) -> None:
+    def send_on(self, msg: Msg, ni: NI, pni: PeerNi, pid: int) -> None:
+        """Send msg, whose header is another's, from ni to its next hop."""
         path = self._finder.hop(msg.hdr.type, ni, pni, pid)
         path.take(msg)
         now = self._state.clock()
@@ -625,10 +613,6 @@ class Sender:
         if msg.md is not None:
             self._memory.went(msg.md, pni.nid)
         self.submit(path, [msg], now)
-
-    def post_on(self, msg: Msg, ni: NI, pni: PeerNi, pid: int) -> None:
-        """Send msg, which passes through this node, from ni to its next hop."""
-        self._send_on(msg, ni, pni, pid)
 
     # Turning back ----------------------------------------------------------------------------------
 

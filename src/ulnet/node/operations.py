@@ -238,7 +238,8 @@ async def discover(core: LNet, target: Nid, *, force: bool, timeout: float | Non
 
     core.discover(target, force=force, done=tell)
     try:
-        return await asyncio.wait_for(done, timeout)
+        async with asyncio.timeout(timeout):
+            return await done
     except TimeoutError:
         raise LNetError(
             errno.ETIMEDOUT, f"{target} was not discovered within {timeout:g} s; it is still being tried"

@@ -63,7 +63,8 @@ class PeerCalls(ABC):
 
         ask_primary(core, asked, lock=bool(lock), done=done)
         try:
-            return await asyncio.wait_for(answer, timeout)
+            async with asyncio.timeout(timeout):
+                return await answer
         except TimeoutError:
             peer = core.peers.find(asked)
             if peer is None:
@@ -87,7 +88,8 @@ class PeerCalls(ABC):
 
         ask_discovered(self.core, as_nid(nid), done=done)
         try:
-            return await asyncio.wait_for(answer, timeout)
+            async with asyncio.timeout(timeout):
+                return await answer
         except TimeoutError:
             return False
 

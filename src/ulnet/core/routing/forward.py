@@ -166,7 +166,7 @@ class Forwarding:
             return "no route from here"
         if final:
             hdr.dest_nid = pni.nid
-        self._sender.post_on(msg, ni, pni, hdr.dest_pid if final else LNET_PID)
+        self._sender.send_on(msg, ni, pni, hdr.dest_pid if final else LNET_PID)
         return ""
 
     def _path(self, transit: Transit, dest: PeerNi, hdr: Header) -> tuple[NI, PeerNi, bool]:
