@@ -267,7 +267,7 @@ def test_a_descriptor_used_anew_in_an_overdue_handler_keeps_its_new_deadline(fab
     fabric.clock.now += 2.5
     a.tick(fabric.clock.now)
     assert events.kinds[-1] == "UNLINK"
-    assert (a.stats.rst_alloc, len(a.state.deadlines)) == (0, 0)
+    assert (a.memory.count_awaited(), len(a.state.deadlines)) == (0, 0)
 
 
 # Answers that nobody asked for -------------------------------------------------------------------

@@ -236,7 +236,7 @@ class World:
             assert [event.unlinked for event in events] == [False] * (len(events) - 1) + [True]
             assert all(event.status <= 0 for event in events)
         for core in self.cores:
-            assert core.stats.rst_alloc == 0
+            assert core.memory.count_awaited() == 0
             assert core.health.recovery.busy or len(core.state.deadlines) == 0
             assert core.next_deadline() is None or core.health.recovery.busy
             assert core.state.answers == 0

@@ -50,7 +50,7 @@ class Ends:
     async def rest(self) -> None:
         """Until nothing is under way."""
         async with asyncio.timeout(30):
-            while any(node.core.stats.msgs_alloc or node.core.stats.rst_alloc for node in (self.a, self.b)):
+            while any(node.core.stats.msgs_alloc or node.core.memory.awaits_any for node in (self.a, self.b)):
                 await asyncio.sleep(0.005)
 
     async def put_all(self, numbers: range, sizes: list[int], *, ack: bool, tasks: int = 40) -> list[int]:

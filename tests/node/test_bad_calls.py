@@ -142,7 +142,7 @@ def left_behind(node: Node) -> tuple[object, ...]:
     """What a call that failed must not change."""
     core = node.core
     return (
-        set(core.memory.mds), entries(core.memory), core.stats.msgs_alloc, core.stats.rst_alloc,
+        set(core.memory.mds), entries(core.memory), core.stats.msgs_alloc, core.memory.count_awaited(),
         list(core.nis), [peer.primary_nid for peer in core.peers], core.settings.discovery,
     )  # fmt: skip
 

@@ -153,7 +153,7 @@ async def conserved(node: Node) -> None:
     """Everything that messages took comes back."""
     core = node.core
     patience = asyncio.get_running_loop().time() + PATIENCE
-    while core.stats.msgs_alloc or core.stats.rst_alloc:
+    while core.stats.msgs_alloc or core.memory.awaits_any:
         assert asyncio.get_running_loop().time() < patience, "messages are still held"
         await asyncio.sleep(0.01)
     for ni in core.nis.values():

@@ -48,7 +48,7 @@ class Pair:
         self.nodes[1].attach(PORTAL, BITS, inbox, options=OP_PUT | MANAGE_REMOTE, handler=on_put)
         for node, address in zip(self.nodes, reversed(self.addresses), strict=True):
             await node.discover(f"{address}@tcp")
-        while any(node.core.stats.msgs_alloc or node.core.stats.rst_alloc for node in self.nodes):
+        while any(node.core.stats.msgs_alloc or node.core.memory.awaits_any for node in self.nodes):
             await asyncio.sleep(0.005)
         self.before = [self.counts(node) for node in self.nodes]
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from ulnet.core.completion import Completion
-from ulnet.core.memory import Memory
 from ulnet.core.peer_table import PeerTable
 from ulnet.core.receiver import Receiver
 from ulnet.lnd.sim import SimStation
@@ -54,17 +53,6 @@ def delivered_twice(patch: Patch) -> None:
     patch.setattr(Receiver, "_take_puts", twice)
 
 
-def response_leaks(patch: Patch) -> None:
-    """An awaited response is counted and never taken off."""
-    track = Memory.track_response
-
-    def leaky(self: Memory, *arguments: Any) -> None:
-        track(self, *arguments)
-        self._state.stats.rst_alloc += 1
-
-    patch.setattr(Memory, "track_response", leaky)
-
-
 def wrong_table(patch: Patch) -> None:
     """A peer's NID is left out of the table."""
     attach = PeerTable._attach
@@ -104,7 +92,6 @@ BUGS = [
     pytest.param(finalize_forgotten, marks=IN_C),
     pytest.param(finalized_twice, marks=IN_C),
     pytest.param(delivered_twice, marks=IN_C),
-    pytest.param(response_leaks, marks=IN_C),
     pytest.param(wrong_table, marks=IN_C),
     pytest.param(answer_without_data, marks=IN_C),
     pytest.param(crash, marks=IN_C),

@@ -134,7 +134,7 @@ def counters(core: LNet) -> dict[str, object]:
     found: dict[str, object] = {
         "node": (stats.send_count, stats.send_length, stats.recv_count, stats.recv_length),
         "dropped": (stats.drop_count, stats.drop_length, dict(stats.drops)),
-        "under way": (stats.msgs_alloc, core.state.answers, stats.rst_alloc),
+        "under way": (stats.msgs_alloc, core.state.answers, core.memory.count_awaited()),
     }
     for ni in core.nis.values():
         found[str(ni.nid)] = (

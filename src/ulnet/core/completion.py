@@ -192,17 +192,19 @@ class Completion:
         if msg.attempts is not None:
             self._state.stats.successful_resends += 1
         event = msg.event
-        shared = event is not None
-        if event is None:
-            event = self._send_event(path, msg, md)
-            shared = event is path.event
-            if msg.wmd is NO_WMD and not (md.acks_due or md.replies_due):
-                self._memory.forget_response(md)
-        if md.put is not msg:  # else it may have to be sent again
-            path.recycle(msg)
+        if event is None and msg.wmd is NO_WMD and not (md.acks_due or md.replies_due):
+            self._memory.forget_response(md)
         md.refs -= 1
         ends = not md.refs and (md.aborted or not md.threshold or md.options & MAX_SIZE)
-        if ends or md.aborted or not md.quiet:
+        told = ends or md.aborted or not md.quiet
+        shared = event is not None
+        if event is None and told:
+            event = self._send_event(path, msg, md)
+            shared = event is path.event
+        if md.put is not msg:  # else it may have to be sent again
+            path.recycle(msg)
+        if told:
+            assert event is not None
             self._memory.complete(md, event.copy() if shared and (ends or md.aborted) else event)
 
     @staticmethod

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-__all__ = ["Generation"]
+from typing import Final
+
+__all__ = ["CHANGES", "Generation"]
+
+
+class _Changes:
+    """How often generations of any kind moved: what works on a list looks at its decision again then."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = 0
+
+
+CHANGES: Final = _Changes()
 
 
 class Generation:
@@ -20,4 +34,5 @@ class Generation:
     def invalidate(self, reason: str) -> None:
         """Whatever was decided before is void."""
         self.number += 1
+        CHANGES.number += 1
         self.reason = reason

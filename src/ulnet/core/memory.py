@@ -245,7 +245,7 @@ class Memory(Responses):
             return None
         if wmd[15]:
             md = self.mds.get(number_of(wmd) * _MD_COOKIE_STEP + _MD_COOKIE_TYPE)
-            if md is None or md.put is None or md.put.wmd[:15] != wmd[:15]:
+            if md is None or md.put is None or (md.put.wmd != wmd and md.put.wmd[:15] != wmd[:15]):
                 return None
         else:
             md = self.mds.get(int.from_bytes(wmd[8:], "little"))

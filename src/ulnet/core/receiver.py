@@ -5,9 +5,11 @@ A driver shows messages that have come whole by `deliver`, many at a time, and o
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.event import Event, EventKind
+from ulnet.core.generation import CHANGES
 from ulnet.core.guard.identity import MARKS
 from ulnet.core.match import Match, Verdict
 from ulnet.core.md import Keeper, Md
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RUN", "Receiver"]
 
-RUN: Final = 64  # messages that are taken together, at most: their answers are due together
+RUN: Final = 256  # messages that are taken together, at most: their answers are due together
 MAX_PEER_ANSWERS: Final = 65536  # ACKs and REPLYs that may wait for credits of one peer NI …
 MAX_ANSWERS: Final = 262144  # … and of all: who asks for more is not heard
 _ACK: Final = int(MsgType.ACK)
@@ -33,6 +35,9 @@ _GET: Final = int(MsgType.GET)
 _REPLY: Final = int(MsgType.REPLY)
 _NONE: Final = Md([], None)  # in place of a descriptor that is not there
 _WMD_FROM_END: Final = 40  # bytes from the handle to the end of a header, of whatever size
+_WMD_SIZE: Final = 16
+# By how many bytes of a header are before its handle: those, the handle, and what is behind it.
+_PARTS: Final[dict[int, struct.Struct]] = {}
 
 
 class Receiver(Keeper):
@@ -40,12 +45,16 @@ class Receiver(Keeper):
 
     __slots__ = (
         "_generation",
+        "_head",
         "_match",
         "_memory",
         "_none",
+        "_parts",
+        "_raw",
         "_reception",
         "_sender",
         "_state",
+        "_tail",
         "_waits",
         "ni",
         "nid",
@@ -62,6 +71,9 @@ class Receiver(Keeper):
         self._none = Match(Header(_ACK), Verdict.REFUSE)
         self._match = self._none
         self._waits: list[float] = []  # seconds from requests to the answers that are being taken
+        self._raw = b""  # the bytes of the last header …
+        self._head = self._tail = b""  # … before its handle and behind that
+        self._parts = struct.Struct("")
 
     def _find(self, hdr: Header) -> Match:
         """What messages with that header lead to. Headers that are one object are equal, and never change."""
@@ -146,13 +158,29 @@ class Receiver(Keeper):
             return self._take_gets(match, raw, buf, view, pos, end)
         return self._take_puts(match, raw, buf, view, pos, end)
 
-    def _next(self, hdr: Header, raw: bytes, buf: bytearray, view: memoryview, pos: int) -> bytes:
-        """The handle of the next message, if its header is `raw` but for that; else nothing."""
+    def _split(self, raw: bytes) -> None:
+        """Headers are like `raw` from now on."""
         at = len(raw) - _WMD_FROM_END
-        if not (buf.startswith(raw[:at], pos) and buf.startswith(raw[at + 16 :], pos + at + 16)):
+        self._raw = raw
+        self._head, self._tail = raw[:at], raw[at + _WMD_SIZE :]
+        parts = _PARTS.get(at)
+        if parts is None:
+            parts = _PARTS[at] = struct.Struct(f"{at}s{_WMD_SIZE}s{_WMD_FROM_END - _WMD_SIZE}s")
+        self._parts = parts
+        if raw.startswith(NO_WMD, at):
+            self._head = b""  # nothing is like a header without a handle but itself
+
+    def _next(self, raw: bytes, buf: bytearray, pos: int) -> bytes:
+        """The handle of the next message, if its header is `raw` but for that; else nothing."""
+        if raw is not self._raw:
+            self._split(raw)
+        head: bytes
+        wmd: bytes
+        tail: bytes
+        head, wmd, tail = self._parts.unpack_from(buf, pos)
+        if head != self._head or tail != self._tail or wmd == NO_WMD:
             return b""
-        wmd = bytes(view[pos + at : pos + at + 16])
-        return b"" if wmd == NO_WMD or hdr.wmd == NO_WMD else wmd
+        return wmd
 
     def _most(self, match: Match, sender: PeerNi) -> int:
         """Messages that may be answered together."""
@@ -171,23 +199,19 @@ class Receiver(Keeper):
         length = hdr.payload_length
         head = len(raw)
         size = head + length
-        most = self._most(match, sender)
-        stamp, ours, theirs = match.stamp, self._generation, match.peer_generation
-        hop, portal = match.hop_generation, match.portal_generation
+        changes = CHANGES.number
+        guard = self._reception.guard
         before = same_wmd = hdr.wmd
         same = raw
         marked = same_marked = same_wmd[15] in MARKS
         wmds: list[bytes] = []
-        while (
-            len(wmds) < most
-            and end - pos >= size
-            and match is self._match
-            and stamp == ours.number + theirs.number + hop.number + portal.number
-        ):
+        for _ in range(min(self._most(match, sender), (end - pos) // size)):
+            if changes != CHANGES.number or match is not self._match:
+                break
             if buf.startswith(same, pos):
                 wmd, marked = same_wmd, same_marked
             else:
-                wmd = self._next(hdr, raw, buf, view, pos)
+                wmd = self._next(raw, buf, pos)
                 if not wmd:
                     break
                 marked = wmd[15] in MARKS
@@ -200,7 +224,7 @@ class Receiver(Keeper):
                 offset = md.offset
             stop = offset + length
             # The last one that the memory takes ends it, and a resend is looked at more closely.
-            if threshold == 0 or threshold == 1 or stop > md.length or (marked and not self._is_first(wmd)):
+            if 0 <= threshold <= 1 or stop > md.length or (marked and not guard.take_first(wmd)):
                 break
             if threshold > 0:
                 md.threshold = threshold - 1
@@ -221,14 +245,6 @@ class Receiver(Keeper):
                     self._memory.handler_failed(event, exc)
         self._puts_taken(match, sender, wmds)
         return pos
-
-    def _is_first(self, wmd: bytes) -> bool:
-        """Whether the PUT with that identity is the first to come; then it is noted."""
-        guard = self._reception.guard
-        if not guard.is_first(wmd):
-            return False
-        guard.notes.note(wmd)
-        return True
 
     def _puts_taken(self, match: Match, sender: PeerNi, wmds: list[bytes]) -> None:
         """PUTs with these handles were taken, whole."""
@@ -254,24 +270,19 @@ class Receiver(Keeper):
         hdr, sender = match.hdr, match.sender
         assert sender is not None
         size = len(raw)
-        stamp, ours, theirs, hop = match.stamp, self._generation, match.peer_generation, match.hop_generation
-        always = match.portal_generation
+        changes = CHANGES.number
         wmd = before = same_wmd = hdr.wmd
         same = raw
         md, event = match.md, match.event
         handle = match.handle
-        clock, stats = self._state.clock, self._state.stats
         waits = self._waits
-        now = clock()
+        now = self._state.clock()
         count = 0
-        while (
-            count < RUN
-            and end - pos >= size
-            and match is self._match
-            and stamp == ours.number + theirs.number + hop.number + always.number
-        ):
+        for _ in range(min(RUN, (end - pos) // size)):
+            if changes != CHANGES.number or match is not self._match:
+                break
             if not buf.startswith(same, pos):
-                wmd = self._next(hdr, raw, buf, view, pos)
+                wmd = self._next(raw, buf, pos)
                 if wmd == before:
                     same, same_wmd = bytes(view[pos : pos + size]), wmd
                 before, md = wmd, None
@@ -289,10 +300,9 @@ class Receiver(Keeper):
             md.acks_due = due - 1
             if md.deadline_slot >= 0:
                 if now < md.sent_at:
-                    now = clock()
+                    now = self._state.clock()
                 waits.append(now - md.sent_at)
                 md.deadline_slot = -1
-                stats.rst_alloc -= 1
             if event is None or md.flights or md.threshold >= 0:
                 event = self._acked(match, md, wmd, event)
                 continue
@@ -316,9 +326,10 @@ class Receiver(Keeper):
             self._reception.landed(md, match.hop, self.ni)
         if event is None:
             event = Event(EventKind.ACK, md, hdr, sender.peer.primary_nid, self.nid, hdr.length)
+        elif md.threshold > 0:
+            event = event.copy()
         if md.threshold > 0:
             md.threshold -= 1
-            event = event.copy()
             self._memory.complete(md, event)
             return None
         self._memory.tell(md, event)
@@ -344,16 +355,12 @@ class Receiver(Keeper):
         length = hdr.payload_length
         head = len(raw)
         size = head + length
-        stamp, ours, theirs, hop = match.stamp, self._generation, match.peer_generation, match.hop_generation
-        always = match.portal_generation
+        changes = CHANGES.number
         count = 0
-        while (
-            count < RUN
-            and end - pos >= size
-            and match is self._match
-            and stamp == ours.number + theirs.number + hop.number + always.number
-        ):
-            wmd = hdr.wmd if buf.startswith(raw, pos) else self._next(hdr, raw, buf, view, pos)
+        for _ in range(min(RUN, (end - pos) // size)):
+            if changes != CHANGES.number or match is not self._match:
+                break
+            wmd = hdr.wmd if buf.startswith(raw, pos) else self._next(raw, buf, pos)
             md = self._memory.find_wmd(wmd) if wmd else None
             if md is None or not md.replies_due or length > md.length or len(md.fragments) != 1:
                 break
@@ -395,18 +402,13 @@ class Receiver(Keeper):
         if md is None or event is None or sender is None or answers is None:
             return pos
         size = len(raw)
-        most = self._most(match, sender)
         payload = md.slices(event.offset, event.mlength) if event.mlength else NO_PAYLOAD
-        stamp, ours, theirs, hop = match.stamp, self._generation, match.peer_generation, match.hop_generation
-        portal = match.portal_generation
+        changes = CHANGES.number
         count = 0
-        while (
-            count < most
-            and end - pos >= size
-            and match is self._match
-            and stamp == ours.number + theirs.number + hop.number + portal.number
-        ):
-            wmd = hdr.wmd if buf.startswith(raw, pos) else self._next(hdr, raw, buf, view, pos)
+        for _ in range(min(self._most(match, sender), (end - pos) // size)):
+            if changes != CHANGES.number or match is not self._match:
+                break
+            wmd = hdr.wmd if buf.startswith(raw, pos) else self._next(raw, buf, pos)
             threshold = md.threshold
             if not wmd or not threshold:
                 break

@@ -38,7 +38,6 @@ class Responses:
         """Expect an answer for md within its timeout, else the transaction timeout (seconds)."""
         self.forget_response(md)
         md.deadline_slot = md.wheel_slot = self._state.deadlines.add(md.key, self.deadline_of(md, now), md)
-        self._state.stats.rst_alloc += 1
 
     def deadline_of(self, md: Md, now: float) -> float:
         """When an answer to what md sends now is overdue."""
@@ -50,15 +49,12 @@ class Responses:
         slot = slot_of(now + (self._state.settings.transaction_timeout if timeout is None else timeout))
         if slot != md.wheel_slot:
             self.track_response(md, now)
-        elif md.deadline_slot != slot:
+        else:
             md.deadline_slot = slot
-            self._state.stats.rst_alloc += 1
 
     def settle_response(self, md: Md) -> None:
         """The response came, but more messages like that one are to be expected: md keeps its place."""
-        if md.deadline_slot >= 0:
-            md.deadline_slot = -1
-            self._state.stats.rst_alloc -= 1
+        md.deadline_slot = -1
 
     def forget_response(self, md: Md) -> None:
         """The response came, or nobody waits for it any more."""
@@ -76,10 +72,18 @@ class Responses:
         if md.deadline_slot != slot:  # a handler ended it, or used it anew
             return
         md.deadline_slot = -1
-        self._state.stats.rst_alloc -= 1
         self._state.stats.response_timeout_count += 1
         self.overdue(md)
         self.md_unlink(md, errno.ETIMEDOUT)
+
+    def count_awaited(self) -> int:
+        """How many descriptors await a response now."""
+        return sum([md.deadline_slot >= 0 for md in self.mds.values()])
+
+    @property
+    def awaits_any(self) -> bool:
+        """Whether any descriptor awaits a response."""
+        return any(md.deadline_slot >= 0 for md in self.mds.values())
 
     # From where --------------------------------------------------------------------------------------
 

@@ -172,18 +172,16 @@ class Sender:
                     self._memory.renew(md)
                 msg.wmd = md.wmd
                 md.acks_due += 1
-                tag = path.final.peer.guard
-                if tag and not md.used:
-                    self.guard.identify(msg, tag)
+                if not md.used and path.final.peer.guard:
+                    self.guard.identify(msg, path.final.peer.guard)
             else:
                 msg.wmd = md.wmd
                 md.replies_due += 1
             md.sent_at = now
             if now >= md.until:
                 self._expect(md, path.template, answer, now)
-            elif md.deadline_slot < 0:
+            else:
                 md.deadline_slot = md.wheel_slot
-                self._state.stats.rst_alloc += 1
             if md.next_nid is not path.next_nid:
                 self._memory.went(md, path.next_nid)
         else:
@@ -546,7 +544,7 @@ class Sender:
         return path
 
     def submit(self, path: Path, msgs: list[Msg], now: float) -> None:
-        """These messages go by that path: count them, take their credits, hand them over."""
+        """These messages of one header, asked for at `now`, take their credits of that path."""
         if self._corked is not None:
             self.uncork()
         for msg in msgs:
@@ -580,13 +578,8 @@ class Sender:
             return
         self._cork = []
         self._count(len(msgs))
-        now = self._state.clock()
-        self.submit(path, msgs, now)
         # Asked for between then and now, evenly: that makes the sum of their times right.
-        since = self._since
-        middle = (since + now) / 2
-        for msg in msgs:
-            msg.queued_at = middle
+        self.submit(path, msgs, (self._since + self._state.clock()) / 2)
 
     def pass_on(self, msg: Msg, master: Master, ni: NI, nid: Nid) -> bool:
         """A driver without a wire of its own, which has msg, gives it to another NI to send to nid.

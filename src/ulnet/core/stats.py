@@ -97,7 +97,6 @@ class GlobalStats:
     def __init__(self) -> None:
         self.msgs_alloc = 0
         self.msgs_max = 0
-        self.rst_alloc = 0
         self.errors = 0
         self.send_count = 0
         self.resend_count = 0

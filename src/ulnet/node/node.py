@@ -314,4 +314,4 @@ def _clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
 
 def _busy(core: LNet) -> bool:
     core.state.settle()
-    return core.stats.msgs_alloc > 0 or core.stats.rst_alloc > 0
+    return core.stats.msgs_alloc > 0 or core.memory.awaits_any

@@ -26,7 +26,6 @@ __all__ = [
     "now_and_then",
     "peers",
     "quickly",
-    "responses",
 ]
 
 _MOST_STRANGERS: Final = 65536  # NIDs of peers that nobody configured
@@ -35,8 +34,8 @@ _MOST_STRANGERS: Final = 65536  # NIDs of peers that nobody configured
 def quickly(core: LNet) -> str:
     """What is cheap enough to be looked at after every event."""
     stats = core.stats
-    if stats.msgs_alloc < 0 or stats.rst_alloc < 0:
-        return f"{stats.msgs_alloc} messages and {stats.rst_alloc} awaited responses are counted"
+    if stats.msgs_alloc < 0:
+        return f"{stats.msgs_alloc} messages are counted"
     if stats.drops.get("finalized twice"):
         return "a message was finalized twice"
     return nis(core)
@@ -44,7 +43,7 @@ def quickly(core: LNet) -> str:
 
 def now_and_then(core: LNet) -> str:
     """All that must hold at any time."""
-    return peers(core) or credits_of_peers(core) or memory(core) or responses(core)
+    return peers(core) or credits_of_peers(core) or memory(core)
 
 
 def at_rest(core: LNet) -> str:
@@ -154,17 +153,6 @@ def memory(core: LNet) -> str:
     return ""
 
 
-def responses(core: LNet) -> str:
-    """As many responses are awaited as are counted."""
-    waited = 0
-    for md in core.memory.mds.values():
-        if md.deadline_slot >= 0:
-            waited += 1
-    if waited != core.stats.rst_alloc:
-        return f"{waited} memory descriptors await a response, {core.stats.rst_alloc} are counted"
-    return ""
-
-
 def credits_in_use(core: LNet, in_hand: list[Msg]) -> str:
     """Whoever lacks a credit is accounted for: by a message that its driver has (`in_hand`), or that waits.
 
@@ -210,8 +198,9 @@ def _counts_at_rest(core: LNet) -> str:
     stats = core.stats
     if stats.msgs_alloc:
         return f"{stats.msgs_alloc} messages never ended"
-    if stats.rst_alloc:
-        return f"{stats.rst_alloc} responses are still awaited"
+    awaited = core.memory.count_awaited()
+    if awaited:
+        return f"{awaited} responses are still awaited"
     if core.state.answers:
         return f"{core.state.answers} answers hold credits"
     if core.state.work_pending:

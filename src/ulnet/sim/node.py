@@ -290,7 +290,7 @@ class SimNode:
         """Whether anything is under way or awaited."""
         core = self.core
         stats = core.stats
-        asked = stats.msgs_alloc > 0 or stats.rst_alloc > 0 or len(self.streams) > 0
+        asked = stats.msgs_alloc > 0 or core.memory.awaits_any or len(self.streams) > 0
         return self.alive and (asked or core.state.work_pending)
 
     # Messages -----------------------------------------------------------------------------------------

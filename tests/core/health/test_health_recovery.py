@@ -194,15 +194,15 @@ def test_an_overdue_answer_lowers_the_next_hop_and_is_told_once():
 def test_response_tracking_says_which_answers_are_awaited(tracking):
     rails = Rails(response_tracking=tracking)
     rails.put(ack=True)
-    put = rails.a.stats.rst_alloc
+    put = rails.a.memory.count_awaited()
     rails.a.get(rails.a.memory.md_bind(bytearray(4), None, threshold=2), B0, 5, 7)
-    get = rails.a.stats.rst_alloc - put
+    get = rails.a.memory.count_awaited() - put
     assert (get, put) == (tracking & 1, tracking >> 1)
     track = int(MdOption.TRACK_RESPONSE)
     rails.a.get(rails.a.memory.md_bind(bytearray(4), None, threshold=2, options=track), B0, 5, 7)
-    assert rails.a.stats.rst_alloc == get + put + 1
+    assert rails.a.memory.count_awaited() == get + put + 1
     rails.a.get(rails.a.memory.md_bind(bytearray(4), None, threshold=2), B0, 0, PING_MATCH_BITS)
-    assert rails.a.stats.rst_alloc == get + put + 2
+    assert rails.a.memory.count_awaited() == get + put + 2
 
 
 # What the peer says of itself

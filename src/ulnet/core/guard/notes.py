@@ -32,11 +32,13 @@ class Notes:
 
     def note(self, wmd: bytes) -> None:
         """This PUT was taken."""
-        page = self._pages.get(wmd[:11])
-        at = wmd[11] << 5 | wmd[12] >> 3
+        key = wmd[:11]
+        page = self._pages.get(key)
+        low = wmd[12]
+        at = wmd[11] << 5 | low >> 3
         if page is None or at >= len(page):
-            page = self._room(wmd[:11], at)
-        page[at] |= 1 << (wmd[12] & 7)
+            page = self._room(key, at)
+        page[at] |= 1 << (low & 7)
 
     def note_length(self, wmd: bytes, length: int) -> None:
         """What its ACK said, where that was not its whole length."""

@@ -46,9 +46,12 @@ class Once:
         self.under_way: dict[bytes, Incoming] = {}
         self.resends: dict[bytes, float] = {}
 
-    def is_first(self, wmd: bytes) -> bool:
-        """Whether the PUT with that identity is for this life, and neither a resend nor behind one."""
-        return wmd[13:] == self.first and not (self.resends and wmd[:15] in self.resends)
+    def take_first(self, wmd: bytes) -> bool:
+        """Note the PUT with that identity, if it is for this life, and neither a resend nor behind one."""
+        if not wmd.endswith(self.first) or (self.resends and wmd[:15] in self.resends):
+            return False
+        self.notes.note(wmd)
+        return True
 
     def is_meant(self, wmd: bytes) -> bool:
         """Whether an identity is to be kept: not that of a first that was meant for a former life."""

@@ -50,13 +50,14 @@ class Transmitter:
         "acks",
         "batch",
         "batch_start",
+        "before_wmd",
+        "behind_wmd",
         "ends",
         "failures",
         "head_size",
         "iov",
         "iov_bytes",
         "large",
-        "name_at",
         "packed",
         "packed_hdr",
         "packed_wmd",
@@ -73,6 +74,7 @@ class Transmitter:
         "tx_queue",
         "version",
         "watched",
+        "wmd_at",
         "writing",
     )
 
@@ -84,7 +86,7 @@ class Transmitter:
         self.tx_queue: deque[Msg] = deque()
         self.tx_bytes = 0  # of all that wait, headers included
         self.tx_idle = True  # nothing queued, and nobody will look: `kick` is due
-        self.name_at = self.head_size - 40  # of the 16 bytes of a header that name one message
+        self.wmd_at = self.head_size - 40  # of the 16 bytes of a header that name one message
         self.shared = shared
         self.failures = failures
         self.sock: socket.socket | None = sock
@@ -94,6 +96,7 @@ class Transmitter:
         self.packed_hdr: Header | None = None  # the last one, and what it is on the wire …
         self.packed = b""
         self.packed_wmd = b""  # … with that handle
+        self.before_wmd = self.behind_wmd = b""  # and without it
         self.sums = version == 2 and shared.params.enable_csum
         self.timeout = timeout
         self.acks: list[int] = []  # cookies to acknowledge; KEEPALIVE_COOKIE: a keepalive
@@ -262,9 +265,11 @@ class Transmitter:
                 self.packed_hdr = hdr  # nobody changes it
                 self.packed = head
                 self.packed_wmd = hdr.wmd
+                self.before_wmd = head[: self.wmd_at]
+                self.behind_wmd = head[self.wmd_at + 16 :]
             wmd = msg.wmd
             if wmd is not self.packed_wmd:
-                head = self.packed = head[: self.name_at] + wmd + head[self.name_at + 16 :]
+                head = self.packed = self.before_wmd + wmd + self.behind_wmd
                 self.packed_wmd = wmd
             total += len(head)
             length = hdr.payload_length
@@ -278,7 +283,7 @@ class Transmitter:
             else:
                 pieces.append(self._with_sum(head, []) if self.sums else head)
             batch.append(msg)
-            if tx_queue and not self.sums and tx_queue[0].hdr is hdr:
+            if tx_queue and tx_queue[0].wmd is wmd and tx_queue[0].hdr is hdr and not self.sums:
                 total += self._add_alike(msg, head, pieces, total)
         if not total:
             return False

@@ -22,7 +22,7 @@ def show_statistics(core: LNet) -> Statistics:
     return Statistics(
         msgs_alloc=stats.msgs_alloc,
         msgs_max=stats.msgs_max,
-        rst_alloc=stats.rst_alloc,
+        rst_alloc=core.memory.count_awaited(),
         errors=stats.errors,
         send_count=stats.send_count,
         resend_count=stats.resend_count,
@@ -53,7 +53,6 @@ def reset_statistics(core: LNet) -> None:
     """Zero them; how many messages live and answers are awaited now is a state, not a count, and stays."""
     fresh = GlobalStats()
     fresh.msgs_alloc = fresh.msgs_max = core.stats.msgs_alloc
-    fresh.rst_alloc = core.stats.rst_alloc
     core.state.stats = fresh
 
 
