@@ -65,6 +65,8 @@ class _Arrival:
         if not stream.dst.closed:
             stream.dst.port.host.touch()
             stream.dst.station.lost(self, number, why)
+        if not self.frame.over:
+            stream.unheard(self.frame)
 
     def complete(self) -> None:
         """The last byte is there, unless it got lost."""
@@ -222,6 +224,7 @@ class Stream:
         fabric.under_way -= 1
         if not conn.is_open(dst):
             conn.reset(self.src, dst)
+            self.unheard(frame)
             return
         dst.port.received += frame.size
         if fabric.meter is not None:
@@ -296,6 +299,21 @@ class Stream:
             why = f"timed out: {src.nid} sent no more of a message that it had begun for {timeout:g} s"
             conn.close(dst, errno.ETIMEDOUT, why)
         return True
+
+    def unheard(self, frame: Frame) -> None:
+        """The receiver's end is closed, and nothing acknowledges the frame: perhaps the reset gets lost."""
+        if self.conn.is_open(self.src):
+            frame.tries = 0
+            self._again(frame, self._ask_again)
+
+    def _ask_again(self, frame: Frame) -> None:
+        """The sender has heard nothing of a closed end: it sends again, which another reset answers."""
+        conn, src, dst = self.conn, self.src, self.dst
+        if not conn.is_open(src):
+            return
+        if not conn.fabric.blocked(src.port, dst.port):
+            conn.reset(src, dst)
+        self._again(frame, self._ask_again)
 
     def watch(self, arrival: _Arrival) -> None:
         """Nobody reads an arrival: see to it when the sender's time is up."""
