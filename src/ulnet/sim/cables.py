@@ -97,11 +97,16 @@ class Cut:
 
 
 class Fabric:
-    """All cables of a simulation. `note` takes lines for the trace, where one is kept."""
+    """All cables of a simulation. `note` takes lines for the trace, where one is kept.
 
-    def __init__(self, scheduler: Scheduler, rng: Random) -> None:
+    A node reads what has arrived up to `lateness` seconds late; `reading` is the chance for that.
+    """
+
+    def __init__(self, scheduler: Scheduler, rng: Random, reading: Random, lateness: float) -> None:
         self.scheduler = scheduler
         self.random = rng.random
+        self.reading = reading.random
+        self.lateness = lateness
         self.switches: dict[str, Switch] = {}
         self.hosts: dict[str, Host] = {}
         self.cuts: dict[Cut, None] = {}
