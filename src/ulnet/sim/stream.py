@@ -139,6 +139,7 @@ class Stream:
         src, dst = self.src.port, self.dst.port
         loss = 1 - (1 - src.params.loss) * (1 - dst.params.loss)
         if fabric.blocked(src, dst) or (loss and fabric.random() < loss):
+            fabric.faults["losses"] += 1
             self._again(frame, self._arrive)
         else:
             self._enter(frame, dst)
@@ -328,6 +329,7 @@ class Stream:
             return False
         scheduler = conn.fabric.scheduler
         now = scheduler.now
+        conn.fabric.faults["losses"] += 1
         if not arrival.tries:
             arrival.deadline = now + dst.station.timeout
         frame = arrival.frame
@@ -360,7 +362,9 @@ class Stream:
         conn, src, dst = self.conn, self.src, self.dst
         if not conn.is_open(src):
             return
-        if not conn.fabric.blocked(src.port, dst.port):
+        if conn.fabric.blocked(src.port, dst.port):
+            conn.fabric.faults["losses"] += 1
+        else:
             conn.reset(src, dst)
         self._again(frame, self._ask_again)
 
@@ -399,6 +403,7 @@ class Stream:
         fabric = self.conn.fabric
         frame.tries = 0
         if fabric.blocked(self.dst.port, self.src.port):
+            fabric.faults["losses"] += 1
             self._again(frame, self._acknowledged)
         elif not frame.over or self.conn.is_stuck(self.src):
             latency = latency or fabric.latency(self.dst.port, self.src.port)
@@ -407,7 +412,9 @@ class Stream:
     def _acknowledged(self, frame: Frame) -> None:
         if not self.conn.is_open(self.src):
             return
-        if self.conn.fabric.blocked(self.dst.port, self.src.port):
+        fabric = self.conn.fabric
+        if fabric.blocked(self.dst.port, self.src.port):
+            fabric.faults["losses"] += 1
             self._again(frame, self._acknowledged)
         else:
             self.conn.moves(self.src)
