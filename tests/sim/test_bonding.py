@@ -55,6 +55,8 @@ def test_puts_and_gets_have_the_bonding_nids_at_both_ends(mode: str) -> None:
     bond = b.core.nis[Nid.parse(B_BOND)]
     assert (bond.stats.received[MsgType.PUT], bond.stats.received[MsgType.GET]) == (20, 10)
     assert sum(bond.stats.sent) == 30
+    back = a.core.nis[Nid.parse("10.0.0.1@bond0")]
+    assert (back.stats.received[MsgType.ACK], back.stats.received[MsgType.REPLY]) == (20, 10)
 
 
 @pytest.mark.requirement("BOND-ni")

@@ -17,11 +17,14 @@ from support.routed import (
     old_end,
     why_down,
 )
+from ulnet.core.md import INFINITE
+from ulnet.core.ni import MAX_HEALTH
 from ulnet.core.policy import Descriptor
 from ulnet.core.routing import RoutingState
 from ulnet.core.status import LNetError
 from ulnet.nid import Net, Nid
 from ulnet.sim import Operation, SimNode, Simulation
+from ulnet.wire.lnet import MsgType
 
 
 def simulation(seed: int = 1) -> Simulation:
@@ -395,3 +398,35 @@ def test_without_discovery_routes_follow_the_last_ping() -> None:
     router.loop.enter(router.core.router.enable, False)
     sim.run(2 * INTERVAL)
     assert why_down(client) == {"tcp2 10.1.0.9@tcp1": "gateway down when last pinged"}
+
+
+@pytest.mark.requirement("RTR")
+def test_a_last_hop_to_another_rail_changes_that_message_only() -> None:
+    """Equal headers are one object for the driver: the next message must not inherit the detour."""
+    sim = simulation()
+    named, spare = Nid.parse("10.2.0.1@tcp2"), Nid.parse("10.2.0.2@tcp2")
+    router = make_router(sim.node("r", "10.1.0.9@tcp1", "10.2.0.9@tcp2"))
+    client, server = sim.node("c", "10.1.0.1@tcp1"), sim.node("s", str(named), str(spare))
+    add_route(client, "tcp2", "10.1.0.9@tcp1")
+    add_route(server, "tcp1", "10.2.0.9@tcp2")
+    server.attach(PORTAL)
+    sim.run(SETTLED)
+    client.put(named, PORTAL, data=b"so that all know each other")
+    sim.run(SETTLED)
+    rail = router.core.peers.by_nid[named]
+    md = client.core.memory.md_bind(bytes(5000), lambda event: None, threshold=INFINITE)
+
+    def put(health: int) -> list[int]:
+        """The PUTs that reached each NI, where the router holds the one that is named for so healthy."""
+        rail.health = health
+        router.core.state.generation.invalidate("the test changed health")
+        before = [server.core.nis[nid].stats.received[MsgType.PUT] for nid in (named, spare)]
+        client.loop.enter(lambda: client.core.put(md, named, PORTAL, 0, ack=False, source=client.nid))
+        sim.run(0.01)
+        after = [server.core.nis[nid].stats.received[MsgType.PUT] for nid in (named, spare)]
+        return [now - then for now, then in zip(after, before, strict=True)]
+
+    assert put(MAX_HEALTH) == [1, 0]
+    assert put(0) == [0, 1]
+    assert put(MAX_HEALTH) == [1, 0]
+    client.core.memory.md_unlink(md)

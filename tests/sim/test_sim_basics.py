@@ -141,3 +141,27 @@ def test_a_coroutine_that_had_not_begun_dies_with_its_node() -> None:
     sim.run(5)
     assert begun == ["first"]
     gc.collect()  # would warn of a coroutine that was never awaited
+
+
+def test_fault_events_are_counted_by_kind() -> None:
+    sim = Simulation(seed=1)
+    a, b = pair(sim)
+    b.attach(30)
+    a.put("10.0.0.2@tcp", 30, data=b"first")
+    sim.run_until_quiet()
+    assert not sim.fabric.faults
+    sim.link_down("a.eth0")
+    sim.link_up("a.eth0")
+    cuts = sim.partition(["a"], ["b"])
+    a.put("10.0.0.2@tcp", 30, data=b"lost at first")
+    sim.run(1.0)
+    sim.heal(cuts)
+    sim.run_until_quiet()
+    assert sim.fabric.faults.pop("losses") >= 2
+    assert sim.fabric.faults == {"cables pulled": 1, "cuts": 2}
+    b.kill()
+    b.restart()
+    b.del_ni("10.1.0.2@tcp1")
+    sim.run_until_quiet()
+    assert sim.fabric.faults["deaths"] == sim.fabric.faults["NIs removed"] == 1
+    assert sim.fabric.faults["connections broken"] >= 1

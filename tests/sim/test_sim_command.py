@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -54,7 +55,9 @@ def test_many_seeds_are_summed_up(capsys: Capture) -> None:
     assert main(["sim", "run", RAILS, "--seeds", "1..3"]) == 0
     assert capsys.readouterr().out.startswith("3 runs, 0 failed. 120 of 120 messages ended well")
     assert main(["sim", "--seeds", "1..4"]) == 0
-    assert capsys.readouterr().out.startswith("4 runs, 0 failed.")
+    told = capsys.readouterr().out
+    assert told.startswith("4 runs, 0 failed.")
+    assert re.search(r"; [1-9]\d* fault events \(.*\d+ losses.*\); ", told)
 
 
 def test_the_trace_is_the_same_each_time(capsys: Capture) -> None:

@@ -162,3 +162,39 @@ def test_a_sender_whose_message_waits_for_a_routers_buffer_times_out() -> None:
     sim.run_until_quiet(400)
     assert first.ok
     assert second.ended
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("reset_lost", [True, False])
+def test_what_lay_unread_on_a_host_that_lost_its_power_times_out_at_its_sender(
+    ordered: bool, reset_lost: bool
+) -> None:
+    """Nobody is left to tell the sender; with `reset_lost` the receiver's end was closed a moment before."""
+    sim, a, b = pair(ordered=ordered)
+    put = a.put(b.nid, LAZY, data=bytes(BIG), timeout=100)
+    behind = a.put(b.nid, LAZY, data=bytes(BIG), timeout=100)
+    sim.run(1.0)
+    if reset_lost:
+        b.del_ni(b.nid)
+    b.kill(silent=True)
+    sim.run(8.9)
+    assert put.events == behind.events == []
+    sim.run(0.2)
+    assert failures(a) == 2
+    sim.run_until_quiet()
+    assert put.ended
+    assert behind.ended
+
+
+def test_a_host_that_is_back_resets_a_connection_of_its_former_life() -> None:
+    sim, a, b = pair()
+    put = a.put(b.nid, LAZY, data=bytes(BIG), timeout=100)
+    sim.run(1.0)
+    b.kill(silent=True)
+    sim.run(1.0)
+    b.restart()
+    sim.run(3.0)
+    assert failures(a) == 0
+    assert put.events
+    sim.run_until_quiet()
+    assert put.ended

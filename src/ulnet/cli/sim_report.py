@@ -49,6 +49,7 @@ class Report:
     messages: int = 0
     messages_ok: int = 0
     resends: int = 0
+    faults: dict[str, int] = field(default_factory=dict)  # that were played, by kind
     response_timeouts: int = 0
     refusals: list[str] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
@@ -57,12 +58,16 @@ class Report:
         """Count another run in."""
         for name in ("virtual_seconds", "events", "checks", "seconds", "messages", "messages_ok", "resends"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        for kind, count in other.faults.items():
+            self.faults[kind] = self.faults.get(kind, 0) + count
 
     def summary(self) -> str:
         """The numbers in a sentence."""
         rate = self.events / self.seconds if self.seconds else 0.0
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items()))
+        faults = f"{sum(self.faults.values())} fault events" + (f" ({kinds})" if kinds else "")
         return (
-            f"{self.messages_ok} of {self.messages} messages ended well, {self.resends} resends; "
+            f"{self.messages_ok} of {self.messages} messages ended well, {self.resends} resends; {faults}; "
             f"{self.virtual_seconds:.6g} virtual seconds, {self.events} events ({rate:,.0f} a second), "
             f"invariants checked {self.checks} times"
         )
@@ -88,6 +93,7 @@ def report_of(outcome: Outcome, seed: int, seconds: float) -> Report:
         messages_ok=sum(operation.ok for operation in run.operations),
         resends=sum(node.core.stats.resend_count for node in nodes),
         response_timeouts=sum(node.core.stats.response_timeout_count for node in nodes),
+        faults=dict(sim.fabric.faults),
         refusals=[f"{refusal.at:.6f} s: {refusal.why}" for refusal in run.refusals],
         rows=[row for node in nodes for row in _rows(node)],
     )

@@ -93,7 +93,10 @@ class Master(Protocol):
         """Whether ni is a slave."""
 
     def heard(self, ni: NI, hdr: Header, from_nid: Nid) -> None:
-        """A message for the master arrives on its slave ni, which receives it, from the next hop from_nid."""
+        """Messages for the master, headed like hdr, arrive on its slave ni from the next hop from_nid."""
+
+    def received(self, kind: int, count: int) -> None:
+        """So many messages of that kind, for the master, were received on slaves."""
 
     def slaves_changed(self) -> None:
         """NIs came, went, failed or recovered: perhaps slaves."""

@@ -252,17 +252,19 @@ class Receiver(Keeper):
         if not count:
             return
         hdr = match.hdr
-        self._count(sender, _PUT, count, count * hdr.payload_length)
+        self._count(match, sender, _PUT, count, count * hdr.payload_length)
         if match.wants_ack and self._state.running:
             assert match.answers is not None
             self._sender.acknowledge(match.answers, wmds, hdr.match_bits, hdr.payload_length)
 
-    def _count(self, sender: PeerNi, kind: int, count: int, length: int) -> None:
+    def _count(self, match: Match, sender: PeerNi, kind: int, count: int, length: int) -> None:
         stats = self._state.stats
         stats.recv_count += count
         stats.recv_length += length
         self.ni.stats.received[kind] += count
         sender.stats.received[kind] += count
+        if match.master is not None:
+            match.master.received(kind, count)
 
     def _take_acks(
         self, match: Match, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int
@@ -312,7 +314,7 @@ class Receiver(Keeper):
                     handler(event)
                 except BaseException as exc:
                     self._memory.handler_failed(event, exc)
-        self._count(sender, _ACK, count, 0)
+        self._count(match, sender, _ACK, count, 0)
         self._settle_waits(sender, _ACK)
         return pos
 
@@ -372,7 +374,7 @@ class Receiver(Keeper):
                 md.fragments[0][:length] = view[begin:pos]
             self._replied(match, md, sender)
         if count:
-            self._count(sender, _REPLY, count, count * length)
+            self._count(match, sender, _REPLY, count, count * length)
             self._settle_waits(sender, _REPLY)
         return pos
 
@@ -420,5 +422,5 @@ class Receiver(Keeper):
             md.refs += 1
             self._sender.reply(answers, wmd, md, payload, event)
         if count:
-            self._count(sender, _GET, count, 0)
+            self._count(match, sender, _GET, count, 0)
         return pos

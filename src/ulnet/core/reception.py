@@ -203,6 +203,7 @@ class Reception:
             return 0
         if match.master is not None:
             match.master.heard(ni, hdr, receiver.nid)
+            match.master.received(hdr.type, 1)
         if verdict is Verdict.TAKE or match.why is _NO_MEMORY:
             hop.heard_at = self.state.clock()
             if ni.watched or hop.watched:

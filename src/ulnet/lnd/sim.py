@@ -45,6 +45,7 @@ class Frame:
         "header",
         "over",
         "payload",
+        "read",
         "ready",
         "size",
         "token",
@@ -58,6 +59,7 @@ class Frame:
         self.size = len(header) + len(payload)
         self.over = False  # the sender has been told
         self.ready = False  # it is with the receiver's host
+        self.read = False  # … and was in a buffer that its node has read
         self.gone = False  # it will never arrive
         self.tries = 0
         self.begins = 0.0  # when its first byte leaves
@@ -99,6 +101,12 @@ class Station(Protocol):
     def restarted(self, nid: Nid) -> None:
         """Another life of a node, or another node, is behind nid."""
 
+    def read(self, source: Nid, frames: list[Frame], rest: bytes) -> int:
+        """One buffer has these frames of source, small and whole, and then `rest`, the beginning of another.
+
+        How many of them are done with, from the first on. The others are told of one by one.
+        """
+
     def arrived(self, arrival: Arrival) -> None:
         """A header is there."""
 
@@ -135,13 +143,12 @@ class Carrier(Protocol):
 class _Rx:
     """The payload of a message that arrives: where it goes, once the core has said so."""
 
-    __slots__ = ("arrival", "buffers", "complete", "incoming", "receiver", "small", "station", "wanted")
+    __slots__ = ("arrival", "buffers", "complete", "incoming", "receiver", "station", "wanted")
 
     def __init__(self, station: SimStation, arrival: Arrival, receiver: Inbound) -> None:
         self.station = station
         self.arrival = arrival
         self.receiver = receiver
-        self.small: Header | None = None  # it is shown when it is whole
         self.wanted = False
         self.complete = False
         self.incoming: Incoming | None = None
@@ -158,7 +165,7 @@ class _Rx:
         self.incoming = incoming
         self.buffers = buffers
         if self.complete:
-            self.station.read(self)
+            self.station.fill(self)
 
     def abandon(self, incoming: Incoming) -> bool:
         """The payload goes nowhere, and nobody waits for it; False if it does not arrive."""
@@ -253,52 +260,87 @@ class SimStation:
 
     # Receiving ----------------------------------------------------------------------------------------
 
+    def read(self, source: Nid, frames: list[Frame], rest: bytes) -> int:
+        """Messages that lie one behind the other in a buffer: as many as the core takes."""
+        buf = bytearray().join([part for frame in frames for part in (frame.header, frame.payload)])
+        buf += rest
+        view, end = memoryview(buf), len(buf)
+        receiver = self._receiver(source)
+        known = self._headers.get(source)
+        pos = taken = behind = 0  # `behind` the frames that were taken
+        while taken < len(frames) and self._open:
+            if known is not None:  # perhaps the next message is like the last one, as most are
+                pos = receiver.deliver(known[1], known[0], buf, view, pos, end)
+            if pos == behind:
+                frame = frames[taken]
+                if known is not None and known[0] == frame.header:
+                    break
+                known = self._known(source, frame.header)
+                if known is None or known[1].payload_length != len(frame.payload):
+                    break
+                pos = receiver.deliver(known[1], known[0], buf, view, pos, end)
+            if pos == behind:
+                break
+            while behind < pos:
+                behind += frames[taken].size
+                taken += 1
+            assert behind == pos, "deliver took half of a message"
+        return taken
+
+    def _receiver(self, source: Nid) -> Inbound:
+        receiver = self._receivers.get(source)
+        if receiver is None:
+            receiver = self._receivers[source] = self._core.receiver(self._ni, source)
+        return receiver
+
+    def _known(self, source: Nid, header: bytes) -> tuple[bytes, Header] | None:
+        """The bytes of a header and what they say, kept as the last from source; None: it is none."""
+        size = len(header)
+        if size not in (HEADER_SIZE, LARGE_HEADER_SIZE):
+            return None
+        try:
+            known = header, unpack_header(header, 0, size == LARGE_HEADER_SIZE)
+        except WireError:
+            return None
+        self._headers[source] = known
+        return known
+
     def arrived(self, arrival: Arrival) -> None:
         """A header is there: small messages are looked at when they are whole."""
         frame = arrival.frame
-        size = len(frame.header)
-        known = self._headers.get(arrival.source)
-        if known is not None and known[0] == frame.header:
-            hdr = known[1]
-        else:
-            try:
-                if size not in (HEADER_SIZE, LARGE_HEADER_SIZE):
-                    raise WireError(f"{size} bytes are no LNet header")
-                hdr = unpack_header(frame.header, 0, size == LARGE_HEADER_SIZE)
-            except WireError as bad:
-                arrival.refuse(str(bad))
+        if frame.size >= _SMALL:
+            self._begin(arrival)
+        elif not frame.payload:
+            self._take(arrival)
+
+    def _take(self, arrival: Arrival) -> None:
+        """A small message, which is whole."""
+        if not self.read(arrival.source, [arrival.frame], b""):
+            self._begin(arrival)
+        elif arrival.frame.payload:
+            arrival.taken()
+
+    def _begin(self, arrival: Arrival) -> None:
+        frame, source = arrival.frame, arrival.source
+        known = self._headers.get(source)
+        if known is None or known[0] != frame.header:
+            known = self._known(source, frame.header)
+            if known is None:
+                arrival.refuse(f"{len(frame.header)} bytes that are no LNet header")
                 return
-            self._headers[arrival.source] = frame.header, hdr
-        receiver = self._receivers.get(arrival.source)
-        if receiver is None:
-            receiver = self._receivers[arrival.source] = self._core.receiver(self._ni, arrival.source)
-        if frame.size < _SMALL and hdr.payload_length == len(frame.payload):
-            self._deliver(arrival, hdr, receiver)
-        else:
-            self._begin(arrival, hdr, receiver)
-
-    def _deliver(self, arrival: Arrival, hdr: Header, receiver: Inbound) -> None:
-        """A small message: from the buffer that it was read to into its memory."""
-        frame = arrival.frame
-        if not frame.payload:
-            buf = bytearray(frame.header)
-            if not receiver.deliver(hdr, frame.header, buf, memoryview(buf), 0, len(buf)):
-                self._begin(arrival, hdr, receiver)
-            return
-        rx = self._rx[arrival] = _Rx(self, arrival, receiver)
-        rx.wanted = True
-        rx.small = hdr
-
-    def _begin(self, arrival: Arrival, hdr: Header, receiver: Inbound) -> None:
-        rx = _Rx(self, arrival, receiver)
+        hdr = known[1]
+        fits = hdr.payload_length == len(frame.payload)
+        rx = _Rx(self, arrival, self._receiver(source))
+        rx.complete = fits and frame.size < _SMALL
         if hdr.payload_length:
             self._rx[arrival] = rx
-        refused = receiver.begin(hdr, rx)
-        if refused:
+        if rx.receiver.begin(hdr, rx):
             self._rx.pop(arrival, None)
             arrival.refuse("the message breaks LNet's rules")
-        elif hdr.payload_length != len(arrival.frame.payload):
-            arrival.refuse("its payload has another length than its header tells")
+        elif not fits:
+            why = "its payload has another length than its header tells"
+            arrival.refuse(why)
+            self.lost(arrival, errno.EPROTO, why)
 
     def awaits(self, rx: _Rx) -> bool:
         """Whether that payload still arrives."""
@@ -306,26 +348,15 @@ class SimStation:
 
     def completed(self, arrival: Arrival) -> None:
         """The payload is there: into its memory, if that is known."""
-        rx = self._rx[arrival]
-        hdr = rx.small
-        if hdr is None:
-            rx.complete = True
-            if rx.wanted:
-                self.read(rx)
+        rx = self._rx.get(arrival)
+        if rx is None:
+            self._take(arrival)
             return
-        del self._rx[arrival]
-        frame = arrival.frame
-        buf = bytearray(frame.header + frame.payload)
-        if rx.receiver.deliver(hdr, frame.header, buf, memoryview(buf), 0, len(buf)):
-            arrival.taken()
-            return
-        rx = self._rx[arrival] = _Rx(self, arrival, rx.receiver)
         rx.complete = True
-        if rx.receiver.begin(hdr, rx):
-            self._rx.pop(arrival, None)
-            arrival.refuse("the message breaks LNet's rules")
+        if rx.wanted:
+            self.fill(rx)
 
-    def read(self, rx: _Rx) -> None:
+    def fill(self, rx: _Rx) -> None:
         """All of a payload is there, and its place is known."""
         del self._rx[rx.arrival]
         data = rx.arrival.frame.payload
@@ -340,7 +371,7 @@ class SimStation:
     def lost(self, arrival: Arrival, errno: int, reason: str) -> None:
         """The payload will never come."""
         rx = self._rx.pop(arrival, None)
-        if rx is None or rx.small is not None:
+        if rx is None:
             return
         if not rx.wanted:
             self._core.forget_rx(rx)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
@@ -97,14 +98,20 @@ class Cut:
 
 
 class Fabric:
-    """All cables of a simulation. `note` takes lines for the trace, where one is kept."""
+    """All cables of a simulation. `note` takes lines for the trace, where one is kept.
 
-    def __init__(self, scheduler: Scheduler, rng: Random) -> None:
+    A node reads what has arrived up to `lateness` seconds late; `reading` is the chance for that.
+    """
+
+    def __init__(self, scheduler: Scheduler, rng: Random, reading: Random, lateness: float) -> None:
         self.scheduler = scheduler
         self.random = rng.random
+        self.reading = reading.random
+        self.lateness = lateness
         self.switches: dict[str, Switch] = {}
         self.hosts: dict[str, Host] = {}
         self.cuts: dict[Cut, None] = {}
+        self.faults: Counter[str] = Counter()  # that were played, by kind
         self.under_way = 0  # frames that their sender waits for, or that have not arrived
         self.note: Callable[[str], None] | None = None
         self.meter: Callable[[Port, float, float, int], None] | None = None  # is told of every arrival
@@ -130,6 +137,7 @@ class Fabric:
 
     def cut(self, src: Iterable[Port], dst: Iterable[Port]) -> Cut:
         """From now on nothing passes from src to dst."""
+        self.faults["cuts"] += 1
         made = Cut(frozenset(src), frozenset(dst))
         self.cuts[made] = None
         return made
@@ -211,6 +219,8 @@ class Host:
             return
         port.up = up
         port.live = up and self.powered
+        if not up:
+            self.fabric.faults["cables pulled"] += 1
         for outlet in port.outlets():
             outlet.station.device(up)
             if not up:
@@ -224,8 +234,9 @@ class Host:
             for port in self.ports.values():
                 port.live = False
         for outlet in list(self.outlets):
-            outlet.close(tell_peers=not silent)
+            outlet.close(tell_peers=not silent, dies=True)
         self.deaths += 1
+        self.fabric.faults["deaths"] += 1
         self._lives.clear()
 
     def is_new_life(self, nid: Nid, host: Host) -> bool:

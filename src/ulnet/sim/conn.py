@@ -158,6 +158,7 @@ class Conn:
             self._reached(port.switch.outlets.get(self.dest))
 
     def _call_again(self, waited: float) -> None:
+        self.fabric.faults["calls failed"] += 1
         timeout = self.a.station.timeout
         if waited >= timeout:
             self._dial_failed(errno.ETIMEDOUT, f"timed out after {timeout:g} s: {self.dest} does not answer")
@@ -222,6 +223,8 @@ class Conn:
     def _dial_failed(self, number: int, why: str) -> None:
         if self.fabric.note is not None:
             self.fabric.note(f"unconnected {self.a} > {self.dest} {number}")
+        if number != errno.ETIMEDOUT:  # else each attempt was counted
+            self.fabric.faults["calls failed"] += 1
         self.a.dial_failed(self.dest, why)
         self._end(self.a, number, why, unconnected=True)
 
@@ -232,6 +235,8 @@ class Conn:
         if not self.is_open(side):
             return
         peer = self._peers[side]
+        if number not in (errno.ESTALE, errno.ESHUTDOWN):
+            self.fabric.faults["connections broken"] += 1
         if self.fabric.note is not None:
             self.fabric.note(f"close {side} {self._far(side)} {number}")
         if tell_peer and peer is not None:

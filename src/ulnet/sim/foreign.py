@@ -70,6 +70,10 @@ class _Mouth:
     def restarted(self, nid: Nid) -> None:
         """A foreign node does not care."""
 
+    def read(self, source: Nid, frames: list[Frame], rest: bytes) -> int:
+        """A foreign node takes one message at a time."""
+        return 0
+
     def arrived(self, arrival: Arrival) -> None:
         """Wait for the payload, if there is one."""
         if not arrival.frame.payload:

@@ -105,11 +105,13 @@ class Outlet:
         self.conns[dest] = conn
         self._pauses.pop(dest, None)
 
-    def close(self, tell_peers: bool = True) -> None:
-        """Leave the fabric; the station is told nothing more."""
+    def close(self, tell_peers: bool = True, dies: bool = False) -> None:
+        """Leave the fabric; the station is told nothing more. `dies`: so does its host."""
         if self.closed:
             return
         self.closed = True
+        if not dies:
+            self.fabric.faults["NIs removed"] += 1
         self.port.switch.outlets.pop(self.nid, None)
         self.port.host.outlets.pop(self, None)
         for conn in list(self.conns.values()):

@@ -59,7 +59,7 @@ class Simulation:
         self.link = link or LinkParams()
         self.lateness = lateness
         self.scheduler = Scheduler()
-        self.fabric = Fabric(self.scheduler, self.chance("fabric"))
+        self.fabric = Fabric(self.scheduler, self.chance("fabric"), self.chance("reading"), lateness)
         self.nodes: dict[str, SimNode] = {}
         self.foreigners: dict[str, ForeignNode] = {}
         self.ledger = Ledger()

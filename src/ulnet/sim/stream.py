@@ -23,6 +23,7 @@ __all__ = ["BULK", "Stream"]
 
 BULK: Final = 1024  # from here on a message goes with the bulk (socklnd's min_bulk)
 _ZERO_COPY: Final = 16384  # from here on the sender waits until the other node has read it
+_BUFFER: Final = 256 * 1024  # what a node reads in one go
 _FIRST_RETRY: Final = 0.2
 _LONGEST_RETRY: Final = 60.0
 _STUCK_AFTER: Final = 2  # times that a message is sent again, a path counts as stuck
@@ -65,6 +66,8 @@ class _Arrival:
         if not stream.dst.closed:
             stream.dst.port.host.touch()
             stream.dst.station.lost(self, number, why)
+        if not self.frame.over:
+            stream.unheard(self.frame)
 
     def complete(self) -> None:
         """The last byte is there, unless it got lost."""
@@ -83,7 +86,7 @@ class _Arrival:
 class Stream:
     """One direction of a connection, for small messages or for bulk."""
 
-    __slots__ = ("arriving", "conn", "dst", "last", "ordered", "queue", "src")
+    __slots__ = ("_read_due", "arriving", "conn", "dst", "last", "ordered", "queue", "src")
 
     def __init__(self, conn: Conn, src: Outlet, dst: Outlet) -> None:
         self.conn = conn
@@ -93,6 +96,7 @@ class Stream:
         self.last = 0.0  # when the frame before arrives
         self.queue: list[Frame] = []  # sent, and not with the receiver yet
         self.arriving: dict[_Arrival, None] = {}  # with the receiver, and not taken yet
+        self._read_due = False  # the receiver reads in a moment
 
     def push(self, frame: Frame) -> None:
         """Send a frame: plan when it leaves and when it arrives."""
@@ -135,6 +139,7 @@ class Stream:
         src, dst = self.src.port, self.dst.port
         loss = 1 - (1 - src.params.loss) * (1 - dst.params.loss)
         if fabric.blocked(src, dst) or (loss and fabric.random() < loss):
+            fabric.faults["losses"] += 1
             self._again(frame, self._arrive)
         else:
             self._enter(frame, dst)
@@ -155,6 +160,15 @@ class Stream:
 
     def _ready(self, frame: Frame) -> None:
         frame.ready = True
+        if len(self.queue) == 1 or not self.ordered:
+            self._pump()
+        elif not self._read_due:  # what follows on its heels is read with it
+            self._read_due = True
+            fabric = self.conn.fabric
+            fabric.scheduler.after(fabric.lateness * fabric.reading(), self._read)
+
+    def _read(self) -> None:
+        self._read_due = False
         self._pump()
 
     def _again(self, frame: Frame, what: Callable[[Frame], None]) -> None:
@@ -209,20 +223,48 @@ class Stream:
         queue = self.queue
         if self.ordered:
             while queue and queue[0].ready and not self.arriving:
-                self._deliver(queue.pop(0))
+                if len(queue) == 1 or not self._read_together():
+                    self._deliver(queue.pop(0))
             return
         for frame in [frame for frame in queue if frame.ready]:
             if not frame.gone:
                 queue.remove(frame)
                 self._deliver(frame)
 
-    def _deliver(self, frame: Frame) -> None:
-        conn, dst = self.conn, self.dst
+    def _read_together(self) -> bool:
+        """Show the receiver the small messages that are there, in one buffer; whether it took any."""
+        conn, dst, queue = self.conn, self.dst, self.queue
         fabric = conn.fabric
-        fabric.under_way -= 1
-        if not conn.is_open(dst):
-            conn.reset(self.src, dst)
-            return
+        now = fabric.scheduler.now
+        frames: list[Frame] = []
+        room = _BUFFER
+        for frame in queue:
+            room -= frame.size
+            if not frame.ready or frame.end > now or frame.size >= _ZERO_COPY or room < 0:
+                break
+            frames.append(frame)
+        count = len(frames)
+        if count < 2 or not conn.is_open(dst):
+            return False
+        for frame in frames:
+            if not frame.read:
+                self._is_there(frame)
+        rest = b""
+        if count < len(queue) and queue[count].ready:  # the buffer ends somewhere in the next message
+            rest = queue[count].header + queue[count].payload[:_ZERO_COPY]
+            rest = rest[: int(len(rest) * fabric.reading())]
+        dst.port.host.touch()
+        taken = dst.station.read(self.src.nid, frames, rest)
+        for frame in frames[:taken]:
+            if not frame.gone:
+                queue.remove(frame)
+                fabric.under_way -= 1
+        return taken > 0
+
+    def _is_there(self, frame: Frame) -> None:
+        """The receiver's host has a frame: count it, and acknowledge a small one."""
+        fabric, dst = self.conn.fabric, self.dst
+        frame.read = True
         dst.port.received += frame.size
         if fabric.meter is not None:
             rate = dst.port.params.rate
@@ -230,10 +272,21 @@ class Stream:
             fabric.meter(dst.port, begins, frame.end, frame.size)
         if fabric.note is not None:
             fabric.note(f"arrive {self.src} > {dst.nid} {frame.header.hex()} +{len(frame.payload)}")
-        arrival = _Arrival(self, frame)
         if len(frame.payload) < _ZERO_COPY:
             self._acknowledge(frame, 0.0)
-        elif not fabric.blocked(dst.port, self.src.port):
+
+    def _deliver(self, frame: Frame) -> None:
+        conn, dst = self.conn, self.dst
+        fabric = conn.fabric
+        fabric.under_way -= 1
+        if not conn.is_open(dst):
+            conn.reset(self.src, dst)
+            self.unheard(frame)
+            return
+        if not frame.read:
+            self._is_there(frame)
+        arrival = _Arrival(self, frame)
+        if len(frame.payload) >= _ZERO_COPY and not fabric.blocked(dst.port, self.src.port):
             arrival.latency = fabric.latency(dst.port, self.src.port)
         dst.port.host.touch()
         if not frame.payload:
@@ -276,6 +329,7 @@ class Stream:
             return False
         scheduler = conn.fabric.scheduler
         now = scheduler.now
+        conn.fabric.faults["losses"] += 1
         if not arrival.tries:
             arrival.deadline = now + dst.station.timeout
         frame = arrival.frame
@@ -296,6 +350,23 @@ class Stream:
             why = f"timed out: {src.nid} sent no more of a message that it had begun for {timeout:g} s"
             conn.close(dst, errno.ETIMEDOUT, why)
         return True
+
+    def unheard(self, frame: Frame) -> None:
+        """The receiver's end is closed, and nothing acknowledges the frame: perhaps the reset gets lost."""
+        if self.conn.is_open(self.src):
+            frame.tries = 0
+            self._again(frame, self._ask_again)
+
+    def _ask_again(self, frame: Frame) -> None:
+        """The sender has heard nothing of a closed end: it sends again, which another reset answers."""
+        conn, src, dst = self.conn, self.src, self.dst
+        if not conn.is_open(src):
+            return
+        if conn.fabric.blocked(src.port, dst.port):
+            conn.fabric.faults["losses"] += 1
+        else:
+            conn.reset(src, dst)
+        self._again(frame, self._ask_again)
 
     def watch(self, arrival: _Arrival) -> None:
         """Nobody reads an arrival: see to it when the sender's time is up."""
@@ -332,6 +403,7 @@ class Stream:
         fabric = self.conn.fabric
         frame.tries = 0
         if fabric.blocked(self.dst.port, self.src.port):
+            fabric.faults["losses"] += 1
             self._again(frame, self._acknowledged)
         elif not frame.over or self.conn.is_stuck(self.src):
             latency = latency or fabric.latency(self.dst.port, self.src.port)
@@ -340,7 +412,9 @@ class Stream:
     def _acknowledged(self, frame: Frame) -> None:
         if not self.conn.is_open(self.src):
             return
-        if self.conn.fabric.blocked(self.dst.port, self.src.port):
+        fabric = self.conn.fabric
+        if fabric.blocked(self.dst.port, self.src.port):
+            fabric.faults["losses"] += 1
             self._again(frame, self._acknowledged)
         else:
             self.conn.moves(self.src)

@@ -164,7 +164,8 @@ class Forwarding:
             ni, pni, final = self._path(transit, dest, hdr)
         except LNetError:
             return "no route from here"
-        if final:
+        if final and hdr.dest_nid != pni.nid:
+            hdr = msg.hdr = transit.hdr = hdr.copy()  # the driver keeps it for messages like this one
             hdr.dest_nid = pni.nid
         self._sender.send_on(msg, ni, pni, hdr.dest_pid if final else LNET_PID)
         return ""

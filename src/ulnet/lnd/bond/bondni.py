@@ -196,8 +196,7 @@ class BondNi:
         return nid in self.config.slaves
 
     def heard(self, ni: NI, hdr: Header, from_nid: Nid) -> None:
-        """A message for this NI came over a slave."""
-        self.ni.stats.received[hdr.type] += 1
+        """Messages for this NI come over a slave."""
         known = self.path(hdr.src_nid, ni, from_nid)
         if known is not None:
             peer, path = known
@@ -210,6 +209,10 @@ class BondNi:
             found = self.peers.get(hdr.src_nid) or self.book.new(hdr.src_nid)
             if found is not None and not found.connected:  # it knows this node from an earlier life
                 self.connect(found, (ni, from_nid))
+
+    def received(self, kind: int, count: int) -> None:
+        """Count messages for this NI that came over slaves."""
+        self.ni.stats.received[kind] += count
 
     def slaves_changed(self) -> None:
         """The core knows better than before how slaves are."""
