@@ -12,11 +12,11 @@ import pytest
 from support.fabric import Fabric
 from support.pair import BITS, PORTAL, A, B, Pair, Watching, counters, told
 from support.stream import StreamFabric
-from ulnet.core.discovery.parking import Waiter
 from ulnet.core.event import Event
 from ulnet.core.instance import LNet
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE
 from ulnet.core.path import LIGHT
+from ulnet.core.peer import Waiter
 from ulnet.core.status import LNetError
 
 

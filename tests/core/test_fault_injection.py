@@ -61,14 +61,14 @@ def two():
 
 
 def test_without_rules_there_is_nothing_to_look_at(two):
-    assert two.a.state.faults is None
+    assert not two.a.faults.active
     two.a.faults.add(Fault(DROP, A, B, rate=1))
-    assert two.a.state.faults is two.a.faults
+    assert two.a.faults.active
     two.a.faults.add(Fault(DELAY, A, B, rate=1, latency=1))
     assert two.a.faults.delete(DROP) == 1
-    assert two.a.state.faults is two.a.faults
+    assert two.a.faults.active
     assert two.a.faults.delete(DELAY) == 1
-    assert two.a.state.faults is None
+    assert not two.a.faults.active
 
 
 @pytest.mark.parametrize("length", [0, 8])
@@ -339,7 +339,7 @@ class FaultsInAnyOrder(RuleBasedStateMachine):
     def rules_are_watched_for_exactly_while_there_are_any(self):
         for core in self.two.fabric.cores:
             there = core.faults.rules(DROP) + core.faults.rules(DELAY)
-            assert (core.state.faults is not None) == bool(there)
+            assert core.faults.active == bool(there)
 
     def teardown(self):
         self.two.end()

@@ -15,6 +15,7 @@ from support.inside import Inside
 from support.netns import Cluster
 from ulnet import Node
 from ulnet.core.event import Event, EventKind
+from ulnet.core.gauge import Gauge
 from ulnet.core.instance import LNet
 from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE
 from ulnet.core.ni import NI
@@ -110,7 +111,7 @@ class Rails:
         """The best rate, in bytes per second, of all readings of the second rail."""
         pni = self.nodes[0].core.peers.find_ni(Nid.parse(self.far.nid(1, "tcp1")))
         flow = pni.peer.flows.get(self.ni) if pni is not None else None
-        return flow.gauge.best if flow is not None and flow.gauge is not None else 0.0
+        return flow.best if isinstance(flow, Gauge) else 0.0
 
     def until(self, true: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
         """Wait in the near node's loop."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ulnet.core.msg import Transit
 from ulnet.core.peer import Peer, PeerNet, PeerNi
-from ulnet.core.routing.gate import Transit
 from ulnet.nid import Nid
 from ulnet.wire.lnet import Header, MsgType
 

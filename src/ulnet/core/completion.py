@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import MAX_SIZE, Md
 from ulnet.core.memory import Memory
-from ulnet.core.msg import Msg
+from ulnet.core.msg import Attempts, Msg
 from ulnet.core.path import Path
 from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
@@ -20,7 +20,6 @@ from ulnet.core.status import HealthStatus
 from ulnet.wire.lnet import HEADER_SIZE, NO_WMD, MsgType
 
 if TYPE_CHECKING:
-    from ulnet.core.health.resend import Attempts
     from ulnet.core.parts import Parts
 
 __all__ = ["Completion"]

@@ -6,7 +6,7 @@ import errno
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from ulnet.core.faults import Fate
+from ulnet.core.faults import Fate, FaultInjector
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI, TxQueue
 from ulnet.core.path import Path
@@ -31,10 +31,11 @@ class Credits:
     Messages of one path take their credits, and give them back, together.
     """
 
-    __slots__ = ("_parts", "_state")
+    __slots__ = ("_faults", "_parts", "_state")
 
-    def __init__(self, state: NodeState, parts: Parts) -> None:
+    def __init__(self, state: NodeState, faults: FaultInjector, parts: Parts) -> None:
         self._state = state
+        self._faults = faults
         self._parts = parts
 
     # Taking ----------------------------------------------------------------------------------------
@@ -88,7 +89,7 @@ class Credits:
             for msg in msgs:
                 self._state.defer(self._turn_back, msg)
             return
-        if self._state.faults is not None and ni.nid != LO_NID:  # which has them where it receives
+        if self._faults.active and ni.nid != LO_NID:  # which has them where it receives
             msgs = [msg for msg in msgs if not self._struck(path, msg)]
             if not msgs:
                 return
@@ -108,9 +109,7 @@ class Credits:
 
     def _struck(self, path: Path, msg: Msg) -> bool:
         """Whether a fault rule fails the message or keeps it for a while."""
-        faults = self._state.faults
-        assert faults is not None
-        fate = faults.send(msg, path.ni, lambda: self._go_on(path, msg))
+        fate = self._faults.send(msg, path.ni, lambda: self._go_on(path, msg))
         if isinstance(fate, HealthStatus):
             msg.unsent = False  # the status alone decides, as if the message had left
             text = "a fault rule dropped the message"

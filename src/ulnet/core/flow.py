@@ -7,12 +7,9 @@ serves every driver and the simulator. Small messages say nothing of a path's ra
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ulnet.core.generation import Generation
-
-if TYPE_CHECKING:
-    from ulnet.core.gauge import Gauge
 
 __all__ = ["MIN_SAMPLE_BYTES", "Flight", "Flow", "take_answered"]
 
@@ -25,7 +22,7 @@ _FIRST_SAMPLES: Final = 3  # make the first rate; the one before them also timed
 class Flow:
     """One path: `outstanding` bytes sent and not confirmed, `rate` in bytes per second (0: not known).
 
-    `stalled` says that its driver sees no progress there; `gauge`, where there is one, gets the samples too.
+    `stalled` says that its driver sees no progress there.
     """
 
     __slots__ = (
@@ -34,7 +31,6 @@ class Flow:
         "_rates",
         "_samples",
         "_since",
-        "gauge",
         "outstanding",
         "rate",
         "stalled",
@@ -46,7 +42,6 @@ class Flow:
         self.outstanding = 0
         self.rate = 0.0
         self.stalled = stalled
-        self.gauge: Gauge | None = None
         self._since = 0.0  # when the present sample began
         self._confirmed = 0  # bytes of the present sample
         self._samples = -1
@@ -71,11 +66,11 @@ class Flow:
             return
         self._since = now
         self._confirmed = 0
-        self._take(confirmed / elapsed)
-        if self.gauge is not None:
-            self.gauge.add(confirmed, elapsed, self.outstanding + size, now)
+        self.take(confirmed, elapsed, self.outstanding + size, now)
 
-    def _take(self, sample: float) -> None:
+    def take(self, size: int, seconds: float, depth: int, now: float) -> None:
+        """In the last `seconds`, all of them busy, `size` bytes were delivered; `depth` were under way."""
+        sample = size / seconds
         samples = self._samples = self._samples + 1
         if not samples:
             return

@@ -1,18 +1,17 @@
 """What an NI carries towards one peer while it is busy: readings of a quarter second, and the best of them.
 
-Fed by `Flow` with the samples that it takes anyway, so that a message costs nothing more. A reading has a
+Made of the samples that a flow takes anyway, so that a message costs nothing more. A reading has a
 rate, and the time that a byte takes at it (by Little's law: bytes under way, divided by the rate).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from ulnet.core.flow import Flow
-    from ulnet.core.ni import NI
-    from ulnet.core.peer import Peer
+from ulnet.core.flow import Flow
+from ulnet.core.ni import NI
+from ulnet.core.peer import Peer
 
 __all__ = ["Gauge", "Total"]
 
@@ -44,8 +43,10 @@ class Total:
         self._since = now
 
 
-class Gauge:
-    """Rates in bytes per second, delays in seconds. `read` is called with the gauge after each reading.
+class Gauge(Flow):
+    """From an NI to any NID of a peer, with readings: rates in bytes per second, delays in seconds.
+
+    `read` is called after each reading.
 
     What follows from readings is kept here by `ulnet.core.health.rates`: since when, and how many readings,
     the rate is far too low (`slow…`) or good (`good…`).
@@ -60,35 +61,34 @@ class Gauge:
         "best_delay",
         "delay",
         "fed_at",
-        "flow",
         "good",
         "good_since",
         "ni",
         "peer",
-        "rate",
         "read_at",
+        "read_rate",
         "slow",
         "slow_since",
         "total",
     )
 
-    def __init__(self, ni: NI, peer: Peer, flow: Flow, total: Total, read: Callable[[Gauge], None]) -> None:
+    def __init__(self, ni: NI, peer: Peer, total: Total, read: Callable[[Gauge], None]) -> None:
+        super().__init__(peer.rates)
         self.ni = ni
         self.peer = peer
-        self.flow = flow
         self.total = total
         self._read: Callable[[Gauge], None] = read
         self._bytes = 0
         self._seconds = 0.0
         self._depth = 0.0
-        self.rate = self.delay = 0.0  # of the last reading
+        self.read_rate = self.delay = 0.0  # of the last reading
         self.best = self.best_delay = 0.0
         self.fed_at = self.read_at = -1.0  # below 0: never
         self.slow = self.good = 0  # readings in a row
         self.slow_since = self.good_since = 0.0
 
-    def add(self, size: int, seconds: float, depth: int, now: float) -> None:
-        """In the last `seconds`, all of them busy, `size` bytes were delivered; `depth` were under way."""
+    def take(self, size: int, seconds: float, depth: int, now: float) -> None:
+        super().take(size, seconds, depth, now)
         self.fed_at = now
         self.total.add(size, now)
         self._bytes += size
@@ -96,16 +96,16 @@ class Gauge:
         self._depth += depth * seconds
         if self._seconds < _READING:
             return
-        self.rate = self._bytes / self._seconds
+        self.read_rate = self._bytes / self._seconds
         self.delay = self._depth / self._bytes
         self.best *= max(1 - _FADING * self._seconds, 0.5)
         self._bytes = 0
         self._seconds = self._depth = 0.0
         self.read_at = now
         self._read(self)
-        if self.rate > self.best * _NEARLY:
+        if self.read_rate > self.best * _NEARLY:
             self.best_delay = min(self.delay, self.best_delay or self.delay)
-        self.best = max(self.best, self.rate)
+        self.best = max(self.best, self.read_rate)
 
     def forget(self) -> None:
         """Count anew."""

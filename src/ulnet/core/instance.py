@@ -68,9 +68,9 @@ class LNet:
         self.gateways = Gateways(self.state)
         routed = RoutedSelector(self.state, self.gateways, self.selector)
         self._finder = PathFinder(self.state, self.selector, routed)
-        self._sender = sender = Sender(self.state, self.memory, self._finder, parts)
+        self._sender = sender = Sender(self.state, self.memory, self._finder, self.faults, parts)
         self._completion = Completion(self.state, self.memory, sender, parts)
-        self._reception = Reception(self.state, self.memory, sender, parts)
+        self._reception = Reception(self.state, self.faults, self.memory, sender, parts)
         self.state.settle = sender.uncork
         self.put = sender.put
         self.get = sender.get

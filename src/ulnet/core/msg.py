@@ -9,21 +9,40 @@ from ulnet.wire.lnet import NO_WMD, MsgType, pack_header
 if TYPE_CHECKING:
     from ulnet.core.event import Event
     from ulnet.core.flow import Flight
-    from ulnet.core.health.resend import Attempts
     from ulnet.core.lnd import Master, Payload
     from ulnet.core.md import Md
     from ulnet.core.ni import NI
     from ulnet.core.path import Path
     from ulnet.core.peer import PeerNi
-    from ulnet.core.receiver import Receiver
-    from ulnet.core.routing.gate import Transit
     from ulnet.nid import Nid
     from ulnet.wire.lnet import Header
 
-__all__ = ["ANSWERS", "NO_PAYLOAD", "Incoming", "Msg"]
+__all__ = ["ANSWERS", "NO_PAYLOAD", "Attempts", "Incoming", "Msg", "Transit"]
 
 ANSWERS: Final = (int(MsgType.ACK), int(MsgType.REPLY))
 NO_PAYLOAD: Final[list[memoryview]] = []
+_FIRST_PAUSE: Final = 0.1  # seconds before a pair is tried again
+_LONGEST_PAUSE: Final = 5.0
+
+
+class Attempts:
+    """What a message that failed remembers: its attempts, the pairs that it took, when it gives up."""
+
+    __slots__ = ("count", "deadline", "forsaken", "last", "pause", "tried")
+
+    def __init__(self, deadline: float) -> None:
+        self.count = 0
+        self.deadline = deadline
+        self.pause = 0.0  # before the last attempt
+        self.last: tuple[NI, PeerNi] | None = None  # where it failed, until another path is chosen
+        self.tried: list[tuple[NI, PeerNi]] = []
+        self.forsaken = False  # the peer that may have it has begun a new life
+
+    def pause_after(self, ni: NI, pni: PeerNi) -> float:
+        """Seconds to wait after a failure on that pair."""
+        if (ni, pni) not in self.tried:
+            return 0.0
+        return min(max(self.pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
 
 
 class Msg:
@@ -108,7 +127,7 @@ class Msg:
 class Incoming:
     """One message that comes in: under way into memory, waiting for memory, or on its way through a router.
 
-    `rx` is what its driver gave with its header; `receiver` is the connection it comes by.
+    `rx` is what its driver gave with its header.
     """
 
     __slots__ = (
@@ -122,7 +141,6 @@ class Incoming:
         "ni",
         "offset",
         "peer_ni",
-        "receiver",
         "rx",
         "transit",
     )
@@ -137,7 +155,41 @@ class Incoming:
         self.mlength = 0
         self.offset = 0
         self.rx: Payload | None = None
-        self.receiver: Receiver | None = None
         self.transit: Transit | None = None
         self.identity = b""  # of a PUT that is never taken twice
         self.ended = False
+
+
+class Transit:
+    """A message that passes through this router: where it came from, and what it holds."""
+
+    __slots__ = (
+        "buffer",
+        "cpt",
+        "deadline",
+        "from_nid",
+        "has_credit",
+        "hdr",
+        "held_for",
+        "left",
+        "ni",
+        "rx",
+        "sender",
+        "why",
+    )
+
+    def __init__(
+        self, ni: NI, sender: PeerNi, hdr: Header, from_nid: Nid, rx: Payload | None, cpt: int
+    ) -> None:
+        self.ni = ni
+        self.sender = sender
+        self.hdr = hdr
+        self.from_nid = from_nid
+        self.rx = rx
+        self.cpt = cpt
+        self.has_credit = False  # of its sender; and it has a buffer, or waits for one
+        self.buffer: bytearray | None = None
+        self.held_for = hdr.dest_nid  # under which its pool counts that buffer
+        self.left = False  # gave everything back
+        self.deadline = 0.0  # nobody waits for it after that
+        self.why = ""  # it could not be sent on

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntFlag
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
+from ulnet.core.event import Event, EventKind
 from ulnet.core.generation import Generation
 from ulnet.core.ni import MAX_HEALTH, NI, NO_PRIORITY, NO_WEIGHT
 from ulnet.core.states import PeerNiState, PeerState
@@ -14,15 +15,15 @@ from ulnet.core.stats import HealthStats, Latency, MsgStats
 from ulnet.nid import Net, NetType, Nid
 
 if TYPE_CHECKING:
-    from ulnet.core.discovery.exchange import Exchange
-    from ulnet.core.discovery.parking import Waiter
     from ulnet.core.flow import Flow
+    from ulnet.core.md import Md
     from ulnet.core.msg import Msg
     from ulnet.core.policy.descriptor import Descriptor
     from ulnet.core.selection.paths import Key, PathSet
+    from ulnet.core.status import LNetError
     from ulnet.wire.ping import PingInfo
 
-__all__ = ["Peer", "PeerFlag", "PeerNet", "PeerNi", "may_be_listed", "may_be_peer"]
+__all__ = ["Exchange", "Peer", "PeerFlag", "PeerNet", "PeerNi", "Waiter", "may_be_listed", "may_be_peer"]
 
 _NO_PATHWAYS: Mapping[Nid, int] = {}
 _NONE_WAITS: Final[deque[Msg]] = deque()  # shared: an empty one takes 624 bytes, and most peers never need it
@@ -189,6 +190,51 @@ class PeerNet:
     def health(self) -> int:
         """That of its best NI."""
         return max((pni.health for pni in self.nis), default=0)
+
+
+class Exchange:
+    """A ping or push under way. `done` hears once of its answer or its failure, unless it is cancelled."""
+
+    __slots__ = ("done", "kind", "md", "peer", "sequence")
+
+    def __init__(self, peer: Peer, kind: Literal["ping", "push"], sequence: int = 0) -> None:
+        self.peer = peer
+        self.kind = kind
+        self.sequence = sequence  # of the info that a push carries
+        self.md: Md | None = None
+        self.done: Callable[[Exchange, Event], None] | None = None
+
+    def handle(self, event: Event) -> None:
+        """An event of its memory descriptor."""
+        done = self.done
+        if done is None or (event.kind is EventKind.SEND and not event.status):
+            return
+        self.done = None
+        done(self, event)
+
+
+class Waiter:
+    """A caller of `discover`: `done` hears once of the error or the peer."""
+
+    __slots__ = ("_done", "_mistake", "nid", "rounds")
+
+    def __init__(
+        self,
+        nid: Nid,
+        done: Callable[[LNetError | None, Peer | None], None],
+        mistake: Callable[[BaseException, str], None],
+    ) -> None:
+        self.nid = nid
+        self._done = done
+        self._mistake = mistake
+        self.rounds = 0  # how often its peer was replaced by another meanwhile
+
+    def tell(self, error: LNetError | None, peer: Peer | None) -> None:
+        """It is over."""
+        try:
+            self._done(error, peer)
+        except BaseException as exc:  # a user's call must not break the node
+            self._mistake(exc, f"who waited for the discovery of {self.nid} failed")
 
 
 class Peer:

@@ -44,6 +44,7 @@ class Receiver(Keeper):
     """What comes from the next hop `nid` to `ni` by one connection."""
 
     __slots__ = (
+        "_faults",
         "_generation",
         "_head",
         "_match",
@@ -64,6 +65,7 @@ class Receiver(Keeper):
         self._reception = reception
         self._state = reception.state
         self._generation = reception.state.generation
+        self._faults = reception.faults
         self._memory = reception.memory
         self._sender = reception.sender
         self.ni = ni
@@ -124,7 +126,7 @@ class Receiver(Keeper):
         """See `Inbound.deliver`."""
         match = self._find(hdr)
         size = len(raw) + hdr.payload_length
-        if match.verdict is not Verdict.TAKE or end - pos < size or self._state.faults is not None:
+        if match.verdict is not Verdict.TAKE or end - pos < size or self._faults.active:
             return pos
         self._heard(match)
         if match is not self._match:

@@ -6,7 +6,7 @@ import errno
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.event import Event, EventKind
-from ulnet.core.faults import Fate
+from ulnet.core.faults import Fate, FaultInjector
 from ulnet.core.flow import take_answered
 from ulnet.core.guard.identity import MARKS
 from ulnet.core.guard.notes import NO_ACK
@@ -49,10 +49,13 @@ MAX_DELAYED: Final = 4096
 class Reception:
     """Incoming messages of one node."""
 
-    __slots__ = ("_kinds", "_parts", "guard", "memory", "sender", "state")
+    __slots__ = ("_kinds", "_parts", "faults", "guard", "memory", "sender", "state")
 
-    def __init__(self, state: NodeState, memory: Memory, sender: Sender, parts: Parts) -> None:
+    def __init__(
+        self, state: NodeState, faults: FaultInjector, memory: Memory, sender: Sender, parts: Parts
+    ) -> None:
         self.state = state
+        self.faults = faults
         self.memory = memory
         self.sender = sender
         self._parts = parts
@@ -192,7 +195,7 @@ class Reception:
         verdict, ni = match.verdict, receiver.ni
         if verdict is Verdict.REFUSE:
             return -errno.EPROTO
-        if ni.active and self.state.faults is not None and self._struck(receiver, hdr, rx):
+        if ni.active and self.faults.active and self._struck(receiver, hdr, rx):
             return 0
         if verdict is Verdict.FORWARD:
             self._parts.forwarding.take(ni, hdr, receiver.nid, rx)
@@ -224,9 +227,7 @@ class Reception:
 
     def _struck(self, receiver: Receiver, hdr: Header, rx: Payload) -> bool:
         """Whether a fault rule drops the message or keeps it for a while."""
-        faults = self.state.faults
-        assert faults is not None
-        fate = faults.receive(receiver.ni, hdr, rx, lambda: self._begin_again(receiver, hdr, rx))
+        fate = self.faults.receive(receiver.ni, hdr, rx, lambda: self._begin_again(receiver, hdr, rx))
         if fate is Fate.DROPPED:
             self.drop(receiver.ni, None, hdr, rx, "a fault rule")
         return fate is not Fate.PASSES
@@ -244,7 +245,6 @@ class Reception:
         assert sender is not None
         assert hop is not None
         incoming = Incoming(hdr, receiver.ni, sender, receiver.nid)
-        incoming.receiver = receiver
         incoming.hop = hop
         incoming.rx = rx
         receiver.ni.refs += 1
@@ -526,8 +526,8 @@ class Reception:
 
     def forget_rx(self, rx: Payload) -> None:
         """The connection of delayed messages died: their payload will never come."""
-        if self.state.faults is not None:
-            for ni, hdr in self.state.faults.forget_rx(rx):
+        if self.faults.active:
+            for ni, hdr in self.faults.forget_rx(rx):
                 self.drop(ni, None, hdr, None, "its connection closed while a fault rule held it")
         for portal in self.memory.portals:
             if portal is None or not portal.delayed:

@@ -29,6 +29,7 @@ from ulnet.wire.lnet import HEADER_SIZE, NO_WMD, PING_PORTAL, Header, MsgType
 
 if TYPE_CHECKING:
     from ulnet.core.event import Event
+    from ulnet.core.faults import FaultInjector
     from ulnet.core.lnd import Master
     from ulnet.core.parts import Parts
 
@@ -62,14 +63,16 @@ class Sender:
         "loads",
     )
 
-    def __init__(self, state: NodeState, memory: Memory, finder: PathFinder, parts: Parts) -> None:
+    def __init__(
+        self, state: NodeState, memory: Memory, finder: PathFinder, faults: FaultInjector, parts: Parts
+    ) -> None:
         self._state = state
         self._generation = state.generation
         self._by_nid = state.peers.by_nid
         self._memory = memory
         self._finder = finder
         self._parts = parts
-        self.credits = Credits(state, parts)
+        self.credits = Credits(state, faults, parts)
         self.loads = Loads(state, parts)
         self.guard = Again(state, memory, parts)
         self._corking = 0  # handlers are called, one after the other

@@ -18,7 +18,6 @@ from ulnet.core.tunables import GlobalSettings
 from ulnet.nid import LNET_PID, Net, Nid
 
 if TYPE_CHECKING:
-    from ulnet.core.faults import FaultInjector
     from ulnet.core.lnd import Master
     from ulnet.core.peer import Peer
 
@@ -47,7 +46,6 @@ class NodeState:
         "cpts",
         "deadlines",
         "distances",
-        "faults",
         "generation",
         "guards",
         "local_cpt",
@@ -99,7 +97,6 @@ class NodeState:
         self.timers = Timers(wake)
         self.timers.failed = self.call_failed
         self.deadlines = self.timers.wheel
-        self.faults: FaultInjector | None = None  # set while there are fault rules
         self.guards = True  # peers are told that identities of PUTs are kept
         self.running = True
         self.generation = Generation()  # of our NIs, their health, policies: choices are void behind it

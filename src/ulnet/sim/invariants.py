@@ -158,7 +158,7 @@ def credits_in_use(core: LNet, in_hand: list[Msg]) -> str:
 
     Exactly so only while nothing is deferred and no fault rule keeps messages.
     """
-    exact = not core.state.work_pending and core.state.faults is None
+    exact = not core.state.work_pending and not core.faults.active
     holders: dict[object, int] = {}
     for msg in in_hand:
         holders[msg.ni] = holders.get(msg.ni, 0) + 1

@@ -73,11 +73,12 @@ class Traffic(RuleBasedStateMachine):
         assert len({id(one.buffer) for one in with_buffer}) == len(with_buffer)
         for one in with_buffer:
             assert len(one.buffer) >= one.hdr.payload_length
-            assert not any(one.buffer is free for free in one.pool._free)
+            pool = bench.pools.fitting(one.hdr.payload_length, one.cpt)
+            assert not any(one.buffer is free for free in pool._free)
         for pni in self.senders:
             mine = [one for one in self.inside if one.sender is pni]
             assert pni.rtr_credits == CREDITS - len(mine)
-            held = [one for one in mine if one.pool is not None]
+            held = [one for one in mine if one.has_credit]
             assert len(held) == min(len(mine), CREDITS)  # nobody waits for a credit that is there
         for pool in bench.pools:
             assert pool.min_credits <= pool.credits <= pool.count

@@ -1,47 +1,26 @@
-"""One ping or push under way to a peer (spec wire-lnet.md §5, §6)."""
+"""Pings and pushes of peers: begun, and ended (spec wire-lnet.md §5, §6)."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping
-from typing import Final, Literal
+from typing import Final
 
 from ulnet.core.event import Event, EventKind
-from ulnet.core.md import TRUNCATE, Md
+from ulnet.core.md import TRUNCATE
 from ulnet.core.memory import Memory
 from ulnet.core.ni import NI
-from ulnet.core.peer import Peer
+from ulnet.core.peer import Exchange, Peer
 from ulnet.core.self_info import MIN_INFO_SIZE
 from ulnet.core.sender import Sender
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
 
-__all__ = ["PING", "PUSH", "Exchange", "Exchanges", "error_of", "push_path"]
+__all__ = ["PING", "PUSH", "Exchanges", "error_of", "push_path"]
 
 PING: Final = "ping"
 PUSH: Final = "push"
-
-
-class Exchange:
-    """A ping or push under way. `done` hears once of its answer or its failure, unless it is cancelled."""
-
-    __slots__ = ("done", "kind", "md", "peer", "sequence")
-
-    def __init__(self, peer: Peer, kind: Literal["ping", "push"], sequence: int = 0) -> None:
-        self.peer = peer
-        self.kind = kind
-        self.sequence = sequence  # of the info that a push carries
-        self.md: Md | None = None
-        self.done: Callable[[Exchange, Event], None] | None = None
-
-    def handle(self, event: Event) -> None:
-        """An event of its memory descriptor."""
-        done = self.done
-        if done is None or (event.kind is EventKind.SEND and not event.status):
-            return
-        self.done = None
-        done(self, event)
 
 
 def error_of(event: Event) -> tuple[int, str] | None:

@@ -7,16 +7,15 @@ from collections.abc import Callable
 from typing import Final
 
 from ulnet.core.discovery.answers import SAYS_MULTI_RAIL, Answers, size_needed
-from ulnet.core.discovery.exchange import PING, PUSH, Exchange, Exchanges, error_of, push_path
+from ulnet.core.discovery.exchange import PING, PUSH, Exchanges, error_of, push_path
 from ulnet.core.discovery.merging import Merging
-from ulnet.core.discovery.parking import Waiter
 from ulnet.core.discovery.table import STATE_MASK, Action, Input
 from ulnet.core.discovery.turns import Turns
 from ulnet.core.event import Event, EventKind
 from ulnet.core.health.notices import Notices
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
-from ulnet.core.peer import Peer, PeerFlag, may_be_peer
+from ulnet.core.peer import Exchange, Peer, PeerFlag, Waiter, may_be_peer
 from ulnet.core.self_info import SelfInfo
 from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState

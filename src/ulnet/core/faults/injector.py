@@ -55,15 +55,16 @@ class _Delay:
 class FaultInjector:
     """Rules of both kinds, the newest first.
 
-    While there are any, `state.faults` is this object; both halves look at that, and nowhere else.
-    `chance` gives numbers from 0 up to, but without, 1.
+    `active` while there are any: both halves look at that first. `chance` gives numbers from 0 up to, but
+    without, 1.
     """
 
-    __slots__ = ("_chance", "_delays", "_drops", "_passing", "_state")
+    __slots__ = ("_chance", "_delays", "_drops", "_passing", "_state", "active")
 
     def __init__(self, state: NodeState, chance: Callable[[], float]) -> None:
         self._state = state
         self._chance = chance
+        self.active = False
         self._drops: list[FaultRule] = []
         self._delays: list[_Delay] = []
         self._passing: Header | None = None  # of the message being released: it is not delayed twice
@@ -78,7 +79,7 @@ class FaultInjector:
             self._drops.insert(0, rule)
         else:
             self._delays.insert(0, _Delay(rule))
-        self._state.faults = self
+        self.active = True
         self._state.generation.invalidate("there are fault rules")
         return rule
 
@@ -120,8 +121,8 @@ class FaultInjector:
         self.delete(FaultKind.DELAY)
 
     def _keep_watch(self) -> None:
-        if self._state.faults is not None and not (self._drops or self._delays):
-            self._state.faults = None
+        if self.active and not (self._drops or self._delays):
+            self.active = False
             self._state.generation.invalidate("there are no fault rules")
 
     # Messages --------------------------------------------------------------------------------------

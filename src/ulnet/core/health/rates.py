@@ -73,12 +73,10 @@ class Rates:
 
     def flow(self, ni: NI, peer: Peer) -> Flow:
         """A new flow from ni to any NID of peer."""
-        flow = Flow(peer.rates)
         total = self._totals.get(ni)
         if total is None:
             total = self._totals[ni] = Total()
-        flow.gauge = Gauge(ni, peer, flow, total, self._read)
-        return flow
+        return Gauge(ni, peer, total, self._read)
 
     # Readings --------------------------------------------------------------------------------------
 
@@ -89,12 +87,12 @@ class Rates:
         if not percent:
             return
         for other in self._others(gauge):
-            if 0 < other.flow.rate < other.best * _NEARLY and now - other.fed_at >= _AGAIN:
+            if 0 < other.rate < other.best * _NEARLY and now - other.fed_at >= _AGAIN:
                 self._watch(other)
         usual, delay = self._usual(gauge)
         if not usual:
             return  # it is the first
-        if gauge.rate < usual * percent / 100 and gauge.delay > delay * _FULLER:
+        if gauge.read_rate < usual * percent / 100 and gauge.delay > delay * _FULLER:
             gauge.good = 0
             gauge.slow += 1
             if gauge.slow_since < self._slept_at:  # that may have made it slow
@@ -103,7 +101,7 @@ class Rates:
                 gauge.slow_since = now
             self._watch(gauge)
             self._accuse(gauge, usual, now)
-        elif gauge.rate >= usual * _enough(percent):
+        elif gauge.read_rate >= usual * _enough(percent):
             gauge.slow = 0
             gauge.good += 1
             if gauge.good == 1:
@@ -131,7 +129,7 @@ class Rates:
         ni = gauge.ni
         if ni.degraded or not self._ripe(gauge, now) or not self._guilty(gauge, usual, now):
             return
-        why = f"{_text(gauge.rate)} to {gauge.peer.primary_nid}, in place of {_text(usual)}"
+        why = f"{_text(gauge.read_rate)} to {gauge.peer.primary_nid}, in place of {_text(usual)}"
         ni.degraded[RATE] = why
         self._accused[ni] = gauge, max(usual, gauge.total.best)
         self._machines.ni(ni, NiInput.SLOW, why)
@@ -179,21 +177,21 @@ class Rates:
     def _all(self, ni: NI) -> Iterator[Gauge]:
         for peer in self._state.peers:
             flow = peer.flows.get(ni)
-            if flow is not None and flow.gauge is not None:
-                yield flow.gauge
+            if isinstance(flow, Gauge):
+                yield flow
 
     @staticmethod
     def _others(gauge: Gauge) -> Iterator[Gauge]:
         """The same peer over other devices."""
         for ni, flow in gauge.peer.flows.items():
-            if flow.gauge is not None and _apart(ni, gauge.ni):
-                yield flow.gauge
+            if isinstance(flow, Gauge) and _apart(ni, gauge.ni):
+                yield flow
 
     def _defend(self, gauge: Gauge, percent: int) -> None:
         """A peer does well over an NI: is it good again? Yes if this peer accused it, or all show enough."""
         accuser, usual = self._accused.get(gauge.ni, (gauge, 0.0))
         if usual and (gauge is accuser or accuser.peer.gone or gauge.total.rate >= usual * _enough(percent)):
-            self._absolve(gauge.ni, f"{_text(gauge.rate)} to {gauge.peer.primary_nid}")
+            self._absolve(gauge.ni, f"{_text(gauge.read_rate)} to {gauge.peer.primary_nid}")
 
     def _absolve(self, ni: NI, why: str) -> None:
         self._accused.pop(ni, None)
@@ -231,11 +229,10 @@ class Rates:
         self._state.settle()
         now = self._state.clock()
         for gauge in list(self._slow):
-            flow = gauge.flow
-            if not 0 < flow.rate < gauge.best * _NEARLY or gauge.peer.flows.get(gauge.ni) is not flow:
+            if not 0 < gauge.rate < gauge.best * _NEARLY or gauge.peer.flows.get(gauge.ni) is not gauge:
                 del self._slow[gauge]
-            elif not flow.outstanding and now - gauge.fed_at >= (_PAUSE if gauge.ni.degraded else _AGAIN):
-                flow.presume(min(flow.rate * 2, gauge.best))
+            elif not gauge.outstanding and now - gauge.fed_at >= (_PAUSE if gauge.ni.degraded else _AGAIN):
+                gauge.presume(min(gauge.rate * 2, gauge.best))
         if self._slow:
             self._timer = self._state.timers.at(now + _AGAIN, self._look)
 

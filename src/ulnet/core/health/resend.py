@@ -8,36 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ulnet.core.msg import Msg
+from ulnet.core.msg import Attempts, Msg
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.state import NodeState
 from ulnet.core.timers import Timer
 
-__all__ = ["Attempts", "Resender"]
-
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 5.0
-
-
-class Attempts:
-    """What a message that failed remembers: its attempts, the pairs that it took, when it gives up."""
-
-    __slots__ = ("count", "deadline", "forsaken", "last", "pause", "tried")
-
-    def __init__(self, deadline: float) -> None:
-        self.count = 0
-        self.deadline = deadline
-        self.pause = 0.0  # before the last attempt
-        self.last: tuple[NI, PeerNi] | None = None  # where it failed, until another path is chosen
-        self.tried: list[tuple[NI, PeerNi]] = []
-        self.forsaken = False  # the peer that may have it has begun a new life
-
-    def pause_after(self, ni: NI, pni: PeerNi) -> float:
-        """Seconds to wait after a failure on that pair."""
-        if (ni, pni) not in self.tried:
-            return 0.0
-        return min(max(self.pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
+__all__ = ["Resender"]
 
 
 class Resender:

@@ -17,8 +17,8 @@ from ulnet.core.routing.gateways import Gateways
 from ulnet.core.routing.table import Route
 from ulnet.core.selection.choice import SOURCE_GIVEN
 from ulnet.core.selection.choose import Selector
-from ulnet.core.selection.criteria import CREDITS, PEER_STANDING, TURN, Query
-from ulnet.core.selection.paths import Key
+from ulnet.core.selection.criteria import CREDITS, PEER_STANDING, TURN
+from ulnet.core.selection.paths import Key, Query
 from ulnet.core.selection.trace import Explanation, stage
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from ulnet.core.peer import PeerNet, PeerNi
 from ulnet.core.routing.table import Route
-from ulnet.core.selection.criteria import Criterion, Query
+from ulnet.core.selection.criteria import Criterion
+from ulnet.core.selection.paths import Query
 from ulnet.nid import Nid
 
 __all__ = ["GATEWAY", "GATEWAY_BY_DOCUMENTS", "REMOTE_NET", "Way", "rank"]

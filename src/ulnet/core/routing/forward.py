@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ulnet.core.msg import Incoming, Msg
+from ulnet.core.msg import Incoming, Msg, Transit
 from ulnet.core.ni import MAX_HEALTH, NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.routing.choose import RoutedSelector
-from ulnet.core.routing.gate import Transit
 from ulnet.core.routing.gateways import Gateways
 from ulnet.core.routing.loops import Loops
 from ulnet.core.routing.router import Router

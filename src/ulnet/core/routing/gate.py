@@ -10,56 +10,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ulnet.core.msg import Transit
+from ulnet.core.peer import PeerNi
 from ulnet.core.routing.pools import BufferPool, Pools
 
-if TYPE_CHECKING:
-    from ulnet.core.lnd import Payload
-    from ulnet.core.ni import NI
-    from ulnet.core.peer import PeerNi
-    from ulnet.nid import Nid
-    from ulnet.wire.lnet import Header
-
-__all__ = ["MAX_WAITING", "Gate", "Transit"]
+__all__ = ["MAX_WAITING", "Gate"]
 
 # Messages without payload that may wait for one peer NI's credits: they do not stall its connection.
 MAX_WAITING: Final = 16384
-
-
-class Transit:
-    """A message on its way through: where it came from, and what it holds."""
-
-    __slots__ = (
-        "buffer",
-        "cpt",
-        "deadline",
-        "from_nid",
-        "hdr",
-        "held_for",
-        "left",
-        "ni",
-        "pool",
-        "rx",
-        "sender",
-        "why",
-    )
-
-    def __init__(
-        self, ni: NI, sender: PeerNi, hdr: Header, from_nid: Nid, rx: Payload | None, cpt: int
-    ) -> None:
-        self.ni = ni
-        self.sender = sender
-        self.hdr = hdr
-        self.from_nid = from_nid
-        self.rx = rx
-        self.cpt = cpt
-        self.pool: BufferPool | None = None  # whose buffer it holds or waits for
-        self.buffer: bytearray | None = None
-        self.held_for = hdr.dest_nid  # under which the pool counts that buffer
-        self.left = False  # gave everything back
-        self.deadline = 0.0  # nobody waits for it after that
-        self.why = ""  # it could not be sent on
 
 
 class Gate:
@@ -108,8 +68,8 @@ class Gate:
             return
         transit.left = True
         self._inside -= 1
-        pool = transit.pool
-        if pool is None:  # it waited with its sender
+        pool = self._pool_of(transit)
+        if not transit.has_credit:  # it waited with its sender
             self._queues[transit.sender].remove(transit)
         elif transit.buffer is None:
             pool.leave_queue(transit)
@@ -137,8 +97,13 @@ class Gate:
         if not queue:
             del self._queues[sender]
 
+    def _pool_of(self, transit: Transit) -> BufferPool:
+        return self.pools.fitting(transit.hdr.payload_length, transit.cpt)
+
     def _has_buffer(self, transit: Transit) -> bool:
-        return self.pools.fitting(transit.hdr.payload_length, transit.cpt).give_or_queue(transit)
+        """Whether a message that has a credit has a buffer, too; else it waits for one."""
+        transit.has_credit = True
+        return self._pool_of(transit).give_or_queue(transit)
 
     def _admit_late(self, transit: Transit) -> None:
         if not transit.left:  # it may have been dropped meanwhile

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ulnet.core.status import LNetError
 
 if TYPE_CHECKING:
-    from ulnet.core.routing.gate import Transit
+    from ulnet.core.msg import Transit
     from ulnet.nid import Nid
 
 __all__ = ["DEFAULT_COUNTS", "PAGE", "BufferPool", "Counts", "Pools"]
@@ -78,7 +78,6 @@ class BufferPool:
     def give_or_queue(self, transit: Transit) -> bool:
         """Whether the message has a buffer now; else it waits."""
         dest = transit.hdr.dest_nid
-        transit.pool = self
         if dest not in self._queues and self._may_take(dest):
             self._give(transit, dest)
             return True

@@ -10,7 +10,8 @@ import errno
 from collections.abc import Callable
 from typing import Final
 
-from ulnet.core.routing.gate import Gate, Transit
+from ulnet.core.msg import Transit
+from ulnet.core.routing.gate import Gate
 from ulnet.core.routing.pools import DEFAULT_COUNTS, Pools
 from ulnet.core.routing.settings import RoutingSettings
 from ulnet.core.routing.state import TRANSITIONS, RoutingAction, RoutingInput, RoutingState

@@ -18,10 +18,9 @@ from ulnet.core.selection.criteria import (
     PEER_EXPECTED,
     PEER_STANDING,
     TURN,
-    NetPair,
-    Query,
     narrow,
 )
+from ulnet.core.selection.paths import NetPair, Query
 from ulnet.nid import Net, Nid
 
 __all__ = ["choose_untried"]

@@ -1,4 +1,4 @@
-"""Candidates that only load tells apart, and when each would be through with one message more."""
+"""Candidates that only load, or turns, tell apart: when each would be through with one message more."""
 
 from __future__ import annotations
 
@@ -6,15 +6,42 @@ from collections.abc import Sequence
 from typing import Any
 
 from ulnet.core.flow import Flow
-from ulnet.core.selection.weights import Turns
 
-__all__ = ["EQUAL_WITHIN", "UNUSED", "Candidates"]
+__all__ = ["EQUAL_WITHIN", "UNUSED", "Candidates", "Turns"]
 
 # Paths whose rates differ by less are taken for equal: where they share a bottleneck any split would
 # confirm itself, and noise would decide. What is outstanding still evens them out.
 EQUAL_WITHIN = 1.5
 
 UNUSED = Flow()  # stands for every path that nothing went yet
+
+
+class Turns:
+    """The turns of some candidates, in their order: each sends as many messages in a row as it weighs.
+
+    `taken` outlives this object: what each has sent in the present round. A round ends when all are
+    through, and who is out for a while has lost nothing but its turns in the rounds that it missed.
+    """
+
+    __slots__ = ("_lengths", "_taken")
+
+    def __init__(self, lengths: dict[object, int], taken: dict[object, int]) -> None:
+        self._lengths = lengths
+        self._taken = taken
+
+    def places(self, candidates: Sequence[object]) -> list[float]:
+        """Of each, how many are before it in the line for the next message, or more."""
+        taken, lengths, count = self._taken, self._lengths, len(candidates)
+        return [at if taken.get(one, 0) < lengths[one] else at + count for at, one in enumerate(candidates)]
+
+    def take(self, candidate: object) -> None:
+        """A message goes its way."""
+        taken = self._taken
+        sent = taken.get(candidate, 0)
+        if sent >= self._lengths[candidate]:
+            taken.clear()
+            sent = 0
+        taken[candidate] = sent + 1
 
 
 class Candidates:

@@ -43,12 +43,10 @@ from ulnet.core.selection.criteria import (
     TURN,
     WEIGHTED_TURN,
     Criterion,
-    NetPair,
-    Query,
     narrow,
 )
 from ulnet.core.selection.live import LiveTrace
-from ulnet.core.selection.paths import SAME_BATCH, SMALL, Key, PathSet
+from ulnet.core.selection.paths import SAME_BATCH, SMALL, Key, NetPair, PathSet, Query
 from ulnet.core.selection.trace import Explanation, stage
 from ulnet.core.selection.weights import sum_of, turns_of, weight_of_pathway
 from ulnet.core.state import NodeState

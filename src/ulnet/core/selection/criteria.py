@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from ulnet.core.ni import NI, LocalNet
-from ulnet.core.path import Path
-from ulnet.core.peer import Peer, PeerNet, PeerNi
+from ulnet.core.ni import NI
+from ulnet.core.peer import PeerNi
 from ulnet.core.selection.candidates import UNUSED, Candidates
+from ulnet.core.selection.paths import SAME_BATCH, Query
 
 __all__ = [
     "CREDITS",
@@ -25,41 +25,14 @@ __all__ = [
     "PEER_EXPECTED",
     "PEER_STANDING",
     "QUEUED",
-    "SAME_BATCH",
     "SAME_WAY",
     "TURN",
     "WEIGHTED_TURN",
     "YES_OR_NO",
     "Criterion",
-    "NetPair",
-    "Query",
     "Step",
     "narrow",
 ]
-
-SAME_BATCH: Final = "same batch"
-
-
-class Query:
-    """What a choice depends on besides its candidates."""
-
-    __slots__ = ("batch", "distance", "ni", "numa_range", "peer", "rivals", "size")
-
-    def __init__(self, peer: Peer, size: int, distance: Callable[[int], int], numa_range: int) -> None:
-        self.peer = peer
-        self.size = size
-        self.distance = distance  # from the message's memory to a CPT
-        self.numa_range = numa_range
-        self.ni: NI | None = None  # once the local side is chosen
-        self.rivals: Candidates | None = None  # those of the present stage, where these are kept
-        self.batch: Path | None = None  # whose messages wait to be written, and which takes this one
-
-
-class NetPair(NamedTuple):
-    """A net that both sides are on."""
-
-    local: LocalNet
-    remote: PeerNet
 
 
 class Criterion(NamedTuple):

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ulnet.core.ni import NI, LocalNet
 from ulnet.core.path import Path, load_of
-from ulnet.core.peer import PeerNi
+from ulnet.core.peer import Peer, PeerNet, PeerNi
 from ulnet.core.selection.candidates import Candidates
-from ulnet.core.selection.criteria import SAME_BATCH, NetPair, Query
 from ulnet.wire.lnet import HEADER_SIZE, Header
 
 if TYPE_CHECKING:
     from ulnet.nid import Nid
 
-__all__ = ["SAME_BATCH", "SMALL", "Key", "PathSet"]
+__all__ = ["SAME_BATCH", "SMALL", "Key", "NetPair", "PathSet", "Query"]
 
+SAME_BATCH: Final = "same batch"  # in place of a criterion that decided
 _MOST_MESSAGES: Final = 64
 _MOST_BYTES: Final = 4096  # of payload, of all of a batch together
 SMALL: Final = _MOST_BYTES + HEADER_SIZE  # others may join a message of that size, with its header
@@ -32,6 +32,28 @@ class Key(NamedTuple):
     via: Nid | None = None  # the gateway that they go over
     pid: int = 0
     cpt: int = 0  # where their memory is near
+
+
+class Query:
+    """What a choice depends on besides its candidates."""
+
+    __slots__ = ("batch", "distance", "ni", "numa_range", "peer", "rivals", "size")
+
+    def __init__(self, peer: Peer, size: int, distance: Callable[[int], int], numa_range: int) -> None:
+        self.peer = peer
+        self.size = size
+        self.distance = distance  # from the message's memory to a CPT
+        self.numa_range = numa_range
+        self.ni: NI | None = None  # once the local side is chosen
+        self.rivals: Candidates | None = None  # those of the present stage, where these are kept
+        self.batch: Path | None = None  # whose messages wait to be written, and which takes this one
+
+
+class NetPair(NamedTuple):
+    """A net that both sides are on."""
+
+    local: LocalNet
+    remote: PeerNet
 
 
 class PathSet:

@@ -8,7 +8,8 @@ from typing import Any
 
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
-from ulnet.core.selection.criteria import Criterion, Query, Step, narrow
+from ulnet.core.selection.criteria import Criterion, Step, narrow
+from ulnet.core.selection.paths import Query
 
 __all__ = ["Explanation", "Stage", "stage"]
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from ulnet.core.ni import NI, NO_WEIGHT
 from ulnet.core.peer import PeerNi
+from ulnet.core.selection.candidates import Turns
 
-__all__ = ["Turns", "sum_of", "turns_of", "weight_of_pathway"]
+__all__ = ["sum_of", "turns_of", "weight_of_pathway"]
 
 
 def weight_of_pathway(ni: NI, pni: PeerNi) -> int:
@@ -22,34 +23,6 @@ def weight_of_pathway(ni: NI, pni: PeerNi) -> int:
 def sum_of(weights: Sequence[int]) -> int:
     """NO_WEIGHT if none of them is given; those not given count 1 beside others."""
     return sum(weight or 1 for weight in weights) if any(weights) else NO_WEIGHT
-
-
-class Turns:
-    """The turns of some candidates, in their order: each sends as many messages in a row as it weighs.
-
-    `taken` outlives this object: what each has sent in the present round. A round ends when all are
-    through, and who is out for a while has lost nothing but its turns in the rounds that it missed.
-    """
-
-    __slots__ = ("_lengths", "_taken")
-
-    def __init__(self, lengths: dict[object, int], taken: dict[object, int]) -> None:
-        self._lengths = lengths
-        self._taken = taken
-
-    def places(self, candidates: Sequence[object]) -> list[float]:
-        """Of each, how many are before it in the line for the next message, or more."""
-        taken, lengths, count = self._taken, self._lengths, len(candidates)
-        return [at if taken.get(one, 0) < lengths[one] else at + count for at, one in enumerate(candidates)]
-
-    def take(self, candidate: object) -> None:
-        """A message goes its way."""
-        taken = self._taken
-        sent = taken.get(candidate, 0)
-        if sent >= self._lengths[candidate]:
-            taken.clear()
-            sent = 0
-        taken[candidate] = sent + 1
 
 
 def turns_of(

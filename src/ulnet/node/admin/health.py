@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
+from ulnet.core.gauge import Gauge
 from ulnet.core.instance import LNet
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
@@ -125,7 +126,7 @@ def debug_peer(core: LNet, request: PeerDebug) -> None:
             f"{pni.tx_credits} of {pni.max_tx_credits} credits, {len(pni.tx_queue)} messages wait"
         )
     for ni, flow in peer.flows.items():
-        best = flow.gauge.best if flow.gauge is not None else 0.0
+        best = flow.best if isinstance(flow, Gauge) else 0.0
         report(
             f"from {ni.nid} ({ni.state.value}): {flow.outstanding} bytes under way, "
             f"{flow.rate / 1e6:.3g} MB/s as measured, {best / 1e6:.3g} MB/s at best"
