@@ -191,8 +191,8 @@ class Completion:
         if msg.attempts is not None:
             self._state.stats.successful_resends += 1
         event = msg.event
-        if event is None and msg.wmd is NO_WMD and not (md.acks_due or md.replies_due):
-            self._memory.forget_response(md)
+        if event is None and msg.wmd is NO_WMD:
+            self._memory.left_for_good(md)
         md.refs -= 1
         ends = not md.refs and (md.aborted or not md.threshold or md.options & MAX_SIZE)
         told = ends or md.aborted or not md.quiet

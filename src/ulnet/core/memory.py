@@ -214,6 +214,11 @@ class Memory(Responses):
         self.forget_response(md)
         self.left_hop(md)
 
+    def left_for_good(self, md: Md) -> None:
+        """A message of md that wants no answer has left."""
+        if not (md.acks_due or md.replies_due):
+            self.forget_response(md)
+
     def identity_of(self, md: Md, tag: bytes) -> bytes:
         """The handle for its only PUT, to a node that keeps identities; a plain one when numbers run out."""
         number = md.handle // _MD_COOKIE_STEP

@@ -104,11 +104,18 @@ class Sender:
         paths = dest.put_paths if dest is not None else None
         if (
             paths is None
-            or paths.ready != self._generation.number + paths.generation.number
             or source is not None
             or ack is not paths.ack
-            or (md.cpt if cpt is None else cpt) != paths.cpt
-            or not paths.is_asked(md.length, match_bits, hdr_data, portal, offset, pid)
+            or not paths.serve(
+                self._generation.number,
+                md.cpt if cpt is None else cpt,
+                md.length,
+                match_bits,
+                hdr_data,
+                portal,
+                offset,
+                pid,
+            )
         ):
             paths = self._ask_put(md, target, portal, match_bits, ack, offset, hdr_data, source, pid, cpt)
             if paths is None:
@@ -222,12 +229,19 @@ class Sender:
         paths = dest.get_paths if dest is not None else None
         if (
             paths is None
-            or paths.ready != self._generation.number + paths.generation.number
             or source is not None
             or exact
             or via is not None
-            or (md.cpt if cpt is None else cpt) != paths.cpt
-            or not paths.is_asked(md.length, match_bits, 0, portal, offset, pid)
+            or not paths.serve(
+                self._generation.number,
+                md.cpt if cpt is None else cpt,
+                md.length,
+                match_bits,
+                0,
+                portal,
+                offset,
+                pid,
+            )
         ):
             paths = self._ask_get(md, target, portal, match_bits, offset, source, pid, cpt, exact, via)
             if paths is None:

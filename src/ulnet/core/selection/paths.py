@@ -133,19 +133,31 @@ class PathSet:
         for path in paths.values():
             path.close()
 
-    def is_asked(
-        self, length: int, match_bits: int, hdr_data: int, portal: int, offset: int, pid: int
+    def serve(
+        self,
+        number: int,
+        cpt: int,
+        length: int,
+        match_bits: int,
+        hdr_data: int,
+        portal: int,
+        offset: int,
+        pid: int,
     ) -> bool:
-        """Whether the last request was like that; `length` is what a PUT sends or a GET asks for."""
+        """Whether the last request was like that, and its paths hold in generation `number` of the node.
+
+        `length` is what a PUT sends or a GET asks for.
+        """
         template = self.template
         return (
-            match_bits == template.match_bits
+            self.ready == number + self.generation.number
+            and cpt == self.cpt
+            and match_bits == template.match_bits
             and length == template.payload_length + template.length
             and hdr_data == template.hdr_data
             and portal == template.portal
             and offset == template.offset
             and pid == template.dest_pid
-            and template.type >= 0
         )
 
     def ask(self, template: Header) -> None:
