@@ -1,4 +1,4 @@
-"""`ulnet check`: what is wrong with files is found on paper, in the words of a real node."""
+"""`ulnet check`: what is wrong with files is found by a dry run, in the words of a real node."""
 
 from __future__ import annotations
 

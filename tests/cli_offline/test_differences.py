@@ -17,7 +17,7 @@ from ulnet.dlc.config import read_config
 from ulnet.dlc.differences import compare, meaning_of
 from ulnet.dlc.model import NetAdd
 from ulnet.host import Address, Link
-from ulnet.node.shadow import invented_links
+from ulnet.node.dry_run import invented_links
 
 ONE = """\
 net:

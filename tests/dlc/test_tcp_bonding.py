@@ -22,7 +22,7 @@ from ulnet.dlc.writing import document_of
 from ulnet.dlc.yaml_out import emit_document
 from ulnet.host import Address, Link
 from ulnet.node.admin import Admin
-from ulnet.node.shadow import on_paper
+from ulnet.node.dry_run import dry_run
 
 pytestmark = pytest.mark.requirement("HLD-bonding-tcp")
 
@@ -39,7 +39,7 @@ BOTH = NetAdd("tcp", ["eth0", "eth1"])
 
 @pytest.fixture
 async def admin() -> AsyncIterator[Admin]:
-    async with on_paper(LINKS, cpts=2) as admin:
+    async with dry_run(LINKS, cpts=2) as admin:
         yield admin
 
 
@@ -201,7 +201,7 @@ async def test_what_export_writes_import_restores_whatever_the_setting(
     await admin.handle(ON if on else OFF)
     text = await exported(admin, backup)
     for setting in (ON, OFF) if on else (OFF,):  # without a word in the file the node's setting counts
-        async with on_paper(LINKS, cpts=2) as fresh:
+        async with dry_run(LINKS, cpts=2) as fresh:
             await fresh.handle(setting)
             assert await imported(fresh, text) == []
             assert [one[:2] for one in await nets(fresh)] == [one[:2] for one in await nets(admin)]
@@ -238,7 +238,7 @@ async def test_module_parameters_and_the_yaml_that_they_become(admin: Admin, wor
     assert text.startswith("use_tcp_bonding: 1\n")
     assert await imported(admin, text) == []
     assert await nets(admin) == ONE_NI
-    async with on_paper(LINKS) as other:
+    async with dry_run(LINKS) as other:
         for request in found.requests:
             await other.handle(request)
         assert await nets(other) == ONE_NI

@@ -21,8 +21,8 @@ import pytest
 from support.ports import free_port
 from ulnet import Node
 from ulnet.demo import worker
-from ulnet.demo.ending import cancelled_by_signals, ended_by_signals
-from ulnet.demo.stage import DemoError, Namespaces, namespaces
+from ulnet.demo.network import DemoError, Namespaces, namespaces
+from ulnet.demo.signals import cancelled_by_signals, ended_by_signals
 from ulnet.demo.transfer import PACED_PIECES, SMALLEST_CHUNK, FileSender
 from ulnet.demo.worker import Job
 from ulnet.lnd.tcp import TcpParams
@@ -227,13 +227,13 @@ def test_a_signal_does_not_cut_short_the_end_of_the_nodes() -> None:
     told: list[str] = []
 
     async def work(early: bool) -> None:
-        with cancelled_by_signals() as ending:
+        with cancelled_by_signals() as interruption:
             try:
                 if early:
                     signal.raise_signal(signal.SIGTERM)
                     await asyncio.Event().wait()
             finally:
-                ending.wait()
+                interruption.wait()
                 signal.raise_signal(signal.SIGHUP)
                 await asyncio.sleep(0)  # what is cancelled is so by now
                 await asyncio.sleep(0)

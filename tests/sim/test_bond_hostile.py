@@ -95,7 +95,7 @@ def test_a_new_slave_s_hello_is_believed_once_a_known_one_confirms_it() -> None:
     world.b.request(BondSet(str(B_BOND), [*B, "10.0.1.2@tcp"], BondOptions()))
     own = bond_of(world.b)
     new = next(ni for ni in own.slaves.nis if ni.nid == Nid.parse("10.0.1.2@tcp"))
-    own.greetings.greet_over(own.peers[world.bond.ni.nid], (new, HOME))
+    own.handshake.send_hello_over(own.peers[world.bond.ni.nid], (new, HOME))
     world.sim.run(1)
     peer = world.bond.peers[B_BOND]
     assert peer.configuration == own.slaves.own
@@ -300,7 +300,7 @@ def test_many_paths_that_fail_at_once_are_judged_once(monkeypatch: pytest.Monkey
     for number in range(1, 120):
         nid = Nid.parse(f"10.0.8.{number}@tcp")
         told = BondHello(5, 0, Configuration(Nid.of(BOND, nid.address), (SlaveEntry(nid),)), (3,))
-        world.bond.greetings.take_hello(told, world.a.core.nis[HOME], nid)
+        world.bond.handshake.take_hello(told, world.a.core.nis[HOME], nid)
     looks = 0
     look = Slaves.look
 

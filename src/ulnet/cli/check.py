@@ -27,7 +27,7 @@ example:
   ulnet check node1.yaml node2.yaml node3.yaml
 
 Each FILE is the configuration of one node (YAML, or module parameters); several are also compared with one
-another. Each is run on a node on paper, so that what a real one would refuse is refused in the same words.
+another. Each is run dry, on a node without drivers: what a real one would refuse is refused in its words.
 --host FILE tells the interfaces: `interfaces: {eth0: 10.0.0.1/24, eth1: [10.1.0.1/24, fd00::1/64]}`.
 Exit status: 0 nothing wrong, 1 errors (with --strict also warnings), 2 usage, or a file that cannot be read.
 """

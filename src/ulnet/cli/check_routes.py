@@ -45,7 +45,7 @@ class RoutedView(NamedTuple):
 def routed_view(
     name: str, core: LNet, nids: Sequence[Nid], steps: Sequence[Step], complete: bool
 ) -> RoutedView:
-    """The node on paper after all steps."""
+    """The node of the dry run after all steps."""
     lines = _lines(steps)
     routes = [
         RouteGiven(route.net, route.gateway, route.hops, lines.get((route.net, route.gateway), 0))

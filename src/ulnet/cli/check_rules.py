@@ -17,7 +17,7 @@ from ulnet.host import Link, link_named
 from ulnet.host.values import HostError
 from ulnet.nid import LO_NID, Net, Nid, NidError, NidList
 from ulnet.node.admin import Admin
-from ulnet.node.shadow import INVENTED, invented_links, on_paper
+from ulnet.node.dry_run import INVENTED, dry_run, invented_links
 
 __all__ = ["NodeView", "across", "examine"]
 
@@ -44,7 +44,7 @@ class NodeView:
 
 
 async def examine(name: str, config: Config, facts: Sequence[Link] | None) -> tuple[list[Finding], NodeView]:
-    """Run a file on paper; `facts` are the host's interfaces where they are known."""
+    """Run a file dry; `facts` are the host's interfaces where they are known."""
     findings = [
         Finding("error", name, line, _without_line(item.descr))
         for line, item in zip(config.lines, config.errors, strict=True)
@@ -56,7 +56,7 @@ async def examine(name: str, config: Config, facts: Sequence[Link] | None) -> tu
             findings.append(Finding("note", name, step.line, text))
     links = list(facts) if facts is not None else invented_links(step.request for step in steps)
     complete = len(steps) == len(config.steps)
-    async with on_paper(links, cpts=_CPTS) as admin:
+    async with dry_run(links, cpts=_CPTS) as admin:
         core = admin.node.core
         for step in steps:
             if isinstance(step.request, model.BuffersSet) and core.router.state is RoutingState.DISABLED:

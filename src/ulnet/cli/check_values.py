@@ -11,7 +11,7 @@ from ulnet.core.tunables import NetTunables
 from ulnet.dlc.model import NetAdd, UdspAdd
 from ulnet.dlc.steps import Step
 from ulnet.nid import LO_NID, Net, NetType, NidError, NidList
-from ulnet.node.shadow import INVENTED
+from ulnet.node.dry_run import INVENTED
 
 __all__ = ["values_of_one"]
 
@@ -19,7 +19,7 @@ _MANY = 4096
 
 
 def values_of_one(name: str, core: LNet, steps: Sequence[Step]) -> Iterator[Finding]:
-    """What the node on paper makes of credits and policies."""
+    """What the node of the dry run makes of credits and policies."""
     for step in steps:
         if isinstance(step.request, NetAdd):
             yield from _credits(name, step, step.request)
@@ -28,7 +28,7 @@ def values_of_one(name: str, core: LNet, steps: Sequence[Step]) -> Iterator[Find
 
 
 def _without_driver(name: str, core: LNet, steps: Sequence[Step]) -> Iterator[Finding]:
-    """Nets that the node on paper has and no node in user space can have, each where it is named first."""
+    """Nets of the dry run that no node in user space can have, each where it is named first."""
     told: set[Net] = set()
     for step in steps:
         net = _net_of(step.request) if isinstance(step.request, NetAdd) else None

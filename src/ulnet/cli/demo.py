@@ -28,9 +28,9 @@ from rich.table import Table
 
 from ulnet.cli.demo_bond import bond_act, want_room
 from ulnet.cli.demo_picture import Picture
-from ulnet.demo.director import Result, move
-from ulnet.demo.ending import ended_by_signals
-from ulnet.demo.stage import DemoError, Loopback, Stage, namespaces
+from ulnet.demo.network import DemoError, DemoNetwork, Loopback, namespaces
+from ulnet.demo.runner import Result, move
+from ulnet.demo.signals import ended_by_signals
 from ulnet.demo.transfer import PACED_PIECES, SMALLEST_CHUNK
 from ulnet.demo.worker import HEALTH_STEP
 
@@ -72,12 +72,12 @@ def _perform(options: argparse.Namespace) -> int:
     stage_at = namespaces(options.rails) if options.net else nullcontext()
     try:
         with _workplace(options) as (source, target), stage_at as net:
-            stage = net or Loopback(options.rails)
+            network = net or Loopback(options.rails)
             if options.bond:
-                return bond_act(console, source, target, stage)
-            status = _report(console, _run(console, source, target, stage), options.rails)
+                return bond_act(console, source, target, network)
+            status = _report(console, _run(console, source, target, network), options.rails)
             if options.cut and not status:
-                status = _second_act(console, source, target, stage)
+                status = _second_act(console, source, target, network)
             return status
     except (DemoError, OSError) as error:
         print(f"ulnet demo: {error}", file=sys.stderr)
@@ -150,8 +150,8 @@ def _generate(path: Path, size: int) -> None:
             file.write(os.urandom(min(_GENERATE_BLOCK, size - start)))
 
 
-def _run(console: Console, source: Path, target: Path, stage: Stage) -> Result:
-    size, rails = source.stat().st_size, len(stage.senders)
+def _run(console: Console, source: Path, target: Path, network: DemoNetwork) -> Result:
+    size, rails = source.stat().st_size, len(network.senders)
     console.print(f"[bold]{source.name}[/], {size / (1 << 20):,.0f} MiB, over {rails} rails:")
     progress = Progress(
         TextColumn("{task.description}"),
@@ -163,7 +163,7 @@ def _run(console: Console, source: Path, target: Path, stage: Stage) -> Result:
     )
     bars: dict[str, TaskID] = {
         there: progress.add_task(f"{here} → {there}", total=size / rails)
-        for here, there in zip(stage.senders, stage.receivers, strict=True)
+        for here, there in zip(network.senders, network.receivers, strict=True)
     }
     whole = progress.add_task("[bold]file", total=size)
 
@@ -176,7 +176,7 @@ def _run(console: Console, source: Path, target: Path, stage: Stage) -> Result:
             _log(console, told)
 
     with progress:
-        result = asyncio.run(move(source, size, target, stage, show))
+        result = asyncio.run(move(source, size, target, network, show))
         for nid, count in result.rails.items():
             progress.update(bars[nid], completed=count)
         progress.update(whole, completed=size)
@@ -187,9 +187,9 @@ def _log(console: Console, told: dict[str, Any]) -> None:
     console.print(f"{told['node']}: {told['line']}", style="dim", markup=False, highlight=False)
 
 
-def _second_act(console: Console, source: Path, target: Path, stage: Stage) -> int:
+def _second_act(console: Console, source: Path, target: Path, network: DemoNetwork) -> int:
     """The same file again, and a rail is cut meanwhile."""
-    rails, size = len(stage.senders), source.stat().st_size
+    rails, size = len(network.senders), source.stat().st_size
     if rails < 2 or size < PACED_PIECES * SMALLEST_CHUNK:
         why = "there is one rail only" if rails < 2 else "so small a file would be through before that"
         console.print(f"No rail is cut: {why}.")
@@ -198,20 +198,20 @@ def _second_act(console: Console, source: Path, target: Path, stage: Stage) -> i
         f"\n[bold]Once more, and the last rail is cut meanwhile.[/] Slowed down to "
         f"{size / _SECOND_ACT / 1e6:,.0f} MB/s, for eyes to follow; health_sensitivity {HEALTH_STEP}, "
         "max_recovery_ping_interval 1, so that recovery takes seconds.\n"
-        f"Cut by: {stage.how}.",
+        f"Cut by: {network.how}.",
         highlight=False,
     )
-    picture = Picture(stage.receivers)
+    picture = Picture(network.receivers)
 
     def show(told: dict[str, Any]) -> None:
         picture.observe(told)
         if "line" in told:
             _log(console, told)
         elif told["state"] in ("cut", "repaired"):
-            console.print(f"[bold]{picture.seconds:.1f} s: {stage.receivers[-1]} {told['state']}[/]")
+            console.print(f"[bold]{picture.seconds:.1f} s: {network.receivers[-1]} {told['state']}[/]")
 
     with Live(picture, console=console, refresh_per_second=8):
-        result = asyncio.run(move(source, size, target, stage, show, seconds=_SECOND_ACT))
+        result = asyncio.run(move(source, size, target, network, show, seconds=_SECOND_ACT))
     return _judge(console, result, picture)
 
 

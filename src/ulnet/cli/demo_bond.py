@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from ulnet.demo.director import Result, move
-from ulnet.demo.stage import DemoError, Namespaces, Stage
+from ulnet.demo.network import DemoError, DemoNetwork, Namespaces
+from ulnet.demo.runner import Result, move
 from ulnet.demo.transfer import PACED_PIECES, SMALLEST_CHUNK
 
 __all__ = ["Phases", "bond_act", "want_room"]
@@ -35,7 +35,7 @@ class Phases:
         self._began = self._moved = time.monotonic()
 
     def observe(self, told: dict[str, Any], now: float) -> None:
-        """Take what a node or the director tells."""
+        """Take what a node or the runner tells."""
         if told["state"] in ("cut", "repaired"):
             self._phase += 1
             self._began = now
@@ -81,18 +81,18 @@ def want_room(rails: int, size: int) -> None:
         raise DemoError(f"--bond cuts the default slave on the way, and {why} leaves no room for that")
 
 
-def bond_act(console: Console, source: Path, target: Path, stage: Stage) -> int:
+def bond_act(console: Console, source: Path, target: Path, network: DemoNetwork) -> int:
     """Move the file, have the default slave fail and recover; 0 if all went as promised. Raises DemoError."""
-    rails, size = len(stage.senders), source.stat().st_size
-    ends = [nids[-1].partition("@")[0] + "@bond0" for nids in (stage.senders, stage.receivers)]
-    how = stage.how if isinstance(stage, Namespaces) else "both nodes are told that its device has failed"
+    rails, size = len(network.senders), source.stat().st_size
+    ends = [nids[-1].partition("@")[0] + "@bond0" for nids in (network.senders, network.receivers)]
+    how = network.how if isinstance(network, Namespaces) else "both nodes are told that its device has failed"
     console.print(
         f"[bold]{source.name}[/], {size / (1 << 20):,.0f} MiB, from {ends[0]} to {ends[1]}, in standby over "
         f"{rails} slaves, slowed down to {size / _SECONDS / 1e6:,.0f} MB/s.\n"
-        f"The default slave {stage.receivers[-1]} is cut: {how}.",
+        f"The default slave {network.receivers[-1]} is cut: {how}.",
         highlight=False,
     )
-    phases = Phases(stage.receivers)
+    phases = Phases(network.receivers)
     began = time.monotonic()
 
     def show(told: dict[str, Any]) -> None:
@@ -101,11 +101,11 @@ def bond_act(console: Console, source: Path, target: Path, stage: Stage) -> int:
         if "line" in told:
             console.print(f"{told['node']}: {told['line']}", style="dim", markup=False, highlight=False)
         elif told["state"] in ("cut", "repaired"):
-            console.print(f"[bold]{now - began:.1f} s: {stage.receivers[-1]} {told['state']}[/]")
+            console.print(f"[bold]{now - began:.1f} s: {network.receivers[-1]} {told['state']}[/]")
         live.update(phases.table())
 
     with Live(phases.table(), console=console, refresh_per_second=8) as live:
-        result = asyncio.run(move(source, size, target, stage, show, seconds=_SECONDS, bond=True))
+        result = asyncio.run(move(source, size, target, network, show, seconds=_SECONDS, bond=True))
     return _judge(console, result, phases)
 
 

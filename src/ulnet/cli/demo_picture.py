@@ -61,7 +61,7 @@ class Picture:
         return time.monotonic() - self._began
 
     def observe(self, told: dict[str, Any]) -> None:
-        """A line of the director or of a node."""
+        """A line of the runner or of a node."""
         now = time.monotonic()
         if told["state"] in ("cut", "repaired"):
             self._spent[self._phase] = now - self._phase_began

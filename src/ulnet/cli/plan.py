@@ -24,7 +24,7 @@ from ulnet.dlc.yaml_out import emit_document
 from ulnet.host import HostError, Link, links
 from ulnet.nid import NetType
 from ulnet.node.admin import Admin
-from ulnet.node.shadow import invented_links, on_paper
+from ulnet.node.dry_run import dry_run, invented_links
 
 __all__ = ["main", "parser"]
 
@@ -33,7 +33,7 @@ example:
   ulnet plan /etc/lnet.conf
   ulnet plan --del old.yaml
 
-The node is asked for its configuration and told nothing: the file is imported into a copy of it on paper.
+The node is asked for its configuration and told nothing: the file is imported into a copy of it (a dry run).
 A line with + would come, - would go, ~ would change, ! would be refused. Exit status: 0 nothing would change,
 1 something would, 3 something would be refused, 2 usage, or something cannot be read.
 """
@@ -89,7 +89,7 @@ async def _plan(
     current: Config, config: Config, cpts: int, host: Sequence[Link]
 ) -> tuple[list[Change], list[str]]:
     here = invented_links([step.request for step in current.steps], host)
-    async with on_paper(here, cpts=cpts, nets=[NetType.TCP]) as admin:
+    async with dry_run(here, cpts=cpts, nets=[NetType.TCP]) as admin:
         await _do(admin, current)
         before = await _written(admin)
         refused = await _do(admin, config)

@@ -52,7 +52,7 @@ class Job:
 
 
 def run(job: Job) -> int:
-    """Do the job; the last line printed is the result. 1 if the director hung up before the end."""
+    """Do the job; the last line printed is the result. 1 if the runner hung up before the end."""
     return asyncio.run(_run(job))
 
 
@@ -89,7 +89,7 @@ async def _give_up(node: Node, work: asyncio.Task[None]) -> None:
 
 
 async def _obey(node: Node, job: Job) -> None:
-    """Cut or repair the last rail when told so, until the director hangs up."""
+    """Cut or repair the last rail when told so, until the runner hangs up."""
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

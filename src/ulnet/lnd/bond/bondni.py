@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.bond.balance import take
-from ulnet.lnd.bond.book import Book
 from ulnet.lnd.bond.config import BondConfig
 from ulnet.lnd.bond.connect import PATIENCE, Connect
 from ulnet.lnd.bond.data_server import DataServer
-from ulnet.lnd.bond.greetings import Greetings
+from ulnet.lnd.bond.handshake import Handshake
 from ulnet.lnd.bond.hello import PeerState, next_incarnation
 from ulnet.lnd.bond.monitor import Monitor
+from ulnet.lnd.bond.peer_table import BondPeerTable
 from ulnet.lnd.bond.servers import Servers
 from ulnet.lnd.bond.slaves import Slaves
 from ulnet.nid import NetType, Nid
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from ulnet.core.msg import Msg
     from ulnet.core.ni import NI
     from ulnet.core.timers import Timer
+    from ulnet.lnd.bond.control import ControlChannel
     from ulnet.lnd.bond.paths import Path
     from ulnet.lnd.bond.peer import BondPeer
-    from ulnet.lnd.bond.post import Post
     from ulnet.wire.lnet import Header
 
 __all__ = ["BondNi"]
@@ -44,24 +44,24 @@ class BondNi:
         core: LNet,
         ni: NI,
         config: BondConfig,
-        post: Post,
+        control: ControlChannel,
         incarnation: int,
         changed: Callable[[], None],
     ) -> None:
         self.core = core
         self.ni = ni
         self.config = config
-        self.post = post
+        self.control = control
         self.incarnation = incarnation
         self._changed = changed
         self.clock = core.state.clock
         self.report = core.state.report
         self.slaves = Slaves(core, ni.nid, config)
-        self.book = Book()
-        self.peers = self.book.peers
-        self.path = self.book.path
+        self.table = BondPeerTable()
+        self.peers = self.table.peers
+        self.path = self.table.path
         self._connects: dict[BondPeer, Connect] = {}
-        self.greetings = Greetings(self)
+        self.handshake = Handshake(self)
         self.data = DataServer(self)
         self.servers = Servers(self)
         self.monitor = Monitor(self)
@@ -77,14 +77,14 @@ class BondNi:
         """The NI is shut down: messages that wait end."""
         self.servers.close()
         self.monitor.close()
-        self.greetings.close()
+        self.handshake.close()
         for connect in self._connects.values():
             connect.stop()
         self._connects.clear()
         reason = f"{self.ni.nid} has been shut down"
         for peer in self.peers.values():
             self._fail_waiting(peer, errno.ESHUTDOWN, reason, HealthStatus.LOCAL_ERROR)
-        self.book.clear()
+        self.table.clear()
 
     # Time ------------------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class BondNi:
             return
         if self._looked_at != self.core.state.generation.number:
             self.look()
-        peer = self.peers.get(nid) or self.book.new(nid)
+        peer = self.peers.get(nid) or self.table.new(nid)
         if peer is None:
             self._fail(msg, errno.ENOMEM, "too many bonding peers", HealthStatus.LOCAL_ERROR)
             return
@@ -155,7 +155,7 @@ class BondNi:
             self.core.state.settle()  # what each has under way may decide
             path = take(self.policy, ways, HEADER_SIZE + msg.hdr.payload_length)
         if peer.told != self.incarnation and not peer.greeting:
-            self.greetings.greet(peer)
+            self.handshake.send_hello(peer)
         self._pass_on(msg, path.ni, path.nid)
 
     def _pass_on(self, msg: Msg, slave: NI, nid: Nid) -> None:
@@ -202,11 +202,11 @@ class BondNi:
             peer, path = known
             self.alive(peer, path)
             if peer.told != self.incarnation and peer.connected and not peer.greeting:
-                self.greetings.greet(peer)
+                self.handshake.send_hello(peer)
         elif hdr.src_nid.net == self.ni.nid.net and hdr.src_nid != self.ni.nid:
             if len(self._connects) >= _MOST_STRANGERS:
                 return
-            found = self.peers.get(hdr.src_nid) or self.book.new(hdr.src_nid)
+            found = self.peers.get(hdr.src_nid) or self.table.new(hdr.src_nid)
             if found is not None and not found.connected:  # it knows this node from an earlier life
                 self.connect(found, (ni, from_nid))
 
@@ -235,7 +235,7 @@ class BondNi:
 
     def path_broke(self, ni: NI, nid: Nid) -> None:
         """The last connection of a path broke: find out whether it works."""
-        for peer, path in self.book.over(ni, nid):
+        for peer, path in self.table.over(ni, nid):
             if peer.connected:
                 self.monitor.check(peer, path)
 
@@ -299,7 +299,7 @@ class BondNi:
         for peer in self.peers.values():
             peer.revision += 1
             if self.config.mode is Mode.STANDBY and peer.connected:
-                self.greetings.greet(peer)
+                self.handshake.send_hello(peer)
         self._changed()
 
     # Commands --------------------------------------------------------------------------------------
@@ -360,10 +360,10 @@ class BondNi:
         reason = f"{peer.nid}: no bonding data server knows it, and its first slave says no HELLO"
         self._fail_waiting(peer, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)
         if self.peers.get(peer.nid) is peer and not peer.waiting and peer not in self._connects:
-            self.book.forget(peer)
+            self.table.forget(peer)
 
     def lay_paths(self, peer: BondPeer) -> None:
         """The slaves of one side are others, or weigh something else."""
-        self.book.take_out(peer)
+        self.table.take_out(peer)
         peer.lay_paths(self.slaves.nis, self.config.weights, self.core.peers)
-        self.book.put_in(peer)
+        self.table.put_in(peer)

@@ -93,7 +93,7 @@ class Connect:
         if not targets:
             self._pause()
         for ni, nid in targets:
-            self._bond.post.ask(ni, nid, ANSWER_TIME, partial(self._answered, (ni, nid)))
+            self._bond.control.ask(ni, nid, ANSWER_TIME, partial(self._answered, (ni, nid)))
 
     def _answered(self, way: tuple[NI, Nid], beacon: Beacon | None) -> None:
         self._pending -= 1
@@ -102,7 +102,7 @@ class Connect:
         if beacon is not None and self._peer.state is PeerState.UNKNOWN:
             self._peer.state = PeerState.WAITING
             self._greeted = way
-            self._bond.greetings.greet_over(self._peer, way)
+            self._bond.handshake.send_hello_over(self._peer, way)
             self._timer = self._bond.after(ANSWER_TIME, self._again)
         elif not self._pending and self._timer is None:
             self._pause()

@@ -57,4 +57,4 @@ class DataServer:
             self._tell(at, source, Answer(question.request, question.nid, errno.ENOENT))
 
     def _tell(self, at: NI, nid: Nid, answer: Answer) -> None:
-        self._bond.post.tell(at, nid, Kind.ANSWER, answer.pack(), ANSWER_TIME, lambda ok: None)
+        self._bond.control.tell(at, nid, Kind.ANSWER, answer.pack(), ANSWER_TIME, lambda ok: None)

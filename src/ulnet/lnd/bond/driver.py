@@ -10,7 +10,7 @@ from ulnet.core.status import LNetError
 from ulnet.core.tunables import NetTunables
 from ulnet.lnd.bond.bondni import BondNi
 from ulnet.lnd.bond.config import BondConfig
-from ulnet.lnd.bond.post import Post
+from ulnet.lnd.bond.control import ControlChannel
 from ulnet.nid import NetType
 from ulnet.wire.bond import Answer, BondHello, Kind, Mode, Register, Resolve
 from ulnet.wire.errors import WireError
@@ -39,7 +39,7 @@ class BondLnd:
         self._chance = random.Random(core.state.cookie)  # which no other life of the node has
         self._planned: BondConfig | None = None
         self.bonds: dict[Nid, BondNi] = {}
-        self._post = Post(core, self._received)
+        self._post = ControlChannel(core, self._received)
 
     # Configuration ---------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class BondLnd:
             hello = BondHello.unpack(data)
             found = self._over(ni, hello.configuration.nid.net)
             if found is not None and ni is not None:
-                found.greetings.take_hello(hello, ni, source)
+                found.handshake.take_hello(hello, ni, source)
         elif kind is Kind.REGISTER:
             register = Register.unpack(data)
             found = self._over(ni, register.configuration.nid.net)

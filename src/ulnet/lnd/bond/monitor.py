@@ -80,7 +80,7 @@ class Monitor:
                 continue
             busy = True
             if peer.told != bond.incarnation and bond.config.mode is Mode.STANDBY:
-                bond.greetings.greet(peer)
+                bond.handshake.send_hello(peer)
             for path in peer.paths:
                 silent = silent or path.down
                 if not path.probing and path.ni.active and now + _EARLY >= self._due(path, pause):
@@ -105,7 +105,7 @@ class Monitor:
         path.probing = True
         path.tried_at = self._bond.clock()
         self.keepalives += 1
-        self._bond.post.ask(path.ni, path.nid, ANSWER_TIME, lambda beacon: self._tried(peer, path, beacon))
+        self._bond.control.ask(path.ni, path.nid, ANSWER_TIME, lambda beacon: self._tried(peer, path, beacon))
 
     def _tried(self, peer: BondPeer, path: Path, beacon: Beacon | None) -> None:
         path.probing = False
@@ -123,4 +123,4 @@ class Monitor:
         now = dict(beacon.incarnations).get(bond.ni.nid.net)
         if now is not None and now != peer.incarnation and peer.connected:
             # It sees which incarnation is known here, and answers with what is true.
-            bond.greetings.greet(peer)
+            bond.handshake.send_hello(peer)

@@ -25,7 +25,7 @@ class BondPeer:
 
     __slots__ = (
         "_chosen",
-        "_epoch",
+        "_generation",
         "_revision",
         "capabilities",
         "configuration",
@@ -59,7 +59,7 @@ class BondPeer:
         self.used_at = -1.0
         self.revision = 0  # moves when a path changes
         self._revision = -1
-        self._epoch = -1
+        self._generation = -1
         self._chosen: list[Path] = []
 
     @property
@@ -104,12 +104,14 @@ class BondPeer:
             path.local, path.remote, path.weight = local, remote, weight
             self.paths.append(path)
 
-    def ways(self, epoch: int, own: Configuration, switched_off: Sequence[bool], chosen: bool) -> list[Path]:
-        """The paths that messages may take now; kept until the epoch or a path changes."""
-        if epoch != self._epoch or self.revision != self._revision:
+    def ways(
+        self, generation: int, own: Configuration, switched_off: Sequence[bool], chosen: bool
+    ) -> list[Path]:
+        """The paths that messages may take now; kept until the generation or a path changes."""
+        if generation != self._generation or self.revision != self._revision:
             assert self.configuration is not None
             self._chosen = choose_from(self.paths, own, self.configuration, switched_off, chosen=chosen)
-            self._epoch = epoch
+            self._generation = generation
             self._revision = self.revision
         return self._chosen
 

@@ -91,7 +91,7 @@ class Servers:
             self._lose(server)
             return
         ni, nid = way
-        self._bond.post.ask(ni, nid, ANSWER_TIME, lambda beacon: self._seen(server, way, beacon))
+        self._bond.control.ask(ni, nid, ANSWER_TIME, lambda beacon: self._seen(server, way, beacon))
 
     def _way(self, server: Server) -> tuple[NI, Nid] | None:
         """A path to it: one that works, once its other slaves are known."""
@@ -118,7 +118,7 @@ class Servers:
             self.register(server)
         else:
             server.state = ServerState.GREETING
-            self._bond.greetings.greet_stranger(way, server.peer)
+            self._bond.handshake.send_hello_to_stranger(way, server.peer)
             self._later(server, ANSWER_TIME)
 
     def heard(self, peer: BondPeer, source: Nid) -> None:
@@ -162,7 +162,7 @@ class Servers:
             server.state = ServerState.GREETING
             way = self._way(server)
             if way is not None:
-                self._bond.greetings.greet_stranger(way, server.peer)
+                self._bond.handshake.send_hello_to_stranger(way, server.peer)
             self._later(server, ANSWER_TIME)
         elif answer.status:
             self._bond.report(
@@ -217,7 +217,7 @@ class Servers:
         timer = self._bond.after(ANSWER_TIME, lambda: self._end(request, None))
         self._waiting[request] = (server, done, timer)
         ni, nid = way
-        self._bond.post.tell(
+        self._bond.control.tell(
             ni, nid, kind, message(request), ANSWER_TIME, lambda ok: None if ok else self._unsent(request)
         )
 

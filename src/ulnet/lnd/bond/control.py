@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ulnet.core.portal import MatchEntry
     from ulnet.nid import Nid
 
-__all__ = ["VERSION", "Post", "Received"]
+__all__ = ["VERSION", "ControlChannel", "Received"]
 
 VERSION: Final = 1
 _BUFFERS: Final = 16
@@ -30,7 +30,7 @@ _BUFFER_SIZE: Final = 4096  # the longest HELLO takes about half
 Received = Callable[[Kind, bytes, "Nid", "Nid"], None]
 
 
-class Post:
+class ControlChannel:
     """Of one node. `received` gets kind, bytes, the slave's NID that they came to, and their sender's."""
 
     def __init__(self, core: LNet, received: Received) -> None:

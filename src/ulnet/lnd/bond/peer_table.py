@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from ulnet.lnd.bond.paths import Path
     from ulnet.nid import Nid
 
-__all__ = ["MAX_PEERS", "Book"]
+__all__ = ["MAX_PEERS", "BondPeerTable"]
 
 MAX_PEERS: Final = 65536  # strangers may say HELLO
 
 
-class Book:
+class BondPeerTable:
     """Of one bonding NI. `paths` are by slave here and NID there, whosever that NID is."""
 
     __slots__ = ("_paths", "_spoke", "peers")

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["DemoError", "Loopback", "Namespaces", "Stage", "namespaces"]
+__all__ = ["DemoError", "DemoNetwork", "Loopback", "Namespaces", "namespaces"]
 
 _PORTS = range(20000, 32000)  # below those from which the system takes source ports
 
@@ -22,7 +22,7 @@ class DemoError(Exception):
     """The demo could not do its work; the text says why."""
 
 
-class Stage(Protocol):
+class DemoNetwork(Protocol):
     """Two nodes, `rails` rails: the last one is the one that is cut."""
 
     port: int
@@ -125,13 +125,13 @@ def namespaces(rails: int) -> Iterator[Namespaces]:
         raise DemoError("--net makes network namespaces, which needs root: run it as root, or without --net")
     if not shutil.which("ip"):
         raise DemoError("--net needs the command ip (Debian: apt-get install iproute2), or leave --net out")
-    stage = Namespaces(f"ulnet-demo-{os.getpid()}-left", f"ulnet-demo-{os.getpid()}-right", rails)
+    network = Namespaces(f"ulnet-demo-{os.getpid()}-left", f"ulnet-demo-{os.getpid()}-right", rails)
     with ExitStack() as stack:
-        for host in (stage.left, stage.right):
+        for host in (network.left, network.right):
             stack.callback(subprocess.run, ["ip", "netns", "del", host], capture_output=True, check=False)
             _ip("netns", "add", host)  # a signal may come at its end: it is removed all the same
-        stage.build()
-        yield stage
+        network.build()
+        yield network
 
 
 def _net(rail: int) -> str:

@@ -1,4 +1,4 @@
-"""A node on paper: the real core and the real administration, with drivers that send nothing.
+"""A node for dry runs: the real core and the real administration, with drivers that send nothing.
 
 What a configuration would do is asked of the very code that would do it.
 """
@@ -23,7 +23,7 @@ from ulnet.nid.expr import split_list
 from ulnet.node.admin import Admin
 from ulnet.node.node import Node
 
-__all__ = ["INVENTED", "invented_links", "on_paper"]
+__all__ = ["INVENTED", "dry_run", "invented_links"]
 
 INVENTED = "198.18."  # addresses of interfaces of which nothing but the name is known (RFC 2544)
 _MANY = 1024
@@ -50,12 +50,12 @@ class _Paper:
 
     def send(self, ni: NI, msgs: list[Msg]) -> None:
         """Nobody is at the other end."""
-        status, text = HealthStatus.LOCAL_ERROR, "this node exists on paper only"
+        status, text = HealthStatus.LOCAL_ERROR, "this node exists in a dry run only"
         self._core.state.defer(self._core.completed, msgs, status, errno.EHOSTUNREACH, text)
 
 
 @asynccontextmanager
-async def on_paper(
+async def dry_run(
     links: Sequence[Link], *, cpts: int = 1, nets: Iterable[NetType] = (NetType.TCP, NetType.O2IB)
 ) -> AsyncIterator[Admin]:
     """A running node with these interfaces and so many CPTs."""

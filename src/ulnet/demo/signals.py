@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["Ending", "cancelled_by_signals", "ended_by_signals"]
+__all__ = ["Interruption", "cancelled_by_signals", "ended_by_signals"]
 
 _SIGNALS = (signal.SIGHUP, signal.SIGTERM)
 
 
-class Ending:
+class Interruption:
     """What a signal does."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Ending:
         self._work = None
 
 
-_ending = Ending()  # one, as a process has one handler of each signal
+_interruption = Interruption()  # one, as a process has one handler of each signal
 
 
 @contextmanager
@@ -62,33 +62,33 @@ def ended_by_signals() -> Iterator[None]:
 
     A signal that is ignored, as `nohup` has it, stays so.
     """
-    _ending.number = 0
+    _interruption.number = 0
     heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, _ending.take) for number in heeded}
+    before = {number: signal.signal(number, _interruption.take) for number in heeded}
     try:
         yield
     except BaseException:  # a terminal that is gone, say, takes no last words
-        if not _ending.number:
+        if not _interruption.number:
             raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if _ending.number:
+    if _interruption.number:
         _forget_output()
-        sys.exit(128 + _ending.number)
+        sys.exit(128 + _interruption.number)
 
 
 @contextmanager
-def cancelled_by_signals() -> Iterator[Ending]:
+def cancelled_by_signals() -> Iterator[Interruption]:
     """Have them cancel this task meanwhile, as asyncio.run does it for SIGINT. Raises CancelledError."""
     task = asyncio.current_task()
     assert task is not None
-    _ending.begin(task)
+    _interruption.begin(task)
     try:
-        yield _ending
+        yield _interruption
     finally:
-        _ending.end()
-    if _ending.number:  # it came when there was nothing left to be cancelled
+        _interruption.end()
+    if _interruption.number:  # it came when there was nothing left to be cancelled
         raise asyncio.CancelledError
 
 

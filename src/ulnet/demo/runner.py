@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ulnet.demo.ending import cancelled_by_signals
-from ulnet.demo.stage import DemoError, Stage
+from ulnet.demo.network import DemoError, DemoNetwork
+from ulnet.demo.signals import cancelled_by_signals
 from ulnet.demo.transfer import SMALLEST_CHUNK
 from ulnet.demo.worker import Job
 
@@ -54,8 +54,8 @@ class Result:
 class _Cutter:
     """Has the last rail cut, and repaired, when so much of the file has arrived."""
 
-    def __init__(self, stage: Stage, size: int, tell: OnProgress) -> None:
-        self._stage = stage
+    def __init__(self, network: DemoNetwork, size: int, tell: OnProgress) -> None:
+        self._network = network
         self._size = size
         self._tell = tell
         self._due = [(CUT_AT * size, True), (REPAIR_AT * size, False)]
@@ -66,8 +66,8 @@ class _Cutter:
         self._tell(told)
         if self._due and told.get("received", 0) >= self._due[0][0]:
             _, cut = self._due.pop(0)
-            self._stage.act(cut)
-            order = self._stage.order(cut)
+            self._network.act(cut)
+            order = self._network.order(cut)
             for node in self.nodes:
                 if order is not None and node.stdin is not None:
                     node.stdin.write(f"{order}\n".encode())
@@ -78,7 +78,7 @@ async def move(
     source: Path,
     size: int,
     target: Path,
-    stage: Stage,
+    network: DemoNetwork,
     on_progress: OnProgress,
     *,
     seconds: float = 0,
@@ -91,21 +91,23 @@ async def move(
     it goes between bonding NIs in standby mode, whose default slave is on the last rail.
     """
     pace = size / seconds if seconds else 0.0
-    cutter = _Cutter(stage, size, on_progress)
+    cutter = _Cutter(network, size, on_progress)
     look = cutter.look if seconds else on_progress
-    receiving = Job("receive", stage.receivers, stage.senders, str(target), size, stage.port, pace, bond)
-    sending = Job("send", stage.senders, stage.receivers, str(source), size, stage.port, pace, bond)
+    receiving = Job(
+        "receive", network.receivers, network.senders, str(target), size, network.port, pace, bond
+    )
+    sending = Job("send", network.senders, network.receivers, str(source), size, network.port, pace, bond)
     nodes = cutter.nodes
-    with cancelled_by_signals() as ending:
+    with cancelled_by_signals() as interruption:
         try:
-            nodes.append(await _start(stage, receiving))
+            nodes.append(await _start(network, receiving))
             await _expect_ready(nodes[0])
-            nodes.append(await _start(stage, sending))
+            nodes.append(await _start(network, sending))
             received, sent = await asyncio.gather(
                 _follow(nodes[0], "receiving node", look), _follow(nodes[1], "sending node", look)
             )
         finally:
-            ending.wait()
+            interruption.wait()
             await asyncio.gather(*map(_end, nodes))
     return Result(
         size=size,
@@ -119,9 +121,9 @@ async def move(
     )
 
 
-async def _start(stage: Stage, job: Job) -> asyncio.subprocess.Process:
+async def _start(network: DemoNetwork, job: Job) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *stage.words(job.role),
+        *network.words(job.role),
         sys.executable,
         "-m",
         "ulnet.demo.worker",
@@ -129,7 +131,7 @@ async def _start(stage: Stage, job: Job) -> asyncio.subprocess.Process:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=_LINE_LIMIT,
-        process_group=0,  # what a terminal sends to the director's is not for the nodes: they are told
+        process_group=0,  # what a terminal sends to the runner's is not for the nodes: they are told
     )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ulnet.lnd.bond.peer import BondPeer
     from ulnet.nid import Nid
 
-__all__ = ["CAPABILITIES", "Greetings"]
+__all__ = ["CAPABILITIES", "Handshake"]
 
 CAPABILITIES: Final = int(Capability.WEIGHTS | Capability.BEACONS | Capability.GUARD)
 _VERSION: Final = 1
@@ -24,7 +24,7 @@ _MOST_ASKED: Final = 8  # paths on which a peer is asked whether a new slave is 
 _MOST_REFUSED: Final = 1024  # names to remember, so that the log has each once
 
 
-class Greetings:
+class Handshake:
     """Tells peers what is true of one bonding NI, and keeps what they say of themselves."""
 
     __slots__ = ("_bond", "_claims", "_refused")
@@ -34,13 +34,13 @@ class Greetings:
         self._refused: set[Nid] = set()
         self._claims: dict[BondPeer, Timer] = {}  # of slaves that are not known, until they are believed
 
-    def greet(self, peer: BondPeer) -> None:
+    def send_hello(self, peer: BondPeer) -> None:
         """Send a peer a HELLO, with what is true now."""
         path = peer.best_for_control()
         if path is not None and not peer.greeting:
-            self.greet_over(peer, (path.ni, path.nid))
+            self.send_hello_over(peer, (path.ni, path.nid))
 
-    def greet_over(self, peer: BondPeer, way: tuple[NI, Nid]) -> None:
+    def send_hello_over(self, peer: BondPeer, way: tuple[NI, Nid]) -> None:
         """The same, over a certain path."""
         bond = self._bond
         stamp = bond.incarnation
@@ -57,11 +57,11 @@ class Greetings:
             if peer.connected and peer.told != bond.incarnation and bond.config.mode is Mode.STANDBY:
                 other = peer.best_for_control()
                 if ok or (other is not None and other.works):
-                    bond.soon(lambda: self.greet(peer))
+                    bond.soon(lambda: self.send_hello(peer))
                 else:
                     bond.monitor.wanted()
 
-        bond.post.tell(*way, Kind.HELLO, self._hello(peer.incarnation), ANSWER_TIME, done)
+        bond.control.tell(*way, Kind.HELLO, self._hello(peer.incarnation), ANSWER_TIME, done)
 
     def _hello(self, target: int) -> bytes:
         bond = self._bond
@@ -71,13 +71,13 @@ class Greetings:
             can, guard = CAPABILITIES & ~Capability.GUARD, b""
         return BondHello(bond.incarnation, target, bond.slaves.own, (can,), guard=guard).pack()
 
-    def greet_stranger(self, way: tuple[NI, Nid], peer: BondPeer | None) -> None:
+    def send_hello_to_stranger(self, way: tuple[NI, Nid], peer: BondPeer | None) -> None:
         """Begin a handshake with a server, whose bonding NID may not be known yet."""
         bond = self._bond
         if peer is not None:
-            self.greet_over(peer, way)
+            self.send_hello_over(peer, way)
             return
-        bond.post.tell(*way, Kind.HELLO, self._hello(0), ANSWER_TIME, lambda ok: None)
+        bond.control.tell(*way, Kind.HELLO, self._hello(0), ANSWER_TIME, lambda ok: None)
 
     def take_hello(self, hello: BondHello, at: NI, source: Nid) -> None:
         """A HELLO came over a slave from the NID source."""
@@ -90,7 +90,7 @@ class Greetings:
         if found.slaves[0].nid.net != bond.config.slaves[0].net:
             self._refuse(found)
             return
-        peer = bond.peers.get(found.nid) or bond.book.new(found.nid)
+        peer = bond.peers.get(found.nid) or bond.table.new(found.nid)
         if peer is None:
             self._drop("too many bonding peers")
             return
@@ -113,7 +113,7 @@ class Greetings:
 
         self._claims[peer] = bond.after(ANSWER_TIME, believe)
         for path in [path for path in peer.paths if path.ni.active][:_MOST_ASKED]:
-            bond.post.tell(path.ni, path.nid, Kind.HELLO, self._hello(0), ANSWER_TIME, lambda ok: None)
+            bond.control.tell(path.ni, path.nid, Kind.HELLO, self._hello(0), ANSWER_TIME, lambda ok: None)
 
     def close(self) -> None:
         """Believe nobody any more."""
@@ -139,13 +139,13 @@ class Greetings:
             bond.lay_paths(peer)
             self._leave_lost(peer, before)
         was_connected, peer.state = peer.connected, reaction.next
-        bond.book.spoke(peer, source)
+        bond.table.spoke(peer, source)
         known = bond.path(peer.nid, at, source)
         if known is not None:
             bond.alive(peer, known[1])
         bond.monitor.try_again([peer])
         if reaction.answer and not peer.greeting:
-            self.greet_over(peer, (at, source))
+            self.send_hello_over(peer, (at, source))
         bond.servers.heard(peer, source)
         if not was_connected or peer.waiting:
             bond.connected(peer)
