@@ -8,6 +8,7 @@ import math
 import pytest
 
 from support.fabric import Delivery, Fabric, Recorder
+from support.parts import quiet_parts
 from support.stream import NO_PAYLOAD
 from ulnet.core import peer_table as peer_module
 from ulnet.core import receiver, reception
@@ -267,7 +268,7 @@ def test_a_descriptor_used_anew_in_an_overdue_handler_keeps_its_new_deadline(fab
     fabric.clock.now += 2.5
     a.tick(fabric.clock.now)
     assert events.kinds[-1] == "UNLINK"
-    assert (a.memory.count_awaited(), len(a.state.deadlines)) == (0, 0)
+    assert (a.memory.count_awaited(), a.state.deadlines.next_deadline()) == (0, None)
 
 
 # Answers that nobody asked for -------------------------------------------------------------------
@@ -539,7 +540,7 @@ def test_merging_a_large_peer_is_linear():
             counted += 1
             return bytes.__eq__(self, other)
 
-    table = PeerTable(lambda net: 8)
+    table = PeerTable(lambda net: 8, lambda nid: False, quiet_parts())
     nids = [Counting(Nid.of(A.net, 5000 + n)) for n in range(2000)]
     peer = table.learn(nids[0]).peer
     peer.mark(PeerFlag.MULTI_RAIL)
@@ -554,7 +555,7 @@ def test_merging_a_large_peer_is_linear():
 
 @pytest.fixture
 def table():
-    return PeerTable(lambda net: 8 if net == A.net else 0)
+    return PeerTable(lambda net: 8 if net == A.net else 0, lambda nid: False, quiet_parts())
 
 
 def test_naming_a_nid_twice_is_naming_it_once(table):

@@ -223,7 +223,7 @@ class World:
         for core, md in self.mds:
             core.memory.md_unlink(md)
         self.fabric.run()
-        while any(core.health.resender for core in self.cores):
+        while any(core.health.resender.pausing for core in self.cores):
             self.fabric.clock.now += 0.1
             self.fabric.run()
         self.check()
@@ -237,7 +237,7 @@ class World:
             assert all(event.status <= 0 for event in events)
         for core in self.cores:
             assert core.memory.count_awaited() == 0
-            assert core.health.recovery.busy or len(core.state.deadlines) == 0
+            assert core.health.recovery.busy or core.state.deadlines.next_deadline() is None
             assert core.next_deadline() is None or core.health.recovery.busy
             assert core.state.answers == 0
             for portal in core.memory.portals:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fabric import Fabric, Recorder
+from support.parts import quiet_parts
 from ulnet.core import peer_table as peer_module
 from ulnet.core.md import MdOption
 from ulnet.core.peer import PeerFlag
@@ -22,7 +23,7 @@ B1, D1 = Nid.parse("10.1.0.2@tcp1"), Nid.parse("10.1.0.4@tcp1")
 
 @pytest.fixture
 def table():
-    return PeerTable(lambda net: 8 if net == A.net else 0)
+    return PeerTable(lambda net: 8 if net == A.net else 0, lambda nid: False, quiet_parts())
 
 
 def refused(code, words, call, *args):
@@ -210,7 +211,7 @@ nids = st.sampled_from([A, B, C, D, B1, D1])
     )
 )
 def test_no_sequence_of_changes_breaks_the_table(script):
-    table = PeerTable(lambda net: 8)
+    table = PeerTable(lambda net: 8, lambda nid: False, quiet_parts())
     for name, nid, *rest in script:
         if name == "merge":
             peer = table.find(nid)

@@ -97,4 +97,4 @@ async def test_no_route_is_told_at_once(world: tuple[Node, Node, Node]) -> None:
     client.core.gateways.clear()
     with pytest.raises(LNetError, match="add a net on tcp1 or a route to it"):
         await client.put(SERVER, PORTAL, BITS, b"x")
-    assert router.core.router.forwards
+    assert router.core.state.forwards

@@ -166,7 +166,7 @@ def test_small_messages_that_joined_others_on_a_slave_are_load_for_what_comes_be
     before = [ni.refs for ni in nis]
     bond.send(held.pop())
     took = [ni.refs > refs for ni, refs in zip(nis, before, strict=True)]
-    core.state.settle()
+    core.settle()
     paths = bond.peers[Nid.parse(B_BOND)].paths
     loads = [path.outstanding - 372 * which for path, which in zip(paths, took, strict=True)]
     assert sorted(loads) == [372, 7 * 136]

@@ -28,6 +28,7 @@ def acquainted(sim: Simulation, guards: tuple[bool, bool] = (True, True)) -> tup
     for node, guard in zip((a, b), guards, strict=True):
         node.core.state.guards = guard
         node.core.info.rebuild()
+        node.core.discovery.tell_peers()
     b.attach(30)
     for _ in range(4):
         a.put(b.nid, 30, data=b"hello")
@@ -167,6 +168,7 @@ def with_guards(share: float):  # type: ignore[no-untyped-def]
             if share < 1 and at % 2:
                 node.core.state.guards = False
                 node.core.info.rebuild()
+                node.core.discovery.tell_peers()
         run.judges.append(judge)
 
     return prepare

@@ -126,6 +126,7 @@ def test_a_router_is_upgraded_and_downgraded() -> None:
             core.set_discovery(0)
             core.info.info = old_info  # type: ignore[method-assign]
             core.info.rebuild()
+            core.discovery.tell_peers()
 
     router = sim.node("r", *nids)
     router._startup.append(forget_rails)

@@ -65,7 +65,7 @@ def once_and_well(run: Run) -> str:
     sick = [f"{node} {nid} {health}" for node, nid, health in unwell(sim)]
     if sick:
         return f"not well again: {', '.join(sick)}"
-    if any(len(node.core.health.resender) for node in sim.nodes.values() if node.alive):
+    if any(node.core.health.resender.pausing for node in sim.nodes.values() if node.alive):
         return "a message still pauses between attempts"
     sim.run_until_quiet()
     return ""

@@ -128,13 +128,13 @@ class Fabric:
         )
         core.register_lnd(LoLnd(core, core.state.defer))
         core.register_lnd(MemLnd(self, core))
-        told = core.peers.attached
+        told = core._parts.peer_ni_added
 
         def recorded(pni: PeerNi) -> None:
             self.all_peer_nis.append(pni)
             told(pni)
 
-        core.peers.attached = recorded
+        core._parts.peer_ni_added = recorded
         core.start()
         if not discovery:
             core.discovery.stop()

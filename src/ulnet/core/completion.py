@@ -47,7 +47,7 @@ class Completion:
         self, msgs: list[Msg], status: HealthStatus = HealthStatus.OK, err: int = 0, reason: str = ""
     ) -> None:
         """A driver is done with these messages: all have left in this order, or all failed."""
-        self._state.settle()
+        self._sender.uncork()
         if status:
             for msg in msgs:
                 self._failed(msg, status, err, reason)
@@ -97,7 +97,7 @@ class Completion:
             self._loads.left(run, now)
         self._credits.give_back(path, count, length + count * HEADER_SIZE)
         if ni.watched or pni.watched:
-            self._parts.health.sent(ni, pni)
+            self._parts.sent(ni, pni)
         if kind == _ACK:
             path.recycle_all(run)
         elif count == 1:
@@ -131,9 +131,9 @@ class Completion:
         self._credits.give_back_of(msg)
         ni, pni = path.ni, path.peer_ni
         if ni.watched or pni.watched:
-            self._parts.health.sent(ni, pni)
+            self._parts.sent(ni, pni)
         if msg.transit is not None:
-            self._parts.forwarding.sent(msg, HealthStatus.OK)
+            self._parts.passed_on(msg, HealthStatus.OK)
             return
         kind = path.kind
         stats = state.stats
@@ -228,12 +228,12 @@ class Completion:
         if not msg.committed:
             self._is_over(msg)
             return
-        again = self._parts.health.failed(msg, status)
+        again = self._parts.failed(msg, status)
         self._credits.give_back_of(msg)
         self._loads.end(msg)
         msg.path = msg.ni = msg.peer_ni = None
         if again:
-            self._parts.health.resend(msg)
+            self._parts.resend(msg)
         elif msg.copied:
             self.end(msg, HealthStatus.OK, 0, "")
         else:
@@ -248,7 +248,7 @@ class Completion:
         md = msg.md
         if md is None:
             if msg.transit is not None:
-                self._parts.forwarding.sent(msg, status)
+                self._parts.passed_on(msg, status)
             return
         if msg.copy_of is not None:
             self._sender.guard.copy_ended(msg, md, status)

@@ -100,10 +100,10 @@ class Credits:
         ni, md = path.ni, msg.md
         if self._state.clock() > msg.queued_at + ni.patience and (md is None or md.timeout is None):
             text = f"it waited too long for its turn on {ni.nid} to {msg.next_nid}"
-            self._parts.sender.fail(msg, errno.ETIMEDOUT, text)
+            self._parts.fail(msg, errno.ETIMEDOUT, text)
         elif md is not None and md.aborted:
             text = "the memory descriptor was unlinked before the message left"
-            self._parts.sender.fail(msg, errno.ECANCELED, text)
+            self._parts.fail(msg, errno.ECANCELED, text)
         else:
             self._hand_over(path, [msg])
 
@@ -113,21 +113,21 @@ class Credits:
         if isinstance(fate, HealthStatus):
             msg.unsent = False  # the status alone decides, as if the message had left
             text = "a fault rule dropped the message"
-            self._state.defer(self._parts.completion.completed, [msg], fate, _EIO, text)
+            self._state.defer(self._parts.completed, [msg], fate, _EIO, text)
         return fate is not Fate.PASSES
 
     def _go_on(self, path: Path, msg: Msg) -> None:
         """A fault rule has kept the message for long enough."""
         if msg.md is not None and msg.md.aborted:
             text = "the memory descriptor was unlinked before the message left"
-            self._parts.sender.fail(msg, errno.ECANCELED, text)
+            self._parts.fail(msg, errno.ECANCELED, text)
         else:
             self._hand_over(path, [msg])
 
     def _turn_back(self, msg: Msg) -> None:
         """The turn of msg came when its NI was gone."""
         self.give_back_of(msg)
-        self._parts.sender.set_out_anew(msg)
+        self._parts.set_out_anew(msg)
 
     # Giving back -----------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class Credits:
 
     def leave(self, ni: NI | None, pni: PeerNi | None) -> None:
         """Messages that wait for credits of that NI, of that peer NI, or on that pair, set out anew."""
-        self._state.settle()
+        self._parts.uncork()
         on_nis: list[Msg] = []
         for one in (ni,) if ni is not None else self._state.nis.values():
             for queue in one.tx_queues:
@@ -215,11 +215,11 @@ class Credits:
         if path.answers:
             pni.answers -= 1
             self._state.answers -= 1
-        self._state.defer(self._parts.sender.set_out_anew, msg)
+        self._state.defer(self._parts.set_out_anew, msg)
 
     def change_cpts(self, ni: NI, cpts: tuple[int, ...]) -> None:
         """Give an NI other CPTs, with fresh queues; what waited on it sets out anew."""
-        self._state.settle()
+        self._parts.uncork()
         self._state.generation.invalidate("an NI has other CPTs")
         waited = ni.replace_cpts(cpts)
         for msg in waited:

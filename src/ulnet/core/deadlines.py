@@ -39,9 +39,6 @@ class DeadlineWheel(Generic[T]):
         self._buckets: dict[int, dict[int, T]] = {}
         self._due: list[int] = []  # heap of the buckets' numbers
 
-    def __len__(self) -> int:
-        return sum(len(bucket) for bucket in self._buckets.values())
-
     def add(self, key: int, deadline: float, item: T) -> int:
         """Enter item under key; the slot number that comes back is needed to discard it."""
         slot = slot_of(deadline)

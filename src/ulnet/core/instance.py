@@ -58,34 +58,33 @@ class LNet:
         current_cpu: Callable[[], int] = lambda: -1,
         chance: Callable[[], float] = lambda: 0.5,
     ) -> None:
-        self.state = NodeState(clock, cookie, wake, report, cpts or CptTable(), current_cpu)
-        self.memory = Memory(self.state)
-        self.selector = Selector(self.state)
+        self._parts = parts = Parts()
+        self.state = NodeState(clock, cookie, wake, report, cpts or CptTable(), current_cpu, parts)
+        self.memory = Memory(self.state, parts)
+        self.selector = Selector(self.state, parts)
         self.policies = Policies(self.state)
         self.faults = FaultInjector(self.state, chance)
         self._lnds: dict[int, Lnd] = {}
-        parts = Parts()
-        self.gateways = Gateways(self.state)
+        self.gateways = Gateways(self.state, parts)
         routed = RoutedSelector(self.state, self.gateways, self.selector)
-        self._finder = PathFinder(self.state, self.selector, routed)
+        self._finder = PathFinder(self.state, self.selector, routed, parts)
         self._sender = sender = Sender(self.state, self.memory, self._finder, self.faults, parts)
         self._completion = Completion(self.state, self.memory, sender, parts)
         self._reception = Reception(self.state, self.faults, self.memory, sender, parts)
-        self.state.settle = sender.uncork
         self.put = sender.put
         self.get = sender.get
         self.cork = sender.cork
         self.uncork = sender.uncork_all
+        self.settle = sender.uncork  # before anybody looks at counts
         self.completed = self._completion.completed
         self.take_back = sender.take_back
         self.pass_on = sender.pass_on
         self.identify = sender.guard.identify
-        self.info = SelfInfo(self.state, self.memory)
-        self.discovery = Discovery(self.state, self.memory, sender, self.info)
-        self.health = Health(self.state, self.memory, sender, self._nis_changed)
-        self.discovery.merging.status = self.health.peer_told
-        self.peers.detached = self.health.peer_gone
-        self.peers.crowded = sender.uncork
+        self.info = SelfInfo(self.state, self.memory, parts)
+        self.health = Health(self.state, self.memory, sender, self.gateways, self._nis_changed)
+        self.discovery = Discovery(
+            self.state, self.memory, sender, self.info, self.gateways, self.health.peer_told
+        )
         self.leaving = Leaving(self.state, self.memory, self.discovery, self._nis_changed)
         self.ni_event = self.health.ni_event
         self.slept = self.health.rates.slept
@@ -103,11 +102,48 @@ class LNet:
             self.memory,
         )
         self.router = self.routing.router
-        parts.sender = sender
-        parts.completion = self._completion
-        parts.discovery = self.discovery
-        parts.health = self.health
-        parts.forwarding = self.routing
+        self._connect(parts)
+
+    def _connect(self, parts: Parts) -> None:
+        """All are there: what they call of each other."""
+        sender, completion, reception = self._sender, self._completion, self._reception
+        discovery, health, routing = self.discovery, self.health, self.routing
+        parts.fail = sender.fail
+        parts.set_out_anew = sender.set_out_anew
+        parts.uncork = sender.uncork
+        parts.completed = completion.completed
+        parts.end = completion.end
+        parts.match_delayed = reception.match_delayed
+        parts.drop_delayed = reception.drop_delayed
+        parts.hold = discovery.hold
+        parts.pushed = discovery.pushed
+        parts.peer_removed = discovery.peer_removed
+        parts.peer_deprived = discovery.peer_deprived
+        parts.posted = health.posted
+        parts.sent = health.sent
+        parts.heard = health.heard
+        parts.failed = health.failed
+        parts.broken = health.broken
+        parts.overdue = health.overdue
+        parts.switched = health.switched
+        parts.moved = health.moved
+        parts.peer_ni_gone = health.peer_gone
+        parts.flow = health.rates.flow
+        parts.resend = health.resender.schedule
+        parts.send_again = health.send_again
+        parts.allows = health.resender.allows
+        parts.has_path_beside = health.has_path_beside
+        parts.peer_ni_added = self.policies.peer_ni_added
+        parts.needed_for = self.gateways.needed_for
+        parts.router_credits = self.gateways.router_credits
+        parts.forward = routing.forward
+        parts.received = routing.received
+        parts.relay = routing.relay
+        parts.passed_on = routing.passed_on
+        parts.last_hop = routing.last_hop
+        parts.check_gateway = routing.check_gateway
+        parts.lost_behind = routing.lost_behind
+        parts.pinged = routing.router.pinged
 
     # Tables ----------------------------------------------------------------------------------------
 
@@ -119,13 +155,13 @@ class LNet:
     @property
     def nis(self) -> dict[Nid, NI]:
         """The local NIs by NID."""
-        self.state.settle()
+        self.settle()
         return self.state.nis
 
     @property
     def peers(self) -> PeerTable:
         """All known peers."""
-        self.state.settle()
+        self.settle()
         return self.state.peers
 
     @property
@@ -262,6 +298,7 @@ class LNet:
     def _nis_changed(self) -> None:
         self.state.generation.invalidate("NIs")
         self.info.rebuild()
+        self.discovery.tell_peers()
         for master in self.state.masters.values():
             master.slaves_changed()
 
@@ -298,7 +335,7 @@ class LNet:
         before = self.settings.discovery
         self.settings.discovery = mode
         if bool(before) != bool(mode):
-            self.info.rebuild(tell=False)
+            self.info.rebuild()
         if before != mode:
             self.discovery.mode_changed(before)
 
@@ -364,7 +401,7 @@ class LNet:
         Raises KeyboardInterrupt or SystemExit when a program's call has raised it since the last tick.
         """
         self.state.run_deferred()
-        self.state.timers.run(now)
+        self.state.timers.run(now, self.memory.expire)
         self.state.let_end()
 
     def next_deadline(self) -> float | None:

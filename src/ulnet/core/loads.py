@@ -46,7 +46,7 @@ class Loads:
             pair = pni.flows[ni] = Flow(pni.peer.rates)
         peer = pni.peer.flows.get(ni)
         if peer is None:
-            peer = pni.peer.flows[ni] = self._parts.health.rates.flow(ni, pni.peer)
+            peer = pni.peer.flows[ni] = self._parts.flow(ni, pni.peer)
         return Flight(pair, peer, load)
 
     def on_hop(self, ni: NI, pni: PeerNi, msg: Msg, load: int, now: float) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.guard.identity import MAX_NUMBER, identity, number_of
@@ -17,12 +18,14 @@ from ulnet.core.md import (
     check_bindable,
     fragments_of,
 )
-from ulnet.core.msg import Incoming
 from ulnet.core.portal import PORTALS, MatchEntry, Portal
 from ulnet.core.responses import Responses
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
 from ulnet.nid import ANY_NID, PID_ANY, Nid
+
+if TYPE_CHECKING:
+    from ulnet.core.parts import Parts
 
 __all__ = ["Memory"]
 
@@ -40,21 +43,14 @@ _MD_COOKIE_TYPE = 1
 class Memory(Responses):
     """Portals, match entries and memory descriptors of one node."""
 
-    __slots__ = ("_drop_delayed", "_next_cookie", "_wmd_prefix", "portals", "retry_delayed")
+    __slots__ = ("_next_cookie", "_parts", "_wmd_prefix", "portals")
 
-    def __init__(self, state: NodeState) -> None:
+    def __init__(self, state: NodeState, parts: Parts) -> None:
         super().__init__(state)
+        self._parts = parts
         self.portals: list[Portal | None] = [None] * PORTALS
         self._next_cookie = _MD_COOKIE_STEP + _MD_COOKIE_TYPE
         self._wmd_prefix = struct.pack("<Q", state.cookie)
-        # Set by the receiving side: match waiting messages again; drop one that waits.
-        self.retry_delayed: Callable[[Portal], None] = lambda portal: None
-        self._drop_delayed: Callable[[Incoming, str], None] = lambda msg, why: None
-
-    def on_delayed(self, retry: Callable[[Portal], None], drop: Callable[[Incoming, str], None]) -> None:
-        """Tell what to do with messages that wait on a lazy portal."""
-        self.retry_delayed = retry
-        self._drop_delayed = drop
 
     # Portals and match entries -------------------------------------------------------------------
 
@@ -78,7 +74,7 @@ class Memory(Responses):
         while portal.delayed:  # handlers may take some away meanwhile
             msg = next(iter(portal.delayed))
             del portal.delayed[msg]
-            self._drop_delayed(msg, why)
+            self._parts.drop_delayed(msg, why)
 
     def me_attach(
         self,
@@ -152,7 +148,7 @@ class Memory(Responses):
         me.portal.generation.invalidate("an entry has memory, or none any more")
         self.register(md)
         if me.portal.delayed:
-            self.retry_delayed(me.portal)
+            self._parts.match_delayed(me.portal)
         return md
 
     def md_bind(
@@ -318,6 +314,26 @@ class Memory(Responses):
             me.portal.generation.invalidate("an entry has memory, or none any more")
             if me.unlink:
                 me.portal.detach(me)
+
+    # Answers that do not come -----------------------------------------------------------------------
+
+    def expire(self, md: Md, slot: int) -> None:
+        """The place of md in the deadlines has come: give up on a response that is overdue."""
+        if md.wheel_slot == slot:
+            md.wheel_slot = -1
+            md.until = 0.0
+        if md.deadline_slot != slot:  # a handler ended it, or used it anew
+            return
+        md.deadline_slot = -1
+        self._state.stats.response_timeout_count += 1
+        self._parts.overdue(md)
+        self.md_unlink(md, errno.ETIMEDOUT)
+
+    def forsake(self, nid: Nid) -> None:
+        """The node behind nid has begun a new life: what had left for the former one gets no answer."""
+        for md in self.at_hop(nid):
+            if md.linked and md.next_nid == nid and md.deadline_slot >= 0 and not md.refs:
+                self.md_unlink(md, errno.ECONNRESET)
 
     # Events --------------------------------------------------------------------------------------
 

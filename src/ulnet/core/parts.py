@@ -1,8 +1,13 @@
-"""The parts of one LNet that call each other both ways, as each sees the others."""
+"""What the parts of one LNet call of each other, where each needs the other.
+
+Who can be made behind a part that it needs gets that part itself. For the others there is one object, which
+the instance fills when all are there.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ulnet.core.flow import Flow
@@ -11,95 +16,105 @@ if TYPE_CHECKING:
     from ulnet.core.msg import Incoming, Msg
     from ulnet.core.ni import NI
     from ulnet.core.peer import Peer, PeerNi
+    from ulnet.core.portal import Portal
     from ulnet.core.status import HealthStatus
-    from ulnet.nid import Nid
+    from ulnet.nid import Net, Nid
     from ulnet.wire.lnet import Header
+    from ulnet.wire.ping import PingInfo
 
 __all__ = ["Parts"]
 
 
-class _Sender(Protocol):
-    """The sending half, for those that it is made of."""
-
-    def fail(self, msg: Msg, err: int, reason: str) -> None: ...
-
-    def set_out_anew(self, msg: Msg) -> None: ...
-
-    def launch(self, msg: Msg) -> None: ...
-
-    def relaunch(self, msg: Msg) -> None: ...
-
-    def leave(self, ni: NI | None, pni: PeerNi | None) -> None: ...
-
-
-class _Completion(Protocol):
-    """The end of messages."""
-
-    def completed(
-        self, msgs: list[Msg], status: HealthStatus = ..., err: int = ..., reason: str = ...
-    ) -> None: ...
-
-    def end(self, msg: Msg, status: HealthStatus, err: int, reason: str) -> None: ...
-
-
-class _Discovery(Protocol):
-    """Whether a message has to wait until its peer is known."""
-
-    def hold(self, msg: Msg, peer: Peer) -> bool: ...
-
-
-class _Rates(Protocol):
-    def flow(self, ni: NI, peer: Peer) -> Flow: ...
-
-
-class _Health(Protocol):
-    """What becomes of both ends of a message."""
-
-    @property
-    def rates(self) -> _Rates: ...
-
-    def posted(self, pni: PeerNi) -> None: ...
-
-    def sent(self, ni: NI, pni: PeerNi) -> None: ...
-
-    def heard(self, ni: NI, pni: PeerNi) -> None: ...
-
-    def failed(self, msg: Msg, status: HealthStatus) -> bool: ...
-
-    def broken(self, ni: NI, pni: PeerNi, status: HealthStatus) -> None: ...
-
-    def resend(self, msg: Msg) -> None: ...
-
-    def send_again(self, msg: Msg) -> None: ...
-
-    def switched(self, msg: Msg, ni: NI, pni: PeerNi) -> None: ...
-
-    def moved(self, msg: Msg, old_ni: NI, old_pni: PeerNi) -> None: ...
-
-    def overdue(self, md: Md) -> None: ...
-
-
-class _Forwarding(Protocol):
-    """Messages that pass through this node."""
-
-    def take(self, ni: NI, hdr: Header, from_nid: Nid, rx: Payload) -> None: ...
-
-    def received(self, incoming: Incoming, status: HealthStatus) -> None: ...
-
-    def relay(self, msg: Msg) -> None: ...
-
-    def sent(self, msg: Msg, status: HealthStatus) -> None: ...
-
-    def last_hop(self, ni: NI, hdr: Header, from_nid: Nid) -> PeerNi | str: ...
-
-
 class Parts:
-    """Filled once, when the instance is put together; whoever gets it looks a part up when it calls it."""
+    """Calls between parts, by the part that answers; each is described where it is defined."""
 
-    __slots__ = ("completion", "discovery", "forwarding", "health", "sender")
+    __slots__ = (
+        "allows",
+        "broken",
+        "check_gateway",
+        "completed",
+        "drop_delayed",
+        "end",
+        "fail",
+        "failed",
+        "flow",
+        "forward",
+        "has_path_beside",
+        "heard",
+        "hold",
+        "last_hop",
+        "lost_behind",
+        "match_delayed",
+        "moved",
+        "needed_for",
+        "overdue",
+        "passed_on",
+        "peer_deprived",
+        "peer_ni_added",
+        "peer_ni_gone",
+        "peer_removed",
+        "pinged",
+        "posted",
+        "pushed",
+        "received",
+        "relay",
+        "resend",
+        "router_credits",
+        "send_again",
+        "sent",
+        "set_out_anew",
+        "switched",
+        "uncork",
+    )
 
-    sender: _Sender
-    completion: _Completion
-    discovery: _Discovery
-    health: _Health
-    forwarding: _Forwarding
+    # Sender
+    fail: Callable[[Msg, int, str], None]
+    set_out_anew: Callable[[Msg], None]
+    uncork: Callable[[], None]  # before anybody looks at counts: what waits in the cork is sent
+
+    # Completion
+    completed: Callable[[list[Msg], HealthStatus, int, str], None]
+    end: Callable[[Msg, HealthStatus, int, str], None]
+
+    # Reception
+    match_delayed: Callable[[Portal], None]
+    drop_delayed: Callable[[Incoming, str], None]
+
+    # Discovery
+    hold: Callable[[Msg, Peer], bool]
+    pushed: Callable[[Nid, PingInfo | None], None]
+    peer_removed: Callable[[Peer], None]
+    peer_deprived: Callable[[Peer], None]
+
+    # Health
+    posted: Callable[[PeerNi], None]
+    sent: Callable[[NI, PeerNi], None]
+    heard: Callable[[NI, PeerNi], None]
+    failed: Callable[[Msg, HealthStatus], bool]
+    broken: Callable[[NI, PeerNi, HealthStatus], None]
+    overdue: Callable[[Md], None]
+    switched: Callable[[Msg, NI, PeerNi], None]
+    moved: Callable[[Msg, NI, PeerNi], None]
+    peer_ni_gone: Callable[[PeerNi], None]
+    flow: Callable[[NI, Peer], Flow]
+    resend: Callable[[Msg], None]
+    send_again: Callable[[Msg], None]
+    allows: Callable[[Msg, NI, PeerNi], bool]
+    has_path_beside: Callable[[Msg, NI, PeerNi], bool]
+
+    # Policies
+    peer_ni_added: Callable[[PeerNi], None]
+
+    # Gateways
+    needed_for: Callable[[Peer], str]
+    router_credits: Callable[[Net], int]
+
+    # Routing
+    forward: Callable[[NI, Header, Nid, Payload], None]
+    received: Callable[[Incoming, HealthStatus], None]
+    relay: Callable[[Msg], None]
+    passed_on: Callable[[Msg, HealthStatus], None]
+    last_hop: Callable[[NI, Header, Nid], PeerNi | str]
+    check_gateway: Callable[[Nid, Net], None]
+    lost_behind: Callable[[Nid, Net | None], None]
+    pinged: Callable[[Net], None]

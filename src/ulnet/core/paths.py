@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ulnet.core.msg import ANSWERS, Msg
 from ulnet.core.ni import NI
@@ -16,6 +16,9 @@ from ulnet.core.state import NodeState
 from ulnet.nid import LNET_PID, LO_NID, Nid
 from ulnet.wire.lnet import PING_PORTAL, MsgType
 
+if TYPE_CHECKING:
+    from ulnet.core.parts import Parts
+
 __all__ = ["PathFinder"]
 
 _PUT: Final = int(MsgType.PUT)
@@ -24,10 +27,11 @@ _PUT: Final = int(MsgType.PUT)
 class PathFinder:
     """The paths of one node's messages."""
 
-    __slots__ = ("_routed", "_selector", "_state")
+    __slots__ = ("_parts", "_routed", "_selector", "_state")
 
-    def __init__(self, state: NodeState, selector: Selector, routed: RoutedSelector) -> None:
+    def __init__(self, state: NodeState, selector: Selector, routed: RoutedSelector, parts: Parts) -> None:
         self._state = state
+        self._parts = parts
         self._selector = selector
         self._routed = routed
 
@@ -74,7 +78,7 @@ class PathFinder:
         self, paths: PathSet, size: int, tried: tuple[tuple[NI, PeerNi], ...], free: bool = False
     ) -> Path:
         key = paths.key
-        self._state.settle()
+        self._parts.uncork()
         found = self._routed.choose(
             paths.dest,
             source=None if free else key.source,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ulnet.core.peer import Peer, PeerFlag, may_be_peer
@@ -90,8 +90,13 @@ def _check_free(other: Peer | None, peer: Peer | None, nid: Nid) -> None:
         )
 
 
-def check_delete(table: PeerTable, primary: Nid, nids: Sequence[Nid]) -> Peer:
-    """The peer. Raises LNetError where it, or its NIDs, cannot be deleted."""
+def check_delete(
+    table: PeerTable, primary: Nid, nids: Sequence[Nid], needed_for: Callable[[Peer], str]
+) -> Peer:
+    """The peer. Raises LNetError where it, or its NIDs, cannot be deleted.
+
+    `needed_for` tells why a peer must stay, "" if it need not.
+    """
     if primary.is_any:
         raise LNetError(errno.EINVAL, "the wildcard NID cannot name a peer: give its primary NID")
     peer = table.find(primary)
@@ -108,7 +113,7 @@ def check_delete(table: PeerTable, primary: Nid, nids: Sequence[Nid]) -> Peer:
             raise LNetError(errno.ENOENT, f"peer {primary} has no NID {nid}: see 'lnetctl peer show'")
         if other is not peer:
             raise LNetError(errno.ECHILD, f"{nid} belongs to peer {other.primary_nid}, not to {primary}")
-    why = table.needed_for(peer)
+    why = needed_for(peer)
     if why and (not nids or primary in nids):
         raise LNetError(errno.EBUSY, f"peer {primary} cannot be deleted: {why}")
     return peer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from ulnet.core.flow import Flow
 from ulnet.core.ni import NI
@@ -12,6 +13,9 @@ from ulnet.core.peer import Peer, PeerFlag, PeerNet, PeerNi, may_be_listed, may_
 from ulnet.core.peer_rules import check_add, check_delete, named
 from ulnet.core.status import LNetError
 from ulnet.nid import LO_NID, Net, Nid
+
+if TYPE_CHECKING:
+    from ulnet.core.parts import Parts
 
 __all__ = ["MAX_UNCONFIGURED", "PeerTable"]
 
@@ -30,29 +34,19 @@ _BAD_CONFIG = int(PeerFlag.BAD_CONFIG)
 class PeerTable:
     """All peers in the order they were made; every NID belongs to at most one.
 
-    Others hear of changes: `attached` of every NID that a peer gets, `detached` of one that no peer has any
-    more, `removed` of a peer that leaves, `deprived` of one that lost NIDs to configuration. `crowded` comes
-    before an idle peer is looked for that can make room: what is to be sent must be under way then.
+    Other parts hear of every NID that a peer gets, of one that no peer has any more, of a peer that leaves,
+    and of one that lost NIDs to configuration.
     """
 
-    def __init__(
-        self, credits_for: Callable[[Net], int], ours: Callable[[Nid], bool] = lambda nid: False
-    ) -> None:
+    def __init__(self, credits_for: Callable[[Net], int], ours: Callable[[Nid], bool], parts: Parts) -> None:
         self._credits_for = credits_for  # peer_credits of a local net, 0 for others
         self._ours = ours  # whether a NID is one of this node's own
+        self._parts = parts
         self._peers: dict[Peer, None] = {}
         self.by_nid = self._by_nid = dict[Nid, PeerNi]()  # read it, where a call would cost too much
         self._strangers: dict[Peer, None] = {}  # those not configured, longest known first
         self._unconfigured = 0  # their NIDs
         self._locks = 0
-        self.attached: Callable[[PeerNi], None] = lambda pni: None
-        self.detached: Callable[[PeerNi], None] = lambda pni: None
-        self.removed: Callable[[Peer], None] = lambda peer: None
-        self.deprived: Callable[[Peer], None] = lambda peer: None
-        self.crowded: Callable[[], None] = lambda: None
-        # Set by routing: why a peer must stay ("": it need not), and how many messages may pass from one NID.
-        self.needed_for: Callable[[Peer], str] = lambda peer: ""
-        self.router_credits: Callable[[Net], int] = credits_for
 
     def __iter__(self) -> Iterator[Peer]:
         return iter(list(self._peers))
@@ -98,7 +92,7 @@ class PeerTable:
             if pni.nid.net == net:
                 if pni.tx_credits == pni.max_tx_credits:
                     pni.tx_credits = pni.max_tx_credits = pni.min_tx_credits = credits
-                pni.set_router_credits(self.router_credits(net))
+                pni.set_router_credits(self._parts.router_credits(net))
 
     def ni_removed(self, ni: NI) -> None:
         """Keep nothing of a local NI that is gone."""
@@ -145,18 +139,18 @@ class PeerTable:
             self._remove(other)
         elif other is not None:
             self._drop(other, [nid])
-            self.deprived(other)
+            self._parts.peer_deprived(other)
         self._attach(peer, nid)
 
     def delete(self, primary: Nid, nids: Sequence[Nid] | None = None, force: bool = False) -> None:
         """Delete NIDs of a peer, or the whole peer. Raises LNetError and changes nothing."""
-        peer = check_delete(self, primary, nids or ())
+        peer = check_delete(self, primary, nids or (), self._parts.needed_for)
         if nids and primary not in nids:
             self._drop(peer, nids)
-            self.deprived(peer)
+            self._parts.peer_deprived(peer)
         elif peer.flags & _LOCK and not force:
             self._drop(peer, [nid for nid in peer.members if nid != primary])
-            self.deprived(peer)
+            self._parts.peer_deprived(peer)
         else:
             self._remove(peer)
 
@@ -276,12 +270,12 @@ class PeerTable:
             if pni in moving:
                 self._join(peer, pni)
             else:
-                self.detached(pni)
+                self._parts.peer_ni_gone(pni)
         if takes_name:
             peer.primary_nid = other.primary_nid
             peer.locked_at = other.locked_at
             peer.mark(_LOCK)
-        self.removed(other)
+        self._parts.peer_removed(other)
         return 0
 
     # ---------------------------------------------------------------------------------------------
@@ -303,8 +297,8 @@ class PeerTable:
     def _remove(self, peer: Peer) -> None:
         self._take_out(peer)
         for pni in peer.members.values():
-            self.detached(pni)
-        self.removed(peer)
+            self._parts.peer_ni_gone(pni)
+        self._parts.peer_removed(peer)
 
     def _take_out(self, peer: Peer) -> None:
         for nid, pni in peer.members.items():
@@ -321,9 +315,9 @@ class PeerTable:
         """Whether one more NID of a stranger fits, if need be in the place of one long idle."""
         if self._unconfigured < MAX_UNCONFIGURED:
             return True
-        self.crowded()
+        self._parts.uncork()  # what is to be sent must be under way, for its peer is not idle then
         for peer in list(islice(self._strangers, _CANDIDATES)):
-            if peer is not keep and peer.idle and not peer.flags & _LOCK and not self.needed_for(peer):
+            if peer is not keep and peer.idle and not peer.flags & _LOCK and not self._parts.needed_for(peer):
                 self._remove(peer)
                 return True
             del self._strangers[peer]  # to the end: others are asked next time
@@ -332,7 +326,7 @@ class PeerTable:
 
     def _attach(self, peer: Peer, nid: Nid) -> PeerNi:
         pni = PeerNi(nid, peer.net(nid.net), self._credits_for(nid.net))
-        pni.set_router_credits(self.router_credits(nid.net))
+        pni.set_router_credits(self._parts.router_credits(nid.net))
         return self._join(peer, pni)
 
     def _join(self, peer: Peer, pni: PeerNi) -> PeerNi:
@@ -353,12 +347,12 @@ class PeerTable:
         self._by_nid[pni.nid] = pni
         if not peer.configured:
             self._unconfigured += 1
-        self.attached(pni)
+        self._parts.peer_ni_added(pni)
         return pni
 
     def _drop(self, peer: Peer, nids: Iterable[Nid]) -> None:
         for pni in self._detach(peer, nids):
-            self.detached(pni)
+            self._parts.peer_ni_gone(pni)
 
     def _detach(self, peer: Peer, nids: Iterable[Nid]) -> list[PeerNi]:
         """Take some of its NIDs, not the primary, from a peer."""

@@ -61,11 +61,10 @@ class Reception:
         self._parts = parts
         self.guard = Once(state.clock, state.cookie)
         self._kinds = {_PUT: self._put, _GET: self._get, _ACK: self._ack, _REPLY: self._reply}
-        memory.on_delayed(self._match_delayed, self._drop_delayed)
 
     def heard(self, ni: NI, hop: PeerNi) -> None:
         """Something came over that pair, of which one end is watched."""
-        self._parts.health.heard(ni, hop)
+        self._parts.heard(ni, hop)
 
     # What a header leads to ------------------------------------------------------------------------
 
@@ -120,7 +119,7 @@ class Reception:
         if master is not None:
             match.hop = state.peers.learn(receiver.nid) or sender
         elif receiver.nid != src and src != LO_NID:
-            over = self._parts.forwarding.last_hop(ni, hdr, receiver.nid)
+            over = self._parts.last_hop(ni, hdr, receiver.nid)
             if isinstance(over, str):
                 return Match(hdr, Verdict.DROP, over, sender)
             match.hop = over
@@ -198,7 +197,7 @@ class Reception:
         if ni.active and self.faults.active and self._struck(receiver, hdr, rx):
             return 0
         if verdict is Verdict.FORWARD:
-            self._parts.forwarding.take(ni, hdr, receiver.nid, rx)
+            self._parts.forward(ni, hdr, receiver.nid, rx)
             return 0
         sender, hop = match.sender, match.hop
         if sender is None or hop is None:
@@ -210,7 +209,7 @@ class Reception:
         if verdict is Verdict.TAKE or match.why is _NO_MEMORY:
             hop.heard_at = self.state.clock()
             if ni.watched or hop.watched:
-                self._parts.health.heard(ni, hop)
+                self._parts.heard(ni, hop)
         if verdict is Verdict.DROP:
             self.drop(ni, sender, hdr, rx, match.why)
         elif hdr.wmd != NO_WMD and self._too_many_answers(sender, hdr.type):
@@ -379,7 +378,7 @@ class Reception:
             return
         incoming.ended = True
         if incoming.transit is not None:
-            self._parts.forwarding.received(incoming, status)
+            self._parts.received(incoming, status)
             return
         ni, sender, md, hdr = incoming.ni, incoming.peer_ni, incoming.md, incoming.hdr
         assert md is not None
@@ -390,7 +389,7 @@ class Reception:
                       hdr.payload_length, incoming.offset)
         # fmt: on
         if status:
-            self._parts.health.broken(ni, sender, status)
+            self._parts.broken(ni, sender, status)
             event.status = -(err or errno.EIO)
             event.health = status
             event.reason = reason
@@ -447,7 +446,7 @@ class Reception:
             first = guard.under_way[hdr.wmd[:15]]
             if first.md is None:
                 del self.memory.portal(first.hdr.portal).delayed[first]
-                self._drop_delayed(first, "sent again while it waited for a match")
+                self.drop_delayed(first, "sent again while it waited for a match")
                 return True
             if self._replaces(first, hdr):
                 incoming = self._incoming(receiver, match, hdr, rx)
@@ -476,7 +475,7 @@ class Reception:
 
     # Delays ----------------------------------------------------------------------------------------
 
-    def _match_delayed(self, portal: Portal) -> None:
+    def match_delayed(self, portal: Portal) -> None:
         """Memory came for those that wait. Where a handler attaches more, the walk begins anew.
 
         So each is matched once, in order of arrival, however deep handlers attach.
@@ -503,7 +502,7 @@ class Reception:
             return
         del portal.delayed[incoming]
         if isinstance(found, str):
-            self._drop_delayed(incoming, found)
+            self.drop_delayed(incoming, found)
         else:
             self._take(incoming, found)
 
@@ -518,7 +517,8 @@ class Reception:
         incoming.peer_ni = now
         return now
 
-    def _drop_delayed(self, incoming: Incoming, why: str) -> None:
+    def drop_delayed(self, incoming: Incoming, why: str) -> None:
+        """A message that waited for memory gets none."""
         if incoming.identity:
             self.guard.ended(incoming, False)
         self._release(incoming)
@@ -536,7 +536,7 @@ class Reception:
                 if incoming in portal.delayed:
                     del portal.delayed[incoming]
                     incoming.rx = None
-                    self._drop_delayed(incoming, "its connection closed while it waited for a match")
+                    self.drop_delayed(incoming, "its connection closed while it waited for a match")
 
 
 def _may_wait(portal: Portal, hdr: Header) -> bool:

@@ -5,9 +5,6 @@ What a broken connection, or a node's new life, has to do with is found by the n
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable
-
 from ulnet.core.deadlines import slot_of
 from ulnet.core.md import Md
 from ulnet.core.state import NodeState
@@ -17,20 +14,14 @@ __all__ = ["Responses"]
 
 
 class Responses:
-    """The descriptors of one node, and what becomes of those that are not answered."""
+    """The descriptors of one node that await answers, by their deadlines and by their next hops."""
 
-    __slots__ = ("_hops", "_state", "mds", "overdue")
+    __slots__ = ("_hops", "_state", "mds")
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
         self.mds: dict[int, Md] = {}
         self._hops: dict[Nid, dict[Md, None]] = {}  # by where their last message went
-        self.overdue: Callable[[Md], None] = lambda md: None  # set by health: no answer came for md
-        state.timers.overdue = self._expire
-
-    def md_unlink(self, md: Md, status: int = 0) -> None:
-        """End md."""
-        raise NotImplementedError
 
     # Until when --------------------------------------------------------------------------------------
 
@@ -63,18 +54,6 @@ class Responses:
             self._state.deadlines.discard(md.key, md.wheel_slot)
             md.wheel_slot = -1
         md.until = 0.0
-
-    def _expire(self, md: Md, slot: int) -> None:
-        """The place of md in the deadlines has come: give up on a response that is overdue."""
-        if md.wheel_slot == slot:
-            md.wheel_slot = -1
-            md.until = 0.0
-        if md.deadline_slot != slot:  # a handler ended it, or used it anew
-            return
-        md.deadline_slot = -1
-        self._state.stats.response_timeout_count += 1
-        self.overdue(md)
-        self.md_unlink(md, errno.ETIMEDOUT)
 
     def count_awaited(self) -> int:
         """How many descriptors await a response now."""
@@ -117,9 +96,3 @@ class Responses:
     def awaits(self, nid: Nid) -> bool:
         """Whether an answer is due for something that left for that next hop."""
         return any(md.deadline_slot >= 0 for md in self._hops.get(nid, ()))
-
-    def forsake(self, nid: Nid) -> None:
-        """The node behind nid has begun a new life: what had left for the former one gets no answer."""
-        for md in self.at_hop(nid):
-            if md.linked and md.next_nid == nid and md.deadline_slot >= 0 and not md.refs:
-                self.md_unlink(md, errno.ECONNRESET)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.guard.identity import tag_of
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, Md
 from ulnet.core.memory import Memory
 from ulnet.core.state import NodeState
-from ulnet.nid import LO_NID, Net, NetType, Nid
+from ulnet.nid import LO_NID, Net, NetType
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
 from ulnet.wire.ping import Feature, NiEntry, NiStatus, PingInfo
+
+if TYPE_CHECKING:
+    from ulnet.core.parts import Parts
 
 __all__ = ["MIN_INFO_SIZE", "SelfInfo"]
 
@@ -23,13 +26,14 @@ MIN_INFO_SIZE = 272
 class SelfInfo:
     """The ping buffer of one node, rebuilt with a higher sequence number whenever its NIs change.
 
-    Discovery hears of that (`changed`), and of each push: its source and the info, or None where that is
-    not whole or none at all (`pushed`).
+    The router hears where a ping came in. Discovery hears of each push: its source and the info, or None
+    where that is not whole or none at all.
     """
 
-    def __init__(self, state: NodeState, memory: Memory) -> None:
+    def __init__(self, state: NodeState, memory: Memory, parts: Parts) -> None:
         self._state = state
         self._memory = memory
+        self._parts = parts
         self._ping: Md | None = None
         self._push: Md | None = None
         self._push_buffer = bytearray(MIN_INFO_SIZE)
@@ -38,9 +42,6 @@ class SelfInfo:
         self.silent_nets: frozenset[Net] = frozenset()  # of a router: where nobody has pinged it for long
         self._started = False
         self.data = memoryview(b"")  # what a ping gets and a push carries; renewed, never changed
-        self.changed: Callable[[], None] = lambda: None
-        self.asked: Callable[[Net], None] = lambda net: None  # is told where a ping came in
-        self.pushed: Callable[[Nid, PingInfo | None], None] = lambda source, info: None
 
     def start(self) -> None:
         """Attach the ping target and post the push buffer."""
@@ -77,14 +78,12 @@ class SelfInfo:
         guard = tag_of(self._state.cookie) if self._state.guards else b""
         return PingInfo(int(features), self._state.pid, self.sequence, entries, guard=guard)
 
-    def rebuild(self, tell: bool = True) -> None:
-        """The NIs changed: renew the buffer, and let peers know. Replies under way keep the old one."""
+    def rebuild(self) -> None:
+        """The NIs changed: renew the buffer. Replies under way keep the old one."""
         if not self._started or self._ping is None:
             return
         self.sequence += 1
         self.refresh()
-        if tell:
-            self.changed()
 
     def refresh(self) -> None:
         """Statuses changed, as routers tell of them: the same NIs under the same number."""
@@ -96,7 +95,7 @@ class SelfInfo:
 
     def _pinged(self, event: Event) -> None:
         if event.kind is EventKind.GET and event.source != LO_NID:
-            self.asked(event.target.net)
+            self._parts.pinged(event.target.net)
 
     def _post_push_buffer(self) -> None:
         if not self._started:
@@ -113,7 +112,7 @@ class SelfInfo:
     def _pushed(self, event: Event) -> None:
         try:
             if event.kind is EventKind.PUT:
-                self.pushed(event.source, self._read_push(event))
+                self._parts.pushed(event.source, self._read_push(event))
         finally:
             if event.unlinked:
                 self._post_push_buffer()

@@ -494,7 +494,7 @@ class Sender:
         if self._corked is not None:
             self.uncork()
         if msg.transit is not None:
-            self._parts.forwarding.relay(msg)
+            self._parts.relay(msg)
             return
         target = msg.target
         assert target is not None
@@ -507,7 +507,7 @@ class Sender:
                 self.fail(msg, errno.EINVAL, text)
             return
         peer = dest.peer
-        if not peer.settled and target != LO_NID and self._parts.discovery.hold(msg, peer):
+        if not peer.settled and target != LO_NID and self._parts.hold(msg, peer):
             return
         tag = peer.guard
         if (tag or (msg.attempts is not None and msg.master is None)) and not self.guard.identify(msg, tag):
@@ -524,9 +524,7 @@ class Sender:
     def _waits_for_gateway(self, msg: Msg, path: Path) -> bool:
         """Whether the gateway has to be discovered first."""
         hop = path.peer_ni.peer
-        return (
-            not hop.settled and self._finder.asks_first(path.final) and self._parts.discovery.hold(msg, hop)
-        )
+        return not hop.settled and self._finder.asks_first(path.final) and self._parts.hold(msg, hop)
 
     def _set_out(self, msg: Msg, path: Path) -> None:
         """A message that did not have its path from the beginning goes by that one."""
@@ -548,7 +546,7 @@ class Sender:
         template = msg.template
         if msg.attempts is not None:
             path = finder.pick_again(msg, paths)
-            self._parts.health.switched(msg, path.ni, path.peer_ni)
+            self._parts.switched(msg, path.ni, path.peer_ni)
         else:
             try:
                 if not finder.is_valid(paths):
@@ -573,7 +571,7 @@ class Sender:
                 path.final.preferred = path.ni.nid
                 path.final.peer.generation.invalidate("it knows one of our NIs")
         if path.peer_ni.watched:
-            self._parts.health.posted(path.peer_ni)
+            self._parts.posted(path.peer_ni)
         self.credits.take(path, msgs, path.size * len(msgs) if not path.hop else _size_of(msgs))
 
     def cork(self) -> None:
@@ -645,7 +643,7 @@ class Sender:
             return
         self.relaunch(msg)
         if ni is not None and pni is not None:
-            self._parts.health.moved(msg, ni, pni)
+            self._parts.moved(msg, ni, pni)
 
     def leave(self, ni: NI | None, pni: PeerNi | None) -> None:
         """Messages that wait for credits of that NI, of that peer NI, or on that pair, set out anew."""
@@ -659,7 +657,7 @@ class Sender:
     def fail(self, msg: Msg, err: int, reason: str) -> None:
         """End msg with that errno, soon: never in its caller's stack. Nobody's health suffers."""
         status = HealthStatus.REMOTE_ERROR if err == errno.EHOSTUNREACH else HealthStatus.LOCAL_ERROR
-        self._state.defer(self._parts.completion.end, msg, status, err, reason)
+        self._state.defer(self._parts.end, msg, status, err, reason)
 
 
 def _size_of(msgs: list[Msg]) -> int:

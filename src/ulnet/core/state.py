@@ -19,13 +19,17 @@ from ulnet.nid import LNET_PID, Net, Nid
 
 if TYPE_CHECKING:
     from ulnet.core.lnd import Master
+    from ulnet.core.parts import Parts
     from ulnet.core.peer import Peer
 
 __all__ = ["NodeState"]
 
 
-def _nothing() -> None:
-    """While nobody sends."""
+def _cpt_teller(cpts: CptTable, current_cpu: Callable[[], int]) -> Callable[[], int]:
+    """What tells the CPT of the calling thread."""
+    if cpts.count > 1:
+        return lambda: cpts.of_cpu(current_cpu())
+    return lambda: 0
 
 
 class NodeState:
@@ -46,6 +50,7 @@ class NodeState:
         "cpts",
         "deadlines",
         "distances",
+        "forwards",
         "generation",
         "guards",
         "local_cpt",
@@ -60,7 +65,6 @@ class NodeState:
         "running",
         "seq",
         "settings",
-        "settle",
         "stats",
         "timers",
         "wake",
@@ -74,6 +78,7 @@ class NodeState:
         report: Callable[[str], None],
         cpts: CptTable,
         current_cpu: Callable[[], int],
+        parts: Parts,
     ) -> None:
         self.clock = clock
         self.cookie = cookie  # tells this life of the node from earlier ones in wire handles
@@ -84,25 +89,20 @@ class NodeState:
         self.pid = LNET_PID
         self.cpts = cpts
         self.distances = cpts.distances_from
-        self.local_cpt: Callable[[], int] = lambda: 0  # of the calling thread
-        if cpts.count > 1:
-            self.local_cpt = lambda: cpts.of_cpu(current_cpu())
+        self.local_cpt = _cpt_teller(cpts, current_cpu)  # of the calling thread
         self.node_of_memory: Callable[[memoryview], int] | None = None  # where somebody can tell
         self.settings = GlobalSettings()
         self.stats = GlobalStats()
         self.nets: dict[Net, LocalNet] = {}
         self.nis: dict[Nid, NI] = {}
         self.masters: dict[Nid, Master] = {}  # NIs that are made of others
-        self.peers = PeerTable(self._peer_credits, self.nis.__contains__)
-        self.timers = Timers(wake)
-        self.timers.failed = self.call_failed
+        self.peers = PeerTable(self._peer_credits, self.nis.__contains__, parts)
+        self.timers = Timers(wake, self.call_failed)
         self.deadlines = self.timers.wheel
         self.guards = True  # peers are told that identities of PUTs are kept
+        self.forwards = False  # this node is a router: set by that alone
         self.running = True
         self.generation = Generation()  # of our NIs, their health, policies: choices are void behind it
-        self.settle: Callable[[], None] = (
-            _nothing  # send what waits in the cork, before anybody looks at counts
-        )
         self.seq = 0  # counts sends: who has the lowest number was used longest ago
         self.answers = 0  # ACKs and REPLYs that hold credits or wait for them
         self._deferred: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()

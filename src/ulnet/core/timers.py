@@ -32,20 +32,16 @@ Deadlines: TypeAlias = "DeadlineWheel[Timer | Md]"
 class Timers:
     """All that is due at one node, to the next tenth of a second, in order of time and then of age.
 
-    A descriptor is entered in `wheel` under its handle, and given to `overdue` with its slot; calls have
-    keys below 0. What a call raises is told to `failed`: it keeps nothing else that is due from being done.
+    A descriptor is entered in `wheel` under its handle; calls have keys below 0. What a call raises is told
+    to `failed`: it keeps nothing else that is due from being done.
     """
 
-    __slots__ = ("_count", "failed", "overdue", "wheel")
+    __slots__ = ("_count", "_failed", "wheel")
 
-    def __init__(self, on_earlier: Callable[[], None]) -> None:
+    def __init__(self, on_earlier: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
         self.wheel: Deadlines = DeadlineWheel(on_earlier)
-        self.overdue: Callable[[Md, int], None] = lambda md, slot: None
-        self.failed: Callable[[BaseException], None] = lambda error: None
+        self._failed = failed
         self._count = 0
-
-    def __len__(self) -> int:
-        return len(self.wheel)
 
     def at(self, when: float, call: Callable[[], None]) -> Timer:
         """Call `call` at `when` (seconds of the node's clock) or soon after."""
@@ -60,18 +56,18 @@ class Timers:
             timer.call = None
             self.wheel.discard(timer.key, timer.slot)
 
-    def run(self, now: float) -> None:
-        """Do what is due."""
+    def run(self, now: float, overdue: Callable[[Md, int], None]) -> None:
+        """Do what is due; descriptors are given to `overdue`, with their slot."""
         for item, slot in self.wheel.expire(now):
             try:
                 if isinstance(item, Md):
-                    self.overdue(item, slot)
+                    overdue(item, slot)
                     continue
                 call, item.call = item.call, None
                 if call is not None:  # an earlier one may have taken it back
                     call()
             except BaseException as error:  # the others are out of the wheel: nobody else would run them
-                self.failed(error)
+                self._failed(error)
 
     def next_deadline(self) -> float | None:
         """When `run` should be called next, or None."""

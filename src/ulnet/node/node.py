@@ -313,5 +313,5 @@ def _clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
 
 
 def _busy(core: LNet) -> bool:
-    core.state.settle()
+    core.settle()
     return core.stats.msgs_alloc > 0 or core.memory.awaits_any

@@ -127,7 +127,7 @@ def test_pushes_that_refer_to_one_another_are_merged_all(fabric: Fabric) -> None
     for nid in nids:
         a.peers.learn(nid)
     for nid, other in zip(nids, [*nids[1:], nids[0]], strict=True):
-        a.info.pushed(nid, PingInfo.unpack(info(9, other, nid)))
+        a.discovery.pushed(nid, PingInfo.unpack(info(9, other, nid)))
     fabric.run(100_000)
     assert not any(a.discovery.queued(one) or one.parked or one.news for one in a.peers)
 
@@ -139,7 +139,7 @@ def test_two_peers_may_quarrel_over_thousands_of_nids(fabric: Fabric) -> None:
         a.peers.learn(nid)
     for sequence in range(2, 5):
         for nid in (B, C):
-            a.info.pushed(nid, PingInfo.unpack(info(sequence, nid, *many)))
+            a.discovery.pushed(nid, PingInfo.unpack(info(sequence, nid, *many)))
             for _ in range(2):
                 a.tick(fabric.clock.now)
             assert list(peer(a, many[0]).members) == [nid, *many]
@@ -154,7 +154,7 @@ def test_who_never_acknowledges_our_push_keeps_no_place_for_ever(fabric: Fabric)
         fabric.node(str(nid))
         a.peers.learn(nid)
         others = [Nid.parse(f"10.{100 + number}.{n >> 8}.{n & 255}@tcp") for n in range(4000)]
-        a.info.pushed(nid, PingInfo.unpack(info(2, nid, *others)))
+        a.discovery.pushed(nid, PingInfo.unpack(info(2, nid, *others)))
         for _ in range(3):
             fabric.step(lambda msg: msg.hdr.type == MsgType.ACK)
     assert a.peers.learn(B) is not None

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fabric import Fabric, Recorder
+from support.parts import quiet_parts
 from ulnet.core import peer_table as peer_module
 from ulnet.core.instance import LNet
 from ulnet.core.md import MdOption
@@ -404,7 +405,7 @@ some = st.lists(st.sampled_from(ALL), min_size=1, max_size=4)
 
 @given(st.lists(st.tuples(st.sampled_from(["learn", "name", "merge", "recreate"]), some), max_size=25))
 def test_a_name_lasts_unless_an_earlier_one_is_of_the_same_node(script: list[tuple[str, list[Nid]]]) -> None:
-    table = PeerTable(lambda net: 8)
+    table = PeerTable(lambda net: 8, lambda nid: False, quiet_parts())
     for what, nids in script:
         before = {one.primary_nid: one.locked_at for one in table if named(one)}
         found = table.find(nids[0])

@@ -185,7 +185,7 @@ def test_an_ni_that_is_deleted_and_added_while_a_message_pauses_is_one_not_tried
     rails.put()
     for _ in range(3):
         rails.end(S.REMOTE_DROPPED)
-    assert len(rails.a.health.resender) == 1
+    assert len(rails.a.health.resender.pausing) == 1
     for own in (A0, A1):
         rails.a.del_ni(own)
     rails.pass_time(0.05)
@@ -207,5 +207,5 @@ def test_who_pauses_when_all_nis_are_gone_is_told() -> None:
     rails.a.peers.delete(B0)
     rails.pass_time(1)
     assert rails.events[-1].status == -errno.EHOSTUNREACH
-    assert not len(rails.a.health.resender)
+    assert not rails.a.health.resender.pausing
     rails.fabric.assert_conserved()

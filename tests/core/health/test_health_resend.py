@@ -155,7 +155,7 @@ def test_an_md_unlinked_while_its_message_pauses_ends_with_ecanceled():
     rails.end(S.REMOTE_DROPPED)
     rails.end(S.REMOTE_DROPPED)
     rails.end(S.REMOTE_DROPPED)  # a third time at once: the first failure of a path says little of it later
-    assert len(rails.a.health.resender) == 1
+    assert len(rails.a.health.resender.pausing) == 1
     (md,) = [md for md in rails.a.memory.mds.values() if md.handler is rails.events]
     rails.a.memory.md_unlink(md)
     rails.pass_time(1)
@@ -168,7 +168,7 @@ def test_shutdown_ends_messages_that_pause():
     rails.put(B0)
     rails.end(S.LOCAL_DROPPED)
     rails.end(S.LOCAL_DROPPED)
-    assert len(rails.a.health.resender) == 1
+    assert len(rails.a.health.resender.pausing) == 1
     rails.a.shutdown()
     assert rails.events[-1].status == -errno.ESHUTDOWN
     assert rails.a.stats.msgs_alloc == 0

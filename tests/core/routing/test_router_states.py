@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.fabric import Clock
+from support.parts import quiet_parts
 from support.transits import sender, transit
 from ulnet.core.cpt import CptTable
 from ulnet.core.routing.pools import DEFAULT_COUNTS
@@ -23,13 +24,14 @@ from ulnet.core.status import LNetError
 class Bench:
     def __init__(self):
         self.clock = Clock()
-        self.state = NodeState(self.clock, 1, lambda: None, print, CptTable(), lambda: -1)
+        self.state = NodeState(self.clock, 1, lambda: None, print, CptTable(), lambda: -1, quiet_parts())
         self.admitted = []
         self.told = []
         self.dropped = []
-        self.router = Router(self.state, RoutingSettings(), self.admitted.append)
-        self.router.tell = lambda: self.told.append(self.router.announced)
-        self.router.drop = self.drop
+        self.router = Router(self.state, RoutingSettings(), self.admitted.append, self.drop, self.tell)
+
+    def tell(self):
+        self.told.append(self.router.announced)
 
     def drop(self, one, why):
         self.dropped.append(why)
@@ -39,7 +41,7 @@ class Bench:
         end = self.clock.now + seconds
         while (due := self.state.timers.next_deadline()) is not None and due <= end:
             self.clock.now = max(due, self.clock.now)
-            self.state.timers.run(self.clock.now)
+            self.state.timers.run(self.clock.now, lambda md, slot: None)
         self.clock.now = end
 
 
@@ -51,22 +53,22 @@ def bench():
 @pytest.mark.requirement("RTR")
 def test_peers_are_told_late_of_a_start_and_at_once_of_a_stop(bench):
     router = bench.router
-    assert (router.state, router.forwards, router.opened) == (RoutingState.DISABLED, False, False)
+    assert (router.state, bench.state.forwards, router.opened) == (RoutingState.DISABLED, False, False)
     router.enable(True)
-    assert (router.state, router.forwards, bench.told) == (RoutingState.STARTING, True, [])
+    assert (router.state, bench.state.forwards, bench.told) == (RoutingState.STARTING, True, [])
     bench.run(109)
     assert bench.told == []
     bench.run(2)
     assert (router.state, bench.told) == (RoutingState.ENABLED, [True])
     router.enable(True)
     router.enable(False)
-    assert (router.state, router.forwards, bench.told) == (RoutingState.STOPPING, True, [True, False])
+    assert (router.state, bench.state.forwards, bench.told) == (RoutingState.STOPPING, True, [True, False])
     with pytest.raises(LNetError, match="still stops") as refused:
         router.enable(True)
     assert refused.value.errno == errno.EBUSY
     bench.run(112)
-    assert (router.state, router.forwards) == (RoutingState.DISABLED, False)
-    assert len(bench.state.timers) == 0
+    assert (router.state, bench.state.forwards) == (RoutingState.DISABLED, False)
+    assert bench.state.timers.next_deadline() is None
     router.enable(False)
     router.enable(True)
     assert router.state is RoutingState.STARTING
@@ -81,9 +83,9 @@ def test_a_stop_waits_for_what_passes_and_not_for_ever(bench):
     router.enable(False)
     assert bench.told == []  # nobody was told that it routes
     bench.run(300)
-    assert (router.state, router.forwards) == (RoutingState.STOPPING, True)
+    assert (router.state, bench.state.forwards) == (RoutingState.STOPPING, True)
     bench.run(40)
-    assert (router.state, router.forwards) == (RoutingState.DISABLED, False)
+    assert (router.state, bench.state.forwards) == (RoutingState.DISABLED, False)
     assert bench.dropped == ["routing was disabled while it waited"]
     router.gate.leave(passing)
     assert len(router.gate) == 0
@@ -154,8 +156,8 @@ def test_more_buffers_let_those_in_who_wait(bench):
 def test_a_node_that_ends_keeps_no_timer(bench):
     bench.router.enable(True)
     bench.router.close()
-    assert len(bench.state.timers) == 0
-    assert not bench.router.forwards
+    assert bench.state.timers.next_deadline() is None
+    assert not bench.state.forwards
 
 
 def test_the_page_shows_the_table():

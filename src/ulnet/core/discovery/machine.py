@@ -1,4 +1,8 @@
-"""Discovery of one node: what begins it, what it does, and those who wait (spec discovery.md §3, §4)."""
+"""Discovery of one node: what begins it, what it does, and those who wait (spec discovery.md §3, §4).
+
+Events only note what happened and queue the peer. All turns are taken from a deferred call, so that nothing
+here runs inside a driver's stack or inside a sender's.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,13 @@ from typing import Final
 from ulnet.core.discovery.answers import SAYS_MULTI_RAIL, Answers, size_needed
 from ulnet.core.discovery.exchange import PING, PUSH, Exchanges, error_of, push_path
 from ulnet.core.discovery.merging import Merging
-from ulnet.core.discovery.table import STATE_MASK, Action, Input
-from ulnet.core.discovery.turns import Turns
+from ulnet.core.discovery.table import STATE_MASK, STEPS, Action, Input, decide
 from ulnet.core.event import Event, EventKind
 from ulnet.core.health.notices import Notices
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
-from ulnet.core.peer import Exchange, Peer, PeerFlag, Waiter, may_be_peer
+from ulnet.core.peer import Exchange, Peer, PeerFlag, PeerNi, Waiter, may_be_peer
+from ulnet.core.routing.gateways import Gateways
 from ulnet.core.self_info import SelfInfo
 from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
@@ -45,22 +49,35 @@ _FORCE_PING = int(PeerFlag.FORCE_PING)
 _FORCE_PUSH = int(PeerFlag.FORCE_PUSH)
 _MARKED = int(PeerFlag.MARK_DELETION | PeerFlag.MARK_DELETED)
 _FAILED = _PING_FAILED | _PUSH_FAILED
+_LAST = frozenset({Input.DELETE, Input.GIVE_UP, Input.PING, Input.PUSH, Input.WAIT, Input.DONE})  # of a turn
 _GATEWAY_KNOWN = int(PeerFlag.RTR_DISCOVERY | PeerFlag.DISCOVERED)
 
 
-class Discovery(Turns):
+class Discovery:
     """Finds out who peers are and tells them who we are; messages to unknown peers wait here meanwhile."""
 
-    def __init__(self, state: NodeState, memory: Memory, sender: Sender, info: SelfInfo) -> None:
-        super().__init__(state)
+    def __init__(
+        self,
+        state: NodeState,
+        memory: Memory,
+        sender: Sender,
+        info: SelfInfo,
+        gateways: Gateways,
+        peer_told: Callable[[PeerNi, bool], None],
+    ) -> None:
+        self._state = state
+        self._queue: dict[Peer, None] = {}
+        self._scheduled = False
+        self.active = False
+        self.unexpected = 0  # inputs that the table does not have
         self._sender = sender
+        self._gateways = gateways
         self._info = info
         self._exchanges = Exchanges(memory, sender)
-        self.finished: Callable[[Peer, bool], None] = lambda peer, failed: None  # is told of every round
         say = Notices(state.clock, state.report).say
-        self.merging = Merging(state.peers, self._mode, state.report, say)
+        self.merging = Merging(state.peers, self._mode, state.report, say, peer_told, gateways.told)
         self._answers = Answers(self._mode, say)
-        self._actions = {
+        self._actions: dict[Action, Callable[[Peer], None]] = {  # that do something themselves
             action: getattr(self, f"_{action.name.lower()}")
             for action in Action
             if action
@@ -73,10 +90,6 @@ class Discovery(Turns):
     def start(self) -> None:
         """From now on messages to peers that are not known wait for them."""
         self.active = True
-        self._state.peers.removed = self._removed
-        self._state.peers.deprived = self._deprived
-        self._info.pushed = self._pushed
-        self._info.changed = self.tell_peers
 
     def stop(self) -> None:
         """End all discoveries: who waits is told, what is under way is taken back."""
@@ -175,13 +188,13 @@ class Discovery(Turns):
             self._feed(peer, Input.WANTED)
         return True
 
-    def _deprived(self, peer: Peer) -> None:
+    def peer_deprived(self, peer: Peer) -> None:
         """Configuration took NIDs of the peer away."""
         if self.active and peer.flags & _DISCOVERED:
             peer.mark(remove=_UPTODATE)
             self._feed(peer, Input.WANTED)
 
-    def _removed(self, peer: Peer) -> None:
+    def peer_removed(self, peer: Peer) -> None:
         """The peer left the table: who waits for it goes on with whoever has its NIDs now."""
         self._queue.pop(peer, None)
         self._exchanges.end(peer, PING)
@@ -205,6 +218,49 @@ class Discovery(Turns):
                 self._wait(waiter, self._peer_of(waiter.nid))
             except LNetError as refused:
                 waiter.tell(refused, None)
+
+    # Turns -----------------------------------------------------------------------------------------
+
+    def queued(self, peer: Peer) -> bool:
+        """Whether the peer waits for its turn."""
+        return peer in self._queue
+
+    def _feed(self, peer: Peer, what: Input) -> bool:
+        """One input of the state machine; whether the table has it."""
+        found = STEPS[peer.flags & STATE_MASK].get(what)
+        if found is None:
+            self.unexpected += 1
+            where = f"discovery of {peer.primary_nid}, state {peer.flags:#x}"
+            self._state.report(f"{where}: {what.name} ignored")
+            return False
+        action, after = found
+        peer.mark(after, STATE_MASK & ~after)
+        call = self._actions.get(action)
+        if call is not None:
+            call(peer)
+        else:
+            self._enqueue(peer)
+        return True
+
+    def _enqueue(self, peer: Peer) -> None:
+        self._queue[peer] = None
+        if not self._scheduled:
+            self._scheduled = True
+            self._state.defer(self._work)
+
+    def _work(self) -> None:
+        self._scheduled = False
+        queue, self._queue = self._queue, {}
+        for peer in queue:
+            if self.active:
+                self._turn(peer)
+
+    def _turn(self, peer: Peer) -> None:
+        """Do for the peer what can be done now; it may have been queued again, and be done."""
+        while peer.flags & _DISCOVERING and not peer.gone:
+            what = decide(peer.flags, self.push_due(peer), peer.error is not None)
+            if not self._feed(peer, what) or what in _LAST:
+                return
 
     # Actions ---------------------------------------------------------------------------------------
 
@@ -259,7 +315,7 @@ class Discovery(Turns):
         peer.attempts = 0
         peer.error = None
         peer.mark(_DISCOVERED, _REDISCOVER)
-        self.finished(peer, False)
+        self._gateways.discovered(peer, False)
         parked, peer.parked = peer.parked, []
         waiters, peer.waiters = peer.waiters, []
         for msg in parked:
@@ -274,7 +330,7 @@ class Discovery(Turns):
         peer.mark(_REDISCOVER, STATE_MASK | _FAILED | _DATA_PRESENT | _FORCE_PING | _FORCE_PUSH)
         self._exchanges.end(peer, PING)
         self._exchanges.end(peer, PUSH)
-        self.finished(peer, True)
+        self._gateways.discovered(peer, True)
         parked, peer.parked = peer.parked, []
         waiters, peer.waiters = peer.waiters, []
         for msg in parked:
@@ -328,7 +384,7 @@ class Discovery(Turns):
         peer.mark(_PUSH_FAILED if peer.error else 0)
         self._feed(peer, Input.PUSH_LOST)
 
-    def _pushed(self, source: Nid, info: PingInfo | None) -> None:
+    def pushed(self, source: Nid, info: PingInfo | None) -> None:
         """A push arrived; without info where it was not whole or made no sense."""
         peer = self._state.peers.find(source)
         if peer is None or not self.active or source == LO_NID:

@@ -29,10 +29,11 @@ _SAYS_NO_ROUTER = int(Feature.RTE_DISABLED)
 class Merging:
     """Merges news into the table. Conflicts with configuration never stop it: they are told, and kept.
 
-    `status` hears of every NID that its peer tells to be up (True) or down, when that changed.
+    `peer_told` hears of every NID that its peer tells to be up (True) or down, when that changed; `told` of
+    all news.
     """
 
-    __slots__ = ("_mode", "_peers", "_report", "_say", "differences", "status", "told")
+    __slots__ = ("_mode", "_peer_told", "_peers", "_report", "_say", "_told", "differences")
 
     def __init__(
         self,
@@ -40,14 +41,16 @@ class Merging:
         mode: Callable[[], int],
         report: Callable[[str], None],
         say: Callable[[Hashable, str], None],
+        peer_told: Callable[[PeerNi, bool], None],
+        told: Callable[[Peer, PingInfo], None],
     ) -> None:
         self._peers = peers
         self._mode = mode
         self._report = report
         self._say = say  # a line of a kind that may come often
         self.differences = 0  # found since the start
-        self.status: Callable[[PeerNi, bool], None] = lambda pni, up: None
-        self.told: Callable[[Peer, PingInfo], None] = lambda peer, info: None  # hears of all news
+        self._peer_told: Callable[[PeerNi, bool], None] = peer_told
+        self._told: Callable[[Peer, PingInfo], None] = told
 
     def merge(self, peer: Peer) -> Peer:
         """Merge the news of peer; answers which peer has the NIDs now."""
@@ -61,7 +64,7 @@ class Merging:
         peer.mark(_UPTODATE, _DATA_PRESENT)
         if news is None:
             return peer
-        self.told(peer, news)
+        self._told(peer, news)
         peer.guard = news.guard
         primary = news.primary
         if primary is None or not may_be_listed(primary):
@@ -129,7 +132,7 @@ class Merging:
     def _set_status(self, pni: PeerNi, down: bool) -> None:
         if pni.said_down != down:
             pni.said_down = down
-            self.status(pni, not down)
+            self._peer_told(pni, not down)
 
     # Configured and seen ---------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ as copies, which say that they are. The owner of the memory hears of the origina
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.flow import Flow, take_answered
@@ -16,7 +16,6 @@ from ulnet.core.md import Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
-from ulnet.core.peer import PeerNi
 from ulnet.core.state import NodeState
 from ulnet.core.status import HealthStatus
 from ulnet.nid import Net, Nid
@@ -31,17 +30,15 @@ _PUT: Final = int(MsgType.PUT)
 
 
 class Again:
-    """Set by health: `allows` decides and counts as for every resend, `elsewhere` whether there is a path."""
+    """PUTs under way, as far as the peer would notice one that it has already."""
 
-    __slots__ = ("_doubts", "_memory", "_parts", "_state", "allows", "elsewhere")
+    __slots__ = ("_doubts", "_memory", "_parts", "_state")
 
     def __init__(self, state: NodeState, memory: Memory, parts: Parts) -> None:
         self._state = state
         self._memory = memory
         self._parts = parts
         self._doubts: set[tuple[NI | None, Nid | None, Nid | None]] = set()
-        self.allows: Callable[[Msg, NI, PeerNi], bool] = lambda msg, ni, pni: False
-        self.elsewhere: Callable[[Msg, NI, PeerNi], bool] = lambda msg, ni, pni: False
 
     # Before a message leaves -------------------------------------------------------------------------
 
@@ -108,7 +105,7 @@ class Again:
 
         A descriptor that goes on sending would hold it for ever, and that path get nothing.
         """
-        self._state.settle()
+        self._parts.uncork()
         gone: set[Flow] = set()
         for ni, hop, dest in doubts:
             pni = self._state.peers.find_ni(hop) if hop is not None and dest is None else None
@@ -138,7 +135,8 @@ class Again:
 
     def _copy(self, md: Md, put: Msg, ni: NI, nid: Nid) -> None:
         pni = self._state.peers.find_ni(nid)
-        if pni is None or not self.elsewhere(put, ni, pni) or not self.allows(put, ni, pni):
+        parts = self._parts
+        if pni is None or not parts.has_path_beside(put, ni, pni) or not parts.allows(put, ni, pni):
             return
         msg = Msg(put.template)
         msg.wmd = again(put.wmd)
@@ -158,7 +156,7 @@ class Again:
         stats = self._state.stats
         stats.msgs_alloc += 1
         stats.msgs_max = max(stats.msgs_max, stats.msgs_alloc)
-        self._parts.health.send_again(msg)
+        parts.send_again(msg)
 
     def copy_ended(self, msg: Msg, md: Md, status: HealthStatus) -> None:
         """A copy was sent, or failed for good: then its original's end counts again."""

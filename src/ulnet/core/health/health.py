@@ -22,6 +22,7 @@ from ulnet.core.memory import Memory
 from ulnet.core.msg import ANSWERS, Msg
 from ulnet.core.ni import MAX_HEALTH, NI
 from ulnet.core.peer import PeerNi
+from ulnet.core.routing.gateways import Gateways
 from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
 from ulnet.core.states import NiInput, PeerNiInput
@@ -49,31 +50,22 @@ class Health:
         state: NodeState,
         memory: Memory,
         sender: Sender,
+        gateways: Gateways,
         status_changed: Callable[[], None],
     ) -> None:
         self._state = state
         self._sender = sender
-        # Set by routing: whether a message may go over another gateway; whether a peer NI has health
-        # although its peer has no other.
-        self.other_gateway: Callable[[Msg], bool] = lambda msg: False
-        self.always_judged: Callable[[PeerNi], bool] = lambda pni: False
+        self._gateways = gateways
         self._notices = Notices(state.clock, state.report)
-        self.values = values = Values(state, status_changed)
         self.recovery = recovery = Recovery(
-            state, memory, sender, self._ni_stays, self._peer_stays, values.raise_ni
+            state, memory, sender, self._ni_stays, self._peer_stays, self._ni_answered
         )
-        values.admit_ni, values.release_ni = recovery.admit_ni, recovery.release_ni
-        values.admit_peer, values.release_peer = recovery.admit_peer, recovery.release_peer
+        self.values = Values(state, recovery, status_changed)
         self._machines = Machines(state, self._notices, status_changed, sender.leave, recovery.admit_peer)
-        self.rates = Rates(state, self._machines, Unanswered(state, memory))
-        self.resender = Resender(state)
-        self.resender.launch = self.send_again
+        self.rates = Rates(state, self._machines, Unanswered(memory, sender.uncork), sender.uncork)
+        self.resender = Resender(state, self.send_again)
         self.again = sender.guard
-        self.again.allows, self.again.elsewhere = self.resender.allows, self._has_path_beside
-        self.paths = Paths(state, self._notices)
-        self.paths.leave = sender.leave
-        self.paths.lost = self.again.lost
-        memory.overdue = self.overdue
+        self.paths = Paths(state, self._notices, sender)
 
     def follow_documents(self) -> None:
         """Recover as the Health design has it: a ping each second, each success raises by 1."""
@@ -91,10 +83,6 @@ class Health:
         self._sender.relaunch(msg)
         if msg.committed:
             self._state.stats.resend_count += 1
-
-    def resend(self, msg: Msg) -> None:
-        """Send msg again, now or after its pause."""
-        self.resender.schedule(msg)
 
     def sent(self, ni: NI, pni: PeerNi) -> None:
         """A message left, and one of its ends is watched."""
@@ -174,7 +162,7 @@ class Health:
         if rule.local and ni.active:
             self.values.lower_ni(ni)
         if rule.peer and pni.nid not in self._state.nis:
-            if len(pni.peer.members) > 1 or self.always_judged(pni):
+            if len(pni.peer.members) > 1 or self._gateways.always_judged(pni):
                 self.values.lower_peer(pni)
             self._machines.peer_ni(pni, PeerNiInput.FAILED)
         if pni.peer.multi_rail:
@@ -190,12 +178,12 @@ class Health:
             return safe
         if msg.unsent or (not rule.resend and self.again.is_safe(msg)):
             msg.unsent = False
-            return self._has_other_path(msg, pni) or self.other_gateway(msg)
+            return self._has_other_path(msg, pni) or self._gateways.has_other(msg)
         if not rule.resend:
             return False
         if rule.local:
             return len(self._state.nis) > _LO_AND_ONE
-        return len(pni.peer.members) > 1 or self.other_gateway(msg)
+        return len(pni.peer.members) > 1 or self._gateways.has_other(msg)
 
     def _has_other_path(self, msg: Msg, pni: PeerNi) -> bool:
         """Whether more than one pair may carry msg."""
@@ -210,11 +198,11 @@ class Health:
                 paths += sum(ni.open and (anywhere or msg.source in (None, ni.nid)) for ni in net.nis)
         return paths > 1
 
-    def _has_path_beside(self, msg: Msg, ni: NI, pni: PeerNi) -> bool:
+    def has_path_beside(self, msg: Msg, ni: NI, pni: PeerNi) -> bool:
         """Whether a pair that is not known to be broken may carry msg, which may be lost on that one."""
         if msg.master is not None:
             return msg.master.has_other_path(msg, ni, pni.nid)
-        if self.other_gateway(msg) or (ni.also and not ni.fatal):  # its driver has other devices
+        if self._gateways.has_other(msg) or (ni.also and not ni.fatal):  # its driver has other devices
             return True
         peer = pni.peer
         for target in peer.members.values() if peer.multi_rail else ():
@@ -313,6 +301,10 @@ class Health:
         self.recovery.close()
         self.resender.close()
         self.rates.close()
+
+    def _ni_answered(self, ni: NI) -> None:
+        """Its ping of itself came back."""
+        self.values.raise_ni(ni)
 
     def _ni_stays(self, ni: NI) -> bool:
         return ni.health < MAX_HEALTH and ni.active and self._state.settings.health_sensitivity > 0

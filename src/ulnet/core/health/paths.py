@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ulnet.core.flow import Flow
 from ulnet.core.health.notices import Notices
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
+from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
 from ulnet.nid import Nid
 
@@ -17,23 +16,22 @@ __all__ = ["Paths"]
 class Paths:
     """Marks paths that the selection avoids while others make progress (its criterion "progress").
 
-    `leave` moves the messages that wait for credits of such a path, `lost` looks after those that have left.
+    The sender moves the messages that wait for credits of such a path, and looks after those that have left.
     """
 
-    __slots__ = ("_notices", "_state", "leave", "lost")
+    __slots__ = ("_notices", "_sender", "_state")
 
-    def __init__(self, state: NodeState, notices: Notices) -> None:
+    def __init__(self, state: NodeState, notices: Notices, sender: Sender) -> None:
         self._state = state
         self._notices = notices
-        self.leave: Callable[[NI, PeerNi], None] = lambda ni, pni: None
-        self.lost: Callable[[NI, Nid], None] = lambda ni, nid: None
+        self._sender = sender
 
     def stalled(self, ni: NI, nid: Nid) -> None:
         """The driver sees no progress from ni to the next hop nid."""
         pni = self._change(ni, nid, True)
         if pni is not None:
-            self.leave(ni, pni)
-            self.lost(ni, nid)
+            self._sender.leave(ni, pni)
+            self._sender.guard.lost(ni, nid)
 
     def moving(self, ni: NI, nid: Nid) -> None:
         """It does again, or that path's connections are gone."""

@@ -6,7 +6,7 @@ way is full, no peer does well over it, and somebody does well over another NI.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -57,11 +57,15 @@ class Rates:
         "_timer",
         "_totals",
         "_unanswered",
+        "_uncork",
         "_witnesses",
     )
 
-    def __init__(self, state: NodeState, machines: Machines, unanswered: Unanswered) -> None:
+    def __init__(
+        self, state: NodeState, machines: Machines, unanswered: Unanswered, uncork: Callable[[], None]
+    ) -> None:
         self._state = state
+        self._uncork: Callable[[], None] = uncork
         self._unanswered = unanswered  # load that is none: looked for while there is traffic
         self._machines = machines
         self._totals: dict[NI, Total] = {}
@@ -226,7 +230,7 @@ class Rates:
 
     def _look(self) -> None:
         self._timer = None
-        self._state.settle()
+        self._uncork()
         now = self._state.clock()
         for gauge in list(self._slow):
             if not 0 < gauge.rate < gauge.best * _NEARLY or gauge.peer.flows.get(gauge.ni) is not gauge:

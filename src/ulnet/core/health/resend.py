@@ -20,15 +20,12 @@ __all__ = ["Resender"]
 class Resender:
     """Decides about another attempt and keeps the messages that pause; `launch` sends one again."""
 
-    __slots__ = ("_pausing", "_state", "launch")
+    __slots__ = ("_launch", "_state", "pausing")
 
-    def __init__(self, state: NodeState) -> None:
+    def __init__(self, state: NodeState, launch: Callable[[Msg], None]) -> None:
         self._state = state
-        self._pausing: dict[Msg, Timer] = {}
-        self.launch: Callable[[Msg], None] = lambda msg: None
-
-    def __len__(self) -> int:
-        return len(self._pausing)
+        self._launch: Callable[[Msg], None] = launch
+        self.pausing: dict[Msg, Timer] = {}
 
     def allows(self, msg: Msg, ni: NI, pni: PeerNi) -> bool:
         """Whether msg, which failed on that pair, may be sent again; it is counted then."""
@@ -61,16 +58,16 @@ class Resender:
         state = self._state
         if attempts.pause:
             when = state.clock() + attempts.pause
-            self._pausing[msg] = state.timers.at(when, lambda: self._resume(msg))
+            self.pausing[msg] = state.timers.at(when, lambda: self._resume(msg))
         else:
-            state.defer(self.launch, msg)
+            state.defer(self._launch, msg)
 
     def _resume(self, msg: Msg) -> None:
-        del self._pausing[msg]
-        self.launch(msg)
+        del self.pausing[msg]
+        self._launch(msg)
 
     def close(self) -> None:
         """The node shuts down: those that pause end."""
-        for msg, timer in list(self._pausing.items()):
+        for msg, timer in list(self.pausing.items()):
             self._state.timers.cancel(timer)
             self._resume(msg)

@@ -6,10 +6,10 @@ would hold the load for ever.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from ulnet.core.memory import Memory
-from ulnet.core.state import NodeState
 
 __all__ = ["Unanswered"]
 
@@ -19,10 +19,10 @@ _PAUSE: Final = 5.0  # seconds between two looks at all descriptors, of which th
 class Unanswered:
     """Takes from the load of paths what no answer is to be expected for."""
 
-    __slots__ = ("_looked_at", "_memory", "_state")
+    __slots__ = ("_looked_at", "_memory", "_uncork")
 
-    def __init__(self, state: NodeState, memory: Memory) -> None:
-        self._state = state
+    def __init__(self, memory: Memory, uncork: Callable[[], None]) -> None:
+        self._uncork: Callable[[], None] = uncork
         self._memory = memory
         self._looked_at = 0.0
 
@@ -34,7 +34,7 @@ class Unanswered:
         if now - self._looked_at < _PAUSE:
             return
         self._looked_at = now
-        self._state.settle()
+        self._uncork()
         for md in self._memory.mds.values():
             if md.flights and self._memory.deadline_of(md, md.sent_at) < now:
                 flights = md.flights.copy()

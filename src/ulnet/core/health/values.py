@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ulnet.core.health.recovery import Recovery
 from ulnet.core.ni import MAX_HEALTH, NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.state import NodeState
@@ -20,23 +21,17 @@ class Values:
     """
 
     __slots__ = (
+        "_recovery",
         "_state",
-        "admit_ni",
-        "admit_peer",
         "by_documents",
-        "release_ni",
-        "release_peer",
         "status_changed",
     )
 
-    def __init__(self, state: NodeState, status_changed: Callable[[], None]) -> None:
+    def __init__(self, state: NodeState, recovery: Recovery, status_changed: Callable[[], None]) -> None:
         self._state = state
+        self._recovery = recovery
         self.status_changed = status_changed
         self.by_documents = False
-        self.admit_ni: Callable[[NI], None] = lambda ni: None
-        self.admit_peer: Callable[[PeerNi], None] = lambda pni: None
-        self.release_ni: Callable[[NI], None] = lambda ni: None
-        self.release_peer: Callable[[PeerNi], None] = lambda pni: None
 
     @property
     def step(self) -> int:
@@ -73,9 +68,9 @@ class Values:
                 self.status_changed()
         if value == MAX_HEALTH:
             ni.health_stats.ping_count = 0
-            self.release_ni(ni)
+            self._recovery.release_ni(ni)
         else:
-            self.admit_ni(ni)
+            self._recovery.admit_ni(ni)
 
     def lower_peer(self, pni: PeerNi) -> None:
         """A failure was the peer's, or the way's to it."""
@@ -95,6 +90,6 @@ class Values:
             pni.watched = value < MAX_HEALTH or pni.state is not PeerNiState.CONNECTED
         if value == MAX_HEALTH:
             pni.health_stats.ping_count = 0
-            self.release_peer(pni)
+            self._recovery.release_peer(pni)
         else:
-            self.admit_peer(pni)
+            self._recovery.admit_peer(pni)

@@ -30,7 +30,6 @@ class Policies:
         self._state = state
         self.rules = RuleTable()
         self._by_effect: dict[Effect, list[Rule]] = {effect: [] for effect in Effect}
-        state.peers.attached = self._peer_ni_added
 
     # Rules -----------------------------------------------------------------------------------------
 
@@ -135,7 +134,8 @@ class Policies:
             for ni in local.nis:
                 ni.priority, ni.weight = _actions(self._for_nid(Effect.LOCAL_NI, ni.nid))
 
-    def _peer_ni_added(self, pni: PeerNi) -> None:
+    def peer_ni_added(self, pni: PeerNi) -> None:
+        """A peer got that NID."""
         if self.rules:
             self._apply_to_peer_ni(pni)
 

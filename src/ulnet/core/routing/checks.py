@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from ulnet.core.timers import Timer, Timers
 from ulnet.nid import Net, Nid
@@ -25,16 +24,10 @@ class Watched:
         self.timer: Timer | None = None
 
 
-class Asks(Protocol):
-    """What discovery does for the checks."""
-
-    def __call__(self, gateway: Nid, net: Net) -> None:
-        """Ping the gateway on that net and push to it, whatever is known; `Checks.answered` tells the end."""
-
-
 class Checks:
     """Watches gateways by the NIDs that routes name; one question at a time each.
 
+    `ask` pings the gateway on a net and pushes to it, whatever is known; `answered` is told the end.
     `nets_of` lists the nets that the gateway and this node share; `interval` is in seconds, 0 or less
     switches the checks off, all but the first, which comes with the route.
     """
@@ -45,19 +38,16 @@ class Checks:
         self,
         timers: Timers,
         clock: Callable[[], float],
-        ask: Asks,
+        ask: Callable[[Nid, Net], None],
         nets_of: Callable[[Nid], Sequence[Net]],
         interval: Callable[[], int],
     ) -> None:
         self._timers = timers
         self._clock = clock
-        self._ask = ask
+        self._ask: Callable[[Nid, Net], None] = ask
         self._nets_of = nets_of
         self._interval = interval
         self._watched: dict[Nid, Watched] = {}
-
-    def __iter__(self) -> Iterator[Watched]:
-        return iter(list(self._watched.values()))
 
     def find(self, gateway: Nid) -> Watched | None:
         """What is known of the checks of a gateway."""

@@ -5,6 +5,7 @@ The payload is written once, by the driver that receives it, and read once, by t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.msg import Incoming, Msg, Transit
@@ -34,7 +35,7 @@ _NOT_A_ROUTER: Final = "not for this node, and routing is disabled"
 class Forwarding:
     """What passes through one node.
 
-    Every drop is counted by its reason, and gives back what the message held.
+    Every drop is counted by its reason, and gives back what the message held. `tell` pushes ping info anew.
     """
 
     __slots__ = ("_gateways", "_held", "_routed", "_router", "_selector", "_sender", "_state", "loops")
@@ -47,16 +48,15 @@ class Forwarding:
         routed: RoutedSelector,
         loops: Loops,
         sender: Sender,
+        tell: Callable[[], None],
     ) -> None:
         self._sender = sender
         self._state = state
         self._gateways = gateways
         self._selector = selector
         self._routed = routed
-        self._router = Router(state, gateways.settings, self._admit)
-        self._router.drop = self._drop
+        self._router = Router(state, gateways.settings, self._admit, self._drop, tell)
         self.loops = loops
-        loops.changed = gateways.routes_changed
         self._held: dict[object, Transit] = {}  # by their connection, which waits with them
 
     @property
@@ -68,7 +68,7 @@ class Forwarding:
 
     def take(self, ni: NI, hdr: Header, from_nid: Nid, rx: Payload) -> None:
         """A header came that names another node."""
-        if not self._router.forwards:
+        if not self._state.forwards:
             self._refuse(ni, hdr, rx, _NOT_A_ROUTER)
             return
         if hdr.src_nid in self._state.nis:
@@ -152,7 +152,7 @@ class Forwarding:
         return transit.why
 
     def _try_launch(self, msg: Msg, transit: Transit, hdr: Header) -> str:
-        if not self._router.forwards:
+        if not self._state.forwards:
             return "routing was disabled while it passed"
         if self._state.clock() > transit.deadline:
             return "its time was up before it could be sent on"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
+from ulnet.core.msg import Msg
 from ulnet.core.peer import Peer, PeerFlag, PeerNi
 from ulnet.core.routing.checks import Checks
 from ulnet.core.routing.liveness import GatewayView, cached_after_ping, why_down
@@ -14,6 +16,9 @@ from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
 from ulnet.nid import Net, NetType, Nid
 from ulnet.wire.ping import NiStatus, PingInfo
+
+if TYPE_CHECKING:
+    from ulnet.core.parts import Parts
 
 __all__ = ["Gateways"]
 
@@ -25,40 +30,36 @@ _ROUTER_ENABLED = int(PeerFlag.ROUTER_ENABLED)
 class Gateways:
     """The routes of one node. Gateways are known by the NIDs that routes give them.
 
-    So they stay the same when peers merge, split, or get another primary NID. `ask` is discovery's: ping
-    the gateway on that net and push to it, whatever is known; it tells the end to `checked`.
+    So they stay the same when peers merge, split, or get another primary NID.
     """
 
     __slots__ = (
         "_alive",
         "_chance",
         "_nids",
+        "_parts",
         "_seen",
         "_state",
         "_usable",
         "_usable_at",
         "any_dead",
-        "ask",
         "checks",
-        "lost",
         "settings",
         "table",
     )
 
-    def __init__(self, state: NodeState) -> None:
+    def __init__(self, state: NodeState, parts: Parts) -> None:
         self._state = state
+        self._parts = parts
         self.settings = RoutingSettings()
         self.table = RouteTable(state.peers.find, self._place)
-        self.ask: Callable[[Nid, Net], None] = lambda gateway, net: None
         self.checks = Checks(
             state.timers,
             state.clock,
-            lambda gateway, net: self.ask(gateway, net),
+            lambda gateway, net: parts.check_gateway(gateway, net),
             self.shared_nets,
             lambda: self.settings.alive_router_check_interval,
         )
-        # What was under way over a gateway, to that net or to any, may never arrive.
-        self.lost: Callable[[Nid, Net | None], None] = lambda gateway, net: None
         self._alive: dict[Nid, bool] = {}
         self.any_dead = False  # of them
         self._nids: dict[Nid, frozenset[Nid]] = {}  # those of each, as it last told
@@ -160,6 +161,21 @@ class Gateways:
         """Whether routes go over this peer."""
         return any(peer.owns(gateway) for gateway in self._alive)
 
+    def always_judged(self, pni: PeerNi) -> bool:
+        """Whether a peer NI has health although its peer has no other.
+
+        Routers judge all, and all judge gateways: with them there is a choice where a peer has one NID.
+        """
+        return self._state.forwards or self.is_gateway(pni.peer)
+
+    def has_other(self, msg: Msg) -> bool:
+        """Whether a message that failed on its way to a gateway has another one to try."""
+        final, hop = msg.hdr.dest_nid, msg.next_nid
+        if hop is None or final == hop:
+            return False
+        same = self.table.same_gateway
+        return any(not same(route.gateway, hop) for route in self.usable(final.net))
+
     def of_peer(self, peer: Peer) -> Iterator[Nid]:
         """The NIDs by which routes call this peer."""
         return iter([gateway for gateway in self._alive if peer.owns(gateway)])
@@ -212,12 +228,14 @@ class Gateways:
                 nets[entry.nid.net] = nets.get(entry.nid.net, False) or entry.status != NiStatus.DOWN
             for net, was_up in self._seen.get(gateway, {}).items():
                 if was_up and not nets.get(net, False):
-                    self.lost(gateway, net)
+                    self._parts.lost_behind(gateway, net)
             self._seen[gateway] = nets
             self._nids[gateway] = frozenset(entry.nid for entry in info.entries)
 
-    def answered(self, peer: Peer) -> None:
-        """A gateway was discovered: it lives, and its routes are as it told."""
+    def discovered(self, peer: Peer, failed: bool) -> None:
+        """A round of discovery ended, whoever wanted it: a gateway that answered lives, as it told."""
+        if failed or not self.is_gateway(peer):
+            return
         avoid = bool(self.settings.avoid_asym_router_failure)
         for gateway in self.of_peer(peer):
             self._alive[gateway] = True
@@ -250,7 +268,7 @@ class Gateways:
             if route.gateway == gateway:
                 route.alive = False
         self.routes_changed()
-        self.lost(gateway, None)
+        self._parts.lost_behind(gateway, None)
 
     def heard_over(self, pni: PeerNi, source: Net) -> None:
         """A message from that net came over a gateway: it and its routes there live."""

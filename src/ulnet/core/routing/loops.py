@@ -9,7 +9,7 @@ is not used until the next probe.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from ulnet.core.event import Event
 from ulnet.core.md import TRUNCATE, Md
@@ -17,6 +17,7 @@ from ulnet.core.memory import Memory
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.routing.table import Route
+from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
 from ulnet.nid import Net, Nid
@@ -29,26 +30,18 @@ _PATIENCE: Final = 5.0  # seconds; what has not come back by then does not go ro
 _INFO_SIZE: Final = 272
 
 
-class Get(Protocol):
-    """How a GET is begun."""
-
-    def __call__(
-        self, md: Md, target: Nid, portal: int, match_bits: int, *, source: Nid, via: Nid
-    ) -> None: ...
-
-
 class Loops:
     """Finds routes that lead back here. `changed` is told when one begins to or ends."""
 
-    __slots__ = ("_get", "_memory", "_probed_at", "_probes", "_state", "changed")
+    __slots__ = ("_changed", "_memory", "_probed_at", "_probes", "_sender", "_state")
 
-    def __init__(self, state: NodeState, memory: Memory, get: Get) -> None:
+    def __init__(self, state: NodeState, memory: Memory, sender: Sender, changed: Callable[[], None]) -> None:
         self._state = state
         self._memory = memory
-        self._get = get
+        self._sender = sender
+        self._changed: Callable[[], None] = changed
         self._probes: dict[Net, Route] = {}  # under way, by the net they go to
         self._probed_at: dict[Route, float] = {}
-        self.changed: Callable[[], None] = lambda: None
 
     def suspect(self, route: Route, ni: NI, pni: PeerNi, dest: Nid) -> None:
         """A message of one router goes on to another one by this route: see whether that leads back."""
@@ -60,7 +53,7 @@ class Loops:
         md = self._memory.md_bind(bytearray(_INFO_SIZE), _ignore, threshold=2, options=TRUNCATE)
         self._state.timers.at(now + _PATIENCE, lambda: self._end(route.net, md))
         try:
-            self._get(md, dest, PING_PORTAL, PING_MATCH_BITS, source=ni.nid, via=pni.nid)
+            self._sender.get(md, dest, PING_PORTAL, PING_MATCH_BITS, source=ni.nid, via=pni.nid)
         except LNetError:
             pass  # the node shuts down: the timer tidies up
 
@@ -79,11 +72,11 @@ class Loops:
         route.loops = True
         self._state.report(f"routing loop: what goes to {net} over {route.gateway} comes back to this node")
         self._state.timers.at(self._state.clock() + _INTERVAL, lambda: self._try_again(route))
-        self.changed()
+        self._changed()
 
     def _try_again(self, route: Route) -> None:
         route.loops = False
-        self.changed()
+        self._changed()
 
 
 def _ignore(event: Event) -> None:

@@ -27,35 +27,43 @@ _LONGEST_DRAIN: Final = 3  # settling times
 
 
 class Router:
-    """One node's routing. `tell` pushes what it says of itself anew; `drop` ends a message that waits."""
+    """One node's routing.
+
+    `admit` lets a message pass, `drop` ends one that waits, `tell` pushes what the node says of itself anew.
+    """
 
     __slots__ = (
+        "_drop",
         "_give_up_at",
         "_pinged_at",
         "_settings",
         "_silence",
         "_state",
+        "_tell",
         "_timer",
         "announced",
-        "drop",
-        "forwards",
         "gate",
         "opened",
         "silent_nets",
         "state",
-        "tell",
     )
 
-    def __init__(self, state: NodeState, settings: RoutingSettings, admit: Callable[[Transit], None]) -> None:
+    def __init__(
+        self,
+        state: NodeState,
+        settings: RoutingSettings,
+        admit: Callable[[Transit], None],
+        drop: Callable[[Transit, str], None],
+        tell: Callable[[], None],
+    ) -> None:
         self._state = state
+        self._drop: Callable[[Transit, str], None] = drop
+        self._tell: Callable[[], None] = tell
         self._settings = settings
         self.state = RoutingState.DISABLED
-        self.forwards = False  # read for each message that is not for this node
         self.announced = False  # whether the ping info says that this node routes
         self.opened = False  # whether it ever routed: its buffers are shown from then on
         self.gate = Gate(Pools(state.cpts.count), admit, state.defer)
-        self.tell: Callable[[], None] = lambda: None
-        self.drop: Callable[[Transit, str], None] = lambda transit, why: None
         self.silent_nets: frozenset[Net] = frozenset()  # where nobody has pinged this router for long
         self._pinged_at: dict[Net, float] = {}
         self._timer: Timer | None = None
@@ -84,7 +92,7 @@ class Router:
         """The node shuts down."""
         self._state.timers.cancel(self._timer)
         self._state.timers.cancel(self._silence)
-        if self.forwards:
+        if self._state.forwards:
             self._close()
             self.state = RoutingState.DISABLED
 
@@ -106,13 +114,13 @@ class Router:
             self._set_timer(now + settling, lambda: self._input(RoutingInput.SETTLED))
         elif action is RoutingAction.ANNOUNCE:
             self.announced = True
-            self.tell()
+            self._tell()
         elif action is RoutingAction.RETRACT:
             self._give_up_at = now + _LONGEST_DRAIN * settling
             self._set_timer(now + settling, self._look_whether_drained)
             if self.announced:
                 self.announced = False
-                self.tell()
+                self._tell()
         elif action is RoutingAction.CLOSE:
             self._close()
 
@@ -128,7 +136,7 @@ class Router:
 
     def _open(self) -> None:
         self.opened = True
-        self.forwards = True
+        self._state.forwards = True
         self._pinged_at = {}
         self._listen()
         self.gate.pools.keep_memory(True)
@@ -137,7 +145,7 @@ class Router:
 
     def pinged(self, net: Net) -> None:
         """Another node pinged an NI of this net: who routes over it finds the router there."""
-        if self.forwards:
+        if self._state.forwards:
             self._pinged_at[net] = self._state.clock()
             if net in self.silent_nets:
                 self._set_silent(self.silent_nets - {net})
@@ -157,12 +165,12 @@ class Router:
     def _set_silent(self, nets: frozenset[Net]) -> None:
         if nets != self.silent_nets:
             self.silent_nets = nets
-            self.tell()
+            self._tell()
 
     def _close(self) -> None:
-        self.forwards = False
+        self._state.forwards = False
         self._state.timers.cancel(self._silence)
         self._set_silent(frozenset())
         for transit in list(self.gate.waiting()):
-            self.drop(transit, "routing was disabled while it waited")
+            self._drop(transit, "routing was disabled while it waited")
         self.gate.pools.keep_memory(False)

@@ -68,25 +68,15 @@ class Routing:
         self._health = health
         self.gateways = gateways
         self.paths = paths
-        loops = Loops(state, memory, sender.get)
-        self._forwarding = Forwarding(state, gateways, selector, paths, loops, sender)
-        gateways.ask = self._ask
-        gateways.lost = self._lost_behind
-        discovery.finished = self._discovered
-        discovery.merging.told = gateways.told
-        health.other_gateway = self._other_gateway
-        health.always_judged = self._always_judged
-        info.asked = self.router.pinged
-        state.peers.needed_for = gateways.needed_for
-        state.peers.router_credits = gateways.router_credits
-        self.router.tell = self._tell
+        loops = Loops(state, memory, sender, gateways.routes_changed)
+        self._forwarding = Forwarding(state, gateways, selector, paths, loops, sender, self._tell)
 
     @property
     def router(self) -> Router:
         """The state of this node as a router."""
         return self._forwarding.router
 
-    def take(self, ni: NI, hdr: Header, from_nid: Nid, rx: Payload) -> None:
+    def forward(self, ni: NI, hdr: Header, from_nid: Nid, rx: Payload) -> None:
         """A header came that names another node."""
         self._forwarding.take(ni, hdr, from_nid, rx)
 
@@ -94,7 +84,7 @@ class Routing:
         """A payload is in its router buffer, or will never be."""
         self._forwarding.received(incoming, status)
 
-    def sent(self, msg: Msg, status: HealthStatus) -> None:
+    def passed_on(self, msg: Msg, status: HealthStatus) -> None:
         """A message was sent on, or could not be."""
         self._forwarding.sent(msg, status)
 
@@ -115,24 +105,12 @@ class Routing:
         if why:
             self._sender.fail(msg, errno.EHOSTUNREACH, why)
 
-    def _other_gateway(self, msg: Msg) -> bool:
-        """Whether a message that failed on its way to a gateway has another one to try."""
-        final, hop = msg.hdr.dest_nid, msg.next_nid
-        if hop is None or final == hop:
-            return False
-        same = self.gateways.table.same_gateway
-        return any(not same(route.gateway, hop) for route in self.gateways.usable(final.net))
-
-    def _lost_behind(self, gateway: Nid, net: Net | None) -> None:
+    def lost_behind(self, gateway: Nid, net: Net | None) -> None:
         """A gateway lost a net, or is dead: what waits for it leaves, what has left may be lost."""
         peer = self._state.peers.find(gateway)
         for pni in list(peer.members.values()) if peer is not None else ():
             self._sender.leave(None, pni)
         self._sender.guard.lost_behind(gateway, net)
-
-    def _always_judged(self, pni: PeerNi) -> bool:
-        """Routers judge all, and all judge gateways: with them there is a choice where a peer has one NID."""
-        return self.router.forwards or self.gateways.is_gateway(pni.peer)
 
     # Receiving -------------------------------------------------------------------------------------
 
@@ -152,7 +130,7 @@ class Routing:
 
     # Gateways --------------------------------------------------------------------------------------
 
-    def _ask(self, gateway: Nid, net: Net) -> None:
+    def check_gateway(self, gateway: Nid, net: Net) -> None:
         """Check a gateway on one net: ping it there, push to it, whatever is known."""
         pni = self._state.peers.learn(gateway)
         if pni is None or not self._state.running:
@@ -177,14 +155,9 @@ class Routing:
         except LNetError as refused:
             done(refused, None)
 
-    def _discovered(self, peer: Peer, failed: bool) -> None:
-        """A round of discovery ended, whoever wanted it."""
-        if not failed and self.gateways.is_gateway(peer):
-            self.gateways.answered(peer)
-
     def aliveness(self, pni: PeerNi) -> str:
         """`up` or `down` of a peer NI whose aliveness matters: a gateway's, or any on a router; else `NA`."""
-        if pni.nid.net not in self._state.nets or not self._always_judged(pni):
+        if pni.nid.net not in self._state.nets or not self.gateways.always_judged(pni):
             return "NA"
         return "down" if pni.said_down or pni.state is PeerNiState.FAILED else "up"
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ulnet.core.msg import ANSWERS, Msg
 from ulnet.core.ni import NI, LocalNet
@@ -54,6 +54,9 @@ from ulnet.core.status import LNetError
 from ulnet.nid import LNET_PID, LO_NID, Nid
 from ulnet.wire.lnet import HEADER_SIZE
 
+if TYPE_CHECKING:
+    from ulnet.core.parts import Parts
+
 __all__ = ["Balance", "Selector"]
 
 Balance = Literal["expected", "documents"]
@@ -74,10 +77,11 @@ _MOST_SETS: Final = 64  # of paths to one NID
 class Selector:
     """Chooses paths for one node; `balance` tells how load is weighed."""
 
-    __slots__ = ("_balance", "_sessions", "_state", "trace")
+    __slots__ = ("_balance", "_parts", "_sessions", "_state", "trace")
 
-    def __init__(self, state: NodeState) -> None:
+    def __init__(self, state: NodeState, parts: Parts) -> None:
         self._state = state
+        self._parts = parts
         self._balance: Balance = "expected"
         self.trace: LiveTrace | None = None  # while somebody follows
         self._sessions = 0  # traces so far
@@ -286,7 +290,7 @@ class Selector:
             paths.batch_bytes -= size - HEADER_SIZE
             batch.joined += 1
             return batch
-        self._state.settle()
+        self._parts.uncork()
         query = paths.query
         assert query is not None
         query.size = size
@@ -374,7 +378,7 @@ class Selector:
         size: int,
     ) -> Path:
         """The path for a message that failed: a pair not tried, while one is left. Raises LNetError."""
-        self._state.settle()
+        self._parts.uncork()
         dest = paths.dest
         peer = dest.peer
         query = Query(peer, size, self._state.distances(paths.key.cpt), self._state.settings.numa_range)

@@ -152,7 +152,7 @@ class BondNi:
             ways = peer.back(ways, self.slaves.off, msg.via)
         path = ways[0]
         if len(ways) > 1:
-            self.core.state.settle()  # what each has under way may decide
+            self.core.settle()  # what each has under way may decide
             path = take(self.policy, ways, HEADER_SIZE + msg.hdr.payload_length)
         if peer.told != self.incarnation and not peer.greeting:
             self.handshake.send_hello(peer)

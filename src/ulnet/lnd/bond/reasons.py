@@ -40,7 +40,7 @@ def reasons(bond: BondNi, nid: Nid, size: int) -> Stage | None:
     )
     winner = left[0] if left else None
     if len(left) > 1:
-        bond.core.state.settle()
+        bond.core.settle()
         name, costs_of, _ = COSTS[bond.policy]
         costs = costs_of(left, size)
         tell(name, left, costs)
