@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from ulnet.core.answers import Answers
 from ulnet.core.completion import Completion
 from ulnet.core.cpt import CptTable
 from ulnet.core.discovery import Discovery
@@ -70,7 +71,8 @@ class LNet:
         self._finder = PathFinder(self.state, self.selector, routed, parts)
         self._sender = sender = Sender(self.state, self.memory, self._finder, self.faults, parts)
         self._completion = Completion(self.state, self.memory, sender, parts)
-        self._reception = Reception(self.state, self.faults, self.memory, sender, parts)
+        answers = Answers(self.state, self._finder, sender)
+        self._reception = Reception(self.state, self.faults, self.memory, sender, answers, parts)
         self.put = sender.put
         self.get = sender.get
         self.cork = sender.cork

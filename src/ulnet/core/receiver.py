@@ -44,6 +44,7 @@ class Receiver(Keeper):
     """What comes from the next hop `nid` to `ni` by one connection."""
 
     __slots__ = (
+        "_answers",
         "_faults",
         "_generation",
         "_head",
@@ -68,6 +69,7 @@ class Receiver(Keeper):
         self._faults = reception.faults
         self._memory = reception.memory
         self._sender = reception.sender
+        self._answers = reception.answers
         self.ni = ni
         self.nid = nid
         self._none = Match(Header(_ACK), Verdict.REFUSE)
@@ -257,7 +259,7 @@ class Receiver(Keeper):
         self._count(match, sender, _PUT, count, count * hdr.payload_length)
         if match.wants_ack and self._state.running:
             assert match.answers is not None
-            self._sender.acknowledge(match.answers, wmds, hdr.match_bits, hdr.payload_length)
+            self._answers.acknowledge(match.answers, wmds, hdr.match_bits, hdr.payload_length)
 
     def _count(self, match: Match, sender: PeerNi, kind: int, count: int, length: int) -> None:
         stats = self._state.stats
@@ -422,7 +424,7 @@ class Receiver(Keeper):
                 md.threshold = threshold - 1
             md.offset = event.offset + event.mlength
             md.refs += 1
-            self._sender.reply(answers, wmd, md, payload, event)
+            self._answers.reply(answers, wmd, md, payload, event)
         if count:
             self._count(match, sender, _GET, count, 0)
         return pos

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final
 
+from ulnet.core.answers import Answers
 from ulnet.core.event import Event, EventKind
 from ulnet.core.faults import Fate, FaultInjector
 from ulnet.core.flow import take_answered
@@ -49,15 +50,22 @@ MAX_DELAYED: Final = 4096
 class Reception:
     """Incoming messages of one node."""
 
-    __slots__ = ("_kinds", "_parts", "faults", "guard", "memory", "sender", "state")
+    __slots__ = ("_kinds", "_parts", "answers", "faults", "guard", "memory", "sender", "state")
 
     def __init__(
-        self, state: NodeState, faults: FaultInjector, memory: Memory, sender: Sender, parts: Parts
+        self,
+        state: NodeState,
+        faults: FaultInjector,
+        memory: Memory,
+        sender: Sender,
+        answers: Answers,
+        parts: Parts,
     ) -> None:
         self.state = state
         self.faults = faults
         self.memory = memory
         self.sender = sender
+        self.answers = answers
         self._parts = parts
         self.guard = Once(state.clock, state.cookie)
         self._kinds = {_PUT: self._put, _GET: self._get, _ACK: self._ack, _REPLY: self._reply}
@@ -168,7 +176,7 @@ class Reception:
         assert sender is not None
         source = hdr.dest_nid if hdr.dest_nid != LO_NID else None
         via = receiver.nid if receiver.nid != hdr.src_nid else None
-        return self.sender.answer_paths(sender, kind, source, via, hdr.src_pid)
+        return self.answers.paths(sender, kind, source, via, hdr.src_pid)
 
     def _find_request(self, match: Match, receiver: Receiver) -> None:
         """The request that an ACK or REPLY is for."""
@@ -300,7 +308,7 @@ class Reception:
         event = Event(EventKind.GET, md, hdr, sender.peer.primary_nid, receiver.nid, mlength,
                       hdr.payload_length, offset)
         # fmt: on
-        self.sender.reply(self._answers(match, receiver, _REPLY), hdr.wmd, md, payload, event)
+        self.answers.reply(self._answers(match, receiver, _REPLY), hdr.wmd, md, payload, event)
 
     def _ack(self, receiver: Receiver, match: Match, hdr: Header, rx: Payload) -> None:
         ni, sender = receiver.ni, match.sender
@@ -413,8 +421,8 @@ class Reception:
         now = self.state.peers.find_ni(sender.nid) or sender  # its NID may belong to another peer by now
         source = hdr.dest_nid if hdr.dest_nid != LO_NID else None
         via = from_nid if from_nid != hdr.src_nid else None
-        paths = self.sender.answer_paths(now, _ACK, source, via, hdr.src_pid)
-        self.sender.acknowledge(paths, [hdr.wmd], hdr.match_bits, mlength)
+        paths = self.answers.paths(now, _ACK, source, via, hdr.src_pid)
+        self.answers.acknowledge(paths, [hdr.wmd], hdr.match_bits, mlength)
 
     def _release(self, incoming: Incoming) -> None:
         self.state.stats.msgs_alloc -= 1

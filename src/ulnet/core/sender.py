@@ -28,7 +28,6 @@ from ulnet.nid import LNET_PID, LO_NID, Nid
 from ulnet.wire.lnet import HEADER_SIZE, NO_WMD, PING_PORTAL, Header, MsgType
 
 if TYPE_CHECKING:
-    from ulnet.core.event import Event
     from ulnet.core.faults import FaultInjector
     from ulnet.core.lnd import Master
     from ulnet.core.parts import Parts
@@ -289,7 +288,7 @@ class Sender:
 
     def _submit_first(self, path: Path, msg: Msg, now: float) -> None:
         """msg goes to its driver; what follows it by that path may wait in the cork."""
-        self._count(1)
+        self.count(1)
         self.submit(path, [msg], now)
         if self._corking:
             self._corked = path
@@ -385,96 +384,9 @@ class Sender:
         memory.track_again(md, now)
         md.until = now + end_of(md.wheel_slot) - memory.deadline_of(md, now)
 
-    # Answers ---------------------------------------------------------------------------------------
-
-    def answer_paths(self, dest: PeerNi, kind: int, source: Nid | None, via: Nid | None, pid: int) -> PathSet:
-        """The paths of answers to the process `pid` at `dest`, from the NI that was asked."""
-        return self._finder.find(dest, Key(kind, source, True, False, via, pid))
-
-    def acknowledge(self, paths: PathSet, wmds: list[bytes], match_bits: int, mlength: int) -> None:
-        """Answer PUTs with these handles, of which so many bytes were taken."""
-        template = paths.template
-        if template.length != mlength or template.match_bits != match_bits:
-            # fmt: off
-            template = Header(_ACK, dest_pid=paths.key.pid, src_pid=self._state.pid, match_bits=match_bits,
-                              length=mlength)
-            # fmt: on
-            paths.ask(template)
-        path = self._answer_path(paths)
-        if path is None:
-            for wmd in wmds:
-                self._answer_anew(paths, template, wmd)
-            return
-        count = len(wmds)
-        free = path.free
-        msgs = free[-count:]
-        del free[-count:]
-        while len(msgs) < count:
-            msgs.append(path.new_msg(template))
-        hdr = path.header(template)
-        for msg, wmd in zip(msgs, wmds, strict=True):
-            msg.template = template
-            msg.hdr = hdr
-            msg.wmd = wmd
-        self._count(len(msgs))
-        self.submit(path, msgs, self._state.clock())
-
-    def reply(self, paths: PathSet, wmd: bytes, md: Md, payload: list[memoryview], event: Event) -> None:
-        """Answer a GET from md; its owner hears of `event` when all has left."""
-        length = event.mlength
-        template = paths.template
-        if template.payload_length != length:
-            # fmt: off
-            template = Header(_REPLY, dest_pid=paths.key.pid, src_pid=self._state.pid, payload_length=length)
-            # fmt: on
-            paths.ask(template)
-        path = self._answer_path(paths)
-        if path is None:
-            self._answer_anew(paths, template, wmd, md, payload, event)
-            return
-        msg = path.new_msg(template)
-        msg.wmd = wmd
-        msg.md = md
-        msg.payload = payload
-        msg.event = event
-        now = self._state.clock()
-        if path.counts:
-            self.loads.begin(path, msg, now)
-        self._count(1)
-        self.submit(path, [msg], now)
-
-    def _answer_path(self, paths: PathSet) -> Path | None:
-        """The path of an answer; None if it takes a longer look."""
-        if not self._finder.is_valid(paths):
-            try:
-                self._finder.fill(paths)
-            except LNetError:  # the NI that was asked is gone: others answer
-                return None
-        return None if paths.routed else self._finder.pick(paths, paths.load)
-
-    def _answer_anew(
-        self,
-        paths: PathSet,
-        template: Header,
-        wmd: bytes,
-        md: Md | None = None,
-        payload: list[memoryview] = NO_PAYLOAD,
-        event: Event | None = None,
-    ) -> None:
-        """An answer over a gateway, or from another NI than the one that was asked."""
-        msg = Msg(template)
-        msg.wmd = wmd
-        msg.md = md
-        msg.payload = payload
-        msg.event = event
-        msg.target = paths.dest.nid
-        msg.source = paths.key.source
-        msg.via = paths.key.via
-        self.send(msg)
-
     # Setting out -----------------------------------------------------------------------------------
 
-    def _count(self, count: int) -> None:
+    def count(self, count: int) -> None:
         """So many messages more are there."""
         stats = self._state.stats
         allocated = stats.msgs_alloc = stats.msgs_alloc + count
@@ -483,7 +395,7 @@ class Sender:
 
     def send(self, msg: Msg) -> None:
         """Send msg to its target; failures arrive as its completion, later."""
-        self._count(1)
+        self.count(1)
         self.launch(msg)
 
     def launch(self, msg: Msg) -> None:
@@ -592,7 +504,7 @@ class Sender:
         if not msgs or path is None:
             return
         self._cork = []
-        self._count(len(msgs))
+        self.count(len(msgs))
         # Asked for between then and now, evenly: that makes the sum of their times right.
         self.submit(path, msgs, (self._since + self._state.clock()) / 2)
 
