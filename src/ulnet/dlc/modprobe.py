@@ -96,6 +96,18 @@ def read_modprobe(text: str) -> Parameters:
     return Parameters(found.requests, notes + found.notes)
 
 
+_LNET = {
+    *_SETTINGS,
+    *_BUFFERS,
+    *_ROUTER,
+    "lnet_peer_discovery_disabled",
+    "networks",
+    "ip2nets",
+    "routes",
+    "forwarding",
+}
+
+
 def module_requests(
     lnet: dict[str, str],
     ksocklnd: dict[str, str] | None = None,
@@ -103,18 +115,11 @@ def module_requests(
     ko2iblnd: dict[str, str] | None = None,
 ) -> Parameters:
     """The requests that parameters of the modules come to. Raises LegacyError."""
-    notes: list[str] = []
     tunables: dict[int, Tunables] = {
         NetType.TCP: _tunables(ksocklnd or {}, _KSOCKLND),
         NetType.O2IB: _tunables(ko2iblnd or {}, _KO2IBLND),
     }
-    requests: list[Request] = []
-    settings = {_SETTINGS[name]: _number(name, value) for name, value in lnet.items() if name in _SETTINGS}
-    if "lnet_peer_discovery_disabled" in lnet:
-        name = "lnet_peer_discovery_disabled"
-        settings["discovery"] = 0 if _number(name, lnet[name]) else 1
-    if settings:
-        requests.append(GlobalSet(settings))
+    requests = _settings(lnet)
     if lnet.get("networks") and lnet.get("ip2nets"):
         raise LegacyError("networks= and ip2nets= exclude each other: leave one of them")
     if lnet.get("networks"):
@@ -122,6 +127,30 @@ def module_requests(
     if lnet.get("ip2nets"):
         requests.append(NetMatch(read_ip2nets(lnet["ip2nets"]), first_wins=True))
     _tune(requests, tunables)
+    requests += _routing(lnet)
+    notes = [
+        _note(name, value, names)
+        for module, names in ((ksocklnd, _KSOCKLND), (lnet, _LNET), (libcfs, ()), (ko2iblnd, _KO2IBLND))
+        for name, value in (module or {}).items()
+        if name not in names
+    ]
+    if ko2iblnd:
+        notes.append("ko2iblnd: o2ib nets are not built yet in this version of ulnet")
+    return Parameters(requests, notes)
+
+
+def _settings(lnet: dict[str, str]) -> list[Request]:
+    """The node-wide settings among lnet's parameters."""
+    settings = {_SETTINGS[name]: _number(name, value) for name, value in lnet.items() if name in _SETTINGS}
+    if "lnet_peer_discovery_disabled" in lnet:
+        name = "lnet_peer_discovery_disabled"
+        settings["discovery"] = 0 if _number(name, lnet[name]) else 1
+    return [GlobalSet(settings)] if settings else []
+
+
+def _routing(lnet: dict[str, str]) -> list[Request]:
+    """Routes, what routers and their clients do, and buffers. Raises LegacyError."""
+    requests: list[Request] = []
     watching = {name: _number(name, value) for name, value in lnet.items() if name in _ROUTER}
     if watching:
         requests.append(RouterSet(watching))
@@ -135,22 +164,7 @@ def module_requests(
     buffers = {_BUFFERS[name]: _number(name, value) for name, value in lnet.items() if name in _BUFFERS}
     if buffers:
         requests.append(BuffersSet(**buffers))
-    known = {
-        *_SETTINGS,
-        *_BUFFERS,
-        *_ROUTER,
-        "lnet_peer_discovery_disabled",
-        "networks",
-        "ip2nets",
-        "routes",
-        "forwarding",
-    }
-    for module, names in ((ksocklnd, _KSOCKLND), (lnet, known), (libcfs, ()), (ko2iblnd, _KO2IBLND)):
-        strange = [(name, value) for name, value in (module or {}).items() if name not in names]
-        notes += [_note(name, value, names) for name, value in strange]
-    if ko2iblnd:
-        notes.append("ko2iblnd: o2ib nets are not built yet in this version of ulnet")
-    return Parameters(requests, notes)
+    return requests
 
 
 def _tune(requests: Iterable[Request], drivers: Mapping[int, Tunables]) -> None:

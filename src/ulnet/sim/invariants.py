@@ -13,7 +13,7 @@ from ulnet.nid.nid import NET_BY_NID
 if TYPE_CHECKING:
     from ulnet.core.instance import LNet
     from ulnet.core.msg import Msg
-    from ulnet.core.peer import PeerNi
+    from ulnet.core.peer import Peer, PeerNi
     from ulnet.nid import Net
 
 __all__ = [
@@ -84,30 +84,28 @@ def peers(core: LNet) -> str:
                 return f"peer {peer.primary_nid}: its net {net} is empty, or another's"
             for pni in nis:
                 seen += 1
-                nid = pni.nid
                 if pni.net is not peer_net or (len(nis) > 1 and nis.count(pni) > 1):
-                    return f"{nid} is in net {net} and says otherwise"
+                    return f"{pni.nid} is in net {net} and says otherwise"
+                nid = pni.nid
+                if pni.peer is not peer or nid not in members or by_nid.get(nid) is not pni:
+                    return _misplaced(pni, peer, by_nid.get(nid))
                 own_net = NET_BY_NID[nid]
-                if pni.peer is not peer or nid not in members or (own_net is not net and own_net != net):
+                if own_net is not net and own_net != net:
                     return f"{nid} of peer {peer.primary_nid} says that it is elsewhere"
-                found = by_nid.get(nid)
-                if found is not pni:
-                    return _of_two(pni, found)
         if seen != len(members):
             return f"peer {peer.primary_nid} has {seen} NIs for {len(members)} NIDs"
         known += seen
-        if not peer.configured:
-            strangers += seen
+        strangers += seen * (not peer.configured)
     if known != len(by_nid):
         return f"{len(by_nid)} peer NIs are known, {known} of them in a peer"
-    if strangers > _MOST_STRANGERS:
-        return f"{strangers} NIDs of peers that nobody configured"
-    return ""
+    return f"{strangers} NIDs of peers that nobody configured" if strangers > _MOST_STRANGERS else ""
 
 
-def _of_two(pni: PeerNi, found: PeerNi | None) -> str:
-    """What is wrong with a NID that is not found, or as another's."""
-    peer, nid = pni.peer, pni.nid
+def _misplaced(pni: PeerNi, peer: Peer, found: PeerNi | None) -> str:
+    """What is wrong with a NID of peer that is another's, not found, or found as another's."""
+    nid = pni.nid
+    if pni.peer is not peer or nid not in peer.members:
+        return f"{nid} of peer {peer.primary_nid} says that it is elsewhere"
     if found is not None and found.peer is not peer and nid in found.peer.members:
         return f"{nid} is in peer {found.peer.primary_nid} and in {peer.primary_nid}"
     return f"{nid} of peer {peer.primary_nid} is not found under its NID"
