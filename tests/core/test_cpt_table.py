@@ -225,6 +225,25 @@ def test_cpts_change_under_traffic_and_nothing_is_lost_or_overtakes(script):
     assert sum(queue.credits for queue in ni.tx_queues) == ni.max_tx_credits
 
 
+def test_no_message_enters_a_queue_of_former_cpts():
+    """The one that waited for its peer gets a credit when the one before it sets out anew."""
+    fabric = Fabric()
+    core, ni = busy_node(fabric, [0])
+    first, second = (nids[0] for nids in peers_by_share(2).values())
+    orders: list[list[int]] = [[], []]
+    for nid, order in zip((first, second), orders, strict=True):
+        listen(fabric, nid, order)
+    put(core, first, 1)  # has the only credit of the NI
+    put(core, second, 2)  # waits for that
+    put(core, second, 3)  # waits for its peer
+    core.set_cpts(OWN, [1])
+    waiting = sum(len(queue.waiting) for queue in ni.tx_queues)
+    assert ni.max_tx_credits - ni.tx_credits == len(fabric.wire) + waiting
+    fabric.run()
+    assert orders == [[1], [2, 3]]
+    fabric.assert_conserved()
+
+
 def test_the_cpts_of_loopback_and_of_strangers_cannot_be_changed():
     core = Fabric().node(str(OWN), cpts=EIGHT)
     for nid, number in (("0@lo", errno.EINVAL), ("10.9.9.9@tcp", errno.ENOENT)):

@@ -221,11 +221,8 @@ class Credits:
         """Give an NI other CPTs, with fresh queues; what waited on it sets out anew."""
         self._parts.uncork()
         self._state.generation.invalidate("an NI has other CPTs")
-        waited = ni.replace_cpts(cpts)
-        for msg in waited:
-            assert msg.peer_ni is not None
-            self._return_peer_credit(msg.peer_ni)
-            self._let_go(msg)
+        self.leave(ni, None)  # else those of peers that get credits now would wait in the former queues
+        ni.replace_cpts(cpts)
 
 
 def _take_out(queue: deque[Msg], ni: NI | None, pni: PeerNi | None) -> list[Msg]:

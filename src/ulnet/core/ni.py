@@ -169,21 +169,16 @@ class NI:
     def _all_credits(self) -> int:
         return sum(queue.credits for queue in self.tx_queues)
 
-    def replace_cpts(self, cpts: tuple[int, ...]) -> list[Msg]:
-        """Use other CPTs, with fresh queues; what waited in the old ones is returned, to be queued anew.
+    def replace_cpts(self, cpts: tuple[int, ...]) -> None:
+        """Use other CPTs, with fresh queues; no message waits in the old ones any more.
 
         Messages under way give their credits back to the queue that they came from.
         """
-        waited = [msg for queue in self.tx_queues for msg in queue.waiting]
-        for queue in self.tx_queues:
-            queue.credits += len(queue.waiting)
-            queue.waiting.clear()
-        under_way = self.max_tx_credits - self.tx_credits - len(waited)
+        under_way = self.max_tx_credits - self.tx_credits
         self.cpts = cpts
         self.tx_queues = self._new_queues()
         self.max_tx_credits = self._all_credits()
         self.min_tx_credits = self.tx_credits = self.max_tx_credits - under_way
-        return waited
 
     def queue_for(self, next_nid: Nid) -> TxQueue:
         """That of messages to a next hop: always the same, so that they stay in order."""
