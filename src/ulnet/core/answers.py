@@ -67,8 +67,10 @@ class Answers:
         self._sender.count(len(msgs))
         self._sender.submit(path, msgs, self._state.clock())
 
-    def reply(self, paths: PathSet, wmd: bytes, md: Md, payload: list[memoryview], event: Event) -> None:
-        """Answer a GET from md; its owner hears of `event` when all has left."""
+    def reply(
+        self, paths: PathSet, wmds: list[bytes], md: Md, payload: list[memoryview], event: Event
+    ) -> None:
+        """Answer GETs with these handles from md; its owner hears of `event` as each answer has left."""
         length = event.mlength
         template = paths.template
         if template.payload_length != length:
@@ -78,18 +80,22 @@ class Answers:
             paths.ask(template)
         path = self._path(paths)
         if path is None:
-            self._find_another(paths, template, wmd, md, payload, event)
+            for wmd in wmds:
+                self._find_another(paths, template, wmd, md, payload, event)
             return
-        msg = path.new_msg(template)
-        msg.wmd = wmd
-        msg.md = md
-        msg.payload = payload
-        msg.event = event
         now = self._state.clock()
-        if path.counts:
-            self._sender.loads.begin(path, msg, now)
-        self._sender.count(1)
-        self._sender.submit(path, [msg], now)
+        msgs = []
+        for wmd in wmds:
+            msg = path.new_msg(template)
+            msg.wmd = wmd
+            msg.md = md
+            msg.payload = payload
+            msg.event = event
+            msgs.append(msg)
+            if path.counts:
+                self._sender.loads.begin(path, msg, now)
+        self._sender.count(len(msgs))
+        self._sender.submit(path, msgs, now)
 
     def _path(self, paths: PathSet) -> Path | None:
         """The path of an answer; None if it takes a longer look."""

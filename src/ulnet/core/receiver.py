@@ -409,22 +409,20 @@ class Receiver(Keeper):
             return pos
         size = len(raw)
         payload = md.slices(event.offset, event.mlength) if event.mlength else NO_PAYLOAD
-        changes = CHANGES.number
-        count = 0
+        wmds: list[bytes] = []
         for _ in range(min(self._most(match, sender), (end - pos) // size)):
-            if changes != CHANGES.number or match is not self._match:
-                break
             wmd = hdr.wmd if buf.startswith(raw, pos) else self._next(raw, buf, pos)
             threshold = md.threshold
             if not wmd or not threshold:
                 break
             pos += size
-            count += 1
             if threshold > 0:
                 md.threshold = threshold - 1
-            md.offset = event.offset + event.mlength
-            md.refs += 1
-            self._answers.reply(answers, wmd, md, payload, event)
+            wmds.append(wmd)
+        count = len(wmds)
         if count:
+            md.offset = event.offset + event.mlength
+            md.refs += count
+            self._answers.reply(answers, wmds, md, payload, event)
             self._count(match, sender, _GET, count, 0)
         return pos

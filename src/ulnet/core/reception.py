@@ -308,7 +308,7 @@ class Reception:
         event = Event(EventKind.GET, md, hdr, sender.peer.primary_nid, receiver.nid, mlength,
                       hdr.payload_length, offset)
         # fmt: on
-        self.answers.reply(self._answers(match, receiver, _REPLY), hdr.wmd, md, payload, event)
+        self.answers.reply(self._answers(match, receiver, _REPLY), [hdr.wmd], md, payload, event)
 
     def _ack(self, receiver: Receiver, match: Match, hdr: Header, rx: Payload) -> None:
         ni, sender = receiver.ni, match.sender
