@@ -27,7 +27,15 @@ from ulnet.sim.scenario import read_scenario
 CORE: Final = Path(ulnet.core.__file__).parent
 ROOT: Final = Path(__file__).resolve().parents[2]
 LIST: Final = ROOT / "tests" / "data" / "never_played.txt"
-RUNS: Final = {"mixed": 40, "discovery": 15, "administrators": 15, "naming": 15}
+RUNS: Final = {
+    "mixed": 40,
+    "discovery": 15,
+    "administrators": 15,
+    "naming": 15,
+    "routed": 10,
+    "dlc": 15,
+    "faults": 15,
+}
 MESSAGE_PATH: Final = (
     *("sender", "completion", "credits", "loads", "path", "paths"),
     *("receiver", "reception", "match", "msg", "memory", "responses", "portal", "md", "flow"),

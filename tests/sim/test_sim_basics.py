@@ -165,3 +165,42 @@ def test_fault_events_are_counted_by_kind() -> None:
     sim.run_until_quiet()
     assert sim.fabric.faults["deaths"] == sim.fabric.faults["NIs removed"] == 1
     assert sim.fabric.faults["connections broken"] >= 1
+
+
+def test_a_node_that_sleeps_does_nothing_until_it_wakes() -> None:
+    sim = Simulation(seed=1)
+    a, b = pair(sim)
+    inbox = b.attach(30)
+    a.put("10.0.0.2@tcp", 30, data=b"first")
+    sim.run_until_quiet()
+    woke: list[float] = []
+    woken = a.loop.call_later(1.0, lambda: woke.append(sim.now))
+    a.sleep(5.0)
+    b.sleep(3.0)
+    begun = sim.now
+    small, large = (a.put("10.0.0.2@tcp", 30, data=bytes(size)) for size in (10, 100_000))
+    sim.run(2.9)
+    assert len(inbox) == 1
+    assert not woken.cancelled()
+    sim.run(2.0)
+    assert len(inbox) == 3
+    assert small.events == large.events == []
+    assert woke == []
+    sim.run(0.2)
+    assert small.ok
+    assert large.ok
+    assert woke == [begun + 5.0]
+    assert sim.fabric.faults == {"sleeps": 2}
+    sim.run_until_quiet()
+
+
+def test_a_node_that_dies_while_it_sleeps_begins_awake() -> None:
+    sim = Simulation(seed=1)
+    a, b = pair(sim)
+    b.attach(30)
+    b.sleep(100.0)
+    b.restart()
+    put = a.put("10.0.0.2@tcp", 30, data=b"now")
+    sim.run(1.0)
+    assert put.ok
+    sim.run_until_quiet()

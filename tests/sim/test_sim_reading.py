@@ -96,3 +96,17 @@ def test_a_node_that_goes_while_it_reads_takes_nothing_more() -> None:
     assert len(seen) == 3
     assert all(put.ended for put in puts)
     assert sum(put.ok for put in puts) <= 3
+
+
+def test_what_has_arrived_is_read_though_its_sender_lost_its_power() -> None:
+    sim, a, b = pair()
+    b.core.memory.set_lazy(LAZY)
+    sim.fabric.lateness = 0.1
+    for _ in range(5):
+        a.put(b.nid, LAZY, data=bytes(100), ack=False)
+    sim.run(1e-3)  # b is late
+    a.kill(silent=True)
+    sim.run(1.0)
+    inbox = b.attach(LAZY)
+    sim.run_until_quiet()
+    assert len(inbox) == 5

@@ -75,7 +75,9 @@ class Traffic(Action):
 
     def _some(self, run: Run) -> None:
         node = run.node(self.source)
-        if node.alive:
+        if node.loop.sleeps:
+            node.loop.put_off(lambda: self._some(run))
+        elif node.alive:
             node.loop.enter(self._burst, run)
 
     def _burst(self, run: Run) -> None:
@@ -84,6 +86,9 @@ class Traffic(Action):
 
     def _one(self, run: Run) -> None:
         node = run.node(self.source)
+        if node.loop.sleeps:
+            node.loop.put_off(lambda: self._one(run))
+            return
         if not node.alive:
             return
         try:
@@ -159,6 +164,19 @@ class Stream(Traffic):
                 ack=self.ack,
                 begun=run.operations.append,
             )
+
+
+class Explain(Traffic):
+    """PUTs; in the same go, while they wait to leave, the question which path another one would take."""
+
+    def begin(self, run: Run) -> Operation:
+        """One PUT, and the question."""
+        node, target = run.node(self.source), run.target(self.to)
+        made = node.put(target, self.portal, self.bits, bytes(self.size), timeout=self.timeout)
+        told = node.loop.enter(lambda: node.node.explain(target, size=self.size))
+        if told.ni is not None and told.peer_ni is not None:
+            run.sim.note(f"explained {target}: {told.ni.nid} > {told.peer_ni.nid}")
+        return made
 
 
 class Attach(Action):
@@ -269,6 +287,19 @@ class Restart(Action):
     def happen(self, run: Run) -> None:
         """Start it."""
         run.any_node(self.node).restart()
+
+
+class Sleep(Action):
+    """A node's process does not run for some seconds, as on a machine that is busy, or stopped."""
+
+    node: str
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 1.0
+
+    def happen(self, run: Run) -> None:
+        """From now on."""
+        node = run.node(self.node)
+        if node.alive:
+            node.sleep(self.seconds)
 
 
 class AddNi(Action):
@@ -419,6 +450,7 @@ KINDS: dict[str, type[Action]] = {
     "put": Put,
     "get": Get,
     "ping": Ping,
+    "explain": Explain,
     "stream": Stream,
     "attach": Attach,
     "down": Down,
@@ -429,6 +461,7 @@ KINDS: dict[str, type[Action]] = {
     "repair": Repair,
     "kill": Kill,
     "restart": Restart,
+    "sleep": Sleep,
     "add_ni": AddNi,
     "del_ni": DelNi,
     "add_peer": AddPeer,

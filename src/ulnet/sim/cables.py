@@ -154,6 +154,7 @@ class Host:
         self.fabric = fabric
         self.name = name
         self.powered = True
+        self.awake_at = 0.0  # until then its node's process does not run, and nothing is read or told
         self.deaths = 0
         self._lives: dict[Nid, tuple[str, int]] = {}  # of the hosts behind NIDs that were connected
         self.ports: dict[str, Port] = {}
@@ -235,6 +236,7 @@ class Host:
                 port.live = False
         for outlet in list(self.outlets):
             outlet.close(tell_peers=not silent, dies=True)
+        self.awake_at = 0.0
         self.deaths += 1
         self.fabric.faults["deaths"] += 1
         self._lives.clear()

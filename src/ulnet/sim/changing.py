@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ulnet.sim.dice import Dice
+from ulnet.sim.dice import PORTAL, Dice
 from ulnet.sim.plan import Plan
 from ulnet.sim.random_plan import Shape, random_plan
 from ulnet.sim.recipe import Recipe, register
@@ -129,6 +129,23 @@ class _Dice(Dice):
         words = {"verify": True} if rng.random() < 0.5 else {"force": True}
         self.ask(at, name, "discover", nids=[rng.choice(self.every)], timeout=5.0, **words)
 
+    def few_credits(self, at: float, name: str) -> None:
+        """NIs with so few credits that messages wait for them, and one of which goes meanwhile."""
+        rng = self.rng
+        own = self.nids[name]
+        self.ask(at, name, "net.del", nids=own)
+        self.ask(at, name, "net.add", nids=own, tunables={"peer_credits": 2, "credits": 2})
+        others = [nid for nid in self.every if nid not in own] or self.every
+        for target in rng.sample(others, min(3, len(others))):
+            self.add(at + 1e-3, "ping", **{"from": name, "to": target})
+            words = {"from": name, "to": target, "size": rng.choice([4096, 100_000])}
+            self.add(at + 0.1, "put", **words, portal=PORTAL, burst=10)
+        gone = at + 0.1 + rng.choice([1e-5, 1e-4, 5e-3])
+        change: dict[str, Any] = rng.choice([{"op": "net.del"}, {"op": "net.set", "cpts": "[0]"}])
+        self.ask(gone, name, change.pop("op"), nids=[rng.choice(own)], **change)
+        self.ask(at + 2.0, name, "net.del", nids=own)
+        self.ask(at + 2.0, name, "net.add", nids=own)
+
     def settings(self, at: float, name: str) -> None:
         """Settings of the whole node."""
         rng = self.rng
@@ -157,6 +174,7 @@ _KINDS: Final[tuple[Callable[[_Dice, float, str], None], ...]] = (
     _Dice.counters,
     _Dice.questions,
     _Dice.discoveries,
+    _Dice.few_credits,
     _Dice.settings,
 )
 

@@ -60,8 +60,11 @@ class _Handle(asyncio.TimerHandle):
 
     def happen(self) -> None:
         """Call it, unless it was cancelled or its node died."""
-        if not self._cancelled and self._owner.alive:
-            self._owner.enter(self._call, *self._args)
+        owner = self._owner
+        if owner.sleeps:
+            owner.put_off(self.happen)
+        elif not self._cancelled and owner.alive:
+            owner.enter(self._call, *self._args)
 
 
 class NodeLoop(asyncio.AbstractEventLoop):
@@ -90,6 +93,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self.time = Clock(scheduler, offset)  # type: ignore[method-assign]
         self._lateness = lateness
         self._soonest = 0.0
+        self.awake_at = 0.0  # until then its process is kept from running
         self._tasks: dict[asyncio.Task[Any], Coroutine[Any, Any, Any]] = {}  # that are not done
         self._ran = ran
         self._failed = failed
@@ -103,6 +107,15 @@ class NodeLoop(asyncio.AbstractEventLoop):
         finally:
             _set_running_loop(outer)
             self._ran()
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether its process does not run now."""
+        return self._scheduler.now < self.awake_at
+
+    def put_off(self, call: Callable[[], object]) -> None:
+        """Call when the process runs again."""
+        self._scheduler.at(self.awake_at, call)
 
     def kill(self) -> None:
         """Nothing happens here any more, not even the end of what is under way: that stays as it is."""

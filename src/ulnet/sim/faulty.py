@@ -31,7 +31,12 @@ def random_fault_rules(seed: int) -> Plan:
         words: dict[str, Any] = {"kind": kind, "source": rng.choice(places), "dest": rng.choice(places)}
         words[rng.choice(["rate", "interval"])] = rng.choice([1, 2, 5])
         if kind == "delay":
-            words["latency"] = rng.choice([0.001, 0.5, 3.0])
+            words["latency"] = latency = rng.choice([0.001, 0.5, 3.0])
+            if rng.random() < 0.3:  # an NI goes while messages are kept from leaving by it
+                nid = rng.choice(nodes[name])
+                dice.add(at + 1e-3, "put", **{"from": name, "to": rng.choice(every), "burst": 20})
+                dice.ask(at + latency * rng.random(), name, "net.del", nids=[nid])
+                dice.ask(at + latency + rng.random(), name, "net.add", nids=[nid])
         elif rng.random() < 0.5:
             words["health_errors"] = [rng.choice(_HEALTH)]
         if rng.random() < 0.3:

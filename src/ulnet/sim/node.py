@@ -174,6 +174,18 @@ class SimNode:
         coro.close()
         raise RuntimeError("that takes virtual time: use call()")
 
+    def sleep(self, seconds: float) -> None:
+        """Its process does not run for so long: nothing is read, nothing sent is told, no timer fires."""
+        until = max(self.sim.now + seconds, self.host.awake_at)
+        self.host.awake_at = self.loop.awake_at = until
+        self.sim.fabric.faults["sleeps"] += 1
+        self.sim.scheduler.at(until, self._woke, self.loop, seconds)
+
+    def _woke(self, loop: NodeLoop, seconds: float) -> None:
+        """The driver's timer finds out."""
+        if loop.alive and self.busy:  # else no timer was running
+            loop.enter(self.core.slept, seconds)
+
     # Configuration ------------------------------------------------------------------------------------
 
     def add_ni(
@@ -291,7 +303,7 @@ class SimNode:
         core = self.core
         stats = core.stats
         asked = stats.msgs_alloc > 0 or core.memory.awaits_any or len(self.streams) > 0
-        return self.alive and (asked or core.state.work_pending)
+        return self.alive and (asked or core.state.work_pending or self.loop.sleeps)
 
     # Messages -----------------------------------------------------------------------------------------
 

@@ -78,6 +78,10 @@ class Outlet:
     def report(self, frame: Frame, failed: Why | None) -> None:
         """Tell the station how a frame fared."""
         if not self.closed and not frame.over:
+            scheduler, awake_at = self.fabric.scheduler, self.port.host.awake_at
+            if scheduler.now < awake_at:
+                scheduler.at(awake_at, self.report, frame, failed)
+                return
             frame.over = True
             self.port.host.touch()
             self.station.sent(frame, failed)

@@ -14,6 +14,8 @@ __all__ = ["with_programs"]
 
 _LAZY: Final = 31
 _SHORT: Final = 32
+_CROWDS: Final = 0.15  # of bursts: more operations at once than are kept to be used again
+_SLEEPERS: Final = 0.2  # of worlds
 _SIZES: Final = (0, 1, 100, 2000, 4096, 20_000, 200_000, 1 << 20)
 
 
@@ -27,14 +29,18 @@ def with_programs(plan: Plan, sources: Sequence[str], targets: Sequence[str]) ->
     for _ in range(rng.randint(0, 6)):
         at = begin + rng.choice([0.0, 1e-4, 0.01, min(20.0, last - begin)]) * rng.random()
         words: dict[str, Any] = {"from": rng.choice(sources), "to": rng.choice(targets)}
-        kind = rng.choice(["put", "get", "ping", "burst", "stream", "stream", "lazy", "short"])
+        kind = rng.choice(["put", "get", "ping", "burst", "stream", "stream", "lazy", "short", "explain"])
         size = rng.choice(_SIZES)
         if kind in ("lazy", "short"):
             to = rng.choice(list(owners))
             _special(dice, kind, at, last, {**words, "to": to}, owners[to])
+        elif kind == "explain":
+            dice.add(at, "explain", **words, size=rng.choice(_SIZES[:4]), burst=rng.choice([2, 5]))
         elif kind == "burst":
             words |= {"size": rng.choice(_SIZES[:5]), "burst": rng.choice([2, 20, 100])}
             words["awaited"] = rng.random() < 0.5
+            if rng.random() < _CROWDS:
+                words |= {"size": 1, "burst": 300, "awaited": True}
             dice.add(at, rng.choice(["put", "put", "get"]), **words)
         elif kind == "stream":
             words |= {"kind": rng.choice(["put", "put", "get"]), "size": size, "ack": rng.random() < 0.7}
@@ -54,6 +60,9 @@ def with_programs(plan: Plan, sources: Sequence[str], targets: Sequence[str]) ->
             if kind == "put" and rng.random() < 0.3:
                 words["ack"] = False
             dice.add(round(at, 9), kind, **words)
+    if rng.random() < _SLEEPERS:
+        at = begin + rng.choice([0.0, 1e-4, 0.01, min(20.0, last - begin)]) * rng.random()
+        dice.add(at, "sleep", node=rng.choice(sources), seconds=rng.choice([0.06, 1.0, 6.0, 60.0]))
     events = sorted([*plan.events, *dice.events], key=lambda event: event.at)
     return msgspec.structs.replace(plan, events=events)
 

@@ -156,13 +156,19 @@ def play(
     except SimError as error:
         failure = str(error)
     except PlanError:
+        _stop(sim)
         raise
     except Exception as error:
         failure = f"{type(error).__name__}: {error} {' '.join(getattr(error, '__notes__', ()))}"
     if failure:
-        for left in sim.nodes.values():  # what it had begun does not go on
-            left.loop.kill()
+        _stop(sim)
     return Outcome(run, failure, expected)
+
+
+def _stop(sim: Simulation) -> None:
+    """What the nodes have begun does not go on."""
+    for node in sim.nodes.values():
+        node.loop.kill()
 
 
 def _judge(run: Run, wanted: list[Expectation]) -> tuple[int, str]:

@@ -77,6 +77,10 @@ class _Arrival:
         if stream.is_held_up(self):
             return
         dst = stream.dst
+        scheduler, awake_at = stream.conn.fabric.scheduler, dst.port.host.awake_at
+        if scheduler.now < awake_at:
+            scheduler.at(awake_at, self.complete)
+            return
         dst.port.host.touch()
         dst.station.completed(self)
         if not self.gone:  # nobody reads it yet
@@ -221,6 +225,10 @@ class Stream:
 
     def _pump(self) -> None:
         queue = self.queue
+        scheduler, awake_at = self.conn.fabric.scheduler, self.dst.port.host.awake_at
+        if scheduler.now < awake_at:
+            scheduler.at(awake_at, self._pump)
+            return
         if self.ordered:
             while queue and queue[0].ready and not self.arriving:
                 if len(queue) == 1 or not self._read_together():
@@ -329,10 +337,12 @@ class Stream:
             return False
         scheduler = conn.fabric.scheduler
         now = scheduler.now
+        frame = arrival.frame
+        if not arrival.tries and frame.size < _ZERO_COPY and frame.end < now:
+            return False  # its host has had all of it for some time
         conn.fabric.faults["losses"] += 1
         if not arrival.tries:
             arrival.deadline = now + dst.station.timeout
-        frame = arrival.frame
         sends = conn.is_open(src)
         until = min(arrival.deadline, frame.deadline) if sends and not frame.over else arrival.deadline
         if now < until:
@@ -402,6 +412,8 @@ class Stream:
         """Tell the sender; `latency` is what was drawn for that, 0 if nothing was."""
         fabric = self.conn.fabric
         frame.tries = 0
+        if not self.conn.is_open(self.src):
+            return
         if fabric.blocked(self.dst.port, self.src.port):
             fabric.faults["losses"] += 1
             self._again(frame, self._acknowledged)
