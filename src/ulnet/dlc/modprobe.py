@@ -122,19 +122,7 @@ def module_requests(
     if lnet.get("ip2nets"):
         requests.append(NetMatch(read_ip2nets(lnet["ip2nets"]), first_wins=True))
     _tune(requests, tunables)
-    watching = {name: _number(name, value) for name, value in lnet.items() if name in _ROUTER}
-    if watching:
-        requests.append(RouterSet(watching))
-    if lnet.get("routes"):
-        requests += read_routes(lnet["routes"])
-    forwarding = lnet.get("forwarding")
-    if forwarding not in (None, "", "enabled", "disabled"):
-        raise LegacyError(f"forwarding={forwarding} is neither enabled nor disabled: write one of them")
-    if forwarding:
-        requests.append(RoutingSet(forwarding == "enabled"))
-    buffers = {_BUFFERS[name]: _number(name, value) for name, value in lnet.items() if name in _BUFFERS}
-    if buffers:
-        requests.append(BuffersSet(**buffers))
+    requests += _routing_requests(lnet)
     known = {
         *_SETTINGS,
         *_BUFFERS,
@@ -151,6 +139,24 @@ def module_requests(
     if ko2iblnd:
         notes.append("ko2iblnd: o2ib nets are not built yet in this version of ulnet")
     return Parameters(requests, notes)
+
+
+def _routing_requests(lnet: Mapping[str, str]) -> list[Request]:
+    requests: list[Request] = []
+    watching = {name: _number(name, value) for name, value in lnet.items() if name in _ROUTER}
+    if watching:
+        requests.append(RouterSet(watching))
+    if lnet.get("routes"):
+        requests += read_routes(lnet["routes"])
+    forwarding = lnet.get("forwarding")
+    if forwarding not in (None, "", "enabled", "disabled"):
+        raise LegacyError(f"forwarding={forwarding} is neither enabled nor disabled: write one of them")
+    if forwarding:
+        requests.append(RoutingSet(forwarding == "enabled"))
+    buffers = {_BUFFERS[name]: _number(name, value) for name, value in lnet.items() if name in _BUFFERS}
+    if buffers:
+        requests.append(BuffersSet(**buffers))
+    return requests
 
 
 def _tune(requests: Iterable[Request], drivers: Mapping[int, Tunables]) -> None:

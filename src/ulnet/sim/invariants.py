@@ -13,8 +13,8 @@ from ulnet.nid.nid import NET_BY_NID
 if TYPE_CHECKING:
     from ulnet.core.instance import LNet
     from ulnet.core.msg import Msg
-    from ulnet.core.peer import PeerNi
-    from ulnet.nid import Net
+    from ulnet.core.peer import Peer, PeerNi
+    from ulnet.nid import Net, Nid
 
 __all__ = [
     "at_rest",
@@ -75,34 +75,43 @@ def peers(core: LNet) -> str:
     table = core.peers
     by_nid = table.by_nid
     for peer in table:
-        members = peer.members
-        if peer.primary_nid not in members:
-            return f"peer {peer.primary_nid} does not have its own primary NID"
-        seen = 0
-        for net, peer_net in peer.nets.items():
-            nis = peer_net.nis
-            if peer_net.peer is not peer or not nis or (peer_net.net is not net and peer_net.net != net):
-                return f"peer {peer.primary_nid}: its net {net} is empty, or another's"
-            for pni in nis:
-                seen += 1
-                nid = pni.nid
-                if pni.net is not peer_net or (len(nis) > 1 and nis.count(pni) > 1):
-                    return f"{nid} is in net {net} and says otherwise"
-                own_net = NET_BY_NID[nid]
-                if pni.peer is not peer or nid not in members or (own_net is not net and own_net != net):
-                    return f"{nid} of peer {peer.primary_nid} says that it is elsewhere"
-                found = by_nid.get(nid)
-                if found is not pni:
-                    return _of_two(pni, found)
-        if seen != len(members):
-            return f"peer {peer.primary_nid} has {seen} NIs for {len(members)} NIDs"
-        known += seen
+        wrong = _of_peer(peer, by_nid)
+        if wrong:
+            return wrong
+        count = len(peer.members)
+        known += count
         if not peer.configured:
-            strangers += seen
+            strangers += count
     if known != len(by_nid):
         return f"{len(by_nid)} peer NIs are known, {known} of them in a peer"
     if strangers > _MOST_STRANGERS:
         return f"{strangers} NIDs of peers that nobody configured"
+    return ""
+
+
+def _of_peer(peer: Peer, by_nid: dict[Nid, PeerNi]) -> str:
+    """What is wrong with one peer, its nets or its NIs."""
+    members = peer.members
+    if peer.primary_nid not in members:
+        return f"peer {peer.primary_nid} does not have its own primary NID"
+    seen = 0
+    for net, peer_net in peer.nets.items():
+        nis = peer_net.nis
+        if peer_net.peer is not peer or not nis or (peer_net.net is not net and peer_net.net != net):
+            return f"peer {peer.primary_nid}: its net {net} is empty, or another's"
+        for pni in nis:
+            seen += 1
+            nid = pni.nid
+            if pni.net is not peer_net or (len(nis) > 1 and nis.count(pni) > 1):
+                return f"{nid} is in net {net} and says otherwise"
+            own_net = NET_BY_NID[nid]
+            if pni.peer is not peer or nid not in members or (own_net is not net and own_net != net):
+                return f"{nid} of peer {peer.primary_nid} says that it is elsewhere"
+            found = by_nid.get(nid)
+            if found is not pni:
+                return _of_two(pni, found)
+    if seen != len(members):
+        return f"peer {peer.primary_nid} has {seen} NIs for {len(members)} NIDs"
     return ""
 
 
