@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ulnet.core.md import Keeper
 from ulnet.core.msg import NO_PAYLOAD, Msg
 from ulnet.wire.lnet import HEADER_SIZE, Header, MsgType
 
 if TYPE_CHECKING:
     from ulnet.core.event import Event
     from ulnet.core.flow import Flight
-    from ulnet.core.md import Md
+    from ulnet.core.md import Keeper, Md
     from ulnet.core.ni import NI, TxQueue
     from ulnet.core.peer import PeerNi
     from ulnet.core.selection.paths import PathSet
@@ -32,7 +31,7 @@ def load_of(template: Header) -> int:
     return HEADER_SIZE + (template.length if template.type == _GET else template.payload_length)
 
 
-class Path(Keeper):
+class Path:
     """From a local NI to a next hop, for messages of one kind to one destination.
 
     `peer_ni` is the next hop, `final` where the header says that the message goes: the same unless a gateway
@@ -50,6 +49,7 @@ class Path(Keeper):
         "exact",
         "final",
         "flight",
+        "forgets",
         "free",
         "hdr",
         "hop",
@@ -119,6 +119,7 @@ class Path(Keeper):
         self.told: Header | None = None  # what their SEND event tells: the destination as asked for
         self.event: Event | None = None  # one SEND event for all of one descriptor
         self.event_md: Md | None = None
+        self.forgets: Keeper = self.forget  # made once: a descriptor may keep it for each message anew
 
     def header(self, template: Header) -> Header:
         """The header of messages of that template on this path."""
@@ -148,7 +149,7 @@ class Path(Keeper):
     def _drop_event(self) -> None:
         self.event = None
         if self.event_md is not None:
-            self.event_md.let_go(self)
+            self.event_md.let_go(self.forgets)
             self.event_md = None
 
     def new_msg(self, template: Header) -> Msg:
@@ -202,9 +203,10 @@ class Path(Keeper):
         self._drop_event()
         self.event = event
         self.event_md = md
-        md.keep(self)
+        md.keep(self.forgets)
 
     def forget(self, md: Md) -> None:
+        """md is gone, or has another handle: hold nothing of it."""
         if self.event_md is md:
             self.event_md = self.event = None
 

@@ -40,12 +40,13 @@ _WMD_SIZE: Final = 16
 _PARTS: Final[dict[int, struct.Struct]] = {}
 
 
-class Receiver(Keeper):
+class Receiver:
     """What comes from the next hop `nid` to `ni` by one connection."""
 
     __slots__ = (
         "_answers",
         "_faults",
+        "_forgets",
         "_generation",
         "_head",
         "_match",
@@ -74,6 +75,7 @@ class Receiver(Keeper):
         self.nid = nid
         self._none = Match(Header(_ACK), Verdict.REFUSE)
         self._match = self._none
+        self._forgets: Keeper = self.forget
         self._waits: list[float] = []  # seconds from requests to the answers that are being taken
         self._raw = b""  # the bytes of the last header …
         self._head = self._tail = b""  # … before its handle and behind that
@@ -98,11 +100,12 @@ class Receiver(Keeper):
         self._match = match
         if before is not after:
             if before is not None:
-                before.let_go(self)
+                before.let_go(self._forgets)
             if after is not None:
-                after.keep(self)
+                after.keep(self._forgets)
 
     def forget(self, md: Md) -> None:
+        """md is gone, or has another handle: match nothing with it."""
         if self._match.md is md:
             self._match = self._none
 
@@ -113,19 +116,19 @@ class Receiver(Keeper):
     # Not whole yet ---------------------------------------------------------------------------------
 
     def begin(self, hdr: Header, rx: Payload) -> int:
-        """See `Inbound.begin`."""
+        """See `ulnet.lnd.contract`."""
         return self._reception.begin(self, self._find(hdr), hdr, rx)
 
     def end(
         self, incoming: Incoming, status: HealthStatus = HealthStatus.OK, err: int = 0, reason: str = ""
     ) -> None:
-        """See `Inbound.end`."""
+        """See `ulnet.lnd.contract`."""
         self._reception.end(incoming, status, err, reason)
 
     # Whole -----------------------------------------------------------------------------------------
 
     def deliver(self, hdr: Header, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int) -> int:
-        """See `Inbound.deliver`."""
+        """See `ulnet.lnd.contract`."""
         match = self._find(hdr)
         size = len(raw) + hdr.payload_length
         if match.verdict is not Verdict.TAKE or end - pos < size or self._faults.active:
