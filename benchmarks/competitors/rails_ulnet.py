@@ -12,9 +12,9 @@ from collections.abc import Callable
 from rails_job import BATCH, Job, Outcome, steady
 from ulnet import Node
 from ulnet.core.event import Event, EventKind
-from ulnet.core.flow import Flow
 from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE, Md
 from ulnet.core.ni import NI
+from ulnet.core.path_load import PathLoad
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Net, NetType, Nid
 
@@ -67,11 +67,11 @@ async def _drive(job: Job) -> Outcome:
         for nid in _nids(job.local):
             node.add_ni(nid)
         there = _nids(job.remote)
-        flows: dict[NI, Flow] = {}
+        path_loads: dict[NI, PathLoad] = {}
         if _bond(node, job, job.local):
             target = Nid.of(BOND, Nid.parse(there[0]).address)
         else:
-            flows = node.add_peer(there[0], there[1:]).flows
+            path_loads = node.add_peer(there[0], there[1:]).path_loads
             target = Nid.parse(there[0])
         pump = _Pump(node, job, target)
         began = time.perf_counter()
@@ -80,7 +80,7 @@ async def _drive(job: Job) -> Outcome:
             await asyncio.sleep(0.3)
             began = time.perf_counter()
             outcome.batches.append((await pump.run(BATCH, None, BATCH))[-1] - began)
-        outcome.paths = {str(ni.nid): flow.rate for ni, flow in flows.items()}
+        outcome.paths = {str(ni.nid): path_load.rate for ni, path_load in path_loads.items()}
         pump.close()
         return outcome
 

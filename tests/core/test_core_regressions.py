@@ -742,8 +742,8 @@ def test_an_ni_that_is_gone_is_forgotten_by_its_peers(fabric):
         a.add_ni(A1.net, A1)
     living = set(a.nis.values())
     for peer in a.peers:
-        assert peer.flows.keys() <= living
-        assert all(pni.flows.keys() <= living for pni in peer.nis())
+        assert peer.path_loads.keys() <= living
+        assert all(pni.path_loads.keys() <= living for pni in peer.nis())
         for pni in peer.nis():
             kept = [path for paths in pni.path_sets.values() for path in paths.paths.values()]
             assert {path.ni for path in kept} <= living

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.fabric import Fabric, Recorder
@@ -196,6 +196,9 @@ def test_a_cpt_without_credits_does_not_hold_up_another():
         max_size=60,
     )
 )
+@example([("put", 0), ("put", 0), ("put", 0), ("cpts", {0}), ("put", 0)])
+@example([*[("put", 0)] * 4, ("put", 1), ("step", 1), ("cpts", {0})])
+@example([*[("put", 0)] * 3, ("put", 1), ("step", 1), ("cpts", {0}), ("put", 0)])
 def test_cpts_change_under_traffic_and_nothing_is_lost_or_overtakes(script):
     fabric = Fabric()
     core, ni = busy_node(fabric, [0], credits=2, peer_credits=2)

@@ -25,11 +25,11 @@ def test_an_answer_counts_for_the_path_it_came_by_though_one_descriptor_uses_sev
     for sent in held:  # the slow path keeps what it was given
         fabric.wire.remove(sent)
     fabric.run()
-    outstanding = {str(ni.nid): flow.outstanding for ni, flow in peer.flows.items()}
+    outstanding = {str(ni.nid): path_load.outstanding for ni, path_load in peer.path_loads.items()}
     assert outstanding["10.1.0.1@tcp1"] == 0
     assert outstanding["10.0.0.1@tcp"] > 1000
     fabric.wire.extend(held)
     fabric.run()
-    assert all(flow.outstanding == 0 for flow in peer.flows.values())
+    assert all(path_load.outstanding == 0 for path_load in peer.path_loads.values())
     a.memory.md_unlink(md)
     fabric.assert_conserved()

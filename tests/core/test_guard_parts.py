@@ -13,7 +13,7 @@ from support.fabric import Fabric
 from support.shared import shared_path
 from support.stream import NO_PAYLOAD
 from ulnet.core.event import Event, EventKind
-from ulnet.core.guard import notes as notes_module
+from ulnet.core.guard import seen as seen_module
 from ulnet.core.guard.identity import (
     AGAIN,
     FIRST,
@@ -24,8 +24,8 @@ from ulnet.core.guard.identity import (
     number_of,
     tag_of,
 )
-from ulnet.core.guard.notes import NO_ACK, Notes
-from ulnet.core.guard.once import Once, Verdict
+from ulnet.core.guard.receiver import ReceiverGuard, Verdict
+from ulnet.core.guard.seen import NO_ACK, Seen
 from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE, Md
 from ulnet.core.msg import Incoming, Msg
 from ulnet.core.status import HealthStatus
@@ -64,7 +64,7 @@ def test_handles_of_kernel_nodes_are_no_identities(cookie: int) -> None:
 
 @given(st.lists(st.integers(0, 3 << 16), max_size=60), st.lists(st.integers(0, 3 << 16), max_size=20))
 def test_notes_know_what_was_taken(taken: list[int], asked: list[int]) -> None:
-    notes = Notes()
+    notes = Seen()
     for number in taken:
         notes.note(named(number))
     for number in taken + asked:
@@ -74,21 +74,21 @@ def test_notes_know_what_was_taken(taken: list[int], asked: list[int]) -> None:
 
 @pytest.mark.pure
 def test_what_notes_forget_they_do_not_deny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notes_module, "MAX_BYTES", 2 * (64 + 256))
-    notes = Notes()
+    monkeypatch.setattr(seen_module, "MAX_BYTES", 2 * (64 + 256))
+    notes = Seen()
     for page in range(4):
         notes.note(named(page << 16))
     assert [notes.taken(named((page << 16) + 1)) for page in range(4)] == [None, None, False, False]
     notes.note(named(5))  # a page that was given up is begun anew
     assert notes.taken(named(5)) is None
-    monkeypatch.setattr(notes_module, "MAX_LIVES", 1)
+    monkeypatch.setattr(seen_module, "MAX_LIVES", 1)
     for page in range(3):
         notes.note(identity(b"another!", page << 16, TAG))
     assert notes.taken(named(9 << 16)) is None
 
 
 def test_notes_of_many_quiet_peers_fit_in_little() -> None:
-    notes = Notes()
+    notes = Seen()
     lives = [number.to_bytes(8, "big") for number in range(20_000)]
     for life in lives:
         notes.note(identity(life, 3, TAG))
@@ -99,8 +99,8 @@ def test_notes_of_many_quiet_peers_fit_in_little() -> None:
 @pytest.mark.pure
 @pytest.mark.parametrize("first", [True, False])
 def test_notes_never_take_more_than_their_bound(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notes_module, "MAX_BYTES", 20_000)
-    notes = Notes()
+    monkeypatch.setattr(seen_module, "MAX_BYTES", 20_000)
+    notes = Seen()
     for life in range(40):
         for number in (0, 65_535) if first else (65_535, 0):
             notes.note(identity(life.to_bytes(8, "big"), number, TAG))
@@ -111,8 +111,8 @@ def test_notes_never_take_more_than_their_bound(first: bool, monkeypatch: pytest
 
 @pytest.mark.pure
 def test_an_outcome_that_was_forgotten_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notes_module, "MAX_LENGTHS", 1)
-    notes = Notes()
+    monkeypatch.setattr(seen_module, "MAX_LENGTHS", 1)
+    notes = Seen()
     for number in (1, 1 << 16):
         notes.note(named(number))
         notes.note_length(named(number), 3)
@@ -136,7 +136,7 @@ class Receiver(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.once = Once(lambda: self.now, COOKIE)
+        self.once = ReceiverGuard(lambda: self.now, COOKIE)
         self.taken: dict[int, int] = {}
         self.coming: dict[int, Incoming] = {}
 
@@ -183,12 +183,12 @@ TestReceiver = Receiver.TestCase
 
 @pytest.mark.pure
 def test_resends_for_another_life_and_beyond_the_room_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    once = Once(lambda: 0.0, COOKIE)
+    once = ReceiverGuard(lambda: 0.0, COOKIE)
     other = identity(LIFE, 1, bytes(byte ^ 1 for byte in TAG))
     assert once.is_meant(named(1))
     assert not once.is_meant(other)
     assert once.judge(again(other)) is Verdict.DROP
-    monkeypatch.setattr("ulnet.core.guard.once.MAX_RESENDS", 0)
+    monkeypatch.setattr("ulnet.core.guard.receiver.MAX_RESENDS", 0)
     once.resends[b"x"] = 0.0
     assert once.judge(again(named(1))) is Verdict.DROP
     once.resends[b"x"] = -1e6
@@ -372,7 +372,7 @@ def test_a_resend_that_comes_first_is_delivered_and_its_original_is_not() -> Non
 
 
 def test_a_truncated_put_is_acknowledged_again_with_the_same_length() -> None:
-    once = Once(lambda: 0.0, COOKIE)
+    once = ReceiverGuard(lambda: 0.0, COOKIE)
     for number, (length, acknowledged) in enumerate([(100, True), (60, True), (100, False)]):
         msg = incoming(named(number), 100)
         hdr = msg.hdr

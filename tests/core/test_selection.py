@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from support.fabric import Fabric
 from ulnet.core.cpt import CptTable, Partition
-from ulnet.core.flow import MIN_SAMPLE_BYTES, Flight, Flow
 from ulnet.core.md import MdOption
 from ulnet.core.msg import Msg
+from ulnet.core.path_load import MIN_SAMPLE_BYTES, InFlight, PathLoad
 from ulnet.core.selection import Explanation
 from ulnet.core.selection.candidates import EQUAL_WITHIN
 from ulnet.core.selection.paths import Key
@@ -56,7 +56,7 @@ def world(rng, nets=3, nis=3, peer_nis=3):
             ni.health, ni.fatal, ni.weight = few(1000, 1000, 900), few(False, False, True), weigh()
             ni.priority, ni.tx_credits, ni.seq = few(0, 0xFFFFFFFF), rng.randint(-2, 2), rng.randint(0, 3)
             if rng.random() < 0.5:
-                peer.flows[ni] = flow_of(rng)
+                peer.path_loads[ni] = flow_of(rng)
     for remote in peer.nets.values():
         remote.priority, remote.seq, remote.weight = few(0, 1), rng.randint(0, 3), weigh()
         for pni in remote.nis:
@@ -70,16 +70,16 @@ def world(rng, nets=3, nis=3, peer_nis=3):
             pni.preferred_nids = frozenset(nid for nid in core.nis if rng.random() < 0.3)
             for ni in core.nis.values():
                 if rng.random() < 0.5:
-                    pni.flows[ni] = flow_of(rng)
+                    pni.path_loads[ni] = flow_of(rng)
     core.state.generation.invalidate("the test")
     return core, peer
 
 
 def flow_of(rng):
-    flow = Flow()
-    flow.outstanding = rng.choice([0, 1000, 100_000])
-    flow.rate = rng.choice([0.0, 1e6, 1.4e6, 5e6])
-    return flow
+    path_load = PathLoad()
+    path_load.outstanding = rng.choice([0, 1000, 100_000])
+    path_load.rate = rng.choice([0.0, 1e6, 1.4e6, 5e6])
+    return path_load
 
 
 def kept(items, key):
@@ -160,25 +160,27 @@ class Naive:
     def lightest_ni(self, rivals, size):
         if self.balance == "documents":
             return sorted(rivals, key=lambda ni: (-ni.tx_credits, ni.seq))[0]
-        flows = self.peer.flows
-        known = [flows.get(ni) for ni in rivals] if len(rivals) > 1 else []
-        key = lambda ni: (expected(flows.get(ni), known, size), -ni.tx_credits, ni.seq)  # noqa: E731
+        path_loads = self.peer.path_loads
+        known = [path_loads.get(ni) for ni in rivals] if len(rivals) > 1 else []
+        key = lambda ni: (expected(path_loads.get(ni), known, size), -ni.tx_credits, ni.seq)  # noqa: E731
         return sorted(rivals, key=key)[0]
 
     def lightest_pni(self, ni, pnis, size):
         if self.balance == "documents":
             return sorted(pnis, key=lambda pni: (pni.tx_queued_bytes, -pni.tx_credits, pni.seq))[0]
-        known = [pni.flows.get(ni) for pni in pnis]
-        return sorted(pnis, key=lambda p: (expected(p.flows.get(ni), known, size), -p.tx_credits, p.seq))[0]
+        known = [pni.path_loads.get(ni) for pni in pnis]
+        return sorted(
+            pnis, key=lambda p: (expected(p.path_loads.get(ni), known, size), -p.tx_credits, p.seq)
+        )[0]
 
 
-def expected(flow, flows, size):
-    fastest = max((one.rate for one in flows if one), default=0.0)
-    rate = (flow.rate if flow else 0.0) or fastest
+def expected(path_load, path_loads, size):
+    fastest = max((one.rate for one in path_loads if one), default=0.0)
+    rate = (path_load.rate if path_load else 0.0) or fastest
     if rate * EQUAL_WITHIN >= fastest:
         rate = fastest
-    outstanding = flow.outstanding if flow else 0
-    if not flow:
+    outstanding = path_load.outstanding if path_load else 0
+    if not path_load:
         return size / fastest if fastest else 0.0
     return (outstanding + size) / rate if rate else float(outstanding)
 
@@ -314,26 +316,28 @@ def test_health_and_policies_void_kept_choices():
 
 
 def test_a_flow_measures_only_what_says_something():
-    flow = Flow()
-    small, sample, large = (Flight(flow, Flow(), size) for size in (100, MIN_SAMPLE_BYTES, 1 << 20))
+    path_load = PathLoad()
+    small, sample, large = (
+        InFlight(path_load, PathLoad(), size) for size in (100, MIN_SAMPLE_BYTES, 1 << 20)
+    )
     small.begin(0.0)
-    small.land(5.0)
-    assert flow.rate == 0  # small messages say nothing
+    small.answered(5.0)
+    assert path_load.rate == 0  # small messages say nothing
     now = 10.0
     for seconds in (9.0, 0.5, 0.5):  # the first also timed how the connection came up
         sample.begin(now)
         now += seconds
-        sample.land(now)
-        assert flow.rate == 0
+        sample.answered(now)
+        assert path_load.rate == 0
     sample.begin(now)
-    sample.land(now + 0.5)
-    assert flow.rate == MIN_SAMPLE_BYTES * 2
+    sample.answered(now + 0.5)
+    assert path_load.rate == MIN_SAMPLE_BYTES * 2
     large.begin(40.0)
     large.begin(40.0)
-    large.land(41.0)
+    large.answered(41.0)
     large.abandon()
-    assert MIN_SAMPLE_BYTES * 2 < flow.rate < 1 << 20
-    assert flow.outstanding == 0
+    assert MIN_SAMPLE_BYTES * 2 < path_load.rate < 1 << 20
+    assert path_load.outstanding == 0
 
 
 def test_eight_messages_on_rails_of_four_to_one_finish_near_the_ideal():
@@ -342,11 +346,11 @@ def test_eight_messages_on_rails_of_four_to_one_finish_near_the_ideal():
     fast, slow = Nid.parse("10.0.0.2@tcp"), Nid.parse("10.1.0.2@tcp1")
     peer = a.peers.add(fast, [slow])
     for ni in a.nis.values():
-        flow = peer.flows[ni] = Flow()
-        flow.rate = 4e6 if ni.nid.net == fast.net else 1e6
+        path_load = peer.path_loads[ni] = PathLoad()
+        path_load.rate = 4e6 if ni.nid.net == fast.net else 1e6
     for _ in range(8):
         a.put(a.memory.md_bind(bytes(1 << 20), None, threshold=2), fast, 5, 7)
-    split = [peer.flows[ni].outstanding >> 20 for ni in a.nis.values() if not ni.nid.is_lo]
+    split = [peer.path_loads[ni].outstanding >> 20 for ni in a.nis.values() if not ni.nid.is_lo]
     ideal = 8 / 5
     assert ideal / max(split[0] / 4, split[1] / 1) >= 0.85
     a.selector.balance = "documents"
@@ -383,5 +387,5 @@ def test_every_flight_lands_whatever_becomes_of_the_message():
     for md in list(a.memory.mds.values()):
         if md.me is None:
             a.memory.md_unlink(md)
-    assert all(flow.outstanding == 0 for flow in peer.flows.values())
-    assert all(flow.outstanding == 0 for pni in peer.nis() for flow in pni.flows.values())
+    assert all(path_load.outstanding == 0 for path_load in peer.path_loads.values())
+    assert all(path_load.outstanding == 0 for pni in peer.nis() for path_load in pni.path_loads.values())

@@ -167,7 +167,7 @@ class Pair:
         """Whether the core of the first node thinks that nothing gets to the second."""
         there = self.nodes[0].core.peers.find_ni(Nid.parse("127.0.0.2@tcp"))
         assert there is not None
-        return there.flows[self.state().ni].stalled
+        return there.path_loads[self.state().ni].stalled
 
     async def send(self, count: int = 20) -> None:
         inbox = self.nodes[1].attach(PORTAL, 1, bytearray(1 << 16))

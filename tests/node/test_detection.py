@@ -15,9 +15,9 @@ from support.inside import Inside
 from support.netns import Cluster
 from ulnet import Node
 from ulnet.core.event import Event, EventKind
-from ulnet.core.gauge import Gauge
 from ulnet.core.instance import LNet
 from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE
+from ulnet.core.meter import Meter
 from ulnet.core.ni import NI
 from ulnet.core.states import NiState
 from ulnet.core.status import LNetError
@@ -104,14 +104,14 @@ class Rails:
     def stalled(self) -> bool:
         """Whether the near node avoids the second rail as one that makes no progress."""
         pni = self.nodes[0].core.peers.find_ni(Nid.parse(self.far.nid(1, "tcp1")))
-        flow = pni.flows.get(self.ni) if pni is not None else None
-        return flow is not None and flow.stalled
+        path_load = pni.path_loads.get(self.ni) if pni is not None else None
+        return path_load is not None and path_load.stalled
 
     def best(self) -> float:
         """The best rate, in bytes per second, of all readings of the second rail."""
         pni = self.nodes[0].core.peers.find_ni(Nid.parse(self.far.nid(1, "tcp1")))
-        flow = pni.peer.flows.get(self.ni) if pni is not None else None
-        return flow.best if isinstance(flow, Gauge) else 0.0
+        path_load = pni.peer.path_loads.get(self.ni) if pni is not None else None
+        return path_load.best if isinstance(path_load, Meter) else 0.0
 
     def until(self, true: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
         """Wait in the near node's loop."""
@@ -164,7 +164,7 @@ async def conserved(node: Node) -> None:
             for pni in peer_net.nis:
                 assert pni.tx_credits == pni.max_tx_credits
                 assert (pni.tx_queued_bytes, list(pni.tx_queue)) == (0, [])
-                assert all(flow.outstanding == 0 for flow in pni.flows.values())
+                assert all(path_load.outstanding == 0 for path_load in pni.path_loads.values())
     assert core.nis[LO_NID].refs == 0
 
 

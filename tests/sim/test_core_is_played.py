@@ -38,7 +38,7 @@ RUNS: Final = {
 }
 MESSAGE_PATH: Final = (
     *("sender", "completion", "credits", "loads", "path", "paths"),
-    *("receiver", "reception", "match", "msg", "memory", "responses", "portal", "md", "flow"),
+    *("receiver", "reception", "match", "msg", "memory", "responses", "portal", "md", "path_load"),
     *("selection.paths", "selection.choose", "selection.candidates"),
 )
 TRIES: Final = 4  # seeds in which a function must be missed

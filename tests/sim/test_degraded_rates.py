@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from ulnet.core.gauge import Gauge
 from ulnet.core.health.rates import Rates
+from ulnet.core.meter import Meter
 from ulnet.core.ni import NI
 from ulnet.core.states import NiState
 from ulnet.nid import Nid
@@ -181,11 +181,11 @@ def test_small_messages_on_a_long_way_are_slow_because_they_are_few() -> None:
     small.window, small.data = 6, bytes(8192)
     seen = world.a.core.peers.find(Nid.parse("10.0.0.2@tcp"))
     assert seen is not None
-    gauge = seen.flows[world.a.core.nis[A1]]
-    assert isinstance(gauge, Gauge)
+    meter = seen.path_loads[world.a.core.nis[A1]]
+    assert isinstance(meter, Meter)
     for _ in range(20):
         world.pass_time(1)
-        assert gauge.read_rate < 0.2 * gauge.best or world.sim.now < 15
+        assert meter.read_rate < 0.2 * meter.best or world.sim.now < 15
     assert not world.lines
 
 
@@ -212,9 +212,9 @@ def test_a_peer_that_gets_as_little_as_ever_speaks_for_the_ni() -> None:
     assert not world.lines
     peer = world.a.core.peers.find(Nid.parse("10.0.0.2@tcp"))
     assert peer is not None
-    gauge = peer.flows[world.a.core.nis[A1]]
-    assert isinstance(gauge, Gauge)
-    assert gauge.slow > 4
+    meter = peer.path_loads[world.a.core.nis[A1]]
+    assert isinstance(meter, Meter)
+    assert meter.slow > 4
 
 
 def test_a_slow_peer_alone_is_not_the_nis_fault() -> None:
@@ -239,8 +239,8 @@ def test_a_rail_that_many_share_is_not_degraded() -> None:
     for stream in streams:
         stream.window = 4
     world.pass_time(30)
-    gauges = [flow for peer in world.a.core.peers for flow in peer.flows.values()]
-    assert sum(gauge.slow > 3 for gauge in gauges if isinstance(gauge, Gauge)) == 8
+    meters = [path_load for peer in world.a.core.peers for path_load in peer.path_loads.values()]
+    assert sum(meter.slow > 3 for meter in meters if isinstance(meter, Meter)) == 8
     assert not world.lines
 
 
@@ -346,10 +346,10 @@ def test_a_way_whose_rate_is_not_known_yet_is_left_alone() -> None:
             )
         world.pass_time(20)
     (peer,) = (peer for peer in world.a.core.peers if peer.multi_rail)
-    flow = peer.flows[world.a.core.nis[A1]]
-    assert isinstance(flow, Gauge)
-    assert flow.best > 0
-    assert flow.rate == 0
+    path_load = peer.path_loads[world.a.core.nis[A1]]
+    assert isinstance(path_load, Meter)
+    assert path_load.best > 0
+    assert path_load.rate == 0
     world.pass_time(60)
     assert world.a.core.next_deadline() is None
 
@@ -380,7 +380,7 @@ def test_slow_peers_are_compared_with_each_other_once_in_a_while(monkeypatch: py
     walks: list[NI] = []
     every = Rates._all
 
-    def counted(rates: Rates, ni: NI) -> Iterator[Gauge]:
+    def counted(rates: Rates, ni: NI) -> Iterator[Meter]:
         walks.append(ni)
         return every(rates, ni)
 

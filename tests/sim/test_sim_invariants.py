@@ -62,7 +62,7 @@ BROKEN = [
     ("pni(core).refs = 0", "0 references"),
     ("pni(core).wait(message())", "1 messages wait for 8 credits"),
     ("pni(core).tx_queued_bytes = -1", "-1 bytes queued"),
-    ("pni(core).flows[NI(first_ni(core).net, SECOND)] = None", "is gone is kept"),
+    ("pni(core).path_loads[NI(first_ni(core).net, SECOND)] = None", "is gone is kept"),
     ("del pni(core).peer.members[SECOND]", "elsewhere"),
     ("pni(core).peer.primary_nid = Nid.parse('10.9.9.9@tcp')", "its own primary NID"),
     ("core.peers.find(THERE).nets[SECOND.net].nis.clear()", "is empty, or another's"),
@@ -95,7 +95,7 @@ AT_REST = [
     ("first_ni(core).refs = 1", "1 users"),
     ("first_ni(core).tx_queues[0].credits -= 1", "its queues do not have all"),
     ("pni(core).refs = 2", "2 references"),
-    ("pni(core).flows[first_ni(core)].outstanding = 5", "bytes count as outstanding"),
+    ("pni(core).path_loads[first_ni(core)].outstanding = 5", "bytes count as outstanding"),
     ("core.memory.md_bind(b'')", "bound and never unlinked"),
 ]
 

@@ -181,7 +181,12 @@ class Credits:
     # Leaving ---------------------------------------------------------------------------------------
 
     def leave(self, ni: NI | None, pni: PeerNi | None) -> None:
-        """Messages that wait for credits of that NI, of that peer NI, or on that pair, set out anew."""
+        """Messages that wait for credits of that NI, of that peer NI, or on that pair, set out anew, soon."""
+        for msg in self._take_waiting(ni, pni):
+            self._state.defer(self._parts.set_out_anew, msg)
+
+    def _take_waiting(self, ni: NI | None, pni: PeerNi | None) -> list[Msg]:
+        """Remove those messages from all queues: who waits for one destination stays in order."""
         self._parts.uncork()
         on_nis: list[Msg] = []
         for one in (ni,) if ni is not None else self._state.nis.values():
@@ -200,11 +205,13 @@ class Credits:
         for msg in on_nis:
             assert msg.peer_ni is not None
             self._return_peer_credit(msg.peer_ni)
-        for msg in [*on_nis, *on_peers]:
+        waited = [*on_nis, *on_peers]
+        for msg in waited:
             self._let_go(msg)
+        return waited
 
     def _let_go(self, msg: Msg) -> None:
-        """msg, which has its credits no more, holds nothing else of its path, and sets out anew soon."""
+        """msg, which has its credits no more, holds nothing else of its path."""
         path = msg.path
         assert path is not None
         ni, pni = path.ni, path.peer_ni
@@ -215,14 +222,18 @@ class Credits:
         if path.answers:
             pni.answers -= 1
             self._state.answers -= 1
-        self._state.defer(self._parts.set_out_anew, msg)
 
     def change_cpts(self, ni: NI, cpts: tuple[int, ...]) -> None:
-        """Give an NI other CPTs, with fresh queues; what waited on it sets out anew."""
-        self._parts.uncork()
+        """Give an NI other CPTs, with fresh queues; what waited on it sets out anew.
+
+        At once, for what is sent next must not overtake it. Those that wait for a peer's credit do so, too:
+        they would enter the former queues.
+        """
         self._state.generation.invalidate("an NI has other CPTs")
-        self.leave(ni, None)  # else those of peers that get credits now would wait in the former queues
+        waited = self._take_waiting(ni, None)
         ni.replace_cpts(cpts)
+        for msg in waited:
+            self._parts.set_out_anew(msg)
 
 
 def _take_out(queue: deque[Msg], ni: NI | None, pni: PeerNi | None) -> list[Msg]:

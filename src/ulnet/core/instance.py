@@ -138,7 +138,7 @@ class LNet:
         parts.switched = health.switched
         parts.moved = health.moved
         parts.peer_ni_gone = health.peer_gone
-        parts.flow = health.rates.flow
+        parts.path_load = health.rates.path_load
         parts.resend = health.resender.schedule
         parts.send_again = health.send_again
         parts.allows = health.resender.allows

@@ -1,13 +1,13 @@
-"""What is under way on each path, counted until its delivery is known (core/flow.py)."""
+"""What is under way on each path, counted until its delivery is known (core/path_load.py)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ulnet.core.flow import Flight, Flow
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
 from ulnet.core.path import Path
+from ulnet.core.path_load import InFlight, PathLoad
 from ulnet.core.peer import PeerNi
 from ulnet.core.state import NodeState
 
@@ -32,48 +32,48 @@ class Loads:
 
     def begin(self, path: Path, msg: Msg, now: float) -> None:
         """msg sets out on its path, to a peer with several rails."""
-        flight = path.flight
-        if flight is None:
-            flight = path.flight = self._flight(path.ni, path.peer_ni, path.load)
-        flight.begin(now)
-        msg.flight = flight
+        in_flight = path.in_flight
+        if in_flight is None:
+            in_flight = path.in_flight = self._in_flight(path.ni, path.peer_ni, path.load)
+        in_flight.begin(now)
+        msg.in_flight = in_flight
         if msg.md is not None and msg.awaits_answer:
-            msg.md.flights.append(flight)
+            msg.md.in_flight.append(in_flight)
 
-    def _flight(self, ni: NI, pni: PeerNi, load: int) -> Flight:
-        pair = pni.flows.get(ni)
+    def _in_flight(self, ni: NI, pni: PeerNi, load: int) -> InFlight:
+        pair = pni.path_loads.get(ni)
         if pair is None:
-            pair = pni.flows[ni] = Flow(pni.peer.rates)
-        peer = pni.peer.flows.get(ni)
+            pair = pni.path_loads[ni] = PathLoad(pni.peer.rates)
+        peer = pni.peer.path_loads.get(ni)
         if peer is None:
-            peer = pni.peer.flows[ni] = self._parts.flow(ni, pni.peer)
-        return Flight(pair, peer, load)
+            peer = pni.peer.path_loads[ni] = self._parts.path_load(ni, pni.peer)
+        return InFlight(pair, peer, load)
 
     def on_hop(self, ni: NI, pni: PeerNi, msg: Msg, load: int, now: float) -> None:
         """msg, whose path another NI has chosen, sets out on that pair."""
-        flight = msg.flight = self._flight(ni, pni, load)
-        flight.begin(now)
+        in_flight = msg.in_flight = self._in_flight(ni, pni, load)
+        in_flight.begin(now)
         if msg.md is not None and msg.awaits_answer:
-            msg.md.flights.append(flight)
+            msg.md.in_flight.append(in_flight)
 
     def left(self, msgs: list[Msg], now: float) -> None:
         """These have left: of those without an answer nothing more is to be heard."""
         for msg in msgs:
-            flight = msg.flight
-            if flight is not None:
-                msg.flight = None
+            in_flight = msg.in_flight
+            if in_flight is not None:
+                msg.in_flight = None
                 if msg.md is None or not msg.awaits_answer:
-                    flight.land(now)
+                    in_flight.answered(now)
 
     def end(self, msg: Msg) -> None:
         """msg is not under way on its path any more, and was not delivered there."""
-        flight = msg.flight
-        if flight is None:
+        in_flight = msg.in_flight
+        if in_flight is None:
             return
-        msg.flight = None
+        msg.in_flight = None
         md = msg.md
         if md is None or not msg.awaits_answer:
-            flight.abandon()
-        elif flight in md.flights:
-            md.flights.remove(flight)
-            flight.abandon()
+            in_flight.abandon()
+        elif in_flight in md.in_flight:
+            md.in_flight.remove(in_flight)
+            in_flight.abandon()

@@ -12,9 +12,9 @@ from ulnet.wire.lnet import LNET_MTU
 
 if TYPE_CHECKING:
     from ulnet.core.event import Event
-    from ulnet.core.flow import Flight
     from ulnet.core.msg import Msg
     from ulnet.core.ni import NI
+    from ulnet.core.path_load import InFlight
     from ulnet.core.portal import MatchEntry
     from ulnet.nid import Nid
 
@@ -108,10 +108,10 @@ class Md:
         "auto_unlink",
         "cpt",
         "deadline_slot",
-        "flights",
         "fragments",
         "handle",
         "handler",
+        "in_flight",
         "keepers",
         "key",
         "lasting",
@@ -179,7 +179,7 @@ class Md:
         self.until = 0.0  # what is sent before that time keeps the place in the deadlines
         self.next_nid: Nid | None = None  # the next hop of its last message
         self.ni: NI | None = None  # and where that left
-        self.flights: list[Flight] = []  # requests that await their answer
+        self.in_flight: list[InFlight] = []  # requests that await their answer
         self.put: Msg | None = None  # its PUT, whose ACK is due, that has an identity or may get one
         self.keepers: set[Keeper] | None = None  # who hold something of it from one message to the next
         self.used = False  # its handle has been an identity

@@ -293,10 +293,10 @@ class Memory(Responses):
         del self.mds[md.handle]
         if md.keepers is not None:
             md.forget_keepers()
-        if md.flights:
-            for flight in md.flights:
-                flight.abandon()
-            md.flights.clear()
+        if md.in_flight:
+            for in_flight in md.in_flight:
+                in_flight.abandon()
+            md.in_flight.clear()
         if md.lasting:
             self.settle_response(md)
             return

@@ -8,11 +8,11 @@ from ulnet.wire.lnet import NO_WMD, MsgType, pack_header
 
 if TYPE_CHECKING:
     from ulnet.core.event import Event
-    from ulnet.core.flow import Flight
     from ulnet.core.lnd import Master, Payload
     from ulnet.core.md import Md
     from ulnet.core.ni import NI
     from ulnet.core.path import Path
+    from ulnet.core.path_load import InFlight
     from ulnet.core.peer import PeerNi
     from ulnet.nid import Nid
     from ulnet.wire.lnet import Header
@@ -61,8 +61,8 @@ class Msg:
         "cpt",
         "event",
         "exact",
-        "flight",
         "hdr",
+        "in_flight",
         "master",
         "md",
         "next_nid",
@@ -100,7 +100,7 @@ class Msg:
         self.committed = False  # holds credits of its path, or waits for them
         self.queued_at = 0.0
         self.unsent = False  # set by a driver that fails it: no byte has left, so any other path may be tried
-        self.flight: Flight | None = None  # its load on the path
+        self.in_flight: InFlight | None = None  # its load on the path
         self.attempts: Attempts | None = None  # once it has failed and may set out again
         self.transit: Transit | None = None  # passes through this router
         self.master: Master | None = None  # that passed it on, and chose its path

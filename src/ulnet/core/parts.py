@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ulnet.core.flow import Flow
     from ulnet.core.lnd import Payload
     from ulnet.core.md import Md
     from ulnet.core.msg import Incoming, Msg
     from ulnet.core.ni import NI
+    from ulnet.core.path_load import PathLoad
     from ulnet.core.peer import Peer, PeerNi
     from ulnet.core.portal import Portal
     from ulnet.core.status import HealthStatus
@@ -38,7 +38,6 @@ class Parts:
         "expire",
         "fail",
         "failed",
-        "flow",
         "forward",
         "has_path_beside",
         "heard",
@@ -50,6 +49,7 @@ class Parts:
         "needed_for",
         "overdue",
         "passed_on",
+        "path_load",
         "peer_deprived",
         "peer_ni_added",
         "peer_ni_gone",
@@ -100,7 +100,7 @@ class Parts:
     switched: Callable[[Msg, NI, PeerNi], None]
     moved: Callable[[Msg, NI, PeerNi], None]
     peer_ni_gone: Callable[[PeerNi], None]
-    flow: Callable[[NI, Peer], Flow]
+    path_load: Callable[[NI, Peer], PathLoad]
     resend: Callable[[Msg], None]
     send_again: Callable[[Msg], None]
     allows: Callable[[Msg, NI, PeerNi], bool]

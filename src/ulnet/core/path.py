@@ -9,9 +9,9 @@ from ulnet.wire.lnet import HEADER_SIZE, Header, MsgType
 
 if TYPE_CHECKING:
     from ulnet.core.event import Event
-    from ulnet.core.flow import Flight
     from ulnet.core.md import Keeper, Md
     from ulnet.core.ni import NI, TxQueue
+    from ulnet.core.path_load import InFlight
     from ulnet.core.peer import PeerNi
     from ulnet.core.selection.paths import PathSet
     from ulnet.nid import Nid
@@ -48,11 +48,11 @@ class Path:
         "event_md",
         "exact",
         "final",
-        "flight",
         "forgets",
         "free",
         "hdr",
         "hop",
+        "in_flight",
         "joined",
         "joined_by",
         "kind",
@@ -115,7 +115,7 @@ class Path:
         self.counts = False  # they count as load
         self.loaded = False  # some did
         self.prefers = False  # from now on its destination hears from that NI only
-        self.flight: Flight | None = None  # of such messages, where they count as load
+        self.in_flight: InFlight | None = None  # of such messages, where they count as load
         self.told: Header | None = None  # what their SEND event tells: the destination as asked for
         self.event: Event | None = None  # one SEND event for all of one descriptor
         self.event_md: Md | None = None
@@ -134,7 +134,7 @@ class Path:
         load = load_of(template)
         if load != self.load:
             self.load = load
-            self.flight = None
+            self.in_flight = None
         self.counts = self.peer_ni.peer.multi_rail and (
             load > LIGHT + HEADER_SIZE or self.among is not None or self.route is not None
         )
@@ -187,7 +187,7 @@ class Path:
         """msg is over, and all went well: it may be used again."""
         msg.md = None
         msg.payload = NO_PAYLOAD
-        msg.flight = None
+        msg.in_flight = None
         msg.event = None
         if len(self.free) < _MOST_FREE and msg.attempts is None and not (msg.copied or msg.copy_of):
             self.free.append(msg)

@@ -15,9 +15,9 @@ from ulnet.core.stats import HealthStats, Latency, MsgStats
 from ulnet.nid import Net, NetType, Nid
 
 if TYPE_CHECKING:
-    from ulnet.core.flow import Flow
     from ulnet.core.md import Md
     from ulnet.core.msg import Msg
+    from ulnet.core.path_load import PathLoad
     from ulnet.core.policy.descriptor import Descriptor
     from ulnet.core.selection.paths import Key, PathSet
     from ulnet.core.status import LNetError
@@ -83,7 +83,6 @@ class PeerNi:
     __slots__ = (
         "answers",
         "choices",
-        "flows",
         "get_paths",
         "health",
         "health_stats",
@@ -97,6 +96,7 @@ class PeerNi:
         "min_tx_credits",
         "net",
         "nid",
+        "path_loads",
         "path_sets",
         "pathways",
         "peer",
@@ -135,7 +135,7 @@ class PeerNi:
         self.turn_lengths: Mapping[Nid, int] = _NO_PATHWAYS  # by local NID, where a policy gives one
         self.priority = NO_PRIORITY
         self.weight = NO_WEIGHT
-        self.flows: dict[NI, Flow] = {}  # from each local NI
+        self.path_loads: dict[NI, PathLoad] = {}  # from each local NI
         self.path_sets: dict[Key, PathSet] = {}  # of messages to it
         self.put_paths: PathSet | None = None  # the one of the last PUTs without special wishes …
         self.get_paths: PathSet | None = None  # … and of the last such GETs
@@ -248,7 +248,6 @@ class Peer:
         "error",
         "exchanges",
         "flags",
-        "flows",
         "generation",
         "gone",
         "guard",
@@ -260,6 +259,7 @@ class Peer:
         "nets",
         "news",
         "parked",
+        "path_loads",
         "primary_nid",
         "rates",
         "remote_sequence",
@@ -282,8 +282,8 @@ class Peer:
         self.locked_at = 0  # when its primary NID was locked: the smaller, the earlier
         self.seq = 0
         self.state = PeerState.ACTIVE  # or INACTIVE: all paths failed
-        self.flows: dict[NI, Flow] = {}  # from each local NI, to any of its NIDs
-        self.rates = Generation()  # of the rates of these flows and of those of its NIs
+        self.path_loads: dict[NI, PathLoad] = {}  # from each local NI, to any of its NIDs
+        self.rates = Generation()  # of the rates of these loads and of those of its NIs
         self.generation = Generation()  # of its flags, its NIDs, and their state
         self.turns: dict[object, dict[object, int]] = {}  # of weighted ways: messages in this round
         # Of discovery:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ulnet.core.flow import Flow
 from ulnet.core.ni import NI
+from ulnet.core.path_load import PathLoad
 from ulnet.core.peer import Peer, PeerFlag, PeerNet, PeerNi, may_be_listed, may_be_peer
 from ulnet.core.peer_rules import check_add, check_delete, named
 from ulnet.core.status import LNetError
@@ -98,9 +98,9 @@ class PeerTable:
         """Keep nothing of a local NI that is gone."""
         for peer in self._peers:
             peer.turns.clear()
-            peer.flows.pop(ni, None)
+            peer.path_loads.pop(ni, None)
             for pni in peer.members.values():
-                pni.flows.pop(ni, None)
+                pni.path_loads.pop(ni, None)
                 pni.close_paths()
 
     def nis(self) -> Iterable[PeerNi]:
@@ -335,10 +335,10 @@ class PeerTable:
         pni.peer = peer
         pni.close_paths()
         pni.net.nis.append(pni)
-        stalled = [ni for ni, flow in pni.flows.items() if flow.stalled]
-        pni.flows.clear()  # they belong to those of the former peer
+        stalled = [ni for ni, path_load in pni.path_loads.items() if path_load.stalled]
+        pni.path_loads.clear()  # they belong to those of the former peer
         for ni in stalled:  # still so: its driver says it once only
-            pni.flows[ni] = Flow(peer.rates, stalled=True)
+            pni.path_loads[ni] = PathLoad(peer.rates, stalled=True)
         if peer.multi_rail:
             pni.preferred = None
         peer.members[pni.nid] = pni

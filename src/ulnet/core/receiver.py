@@ -312,7 +312,7 @@ class Receiver:
                     now = self._state.clock()
                 waits.append(now - md.sent_at)
                 md.deadline_slot = -1
-            if event is None or md.flights or md.threshold >= 0:
+            if event is None or md.in_flight or md.threshold >= 0:
                 event = self._acked(match, md, wmd, event)
                 continue
             handler = md.handler
@@ -331,8 +331,8 @@ class Receiver:
         assert sender is not None
         if wmd[15]:
             self._reception.end_put(md)
-        if md.flights:
-            self._reception.landed(md, match.hop, self.ni)
+        if md.in_flight:
+            self._reception.load_answered(md, match.hop, self.ni)
         if event is None:
             event = Event(EventKind.ACK, md, hdr, sender.peer.primary_nid, self.nid, hdr.length)
         elif md.threshold > 0:
@@ -388,8 +388,8 @@ class Receiver:
     def _replied(self, match: Match, md: Md, sender: PeerNi) -> None:
         """The REPLY that md waits for is in its memory."""
         hdr = match.hdr
-        if md.flights:
-            self._reception.landed(md, match.hop, self.ni)
+        if md.in_flight:
+            self._reception.load_answered(md, match.hop, self.ni)
         if md.deadline_slot >= 0:
             self._waits.append(self._state.clock() - md.sent_at)
             self._memory.settle_response(md)

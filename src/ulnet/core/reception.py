@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Final
 from ulnet.core.answers import Answers
 from ulnet.core.event import Event, EventKind
 from ulnet.core.faults import Fate, FaultInjector
-from ulnet.core.flow import take_answered
 from ulnet.core.guard.identity import MARKS
-from ulnet.core.guard.notes import NO_ACK
-from ulnet.core.guard.once import Once
-from ulnet.core.guard.once import Verdict as Repeat
+from ulnet.core.guard.receiver import ReceiverGuard
+from ulnet.core.guard.receiver import Verdict as Repeat
+from ulnet.core.guard.seen import NO_ACK
 from ulnet.core.match import Match, Verdict
 from ulnet.core.md import ACK_DISABLE, MANAGE_REMOTE, MAX_SIZE, TRUNCATE, Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Incoming
 from ulnet.core.ni import NI
+from ulnet.core.path_load import take_answered
 from ulnet.core.peer import PeerNi, may_be_peer
 from ulnet.core.portal import NO_MATCH, PORTALS, Portal
 from ulnet.core.receiver import MAX_ANSWERS, MAX_PEER_ANSWERS, Receiver
@@ -67,7 +67,7 @@ class Reception:
         self.sender = sender
         self.answers = answers
         self._parts = parts
-        self.guard = Once(state.clock, state.cookie)
+        self.guard = ReceiverGuard(state.clock, state.cookie)
         self._kinds = {_PUT: self._put, _GET: self._get, _ACK: self._ack, _REPLY: self._reply}
 
     def heard(self, ni: NI, hop: PeerNi) -> None:
@@ -321,7 +321,7 @@ class Reception:
         if hdr.wmd[15]:
             self.end_put(md)
         self._answered(md, ni.latency_ack, sender.latency_ack)
-        self.landed(md, match.hop, ni)
+        self.load_answered(md, match.hop, ni)
         self._count_received(ni, sender, hdr)
         event = Event(EventKind.ACK, md, hdr, sender.peer.primary_nid, receiver.nid, hdr.length)
         self.memory.complete(md, event)
@@ -363,10 +363,12 @@ class Reception:
         if md.threshold > 0:
             md.threshold -= 1
 
-    def landed(self, md: Md, hop: PeerNi | None, ni: NI) -> None:
+    def load_answered(self, md: Md, hop: PeerNi | None, ni: NI) -> None:
         """An answer came over that pair: a request of md is under way no more."""
-        if md.flights:
-            take_answered(md.flights, None if hop is None else hop.flows.get(ni)).land(self.state.clock())
+        if md.in_flight:
+            take_answered(md.in_flight, None if hop is None else hop.path_loads.get(ni)).answered(
+                self.state.clock()
+            )
 
     def _count_received(self, ni: NI, sender: PeerNi, hdr: Header) -> None:
         stats = self.state.stats
@@ -403,12 +405,12 @@ class Reception:
             event.reason = reason
         else:
             self._count_received(ni, sender, hdr)
-        if kind is EventKind.REPLY and md.flights:
-            flight = take_answered(md.flights, incoming.hop.flows.get(ni))
+        if kind is EventKind.REPLY and md.in_flight:
+            in_flight = take_answered(md.in_flight, incoming.hop.path_loads.get(ni))
             if status:
-                flight.abandon()
+                in_flight.abandon()
             else:
-                flight.land(self.state.clock())
+                in_flight.answered(self.state.clock())
         wants_ack = kind is EventKind.PUT and hdr.wmd != NO_WMD and not md.options & ACK_DISABLE
         if incoming.identity:
             self.guard.ended(incoming, not status, wants_ack and not md.aborted)

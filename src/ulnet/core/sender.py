@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ulnet.core.credits import Credits
 from ulnet.core.deadlines import end_of
-from ulnet.core.guard.again import Again
+from ulnet.core.guard.sender import SenderGuard
 from ulnet.core.loads import Loads
 from ulnet.core.md import NO_TRACK_RESPONSE, TRACK_RESPONSE, Md, check_sink
 from ulnet.core.memory import Memory
@@ -73,7 +73,7 @@ class Sender:
         self._parts = parts
         self.credits = Credits(state, faults, parts)
         self.loads = Loads(state, parts)
-        self.guard = Again(state, memory, parts)
+        self.guard = SenderGuard(state, memory, parts)
         self._corking = 0  # handlers are called, one after the other
         self._corked: Path | None = None  # whose next messages wait for the others …
         self._cork: list[Msg] = []  # … here

@@ -127,9 +127,9 @@ def credits_of_peers(core: LNet) -> str:
             for msg in waiting:
                 if msg.peer_ni is not pni:
                     return f"{pni.nid}: a message of another waits in its queue"
-        for ni in pni.flows:
+        for ni in pni.path_loads:
             if nis.get(ni.nid) is not ni:
-                return f"{pni.nid}: the flow from an NI that is gone is kept"
+                return f"{pni.nid}: the path_load from an NI that is gone is kept"
     return ""
 
 
@@ -204,8 +204,8 @@ def _counts_at_rest(core: LNet) -> str:
     if core.state.work_pending:
         return "work is left undone"
     for md in core.memory.mds.values():
-        if md.refs or md.flights:
-            return f"memory descriptor {md.handle} has {md.refs} operations, {len(md.flights)} under way"
+        if md.refs or md.in_flight:
+            return f"memory descriptor {md.handle} has {md.refs} operations, {len(md.in_flight)} under way"
     for portal in core.memory.portals:
         if portal is not None and portal.delayed:
             return f"{len(portal.delayed)} messages wait on portal {portal.index}"
@@ -231,8 +231,8 @@ def _peers_at_rest(core: LNet) -> str:
                 f"{pni.nid}: {pni.tx_credits} of {pni.max_tx_credits} credits, {pni.refs} references, "
                 f"{pni.tx_queued_bytes} bytes queued, {pni.answers} answers"
             )
-        for flow in pni.flows.values():
-            if flow.outstanding:
+        for path_load in pni.path_loads.values():
+            if path_load.outstanding:
                 return f"{pni.nid}: bytes count as outstanding"
     return ""
 

@@ -208,13 +208,13 @@ class Health:
         for target in peer.members.values() if peer.multi_rail else ():
             net = self._state.nets.get(target.nid.net)
             for one in net.nis if net is not None and not target.said_down else ():
-                flow = target.flows.get(one)
+                path_load = target.path_loads.get(one)
                 if (
                     (one is not ni or target is not pni)
                     and one.open
                     and not one.fatal
                     and msg.source in (None, one.nid)
-                    and not (flow is not None and flow.stalled)
+                    and not (path_load is not None and path_load.stalled)
                 ):
                     return True
         return False

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ulnet.core.flow import Flow
 from ulnet.core.health.notices import Notices
 from ulnet.core.ni import NI
+from ulnet.core.path_load import PathLoad
 from ulnet.core.peer import PeerNi
 from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
@@ -42,14 +42,14 @@ class Paths:
         pni = self._state.peers.find_ni(nid)
         if pni is None:
             return None
-        flow = pni.flows.get(ni)
+        path_load = pni.path_loads.get(ni)
         if (
-            flow is None and stalled and ni.active
+            path_load is None and stalled and ni.active
         ):  # nothing was counted there yet: a peer is asked first who it is
-            flow = pni.flows[ni] = Flow(pni.peer.rates)
-        if flow is None or flow.stalled == stalled:
+            path_load = pni.path_loads[ni] = PathLoad(pni.peer.rates)
+        if path_load is None or path_load.stalled == stalled:
             return None
-        flow.stalled = stalled
+        path_load.stalled = stalled
         self._state.ways_changed(pni.peer, "a path stalls, or moves again")
         masters = self._state.masters
         if pni.peer.multi_rail or any(one.owns(ni) for one in masters.values()):

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from ulnet.core.flow import Flow
-from ulnet.core.gauge import Gauge, Total
 from ulnet.core.health.machines import Machines
 from ulnet.core.health.unanswered import Unanswered
+from ulnet.core.meter import Meter, Total
 from ulnet.core.ni import NI
+from ulnet.core.path_load import PathLoad
 from ulnet.core.peer import Peer
 from ulnet.core.state import NodeState
 from ulnet.core.states import NiInput
@@ -69,89 +69,89 @@ class Rates:
         self._unanswered = unanswered  # load that is none: looked for while there is traffic
         self._machines = machines
         self._totals: dict[NI, Total] = {}
-        self._accused: dict[NI, tuple[Gauge, float]] = {}  # the degraded: by whom, and what they should carry
+        self._accused: dict[NI, tuple[Meter, float]] = {}  # the degraded: by whom, and what they should carry
         self._witnesses: dict[NI, _Witnesses] = {}
-        self._slow: dict[Gauge, None] = {}
+        self._slow: dict[Meter, None] = {}
         self._slept_at = -1.0  # when this process was last kept from running
         self._timer: Timer | None = None
 
-    def flow(self, ni: NI, peer: Peer) -> Flow:
-        """A new flow from ni to any NID of peer."""
+    def path_load(self, ni: NI, peer: Peer) -> PathLoad:
+        """The new load of the path from ni to any NID of peer."""
         total = self._totals.get(ni)
         if total is None:
             total = self._totals[ni] = Total()
-        return Gauge(ni, peer, total, self._read)
+        return Meter(ni, peer, total, self._read)
 
     # Readings --------------------------------------------------------------------------------------
 
-    def _read(self, gauge: Gauge) -> None:
+    def _read(self, meter: Meter) -> None:
         now = self._state.clock()
         self._unanswered.look(now)
         percent = self._state.settings.degraded_below
         if not percent:
             return
-        for other in self._others(gauge):
+        for other in self._others(meter):
             if 0 < other.rate < other.best * _NEARLY and now - other.fed_at >= _AGAIN:
                 self._watch(other)
-        usual, delay = self._usual(gauge)
+        usual, delay = self._usual(meter)
         if not usual:
             return  # it is the first
-        if gauge.read_rate < usual * percent / 100 and gauge.delay > delay * _FULLER:
-            gauge.good = 0
-            gauge.slow += 1
-            if gauge.slow_since < self._slept_at:  # that may have made it slow
-                gauge.slow = 1
-            if gauge.slow == 1:
-                gauge.slow_since = now
-            self._watch(gauge)
-            self._accuse(gauge, usual, now)
-        elif gauge.read_rate >= usual * _enough(percent):
-            gauge.slow = 0
-            gauge.good += 1
-            if gauge.good == 1:
-                gauge.good_since = now
-            if gauge.good >= _READINGS and now - gauge.good_since >= _PATIENCE:
-                self._defend(gauge, percent)
+        if meter.read_rate < usual * percent / 100 and meter.delay > delay * _FULLER:
+            meter.good = 0
+            meter.slow += 1
+            if meter.slow_since < self._slept_at:  # that may have made it slow
+                meter.slow = 1
+            if meter.slow == 1:
+                meter.slow_since = now
+            self._watch(meter)
+            self._accuse(meter, usual, now)
+        elif meter.read_rate >= usual * _enough(percent):
+            meter.slow = 0
+            meter.good += 1
+            if meter.good == 1:
+                meter.good_since = now
+            if meter.good >= _READINGS and now - meter.good_since >= _PATIENCE:
+                self._defend(meter, percent)
 
-    def _usual(self, gauge: Gauge) -> tuple[float, float]:
+    def _usual(self, meter: Meter) -> tuple[float, float]:
         """The rate that can be asked of the NI towards the peer, and the time a byte takes at it.
 
         What it has shown; or what its link has, as far as node and peer have shown as much elsewhere.
         """
-        link = gauge.ni.link_rate * _LINK_SHARE
-        if link > gauge.best:
-            for other in self._others(gauge):
-                if min(link, other.best) > gauge.best * _FAR_MORE:
+        link = meter.ni.link_rate * _LINK_SHARE
+        if link > meter.best:
+            for other in self._others(meter):
+                if min(link, other.best) > meter.best * _FAR_MORE:
                     return min(link, other.best), other.best_delay
-        return gauge.best, gauge.best_delay
+        return meter.best, meter.best_delay
 
     def slept(self, seconds: float) -> None:
         """This process did not run for so long: who is slow must be so for some time anew."""
         self._slept_at = self._state.clock()
 
-    def _accuse(self, gauge: Gauge, usual: float, now: float) -> None:
-        ni = gauge.ni
-        if ni.degraded or not self._ripe(gauge, now) or not self._guilty(gauge, usual, now):
+    def _accuse(self, meter: Meter, usual: float, now: float) -> None:
+        ni = meter.ni
+        if ni.degraded or not self._ripe(meter, now) or not self._guilty(meter, usual, now):
             return
-        why = f"{_text(gauge.read_rate)} to {gauge.peer.primary_nid}, in place of {_text(usual)}"
+        why = f"{_text(meter.read_rate)} to {meter.peer.primary_nid}, in place of {_text(usual)}"
         ni.degraded[RATE] = why
-        self._accused[ni] = gauge, max(usual, gauge.total.best)
+        self._accused[ni] = meter, max(usual, meter.total.best)
         self._machines.ni(ni, NiInput.SLOW, why)
 
     @staticmethod
-    def _ripe(gauge: Gauge, now: float) -> bool:
-        return gauge.slow >= _READINGS and now - gauge.slow_since >= _PATIENCE
+    def _ripe(meter: Meter, now: float) -> bool:
+        return meter.slow >= _READINGS and now - meter.slow_since >= _PATIENCE
 
-    def _guilty(self, gauge: Gauge, usual: float, now: float) -> bool:
+    def _guilty(self, meter: Meter, usual: float, now: float) -> bool:
         """Whether it is the NI, and neither the peer nor this node."""
-        total = gauge.total
+        total = meter.total
         if total.rate * 100 >= max(usual, total.best) * self._state.settings.degraded_below:
             return False  # several peers share it
-        known = self._heard(gauge.ni, now)
-        if known.good_since < gauge.slow_since:
+        known = self._heard(meter.ni, now)
+        if known.good_since < meter.slow_since:
             return False
         since = now - _LATELY
-        if usual <= gauge.best and any(one.good and one.read_at >= since for one in self._others(gauge)):
+        if usual <= meter.best and any(one.good and one.read_at >= since for one in self._others(meter)):
             return True
         # Against its link alone, or where this peer has no other way, one peer is not enough.
         return known.accusers > 1 and known.elsewhere
@@ -178,24 +178,24 @@ class Rates:
         known = self._witnesses[ni] = _Witnesses(now, good_since, len(accusers), elsewhere)
         return known
 
-    def _all(self, ni: NI) -> Iterator[Gauge]:
+    def _all(self, ni: NI) -> Iterator[Meter]:
         for peer in self._state.peers:
-            flow = peer.flows.get(ni)
-            if isinstance(flow, Gauge):
-                yield flow
+            path_load = peer.path_loads.get(ni)
+            if isinstance(path_load, Meter):
+                yield path_load
 
     @staticmethod
-    def _others(gauge: Gauge) -> Iterator[Gauge]:
+    def _others(meter: Meter) -> Iterator[Meter]:
         """The same peer over other devices."""
-        for ni, flow in gauge.peer.flows.items():
-            if isinstance(flow, Gauge) and _apart(ni, gauge.ni):
-                yield flow
+        for ni, path_load in meter.peer.path_loads.items():
+            if isinstance(path_load, Meter) and _apart(ni, meter.ni):
+                yield path_load
 
-    def _defend(self, gauge: Gauge, percent: int) -> None:
+    def _defend(self, meter: Meter, percent: int) -> None:
         """A peer does well over an NI: is it good again? Yes if this peer accused it, or all show enough."""
-        accuser, usual = self._accused.get(gauge.ni, (gauge, 0.0))
-        if usual and (gauge is accuser or accuser.peer.gone or gauge.total.rate >= usual * _enough(percent)):
-            self._absolve(gauge.ni, f"{_text(gauge.read_rate)} to {gauge.peer.primary_nid}")
+        accuser, usual = self._accused.get(meter.ni, (meter, 0.0))
+        if usual and (meter is accuser or accuser.peer.gone or meter.total.rate >= usual * _enough(percent)):
+            self._absolve(meter.ni, f"{_text(meter.read_rate)} to {meter.peer.primary_nid}")
 
     def _absolve(self, ni: NI, why: str) -> None:
         self._accused.pop(ni, None)
@@ -207,8 +207,8 @@ class Rates:
         ni.degraded.clear()
         self._accused.pop(ni, None)
         self._witnesses.pop(ni, None)
-        for gauge in self._all(ni):
-            gauge.forget()
+        for meter in self._all(ni):
+            meter.forget()
 
     def ni_deleted(self, ni: NI) -> None:
         """It is gone for good."""
@@ -223,8 +223,8 @@ class Rates:
 
     # What was slow is tried again --------------------------------------------------------------------
 
-    def _watch(self, gauge: Gauge) -> None:
-        self._slow[gauge] = None
+    def _watch(self, meter: Meter) -> None:
+        self._slow[meter] = None
         if self._timer is None:
             self._timer = self._state.timers.at(self._state.clock() + _AGAIN, self._look)
 
@@ -232,11 +232,11 @@ class Rates:
         self._timer = None
         self._uncork()
         now = self._state.clock()
-        for gauge in list(self._slow):
-            if not 0 < gauge.rate < gauge.best * _NEARLY or gauge.peer.flows.get(gauge.ni) is not gauge:
-                del self._slow[gauge]
-            elif not gauge.outstanding and now - gauge.fed_at >= (_PAUSE if gauge.ni.degraded else _AGAIN):
-                gauge.presume(min(gauge.rate * 2, gauge.best))
+        for meter in list(self._slow):
+            if not 0 < meter.rate < meter.best * _NEARLY or meter.peer.path_loads.get(meter.ni) is not meter:
+                del self._slow[meter]
+            elif not meter.outstanding and now - meter.fed_at >= (_PAUSE if meter.ni.degraded else _AGAIN):
+                meter.presume(min(meter.rate * 2, meter.best))
         if self._slow:
             self._timer = self._state.timers.at(now + _AGAIN, self._look)
 

@@ -36,8 +36,8 @@ class Unanswered:
         self._looked_at = now
         self._uncork()
         for md in self._memory.mds.values():
-            if md.flights and self._memory.deadline_of(md, md.sent_at) < now:
-                flights = md.flights.copy()
-                md.flights.clear()
-                for flight in flights:
-                    flight.abandon()
+            if md.in_flight and self._memory.deadline_of(md, md.sent_at) < now:
+                in_flight = md.in_flight.copy()
+                md.in_flight.clear()
+                for one in flight:
+                    one.abandon()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ulnet.core.flow import Flow
+from ulnet.core.path_load import PathLoad
 
 __all__ = ["EQUAL_WITHIN", "UNUSED", "Candidates", "Turns"]
 
@@ -13,7 +13,7 @@ __all__ = ["EQUAL_WITHIN", "UNUSED", "Candidates", "Turns"]
 # confirm itself, and noise would decide. What is outstanding still evens them out.
 EQUAL_WITHIN = 1.5
 
-UNUSED = Flow()  # stands for every path that nothing went yet
+UNUSED = PathLoad()  # stands for every path that nothing went yet
 
 
 class Turns:
@@ -50,23 +50,23 @@ class Candidates:
     `settled` tells what left these and no others; with `turns`, weights decide in place of load.
     """
 
-    __slots__ = ("_best", "_equal", "_flows", "_rates", "all", "noted_at", "settled", "turns")
+    __slots__ = ("_best", "_equal", "_path_loads", "_rates", "all", "noted_at", "settled", "turns")
 
     def __init__(self, candidates: Sequence[Any], settled: str = "", turns: Turns | None = None) -> None:
         self.all = candidates
         self.settled = settled
         self.turns = turns
         self.noted_at = -1  # the generation of the peer's rates when they were taken
-        self._flows: Sequence[Flow] = ()
+        self._path_loads: Sequence[PathLoad] = ()
         self._rates: list[float] = []
         self._best = 0.0
         self._equal = True
 
-    def note_rates(self, flows: Sequence[Flow], generation: int) -> None:
+    def note_rates(self, path_loads: Sequence[PathLoad], generation: int) -> None:
         """Take the rates of all; a path that was never measured is taken for as fast as the fastest."""
         self.noted_at = generation
-        self._flows = flows
-        rates = [flow.rate for flow in flows]
+        self._path_loads = path_loads
+        rates = [path_load.rate for path_load in path_loads]
         self._best = best = max(rates)
         self._rates = [best if not rate or rate * EQUAL_WITHIN >= best else rate for rate in rates]
         self._equal = min(self._rates) == best
@@ -78,7 +78,8 @@ class Candidates:
         """
         best = self._best
         if not best:
-            return [flow.outstanding for flow in self._flows]
+            return [path_load.outstanding for path_load in self._path_loads]
         if self._equal:
-            return [(flow.outstanding + size) / best for flow in self._flows]
-        return [(flow.outstanding + size) / rate for flow, rate in zip(self._flows, self._rates, strict=True)]
+            return [(load.outstanding + size) / best for load in self._path_loads]
+        loads = zip(self._path_loads, self._rates, strict=True)
+        return [(load.outstanding + size) / rate for load, rate in loads]

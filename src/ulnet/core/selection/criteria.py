@@ -93,8 +93,8 @@ def _local_expected(nis: Sequence[NI], query: Query) -> list[float]:
         known = Candidates(nis)
     now = query.peer.rates.number
     if known.noted_at != now:
-        flows = query.peer.flows
-        known.note_rates([flows.get(ni, UNUSED) for ni in nis], now)
+        path_loads = query.peer.path_loads
+        known.note_rates([path_loads.get(ni, UNUSED) for ni in nis], now)
     return known.expected(query.size)
 
 
@@ -105,7 +105,7 @@ def _peer_expected(pnis: Sequence[PeerNi], query: Query) -> list[float]:
     now = query.peer.rates.number
     ni = query.ni
     if known.noted_at != now and ni is not None:
-        known.note_rates([pni.flows.get(ni, UNUSED) for pni in pnis], now)
+        known.note_rates([pni.path_loads.get(ni, UNUSED) for pni in pnis], now)
     return known.expected(query.size)
 
 
@@ -124,8 +124,8 @@ def _weighted_turn(candidates: Sequence[Any], query: Query) -> list[float]:
 def _stalled(ni: NI | None, pni: PeerNi) -> bool:
     if ni is None:
         return False
-    flow = pni.flows.get(ni)
-    return flow is not None and flow.stalled
+    path_load = pni.path_loads.get(ni)
+    return path_load is not None and path_load.stalled
 
 
 def _all_stalled(ni: NI, query: Query) -> bool:

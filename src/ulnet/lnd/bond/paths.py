@@ -9,7 +9,7 @@ from ulnet.core.ni import MAX_HEALTH, NI
 from ulnet.wire.bond import Configuration, Mode, SlaveStatus
 
 if TYPE_CHECKING:
-    from ulnet.core.flow import Flow
+    from ulnet.core.path_load import PathLoad
     from ulnet.core.peer import PeerNi
     from ulnet.core.peer_table import PeerTable
     from ulnet.nid import Nid
@@ -61,30 +61,30 @@ class Path:
         return self._peers.find_ni(self.nid)
 
     @property
-    def flow(self) -> Flow | None:
+    def path_load(self) -> PathLoad | None:
         """What the core knows of the load here."""
         pni = self.peer_ni
-        return pni.flows.get(self.ni) if pni is not None else None
+        return pni.path_loads.get(self.ni) if pni is not None else None
 
     @property
     def rate(self) -> float:
         """Bytes per second as observed; 0: not known."""
-        flow = self.flow
-        return flow.rate if flow is not None else 0.0
+        path_load = self.path_load
+        return path_load.rate if path_load is not None else 0.0
 
     @property
     def outstanding(self) -> int:
         """Bytes under way, once `NodeState.settle` was called."""
-        flow = self.flow
-        return flow.outstanding if flow is not None else 0
+        path_load = self.path_load
+        return path_load.outstanding if path_load is not None else 0
 
     @property
     def works(self) -> bool:
         """Whether messages make progress here."""
         if self.down or not self.ni.up:
             return False
-        flow = self.flow
-        return flow is None or not flow.stalled
+        path_load = self.path_load
+        return path_load is None or not path_load.stalled
 
     @property
     def well(self) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
-from ulnet.core.gauge import Gauge
 from ulnet.core.instance import LNet
+from ulnet.core.meter import Meter
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.status import LNetError
@@ -125,9 +125,9 @@ def debug_peer(core: LNet, request: PeerDebug) -> None:
             f"peer NI {pni.nid}: {pni.state.value}, health {pni.health}, {pni.refs} references, "
             f"{pni.tx_credits} of {pni.max_tx_credits} credits, {len(pni.tx_queue)} messages wait"
         )
-    for ni, flow in peer.flows.items():
-        best = flow.best if isinstance(flow, Gauge) else 0.0
+    for ni, path_load in peer.path_loads.items():
+        best = path_load.best if isinstance(path_load, Meter) else 0.0
         report(
-            f"from {ni.nid} ({ni.state.value}): {flow.outstanding} bytes under way, "
-            f"{flow.rate / 1e6:.3g} MB/s as measured, {best / 1e6:.3g} MB/s at best"
+            f"from {ni.nid} ({ni.state.value}): {path_load.outstanding} bytes under way, "
+            f"{path_load.rate / 1e6:.3g} MB/s as measured, {best / 1e6:.3g} MB/s at best"
         )

@@ -23,7 +23,10 @@ def load_of_ni(ni: NI) -> NiLoad:
 
 def load_of_peer_ni(pni: PeerNi) -> PeerNiLoad:
     """`load:` of `peer show --load`."""
-    paths = {str(ni.nid): PathLoad(flow.outstanding, round(flow.rate)) for ni, flow in pni.flows.items()}
+    paths = {
+        str(ni.nid): PathLoad(path_load.outstanding, round(path_load.rate))
+        for ni, path_load in pni.path_loads.items()
+    }
     return PeerNiLoad(len(pni.tx_queue), _choices(pni), paths, pni.state.value, _resends(pni))
 
 

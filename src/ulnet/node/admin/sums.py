@@ -122,8 +122,8 @@ class UseMeter:
 def _observed(core: LNet, one: NI | PeerNi) -> int:
     """Bytes per second over all paths from a local NI, or to a peer NI."""
     if isinstance(one, PeerNi):
-        return round(sum(flow.rate for flow in one.flows.values()))
-    return round(sum(peer.flows[one].rate for peer in core.peers if one in peer.flows))
+        return round(sum(path_load.rate for path_load in one.path_loads.values()))
+    return round(sum(peer.path_loads[one].rate for peer in core.peers if one in peer.path_loads))
 
 
 def reset_nis(ones: Iterable[NI | PeerNi]) -> None:

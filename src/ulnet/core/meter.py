@@ -1,6 +1,6 @@
 """What an NI carries towards one peer while it is busy: readings of a quarter second, and the best of them.
 
-Made of the samples that a flow takes anyway, so that a message costs nothing more. A reading has a
+Made of the samples that a path_load takes anyway, so that a message costs nothing more. A reading has a
 rate, and the time that a byte takes at it (by Little's law: bytes under way, divided by the rate).
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ulnet.core.flow import Flow
 from ulnet.core.ni import NI
+from ulnet.core.path_load import PathLoad
 from ulnet.core.peer import Peer
 
-__all__ = ["Gauge", "Total"]
+__all__ = ["Meter", "Total"]
 
 _READING: Final = 0.25  # seconds of being busy
 _FADING: Final = 0.69 / 3600  # of the best, for each such second: it halves in an hour
@@ -43,7 +43,7 @@ class Total:
         self._since = now
 
 
-class Gauge(Flow):
+class Meter(PathLoad):
     """From an NI to any NID of a peer, with readings: rates in bytes per second, delays in seconds.
 
     `read` is called after each reading.
@@ -72,12 +72,12 @@ class Gauge(Flow):
         "total",
     )
 
-    def __init__(self, ni: NI, peer: Peer, total: Total, read: Callable[[Gauge], None]) -> None:
+    def __init__(self, ni: NI, peer: Peer, total: Total, read: Callable[[Meter], None]) -> None:
         super().__init__(peer.rates)
         self.ni = ni
         self.peer = peer
         self.total = total
-        self._read: Callable[[Gauge], None] = read
+        self._read: Callable[[Meter], None] = read
         self._bytes = 0
         self._seconds = 0.0
         self._depth = 0.0

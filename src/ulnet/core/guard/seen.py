@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["NO_ACK", "Notes"]
+__all__ = ["NO_ACK", "Seen"]
 
 MAX_BYTES: Final = 8 << 20  # of all pages
 MAX_LIVES: Final = 65536  # of which something was forgotten
@@ -18,7 +18,7 @@ _FIRST: Final = 64  # of a new one: most peers send little, and their numbers be
 _AROUND: Final = 256  # bytes that a page takes besides
 
 
-class Notes:
+class Seen:
     """Pages of bits, by the bytes of an identity up to the last two of its number; they grow as needed."""
 
     __slots__ = ("_blind", "_bytes", "_limits", "_pages", "lengths")

@@ -11,7 +11,7 @@ from typing import Final
 
 from ulnet.core.generation import Generation
 
-__all__ = ["MIN_SAMPLE_BYTES", "Flight", "Flow", "take_answered"]
+__all__ = ["MIN_SAMPLE_BYTES", "InFlight", "PathLoad", "take_answered"]
 
 MIN_SAMPLE_BYTES: Final = 65536
 _MIN_SAMPLE_SECONDS: Final = 0.01
@@ -19,7 +19,7 @@ _WEIGHT: Final = 0.25  # of the newest sample
 _FIRST_SAMPLES: Final = 3  # make the first rate; the one before them also timed the way's setting up
 
 
-class Flow:
+class PathLoad:
     """One path: `outstanding` bytes sent and not confirmed, `rate` in bytes per second (0: not known).
 
     `stalled` says that its driver sees no progress there.
@@ -83,7 +83,7 @@ class Flow:
         self.outstanding -= size
 
 
-class Flight:
+class InFlight:
     """Messages under way on a path: they count with the pair of NIs, and with the NI towards that peer.
 
     All of one size that go the same way may share it: one `begin` and one end for each.
@@ -91,7 +91,7 @@ class Flight:
 
     __slots__ = ("_peer", "_size", "pair")
 
-    def __init__(self, pair: Flow, peer: Flow, size: int) -> None:
+    def __init__(self, pair: PathLoad, peer: PathLoad, size: int) -> None:
         self.pair = pair
         self._peer = peer
         self._size = size
@@ -108,7 +108,7 @@ class Flight:
         pair.outstanding += size
         peer.outstanding += size
 
-    def land(self, now: float) -> None:
+    def answered(self, now: float) -> None:
         """It is delivered."""
         self.pair.end(self._size, now)
         self._peer.end(self._size, now)
@@ -119,13 +119,13 @@ class Flight:
         self._peer.abandon(self._size)
 
 
-def take_answered(flights: list[Flight], pair: Flow | None) -> Flight:
+def take_answered(in_flight: list[InFlight], pair: PathLoad | None) -> InFlight:
     """Remove and return the message that an answer over `pair` is for: the oldest that went that way.
 
     One memory descriptor may have messages on fast and on slow paths; an answer comes back the way of its
     request.
     """
-    for index, flight in enumerate(flights):
-        if flight.pair is pair:
-            return flights.pop(index)
-    return flights.pop(0)
+    for index, one in enumerate(in_flight):
+        if one.pair is pair:
+            return in_flight.pop(index)
+    return in_flight.pop(0)

@@ -10,12 +10,12 @@ import errno
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from ulnet.core.flow import Flow, take_answered
 from ulnet.core.guard.identity import AGAIN, again, is_identity
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
+from ulnet.core.path_load import PathLoad, take_answered
 from ulnet.core.state import NodeState
 from ulnet.core.status import HealthStatus
 from ulnet.nid import Net, Nid
@@ -24,12 +24,12 @@ from ulnet.wire.lnet import NO_WMD, MsgType
 if TYPE_CHECKING:
     from ulnet.core.parts import Parts
 
-__all__ = ["Again"]
+__all__ = ["SenderGuard"]
 
 _PUT: Final = int(MsgType.PUT)
 
 
-class Again:
+class SenderGuard:
     """PUTs under way, as far as the peer would notice one that it has already."""
 
     __slots__ = ("_doubts", "_memory", "_parts", "_state")
@@ -106,16 +106,16 @@ class Again:
         A descriptor that goes on sending would hold it for ever, and that path get nothing.
         """
         self._parts.uncork()
-        gone: set[Flow] = set()
+        gone: set[PathLoad] = set()
         for ni, hop, dest in doubts:
             pni = self._state.peers.find_ni(hop) if hop is not None and dest is None else None
-            flow = pni.flows.get(ni) if pni is not None and ni is not None else None
-            if flow is not None and flow.outstanding:
-                gone.add(flow)
+            path_load = pni.path_loads.get(ni) if pni is not None and ni is not None else None
+            if path_load is not None and path_load.outstanding:
+                gone.add(path_load)
         for md in self._memory.mds.values() if gone else ():
-            for flight in [flight for flight in md.flights if flight.pair in gone]:
-                md.flights.remove(flight)
-                flight.abandon()
+            for one in [one for one in md.in_flight if one.pair in gone]:
+                md.in_flight.remove(one)
+                one.abandon()
 
     def _look_behind(self, gateway: Nid, net: Net | None) -> None:
         peer = self._state.peers.find(gateway)
@@ -151,8 +151,8 @@ class Again:
         put.copied = True
         md.put = msg
         md.refs += 1
-        if md.flights:
-            take_answered(md.flights, pni.flows.get(ni)).abandon()
+        if md.in_flight:
+            take_answered(md.in_flight, pni.path_loads.get(ni)).abandon()
         stats = self._state.stats
         stats.msgs_alloc += 1
         stats.msgs_max = max(stats.msgs_max, stats.msgs_alloc)

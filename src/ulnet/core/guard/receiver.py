@@ -10,11 +10,11 @@ from enum import Enum, auto
 from typing import Final
 
 from ulnet.core.guard.identity import AGAIN, FIRST, tag_of
-from ulnet.core.guard.notes import NO_ACK, Notes
+from ulnet.core.guard.seen import NO_ACK, Seen
 from ulnet.core.msg import Incoming
 from ulnet.wire.lnet import Header
 
-__all__ = ["Once", "Verdict"]
+__all__ = ["ReceiverGuard", "Verdict"]
 
 MAX_RESENDS: Final = 65536  # that were delivered and whose first may still come
 _STALE: Final = 600.0  # seconds after which it will not
@@ -29,7 +29,7 @@ class Verdict(Enum):
     DROP = auto()
 
 
-class Once:
+class ReceiverGuard:
     """PUTs with an identity that is meant for this life of the node.
 
     `first` is how identities of new ones end; `resends` are those sent again that were delivered.
@@ -42,7 +42,7 @@ class Once:
         self.tag = tag_of(cookie)
         self.first = self.tag + bytes((FIRST,))
         self._again = self.tag + bytes((AGAIN,))
-        self.notes = Notes()
+        self.notes = Seen()
         self.under_way: dict[bytes, Incoming] = {}
         self.resends: dict[bytes, float] = {}
 
