@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.parts import quiet_parts
 from ulnet.core.deadlines import DeadlineWheel
 from ulnet.core.md import Md
 from ulnet.core.timers import Timers
@@ -62,11 +63,9 @@ def test_agrees_with_a_naive_model(script):
 @pytest.mark.requirement("HEALTH-monitor")
 def test_calls_and_awaited_answers_are_due_in_one_order():
     done: list[str] = []
-    timers = Timers(lambda: None, lambda error: None)
-
-    def overdue(md: Md, slot: int) -> None:
-        done.append(f"answer {md.user_ptr}")
-
+    parts = quiet_parts()
+    parts.expire = lambda md, slot: done.append(f"answer {md.user_ptr}")
+    timers = Timers(lambda: None, lambda error: None, parts)
     early, late = (Md([], None, user_ptr=name) for name in ("early", "late"))
     timers.wheel.add(9, 4.0, late)
     timers.at(3.0, lambda: done.append("call"))
@@ -74,9 +73,9 @@ def test_calls_and_awaited_answers_are_due_in_one_order():
     gone = timers.at(1.0, lambda: done.append("taken back"))
     timers.cancel(gone)
     assert timers.next_deadline() == pytest.approx(2.1)
-    timers.run(3.5, overdue)
+    timers.run(3.5)
     assert done == ["answer early", "call"]
-    timers.run(5.0, overdue)
+    timers.run(5.0)
     assert done == ["answer early", "call", "answer late"]
     assert timers.next_deadline() is None
 
@@ -84,18 +83,20 @@ def test_calls_and_awaited_answers_are_due_in_one_order():
 def test_a_call_that_raises_takes_nothing_else_with_it_and_is_told():
     done: list[str] = []
     told: list[Exception] = []
-    timers = Timers(lambda: None, told.append)
+    parts = quiet_parts()
+    timers = Timers(lambda: None, told.append, parts)
     mistake, other = KeyError("planted"), ZeroDivisionError("planted too")
 
     def raises(error: Exception) -> None:
         raise error
 
+    parts.expire = lambda md, slot: raises(other)
     timers.at(1.0, lambda: done.append("before"))
     timers.at(1.0, lambda: raises(mistake))
     timers.wheel.add(5, 1.0, Md([], None))
     timers.at(1.0, lambda: done.append("after"))
     timers.at(1.5, lambda: done.append("later"))
-    timers.run(2.0, lambda md, slot: raises(other))
+    timers.run(2.0)
     assert done == ["before", "after", "later"]
     assert told == [mistake, other]
     assert timers.next_deadline() is None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from support.fabric import Fabric
 from ulnet.core.cpt import CptTable, Partition
-from ulnet.core.flow import MIN_SAMPLE_BYTES, Flow
+from ulnet.core.flow import MIN_SAMPLE_BYTES, Flight, Flow
 from ulnet.core.md import MdOption
 from ulnet.core.msg import Msg
 from ulnet.core.selection import Explanation
@@ -315,22 +315,23 @@ def test_health_and_policies_void_kept_choices():
 
 def test_a_flow_measures_only_what_says_something():
     flow = Flow()
-    flow.begin(100, 0.0)
-    flow.end(100, 5.0)
+    small, sample, large = (Flight(flow, Flow(), size) for size in (100, MIN_SAMPLE_BYTES, 1 << 20))
+    small.begin(0.0)
+    small.land(5.0)
     assert flow.rate == 0  # small messages say nothing
     now = 10.0
     for seconds in (9.0, 0.5, 0.5):  # the first also timed how the connection came up
-        flow.begin(MIN_SAMPLE_BYTES, now)
+        sample.begin(now)
         now += seconds
-        flow.end(MIN_SAMPLE_BYTES, now)
+        sample.land(now)
         assert flow.rate == 0
-    flow.begin(MIN_SAMPLE_BYTES, now)
-    flow.end(MIN_SAMPLE_BYTES, now + 0.5)
+    sample.begin(now)
+    sample.land(now + 0.5)
     assert flow.rate == MIN_SAMPLE_BYTES * 2
-    flow.begin(1 << 20, 40.0)
-    flow.begin(1 << 20, 40.0)
-    flow.end(1 << 20, 41.0)
-    flow.abandon(1 << 20)
+    large.begin(40.0)
+    large.begin(40.0)
+    large.land(41.0)
+    large.abandon()
     assert MIN_SAMPLE_BYTES * 2 < flow.rate < 1 << 20
     assert flow.outstanding == 0
 

@@ -15,11 +15,11 @@ from lnd.kit import RawPeer, connect, lnet_frame, turns, until
 from support.ports import free_port
 from ulnet.core.event import Event, EventKind
 from ulnet.core.instance import LNet
-from ulnet.core.lnd import Inbound
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerFlag
 from ulnet.core.receiver import RUN
+from ulnet.lnd.contract import Inbound
 from ulnet.lnd.tcp import TcpLnd, TcpParams
 from ulnet.nid import LNET_PID, Nid
 from ulnet.wire.lnet import NO_WMD, Header, MsgType, unpack_header
@@ -93,7 +93,7 @@ class Node(LNet):
     def soon(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.call_soon(lambda: self.tick(loop.time()))
 
-    def receiver(self, ni: NI, nid: Nid) -> Inbound:
+    def receiver(self, ni: NI, nid: Nid) -> Inbound:  # type: ignore[override]
         self.made.append(Counting(super().receiver(ni, nid), self.whole))
         return self.made[-1]
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from ulnet.core.cpt import CptTable
 from ulnet.core.event import Event
 from ulnet.core.instance import LNet
-from ulnet.core.lnd import Inbound
 from ulnet.core.msg import Incoming, Msg
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.status import HealthStatus
 from ulnet.core.tunables import NetTunables
+from ulnet.lnd.contract import Inbound
 from ulnet.lnd.lo import LoLnd
 from ulnet.nid import LO_NID, NetType, Nid
 from ulnet.wire.lnet import unpack_header
@@ -128,13 +128,14 @@ class Fabric:
         )
         core.register_lnd(LoLnd(core, core.state.defer))
         core.register_lnd(MemLnd(self, core))
-        told = core._parts.peer_ni_added
+        parts = core._sender._parts
+        told = parts.peer_ni_added
 
         def recorded(pni: PeerNi) -> None:
             self.all_peer_nis.append(pni)
             told(pni)
 
-        core._parts.peer_ni_added = recorded
+        parts.peer_ni_added = recorded
         core.start()
         if not discovery:
             core.discovery.stop()

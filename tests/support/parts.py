@@ -10,8 +10,9 @@ from ulnet.core.parts import Parts
 def quiet_parts() -> Parts:
     """The calls between parts: nobody hears of anything, no peer has to stay, 8 messages of each may pass."""
     parts = Parts()
-    for name in Parts.__annotations__:
-        setattr(parts, name, _nothing)
+    for name in vars(Parts):
+        if not name.startswith("_"):
+            setattr(parts, name, _nothing)
     parts.needed_for = lambda peer: ""
     parts.router_credits = lambda net: 8
     return parts

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from support.fabric import Fabric, MemLnd
-from ulnet.core.lnd import Inbound
 from ulnet.core.msg import Incoming, Msg
 from ulnet.core.ni import NI
 from ulnet.core.status import HealthStatus
+from ulnet.lnd.contract import Inbound
 from ulnet.nid import Nid
 from ulnet.wire.lnet import HEADER_SIZE, Header, unpack_header
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from ulnet.core.msg import Transit
+from ulnet.core.ni import NI, LocalNet
 from ulnet.core.peer import Peer, PeerNet, PeerNi
+from ulnet.core.tunables import NetTunables
 from ulnet.nid import Nid
 from ulnet.wire.lnet import Header, MsgType
+
+_NO_DRIVER: Any = None
+_OWN = Nid.parse("10.0.0.99@tcp")
+_NI = NI(LocalNet(_OWN.net, _NO_DRIVER, NetTunables()), _OWN)
 
 
 def sender(number: int, credits: int = 2) -> PeerNi:
@@ -17,7 +23,7 @@ def sender(number: int, credits: int = 2) -> PeerNi:
 
 
 def transit(pni: PeerNi, size: int = 0, dest: int = 1, cpt: int = 0) -> Transit:
-    """A message of that size from it to a node of that number; it came over no NI."""
+    """A message of that size from it to a node of that number."""
     hdr = Header(
         type=MsgType.PUT,
         dest_nid=Nid.parse(f"10.9.0.{dest}@tcp9"),
@@ -26,5 +32,4 @@ def transit(pni: PeerNi, size: int = 0, dest: int = 1, cpt: int = 0) -> Transit:
         src_pid=0,
         payload_length=size,
     )
-    nowhere: Any = None
-    return Transit(nowhere, pni, hdr, pni.nid, nowhere, cpt)
+    return Transit(_NI, pni, hdr, pni.nid, None, cpt)

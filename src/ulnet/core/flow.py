@@ -47,13 +47,6 @@ class Flow:
         self._samples = -1
         self._estimate = 0.0
 
-    def begin(self, size: int, now: float) -> None:
-        """A message of `size` bytes goes this way."""
-        if not self.outstanding:
-            self._since = now
-            self._confirmed = 0
-        self.outstanding += size
-
     def end(self, size: int, now: float) -> None:
         """That message is delivered."""
         self.outstanding -= size

@@ -12,7 +12,7 @@ from ulnet.core.discovery import Discovery
 from ulnet.core.faults import FaultInjector
 from ulnet.core.health import Health
 from ulnet.core.leaving import Leaving
-from ulnet.core.lnd import Inbound, Lnd, Payload
+from ulnet.core.lnd import Drivers, Lnd, Payload
 from ulnet.core.memory import Memory
 from ulnet.core.new_ni import check_new_ni, new_net
 from ulnet.core.ni import NI, LocalNet, Place
@@ -42,8 +42,9 @@ class LNet:
     """LNet, sans-I/O (docs/design/contracts.md).
 
     `clock` gives monotonic seconds; `cookie` is a number no earlier life of this node used (wall-clock
-    nanoseconds serve); `wake` is called when `tick` has work now; `report` takes one line for the log
-    (so do `state.alarm` and `state.notice`: by default they are the same);
+    nanoseconds serve); `wake` is called when `tick` has work now; `report` takes one line for the log,
+    `alarm` one that tells of more than a warning, `notice` of less (by default they are the same);
+    `node_of_memory` tells the NUMA node of memory (-1: not known);
     `chance` gives random numbers from 0 up to, but without, 1 (fault rules alone ask for them).
     """
 
@@ -54,17 +55,24 @@ class LNet:
         cookie: int,
         wake: Callable[[], None] = lambda: None,
         report: Callable[[str], None] = lambda line: None,
+        alarm: Callable[[str], None] | None = None,
+        notice: Callable[[str], None] | None = None,
         cpts: CptTable | None = None,
         current_cpu: Callable[[], int] = lambda: -1,
+        node_of_memory: Callable[[memoryview], int] | None = None,
         chance: Callable[[], float] = lambda: 0.5,
     ) -> None:
-        self._parts = parts = Parts()
-        self.state = NodeState(clock, cookie, wake, report, cpts or CptTable(), current_cpu, parts)
+        # CPython finds attributes faster while an object has no more than 30: put and get are among these.
+        parts = Parts()
+        # fmt: off
+        self.state = NodeState(clock, cookie, wake, report, cpts or CptTable(), current_cpu, parts,
+                               alarm=alarm, notice=notice, node_of_memory=node_of_memory)
+        # fmt: on
         self.memory = Memory(self.state, parts)
         self.selector = Selector(self.state, parts)
         self.policies = Policies(self.state)
         self.faults = FaultInjector(self.state, chance)
-        self._lnds: dict[int, Lnd] = {}
+        self._drivers = Drivers()
         self.gateways = Gateways(self.state, parts)
         routed = RoutedSelector(self.state, self.gateways, self.selector)
         self._finder = PathFinder(self.state, self.selector, routed, parts)
@@ -75,7 +83,6 @@ class LNet:
         self.get = sender.get
         self.cork = sender.cork
         self.uncork = sender.uncork_all
-        self.settle = sender.uncork  # before anybody looks at counts
         self.completed = self._completion.completed
         self.take_back = sender.take_back
         self.pass_on = sender.pass_on
@@ -115,6 +122,7 @@ class LNet:
         parts.end = completion.end
         parts.match_delayed = reception.match_delayed
         parts.drop_delayed = reception.drop_delayed
+        parts.expire = self.memory.expire
         parts.hold = discovery.hold
         parts.pushed = discovery.pushed
         parts.peer_removed = discovery.peer_removed
@@ -155,13 +163,13 @@ class LNet:
     @property
     def nis(self) -> dict[Nid, NI]:
         """The local NIs by NID."""
-        self.settle()
+        self._sender.uncork()
         return self.state.nis
 
     @property
     def peers(self) -> PeerTable:
         """All known peers."""
-        self.settle()
+        self._sender.uncork()
         return self.state.peers
 
     @property
@@ -179,11 +187,15 @@ class LNet:
         """Node-wide settings."""
         return self.state.settings
 
+    def settle(self) -> None:
+        """Send what waits in the cork, before anybody looks at counts."""
+        self._sender.uncork()
+
     # Nets and NIs ----------------------------------------------------------------------------------
 
     def register_lnd(self, lnd: Lnd) -> None:
         """Make a driver available for its net type."""
-        self._lnds[lnd.net_type] = lnd
+        self._drivers.add(lnd)
 
     def start(self) -> None:
         """Bring up `0@lo`, answer pings, discover peers."""
@@ -211,7 +223,7 @@ class LNet:
         credits), ERANGE (CPT), EEXIST (NID or interface), EPERM (bonded net), ENOSPC (too many NIs),
         ESHUTDOWN, or what the driver says.
         """
-        lnd = check_new_ni(self.state, self._lnds, net, nid, interface)
+        lnd = check_new_ni(self.state, self._drivers, net, nid, interface)
         self.gateways.must_not_be_local(net)
         chosen = self.cpts.checked_list(cpts)
         local = self.state.nets.get(net)
@@ -359,7 +371,7 @@ class LNet:
 
     # Drivers ---------------------------------------------------------------------------------------
 
-    def receiver(self, ni: NI, nid: Nid) -> Inbound:
+    def receiver(self, ni: NI, nid: Nid) -> Receiver:
         """Takes what comes by a connection with the next hop nid."""
         return Receiver(self._reception, ni, nid)
 
@@ -401,7 +413,7 @@ class LNet:
         Raises KeyboardInterrupt or SystemExit when a program's call has raised it since the last tick.
         """
         self.state.run_deferred()
-        self.state.timers.run(now, self.memory.expire)
+        self.state.timers.run(now)
         self.state.let_end()
 
     def next_deadline(self) -> float | None:

@@ -1,18 +1,24 @@
-"""The contract between the core and its drivers (docs/design/contracts.md)."""
+"""The contract between the core and its drivers: what the core calls (docs/design/contracts.md).
+
+What drivers call is in `ulnet.lnd.contract`.
+"""
 
 from __future__ import annotations
 
+import errno
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
+
+from ulnet.core.status import LNetError
+from ulnet.nid import Net
 
 if TYPE_CHECKING:
     from ulnet.core.msg import Incoming, Msg
     from ulnet.core.ni import NI
-    from ulnet.core.status import HealthStatus
     from ulnet.nid import Nid
     from ulnet.wire.lnet import Header
 
-__all__ = ["Inbound", "Lnd", "Master", "NiEvent", "Payload", "Upcalls"]
+__all__ = ["Drivers", "Lnd", "Master", "NiEvent", "Payload"]
 
 
 class NiEvent(Enum):
@@ -44,6 +50,28 @@ class Lnd(Protocol):
         """Queue messages of one path, in that order; complete each later, once, never before this returns."""
 
 
+class Drivers:
+    """The drivers of one node, by the type of the nets that each carries."""
+
+    __slots__ = ("_by_type",)
+
+    def __init__(self) -> None:
+        self._by_type: dict[int, Lnd] = {}
+
+    def add(self, lnd: Lnd) -> None:
+        """Make a driver available for its net type."""
+        self._by_type[lnd.net_type] = lnd
+
+    def of(self, net: Net) -> Lnd:
+        """The driver for a net. Raises LNetError(EINVAL)."""
+        lnd = self._by_type.get(net.type)
+        if lnd is None:
+            names = ", ".join(sorted(one.name for one in self._by_type.values() if one.name != "lo"))
+            text = f"no driver for net {net}: this node has drivers for {names or 'none'}"
+            raise LNetError(errno.EINVAL, text)
+        return lnd
+
+
 class Payload(Protocol):
     """What a driver gives with a header that has arrived: the payload that is still to come.
 
@@ -58,29 +86,6 @@ class Payload(Protocol):
 
         False if it is not coming any more, or cannot be kept out of that memory.
         """
-
-
-class Inbound(Protocol):
-    """Takes what comes by one connection."""
-
-    def begin(self, hdr: Header, rx: Payload) -> int:
-        """A header has arrived: 0, or -errno for what breaks the protocol.
-
-        Where there is payload `rx.take` is called, now or later, and says where it goes; then `end` is due.
-        """
-
-    def end(self, incoming: Incoming, status: HealthStatus = ..., err: int = ..., reason: str = ...) -> None:
-        """The payload of a message is in its memory, or will never be."""
-
-    def deliver(self, hdr: Header, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int) -> int:
-        """Take messages that are whole in `buf` between `pos` and `end`: the position behind them.
-
-        Each begins with the bytes `raw`, which end in the header `hdr`; only its handle may be another. What
-        is not taken wants a closer look, which `begin` has.
-        """
-
-    def close(self) -> None:
-        """The connection is gone."""
 
 
 class Master(Protocol):
@@ -106,42 +111,3 @@ class Master(Protocol):
 
     def path_broke(self, ni: NI, nid: Nid) -> None:
         """The last connection from ni, perhaps a slave, to nid broke."""
-
-
-class Upcalls(Protocol):
-    """What a driver may call: the core."""
-
-    def receiver(self, ni: NI, nid: Nid) -> Inbound:
-        """Takes what comes by a connection with the next hop nid."""
-
-    def completed(
-        self, msgs: list[Msg], status: HealthStatus = ..., err: int = ..., reason: str = ...
-    ) -> None:
-        """All of these are sent, in that order, or all have failed (err is a positive errno then)."""
-
-    def take_back(self, msg: Msg) -> None:
-        """Nothing of msg was sent, other paths may do better: it sets out anew. In place of `completed`."""
-
-    def ni_event(self, ni: NI, event: NiEvent) -> None:
-        """The device of ni changed."""
-
-    def path_stalled(self, ni: NI, nid: Nid) -> None:
-        """What was sent from ni to the next hop nid makes no progress: new messages avoid that path.
-
-        Those under way there stay until the driver ends them. Unknown paths, and repetitions, are ignored.
-        """
-
-    def path_moving(self, ni: NI, nid: Nid) -> None:
-        """That path makes progress again, or its connections are gone."""
-
-    def path_lost(self, ni: NI, nid: Nid) -> None:
-        """The last connection from ni to the next hop nid broke, and none is being made."""
-
-    def peer_restarted(self, nid: Nid) -> None:
-        """A connection with the next hop nid shows that the node there has begun a new life."""
-
-    def slept(self, seconds: float) -> None:
-        """While messages were under way this process did not run for so long."""
-
-    def forget_rx(self, rx: Payload) -> None:
-        """rx died while the core still held it for a message that waits for a match."""

@@ -23,7 +23,6 @@ __all__ = [
     "MAX_FRAGMENTS",
     "Buffer",
     "EventHandler",
-    "Keeper",
     "Md",
     "MdOption",
     "fragments_of",
@@ -31,6 +30,7 @@ __all__ = [
 
 Buffer = bytes | bytearray | memoryview
 EventHandler = Callable[["Event"], None]
+Keeper = Callable[["Md"], None]
 
 INFINITE = -1
 MAX_FRAGMENTS = 256
@@ -92,16 +92,6 @@ def fragments_of(start: Buffer | Sequence[Buffer]) -> list[memoryview]:
             view = view.cast("B")
         views.append(view)
     return views
-
-
-class Keeper:
-    """Keeps something of a memory descriptor from one message to the next."""
-
-    __slots__ = ()
-
-    def forget(self, md: Md) -> None:
-        """md is gone, or has another handle: hold it no longer."""
-        raise NotImplementedError
 
 
 class Md:
@@ -190,7 +180,7 @@ class Md:
         self.ni: NI | None = None  # and where that left
         self.flights: list[Flight] = []  # requests that await their answer
         self.put: Msg | None = None  # its PUT, whose ACK is due, that has an identity or may get one
-        self.keepers: set[Keeper] | None = None
+        self.keepers: set[Keeper] | None = None  # who hold something of it from one message to the next
         self.used = False  # its handle has been an identity
         _must_be_callable(handler)
         if options & MAX_SIZE and not 0 <= max_size <= self.length:
@@ -218,7 +208,7 @@ class Md:
             raise LNetError(errno.EINVAL, f"timeout {timeout:.15g}: must be 0 to {MAX_TIMEOUT} seconds")
 
     def keep(self, keeper: Keeper) -> None:
-        """Tell keeper when this descriptor is gone."""
+        """Call keeper when this descriptor is gone, or has another handle."""
         if self.keepers is None:
             self.keepers = set()
         self.keepers.add(keeper)
@@ -233,7 +223,7 @@ class Md:
         keepers, self.keepers = self.keepers, None
         if keepers is not None:
             for keeper in keepers:
-                keeper.forget(self)
+                keeper(self)
 
     @property
     def exhausted(self) -> bool:

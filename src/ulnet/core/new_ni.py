@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
 from dataclasses import replace
 
-from ulnet.core.lnd import Lnd
+from ulnet.core.lnd import Drivers, Lnd
 from ulnet.core.ni import LocalNet
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
@@ -16,7 +15,7 @@ from ulnet.nid import LO_NET, LO_NID, Net, Nid
 __all__ = ["check_new_ni", "new_net"]
 
 
-def check_new_ni(state: NodeState, lnds: Mapping[int, Lnd], net: Net, nid: Nid, interface: str | None) -> Lnd:
+def check_new_ni(state: NodeState, drivers: Drivers, net: Net, nid: Nid, interface: str | None) -> Lnd:
     """The driver of the net. Raises LNetError: EINVAL, EEXIST, EPERM (bonded net), ENOSPC, ESHUTDOWN."""
     state.must_run()
     if nid.is_any:
@@ -25,10 +24,7 @@ def check_new_ni(state: NodeState, lnds: Mapping[int, Lnd], net: Net, nid: Nid, 
         raise LNetError(errno.EINVAL, f"{nid} is not on net {net}: add it to net {nid.net}")
     if net == LO_NET and nid != LO_NID:
         raise LNetError(errno.EINVAL, f"{nid}: the loopback net has one NID only, {LO_NID}")
-    lnd = lnds.get(net.type)
-    if lnd is None:
-        names = ", ".join(sorted(one.name for one in lnds.values() if one.name != "lo"))
-        raise LNetError(errno.EINVAL, f"no driver for net {net}: this node has drivers for {names or 'none'}")
+    lnd = drivers.of(net)
     if nid in state.nis:
         raise LNetError(errno.EEXIST, f"{nid} is configured already: see 'lnetctl net show'")
     local = state.nets.get(net)

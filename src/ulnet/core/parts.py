@@ -35,6 +35,7 @@ class Parts:
         "completed",
         "drop_delayed",
         "end",
+        "expire",
         "fail",
         "failed",
         "flow",
@@ -79,6 +80,9 @@ class Parts:
     # Reception
     match_delayed: Callable[[Portal], None]
     drop_delayed: Callable[[Incoming, str], None]
+
+    # Memory
+    expire: Callable[[Md, int], None]
 
     # Discovery
     hold: Callable[[Msg, Peer], bool]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ulnet.core.md import Keeper
 from ulnet.core.msg import NO_PAYLOAD, Msg
 from ulnet.wire.lnet import HEADER_SIZE, Header, MsgType
 
@@ -32,7 +31,7 @@ def load_of(template: Header) -> int:
     return HEADER_SIZE + (template.length if template.type == _GET else template.payload_length)
 
 
-class Path(Keeper):
+class Path:
     """From a local NI to a next hop, for messages of one kind to one destination.
 
     `peer_ni` is the next hop, `final` where the header says that the message goes: the same unless a gateway
@@ -148,7 +147,7 @@ class Path(Keeper):
     def _drop_event(self) -> None:
         self.event = None
         if self.event_md is not None:
-            self.event_md.let_go(self)
+            self.event_md.let_go(self.forget)
             self.event_md = None
 
     def new_msg(self, template: Header) -> Msg:
@@ -202,9 +201,10 @@ class Path(Keeper):
         self._drop_event()
         self.event = event
         self.event_md = md
-        md.keep(self)
+        md.keep(self.forget)
 
     def forget(self, md: Md) -> None:
+        """md is gone, or has another handle: hold nothing of it."""
         if self.event_md is md:
             self.event_md = self.event = None
 

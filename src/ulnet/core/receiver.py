@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from ulnet.core.event import Event, EventKind
 from ulnet.core.guard.identity import MARKS
 from ulnet.core.match import Match, Verdict
-from ulnet.core.md import Keeper, Md
+from ulnet.core.md import Md
 from ulnet.core.msg import NO_PAYLOAD, Incoming
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
@@ -35,7 +35,7 @@ _NONE: Final = Md([], None)  # in place of a descriptor that is not there
 _WMD_FROM_END: Final = 40  # bytes from the handle to the end of a header, of whatever size
 
 
-class Receiver(Keeper):
+class Receiver:
     """What comes from the next hop `nid` to `ni` by one connection."""
 
     __slots__ = (
@@ -84,11 +84,12 @@ class Receiver(Keeper):
         self._match = match
         if before is not after:
             if before is not None:
-                before.let_go(self)
+                before.let_go(self.forget)
             if after is not None:
-                after.keep(self)
+                after.keep(self.forget)
 
     def forget(self, md: Md) -> None:
+        """md is gone, or has another handle: match nothing with it."""
         if self._match.md is md:
             self._match = self._none
 
@@ -99,19 +100,19 @@ class Receiver(Keeper):
     # Not whole yet ---------------------------------------------------------------------------------
 
     def begin(self, hdr: Header, rx: Payload) -> int:
-        """See `Inbound.begin`."""
+        """See `ulnet.lnd.contract`."""
         return self._reception.begin(self, self._find(hdr), hdr, rx)
 
     def end(
         self, incoming: Incoming, status: HealthStatus = HealthStatus.OK, err: int = 0, reason: str = ""
     ) -> None:
-        """See `Inbound.end`."""
+        """See `ulnet.lnd.contract`."""
         self._reception.end(incoming, status, err, reason)
 
     # Whole -----------------------------------------------------------------------------------------
 
     def deliver(self, hdr: Header, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int) -> int:
-        """See `Inbound.deliver`."""
+        """See `ulnet.lnd.contract`."""
         match = self._find(hdr)
         size = len(raw) + hdr.payload_length
         if match.verdict is not Verdict.TAKE or end - pos < size or self._faults.active:

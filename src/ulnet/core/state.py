@@ -79,25 +79,31 @@ class NodeState:
         cpts: CptTable,
         current_cpu: Callable[[], int],
         parts: Parts,
+        *,
+        alarm: Callable[[str], None] | None = None,
+        notice: Callable[[str], None] | None = None,
+        node_of_memory: Callable[[memoryview], int] | None = None,
     ) -> None:
         self.clock = clock
         self.cookie = cookie  # tells this life of the node from earlier ones in wire handles
         self.wake = wake
         self.report = report
-        self.alarm = report  # of what is more than a warning: NIs that fail, messages that switch paths
-        self.notice = report  # of what is less than one: NIs that are good again
+        self.alarm = (
+            alarm or report
+        )  # of what is more than a warning: NIs that fail, messages that switch paths
+        self.notice = notice or report  # of less than one: NIs that are good again
         self.pid = LNET_PID
         self.cpts = cpts
         self.distances = cpts.distances_from
         self.local_cpt = _cpt_teller(cpts, current_cpu)  # of the calling thread
-        self.node_of_memory: Callable[[memoryview], int] | None = None  # where somebody can tell
+        self.node_of_memory = node_of_memory  # where somebody can tell
         self.settings = GlobalSettings()
         self.stats = GlobalStats()
         self.nets: dict[Net, LocalNet] = {}
         self.nis: dict[Nid, NI] = {}
         self.masters: dict[Nid, Master] = {}  # NIs that are made of others
         self.peers = PeerTable(self._peer_credits, self.nis.__contains__, parts)
-        self.timers = Timers(wake, self.call_failed)
+        self.timers = Timers(wake, self.call_failed, parts)
         self.deadlines = self.timers.wheel
         self.guards = True  # peers are told that identities of PUTs are kept
         self.forwards = False  # this node is a router: set by that alone

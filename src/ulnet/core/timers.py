@@ -7,10 +7,13 @@ beside them wait the memory descriptors to which an answer is due.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ulnet.core.deadlines import DeadlineWheel
 from ulnet.core.md import Md
+
+if TYPE_CHECKING:
+    from ulnet.core.parts import Parts
 
 __all__ = ["Deadlines", "Timer", "Timers"]
 
@@ -36,11 +39,14 @@ class Timers:
     to `failed`: it keeps nothing else that is due from being done.
     """
 
-    __slots__ = ("_count", "_failed", "wheel")
+    __slots__ = ("_count", "_failed", "_parts", "wheel")
 
-    def __init__(self, on_earlier: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, on_earlier: Callable[[], None], failed: Callable[[BaseException], None], parts: Parts
+    ) -> None:
         self.wheel: Deadlines = DeadlineWheel(on_earlier)
         self._failed = failed
+        self._parts = parts
         self._count = 0
 
     def at(self, when: float, call: Callable[[], None]) -> Timer:
@@ -56,12 +62,12 @@ class Timers:
             timer.call = None
             self.wheel.discard(timer.key, timer.slot)
 
-    def run(self, now: float, overdue: Callable[[Md, int], None]) -> None:
-        """Do what is due; descriptors are given to `overdue`, with their slot."""
+    def run(self, now: float) -> None:
+        """Do what is due; descriptors are given to the memory, with their slot."""
         for item, slot in self.wheel.expire(now):
             try:
                 if isinstance(item, Md):
-                    overdue(item, slot)
+                    self._parts.expire(item, slot)
                     continue
                 call, item.call = item.call, None
                 if call is not None:  # an earlier one may have taken it back

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from ulnet.core.lnd import Upcalls
     from ulnet.core.msg import Msg
     from ulnet.core.ni import NI, Place
     from ulnet.core.status import HealthStatus
+    from ulnet.lnd.contract import Upcalls
 
 __all__ = ["DeviceNews", "DeviceWatch", "Failures"]
 

@@ -6,10 +6,10 @@ import errno
 from collections.abc import Callable
 from typing import Any, cast
 
-from ulnet.core.lnd import Inbound, Upcalls
 from ulnet.core.msg import Incoming, Msg
 from ulnet.core.ni import NI
 from ulnet.core.status import HealthStatus
+from ulnet.lnd.contract import Inbound, Upcalls
 from ulnet.nid import LO_NID, NetType
 
 __all__ = ["LoLnd"]

@@ -10,10 +10,10 @@ import errno
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from ulnet.core.lnd import Inbound, NiEvent, Upcalls
 from ulnet.core.msg import Incoming, Msg
 from ulnet.core.ni import NI
 from ulnet.core.status import HealthStatus
+from ulnet.lnd.contract import Inbound, NiEvent, Upcalls
 from ulnet.lnd.tcp.errors import connect_status, send_status
 from ulnet.nid import NetType, Nid
 from ulnet.wire.errors import WireError

@@ -104,21 +104,22 @@ class Node(MessageCalls, PeerCalls):
         machine = self.machine
         if machine.unreadable:
             _log.warning("one CPT is assumed: %s", machine.unreadable)
+        logs = self._report == _log.warning
         core = LNet(
             clock=_clock_of(loop),
             cookie=self._cookie(),
             wake=self._wake,
             report=self._report,
+            alarm=_log.error if logs else None,
+            notice=_log.info if logs else None,
             cpts=machine.cpts,
             current_cpu=machine.current_cpu,
+            node_of_memory=machine.node_of_memory,
             chance=self._chance,
         )
-        if self._report == _log.warning:
-            core.state.alarm, core.state.notice = _log.error, _log.info
         core.selector.balance = self._balance
         if self._recovery == "documents":
             core.health.follow_documents()
-        core.state.node_of_memory = machine.node_of_memory
         core.register_lnd(LoLnd(core, core.state.defer))
         if self._drivers is None:
             devices = Devices(loop, self._report)

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from support.parts import quiet_parts
 from ulnet.core.routing.checks import Checks
 from ulnet.core.timers import Timers
 from ulnet.nid import Net, Nid
@@ -22,7 +23,7 @@ class Bench:
         self.answers = answers
         self.asked = []
         self.failed = []
-        self.timers = Timers(lambda: None, self.failed.append)
+        self.timers = Timers(lambda: None, self.failed.append, quiet_parts())
         self.checks = Checks(
             self.timers, lambda: self.now, self.ask, lambda nid: self.nets, lambda: self.interval
         )
@@ -37,7 +38,7 @@ class Bench:
         end = self.now + seconds
         while (due := self.timers.next_deadline()) is not None and due <= end:
             self.now = max(due, self.now)
-            self.timers.run(self.now, lambda md, slot: None)
+            self.timers.run(self.now)
         self.now = end
 
 

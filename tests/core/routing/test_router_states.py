@@ -41,7 +41,7 @@ class Bench:
         end = self.clock.now + seconds
         while (due := self.state.timers.next_deadline()) is not None and due <= end:
             self.clock.now = max(due, self.clock.now)
-            self.state.timers.run(self.clock.now, lambda md, slot: None)
+            self.state.timers.run(self.clock.now)
         self.clock.now = end
 
 

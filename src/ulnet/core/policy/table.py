@@ -29,9 +29,6 @@ class RuleTable:
     def __len__(self) -> int:
         return len(self._rules)
 
-    def __getitem__(self, index: int) -> Rule:
-        return self._rules[index]
-
     def add(
         self,
         src: Descriptor | None,

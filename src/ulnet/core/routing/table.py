@@ -47,9 +47,6 @@ class Route:
         """Whether the gateway is on the net itself, by configuration or by what it tells."""
         return self.hops == 1 or self.single_hop
 
-    def __repr__(self) -> str:
-        return f"<Route {self.net} via {self.gateway}>"
-
 
 class RouteTable:
     """Routes by net, in an order that differs between nodes, so that these spread over gateways.
@@ -77,14 +74,6 @@ class RouteTable:
     def to(self, net: Net) -> list[Route]:
         """The routes to a net."""
         return self._by_net.get(net, [])
-
-    def via(self, gateway: Nid) -> list[Route]:
-        """The routes over the peer that this NID belongs to."""
-        return [route for route in self if self.same_gateway(route.gateway, gateway)]
-
-    def gateways(self) -> list[Nid]:
-        """The gateways' NIDs as they were given, each once."""
-        return list(dict.fromkeys(route.gateway for route in self))
 
     def same_gateway(self, one: Nid, other: Nid) -> bool:
         """Whether both NIDs belong to one peer."""

@@ -23,9 +23,9 @@ from ulnet.lnd.tcp.shared import Shared
 from ulnet.nid import LNET_PID, NetType, Nid, ProcessId
 
 if TYPE_CHECKING:
-    from ulnet.core.lnd import Upcalls
     from ulnet.core.msg import Msg
     from ulnet.core.ni import NI
+    from ulnet.lnd.contract import Upcalls
 
 __all__ = ["TcpLnd"]
 

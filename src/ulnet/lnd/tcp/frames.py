@@ -18,8 +18,8 @@ from ulnet.wire.lnet import unpack_header
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE, FrameType, checksum
 
 if TYPE_CHECKING:
-    from ulnet.core.lnd import Inbound
     from ulnet.core.msg import Incoming
+    from ulnet.lnd.contract import Inbound
     from ulnet.lnd.tcp.peer import Peer
     from ulnet.wire.lnet import Header
 

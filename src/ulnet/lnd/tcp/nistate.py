@@ -6,9 +6,9 @@ import errno
 import socket
 from typing import TYPE_CHECKING, Final
 
-from ulnet.core.lnd import NiEvent
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.lnd.base import DeviceNews, Failures
+from ulnet.lnd.contract import NiEvent
 from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.conn import Conn
 from ulnet.lnd.tcp.devices import Device, believable

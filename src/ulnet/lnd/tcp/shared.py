@@ -19,7 +19,7 @@ from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE
 
 if TYPE_CHECKING:
-    from ulnet.core.lnd import Upcalls
+    from ulnet.lnd.contract import Upcalls
     from ulnet.lnd.tcp.transmit import Transmitter
     from ulnet.nid import Nid
 
