@@ -23,7 +23,6 @@ __all__ = [
     "MAX_FRAGMENTS",
     "Buffer",
     "EventHandler",
-    "Keeper",
     "Md",
     "MdOption",
     "fragments_of",

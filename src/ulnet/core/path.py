@@ -9,7 +9,7 @@ from ulnet.wire.lnet import HEADER_SIZE, Header, MsgType
 
 if TYPE_CHECKING:
     from ulnet.core.event import Event
-    from ulnet.core.md import Keeper, Md
+    from ulnet.core.md import Md
     from ulnet.core.ni import NI, TxQueue
     from ulnet.core.path_load import InFlight
     from ulnet.core.peer import PeerNi
@@ -48,7 +48,6 @@ class Path:
         "event_md",
         "exact",
         "final",
-        "forgets",
         "free",
         "hdr",
         "hop",
@@ -119,7 +118,6 @@ class Path:
         self.told: Header | None = None  # what their SEND event tells: the destination as asked for
         self.event: Event | None = None  # one SEND event for all of one descriptor
         self.event_md: Md | None = None
-        self.forgets: Keeper = self.forget  # made once: a descriptor may keep it for each message anew
 
     def header(self, template: Header) -> Header:
         """The header of messages of that template on this path."""
@@ -149,7 +147,7 @@ class Path:
     def _drop_event(self) -> None:
         self.event = None
         if self.event_md is not None:
-            self.event_md.let_go(self.forgets)
+            self.event_md.let_go(self.forget)
             self.event_md = None
 
     def new_msg(self, template: Header) -> Msg:
@@ -203,7 +201,7 @@ class Path:
         self._drop_event()
         self.event = event
         self.event_md = md
-        md.keep(self.forgets)
+        md.keep(self.forget)
 
     def forget(self, md: Md) -> None:
         """md is gone, or has another handle: hold nothing of it."""

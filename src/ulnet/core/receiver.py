@@ -12,7 +12,7 @@ from ulnet.core.event import Event, EventKind
 from ulnet.core.generation import CHANGES
 from ulnet.core.guard.identity import MARKS
 from ulnet.core.match import Match, Verdict
-from ulnet.core.md import Keeper, Md
+from ulnet.core.md import Md
 from ulnet.core.msg import NO_PAYLOAD, Incoming
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
@@ -46,7 +46,6 @@ class Receiver:
     __slots__ = (
         "_answers",
         "_faults",
-        "_forgets",
         "_generation",
         "_head",
         "_match",
@@ -75,7 +74,6 @@ class Receiver:
         self.nid = nid
         self._none = Match(Header(_ACK), Verdict.REFUSE)
         self._match = self._none
-        self._forgets: Keeper = self.forget
         self._waits: list[float] = []  # seconds from requests to the answers that are being taken
         self._raw = b""  # the bytes of the last header …
         self._head = self._tail = b""  # … before its handle and behind that
@@ -100,9 +98,9 @@ class Receiver:
         self._match = match
         if before is not after:
             if before is not None:
-                before.let_go(self._forgets)
+                before.let_go(self.forget)
             if after is not None:
-                after.keep(self._forgets)
+                after.keep(self.forget)
 
     def forget(self, md: Md) -> None:
         """md is gone, or has another handle: match nothing with it."""

@@ -39,5 +39,5 @@ class Unanswered:
             if md.in_flight and self._memory.deadline_of(md, md.sent_at) < now:
                 in_flight = md.in_flight.copy()
                 md.in_flight.clear()
-                for one in flight:
+                for one in in_flight:
                     one.abandon()
