@@ -38,6 +38,8 @@ _WMD_FROM_END: Final = 40  # bytes from the handle to the end of a header, of wh
 _WMD_SIZE: Final = 16
 # By how many bytes of a header are before its handle: those, the handle, and what is behind it.
 _PARTS: Final[dict[int, struct.Struct]] = {}
+_NO_PARTS: Final = struct.Struct("")
+_NO_MATCH: Final = Match(Header(_ACK), Verdict.REFUSE)  # of no header that comes
 
 
 class Receiver:
@@ -50,7 +52,6 @@ class Receiver:
         "_head",
         "_match",
         "_memory",
-        "_none",
         "_parts",
         "_raw",
         "_reception",
@@ -72,12 +73,11 @@ class Receiver:
         self._answers = reception.answers
         self.ni = ni
         self.nid = nid
-        self._none = Match(Header(_ACK), Verdict.REFUSE)
-        self._match = self._none
+        self._match = _NO_MATCH
         self._waits: list[float] = []  # seconds from requests to the answers that are being taken
         self._raw = b""  # the bytes of the last header …
         self._head = self._tail = b""  # … before its handle and behind that
-        self._parts = struct.Struct("")
+        self._parts = _NO_PARTS
 
     def _find(self, hdr: Header) -> Match:
         """What messages with that header lead to. Headers that are one object are equal, and never change."""
@@ -90,7 +90,7 @@ class Receiver:
         ):
             return match
         match = self._reception.judge(self, hdr)
-        self._keep(match if match.verdict is Verdict.TAKE else self._none)
+        self._keep(match if match.verdict is Verdict.TAKE else _NO_MATCH)
         return match
 
     def _keep(self, match: Match) -> None:
@@ -105,11 +105,11 @@ class Receiver:
     def forget(self, md: Md) -> None:
         """md is gone, or has another handle: match nothing with it."""
         if self._match.md is md:
-            self._match = self._none
+            self._match = _NO_MATCH
 
     def close(self) -> None:
         """The connection is gone."""
-        self._keep(self._none)
+        self._keep(_NO_MATCH)
 
     # Not whole yet ---------------------------------------------------------------------------------
 

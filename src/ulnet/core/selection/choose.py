@@ -98,6 +98,8 @@ class Selector:
 
     def find(self, dest: PeerNi, key: Key) -> PathSet:
         """The paths for that key, maybe of a generation that is over."""
+        if key.ping:  # too rare to be worth the memory
+            return PathSet(dest, key)
         paths = dest.path_sets.get(key)
         if paths is None:
             if len(dest.path_sets) >= _MOST_SETS:  # peers choose the pids that answers go to
