@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RUN", "Receiver"]
 
-RUN: Final = 256  # messages that are taken together, at most: their answers are due together
+RUN: Final = 128  # messages that are taken together, at most: their answers are due together
 MAX_PEER_ANSWERS: Final = 65536  # ACKs and REPLYs that may wait for credits of one peer NI …
 MAX_ANSWERS: Final = 262144  # … and of all: who asks for more is not heard
 _ACK: Final = int(MsgType.ACK)
