@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.md import Md
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI

@@ -6,7 +6,7 @@ import sys
 from collections import defaultdict
 
 from drawn import PAGES, keep
-from ulnet.core.discovery.table import RULES, TRANSITIONS, Action, Input, Rule, State
+from ulnet.control.discovery.table import RULES, TRANSITIONS, Action, Input, Rule, State
 from ulnet.core.peer import PeerFlag
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from drawn import PAGES, keep
-from ulnet.core.health.classify import RULES
+from ulnet.control.health.classify import RULES
 from ulnet.core.states import LOCAL_NET, LOCAL_NI, PEER, PEER_NI, Action
 from ulnet.core.status import HealthStatus
 

@@ -12,8 +12,8 @@ import pytest
 from support.fabric import Fabric
 from support.pair import BITS, PORTAL, A, B, Pair, Watching, counters, told
 from support.stream import StreamFabric
+from ulnet.control.instance import LNet
 from ulnet.core.event import Event
-from ulnet.core.instance import LNet
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE
 from ulnet.core.path import LIGHT
 from ulnet.core.peer import Waiter

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from support.fabric import Fabric
 from support.stream import NO_PAYLOAD
+from ulnet.control.instance import LNet
 from ulnet.core.event import Event, EventKind
-from ulnet.core.instance import LNet
 from ulnet.core.md import Md, MdOption
 from ulnet.core.portal import MatchEntry
 from ulnet.core.status import LNetError

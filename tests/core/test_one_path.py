@@ -12,10 +12,10 @@ from support.fabric import Fabric, Recorder
 from support.pair import BITS, PORTAL, A, B, Calls, Pair, Watching, counters
 from support.rails import A0, A1, B0, B1, Rails
 from support.stream import Connection
+from ulnet.control.policy import Descriptor
 from ulnet.core.faults import Fault, FaultKind
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE
 from ulnet.core.peer import PeerFlag
-from ulnet.core.policy import Descriptor
 from ulnet.core.receiver import RUN
 from ulnet.core.status import HealthStatus
 from ulnet.nid import LNET_PID, Nid

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fabric import Fabric
-from ulnet.core.policy import Descriptor
+from ulnet.control.policy import Descriptor
 from ulnet.core.selection.paths import Key
 from ulnet.core.selection.weights import turns_of
 from ulnet.nid import Nid

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
 from ulnet.core.status import HealthStatus

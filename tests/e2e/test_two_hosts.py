@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from support.netns import Cluster, Host, Popen, stop
-from ulnet.core.self_info import MIN_INFO_SIZE
+from ulnet.control.self_info import MIN_INFO_SIZE
 from ulnet.demo.worker import Job
 
 LNETD = [sys.executable, "-m", "ulnet.cli.lnetd"]

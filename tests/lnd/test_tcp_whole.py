@@ -13,8 +13,8 @@ import pytest
 from lnd.conftest import Addresses
 from lnd.kit import RawPeer, connect, lnet_frame, turns, until
 from support.ports import free_port
+from ulnet.control.instance import LNet
 from ulnet.core.event import Event, EventKind
-from ulnet.core.instance import LNet
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerFlag

@@ -14,10 +14,10 @@ import pytest
 from support.inside import Inside
 from support.netns import Cluster
 from ulnet import Node
+from ulnet.control.instance import LNet
+from ulnet.control.meter import Meter
 from ulnet.core.event import Event, EventKind
-from ulnet.core.instance import LNet
 from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE
-from ulnet.core.meter import Meter
 from ulnet.core.ni import NI
 from ulnet.core.states import NiState
 from ulnet.core.status import LNetError

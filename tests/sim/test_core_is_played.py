@@ -1,4 +1,4 @@
-"""What the simulator's ordinary runs never enter of the core is listed, with a reason for each function.
+"""Functions of core and control plane that ordinary simulator runs never enter are listed with a reason.
 
 Played are random runs of the common recipes, and all scenarios. A function that
 is new and not entered fails here, and so does one that is listed and entered, or gone: then the list gets
@@ -19,12 +19,13 @@ from typing import Any, Final
 
 import pytest
 
-import ulnet.core
+import ulnet
 from ulnet.sim.random_run import RECIPES, replay
 from ulnet.sim.run import play
 from ulnet.sim.scenario import read_scenario
 
-CORE: Final = Path(ulnet.core.__file__).parent
+ULNET: Final = Path(ulnet.__file__).parent
+ROOMS: Final = ("core", "control")
 ROOT: Final = Path(__file__).resolve().parents[2]
 LIST: Final = ROOT / "tests" / "data" / "never_played.txt"
 RUNS: Final = {
@@ -46,14 +47,14 @@ UNEXPLAINED: Final = "no reason is given yet"
 
 pytestmark = pytest.mark.pure  # compiled functions are not seen
 
-Place = tuple[str, int]  # a file of the core, and the first line of a function
+Place = tuple[str, int]  # a file of a room, and the first line of a function
 
 
 def defined() -> dict[Place, str]:
-    """The functions of the core, as `FILE CLASS.NAME`."""
+    """The functions of both rooms, as `FILE CLASS.NAME`."""
     found: dict[Place, str] = {}
-    for path in sorted(CORE.rglob("*.py")):
-        file = path.relative_to(CORE).as_posix()
+    for path in sorted(file for room in ROOMS for file in (ULNET / room).rglob("*.py")):
+        file = path.relative_to(ULNET).as_posix()
         for name, node in functions(ast.parse(path.read_text()), ""):
             first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
             found[file, first] = f"{file} {name}"
@@ -74,8 +75,8 @@ def functions(tree: ast.AST, outer: str) -> Iterator[tuple[str, ast.FunctionDef 
 
 @pytest.fixture(scope="module")
 def played() -> dict[CodeType, list[int]]:
-    """The functions of the core that the runs enter; of each the first seeds of `mixed` that do."""
-    folder = str(CORE) + os.sep
+    """The functions of both rooms that the runs enter; of each the first seeds of `mixed` that do."""
+    folders = tuple(str(ULNET / room) + os.sep for room in ROOMS)
     seen: set[CodeType] = set()
     found: dict[CodeType, list[int]] = {}
 
@@ -85,7 +86,7 @@ def played() -> dict[CodeType, list[int]]:
 
     def gather(seed: int | None = None) -> None:
         for code in seen:
-            if code.co_filename.startswith(folder):
+            if code.co_filename.startswith(folders):
                 seeds = found.setdefault(code, [])
                 if seed is not None and len(seeds) < TRIES:
                     seeds.append(seed)
@@ -133,7 +134,7 @@ def renew(never: set[str]) -> None:
 
 
 def test_what_is_never_played_is_listed_with_a_reason(played: dict[CodeType, list[int]]) -> None:
-    places = {(Path(code.co_filename).relative_to(CORE).as_posix(), code.co_firstlineno) for code in played}
+    places = {(Path(code.co_filename).relative_to(ULNET).as_posix(), code.co_firstlineno) for code in played}
     never = {name for place, name in defined().items() if place not in places}
     if os.environ.get("ULNET_RENEW"):
         renew(never)

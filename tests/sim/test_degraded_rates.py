@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from ulnet.core.health.rates import Rates
-from ulnet.core.meter import Meter
+from ulnet.control.health.rates import Rates
+from ulnet.control.meter import Meter
 from ulnet.core.ni import NI
 from ulnet.core.states import NiState
 from ulnet.nid import Nid

@@ -17,9 +17,9 @@ from support.routed import (
     old_end,
     why_down,
 )
+from ulnet.control.policy import Descriptor
 from ulnet.core.md import INFINITE
 from ulnet.core.ni import MAX_HEALTH
-from ulnet.core.policy import Descriptor
 from ulnet.core.routing import RoutingState
 from ulnet.core.status import LNetError
 from ulnet.nid import Net, Nid

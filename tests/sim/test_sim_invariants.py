@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI  # noqa: F401 - for the lines of BROKEN
 from ulnet.core.peer import Peer  # noqa: F401

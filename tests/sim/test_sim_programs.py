@@ -146,7 +146,7 @@ def test_what_a_task_raises_is_a_failed_run(event: dict[str, Any], monkeypatch: 
         raise RuntimeError("planted")
 
     monkeypatch.setattr("ulnet.node.operations.Operations.put", fails)
-    monkeypatch.setattr("ulnet.core.instance.LNet.discover", fails)
+    monkeypatch.setattr("ulnet.control.instance.LNet.discover", fails)
     monkeypatch.setattr("ulnet.node.peers.ask_primary", fails)
     outcome = plan_run([{"at": 0, **event}])
     assert "a task failed: RuntimeError: planted" in outcome.failure

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from ulnet.control.self_info import MIN_INFO_SIZE
 from ulnet.core.event import EventKind
-from ulnet.core.self_info import MIN_INFO_SIZE
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.core.tunables import NetTunables
 from ulnet.dlc.model import GlobalSet, NetAdd, Ping

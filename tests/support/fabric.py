@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ulnet.control.instance import LNet
 from ulnet.core.cpt import CptTable
 from ulnet.core.event import Event
-from ulnet.core.instance import LNet
 from ulnet.core.msg import Incoming, Msg
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi

@@ -6,8 +6,8 @@ from typing import Any
 
 from support.fabric import Fabric, MemLnd
 from support.stream import StreamFabric
+from ulnet.control.instance import LNet
 from ulnet.core.event import Event
-from ulnet.core.instance import LNet
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, Md
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from support.fabric import Fabric, Recorder
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.md import Md, MdOption
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ulnet.cli.findings import Finding
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.routing import RoutingState
 from ulnet.dlc.model import RouteAdd
 from ulnet.dlc.steps import Step

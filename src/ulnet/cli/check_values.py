@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ulnet.cli.findings import Finding
-from ulnet.core.instance import LNet
-from ulnet.core.policy.descriptor import Descriptor
+from ulnet.control.instance import LNet
+from ulnet.core.selection.descriptor import Descriptor
 from ulnet.core.tunables import NetTunables
 from ulnet.dlc.model import NetAdd, UdspAdd
 from ulnet.dlc.steps import Step

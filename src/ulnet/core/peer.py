@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ulnet.core.md import Md
     from ulnet.core.msg import Msg
     from ulnet.core.path_load import PathLoad
-    from ulnet.core.policy.descriptor import Descriptor
+    from ulnet.core.selection.descriptor import Descriptor
     from ulnet.core.selection.paths import Key, PathSet
     from ulnet.core.status import LNetError
     from ulnet.wire.ping import PingInfo

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 from itertools import count
 
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
 from ulnet.core.status import HealthStatus

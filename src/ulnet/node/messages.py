@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.md import Buffer
 from ulnet.core.selection import Explanation
 from ulnet.nid import Nid

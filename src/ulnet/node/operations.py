@@ -7,11 +7,11 @@ import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ulnet.control.instance import LNet
+from ulnet.control.self_info import MIN_INFO_SIZE
 from ulnet.core.event import Event, EventKind
-from ulnet.core.instance import LNet
 from ulnet.core.md import TRUNCATE, Buffer, Md, fragments_of
 from ulnet.core.peer import Peer
-from ulnet.core.self_info import MIN_INFO_SIZE
 from ulnet.core.status import LNetError, errno_text
 from ulnet.nid import LO_NID, Nid
 from ulnet.wire.errors import WireError

@@ -8,8 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
 
-from ulnet.core.instance import LNet
-from ulnet.core.naming import ask_discovered, ask_primary, name_peer
+from ulnet.control.instance import LNet
+from ulnet.control.naming import ask_discovered, ask_primary, name_peer
 from ulnet.core.peer import Peer
 from ulnet.core.status import LNetError
 from ulnet.nid import Net, Nid, NidError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Final
 
-from ulnet.core.discovery.exchange import PING, PUSH
+from ulnet.control.discovery.exchange import PING, PUSH
 from ulnet.core.peer import Peer, PeerFlag
 from ulnet.core.peer_rules import named
 from ulnet.nid import Nid

@@ -11,7 +11,7 @@ from ulnet.nid import LO_NID
 from ulnet.nid.nid import NET_BY_NID
 
 if TYPE_CHECKING:
-    from ulnet.core.instance import LNet
+    from ulnet.control.instance import LNet
     from ulnet.core.msg import Msg
     from ulnet.core.peer import Peer, PeerNi
     from ulnet.nid import Net

@@ -7,14 +7,14 @@ from contextlib import suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ulnet.control.instance import LNet
+from ulnet.control.self_info import MIN_INFO_SIZE
 from ulnet.core.event import Event, EventKind
-from ulnet.core.instance import LNet
 from ulnet.core.lnd import Lnd
 from ulnet.core.md import INFINITE, MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, EventHandler
 from ulnet.core.ni import NI
 from ulnet.core.peer_rules import named
 from ulnet.core.selection import Balance
-from ulnet.core.self_info import MIN_INFO_SIZE
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import LndTunables, NetTunables
 from ulnet.dlc.config import read_config

@@ -22,7 +22,7 @@ from ulnet.wire.bond import Mode, Policy
 from ulnet.wire.lnet import HEADER_SIZE
 
 if TYPE_CHECKING:
-    from ulnet.core.instance import LNet
+    from ulnet.control.instance import LNet
     from ulnet.core.msg import Msg
     from ulnet.core.ni import NI
     from ulnet.core.timers import Timer

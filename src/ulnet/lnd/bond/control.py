@@ -16,7 +16,7 @@ from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import PING_PORTAL
 
 if TYPE_CHECKING:
-    from ulnet.core.instance import LNet
+    from ulnet.control.instance import LNet
     from ulnet.core.ni import NI
     from ulnet.core.portal import MatchEntry
     from ulnet.nid import Nid

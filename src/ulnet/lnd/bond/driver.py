@@ -16,7 +16,7 @@ from ulnet.wire.bond import Answer, BondHello, Kind, Mode, Register, Resolve
 from ulnet.wire.errors import WireError
 
 if TYPE_CHECKING:
-    from ulnet.core.instance import LNet
+    from ulnet.control.instance import LNet
     from ulnet.core.msg import Msg
     from ulnet.core.ni import NI
     from ulnet.nid import Net, Nid

@@ -9,7 +9,7 @@ from ulnet.lnd.bond.standby import Place, Standby
 from ulnet.wire.bond import Configuration, Mode, SlaveEntry, SlaveStatus
 
 if TYPE_CHECKING:
-    from ulnet.core.instance import LNet
+    from ulnet.control.instance import LNet
     from ulnet.core.ni import NI
     from ulnet.lnd.bond.config import BondConfig
     from ulnet.lnd.bond.peer import BondPeer

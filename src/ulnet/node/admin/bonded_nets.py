@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET, UnsetType
 
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.ni import NI, LocalNet
 from ulnet.core.status import LNetError
 from ulnet.dlc.model import NetAdd

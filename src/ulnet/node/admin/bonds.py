@@ -6,7 +6,7 @@ import errno
 from collections.abc import Sequence
 from typing import Any
 
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.status import LNetError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ulnet.core.discovery.merging import differences
+from ulnet.control.discovery.merging import differences
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents import DiscoverDocument, DiscoverView, NidItem
 from ulnet.dlc.errors import ErrorItem

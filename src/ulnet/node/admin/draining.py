@@ -6,7 +6,7 @@ import asyncio
 import errno
 from collections.abc import Sequence
 
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.ni import NI
 from ulnet.core.status import LNetError
 from ulnet.dlc.model import NetDel

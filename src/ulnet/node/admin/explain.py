@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.peer import PeerNet
 from ulnet.core.selection import Explanation, Stage
 from ulnet.core.selection.criteria import HIGHER_IS_BETTER, YES_OR_NO

@@ -6,8 +6,8 @@ import errno
 
 from msgspec import UNSET
 
+from ulnet.control.instance import LNet
 from ulnet.core.faults import Fault, FaultKind, FaultRule
-from ulnet.core.instance import LNet
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.dlc.documents_faults import FaultView
 from ulnet.dlc.model_faults import FaultAdd, FaultDel, FaultReset, FaultShow

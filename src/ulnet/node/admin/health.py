@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
-from ulnet.core.instance import LNet
-from ulnet.core.meter import Meter
+from ulnet.control.instance import LNet
+from ulnet.control.meter import Meter
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.status import LNetError

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.status import LNetError
 from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import Ip2netsRule, NetAdd, NetDel, NetMatch

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.ni import NI, LocalNet, Place
 from ulnet.core.status import LNetError
 from ulnet.dlc.model import NetAdd, NetDel

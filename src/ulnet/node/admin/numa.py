@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 
+from ulnet.control.instance import LNet
 from ulnet.core.cpt import share_of_nid
-from ulnet.core.instance import LNet
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents import CptOfNid, CptView, NumaView
 from ulnet.dlc.model import CptOfNids

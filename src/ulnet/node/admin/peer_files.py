@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.peer import Peer, PeerFlag, may_be_peer
 from ulnet.core.status import LNetError
 from ulnet.dlc.errors import ErrorItem

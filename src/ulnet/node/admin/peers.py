@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.status import LNetError
 from ulnet.dlc.model import PeerAdd, PeerDel
 from ulnet.nid import Nid

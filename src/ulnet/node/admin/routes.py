@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.routing import Route
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents_routing import RouteView

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.routing import RoutingState
 from ulnet.core.routing.pools import BufferPool
 from ulnet.dlc.documents_routing import BufferView, RoutingDocument

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import errno
 
-from ulnet.core.instance import LNet
-from ulnet.core.policy import Descriptor, Effect, Key, Rule
+from ulnet.control.instance import LNet
+from ulnet.control.policy import Descriptor, Effect, Key, Rule
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents_policy import SelectionView
 from ulnet.dlc.model import SelectionAdd, SelectionDel, SelectionShow

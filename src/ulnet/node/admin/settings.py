@@ -6,7 +6,7 @@ import errno
 from collections.abc import Mapping
 from dataclasses import fields, replace
 
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import GlobalSettings
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET
 
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.ni import NI, NO_PRIORITY
 from ulnet.core.peer import PeerNi
 from ulnet.core.stats import MsgStats

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.stats import GlobalStats
 from ulnet.core.status import HealthStatus
 from ulnet.core.tunables import GlobalSettings

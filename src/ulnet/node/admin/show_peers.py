@@ -8,7 +8,7 @@ from itertools import islice
 
 from msgspec import UNSET
 
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.peer import Peer, PeerFlag, PeerNi
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.dlc.documents import NidItem, PeerNiHealth, PeerNiView, PeerView, UdspInfo

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from ulnet.core.instance import LNet
+from ulnet.control.instance import LNet
 from ulnet.core.ni import NI
 from ulnet.core.peer import Peer, PeerNi
 from ulnet.core.stats import Latency, MsgStats

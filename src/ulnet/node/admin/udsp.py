@@ -7,8 +7,8 @@ import os
 
 from msgspec import UNSET, UnsetType
 
-from ulnet.core.instance import LNet
-from ulnet.core.policy import Descriptor, Effect, Rule
+from ulnet.control.instance import LNet
+from ulnet.control.policy import Descriptor, Effect, Rule
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents_policy import Action, UdspView
 from ulnet.dlc.errors import DlcError

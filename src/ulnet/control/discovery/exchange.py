@@ -1,0 +1,101 @@
+"""Pings and pushes of peers: begun, and ended (spec wire-lnet.md §5, §6)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ulnet.control.self_info import MIN_INFO_SIZE
+from ulnet.core.event import Event, EventKind
+from ulnet.core.md import TRUNCATE
+from ulnet.core.memory import Memory
+from ulnet.core.ni import NI
+from ulnet.core.peer import Exchange, Peer
+from ulnet.core.sender import Sender
+from ulnet.core.status import LNetError
+from ulnet.nid import Nid
+from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
+
+__all__ = ["PING", "PUSH", "Exchanges", "error_of", "push_path"]
+
+PING: Final = "ping"
+PUSH: Final = "push"
+
+
+def error_of(event: Event) -> tuple[int, str] | None:
+    """Why a ping or push failed: errno and sentence. None: the peer began anew, or our NI went: ask again."""
+    if event.kind is EventKind.UNLINK and event.status == -errno.ECONNRESET:
+        return None
+    return -event.status or errno.ECANCELED, event.reason or "no answer came"
+
+
+def push_path(nis: Mapping[Nid, NI], peer: Peer) -> tuple[Nid | None, Nid]:
+    """The way by which the last ping reply came, as long as both its ends are well (wire-lnet.md §6).
+
+    Else to the primary NID, from any NI (None).
+    """
+    ni = nis.get(peer.heard_at) if peer.heard_at is not None else None
+    there = peer.members.get(peer.heard_from) if peer.heard_from is not None else None
+    if ni is None or not (ni.up and ni.open) or there is None or not there.health or there.said_down:
+        return None, peer.primary_nid
+    return (ni.nid, there.nid) if ni.net.net == there.nid.net else (None, peer.primary_nid)
+
+
+class Exchanges:
+    """Starts and ends pings and pushes for `Discovery`."""
+
+    __slots__ = ("_memory", "_sender")
+
+    def __init__(self, memory: Memory, sender: Sender) -> None:
+        self._memory = memory
+        self._sender = sender
+
+    def ping(self, peer: Peer, done: Callable[[Exchange, Event], None]) -> None:
+        """Ask the peer for its info. Raises LNetError."""
+        exchange = Exchange(peer, PING)
+        buffer = bytearray(max(MIN_INFO_SIZE, peer.info_size))
+        exact = peer.check_nid is not None
+        timeout = peer.check_timeout if exact else None
+        md = exchange.md = self._memory.md_bind(
+            buffer, exchange.handle, threshold=2, options=TRUNCATE, timeout=timeout
+        )
+        self._start(exchange, done)
+        try:
+            target = peer.check_nid or peer.primary_nid
+            self._sender.get(md, target, PING_PORTAL, PING_MATCH_BITS, exact=exact)
+        except LNetError:
+            self.end(peer, PING)
+            raise
+
+    def push(
+        self,
+        peer: Peer,
+        data: memoryview,
+        sequence: int,
+        path: tuple[Nid | None, Nid],
+        done: Callable[[Exchange, Event], None],
+    ) -> None:
+        """Tell the peer our info, along `path`: our NID (None: any) and its own. Raises LNetError."""
+        exchange = Exchange(peer, PUSH, sequence)
+        md = exchange.md = self._memory.md_bind(data, exchange.handle, threshold=2)
+        self._start(exchange, done)
+        source, target = path
+        try:
+            self._sender.put(md, target, PING_PORTAL, PING_MATCH_BITS, source=source)
+        except LNetError:
+            self.end(peer, PUSH)
+            raise
+
+    @staticmethod
+    def _start(exchange: Exchange, done: Callable[[Exchange, Event], None]) -> None:
+        exchange.done = done
+        exchange.peer.exchanges[exchange.kind] = exchange
+
+    def end(self, peer: Peer, kind: str) -> None:
+        """Take the memory of an exchange back, whether it is over or not; an answer is no longer heard."""
+        exchange = peer.exchanges.pop(kind, None)
+        if exchange is not None:
+            exchange.done = None
+            if exchange.md is not None:
+                self._memory.md_unlink(exchange.md)

@@ -1,0 +1,401 @@
+"""Discovery of one node: what begins it, what it does, and those who wait (spec discovery.md §3, §4).
+
+Events only note what happened and queue the peer. All turns are taken from a deferred call, so that nothing
+here runs inside a driver's stack or inside a sender's.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Final
+
+from ulnet.control.discovery.answers import SAYS_MULTI_RAIL, Answers, size_needed
+from ulnet.control.discovery.exchange import PING, PUSH, Exchanges, error_of, push_path
+from ulnet.control.discovery.merging import Merging
+from ulnet.control.discovery.table import STATE_MASK, STEPS, Action, Input, decide
+from ulnet.control.health.notices import Notices
+from ulnet.control.self_info import SelfInfo
+from ulnet.core.event import Event, EventKind
+from ulnet.core.memory import Memory
+from ulnet.core.msg import Msg
+from ulnet.core.peer import Exchange, Peer, PeerFlag, PeerNi, Waiter, may_be_peer
+from ulnet.core.routing.gateways import Gateways
+from ulnet.core.sender import Sender
+from ulnet.core.state import NodeState
+from ulnet.core.status import LNetError
+from ulnet.nid import LO_NID, NetType, Nid
+from ulnet.wire.errors import WireError
+from ulnet.wire.lnet import PING_PORTAL, MsgType
+from ulnet.wire.ping import PingInfo
+
+__all__ = ["Discovery"]
+
+_ANSWERS = (int(MsgType.ACK), int(MsgType.REPLY))
+_MAX_PINGS: Final = 8  # of one round: info that never fits or never makes sense is not asked for ever
+_MAX_ROUNDS: Final = 4  # a caller whose peer is replaced again and again is told so
+
+_MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
+_NO_DISCOVERY = int(PeerFlag.NO_DISCOVERY)
+_DISCOVERED = int(PeerFlag.DISCOVERED)
+_REDISCOVER = int(PeerFlag.REDISCOVER)
+_DISCOVERING = int(PeerFlag.DISCOVERING)
+_DATA_PRESENT = int(PeerFlag.DATA_PRESENT)
+_UPTODATE = int(PeerFlag.NIDS_UPTODATE)
+_PING_FAILED = int(PeerFlag.PING_FAILED)
+_PUSH_FAILED = int(PeerFlag.PUSH_FAILED)
+_PUSH_SENT = int(PeerFlag.PUSH_SENT)
+_FORCE_PING = int(PeerFlag.FORCE_PING)
+_FORCE_PUSH = int(PeerFlag.FORCE_PUSH)
+_MARKED = int(PeerFlag.MARK_DELETION | PeerFlag.MARK_DELETED)
+_FAILED = _PING_FAILED | _PUSH_FAILED
+_LAST = frozenset({Input.DELETE, Input.GIVE_UP, Input.PING, Input.PUSH, Input.WAIT, Input.DONE})  # of a turn
+_GATEWAY_KNOWN = int(PeerFlag.RTR_DISCOVERY | PeerFlag.DISCOVERED)
+
+
+class Discovery:
+    """Finds out who peers are and tells them who we are; messages to unknown peers wait here meanwhile."""
+
+    def __init__(
+        self,
+        state: NodeState,
+        memory: Memory,
+        sender: Sender,
+        info: SelfInfo,
+        gateways: Gateways,
+        peer_told: Callable[[PeerNi, bool], None],
+    ) -> None:
+        self._state = state
+        self._queue: dict[Peer, None] = {}
+        self._scheduled = False
+        self.active = False
+        self.unexpected = 0  # inputs that the table does not have
+        self._sender = sender
+        self._gateways = gateways
+        self._info = info
+        self._exchanges = Exchanges(memory, sender)
+        say = Notices(state.clock, state.report).say
+        self.merging = Merging(state.peers, self._mode, state.report, say, peer_told, gateways.told)
+        self._answers = Answers(self._mode, say)
+        self._actions: dict[Action, Callable[[Peer], None]] = {  # that do something themselves
+            action: getattr(self, f"_{action.name.lower()}")
+            for action in Action
+            if action
+            not in (Action.TAKE_REPLY, Action.NOTE_PING, Action.TAKE_PUSH, Action.TAKE_ACK, Action.NOTE_PUSH)
+        }
+
+    def _mode(self) -> int:
+        return self._state.settings.discovery
+
+    def start(self) -> None:
+        """From now on messages to peers that are not known wait for them."""
+        self.active = True
+
+    def stop(self) -> None:
+        """End all discoveries: who waits is told, what is under way is taken back."""
+        self.active = False
+        self._queue.clear()
+        for peer in self._state.peers:
+            self._end(peer, errno.ESHUTDOWN, "the node is shutting down")
+
+    # Triggers --------------------------------------------------------------------------------------
+
+    def discover(
+        self, nid: Nid, *, force: bool = False, done: Callable[[LNetError | None, Peer | None], None]
+    ) -> None:
+        """Find out anew who has nid, and tell it our NIDs if it wants them; `force`: in any case.
+
+        `done` hears once, later, of the error or the peer. Raises LNetError: EINVAL, ENOMEM, ESHUTDOWN.
+        """
+        self._state.must_run()
+        if nid.net.type == NetType.BOND:
+            raise LNetError(errno.EINVAL, f"{nid} is not discovered but resolved: discover one of its slaves")
+        waiter = Waiter(nid, done, self._state.mistake)
+        peer = self._peer_of(nid)
+        if nid != LO_NID:
+            peer.attempts = 0  # who is asked for again and again is no liar
+            peer.mark(_FORCE_PING | _FORCE_PUSH if force else 0, _UPTODATE)
+        self._wait(waiter, peer)
+
+    def _peer_of(self, nid: Nid) -> Peer:
+        pni = self._state.peers.learn(nid)
+        if pni is None:
+            if may_be_peer(nid):
+                raise LNetError(errno.ENOMEM, f"too many unknown peers: cannot remember {nid}")
+            raise LNetError(errno.EINVAL, f"{nid} cannot be a peer: give the NID of one interface")
+        return pni.peer
+
+    def _wait(self, waiter: Waiter, peer: Peer) -> None:
+        if peer.primary_nid == LO_NID:
+            self._state.defer(waiter.tell, None, peer)
+            return
+        peer.waiters.append(waiter)
+        self._feed(peer, Input.WANTED)
+
+    def tell_peers(self) -> None:
+        """Our NIs changed: peers that know of our rails hear of it. Others will, when they are discovered."""
+        if self.active:
+            for peer in self._state.peers:
+                if peer.flags & _DISCOVERED and self.push_due(peer):
+                    self._feed(peer, Input.WANTED)
+
+    def mode_changed(self, before: int) -> None:
+        """The setting `discovery` has another value, and our info tells so already."""
+        for peer in self._state.peers:
+            if peer.primary_nid == LO_NID:
+                continue
+            if before and not self._mode():
+                if peer.multi_rail:  # it hears of it; if it was discovered, it is one NID after that
+                    peer.mark(_FORCE_PUSH | _NO_DISCOVERY)
+                    self._feed(peer, Input.WANTED)
+            else:
+                peer.mark(remove=_UPTODATE)
+
+    def push_anyway(self, peer: Peer) -> None:
+        """Tell a peer our info even if it has the one of that number, as routers do."""
+        if self.active:
+            peer.mark(_FORCE_PUSH)
+            self._feed(peer, Input.WANTED)
+
+    def peer_restarted(self, nid: Nid) -> None:
+        """Another life of a node, or another node, answers behind nid: look who before more is sent."""
+        peer = self._state.peers.find(nid)
+        if peer is not None and self.active and peer.primary_nid != LO_NID:
+            peer.told_sequence = 0
+            peer.mark(remove=_UPTODATE)
+
+    def push_due(self, peer: Peer) -> bool:
+        """Whether the peer should be told our NIDs (spec discovery.md §3)."""
+        flags = peer.flags
+        if not flags & _MULTI_RAIL or flags & (_MARKED | _PUSH_SENT):
+            return False
+        if flags & _FORCE_PUSH:
+            return True
+        return not flags & _NO_DISCOVERY and self._mode() != 0 and peer.told_sequence < self._info.sequence
+
+    def hold(self, msg: Msg, peer: Peer) -> bool:
+        """Keep a message back until the peer is known, and launch it then; False if it may go now."""
+        hdr = msg.hdr
+        if not self.active or hdr.portal == PING_PORTAL or hdr.type in _ANSWERS:
+            return False
+        if peer.primary_nid.net.type == NetType.BOND:
+            peer.mark(_DISCOVERED | _UPTODATE)  # bonding NIs find each other by themselves
+            return False
+        if peer.flags & _GATEWAY_KNOWN == _GATEWAY_KNOWN:
+            return False  # its periodic check holds nothing back
+        peer.parked.append(msg)
+        if not peer.flags & _DISCOVERING:
+            self._feed(peer, Input.WANTED)
+        return True
+
+    def peer_deprived(self, peer: Peer) -> None:
+        """Configuration took NIDs of the peer away."""
+        if self.active and peer.flags & _DISCOVERED:
+            peer.mark(remove=_UPTODATE)
+            self._feed(peer, Input.WANTED)
+
+    def peer_removed(self, peer: Peer) -> None:
+        """The peer left the table: who waits for it goes on with whoever has its NIDs now."""
+        self._queue.pop(peer, None)
+        self._exchanges.end(peer, PING)
+        self._exchanges.end(peer, PUSH)
+        peer.news = None
+        peer.mark(remove=STATE_MASK | _DATA_PRESENT | _UPTODATE)
+        if peer.parked or peer.waiters:
+            self._state.defer(self._move_on, peer)
+
+    def _move_on(self, peer: Peer) -> None:
+        parked, peer.parked = peer.parked, []
+        waiters, peer.waiters = peer.waiters, []
+        for msg in parked:
+            self._sender.relaunch(msg)
+        for waiter in waiters:
+            waiter.rounds += 1
+            try:
+                self._state.must_run()
+                if waiter.rounds > _MAX_ROUNDS:
+                    raise LNetError(errno.EAGAIN, f"{waiter.nid}: its peer changes all the time; try again")
+                self._wait(waiter, self._peer_of(waiter.nid))
+            except LNetError as refused:
+                waiter.tell(refused, None)
+
+    # Turns -----------------------------------------------------------------------------------------
+
+    def queued(self, peer: Peer) -> bool:
+        """Whether the peer waits for its turn."""
+        return peer in self._queue
+
+    def _feed(self, peer: Peer, what: Input) -> bool:
+        """One input of the state machine; whether the table has it."""
+        found = STEPS[peer.flags & STATE_MASK].get(what)
+        if found is None:
+            self.unexpected += 1
+            where = f"discovery of {peer.primary_nid}, state {peer.flags:#x}"
+            self._state.report(f"{where}: {what.name} ignored")
+            return False
+        action, after = found
+        peer.mark(after, STATE_MASK & ~after)
+        call = self._actions.get(action)
+        if call is not None:
+            call(peer)
+        else:
+            self._enqueue(peer)
+        return True
+
+    def _enqueue(self, peer: Peer) -> None:
+        self._queue[peer] = None
+        if not self._scheduled:
+            self._scheduled = True
+            self._state.defer(self._work)
+
+    def _work(self) -> None:
+        self._scheduled = False
+        queue, self._queue = self._queue, {}
+        for peer in queue:
+            if self.active:
+                self._turn(peer)
+
+    def _turn(self, peer: Peer) -> None:
+        """Do for the peer what can be done now; it may have been queued again, and be done."""
+        while peer.flags & _DISCOVERING and not peer.gone:
+            what = decide(peer.flags, self.push_due(peer), peer.error is not None)
+            if not self._feed(peer, what) or what in _LAST:
+                return
+
+    # Actions ---------------------------------------------------------------------------------------
+
+    def _nothing(self, peer: Peer) -> None:
+        pass
+
+    def _delete(self, peer: Peer) -> None:
+        self._state.peers.recreate(peer)
+
+    def _merge(self, peer: Peer) -> None:
+        owner = self.merging.merge(peer)
+        if owner is not peer:
+            self._feed(owner, Input.WANTED)
+
+    def _force_ping(self, peer: Peer) -> None:
+        self._exchanges.end(peer, PING)
+        peer.mark(_FORCE_PING, _PING_FAILED)
+
+    def _send_ping(self, peer: Peer) -> None:
+        peer.attempts += 1
+        peer.mark(remove=_FORCE_PING)
+        peer.error = None
+        try:
+            if peer.attempts > _MAX_PINGS:
+                raise LNetError(
+                    errno.EPROTO,
+                    f"{peer.primary_nid} answers pings with what is no whole ping info: see what runs there",
+                )
+            self._exchanges.ping(peer, self._answered)
+        except LNetError as refused:
+            peer.error = (refused.errno, refused.text)
+            self._ping_lost(peer)
+
+    def _send_push(self, peer: Peer) -> None:
+        peer.mark(remove=_FORCE_PUSH)
+        peer.error = None
+        info, path = self._info, push_path(self._state.nis, peer)
+        try:
+            self._exchanges.push(peer, info.data, info.sequence, path, self._answered)
+        except LNetError as refused:
+            peer.error = (refused.errno, refused.text)
+            self._push_lost(peer)
+
+    def _forget_push(self, peer: Peer) -> None:
+        peer.mark(remove=_FORCE_PUSH)
+
+    def _give_up(self, peer: Peer) -> None:
+        number, why = peer.error or (errno.EIO, "no reason is known")
+        self._end(peer, number, why)
+
+    def _complete(self, peer: Peer) -> None:
+        peer.attempts = 0
+        peer.error = None
+        peer.mark(_DISCOVERED, _REDISCOVER)
+        self._gateways.discovered(peer, False)
+        parked, peer.parked = peer.parked, []
+        waiters, peer.waiters = peer.waiters, []
+        for msg in parked:
+            self._sender.launch(msg)
+        for waiter in waiters:
+            waiter.tell(None, peer)
+
+    def _end(self, peer: Peer, number: int, why: str) -> None:
+        """Discovery of the peer failed: so do those who wait for it, and the next message tries again."""
+        peer.attempts = 0
+        peer.news = None
+        peer.mark(_REDISCOVER, STATE_MASK | _FAILED | _DATA_PRESENT | _FORCE_PING | _FORCE_PUSH)
+        self._exchanges.end(peer, PING)
+        self._exchanges.end(peer, PUSH)
+        self._gateways.discovered(peer, True)
+        parked, peer.parked = peer.parked, []
+        waiters, peer.waiters = peer.waiters, []
+        for msg in parked:
+            self._sender.fail(msg, number, f"{peer.primary_nid} could not be discovered: {why}")
+        for waiter in waiters:
+            waiter.tell(LNetError(number, why), None)
+
+    # Events ----------------------------------------------------------------------------------------
+
+    def _answered(self, exchange: Exchange, event: Event) -> None:
+        """The ping or push of a peer is over, one way or the other."""
+        peer = exchange.peer
+        if exchange.kind == PING:
+            if event.kind is EventKind.REPLY and not event.status:
+                self._take_reply(peer, event)
+            else:
+                peer.error = error_of(event)
+                self._ping_lost(peer)
+        elif event.kind is EventKind.ACK and not event.status:
+            peer.told_sequence = exchange.sequence
+            self._exchanges.end(peer, PUSH)
+            self._feed(peer, Input.ACK)
+        else:
+            peer.error = error_of(event)
+            self._push_lost(peer)
+
+    def _take_reply(self, peer: Peer, event: Event) -> None:
+        data = event.data
+        peer.heard_at, peer.heard_from = event.target, event.source
+        info = None
+        try:
+            info = PingInfo.unpack(data)
+            peer.info_size = max(peer.info_size, size_needed(data))
+        except WireError:
+            pass
+        self._exchanges.end(peer, PING)
+        if info is None or info.truncated:
+            peer.mark(_PING_FAILED)
+            self._feed(peer, Input.BAD_REPLY)
+            return
+        self._answers.take_reply(peer, info)
+        self._feed(peer, Input.REPLY)
+
+    def _ping_lost(self, peer: Peer) -> None:
+        self._exchanges.end(peer, PING)
+        peer.mark(_PING_FAILED)
+        self._feed(peer, Input.PING_LOST)
+
+    def _push_lost(self, peer: Peer) -> None:
+        self._exchanges.end(peer, PUSH)
+        peer.mark(_PUSH_FAILED if peer.error else 0)
+        self._feed(peer, Input.PUSH_LOST)
+
+    def pushed(self, source: Nid, info: PingInfo | None) -> None:
+        """A push arrived; without info where it was not whole or made no sense."""
+        peer = self._state.peers.find(source)
+        if peer is None or not self.active or source == LO_NID:
+            return
+        listed = info is not None and any(entry.nid == source for entry in info.entries)
+        if info is not None and not info.features & SAYS_MULTI_RAIL:
+            self._state.stats.drops["push of a peer without Multi-Rail"] += 1
+            return
+        if info is None or not listed:
+            peer.mark(_FORCE_PING, _UPTODATE)
+            self._feed(peer, Input.WANTED)
+            return
+        self._answers.take_push(peer, info)
+        self._feed(peer, Input.PUSHED)

@@ -1,0 +1,173 @@
+"""Makes of what a peer told of itself the peer, its nets and NIDs (spec discovery.md §6)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Hashable
+from typing import Final
+
+from ulnet.control.discovery.answers import SAYS_MULTI_RAIL, see_sequence
+from ulnet.core.peer import Peer, PeerFlag, PeerNi, may_be_listed
+from ulnet.core.peer_table import PeerTable
+from ulnet.nid import Nid
+from ulnet.wire.ping import Feature, NiStatus, PingInfo
+
+__all__ = ["MAX_DIFFERENCES", "Merging"]
+
+MAX_DIFFERENCES: Final = 64  # that are kept of one peer
+
+_MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
+_NO_DISCOVERY = int(PeerFlag.NO_DISCOVERY)
+_ROUTER = int(PeerFlag.ROUTER_ENABLED)
+_DISCOVERED = int(PeerFlag.DISCOVERED)
+_LOCK = int(PeerFlag.LOCK_PRIMARY)
+_UPTODATE = int(PeerFlag.NIDS_UPTODATE)
+_DATA_PRESENT = int(PeerFlag.DATA_PRESENT)
+_SAYS_NO_ROUTER = int(Feature.RTE_DISABLED)
+
+
+class Merging:
+    """Merges news into the table. Conflicts with configuration never stop it: they are told, and kept.
+
+    `peer_told` hears of every NID that its peer tells to be up (True) or down, when that changed; `told` of
+    all news.
+    """
+
+    __slots__ = ("_mode", "_peer_told", "_peers", "_report", "_say", "_told", "differences")
+
+    def __init__(
+        self,
+        peers: PeerTable,
+        mode: Callable[[], int],
+        report: Callable[[str], None],
+        say: Callable[[Hashable, str], None],
+        peer_told: Callable[[PeerNi, bool], None],
+        told: Callable[[Peer, PingInfo], None],
+    ) -> None:
+        self._peers = peers
+        self._mode = mode
+        self._report = report
+        self._say = say  # a line of a kind that may come often
+        self.differences = 0  # found since the start
+        self._peer_told: Callable[[PeerNi, bool], None] = peer_told
+        self._told: Callable[[Peer, PingInfo], None] = told
+
+    def merge(self, peer: Peer) -> Peer:
+        """Merge the news of peer; answers which peer has the NIDs now."""
+        while (owner := self._merge(peer)) is not peer:
+            peer = owner
+        return peer
+
+    def _merge(self, peer: Peer) -> Peer:
+        """Merge the news of peer, or hand them over to the peer that it answers."""
+        news, peer.news = peer.news, None
+        peer.mark(_UPTODATE, _DATA_PRESENT)
+        if news is None:
+            return peer
+        self._told(peer, news)
+        peer.guard = news.guard
+        primary = news.primary
+        if primary is None or not may_be_listed(primary):
+            return peer
+        if self._bound(peer):
+            self._compare(peer, news, primary)
+            self._take_statuses(peer, news)
+            return peer
+        if self._peers.claims_ours(peer, primary):
+            self._say(
+                ("kept", peer.primary_nid), f"peer {peer.primary_nid} says that it is {primary}, this node"
+            )
+            return peer
+        listed = [entry.nid for entry in news.entries]
+        owner = self._peers.heir(primary, listed)
+        if owner is not None and owner is not peer:
+            return self._hand_over(peer, owner, news)
+        known = peer.flags & _LOCK and peer.owns(primary)  # a locked name is not what the peer says
+        if primary != peer.primary_nid and peer.flags & _DISCOVERED and not known:
+            self._say(("primary", peer.primary_nid), f"peer {peer.primary_nid} answers as {primary} now")
+        self._regroup(peer, news, primary, listed)
+        return peer
+
+    def _bound(self, peer: Peer) -> bool:
+        """Whether the NIDs of peer stay as they are, whatever it tells."""
+        off = not peer.multi_rail or peer.flags & _NO_DISCOVERY or self._mode() != 1
+        return bool(off) or peer.configured
+
+    def _hand_over(self, peer: Peer, owner: Peer, news: PingInfo) -> Peer:
+        """The node behind this NID is known by another one already: what it told is about that peer."""
+        owner.mark(0 if owner.configured else _MULTI_RAIL, _NO_DISCOVERY)
+        owner.heard_at, owner.heard_from = peer.heard_at, peer.heard_from
+        owner.info_size = max(owner.info_size, peer.info_size)
+        known = owner.news
+        if known is None or known.sequence < news.sequence or not owner.multi_rail:
+            owner.news = news
+            see_sequence(owner, news.sequence)
+        return owner
+
+    def _regroup(self, peer: Peer, info: PingInfo, primary: Nid, listed: list[Nid]) -> None:
+        kept = self._peers.merge(peer, primary, listed)
+        self._take_statuses(peer, info)
+        for nid, why in kept.items():
+            pni = peer.members.get(nid)
+            if pni is not None and why == errno.EPERM:
+                self._set_status(pni, down=True)
+            elif pni is None:
+                other = self._peers.find(nid)
+                if why == errno.EADDRINUSE:
+                    whose = "is this node's own"
+                elif other is not None:
+                    whose = f"stays with peer {other.primary_nid}"
+                else:
+                    continue
+                text = f"peer {peer.primary_nid} lists {nid}, which {whose}"
+                self._say(("kept", peer.primary_nid), text)
+
+    def _take_statuses(self, peer: Peer, info: PingInfo) -> None:
+        peer.mark(0 if info.features & _SAYS_NO_ROUTER else _ROUTER, _ROUTER)
+        for entry in info.entries:
+            pni = peer.members.get(entry.nid)
+            if pni is not None:
+                self._set_status(pni, down=entry.status == NiStatus.DOWN)
+
+    def _set_status(self, pni: PeerNi, down: bool) -> None:
+        if pni.said_down != down:
+            pni.said_down = down
+            self._peer_told(pni, not down)
+
+    # Configured and seen ---------------------------------------------------------------------------
+
+    def _compare(self, peer: Peer, info: PingInfo, primary: Nid) -> None:
+        """Tell what differs between a peer as it is configured and as it says it is (dyn-060)."""
+        mode = self._mode()
+        if mode == 0 or (mode == 1 and not peer.configured):
+            return
+        found = differences(self._peers, peer, info, primary)[:MAX_DIFFERENCES]
+        for line in found:
+            if line in peer.differences:
+                continue
+            self.differences += 1
+            if peer.configured:
+                self._report(line)
+            else:  # a stranger, who may say another thing each time
+                self._say(("difference", peer.primary_nid), line)
+        peer.differences = tuple(found)
+
+
+def differences(peers: PeerTable, peer: Peer, info: PingInfo, primary: Nid) -> list[str]:
+    """One sentence for each thing in which the peer differs from what it says of itself."""
+    name = f"peer {peer.primary_nid}"
+    found = []
+    if primary != peer.primary_nid:
+        found.append(f"{name} says that its primary NID is {primary}")
+    says = info.features & SAYS_MULTI_RAIL != 0
+    if says != peer.multi_rail:
+        found.append(f"{name} says that it is {'' if says else 'not '}Multi-Rail; it is configured otherwise")
+    listed = dict.fromkeys(entry.nid for entry in info.entries)
+    for nid in listed:
+        if peer.owns(nid):
+            continue
+        other = peers.find(nid)
+        where = f"configured for peer {other.primary_nid}" if other is not None else "not configured"
+        found.append(f"{name} lists {nid}, which is {where}")
+    unlisted = (nid for nid in peer.members if nid not in listed)
+    return found + [f"{name} is configured with {nid}, which it does not list" for nid in unlisted]

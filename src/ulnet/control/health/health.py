@@ -1,0 +1,319 @@
+"""What becomes of both ends and of a message when it is done, well or not (spec health.md §3).
+
+The healthy way asks only whether one of the ends is `watched`: not wholly well, or never used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ulnet.control.health.classify import RULES, Rule
+from ulnet.control.health.machines import Machines
+from ulnet.control.health.notices import Notices
+from ulnet.control.health.paths import Paths
+from ulnet.control.health.rates import Rates
+from ulnet.control.health.recovery import Recovery
+from ulnet.control.health.resend import Resender
+from ulnet.control.health.unanswered import Unanswered
+from ulnet.control.health.values import Values
+from ulnet.core.lnd import NiEvent
+from ulnet.core.md import Md
+from ulnet.core.memory import Memory
+from ulnet.core.msg import ANSWERS, Msg
+from ulnet.core.ni import MAX_HEALTH, NI
+from ulnet.core.peer import PeerNi
+from ulnet.core.routing.gateways import Gateways
+from ulnet.core.sender import Sender
+from ulnet.core.state import NodeState
+from ulnet.core.states import NiInput, PeerNiInput
+from ulnet.core.status import HealthStatus
+from ulnet.nid import Nid
+from ulnet.wire.lnet import PING_PORTAL
+
+__all__ = ["Health"]
+
+_LO_AND_ONE = 2
+_DEVICE = "device"  # in `NI.degraded`
+_INPUTS = {
+    NiEvent.FATAL: NiInput.FATAL,
+    NiEvent.RECOVERED: NiInput.RECOVERED,
+    NiEvent.DEGRADED: NiInput.DEGRADED,
+    NiEvent.RESTORED: NiInput.RESTORED,
+}
+
+
+class Health:
+    """Health of one node: values, states, recovery, resends."""
+
+    def __init__(
+        self,
+        state: NodeState,
+        memory: Memory,
+        sender: Sender,
+        gateways: Gateways,
+        status_changed: Callable[[], None],
+    ) -> None:
+        self._state = state
+        self._sender = sender
+        self._gateways = gateways
+        self._notices = Notices(state.clock, state.report)
+        self.recovery = recovery = Recovery(
+            state, memory, sender, self._ni_stays, self._peer_stays, self._ni_answered
+        )
+        self.values = Values(state, recovery, status_changed)
+        self._machines = Machines(state, self._notices, status_changed, sender.leave, recovery.admit_peer)
+        self.rates = Rates(state, self._machines, Unanswered(memory, sender.uncork), sender.uncork)
+        self.resender = Resender(state, self.send_again)
+        self.again = sender.guard
+        self.paths = Paths(state, self._notices, sender)
+
+    def follow_documents(self) -> None:
+        """Recover as the Health design has it: a ping each second, each success raises by 1."""
+        self.values.by_documents = True
+        self.recovery.local.steady = self.recovery.peers.steady = True
+
+    # Messages --------------------------------------------------------------------------------------
+
+    def posted(self, pni: PeerNi) -> None:
+        """A message sets out to a watched peer NI."""
+        self._machines.peer_ni(pni, PeerNiInput.POSTED)
+
+    def send_again(self, msg: Msg) -> None:
+        """An attempt more."""
+        self._sender.relaunch(msg)
+        if msg.committed:
+            self._state.stats.resend_count += 1
+
+    def sent(self, ni: NI, pni: PeerNi) -> None:
+        """A message left, and one of its ends is watched."""
+        self.values.raise_ni(ni)
+        if pni.watched:
+            self._machines.peer_ni(pni, PeerNiInput.SENT)
+
+    def heard(self, ni: NI, pni: PeerNi) -> None:
+        """A message arrived, and one of its ends is watched."""
+        ni.health_stats.ping_count = 0
+        self.values.raise_ni(ni)
+        if pni.watched:
+            pni.health_stats.ping_count = 0
+            self.values.raise_peer(pni)
+            self._machines.peer_ni(pni, PeerNiInput.HEARD)
+
+    def failed(self, msg: Msg, status: HealthStatus) -> bool:
+        """An outgoing message failed: charge who is to blame; whether it is to be sent again."""
+        state = self._state
+        ni, pni = msg.ni, msg.peer_ni
+        if ni is None or pni is None or not state.running:
+            return False
+        rule = RULES[status]
+        if msg.master is not None:
+            msg.master.failed(msg, ni, pni.nid)
+        self._count(ni, pni, status)
+        if state.clock() <= msg.queued_at + ni.patience:
+            self._charge(rule, ni, pni)
+        elif msg.md is None or msg.md.timeout is None:
+            return False  # past its deadline: nobody is charged
+        left = not msg.unsent
+        if msg.copied or not self._may_help(msg, rule, pni) or not self.resender.allows(msg, ni, pni):
+            return False
+        if left:
+            self.again.mark(msg)
+        ni.health_stats.resends[status] += 1
+        pni.health_stats.resends[status] += 1
+        return True
+
+    def broken(self, ni: NI, pni: PeerNi, status: HealthStatus) -> None:
+        """The payload of an incoming message never came."""
+        self._count(ni, pni, status)
+        if self._state.running:
+            self._charge(RULES[status], ni, pni)
+
+    def overdue(self, md: Md) -> None:
+        """No answer came in time: the next hop is charged."""
+        if md.next_nid is not None:
+            self._accuse(md.next_nid, "no response in time by way of")
+
+    def lost(self, nid: Nid) -> None:
+        """The connections with a next hop that owes answers broke: it is charged, and so asked how it is."""
+        self._accuse(nid, "connections broke, with answers due, to")
+
+    def _accuse(self, nid: Nid, what: str) -> None:
+        pni = self._state.peers.find_ni(nid)
+        if pni is not None and nid not in self._state.nis:
+            self._notices.say((what, nid), f"{what} {nid}")
+            self.values.lower_peer(pni)
+            self._machines.peer_ni(pni, PeerNiInput.FAILED)
+
+    def _count(self, ni: NI, pni: PeerNi, status: HealthStatus) -> None:
+        self._state.stats.by_status[status] += 1
+        ni.health_stats.by_status[status] += 1
+        pni.health_stats.by_status[status] += 1
+
+    def set_patience(self, ni: NI) -> None:
+        """How long a message may take on ni: the driver's time-out for each attempt, and a second."""
+        settings = self._state.settings
+        if ni.lnd.reports_timeout:
+            timeout = (ni.lnd_tunables.timeout if ni.lnd_tunables else 0) or settings.lnd_timeout
+            ni.patience = timeout * (settings.retry_count + 1) + 1.0
+        else:
+            ni.patience = float(settings.transaction_timeout)
+
+    def _charge(self, rule: Rule, ni: NI, pni: PeerNi) -> None:
+        if rule.local and ni.active:
+            self.values.lower_ni(ni)
+        if rule.peer and pni.nid not in self._state.nis:
+            if len(pni.peer.members) > 1 or self._gateways.always_judged(pni):
+                self.values.lower_peer(pni)
+            self._machines.peer_ni(pni, PeerNiInput.FAILED)
+        if pni.peer.multi_rail:
+            self._sender.leave(ni, pni)
+
+    def _may_help(self, msg: Msg, rule: Rule, pni: PeerNi) -> bool:
+        """Whether another attempt is safe, and there is another path: with one NI, or one NID, there is none.
+
+        Whatever the status, it is safe where the driver is sure that nothing has left, or the peer notices.
+        """
+        if msg.master is not None:
+            safe, msg.unsent = msg.unsent or rule.resend or self.again.is_safe(msg), False
+            return safe
+        if msg.unsent or (not rule.resend and self.again.is_safe(msg)):
+            msg.unsent = False
+            return self._has_other_path(msg, pni) or self._gateways.has_other(msg)
+        if not rule.resend:
+            return False
+        if rule.local:
+            return len(self._state.nis) > _LO_AND_ONE
+        return len(pni.peer.members) > 1 or self._gateways.has_other(msg)
+
+    def _has_other_path(self, msg: Msg, pni: PeerNi) -> bool:
+        """Whether more than one pair may carry msg."""
+        anywhere = msg.hdr.type in ANSWERS or (msg.hdr.portal == PING_PORTAL and msg.source is None)
+        peer = pni.peer
+        if not (peer.multi_rail or anywhere):
+            return False  # it hears from one NI only
+        paths = 0
+        for target in peer.members.values() if peer.multi_rail else (pni,):
+            net = self._state.nets.get(target.nid.net)
+            if net is not None:
+                paths += sum(ni.open and (anywhere or msg.source in (None, ni.nid)) for ni in net.nis)
+        return paths > 1
+
+    def has_path_beside(self, msg: Msg, ni: NI, pni: PeerNi) -> bool:
+        """Whether a pair that is not known to be broken may carry msg, which may be lost on that one."""
+        if msg.master is not None:
+            return msg.master.has_other_path(msg, ni, pni.nid)
+        if self._gateways.has_other(msg) or (ni.also and not ni.fatal):  # its driver has other devices
+            return True
+        peer = pni.peer
+        for target in peer.members.values() if peer.multi_rail else ():
+            net = self._state.nets.get(target.nid.net)
+            for one in net.nis if net is not None and not target.said_down else ():
+                path_load = target.path_loads.get(one)
+                if (
+                    (one is not ni or target is not pni)
+                    and one.open
+                    and not one.fatal
+                    and msg.source in (None, one.nid)
+                    and not (path_load is not None and path_load.stalled)
+                ):
+                    return True
+        return False
+
+    def switched(self, msg: Msg, ni: NI, pni: PeerNi) -> None:
+        """A message that failed sets out again, on that pair."""
+        attempts = msg.attempts
+        if attempts is None or attempts.last is None:
+            return
+        old_ni, old_pni = attempts.last
+        attempts.last = None
+        if old_ni is not ni or old_pni is not pni:
+            self._notices.say(
+                ("switch", old_ni.nid, old_pni.nid, ni.nid, pni.nid),
+                f"resending over {ni.nid} -> {pni.nid}: {old_ni.nid} -> {old_pni.nid} failed",
+                self._state.alarm,
+            )
+
+    def moved(self, msg: Msg, old_ni: NI, old_pni: PeerNi) -> None:
+        """A message that had not left yet set out anew from that pair: nothing is said if it is held back."""
+        ni, pni = msg.ni, msg.peer_ni
+        if ni is not None and pni is not None and (old_ni is not ni or old_pni is not pni):
+            self._notices.say(
+                ("moved", old_ni.nid, old_pni.nid, ni.nid, pni.nid),
+                f"sending over {ni.nid} -> {pni.nid}: left {old_ni.nid} -> {old_pni.nid}",
+            )
+
+    # NIs and peers ---------------------------------------------------------------------------------
+
+    def ni_added(self, ni: NI) -> None:
+        """A local NI is there."""
+        self._machines.ni(ni, NiInput.ADDED)
+
+    def ni_deleted(self, ni: NI) -> None:
+        """A local NI is gone from the tables; its messages go elsewhere, where there is an elsewhere."""
+        self.recovery.release_ni(ni)
+        self.rates.ni_deleted(ni)
+        self._machines.ni(ni, NiInput.DELETED)
+
+    def ni_event(self, ni: NI, event: NiEvent) -> None:
+        """A driver tells of the device of ni."""
+        if event is NiEvent.FATAL:
+            self.rates.ni_failed(ni)
+        elif event is NiEvent.DEGRADED and not ni.fatal:
+            ni.degraded[_DEVICE] = "its device is slower than it was"
+        elif event is NiEvent.RESTORED:
+            ni.degraded.pop(_DEVICE, None)
+            if ni.degraded:
+                return
+        self._machines.ni(ni, _INPUTS[event])
+        if event is NiEvent.FATAL:
+            self.again.lost(ni, None)
+
+    def peer_told(self, pni: PeerNi, up: bool) -> None:
+        """The peer itself says what has become of its NI: down is a failure, up heals one never heard of."""
+        if not up:
+            self.values.lower_peer(pni)
+            self._machines.peer_ni(pni, PeerNiInput.FAILED)
+            if pni.peer.multi_rail:
+                self._sender.leave(None, pni)  # only what has left is sent twice
+            self.again.lost(None, pni.nid)
+        elif pni.heard_at < 0:
+            self.values.set_peer(pni, MAX_HEALTH)
+
+    def peer_gone(self, pni: PeerNi) -> None:
+        """A NID belongs to no peer, or to another one, from now on."""
+        self.recovery.release_peer(pni)
+
+    def settings_changed(self) -> None:
+        """Sensitivity may be 0 now, or not any more."""
+        self.rates.settings_changed()
+        if not self._state.settings.health_sensitivity:
+            self.recovery.close()
+            return
+        for ni in self._state.nis.values():
+            if ni.health < MAX_HEALTH:
+                self.recovery.admit_ni(ni)
+        for pni in self._state.peers.nis():
+            if pni.health < MAX_HEALTH:
+                self.recovery.admit_peer(pni)
+
+    def close(self) -> None:
+        """The node shuts down."""
+        self.recovery.close()
+        self.resender.close()
+        self.rates.close()
+
+    def _ni_answered(self, ni: NI) -> None:
+        """Its ping of itself came back."""
+        self.values.raise_ni(ni)
+
+    def _ni_stays(self, ni: NI) -> bool:
+        return ni.health < MAX_HEALTH and ni.active and self._state.settings.health_sensitivity > 0
+
+    def _peer_stays(self, pni: PeerNi) -> bool:
+        settings = self._state.settings
+        if pni.health == MAX_HEALTH or not settings.health_sensitivity or pni.heard_at < 0:
+            return False
+        if settings.recovery_limit and self._state.clock() - pni.heard_at > settings.recovery_limit:
+            pni.health_stats.ping_count = 0
+            return False
+        return self._state.peers.find_ni(pni.nid) is pni

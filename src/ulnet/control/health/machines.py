@@ -1,0 +1,115 @@
+"""Drives the state machines of core.states: inputs in, next states and their actions out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ulnet.control.health.notices import Notices
+from ulnet.core.ni import MAX_HEALTH, NI, LocalNet
+from ulnet.core.peer import Peer, PeerNi
+from ulnet.core.state import NodeState
+from ulnet.core.states import (
+    LOCAL_NET,
+    LOCAL_NI,
+    PEER,
+    PEER_NI,
+    Action,
+    NetInput,
+    NiInput,
+    NiState,
+    PeerInput,
+    PeerNiInput,
+    PeerNiState,
+    PeerState,
+)
+
+__all__ = ["Machines"]
+
+
+class Machines:
+    """All machines of one node. `status_changed`, `leave`, `admit_peer` do what the actions ask for."""
+
+    __slots__ = ("_notices", "_state", "admit_peer", "leave", "status_changed")
+
+    def __init__(
+        self,
+        state: NodeState,
+        notices: Notices,
+        status_changed: Callable[[], None],
+        leave: Callable[[NI | None, PeerNi | None], None],
+        admit_peer: Callable[[PeerNi], None],
+    ) -> None:
+        self._state = state
+        self._notices = notices
+        self.status_changed: Callable[[], None] = status_changed
+        self.leave: Callable[[NI | None, PeerNi | None], None] = leave
+        self.admit_peer: Callable[[PeerNi], None] = admit_peer
+
+    def ni(self, ni: NI, what: NiInput, why: str = "") -> None:
+        """Something happened to a local NI; its net follows."""
+        step = LOCAL_NI.get((ni.state, what))
+        if step is None:
+            return
+        action, ni.state = step
+        ni.fatal = ni.state is NiState.FAILED
+        watched = ni.health < MAX_HEALTH or ni.state is not NiState.ACTIVE
+        if watched != ni.watched:
+            ni.watched = watched
+            self._state.generation.invalidate("an NI is well, or not")
+        if action is not Action.NOTHING and what is not NiInput.DELETED:
+            told = f"{what.value} ({why})" if why else what.value
+            tell = self._state.notice if ni.state is NiState.ACTIVE else self._state.alarm
+            tell(f"local NI {ni.nid}: {told}, {ni.state.value} now")
+        if action is Action.LEAVE:
+            if what is NiInput.FATAL:
+                ni.health_stats.down_events += 1
+                self.status_changed()
+            self.leave(ni, None)
+        elif action is Action.RETURN:
+            ni.health_stats.up_events += 1
+            self.status_changed()
+        self._follow_net(ni.net)
+
+    def _follow_net(self, net: LocalNet) -> None:
+        if not net.nis:
+            what = NetInput.LAST_DELETED
+        elif all(ni.fatal for ni in net.nis):
+            what = NetInput.ALL_FAILED
+        else:
+            what = NetInput.NI_USABLE
+        step = LOCAL_NET.get((net.state, what))
+        if step is not None:
+            action, net.state = step
+            if action is Action.REPORT:
+                tell = self._state.notice if what is NetInput.NI_USABLE else self._state.alarm
+                tell(f"net {net.net}: {what.value}, {net.state.value} now")
+
+    def peer_ni(self, pni: PeerNi, what: PeerNiInput) -> None:
+        """Something became of a message to or from a peer NI; its peer follows."""
+        step = PEER_NI.get((pni.state, what))
+        if step is None:
+            return
+        action, state = step
+        before = pni.state
+        changed = state is not before
+        pni.state = state
+        watched = pni.health < MAX_HEALTH or state is not PeerNiState.CONNECTED
+        if watched != pni.watched:
+            pni.watched = watched
+            pni.peer.generation.invalidate("a peer NI is well, or not")
+        if action is Action.RECOVER:
+            self.admit_peer(pni)
+        if changed and PeerNiState.FAILED in (before, state) and len(pni.peer.members) > 1:
+            kind = ("peer NI", pni.nid, state)
+            self._notices.say(kind, f"peer NI {pni.nid}: {what.value}, {state.value} now")
+        if changed and (state is PeerNiState.FAILED or pni.peer.state is PeerState.INACTIVE):
+            self._follow_peer(pni.peer)
+
+    def _follow_peer(self, peer: Peer) -> None:
+        every = all(pni.state is PeerNiState.FAILED for net in peer.nets.values() for pni in net.nis)
+        what = PeerInput.ALL_FAILED if every else PeerInput.PATH_RECOVERED
+        step = PEER.get((peer.state, what))
+        if step is not None:
+            _, peer.state = step
+            kind = ("peer", peer.primary_nid, peer.state)
+            self._notices.say(kind, f"peer {peer.primary_nid}: {what.value}, {peer.state.value} now")

@@ -1,0 +1,105 @@
+"""NIs that are to be deleted: they take nothing new, and what is under way ends (Multi-Rail design, DLC).
+
+It goes on receiving, and answering what was asked of it. Peers hear that they have to send elsewhere when
+nothing of ours is on its way over it any more: to them our messages from a NID that is none of ours would
+come from somebody else.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+
+from ulnet.control.discovery import Discovery
+from ulnet.core.memory import Memory
+from ulnet.core.ni import NI
+from ulnet.core.peer import PeerFlag
+from ulnet.core.state import NodeState
+from ulnet.nid import Nid
+
+__all__ = ["Leaving"]
+
+_SHOWN = 3
+_DISCOVERED = int(PeerFlag.DISCOVERED)
+_PUSH_SENT = int(PeerFlag.PUSH_SENT)
+
+
+class Leaving:
+    """Lets NIs of one node go; who deletes them asks `held` again and again, and gives up when it likes."""
+
+    __slots__ = ("_discovery", "_memory", "_nis_changed", "_state")
+
+    def __init__(
+        self, state: NodeState, memory: Memory, discovery: Discovery, nis_changed: Callable[[], None]
+    ) -> None:
+        self._state = state
+        self._memory = memory
+        self._discovery = discovery
+        self._nis_changed = nis_changed
+
+    def begin(self, nis: Sequence[NI]) -> None:
+        """These take nothing new from now on."""
+        for ni in nis:
+            ni.open = False
+        self._state.generation.invalidate("NIs are about to go")
+
+    def unlist(self, nis: Sequence[NI]) -> None:
+        """Peers are told that these are gone."""
+        for ni in nis:
+            ni.listed = False
+        self._nis_changed()
+
+    def stay(self, nis: Sequence[NI]) -> None:
+        """They do not go after all, as far as they are still there."""
+        for ni in nis:
+            ni.open = ni.active
+            ni.listed = True
+        self._nis_changed()
+
+    def gone(self, ni: NI) -> None:
+        """ni was deleted, and with its connections the answers that were on their way to it.
+
+        Of pings and pushes that left by it none is waited for: both begin again on another path, which does
+        no harm, while their time-out would leave a peer with old news for minutes.
+        """
+        for peer in self._state.peers:
+            for exchange in list(peer.exchanges.values()):
+                md = exchange.md
+                if md is not None and md.ni is ni and not md.refs:
+                    self._memory.md_unlink(md, errno.ECONNRESET)
+
+    def held(self, ni: NI) -> str:
+        """What would be lost with ni, in words; empty if nothing would."""
+        waiting = sum(
+            msg.ni is ni for portal in self._memory.portals if portal is not None for msg in portal.delayed
+        )
+        due = [md.next_nid for md in self._memory.mds.values() if md.deadline_slot >= 0 and md.ni is ni]
+        facts = []
+        if ni.refs > waiting:
+            facts.append(f"{ni.refs - waiting} messages under way{self._with_whom(ni)}")
+        if waiting:
+            facts.append(f"{waiting} messages that wait for a program to attach memory")
+        if due:
+            facts.append(f"{len(due)} answers due{_names('from', due)}")
+        return ", ".join(facts)
+
+    def _with_whom(self, ni: NI) -> str:
+        net = ni.net.net
+        return _names(
+            "to", [pni.nid for pni in self._state.peers.nis() if pni.tx_queued_bytes and pni.nid.net == net]
+        )
+
+    def told(self) -> bool:
+        """Whether every peer that listens to us has heard which of our NIs it may use."""
+        due = self._discovery.push_due
+        return not any(
+            peer.flags & _PUSH_SENT or (peer.flags & _DISCOVERED and due(peer)) for peer in self._state.peers
+        )
+
+
+def _names(word: str, nids: Sequence[Nid | None]) -> str:
+    names = [str(nid) for nid in dict.fromkeys(nids) if nid is not None]
+    if not names:
+        return ""
+    more = f" and {len(names) - _SHOWN} others" if len(names) > _SHOWN else ""
+    return f" {word} {', '.join(names[:_SHOWN])}{more}"

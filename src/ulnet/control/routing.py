@@ -1,0 +1,173 @@
+"""Routing as one node has it: its parts, and where they meet the others (spec routing.md)."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Final
+
+from ulnet.core.memory import Memory
+from ulnet.core.msg import Incoming, Msg
+from ulnet.core.ni import MAX_HEALTH, NI
+from ulnet.core.peer import Peer, PeerFlag, PeerNi
+from ulnet.core.routing.choose import RoutedSelector
+from ulnet.core.routing.forward import Forwarding
+from ulnet.core.routing.gateways import Gateways
+from ulnet.core.routing.loops import Loops
+from ulnet.core.routing.router import Router
+from ulnet.core.selection import Selector
+from ulnet.core.state import NodeState
+from ulnet.core.states import PeerNiState
+from ulnet.core.status import HealthStatus, LNetError
+from ulnet.nid import LO_NID, Net, Nid
+from ulnet.wire.lnet import Header
+
+if TYPE_CHECKING:
+    from ulnet.control.discovery import Discovery
+    from ulnet.control.health import Health
+    from ulnet.control.self_info import SelfInfo
+    from ulnet.core.lnd import Payload
+    from ulnet.core.sender import Sender
+
+__all__ = ["Routing"]
+
+_UNDER_CHECK = int(PeerFlag.RTR_DISCOVERY)
+_CHECKED = int(PeerFlag.RTR_DISCOVERED)
+_ASYMMETRIC: Final = "it came over a router that is no gateway to its net (drop_asym_route)"
+
+
+class Routing:
+    """Routes, their gateways, and what passes through this node."""
+
+    __slots__ = (
+        "_discovery",
+        "_forwarding",
+        "_health",
+        "_info",
+        "_sender",
+        "_state",
+        "gateways",
+        "paths",
+    )
+
+    def __init__(
+        self,
+        state: NodeState,
+        selector: Selector,
+        gateways: Gateways,
+        paths: RoutedSelector,
+        sender: Sender,
+        discovery: Discovery,
+        info: SelfInfo,
+        health: Health,
+        memory: Memory,
+    ) -> None:
+        self._state = state
+        self._sender = sender
+        self._discovery = discovery
+        self._info = info
+        self._health = health
+        self.gateways = gateways
+        self.paths = paths
+        loops = Loops(state, memory, sender, gateways.routes_changed)
+        self._forwarding = Forwarding(state, gateways, selector, paths, loops, sender, self._tell)
+
+    @property
+    def router(self) -> Router:
+        """The state of this node as a router."""
+        return self._forwarding.router
+
+    def forward(self, ni: NI, hdr: Header, from_nid: Nid, rx: Payload) -> None:
+        """A header came that names another node."""
+        self._forwarding.take(ni, hdr, from_nid, rx)
+
+    def received(self, incoming: Incoming, status: HealthStatus) -> None:
+        """A payload is in its router buffer, or will never be."""
+        self._forwarding.received(incoming, status)
+
+    def passed_on(self, msg: Msg, status: HealthStatus) -> None:
+        """A message was sent on, or could not be."""
+        self._forwarding.sent(msg, status)
+
+    def forget_rx(self, rx: object) -> None:
+        """A connection died."""
+        self._forwarding.forget_rx(rx)
+
+    def close(self) -> None:
+        """The node shuts down."""
+        self.router.close()
+        self.gateways.clear()
+
+    # Sending ---------------------------------------------------------------------------------------
+
+    def relay(self, msg: Msg) -> None:
+        """Send a message on once more."""
+        why = self._forwarding.launch(msg)
+        if why:
+            self._sender.fail(msg, errno.EHOSTUNREACH, why)
+
+    def lost_behind(self, gateway: Nid, net: Net | None) -> None:
+        """A gateway lost a net, or is dead: what waits for it leaves, what has left may be lost."""
+        peer = self._state.peers.find(gateway)
+        for pni in list(peer.members.values()) if peer is not None else ():
+            self._sender.leave(None, pni)
+        self._sender.guard.lost_behind(gateway, net)
+
+    # Receiving -------------------------------------------------------------------------------------
+
+    def last_hop(self, ni: NI, hdr: Header, from_nid: Nid) -> PeerNi | str:
+        """Who passed on a message for this node, or why it must be dropped."""
+        hop = self._state.peers.learn(from_nid)
+        if hop is None:
+            return "too many unknown peers"
+        gateways = self.gateways
+        if self._state.settings.drop_asym_route and not gateways.leads_over(hop.peer, hdr.src_nid.net):
+            return _ASYMMETRIC
+        if gateways.any_dead:
+            gateways.heard_over(hop, hdr.src_nid.net)
+        if hop.health < MAX_HEALTH and gateways.is_gateway(hop.peer):
+            self._health.values.set_peer(hop, MAX_HEALTH)
+        return hop
+
+    # Gateways --------------------------------------------------------------------------------------
+
+    def check_gateway(self, gateway: Nid, net: Net) -> None:
+        """Check a gateway on one net: ping it there, push to it, whatever is known."""
+        pni = self._state.peers.learn(gateway)
+        if pni is None or not self._state.running:
+            self.gateways.checks.answered(gateway)
+            return
+        peer = pni.peer
+        there = peer.nets[net].nis if net in peer.nets else (pni,)
+        peer.check_nid = max(there, key=lambda one: one.health).nid
+        peer.check_timeout = self.gateways.settings.router_ping_timeout or None
+        peer.mark(_UNDER_CHECK)
+
+        def done(error: LNetError | None, found: Peer | None) -> None:
+            now = found or self._state.peers.find(gateway)
+            if now is not None:
+                now.check_nid = None
+                now.mark(_CHECKED, _UNDER_CHECK)
+            peer.check_nid = None
+            self.gateways.check_ended(gateway, net, error is not None)
+
+        try:
+            self._discovery.discover(gateway, force=True, done=done)
+        except LNetError as refused:
+            done(refused, None)
+
+    def aliveness(self, pni: PeerNi) -> str:
+        """`up` or `down` of a peer NI whose aliveness matters: a gateway's, or any on a router; else `NA`."""
+        if pni.nid.net not in self._state.nets or not self.gateways.always_judged(pni):
+            return "NA"
+        return "down" if pni.said_down or pni.state is PeerNiState.FAILED else "up"
+
+    # Being a router --------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        """What this node says of itself has another status, in place; all who know its rails hear of it."""
+        self._info.routes = self.router.announced
+        self._info.silent_nets = self.router.silent_nets
+        self._info.refresh()
+        for peer in self._state.peers:
+            if peer.multi_rail and peer.primary_nid != LO_NID:
+                self._discovery.push_anyway(peer)

@@ -1,5 +1,0 @@
-"""Dynamic peer discovery (spec discovery.md): who a peer is, which NIDs it has, and telling it ours."""
-
-from ulnet.core.discovery.machine import Discovery
-
-__all__ = ["Discovery"]

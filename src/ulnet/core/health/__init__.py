@@ -1,7 +1,0 @@
-"""Health and resending (spec health.md, docs/design/health.md)."""
-
-from __future__ import annotations
-
-from ulnet.core.health.health import Health
-
-__all__ = ["Health"]

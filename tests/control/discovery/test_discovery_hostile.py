@@ -1,0 +1,191 @@
+"""Peers that lie about who they are, or say too much (spec discovery.md §5 to §7)."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from support.fabric import Fabric, Recorder
+from ulnet.control.instance import LNet
+from ulnet.core.md import MdOption
+from ulnet.core.peer import Peer
+from ulnet.core.peer_table import MAX_UNCONFIGURED
+from ulnet.core.status import LNetError
+from ulnet.nid import LNET_PID, Nid
+from ulnet.wire.lnet import PING_MATCH_BITS, MsgType
+from ulnet.wire.ping import NiEntry, PingInfo
+
+A, A1 = Nid.parse("10.0.0.1@tcp"), Nid.parse("10.1.0.1@tcp1")
+B, B1 = Nid.parse("10.0.0.2@tcp"), Nid.parse("10.1.0.2@tcp1")
+C, C1 = Nid.parse("10.0.0.3@tcp"), Nid.parse("10.1.0.3@tcp1")
+BOND = Nid.parse("10.0.0.9@bond0")
+
+
+def names(nids: tuple[Nid, ...]) -> str:
+    return "+".join(map(str, nids))
+
+
+@pytest.fixture
+def fabric() -> Fabric:
+    return Fabric()
+
+
+def answer(core: LNet, data: bytes) -> None:
+    md = core.info._ping
+    assert md is not None
+    md.fragments = [memoryview(data)]
+    md.length = len(data)
+
+
+def info(sequence: int, *nids: Nid) -> bytes:
+    return PingInfo(0x1E, LNET_PID, sequence, [NiEntry(nid) for nid in nids]).pack()
+
+
+def push(liar: LNet, to: Nid, data: bytes) -> None:
+    liar.put(liar.memory.md_bind(data, None, threshold=2), to, 0, PING_MATCH_BITS)
+
+
+def attach(core: LNet) -> Recorder:
+    got = Recorder()
+    me = core.memory.me_attach(5, match_bits=7)
+    core.memory.md_attach(me, bytearray(100), got, options=MdOption.OP_PUT | MdOption.OP_GET)
+    return got
+
+
+def put(core: LNet, target: Nid) -> Recorder:
+    sent = Recorder()
+    core.put(core.memory.md_bind(b"1", sent, threshold=2), target, 5, 7)
+    return sent
+
+
+def peer(core: LNet, nid: Nid) -> Peer:
+    found = core.peers.find(nid)
+    assert found is not None
+    return found
+
+
+# Other people's NIDs ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spoken", [False, True], ids=["new", "spoken-with-itself"])
+@pytest.mark.parametrize("nids", [(B, A), (B, A1), (A, B), (A1, B)], ids=names)
+@pytest.mark.parametrize("how", ["push", "ping"])
+def test_nobody_takes_our_own_nids(fabric: Fabric, how: str, nids: tuple[Nid, ...], spoken: bool) -> None:
+    a, liar = fabric.node(str(A), str(A1), discovery=True), fabric.node(str(B))
+    mine, theirs = attach(a), attach(liar)
+    if spoken:
+        put(a, A1)
+        fabric.run()
+        mine.clear()
+    answer(liar, info(2, *nids))
+    if how == "push":
+        push(liar, A, info(2, *nids))
+        fabric.run()
+    put(a, B)
+    fabric.run()
+    assert list(peer(a, B).nids()) == [B]
+    assert (len(mine), len(theirs)) == (0, 1)
+    for own in (A, A1):
+        put(a, own)
+        fabric.run()
+    assert (len(mine), len(theirs)) == (2, 1)
+    assert list(peer(a, A).nids()) == [A, A1]
+    own = next(nid for nid in nids if nid != B)
+    assert any(f"peer {B} " in line and str(own) in line for line in fabric.reports)
+    fabric.assert_conserved()
+
+
+@pytest.mark.parametrize("nids", [(B, BOND), (BOND, B)], ids=names)
+def test_a_bonding_nid_is_in_no_other_peer(fabric: Fabric, nids: tuple[Nid, ...]) -> None:
+    a, liar = fabric.node(str(A), discovery=True), fabric.node(str(B))
+    answer(liar, info(2, *nids))
+    attach(liar)
+    put(a, B)
+    fabric.run()
+    assert list(peer(a, B).nids()) == [B]
+    assert a.peers.find(BOND) is None
+
+
+@pytest.mark.parametrize("nids", [(B, C), (B, C1), (C, B), (C1, B)], ids=names)
+def test_nobody_takes_the_nids_of_a_configured_peer(fabric: Fabric, nids: tuple[Nid, ...]) -> None:
+    a, liar = fabric.node(str(A), discovery=True), fabric.node(str(B))
+    a.peers.add(C, [C1], lock_primary=True)
+    answer(liar, info(2, *nids))
+    push(liar, A, info(2, *nids))
+    fabric.run()
+    assert list(peer(a, C).nids()) == [C, C1]
+    assert peer(a, B) is not peer(a, C)
+
+
+# Too much --------------------------------------------------------------------------------------------
+
+
+def test_pushes_that_refer_to_one_another_are_merged_all(fabric: Fabric) -> None:
+    a = fabric.node(str(A), discovery=True)
+    nids = [Nid.parse(f"10.2.{n // 250}.{n % 250 + 1}@tcp") for n in range(2000)]
+    for nid in nids:
+        a.peers.learn(nid)
+    for nid, other in zip(nids, [*nids[1:], nids[0]], strict=True):
+        a.discovery.pushed(nid, PingInfo.unpack(info(9, other, nid)))
+    fabric.run(100_000)
+    assert not any(a.discovery.queued(one) or one.parked or one.news for one in a.peers)
+
+
+def test_two_peers_may_quarrel_over_thousands_of_nids(fabric: Fabric) -> None:
+    a = fabric.node(str(A), discovery=True)
+    many = [Nid.parse(f"10.{n >> 8}.{n & 255}.7@tcp") for n in range(4000)]
+    for nid in (B, C):
+        a.peers.learn(nid)
+    for sequence in range(2, 5):
+        for nid in (B, C):
+            a.discovery.pushed(nid, PingInfo.unpack(info(sequence, nid, *many)))
+            for _ in range(2):
+                a.tick(fabric.clock.now)
+            assert list(peer(a, many[0]).members) == [nid, *many]
+    assert list(peer(a, B).members) == [B]
+
+
+def test_who_never_acknowledges_our_push_keeps_no_place_for_ever(fabric: Fabric) -> None:
+    """Some peers that fill the table, and stay under discovery, do not keep others out."""
+    a = fabric.node(str(A), discovery=True)
+    for number in range(17):
+        nid = Nid.parse(f"10.9.0.{number + 1}@tcp")
+        fabric.node(str(nid))
+        a.peers.learn(nid)
+        others = [Nid.parse(f"10.{100 + number}.{n >> 8}.{n & 255}@tcp") for n in range(4000)]
+        a.discovery.pushed(nid, PingInfo.unpack(info(2, nid, *others)))
+        for _ in range(3):
+            fabric.step(lambda msg: msg.hdr.type == MsgType.ACK)
+    assert a.peers.learn(B) is not None
+    assert len(list(a.peers.nis())) <= MAX_UNCONFIGURED
+    fabric.run()
+
+
+# Not hostile at all ----------------------------------------------------------------------------------
+
+
+def test_a_peer_may_be_looked_at_again_and_again(fabric: Fabric) -> None:
+    """Many callers force one round on: that is no info that makes no sense."""
+    a, b = fabric.node(str(A), discovery=True), fabric.node(str(B), discovery=True)
+    attach(b)
+    told: list[LNetError | None] = []
+    sent = put(a, B)
+    for _ in range(50):
+        a.discover(B, force=True, done=lambda error, found: told.append(error))
+        fabric.step()
+        fabric.step()
+    fabric.run()
+    assert sent.kinds == ["SEND", "ACK"]
+    assert told == [None] * 50
+
+
+def test_a_peer_deleted_as_the_node_shuts_down_forgets_no_message(fabric: Fabric) -> None:
+    a, _ = fabric.node(str(A), discovery=True), fabric.node(str(B), discovery=True)
+    sent = put(a, B)
+    fabric.step()
+    a.peers.delete(B)
+    a.shutdown()
+    fabric.run()
+    assert [(event.status, event.unlinked) for event in sent] == [(-errno.ESHUTDOWN, True)]
+    assert not a.memory.mds
