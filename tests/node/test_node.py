@@ -249,7 +249,7 @@ async def test_an_ni_goes_and_comes_back_under_traffic(make_node: MakeNode) -> N
         assert await a.put("127.0.1.2@tcp", 20, 1, bytes(1 << 16)) == 1 << 16
         a.add_ni("127.0.2.1@tcp")
     async with asyncio.timeout(60):
-        while not a.core.leaving.told() or a.core.stats.msgs_alloc or b.core.stats.msgs_alloc:
+        while not a.core.leaving.announced() or a.core.stats.msgs_alloc or b.core.stats.msgs_alloc:
             await asyncio.sleep(0.01)  # the news of the last one is on its way
 
 

@@ -66,9 +66,9 @@ def once(b: SimNode, puts: list[Operation]) -> None:
 
 def reset(node: SimNode, port: str) -> None:
     """All connections of a port break, with what they hold."""
-    for outlet in node.host.ports[port].outlets():
-        for conn in list(outlet.conns.values()):
-            conn.close(outlet, errno.ECONNRESET, "cut by the test")
+    for attachment in node.host.ports[port].attachments():
+        for conn in list(attachment.conns.values()):
+            conn.close(attachment, errno.ECONNRESET, "cut by the test")
 
 
 @pytest.mark.requirement("BOND-modes", "BOND-health", "snd-045")

@@ -174,7 +174,7 @@ def test_kernels_and_ours_come_to_the_same_end(name: str, us: tuple[str, ...], t
     assert set(peer.members) == {entry.nid for entry in last.entries}
     assert peer.primary_nid == last.primary
     assert peer.remote_sequence == last.sequence
-    assert peer.told_sequence == ours.core.info.sequence
+    assert peer.pushed_sequence == ours.core.info.sequence
 
 
 @pytest.mark.requirement("dyn-045", "dyn-050")

@@ -29,11 +29,11 @@ def consistent(node: SimNode) -> str:
     for ni in core.nis.values():
         if not 0 <= ni.health <= MAX_HEALTH:
             return f"{ni.nid} has health {ni.health}"
-        if ni.up != (not ni.fatal and not ni.worn) or (ni.worn and ni.health == MAX_HEALTH):
+        if ni.up != (not ni.fatal and not ni.reported_down) or (ni.reported_down and ni.health == MAX_HEALTH):
             return f"{ni.nid} is {'up' if ni.up else 'down'} at {ni.health}"
         if (ni.health < MAX_HEALTH) != (ni in recovery.local.patients()):
             return f"{ni.nid} has health {ni.health}, not so in recovery"
-        if ni.health < MAX_HEALTH and not ni.watched:
+        if ni.health < MAX_HEALTH and not ni.unhealthy:
             return f"{ni.nid} has health {ni.health} and is not watched"
     for pni in core.peers.nis():
         if not 0 <= pni.health <= MAX_HEALTH:

@@ -327,9 +327,9 @@ class LNet:
             raise LNetError(errno.EINVAL, f"{target} is no peer's interface: give the NID of one")
         dest = self.state.peers.find_ni(target) or self.state.peers.imagine(target)
         cpt = self.state.local_cpt() if cpt is None else self.cpts.checked(cpt)
-        told = Explanation()
-        self._finder.explain(dest, source, size, cpt, told)
-        return told
+        record = Explanation()
+        self._finder.explain(dest, source, size, cpt, record)
+        return record
 
     # Discovery -------------------------------------------------------------------------------------
 

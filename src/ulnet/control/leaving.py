@@ -89,7 +89,7 @@ class Leaving:
             "to", [pni.nid for pni in self._state.peers.nis() if pni.tx_queued_bytes and pni.nid.net == net]
         )
 
-    def told(self) -> bool:
+    def announced(self) -> bool:
         """Whether every peer that listens to us has heard which of our NIs it may use."""
         due = self._discovery.push_due
         return not any(

@@ -96,7 +96,7 @@ class Completion:
         if path.loaded:
             self._loads.left(run, now)
         self._credits.give_back(path, count, length + count * HEADER_SIZE)
-        if ni.watched or pni.watched:
+        if ni.unhealthy or pni.unhealthy:
             self._parts.sent(ni, pni)
         if kind == _ACK:
             path.recycle_all(run)
@@ -130,7 +130,7 @@ class Completion:
         state.stats.msgs_alloc -= 1
         self._credits.give_back_of(msg)
         ni, pni = path.ni, path.peer_ni
-        if ni.watched or pni.watched:
+        if ni.unhealthy or pni.unhealthy:
             self._parts.sent(ni, pni)
         if msg.transit is not None:
             self._parts.passed_on(msg, HealthStatus.OK)
@@ -195,14 +195,14 @@ class Completion:
             self._memory.left_for_good(md)
         md.refs -= 1
         ends = not md.refs and (md.aborted or not md.threshold or md.options & MAX_SIZE)
-        told = ends or md.aborted or not md.quiet
+        wanted = ends or md.aborted or not md.quiet
         shared = event is not None
-        if event is None and told:
+        if event is None and wanted:
             event = self._send_event(path, msg, md)
             shared = event is path.event
         if md.put is not msg:  # else it may have to be sent again
             path.recycle(msg)
-        if told:
+        if wanted:
             assert event is not None
             self._memory.complete(md, event.copy() if shared and (ends or md.aborted) else event)
 
@@ -210,14 +210,14 @@ class Completion:
     def _send_event(path: Path, msg: Msg, md: Md) -> Event:
         """The SEND event of msg: one for all that are alike, while their descriptor goes on."""
         hdr = msg.hdr
-        told = path.told if hdr is path.hdr else None
-        if told is None:
-            told = hdr
+        event_hdr = path.event_hdr if hdr is path.hdr else None
+        if event_hdr is None:
+            event_hdr = hdr
             if msg.target is not None and msg.target != hdr.dest_nid:  # it tells what was asked for
-                told = hdr.copy()
-                told.dest_nid = msg.target
+                event_hdr = hdr.copy()
+                event_hdr.dest_nid = msg.target
         length = hdr.length if hdr.type == _GET else hdr.payload_length
-        event = Event(EventKind.SEND, md, told, mlength=length, rlength=length, offset=hdr.offset)
+        event = Event(EventKind.SEND, md, event_hdr, mlength=length, rlength=length, offset=hdr.offset)
         if hdr is path.hdr and md.threshold < 0 and not md.aborted and md.timeout is None:
             path.share_event(event, md)
         return event

@@ -103,15 +103,15 @@ class NI:
         "patience",
         "priority",
         "refs",
+        "reported_down",
         "seq",
         "state",
         "stats",
         "tunables",
         "tx_credits",
         "tx_queues",
-        "watched",
+        "unhealthy",
         "weight",
-        "worn",
     )
 
     def __init__(
@@ -150,8 +150,8 @@ class NI:
         self.degraded: dict[str, str] = {}  # why it carries less than it should, by what is the matter
         self.link_rate = 0.0  # bytes per second, as its device tells; 0: it does not
         self.health = MAX_HEALTH
-        self.worn = False  # health fell to 0 and is not whole again
-        self.watched = False  # not wholly well: health wants to know what becomes of messages
+        self.reported_down = False  # health fell to 0 and is not whole again
+        self.unhealthy = False  # not wholly well: health wants to know what becomes of messages
         self.stats = MsgStats()
         self.choices: defaultdict[str, int] = defaultdict(int)  # by the criterion that decided
         self.health_stats = HealthStats()
@@ -188,4 +188,4 @@ class NI:
     @property
     def up(self) -> bool:
         """Whether ping info reports this NI as UP."""
-        return not (self.fatal or self.worn)
+        return not (self.fatal or self.reported_down)

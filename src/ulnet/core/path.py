@@ -45,6 +45,7 @@ class Path:
         "counts",
         "cpt",
         "event",
+        "event_hdr",
         "event_md",
         "exact",
         "final",
@@ -71,7 +72,6 @@ class Path:
         "source",
         "target",
         "template",
-        "told",
         "via",
     )
 
@@ -115,7 +115,7 @@ class Path:
         self.loaded = False  # some did
         self.prefers = False  # from now on its destination hears from that NI only
         self.in_flight: InFlight | None = None  # of such messages, where they count as load
-        self.told: Header | None = None  # what their SEND event tells: the destination as asked for
+        self.event_hdr: Header | None = None  # of their SEND event: with the destination as asked for
         self.event: Event | None = None  # one SEND event for all of one descriptor
         self.event_md: Md | None = None
 
@@ -137,10 +137,10 @@ class Path:
             load > LIGHT + HEADER_SIZE or self.among is not None or self.route is not None
         )
         self.loaded = self.loaded or self.counts
-        self.told = hdr
+        self.event_hdr = hdr
         if self.target is not None and self.target != hdr.dest_nid:
-            self.told = hdr.copy()
-            self.told.dest_nid = self.target
+            self.event_hdr = hdr.copy()
+            self.event_hdr.dest_nid = self.target
         self._drop_event()
         return hdr
 

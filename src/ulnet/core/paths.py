@@ -130,12 +130,12 @@ class PathFinder:
             path = paths.paths[ni, pni, pni] = Path(kind, ni, pni, pni, pid, ni.queue_for(pni.nid), hop=True)
         return path
 
-    def explain(self, dest: PeerNi, source: Nid | None, size: int, cpt: int, told: Explanation) -> None:
+    def explain(self, dest: PeerNi, source: Nid | None, size: int, cpt: int, record: Explanation) -> None:
         """The choice for a request, with its reasons. Raises LNetError."""
         key = Key(_PUT, source, pid=LNET_PID, cpt=cpt)
         if self._over_gateway(dest, key):
-            found = self._routed.choose(dest, source=source, size=size, cpt=cpt, told=told)
-            told.ni, told.peer_ni, told.final = found.ni, found.peer_ni, found.final
+            found = self._routed.choose(dest, source=source, size=size, cpt=cpt, record=record)
+            record.ni, record.peer_ni, record.final = found.ni, found.peer_ni, found.final
         else:
-            path = self._selector.choose(dest, key, size, told)
-            told.ni, told.peer_ni = path.ni, path.peer_ni
+            path = self._selector.choose(dest, key, size, record)
+            record.ni, record.peer_ni = path.ni, path.peer_ni

@@ -115,7 +115,7 @@ class PeerNi:
         "tx_credits",
         "tx_queue",
         "tx_queued_bytes",
-        "watched",
+        "unhealthy",
         "weight",
     )
 
@@ -143,7 +143,7 @@ class PeerNi:
         self.seq = 0
         self.health = MAX_HEALTH
         self.state = PeerNiState.CREATED
-        self.watched = True  # not wholly well, or never used: health wants to know what becomes of messages
+        self.unhealthy = True  # not wholly well, or never used: health wants to know what becomes of messages
         self.heard_at = -1.0  # when the last message came from it; below 0: never
         self.said_down = False  # what its peer last told of it
         self.stats = MsgStats()
@@ -261,12 +261,12 @@ class Peer:
         "parked",
         "path_loads",
         "primary_nid",
+        "pushed_sequence",
         "rates",
         "remote_sequence",
         "seq",
         "settled",
         "state",
-        "told_sequence",
         "turns",
         "waiters",
     )
@@ -288,7 +288,7 @@ class Peer:
         self.turns: dict[object, dict[object, int]] = {}  # of weighted ways: messages in this round
         # Of discovery:
         self.remote_sequence = 0  # of the last info it sent
-        self.told_sequence = 0  # of the last info that it acknowledged
+        self.pushed_sequence = 0  # of the last push that it acknowledged
         self.heard_at: Nid | None = None  # our NID that its last ping reply came to
         self.heard_from: Nid | None = None  # its NID that sent it
         self.info_size = 0  # the most its info took, bytes

@@ -148,7 +148,7 @@ class Receiver:
         hop = match.hop
         assert hop is not None
         hop.heard_at = self._state.clock()
-        if self.ni.watched or hop.watched:
+        if self.ni.unhealthy or hop.unhealthy:
             self._reception.heard(self.ni, hop)
         if match.master is not None:
             match.master.heard(self.ni, match.hdr, self.nid)

@@ -216,7 +216,7 @@ class Reception:
             match.master.received(hdr.type, 1)
         if verdict is Verdict.TAKE or match.why is _NO_MEMORY:
             hop.heard_at = self.state.clock()
-            if ni.watched or hop.watched:
+            if ni.unhealthy or hop.unhealthy:
                 self._parts.heard(ni, hop)
         if verdict is Verdict.DROP:
             self.drop(ni, sender, hdr, rx, match.why)

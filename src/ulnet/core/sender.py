@@ -482,7 +482,7 @@ class Sender:
             if path.prefers and path.final.preferred is None:
                 path.final.preferred = path.ni.nid
                 path.final.peer.generation.invalidate("it knows one of our NIs")
-        if path.peer_ni.watched:
+        if path.peer_ni.unhealthy:
             self._parts.posted(path.peer_ni)
         self.credits.take(path, msgs, path.size * len(msgs) if not path.hop else _size_of(msgs))
 

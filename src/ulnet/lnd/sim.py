@@ -19,7 +19,7 @@ from ulnet.nid import NetType, Nid
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, Header, unpack_header
 
-__all__ = ["Arrival", "Carrier", "Frame", "Outlet", "SimLnd", "SimStation", "Station", "Why"]
+__all__ = ["Arrival", "Attachment", "Carrier", "Frame", "SimLnd", "SimStation", "Station", "Why"]
 
 
 _SMALL: Final = 16384  # bytes of a frame that is looked at when it is whole
@@ -120,7 +120,7 @@ class Station(Protocol):
         """The cable was pulled, or is back."""
 
 
-class Outlet(Protocol):
+class Attachment(Protocol):
     """A station's place on the fabric."""
 
     def send(self, dest: Nid, frame: Frame) -> None:
@@ -133,7 +133,7 @@ class Outlet(Protocol):
 class Carrier(Protocol):
     """A host's cables."""
 
-    def open(self, station: Station) -> Outlet:
+    def open(self, station: Station) -> Attachment:
         """A place for a station. Raises LNetError."""
 
     def soon(self, call: Callable[[], None]) -> None:
@@ -190,7 +190,7 @@ class SimStation:
         self._receivers: dict[Nid, Inbound] = {}
         self._headers: dict[Nid, tuple[bytes, Header]] = {}  # the last of each
         self._soon = carrier.soon
-        self._outlet = carrier.open(self)
+        self._attachment = carrier.open(self)
         self._open = True
 
     # Sending ------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ class SimStation:
         assert len(payload) == msg.hdr.payload_length, "a header that tells another length than its payload's"
         frame = Frame(header, payload, msg)
         self.flying[frame] = msg
-        self._outlet.send(dest, frame)
+        self._attachment.send(dest, frame)
 
     def _fail_soon(self, msg: Msg, status: HealthStatus, number: int, reason: str) -> None:
         frame = Frame(b"", b"", msg)
@@ -388,7 +388,7 @@ class SimStation:
     def shut(self) -> None:
         """End everything at once."""
         self._open = False
-        self._outlet.close()
+        self._attachment.close()
         status, number, reason = self._shut_failure()
         for arrival in list(self._rx):
             self.lost(arrival, number, reason)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from ulnet.core.status import LNetError
 from ulnet.host import Address, Link
+from ulnet.sim.attachment import Attachment
 from ulnet.sim.errors import PlanError
-from ulnet.sim.outlet import Outlet
 from ulnet.sim.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Switch:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.outlets: dict[Nid, Outlet] = {}  # who listens here
+        self.attachments: dict[Nid, Attachment] = {}  # who listens here
         self.ports: dict[str, Port] = {}  # by address
 
 
@@ -84,9 +84,9 @@ class Port:
     def __str__(self) -> str:
         return f"{self.host.name}.{self.name}"
 
-    def outlets(self) -> list[Outlet]:
+    def attachments(self) -> list[Attachment]:
         """The NIs on it."""
-        return [outlet for outlet in self.host.outlets if outlet.port is self]
+        return [attachment for attachment in self.host.attachments if attachment.port is self]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -158,7 +158,7 @@ class Host:
         self.deaths = 0
         self._lives: dict[Nid, tuple[str, int]] = {}  # of the hosts behind NIDs that were connected
         self.ports: dict[str, Port] = {}
-        self.outlets: dict[Outlet, None] = {}
+        self.attachments: dict[Attachment, None] = {}
         self.touch: Callable[[], None] = lambda: None  # its node did something
         fabric.hosts[name] = self
 
@@ -196,17 +196,17 @@ class Host:
 
     # Carrier ------------------------------------------------------------------------------------------
 
-    def open(self, station: Station) -> Outlet:
+    def open(self, station: Station) -> Attachment:
         """A station's place on the port with its address. Raises LNetError(EADDRNOTAVAIL, EADDRINUSE)."""
         port = self.port_of(station.nid)
         if port is None:
             raise LNetError(errno.EADDRNOTAVAIL, f"{station.nid}: host {self.name} has no such address")
-        if station.nid in port.switch.outlets:
+        if station.nid in port.switch.attachments:
             raise LNetError(errno.EADDRINUSE, f"{station.nid} is in use on switch {port.switch.name}")
-        outlet = Outlet(self.fabric, port, station)
-        port.switch.outlets[station.nid] = outlet
-        self.outlets[outlet] = None
-        return outlet
+        attachment = Attachment(self.fabric, port, station)
+        port.switch.attachments[station.nid] = attachment
+        self.attachments[attachment] = None
+        return attachment
 
     def soon(self, call: Callable[[], None]) -> None:
         """Call in a moment."""
@@ -222,10 +222,10 @@ class Host:
         port.live = up and self.powered
         if not up:
             self.fabric.faults["cables pulled"] += 1
-        for outlet in port.outlets():
-            outlet.station.device(up)
+        for attachment in port.attachments():
+            attachment.station.device(up)
             if not up:
-                outlet.withdraw()
+                attachment.withdraw()
         self.touch()
 
     def die(self, silent: bool) -> None:
@@ -234,8 +234,8 @@ class Host:
             self.powered = False
             for port in self.ports.values():
                 port.live = False
-        for outlet in list(self.outlets):
-            outlet.close(tell_peers=not silent, dies=True)
+        for attachment in list(self.attachments):
+            attachment.close(tell_peers=not silent, dies=True)
         self.awake_at = 0.0
         self.deaths += 1
         self.fabric.faults["deaths"] += 1

@@ -15,8 +15,8 @@ from ulnet.sim.stream import BULK, Stream
 if TYPE_CHECKING:
     from ulnet.lnd.sim import Frame
     from ulnet.nid import Nid
+    from ulnet.sim.attachment import Attachment
     from ulnet.sim.cables import Fabric
-    from ulnet.sim.outlet import Outlet
 
 __all__ = ["Conn"]
 
@@ -41,20 +41,20 @@ class Conn:
         "fabric",
     )
 
-    def __init__(self, fabric: Fabric, a: Outlet, dest: Nid) -> None:
+    def __init__(self, fabric: Fabric, a: Attachment, dest: Nid) -> None:
         self.fabric = fabric
         self.a = a
-        self.b: Outlet | None = None  # once it is established; a NID that calls itself is both
+        self.b: Attachment | None = None  # once it is established; a NID that calls itself is both
         self.dest = dest
-        self._peers: dict[Outlet, Outlet | None] = {a: None}  # of each side that has it open
+        self._peers: dict[Attachment, Attachment | None] = {a: None}  # of each side that has it open
         self._waiting: list[Frame] = []
-        self._flying: dict[Outlet, dict[Frame, None]] = {a: {}}  # whose fate the sender does not know
-        self._streams: dict[tuple[Outlet, bool], Stream] = {}
+        self._flying: dict[Attachment, dict[Frame, None]] = {a: {}}  # whose fate the sender does not know
+        self._streams: dict[tuple[Attachment, bool], Stream] = {}
         self._started = 0.0
         self._tries = 0
-        self._stuck: dict[Outlet, None] = {}  # the sides that see no progress
+        self._stuck: dict[Attachment, None] = {}  # the sides that see no progress
 
-    def is_open(self, side: Outlet) -> bool:
+    def is_open(self, side: Attachment) -> bool:
         """Whether that side has it open."""
         return side in self._peers
 
@@ -63,7 +63,7 @@ class Conn:
         """Whether there is another side."""
         return self.b is not None
 
-    def send(self, side: Outlet, frame: Frame) -> None:
+    def send(self, side: Attachment, frame: Frame) -> None:
         """Send a frame, or let it wait for the connection."""
         if not self.established:
             self._waiting.append(frame)
@@ -72,7 +72,7 @@ class Conn:
         self._flying[side][frame] = None
         self._stream(side, frame.size >= BULK).push(frame)
 
-    def _stream(self, side: Outlet, bulk: bool) -> Stream:
+    def _stream(self, side: Attachment, bulk: bool) -> Stream:
         stream = self._streams.get((side, bulk))
         if stream is None:
             other = self.b if side is self.a else self.a
@@ -80,39 +80,39 @@ class Conn:
             stream = self._streams[side, bulk] = Stream(self, side, other)
         return stream
 
-    def done(self, side: Outlet, frame: Frame) -> None:
+    def done(self, side: Attachment, frame: Frame) -> None:
         """The frame left, or is with the other host."""
         if self._flying[side].pop(frame, frame) is None:
             side.report(frame, None)
 
     # Progress -----------------------------------------------------------------------------------------
 
-    def is_stuck(self, side: Outlet) -> bool:
+    def is_stuck(self, side: Attachment) -> bool:
         """Whether a side has been told that nothing moves."""
         return side in self._stuck
 
-    def stuck(self, side: Outlet) -> None:
+    def stuck(self, side: Attachment) -> None:
         """What a side sends makes no progress: it is told once, and gets back what has not begun to leave."""
         if self.is_open(side) and side not in self._stuck:
             self._stuck[side] = None
             self._tell(side, stuck=True)
             self.withdraw(side)
 
-    def moves(self, side: Outlet) -> None:
+    def moves(self, side: Attachment) -> None:
         """It does again."""
         if side in self._stuck:
             del self._stuck[side]
             self._tell(side, stuck=False)
 
-    def _tell(self, side: Outlet, stuck: bool) -> None:
+    def _tell(self, side: Attachment, stuck: bool) -> None:
         if not side.closed:
             side.port.host.touch()
             side.station.progress(self._far(side), stuck)
 
-    def _far(self, side: Outlet) -> Nid:
+    def _far(self, side: Attachment) -> Nid:
         return self.dest if side is self.a else self.a.nid
 
-    def withdraw(self, side: Outlet) -> None:
+    def withdraw(self, side: Attachment) -> None:
         """Give back what a side sends and what has not begun to leave."""
         if not self.is_open(side):
             return
@@ -155,7 +155,7 @@ class Conn:
         elif fabric.blocked(port, there) or fabric.blocked(there, port):
             self._call_again(waited)
         else:
-            self._reached(port.switch.outlets.get(self.dest))
+            self._reached(port.switch.attachments.get(self.dest))
 
     def _call_again(self, waited: float) -> None:
         self.fabric.faults["calls failed"] += 1
@@ -169,7 +169,7 @@ class Conn:
         self._tries += 1
         self.fabric.scheduler.after(max(pause, 1e-6), self._handshake)
 
-    def _reached(self, b: Outlet | None) -> None:
+    def _reached(self, b: Attachment | None) -> None:
         if b is None:
             self._dial_failed(errno.ECONNREFUSED, f"connection refused: nobody is {self.dest} there")
             return
@@ -194,7 +194,7 @@ class Conn:
                 self.send(self.a, frame)
 
     @staticmethod
-    def _greet(side: Outlet, other: Outlet) -> bool:
+    def _greet(side: Attachment, other: Attachment) -> bool:
         """The HELLO of the other side is there; whether it tells of a new life."""
         anew = side.port.host.is_new_life(other.nid, other.port.host)
         if anew:
@@ -202,7 +202,7 @@ class Conn:
             side.station.restarted(other.nid)
         return anew
 
-    def _establish(self, b: Outlet) -> None:
+    def _establish(self, b: Attachment) -> None:
         a = self.a
         self.b = b
         self._peers = {a: b, b: a}
@@ -230,7 +230,7 @@ class Conn:
 
     # The end ------------------------------------------------------------------------------------------
 
-    def close(self, side: Outlet, number: int, why: str, tell_peer: bool = True) -> None:
+    def close(self, side: Attachment, number: int, why: str, tell_peer: bool = True) -> None:
         """One side closes; the other hears of it if it can. What had left may still arrive on a shutdown."""
         if not self.is_open(side):
             return
@@ -247,17 +247,17 @@ class Conn:
             side.port.host.touch()
             side.station.broke(far)
 
-    def reset(self, side: Outlet, by: Outlet) -> None:
+    def reset(self, side: Attachment, by: Attachment) -> None:
         """A reset is on its way to `side`."""
         latency = self.fabric.latency(by.port, side.port)
         self.fabric.scheduler.after(latency, self._reset_arrived, side, by)
 
-    def _reset_arrived(self, side: Outlet, by: Outlet) -> None:
+    def _reset_arrived(self, side: Attachment, by: Attachment) -> None:
         if self.is_open(side) and not self.fabric.blocked(by.port, side.port):
             side.port.host.touch()
             self.close(side, errno.ECONNRESET, f"{by.nid} reset the connection", tell_peer=False)
 
-    def _end(self, side: Outlet, number: int, why: str, unconnected: bool) -> None:
+    def _end(self, side: Attachment, number: int, why: str, unconnected: bool) -> None:
         del self._peers[side]
         far = self._far(side)
         if side.conns.get(far) is self:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ulnet.lnd.sim import Arrival, Frame, Outlet, Why
+from ulnet.lnd.sim import Arrival, Attachment, Frame, Why
 from ulnet.nid import LNET_PID, Nid
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import (
@@ -42,7 +42,7 @@ class Heard:
     payload: bytes
 
 
-class _Mouth:
+class _ForeignNi:
     """One NID of a foreign node."""
 
     timeout = 50.0
@@ -50,7 +50,7 @@ class _Mouth:
     def __init__(self, node: ForeignNode, nid: Nid) -> None:
         self.node = node
         self.nid = nid
-        self.outlet: Outlet | None = None
+        self.attachment: Attachment | None = None
 
     def sent(self, frame: Frame, failed: Why | None) -> None:
         """Count what did not leave."""
@@ -102,7 +102,7 @@ class ForeignNode:
         self.heard: list[Heard] = []
         self.failures: list[str] = []  # why messages did not leave
         self.on_message = on_message
-        self._mouths = {nid: _Mouth(self, nid) for nid in nids}
+        self._nis = {nid: _ForeignNi(self, nid) for nid in nids}
         self.start()
 
     def __str__(self) -> str:
@@ -111,7 +111,7 @@ class ForeignNode:
     @property
     def nids(self) -> list[Nid]:
         """Its NIDs, in the order they were given."""
-        return list(self._mouths)
+        return list(self._nis)
 
     @property
     def nid(self) -> Nid:
@@ -120,8 +120,8 @@ class ForeignNode:
 
     def start(self) -> None:
         """Take its places on the fabric."""
-        for mouth in self._mouths.values():
-            mouth.outlet = self.host.open(mouth)
+        for mouth in self._nis.values():
+            mouth.attachment = self.host.open(mouth)
 
     def kill(self, silent: bool = False) -> None:
         """Leave them."""
@@ -133,7 +133,7 @@ class ForeignNode:
         self.host.power_on()
         self.start()
 
-    def take(self, mouth: _Mouth, arrival: Arrival) -> None:
+    def take(self, mouth: _ForeignNi, arrival: Arrival) -> None:
         """A whole message is there; what is no LNet message closes the connection."""
         frame = arrival.frame
         try:
@@ -148,15 +148,15 @@ class ForeignNode:
 
     def send_bytes(self, via: Nid, to: Nid, data: bytes) -> None:
         """Send bytes as they are, with a header of the ordinary size: recorded, forged or broken ones."""
-        outlet = self._mouths[via].outlet
-        assert outlet is not None
-        outlet.send(to, Frame(data[:HEADER_SIZE], data[HEADER_SIZE:], None))
+        attachment = self._nis[via].attachment
+        assert attachment is not None
+        attachment.send(to, Frame(data[:HEADER_SIZE], data[HEADER_SIZE:], None))
 
     def send(self, via: Nid, to: Nid, hdr: Header, payload: bytes = b"") -> None:
         """Send a message from one of its NIDs."""
-        outlet = self._mouths[via].outlet
-        assert outlet is not None
-        outlet.send(to, Frame(pack_header(hdr, via.is_large or to.is_large), payload, None))
+        attachment = self._nis[via].attachment
+        assert attachment is not None
+        attachment.send(to, Frame(pack_header(hdr, via.is_large or to.is_large), payload, None))
 
 
 class SingleRailNode(ForeignNode):

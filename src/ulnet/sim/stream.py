@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ulnet.lnd.sim import Frame
+    from ulnet.sim.attachment import Attachment
     from ulnet.sim.cables import Port
     from ulnet.sim.conn import Conn
-    from ulnet.sim.outlet import Outlet
 
 __all__ = ["BULK", "Stream"]
 
@@ -92,7 +92,7 @@ class Stream:
 
     __slots__ = ("_read_due", "arriving", "conn", "dst", "last", "ordered", "queue", "src")
 
-    def __init__(self, conn: Conn, src: Outlet, dst: Outlet) -> None:
+    def __init__(self, conn: Conn, src: Attachment, dst: Attachment) -> None:
         self.conn = conn
         self.src = src
         self.dst = dst

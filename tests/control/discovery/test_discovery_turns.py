@@ -375,7 +375,7 @@ def test_every_change_of_our_nis_is_pushed(fabric: Fabric) -> None:
     fabric.run()
     assert b.peers.find_ni(A) is pni
     assert [one.said_down for one in peer(b, A).nis()] == [False, False]
-    assert peer(a, B).told_sequence == a.info.sequence
+    assert peer(a, B).pushed_sequence == a.info.sequence
     fabric.assert_conserved()
 
 
@@ -627,7 +627,7 @@ def test_an_answer_lost_with_an_ni_is_not_waited_for(fabric: Fabric, what: Calla
     a.del_ni(left_by.nid)
     fabric.run()  # no time passes
     assert [known(b, nid) for nid in a.nis if nid != LO_NID] == [[A1 if left_by.nid == A else A]]
-    assert a.leaving.told()
+    assert a.leaving.announced()
     fabric.assert_conserved()
 
 

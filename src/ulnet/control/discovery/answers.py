@@ -63,7 +63,7 @@ class Answers:
         peer.mark(remove=_UPTODATE)
         if info.sequence < peer.remote_sequence:
             # Late on its way, or the peer began anew: asked, it tells which.
-            peer.told_sequence = 0
+            peer.pushed_sequence = 0
             peer.mark(_FORCE_PING)
             return
         known = peer.news
@@ -99,7 +99,7 @@ def see_sequence(peer: Peer, sequence: int) -> None:
     Or it was overtaken by a push on its way: a second ping tells.
     """
     if sequence < peer.remote_sequence:
-        peer.told_sequence = 0
+        peer.pushed_sequence = 0
         peer.mark(_FORCE_PING)
     peer.remote_sequence = sequence
 

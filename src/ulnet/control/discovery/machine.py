@@ -161,7 +161,7 @@ class Discovery:
         """Another life of a node, or another node, answers behind nid: look who before more is sent."""
         peer = self._state.peers.find(nid)
         if peer is not None and self.active and peer.primary_nid != LO_NID:
-            peer.told_sequence = 0
+            peer.pushed_sequence = 0
             peer.mark(remove=_UPTODATE)
 
     def push_due(self, peer: Peer) -> bool:
@@ -171,7 +171,7 @@ class Discovery:
             return False
         if flags & _FORCE_PUSH:
             return True
-        return not flags & _NO_DISCOVERY and self._mode() != 0 and peer.told_sequence < self._info.sequence
+        return not flags & _NO_DISCOVERY and self._mode() != 0 and peer.pushed_sequence < self._info.sequence
 
     def hold(self, msg: Msg, peer: Peer) -> bool:
         """Keep a message back until the peer is known, and launch it then; False if it may go now."""
@@ -350,7 +350,7 @@ class Discovery:
                 peer.error = error_of(event)
                 self._ping_lost(peer)
         elif event.kind is EventKind.ACK and not event.status:
-            peer.told_sequence = exchange.sequence
+            peer.pushed_sequence = exchange.sequence
             self._exchanges.end(peer, PUSH)
             self._feed(peer, Input.ACK)
         else:

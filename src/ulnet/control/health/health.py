@@ -87,14 +87,14 @@ class Health:
     def sent(self, ni: NI, pni: PeerNi) -> None:
         """A message left, and one of its ends is watched."""
         self.values.raise_ni(ni)
-        if pni.watched:
+        if pni.unhealthy:
             self._machines.peer_ni(pni, PeerNiInput.SENT)
 
     def heard(self, ni: NI, pni: PeerNi) -> None:
         """A message arrived, and one of its ends is watched."""
         ni.health_stats.ping_count = 0
         self.values.raise_ni(ni)
-        if pni.watched:
+        if pni.unhealthy:
             pni.health_stats.ping_count = 0
             self.values.raise_peer(pni)
             self._machines.peer_ni(pni, PeerNiInput.HEARD)

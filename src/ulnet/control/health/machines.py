@@ -52,9 +52,9 @@ class Machines:
             return
         action, ni.state = step
         ni.fatal = ni.state is NiState.FAILED
-        watched = ni.health < MAX_HEALTH or ni.state is not NiState.ACTIVE
-        if watched != ni.watched:
-            ni.watched = watched
+        unhealthy = ni.health < MAX_HEALTH or ni.state is not NiState.ACTIVE
+        if unhealthy != ni.unhealthy:
+            ni.unhealthy = unhealthy
             self._state.generation.invalidate("an NI is well, or not")
         if action is not Action.NOTHING and what is not NiInput.DELETED:
             told = f"{what.value} ({why})" if why else what.value
@@ -93,9 +93,9 @@ class Machines:
         before = pni.state
         changed = state is not before
         pni.state = state
-        watched = pni.health < MAX_HEALTH or state is not PeerNiState.CONNECTED
-        if watched != pni.watched:
-            pni.watched = watched
+        unhealthy = pni.health < MAX_HEALTH or state is not PeerNiState.CONNECTED
+        if unhealthy != pni.unhealthy:
+            pni.unhealthy = unhealthy
             pni.peer.generation.invalidate("a peer NI is well, or not")
         if action is Action.RECOVER:
             self.admit_peer(pni)

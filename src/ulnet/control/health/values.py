@@ -57,11 +57,11 @@ class Values:
         if value != ni.health:
             ni.health = value
             self._state.generation.invalidate("health of an NI")
-            ni.watched = value < MAX_HEALTH or ni.state is not NiState.ACTIVE
-            worn = value == 0 or (ni.worn and value < MAX_HEALTH)
-            if worn != ni.worn:
-                ni.worn = worn
-                if worn:
+            ni.unhealthy = value < MAX_HEALTH or ni.state is not NiState.ACTIVE
+            down = value == 0 or (ni.reported_down and value < MAX_HEALTH)
+            if down != ni.reported_down:
+                ni.reported_down = down
+                if down:
                     self._state.alarm(f"local NI {ni.nid}: health is 0: it is reported as down")
                 else:
                     self._state.notice(f"local NI {ni.nid}: health is {MAX_HEALTH}: it is reported as up")
@@ -87,7 +87,7 @@ class Values:
         if value != pni.health:
             pni.health = value
             self._state.ways_changed(pni.peer, "health of a peer NI")
-            pni.watched = value < MAX_HEALTH or pni.state is not PeerNiState.CONNECTED
+            pni.unhealthy = value < MAX_HEALTH or pni.state is not PeerNiState.CONNECTED
         if value == MAX_HEALTH:
             pni.health_stats.ping_count = 0
             self._recovery.release_peer(pni)

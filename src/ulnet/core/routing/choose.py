@@ -17,7 +17,7 @@ from ulnet.core.routing.gateways import Gateways
 from ulnet.core.routing.table import Route
 from ulnet.core.selection.choice import SOURCE_GIVEN
 from ulnet.core.selection.choose import Selector
-from ulnet.core.selection.criteria import CREDITS, PEER_STANDING, TURN
+from ulnet.core.selection.criteria import CREDITS, PEER_FIXED, TURN
 from ulnet.core.selection.paths import Key, Query
 from ulnet.core.selection.trace import Explanation, stage
 from ulnet.core.state import NodeState
@@ -26,7 +26,7 @@ from ulnet.nid import LNET_PID, Net, Nid
 
 __all__ = ["RoutedPath", "RoutedSelector"]
 
-_FINAL = (*PEER_STANDING, CREDITS, TURN)
+_FINAL = (*PEER_FIXED, CREDITS, TURN)
 _ANY_KIND = -1
 
 
@@ -73,7 +73,7 @@ class RoutedSelector:
         cpt: int = 0,
         tried: Sequence[tuple[NI, PeerNi]] = (),
         not_over: Peer | None = None,
-        told: Explanation | None = None,
+        record: Explanation | None = None,
     ) -> RoutedPath:
         """The path to `dest`, or with multi-rail to any NI of its peer unless it is `bound` to dest itself.
 
@@ -87,31 +87,31 @@ class RoutedSelector:
         free = source is None and not bound
         back = self._way_back(source, via)
         if back is not None:
-            _tell(told, "answer: back over the gateway that its request came from")
+            _tell(record, "answer: back over the gateway that its request came from")
             return RoutedPath(*back, SOURCE_GIVEN, SOURCE_GIVEN, dest, None)
         if free and not peer.multi_rail and not ping:
             source = self._preferred(dest)
-        final = self._final(dest, query, told) if free and peer.multi_rail else dest
+        final = self._final(dest, query, record) if free and peer.multi_rail else dest
         net = None if source is None else self._own_ni(source, even_if_leaving=bound or ping).net.net
         ways = [way for way in self._ways(final, net, tried) if way.peer_ni.peer is not not_over]
         if not ways:
             raise self._unreachable(final, source)
         criteria = GATEWAY_BY_DOCUMENTS if self._selector.balance == "documents" else GATEWAY
-        way: Way = stage("gateway", ways, criteria, query, told)[0][0]
+        way: Way = stage("gateway", ways, criteria, query, record)[0][0]
         pni = way.peer_ni
         if self._gateways.is_itself(way.route.gateway, final.nid):
             final = pni  # the gateway is the destination: it takes only what names the NID where it arrives
         if source is not None:
             own = self._own_ni(source, even_if_leaving=bound or ping)
-            _tell(told, f"source given: from that NI over a gateway to {final.nid}")
+            _tell(record, f"source given: from that NI over a gateway to {final.nid}")
             return RoutedPath(own, pni, SOURCE_GIVEN, SOURCE_GIVEN, final, way.route)
         key = Key(_ANY_KIND, bound=not pni.peer.multi_rail, ping=True, pid=LNET_PID, cpt=cpt)
         if tried:
             hop = self._selector.pick_untried(self._selector.find(pni, key), None, tried, size)
         else:
-            hop = self._selector.choose(pni, key, size, told)
+            hop = self._selector.choose(pni, key, size, record)
         kind = "Multi-Rail peer" if peer.multi_rail else "peer without Multi-Rail"
-        _tell(told, f"{kind} on another net: over a gateway to {final.nid}")
+        _tell(record, f"{kind} on another net: over a gateway to {final.nid}")
         if final is pni:
             final = hop.peer_ni
         return RoutedPath(hop.ni, hop.peer_ni, hop.ni_by, hop.peer_ni_by, final, way.route)
@@ -161,13 +161,13 @@ class RoutedSelector:
             return None
         return ni, pni
 
-    def _final(self, dest: PeerNi, query: Query, told: Explanation | None) -> PeerNi:
+    def _final(self, dest: PeerNi, query: Query, record: Explanation | None) -> PeerNi:
         """Which NI of a multi-rail peer the message goes to in the end."""
         nets = [net for net in dest.peer.nets.values() if self._gateways.usable(net.net)]
         if not nets:
             return dest  # for which no gateway will be found
-        net: PeerNet = stage("remote net", nets, REMOTE_NET, query, told)[0][0]
-        pni: PeerNi = stage("final NI", net.nis, _FINAL, query, told)[0][0]
+        net: PeerNet = stage("remote net", nets, REMOTE_NET, query, record)[0][0]
+        pni: PeerNi = stage("final NI", net.nis, _FINAL, query, record)[0][0]
         return pni
 
     def _ways(self, final: PeerNi, net: Net | None, tried: Sequence[tuple[NI, PeerNi]]) -> list[Way]:
@@ -207,6 +207,6 @@ class RoutedSelector:
         return gateways.why_down(route) or "it came from there"
 
 
-def _tell(told: Explanation | None, case: str) -> None:
-    if told is not None:
-        told.case = case
+def _tell(record: Explanation | None, case: str) -> None:
+    if record is not None:
+        record.case = case

@@ -13,10 +13,10 @@ from ulnet.core.peer import PeerNi
 from ulnet.core.selection.criteria import (
     CREDITS,
     LOCAL_EXPECTED,
-    LOCAL_STANDING,
-    NET_STANDING,
+    LOCAL_FIXED,
+    NET_FIXED,
     PEER_EXPECTED,
-    PEER_STANDING,
+    PEER_FIXED,
     TURN,
     narrow,
 )
@@ -46,11 +46,11 @@ def choose_untried(
     usable = [pair for pair in pairs if pair[0].open and not pair[0].fatal] or pairs
     left = [pair for pair in usable if pair not in tried] or usable
     both = [NetPair(local, query.peer.nets[local.net]) for local in dict.fromkeys(ni.net for ni, _ in left)]
-    best = {net.local for net in narrow(both, NET_STANDING, query)[0]}
+    best = {net.local for net in narrow(both, NET_FIXED, query)[0]}
     locals_left = list(dict.fromkeys(ni for ni, _ in left if ni.net in best))
-    query.rivals = None
-    chosen: NI = narrow(locals_left, (*LOCAL_STANDING, LOCAL_EXPECTED, CREDITS, TURN), query)[0][0]
+    query.cached = None
+    chosen: NI = narrow(locals_left, (*LOCAL_FIXED, LOCAL_EXPECTED, CREDITS, TURN), query)[0][0]
     query.ni = chosen
     remotes_left = [pni for ni, pni in left if ni is chosen]
-    pni: PeerNi = narrow(remotes_left, (*PEER_STANDING, PEER_EXPECTED, CREDITS, TURN), query)[0][0]
+    pni: PeerNi = narrow(remotes_left, (*PEER_FIXED, PEER_EXPECTED, CREDITS, TURN), query)[0][0]
     return chosen, pni

@@ -33,11 +33,11 @@ from ulnet.core.selection.choice import (
 from ulnet.core.selection.criteria import (
     CREDITS,
     LOCAL_EXPECTED,
-    LOCAL_STANDING,
-    NET_STANDING,
+    LOCAL_FIXED,
+    NET_FIXED,
     NET_TURN,
     PEER_EXPECTED,
-    PEER_STANDING,
+    PEER_FIXED,
     QUEUED,
     SAME_WAY,
     TURN,
@@ -111,24 +111,24 @@ class Selector:
         """Whether what was decided still holds."""
         return paths.stamp == self._state.generation.number + paths.generation.number
 
-    def choose(self, dest: PeerNi, key: Key, size: int, told: Explanation | None = None) -> Path:
-        """The path of one message; with `told`, also the reasons, and nothing changes. Raises LNetError."""
-        if told is None:
+    def choose(self, dest: PeerNi, key: Key, size: int, record: Explanation | None = None) -> Path:
+        """The path of one message; with `record`, also the reasons, and nothing changes. Raises LNetError."""
+        if record is None:
             paths = self.find(dest, key)
             if not self.is_valid(paths):
                 self.fill(paths)
             return self.pick(paths, size)
         fresh = PathSet(dest, key)
-        self.fill(fresh, told)
+        self.fill(fresh, record)
         kept = dest.path_sets.get(key)
         if kept is not None and self.is_valid(kept):
             fresh.batch, fresh.batch_left = kept.batch, kept.batch_left
             fresh.batch_bytes, fresh.batch_mark = kept.batch_bytes, kept.batch_mark
-        return self.pick(fresh, size, told)
+        return self.pick(fresh, size, record)
 
     # What stays true -----------------------------------------------------------------------------------
 
-    def fill(self, paths: PathSet, told: Explanation | None = None) -> None:
+    def fill(self, paths: PathSet, record: Explanation | None = None) -> None:
         """Decide who is left until the next generation. Raises LNetError: EINVAL (source), EHOSTUNREACH."""
         paths.clear()
         paths.generation = paths.dest.peer.generation
@@ -138,12 +138,12 @@ class Selector:
         if dest.nid == LO_NID:
             self._fill_loopback(paths)
         elif key.source is not None:
-            self._fill_from_source(paths, key.source, told)
+            self._fill_from_source(paths, key.source, record)
         elif peer.multi_rail and not key.bound:
-            _tell_case(told, "Multi-Rail peer: any of its NIDs, from any NI")
-            self._fill_rails(paths, paths.query, told)
+            _tell_case(record, "Multi-Rail peer: any of its NIDs, from any NI")
+            self._fill_multi_rail(paths, paths.query, record)
         else:
-            self._fill_bound(paths, paths.query, told)
+            self._fill_single_rail(paths, paths.query, record)
         paths.settled = peer.settled or dest.nid == LO_NID
         paths.stamp = state.generation.number + peer.generation.number
         paths.ready = paths.stamp if paths.settled else -1
@@ -159,9 +159,9 @@ class Selector:
         paths.fixed = path = self.path(paths, ni, pni, pni)
         path.ni_by, path.peer_ni_by = ni_by, peer_ni_by
 
-    def _fill_from_source(self, paths: PathSet, source: Nid, told: Explanation | None) -> None:
+    def _fill_from_source(self, paths: PathSet, source: Nid, record: Explanation | None) -> None:
         dest, key = paths.dest, paths.key
-        _tell_case(told, "source given: from that NI to the NID as given")
+        _tell_case(record, "source given: from that NI to the NID as given")
         ni = self._state.nis.get(source)
         if ni is None or not ni.active:
             raise LNetError(
@@ -176,38 +176,38 @@ class Selector:
             raise LNetError(errno.EHOSTUNREACH, f"no route to {dest.nid}: {text}")
         self._fix(paths, ni, dest, SOURCE_GIVEN, SOURCE_GIVEN)
 
-    def _fill_bound(self, paths: PathSet, query: Query, told: Explanation | None) -> None:
+    def _fill_single_rail(self, paths: PathSet, query: Query, record: Explanation | None) -> None:
         """All goes to that NID, from any NI unless the peer knows one."""
         dest, key = paths.dest, paths.key
-        known = None if key.bound or key.ping else self._known_to(dest, told)
+        known = None if key.bound or key.ping else self._known_to(dest, record)
         if known is not None:
             self._fix(paths, known, dest, NOT_MULTI_RAIL, NOT_MULTI_RAIL)
             return
-        _tell_case(told, "response: to the NID that asked" if key.bound else "peer without Multi-Rail")
+        _tell_case(record, "response: to the NID that asked" if key.bound else "peer without Multi-Rail")
         usable = self._usable(dest)
         if not usable:
             raise self._no_route(dest)
         peer_ni_by = RESPONSE if key.bound else NOT_MULTI_RAIL
-        if told is not None:
+        if record is not None:
             paths.locals[None] = Candidates(usable)  # one stage with all criteria
             return
-        left, by = narrow(usable, LOCAL_STANDING, query)
+        left, by = narrow(usable, LOCAL_FIXED, query)
         if len(left) == 1 and (key.bound or key.ping):
             self._fix(paths, left[0], dest, _settled(by, usable), peer_ni_by)
         else:
             paths.locals[None] = Candidates(left, _settled(by, usable))
 
-    def _known_to(self, dest: PeerNi, told: Explanation | None) -> NI | None:
+    def _known_to(self, dest: PeerNi, record: Explanation | None) -> NI | None:
         """The NI from which a peer without multi-rail always hears."""
         if dest.preferred_nids:
             ni = next((ni for ni in self._usable(dest) if ni.nid in dest.preferred_nids), None)
             if ni is not None:
-                _tell_case(told, "peer without Multi-Rail: always from the NI that a policy names first")
+                _tell_case(record, "peer without Multi-Rail: always from the NI that a policy names first")
                 return ni
         if dest.preferred is not None:
             ni = self._state.nis.get(dest.preferred)
             if ni is not None and ni.open and ni.net.net == dest.nid.net:  # it may have been over a gateway
-                _tell_case(told, "peer without Multi-Rail: always from the NI that it knows")
+                _tell_case(record, "peer without Multi-Rail: always from the NI that it knows")
                 return ni
         return None
 
@@ -215,7 +215,7 @@ class Selector:
         local = self._state.nets.get(dest.nid.net)
         return _open(local) if local is not None else []
 
-    def _fill_rails(self, paths: PathSet, query: Query, told: Explanation | None) -> None:
+    def _fill_multi_rail(self, paths: PathSet, query: Query, record: Explanation | None) -> None:
         peer = query.peer
         nets = [
             NetPair(local, remote)
@@ -224,15 +224,15 @@ class Selector:
         ]
         if not nets:
             raise self._no_route(paths.dest)
-        left, net_by = stage("net", nets, NET_STANDING, query, told)
+        left, net_by = stage("net", nets, NET_FIXED, query, record)
         together = [ni for net in left for ni in _open(net.local)]
-        if told is not None and self.balance == "expected":
-            stage("local NI", together, LOCAL_STANDING, query, told)
+        if record is not None and self.balance == "expected":
+            stage("local NI", together, LOCAL_FIXED, query, record)
         self._fill_nis(paths, together, list(left), net_by, query)
         query.ni = None
         paths.free = self.balance == "expected" and all(one.turns is None for one in paths.stages())
         stages = [one for one in paths.stages() if one is not paths.nets or self.balance == "documents"]
-        if all(len(one.all) == 1 and one.turns is None for one in stages) and told is None:
+        if all(len(one.all) == 1 and one.turns is None for one in stages) and record is None:
             locals_ = paths.locals[None]
             ni: NI = locals_.all[0]
             remotes = paths.remotes[ni]
@@ -242,12 +242,12 @@ class Selector:
         self, paths: PathSet, together: Sequence[NI], nets: list[NetPair], net_by: str, query: Query
     ) -> None:
         """Who is left of the NIs, of all nets together or of each by itself, and of the peer's."""
-        left, settled = _settle(together, LOCAL_STANDING, query, net_by)
+        left, settled = _settle(together, LOCAL_FIXED, query, net_by)
         all_nets = Candidates(left, settled)
         weights = []
         for net in list(nets):
             if self.balance == "documents":
-                nis, settled = _settle(_open(net.local), LOCAL_STANDING, query, net_by)
+                nis, settled = _settle(_open(net.local), LOCAL_FIXED, query, net_by)
             else:
                 nis = [ni for ni in left if ni.net is net.local]
             if not nis:
@@ -263,7 +263,7 @@ class Selector:
     def _fill_pathways(paths: PathSet, ni: NI, net: NetPair, query: Query) -> int:
         """Who is left of the peer's NIs for one NI; the weight of that NI."""
         query.ni = ni
-        left, settled = _settle(net.remote.nis, PEER_STANDING, query)
+        left, settled = _settle(net.remote.nis, PEER_FIXED, query)
         weights = [weight_of_pathway(ni, pni) for pni in left]
         paths.remotes[ni] = _candidates(left, settled, weights, query.peer, ni)
         return ni.weight or sum_of(weights)
@@ -277,15 +277,15 @@ class Selector:
 
     # What load decides ---------------------------------------------------------------------------------
 
-    def pick(self, paths: PathSet, size: int, told: Explanation | None = None) -> Path:
-        """The path of a message of `size` bytes, header included; with `told`, also the reasons.
+    def pick(self, paths: PathSet, size: int, record: Explanation | None = None) -> Path:
+        """The path of a message of `size` bytes, header included; with `record`, also the reasons.
 
-        With `told` it changes nothing. The paths must be filled, and what was sent before be counted.
+        With `record` it changes nothing. The paths must be filled, and what was sent before be counted.
         """
         fixed = paths.fixed
         if fixed is not None:
             return fixed
-        if told is None and paths.batch_left and paths.joins_batch(size):
+        if record is None and paths.batch_left and paths.joins_batch(size):
             batch = paths.batch
             assert batch is not None
             paths.batch_left -= 1
@@ -297,52 +297,52 @@ class Selector:
         assert query is not None
         query.size = size
         if not paths.remotes:
-            return self._pick_bound(paths, query, told)
-        path = self._pick_rails(paths, query, told)
-        if told is None and paths.free and path.ni.batches and size <= SMALL:
+            return self._pick_single_rail(paths, query, record)
+        path = self._pick_multi_rail(paths, query, record)
+        if record is None and paths.free and path.ni.batches and size <= SMALL:
             paths.begin_batch(path, size)
         return path
 
-    def _pick_bound(self, paths: PathSet, query: Query, told: Explanation | None) -> Path:
+    def _pick_single_rail(self, paths: PathSet, query: Query, record: Explanation | None) -> Path:
         """The local NI for messages to one NID."""
-        usable = query.rivals = paths.locals[None]
+        usable = query.cached = paths.locals[None]
         criteria = _LOCAL_LOAD[self.balance]
-        if told is not None:
-            criteria = (*LOCAL_STANDING, *criteria)
-        left, by = stage("local NI", usable.all, criteria, query, told)
+        if record is not None:
+            criteria = (*LOCAL_FIXED, *criteria)
+        left, by = stage("local NI", usable.all, criteria, query, record)
         path = self.path(paths, left[0], paths.dest, paths.dest)
         path.ni_by = by or usable.settled or _settled("", usable.all)
         path.peer_ni_by = RESPONSE if paths.key.bound else NOT_MULTI_RAIL
         return path
 
-    def _pick_rails(self, paths: PathSet, query: Query, told: Explanation | None) -> Path:
+    def _pick_multi_rail(self, paths: PathSet, query: Query, record: Explanation | None) -> Path:
         balance = self.balance
         batch = paths.batch
-        query.batch = batch if told is not None and batch and paths.joins_batch(query.size) else None
+        query.batch = batch if record is not None and batch and paths.joins_batch(query.size) else None
         net, net_by = None, ""
         nets = paths.nets
         if nets.turns is not None:
-            query.rivals = nets
-            left, net_by = stage("net, by weight", nets.all, _BY_WEIGHT, query, told)
+            query.cached = nets
+            left, net_by = stage("net, by weight", nets.all, _BY_WEIGHT, query, record)
             net = left[0].local
         elif balance == "documents":
-            left, net_by = stage("net, by turn", nets.all, NET_TURN, query, told)
+            left, net_by = stage("net, by turn", nets.all, NET_TURN, query, record)
             net = left[0].local
-        if told is not None and balance == "documents" and net is not None:
-            stage("local NI", _open(net), LOCAL_STANDING, query, told)
-        query.rivals = locals_ = paths.locals[net]
+        if record is not None and balance == "documents" and net is not None:
+            stage("local NI", _open(net), LOCAL_FIXED, query, record)
+        query.cached = locals_ = paths.locals[net]
         criteria = _by_load(_LOCAL_LOAD[balance], query) if locals_.turns is None else _BY_WEIGHT
-        left, by = stage("local NI, by load", locals_.all, criteria, query, told)
+        left, by = stage("local NI, by load", locals_.all, criteria, query, record)
         ni: NI = left[0]
         by = by or locals_.settled
         if net_by and by in _UNDECIDED:
             by = net_by
         query.ni = ni
-        if told is not None:  # what is kept was decided for every NI; tell it of this one
-            stage("peer NI", query.peer.nets[ni.net.net].nis, PEER_STANDING, query, told)
-        query.rivals = remotes = paths.remotes[ni]
+        if record is not None:  # what is kept was decided for every NI; tell it of this one
+            stage("peer NI", query.peer.nets[ni.net.net].nis, PEER_FIXED, query, record)
+        query.cached = remotes = paths.remotes[ni]
         criteria = _by_load(_PEER_LOAD[balance], query) if remotes.turns is None else _BY_WEIGHT
-        left, peer_by = stage("peer NI, by load", remotes.all, criteria, query, told)
+        left, peer_by = stage("peer NI, by load", remotes.all, criteria, query, record)
         path = self.path(paths, ni, left[0], left[0])
         path.ni_by = by
         path.peer_ni_by = peer_by or remotes.settled
@@ -462,6 +462,6 @@ def _settled(by: str, left: Sequence[Any]) -> str:
     return by or (ONLY_ONE if len(left) == 1 else FIRST_OF_EQUALS)
 
 
-def _tell_case(told: Explanation | None, case: str) -> None:
-    if told is not None:
-        told.case = case
+def _tell_case(record: Explanation | None, case: str) -> None:
+    if record is not None:
+        record.case = case

@@ -19,11 +19,11 @@ __all__ = [
     "CREDITS",
     "HIGHER_IS_BETTER",
     "LOCAL_EXPECTED",
-    "LOCAL_STANDING",
-    "NET_STANDING",
+    "LOCAL_FIXED",
+    "NET_FIXED",
     "NET_TURN",
     "PEER_EXPECTED",
-    "PEER_STANDING",
+    "PEER_FIXED",
     "QUEUED",
     "SAME_WAY",
     "TURN",
@@ -88,7 +88,7 @@ def narrow(
 
 
 def _local_expected(nis: Sequence[NI], query: Query) -> list[float]:
-    known = query.rivals
+    known = query.cached
     if known is None or known.all is not nis:
         known = Candidates(nis)
     now = query.peer.rates.number
@@ -99,7 +99,7 @@ def _local_expected(nis: Sequence[NI], query: Query) -> list[float]:
 
 
 def _peer_expected(pnis: Sequence[PeerNi], query: Query) -> list[float]:
-    known = query.rivals
+    known = query.cached
     if known is None or known.all is not pnis:
         known = Candidates(pnis)
     now = query.peer.rates.number
@@ -116,9 +116,9 @@ def _not_in_batch(candidates: Sequence[Any], query: Query) -> list[float]:
 
 
 def _weighted_turn(candidates: Sequence[Any], query: Query) -> list[float]:
-    assert query.rivals is not None
-    assert query.rivals.turns is not None
-    return query.rivals.turns.places(candidates)
+    assert query.cached is not None
+    assert query.cached.turns is not None
+    return query.cached.turns.places(candidates)
 
 
 def _stalled(ni: NI | None, pni: PeerNi) -> bool:
@@ -133,7 +133,7 @@ def _all_stalled(ni: NI, query: Query) -> bool:
     return net is not None and all(_stalled(ni, pni) for pni in net.nis)
 
 
-NET_STANDING = (
+NET_FIXED = (
     _each("usable", lambda nets, query: all(ni.fatal for ni in nets.local.nis)),
     _each("peer-net health", lambda nets, query: -nets.remote.health),
     _each("progress", lambda nets, query: all(_all_stalled(ni, query) for ni in nets.local.nis)),
@@ -145,14 +145,14 @@ NET_TURN = (
     _each("peer-net sequence", lambda nets, query: nets.remote.seq),
     _each("local-net sequence", lambda nets, query: nets.local.seq),
 )
-LOCAL_STANDING = (
+LOCAL_FIXED = (
     _each("usable", lambda ni, query: ni.fatal),
     _each("health", lambda ni, query: -ni.health),
     _each("progress", _all_stalled),
     _each("UDSP priority", lambda ni, query: ni.priority),
     _each("NUMA distance", lambda ni, query: max(query.distance(ni.dev_cpt), query.numa_range)),
 )
-PEER_STANDING = (
+PEER_FIXED = (
     _each("health", lambda pni, query: -pni.health),
     _each("progress", lambda pni, query: _stalled(query.ni, pni)),
     _each("UDSP priority", lambda pni, query: pni.priority),

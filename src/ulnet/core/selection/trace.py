@@ -41,12 +41,12 @@ def stage(
     candidates: Sequence[Any],
     criteria: Sequence[Criterion],
     query: Query,
-    told: Explanation | None,
+    record: Explanation | None,
 ) -> tuple[Sequence[Any], str]:
-    """Narrow candidates down, and tell by what; when told is wanted, with every comparison."""
-    if told is None:
+    """Narrow candidates down, and tell by what; when record is wanted, with every comparison."""
+    if record is None:
         return narrow(candidates, criteria, query)
     steps: list[Step] = []
     left, decided_by = narrow(candidates, criteria, query, steps)
-    told.stages.append(Stage(name, list(candidates), steps, left[0], decided_by))
+    record.stages.append(Stage(name, list(candidates), steps, left[0], decided_by))
     return left, decided_by

@@ -48,7 +48,7 @@ async def _drain(core: LNet, nis: Sequence[NI], seconds: float) -> None:
         await asyncio.sleep(_PAUSE)
     core.leaving.unlist(nis)
     telling = min(loop.time() + _TELLING, begun + seconds)
-    while not core.leaving.told() and loop.time() < telling:  # noqa: ASYNC110 - bounded
+    while not core.leaving.announced() and loop.time() < telling:  # noqa: ASYNC110 - bounded
         await asyncio.sleep(_PAUSE)
     await _quiet(core, nis, begun + seconds)
 

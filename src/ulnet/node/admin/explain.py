@@ -24,13 +24,13 @@ __all__ = ["as_view", "explain"]
 def explain(core: LNet, request: Explain) -> ExplainView:
     """Run the choice that a message would get. Raises LNetError."""
     source = one_nid(request.source) if request.source is not None else None
-    told = core.explain(one_nid(request.target), source=source, size=request.size, cpt=request.numa)
-    view = as_view(told)
-    assert told.ni is not None
-    assert told.peer_ni is not None
-    bond = told.ni.lnd_data
-    if isinstance(bond, BondNi) and told.peer_ni.nid != told.ni.nid:
-        _add_path(view, bond, told.peer_ni.nid, request.size)
+    record = core.explain(one_nid(request.target), source=source, size=request.size, cpt=request.numa)
+    view = as_view(record)
+    assert record.ni is not None
+    assert record.peer_ni is not None
+    bond = record.ni.lnd_data
+    if isinstance(bond, BondNi) and record.peer_ni.nid != record.ni.nid:
+        _add_path(view, bond, record.peer_ni.nid, request.size)
     return view
 
 
@@ -47,14 +47,14 @@ def _add_path(view: ExplainView, bond: BondNi, nid: Nid, size: int) -> None:
         view.over = _name(stage.winner)
 
 
-def as_view(told: Explanation) -> ExplainView:
+def as_view(record: Explanation) -> ExplainView:
     """The explanation with names and values in place of objects and costs."""
-    assert told.ni is not None
-    assert told.peer_ni is not None
-    stages = [_stage(stage) for stage in told.stages]
-    view = ExplainView(told.case, str(told.ni.nid), str(told.peer_ni.nid), stages)
-    if told.final is not None:
-        view.target, view.via = str(told.final.nid), str(told.peer_ni.nid)
+    assert record.ni is not None
+    assert record.peer_ni is not None
+    stages = [_stage(stage) for stage in record.stages]
+    view = ExplainView(record.case, str(record.ni.nid), str(record.peer_ni.nid), stages)
+    if record.final is not None:
+        view.target, view.via = str(record.final.nid), str(record.peer_ni.nid)
     return view
 
 

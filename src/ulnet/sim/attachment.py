@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ulnet.nid import Nid
     from ulnet.sim.cables import Fabric, Port
 
-__all__ = ["Outlet"]
+__all__ = ["Attachment"]
 
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
@@ -35,7 +35,7 @@ class _Pause:
         self.why = why
 
 
-class Outlet:
+class Attachment:
     """Where one NI meets the wire."""
 
     __slots__ = ("_pauses", "closed", "conns", "fabric", "nid", "port", "station")
@@ -116,8 +116,8 @@ class Outlet:
         self.closed = True
         if not dies:
             self.fabric.faults["NIs removed"] += 1
-        self.port.switch.outlets.pop(self.nid, None)
-        self.port.host.outlets.pop(self, None)
+        self.port.switch.attachments.pop(self.nid, None)
+        self.port.host.attachments.pop(self, None)
         for conn in list(self.conns.values()):
             conn.close(self, errno.ESHUTDOWN, f"{self.nid} has been shut down", tell_peer=tell_peers)
         self._pauses.clear()
