@@ -104,10 +104,10 @@ class Naive:
         core, peer = self.core, self.peer
         nets = [(core.nets[net], remote) for net, remote in peer.nets.items() if net in core.nets]
         nets = kept(nets, self.net_standing)
-        rivals = kept([ni for local, _ in nets for ni in local.nis], lambda ni: self.ni_standing(ni, cpt))
+        candidates = kept([ni for local, _ in nets for ni in local.nis], lambda ni: self.ni_standing(ni, cpt))
         nis = {net: kept(net[0].nis, lambda ni: self.ni_standing(ni, cpt)) for net in nets}
         if self.balance == "expected":  # NIs of all nets compete
-            nis = {net: [ni for ni in nis[net] if ni in rivals] for net in nets}
+            nis = {net: [ni for ni in nis[net] if ni in candidates] for net in nets}
             nets = [net for net in nets if nis[net]]
         weights = {
             net: net[1].weight or net[0].weight or total(self.ni_weight(ni) for ni in nis[net])
@@ -115,15 +115,15 @@ class Naive:
         }
         if any(weights.values()) and len(nets) > 1:
             net = self.turn("nets", weights)
-            rivals = nis[net]
+            candidates = nis[net]
         elif self.balance == "documents" or len(nets) == 1:
             net = sorted(nets, key=lambda pair: (pair[1].seq, pair[0].seq))[0]
-            rivals = nis[net]
-        weights = {ni: self.ni_weight(ni) for ni in rivals}
-        if any(weights.values()) and len(rivals) > 1:
-            ni = self.turn(rivals[0].net, weights)
+            candidates = nis[net]
+        weights = {ni: self.ni_weight(ni) for ni in candidates}
+        if any(weights.values()) and len(candidates) > 1:
+            ni = self.turn(candidates[0].net, weights)
         else:
-            ni = self.lightest_ni(rivals, size)
+            ni = self.lightest_ni(candidates, size)
         pnis = self.pathways(ni)
         weights = {pni: pni.turn_lengths.get(ni.nid, pni.weight) for pni in pnis}
         if any(weights.values()) and len(pnis) > 1:
@@ -157,13 +157,13 @@ class Naive:
         sent[one] += 1
         return one
 
-    def lightest_ni(self, rivals, size):
+    def lightest_ni(self, candidates, size):
         if self.balance == "documents":
-            return sorted(rivals, key=lambda ni: (-ni.tx_credits, ni.seq))[0]
+            return sorted(candidates, key=lambda ni: (-ni.tx_credits, ni.seq))[0]
         path_loads = self.peer.path_loads
-        known = [path_loads.get(ni) for ni in rivals] if len(rivals) > 1 else []
+        known = [path_loads.get(ni) for ni in candidates] if len(candidates) > 1 else []
         key = lambda ni: (expected(path_loads.get(ni), known, size), -ni.tx_credits, ni.seq)  # noqa: E731
-        return sorted(rivals, key=key)[0]
+        return sorted(candidates, key=key)[0]
 
     def lightest_pni(self, ni, pnis, size):
         if self.balance == "documents":

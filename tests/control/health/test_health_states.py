@@ -85,7 +85,7 @@ def test_a_peer_ni_follows_its_messages_and_its_peer_follows_them_all():
     assert first.state is PeerNiState.ACTIVATING
     rails.end(S.OK)
     assert first.state is PeerNiState.CONNECTED
-    assert not first.watched
+    assert not first.unhealthy
     rails.put(B0, source=A0)
     rails.end(S.REMOTE_ERROR)
     assert (first.state, peer.state) == (PeerNiState.FAILED, PeerState.ACTIVE)
