@@ -216,6 +216,7 @@ class Credits:
         assert path is not None
         ni, pni = path.ni, path.peer_ni
         msg.committed = False
+        msg.path = None  # an ACK that comes before it sets out anew must not take it for sent
         ni.refs -= 1
         pni.refs -= 1
         pni.tx_queued_bytes -= msg.hdr.payload_length + HEADER_SIZE

@@ -564,6 +564,7 @@ class Sender:
     def take_back(self, msg: Msg) -> None:
         """A driver gives msg back without having sent any of it: it sets out anew, and nobody is to blame."""
         self.credits.give_back_of(msg)
+        msg.path = None
         self._state.defer(self.set_out_anew, msg)
 
     def fail(self, msg: Msg, err: int, reason: str) -> None:
