@@ -21,10 +21,10 @@ from ulnet.core.peer import PeerNet, PeerNi
 from ulnet.core.status import HealthStatus
 from ulnet.core.tunables import LndTunables, NetTunables
 from ulnet.lnd.tcp import TcpLnd, TcpParams
-from ulnet.lnd.tcp.conn import Conn
 from ulnet.lnd.tcp.dialer import Dialer, Pair
 from ulnet.lnd.tcp.nistate import NiState
 from ulnet.lnd.tcp.peer import Peer
+from ulnet.lnd.tcp.reader import Reader
 from ulnet.nid import LNET_PID, Nid
 from ulnet.wire.acceptor import ConnRequest
 from ulnet.wire.errors import ByteOrder
@@ -74,10 +74,15 @@ class Arrival:
     ni: NI
     hdr: Header
     from_nid: Nid
-    rx: Conn
+    rx: Reader
     msg: Incoming
     receiver: FakeReceiver
     memory: bytearray = field(default_factory=bytearray)
+
+    @property
+    def ctype(self) -> ConnType:
+        """Of the connection by which it came."""
+        return next(conn.ctype for conn in self.rx.peer.conns if conn.rx is self.rx)
 
 
 class FakeReceiver:
@@ -143,7 +148,7 @@ class FakeCore:
         return receiver
 
     def parse(self, receiver: FakeReceiver, hdr: Header, rx: object) -> int:
-        assert isinstance(rx, Conn)
+        assert isinstance(rx, Reader)
         ni, nid = receiver.ni, receiver.nid
         bad = (
             hdr.type > MsgType.REPLY

@@ -108,7 +108,7 @@ async def test_every_byte_of_alike_messages_that_leave_in_pieces(
         msgs = send(b, at.nid(1), size, count, 1 + (size > 1), chance.randbytes(251))
         sent += msgs
         hdr, payload = msgs[0].hdr, b"".join(msgs[0].payload)
-        expected += (conn.prefix + pack_header(hdr, False) + payload) * count
+        expected += (conn.tx.prefix + pack_header(hdr, False) + payload) * count
     dies_after = chance.randrange(len(expected)) if seed % 2 else len(expected)
     got = bytearray()
     while len(got) < dies_after:

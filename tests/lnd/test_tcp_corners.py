@@ -63,14 +63,14 @@ async def test_sending_fails(
     await connect(a, at.nid(2), CONTROL)
     (conn,) = a.peer(at.nid(2)).conns
     assert conn.sock is not None
-    monkeypatch.setattr(conn, "sock", Failing(conn.sock, number))
+    monkeypatch.setattr(conn.tx, "sock", Failing(conn.sock, number))
     msgs = [a.put(at.nid(2), bytes(size)) for size in (10, 2000, 10)]
     for msg in msgs:
         outcome = await a.ended(msg)
         assert (outcome.status, outcome.errno) == (status, number)
     assert not a.state().peers
     monkeypatch.undo()
-    conn.sock = None
+    conn.tx.sock = None
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ async def test_many_cuts_in_one_batch_are_finished_one_by_one(make: Make, at: Ad
         def __getattr__(self, name: str) -> object:
             return getattr(real, name)
 
-    conn.sock = Miser()  # type: ignore[assignment]
+    conn.tx.sock = Miser()  # type: ignore[assignment]
     sizes = [0, 4000, 1, 0, 70_000, 96, 0, 5000]
     msgs = [a.put(at.nid(2), bytes([tag]) * size, tag=tag, pieces=3) for tag, size in enumerate(sizes)]
     for tag, size in enumerate(sizes):
@@ -231,8 +231,8 @@ async def test_many_cuts_in_one_batch_are_finished_one_by_one(make: Make, at: Ad
     for msg in msgs:
         assert (await a.ended(msg)).status is HealthStatus.OK
     assert [one.msg for one in a.core.outcomes] == msgs, "in order"
-    assert conn.tx_bytes == 0
-    conn.sock = real
+    assert conn.tx.waiting_bytes == 0
+    conn.tx.sock = real
 
 
 async def test_eager_ack(make: Make, at: Addresses) -> None:

@@ -316,11 +316,11 @@ async def test_without_kernel_memory_sending_waits(
         def __getattr__(self, name: str) -> object:
             return getattr(real, name)
 
-    monkeypatch.setattr(conn, "sock", Starved())
+    monkeypatch.setattr(conn.tx, "sock", Starved())
     msg = a.put(at.nid(2), b"payload")
     assert (await raw.frame())[5] == b"payload"
     assert (await a.ended(msg)).status is HealthStatus.OK
-    conn.sock = real
+    conn.tx.sock = real
 
 
 async def test_noops_alone_keep_nothing_open(make: Make, at: Addresses) -> None:

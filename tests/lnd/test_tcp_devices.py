@@ -322,9 +322,9 @@ def test_a_pair_of_addresses_is_left_as_a_whole_and_the_path_avoided_when_all_ar
             peer.gets_stuck(first[0])
             assert set(peer.usable()) == set(second)
             assert not pair.is_avoided()
-            before = [conn.sent_total for conn in first]
+            before = [conn.tx.sent_total for conn in first]
             await pair.send()
-            assert [conn.sent_total for conn in first] == before
+            assert [conn.tx.sent_total for conn in first] == before
             peer.gets_stuck(second[0])
             assert pair.is_avoided()
             await pair.send()  # there is no other path: what is stuck is the only chance
@@ -353,7 +353,7 @@ def test_what_left_over_connections_that_break_goes_over_the_others() -> None:
             (peer,) = pair.state(of=1).peers.values()
 
             def waiting() -> list[str]:
-                return [conn.local_ip for conn in peer.conns if conn.paused]
+                return [conn.local_ip for conn in peer.conns if conn.rx.paused]
 
             while len(set(waiting())) < 2:  # over both
                 await asyncio.sleep(0.01)
@@ -391,7 +391,7 @@ def test_answers_go_back_where_their_requests_came_from(failed: int, size: int, 
             (peer,) = pair.state(of=1).peers.values()
             cut = [conn for conn in peer.conns if conn.remote_ip == f"127.0.{failed}.1"]
             assert cut
-            before = [conn.sent_total for conn in cut]
+            before = [conn.tx.sent_total for conn in cut]
             state = pair.state()
             device = state.devices[failed]
             state.device_changed(device, DeviceNews("eth", failure=NO_CARRIER))
@@ -403,7 +403,7 @@ def test_answers_go_back_where_their_requests_came_from(failed: int, size: int, 
                 *(one.put("127.0.0.2@tcp", PORTAL, 7, bytes(size)) for _ in range(20)),
                 *(one.get("127.0.0.2@tcp", PORTAL, 7, bytearray(size)) for _ in range(gets)),
             )
-            assert [conn.sent_total for conn in cut] == before
+            assert [conn.tx.sent_total for conn in cut] == before
 
     run(body())
 
@@ -421,13 +421,13 @@ def test_answers_go_back_there_also_where_many_connections_are_read_at_once() ->
             peer = pair.state(of=1).peers[Nid.parse("127.0.0.1@tcp"), 12345]
             cut = [conn for conn in peer.conns if conn.local_ip == "127.0.0.2"]
             await one.put("127.0.0.2@tcp", PORTAL, 7, bytes(64))  # over the device that fails
-            before = [conn.sent_total for conn in cut]
+            before = [conn.tx.sent_total for conn in cut]
             pair.state().device_changed(pair.state().devices[0], DeviceNews("eth", failure=NO_CARRIER))
             for _ in range(3):
                 await asyncio.gather(
                     *(node.put("127.0.0.2@tcp", PORTAL, 7, bytes(64)) for node in (one, third))
                 )
-            assert [conn.sent_total for conn in cut] == before
+            assert [conn.tx.sent_total for conn in cut] == before
 
     run(body())
 

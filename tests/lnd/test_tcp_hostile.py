@@ -161,7 +161,7 @@ async def test_memory_stays_bounded_whatever_a_peer_announces(
         await raw.send(huge + noops)
     await until(lambda: len(a.core.arrivals) == 20)
     (conn,) = a.peer(at.nid(2)).conns
-    assert len(conn.saved) < 100
+    assert len(conn.rx.saved) < 100
     raw2 = await connect(a, at.nid(3))
     await raw2.send(lnet_frame(put_header(a.ni.nid, Nid.parse(at.nid(3)), 0xFFFFFFFF)))
     assert await raw2.rest() == (b"", "EOF")
@@ -176,7 +176,7 @@ async def test_a_paused_connection_keeps_little(make: Callable[..., Side], at: A
     await until(lambda: a.core.held)
     await asyncio.sleep(0.1)
     (conn,) = a.peer(at.nid(2)).conns
-    assert len(conn.saved) <= 65536
+    assert len(conn.rx.saved) <= 65536
     assert len(a.core.held) == 1
     sending.cancel()
     with suppress(asyncio.CancelledError):

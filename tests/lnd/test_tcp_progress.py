@@ -306,10 +306,10 @@ async def test_what_has_not_begun_is_taken_back_and_what_has_goes_on(
     (conn,) = a.peer(at.nid(2)).conns
     left = [msg for msg in msgs if msg in a.core.open]
     assert left
-    taken = conn.take_queue()
+    taken = conn.tx.take_queue()
     begun = [msg for msg in left if msg not in taken]
     assert len(begun) <= 1
-    assert conn.tx_bytes == conn.iov_bytes == sum(map(len, conn.iov))
+    assert conn.tx.waiting_bytes == conn.tx.iov_bytes == sum(map(len, conn.tx.iov))
     a.core.open -= set(taken)
     done = len(msgs) - len(taken)
     seen = [await raw.frame() for _ in range(done)]

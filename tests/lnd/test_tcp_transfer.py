@@ -245,7 +245,7 @@ async def test_small_messages_take_control_and_large_ones_bulk(make: Make, at: A
     for size in (0, edge - 1, edge, 100_000):
         a.put(at.nid(2), body(size))
     await until(b.core.complete(4))
-    took = {one.hdr.payload_length: one.rx.ctype for one in b.core.arrivals}
+    took = {one.hdr.payload_length: one.ctype for one in b.core.arrivals}
     assert took == {
         0: ConnType.CONTROL,
         edge - 1: ConnType.CONTROL,
@@ -261,7 +261,7 @@ async def test_several_bulk_connections_share_the_load(make: Make, at: Addresses
     for _ in range(60):
         a.put(at.nid(2), os.urandom(50_000))
     await until(b.core.complete(61))
-    used = {one.rx for one in b.core.arrivals if one.rx.ctype is ConnType.BULK_IN}
+    used = {one.rx for one in b.core.arrivals if one.ctype is ConnType.BULK_IN}
     assert len(used) == 3
 
 

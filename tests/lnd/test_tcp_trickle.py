@@ -32,9 +32,9 @@ async def begun(side: Side, nid: str, frame: bytes) -> RawPeer:
     """A peer that has sent so much of a message that we wait for more of it before we look again."""
     raw = await connect(side, nid, ConnType.CONTROL)
     await raw.send(frame[:PIECE])
-    await until(lambda: conn_of(side, nid).rx_left)
+    await until(lambda: conn_of(side, nid).rx.left)
     await raw.send(frame[PIECE : 2 * PIECE])
-    await until(lambda: conn_of(side, nid).rx_wake > 1)
+    await until(lambda: conn_of(side, nid).rx.wake > 1)
     return raw
 
 
@@ -44,15 +44,15 @@ async def test_pieces_are_taken_together(make: Make, at: Addresses, monkeypatch:
     frame = of(a, at.nid(2), payload)
     raw = await begun(a, at.nid(2), frame)
     conn = conn_of(a, at.nid(2))
-    left = conn.rx_left
+    left = conn.rx.left
     for start in range(2 * PIECE, 10 * PIECE, PIECE):
         await raw.send(frame[start : start + PIECE])
         await turns()
-    assert conn.rx_left == left, "so little wakes nobody"
+    assert conn.rx.left == left, "so little wakes nobody"
     await raw.send(frame[10 * PIECE :])
     await until(a.core.complete(1))
     assert a.core.arrivals[0].memory == payload
-    assert conn.rx_wake == 1
+    assert conn.rx.wake == 1
 
 
 async def test_a_small_message_behind_is_not_waited_for(make: Make, at: Addresses) -> None:
@@ -86,9 +86,9 @@ async def test_a_payload_that_is_abandoned(make: Make, at: Addresses) -> None:
     raw = await begun(a, at.nid(2), frame)
     conn = conn_of(a, at.nid(2))
     msg = a.core.arrivals[0].msg
-    assert conn.abandon(msg)
+    assert conn.rx.abandon(msg)
     a.core.open.discard(msg)
-    assert conn.rx_wake == 1
+    assert conn.rx.wake == 1
     await raw.send(frame[2 * PIECE :] + of(a, at.nid(2), b"next"))
     await until(a.core.complete(2))
     assert a.core.arrivals[1].memory == b"next"

@@ -10,34 +10,42 @@ from ulnet.core.status import HealthStatus, errno_text
 from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.devices import AddressPair, Device
 from ulnet.lnd.tcp.errors import Failure, send_status
-from ulnet.lnd.tcp.frames import BAD_SUM, FRAME, PAUSED, STRAY_ACK
 from ulnet.lnd.tcp.progress import QUIET, is_stalled, unacknowledged
-from ulnet.lnd.tcp.receive import Receiver
+from ulnet.lnd.tcp.reader import Reader
 from ulnet.lnd.tcp.shared import Shared
-from ulnet.wire.socklnd import FRAME_HEADER_SIZE, KEEPALIVE_COOKIE, ConnType, FrameType, checksum
+from ulnet.lnd.tcp.transmit import Transmitter
 
 if TYPE_CHECKING:
     from ulnet.core.msg import Msg
     from ulnet.lnd.tcp.peer import Peer
+    from ulnet.wire.socklnd import ConnType
 
 __all__ = ["Conn"]
 
-_NOOP: Final = FrameType.NOOP.value
 _MAX_ACKS: Final = 65536  # acknowledgements that a peer may leave unread
 
 
-class Conn(Receiver):
-    """An established connection: the `rx` that the core holds while a payload waits."""
+class Conn:
+    """An established connection: `tx` sends, `rx` receives; progress, and what ends both, is seen here."""
 
     __slots__ = (
+        "_acked",
+        "_progress_at",
         "ctype",
         "device",
         "last_used",
         "local_ip",
         "pair",
+        "peer",
         "remote_ip",
+        "rx",
+        "shared",
+        "sock",
         "source_port",
         "stuck",
+        "tx",
+        "version",
+        "watched",
     )
 
     def __init__(
@@ -54,7 +62,12 @@ class Conn(Receiver):
     ) -> None:
         local_ip: str = sock.getsockname()[0]
         remote_ip: str = sock.getpeername()[0]  # raises OSError where the peer has reset it already
-        super().__init__(shared, sock, peer, version, big_endian, rename)
+        self.shared = shared
+        self.sock: socket.socket | None = sock
+        self.peer = peer
+        self.version = version
+        self.tx = Transmitter(shared, sock, version, peer.state.failures, self._woken, self._close_all)
+        self.rx = Reader(shared, sock, peer, self, version, big_endian, rename)
         self.ctype = ctype
         self.source_port = source_port  # ours, where we dialled
         self.local_ip = local_ip
@@ -64,26 +77,15 @@ class Conn(Receiver):
         self.last_used = 0
         self.stuck = False  # the network takes nothing from us now
 
-    @property
-    def paused(self) -> bool:
-        """Whether a payload waits for memory, so that nothing is read."""
-        return self.rx_state == PAUSED
+        self.watched = False  # by the progress timer: something is to be sent, or to be acknowledged by TCP
+        self._acked = 0  # bytes that the peer's host has acknowledged, as last seen
+        self._progress_at = 0.0  # when that last grew, or something was first seen under way; 0: not yet seen
 
-    # NOOPs ----------------------------------------------------------------------------------------
+    # Acknowledgements -----------------------------------------------------------------------------
 
-    def noop(self, kind: int, csum: int, cookie0: int, cookie1: int, pos: int, end: int) -> bool:
-        """A frame that is no LNet message; False if it closed the connection."""
-        error = ""
-        if kind != _NOOP:
-            error = f"it sent a frame of type {kind:#x}"
-        elif csum and csum != checksum(self.summed(pos - FRAME_HEADER_SIZE, pos)):
-            error = BAD_SUM
-        elif cookie0 or cookie1 != KEEPALIVE_COOKIE or self.version < 3:
-            error = STRAY_ACK
-        if error:
-            self.violated(error, end > pos)
-            return False
-        return True
+    def heard(self) -> None:
+        """Something comes by this connection, as nothing did since something came by another one."""
+        self.peer.hears(self)
 
     def acknowledge_to_peer(self, cookie: int) -> bool:
         """Send a zero-copy acknowledgement; False if that is not to be, and everything is closed."""
@@ -91,13 +93,25 @@ class Conn(Receiver):
         if conn is None:
             self.violated("it wants an acknowledgement but has no connection that may carry one", False)
             return False
-        if len(conn.acks) >= _MAX_ACKS:
+        if len(conn.tx.acks) >= _MAX_ACKS:
             self.violated("it does not read its zero-copy acknowledgements", False)
             return False
-        conn.acknowledge(cookie)
+        conn.tx.acknowledge(cookie)
         return True
 
     # Progress -------------------------------------------------------------------------------------
+
+    def _woken(self) -> None:
+        """Something is to be sent, as nothing was."""
+        if not self.watched:
+            self._acked = self.tx.sent_total
+            self._progress_at = 0.0
+            self.shared.progress.watch(self)
+
+    def excuse(self, seconds: float) -> None:
+        """Nothing is blamed for the time in which this process did not run."""
+        if self._progress_at:
+            self._progress_at += seconds
 
     def check_progress(self, now: float) -> bool:
         """Whether something is under way still, within its time: a path without progress is to be avoided."""
@@ -105,21 +119,21 @@ class Conn(Receiver):
         if sock is None:
             return False
         left = unacknowledged(sock)
-        acked = self.sent_total - left
-        if acked != self.acked:
-            self.acked = acked
-            self.progress_at = self.peer.last_alive = now
+        acked = self.tx.sent_total - left
+        if acked != self._acked:
+            self._acked = acked
+            self._progress_at = self.peer.last_alive = now
             if self.stuck:
                 self.stuck = False
                 self.peer.moves_on(self)
-        if not left and self.tx_idle:
+        if not left and self.tx.idle:
             return False
-        if not self.progress_at:
+        if not self._progress_at:
             # This process may have slept between queueing and sending: that time is not the network's.
-            self.progress_at = now
-        quiet = now - self.progress_at
-        if quiet >= self.timeout:
-            self._timed_out("took" if not self.tx_idle else "acknowledged")
+            self._progress_at = now
+        quiet = now - self._progress_at
+        if quiet >= self.peer.timeout:
+            self._timed_out("took" if not self.tx.idle else "acknowledged")
             return False
         if quiet >= QUIET and not self.stuck and is_stalled(sock, quiet):
             self.stuck = True
@@ -127,19 +141,19 @@ class Conn(Receiver):
         return True
 
     def _timed_out(self, did: str) -> None:
-        reason = f"timed out: {self.peer} {did} none of our data for {self.timeout:g} s"
+        reason = f"timed out: {self.peer} {did} none of our data for {self.peer.timeout:g} s"
         self.shared.report(reason)
         # Else the kernel sends on what is reported now, and to the peer a new connection is a duplicate.
         self._close_all(Failure(errno.ETIMEDOUT, HealthStatus.NETWORK_TIMEOUT, reason), reset=True)
 
     def check_receiving(self, past: float) -> bool:
         """Whether what the peer began to send goes on, as of a time that is past; if not, it is closed."""
-        if self.paused and self.sock is not None and sockets.is_dead(self.sock):
+        if self.rx.paused and self.sock is not None and sockets.is_dead(self.sock):
             self.receive_failed(errno.ECONNRESET)  # nothing else would tell: it is not read now
             return False
-        if self.rx_wake != 1 and self.rx_deadline <= past:
-            self.on_readable()  # what came may have been too little to wake it, but it came
-        if self.sock is None or not self.rx_deadline or self.rx_deadline > past:
+        if self.rx.wake != 1 and self.rx.deadline <= past:
+            self.rx.on_readable()  # what came may have been too little to wake it, but it came
+        if self.sock is None or not self.rx.deadline or self.rx.deadline > past:
             return True
         seconds = self.peer.state.timeout
         reason = f"timed out: {self.peer} sent no more of a message that it had begun for {seconds:g} s"
@@ -147,7 +161,7 @@ class Conn(Receiver):
         self._close_all(Failure(errno.ETIMEDOUT, HealthStatus.NETWORK_TIMEOUT, reason))
         return False
 
-    # The end: by the peer, which calls `shut`, then `fail_receive` ------------------------------------
+    # The end: by the peer, which calls `shut`, then `rx.fail` ----------------------------------------
 
     def _close_all(self, failure: Failure, reset: bool = False) -> None:
         """Close all connections with this address of the peer: they share what broke one of them."""
@@ -161,7 +175,7 @@ class Conn(Receiver):
         return -1
 
     def ended(self) -> None:
-        if self.rx_state == FRAME and not self.saved:
+        if self.rx.between:
             reason = f"{self.peer.nid} closed the connection"
             self.peer.close([self], Failure(errno.ECONNRESET, HealthStatus.LOCAL_ERROR, reason))
         else:
@@ -171,36 +185,16 @@ class Conn(Receiver):
         reason = f"the connection to {self.peer.nid} broke: {errno_text(number)}"
         self._close_all(Failure(number, send_status(number), reason))
 
-    def broken(self, failure: Failure) -> None:
-        """Sending failed."""
-        self._close_all(failure)
-
     def shut(self, reset: bool = False) -> tuple[list[Msg], list[Msg]]:
         """Close the socket at once: the messages partly sent, and those not begun. For the peer only."""
         sock = self.sock
         assert sock is not None
         self.sock = None
-        self.shared.selector.forget(sock.fileno())
-        if self.writing:
-            self.shared.selector.forget_room(sock.fileno())
-        self.shared.starved.discard(self)
+        self.rx.close()
+        unsent = self.tx.close()
         self.shared.progress.forget(self)
         if reset:
             sockets.reset(sock)
         else:
             sock.close()
-        self.tx_idle = False  # nothing may schedule a flush any more
-        return self.take_unsent()
-
-    def fail_receive(self, failure: Failure) -> None:
-        """After `shut`: the message that was being received fails."""
-        msg = self.rx_msg
-        self.rx_msg = None
-        self.rx_bufs = []
-        self.rx_check = []
-        self.saved = b""
-        self.receiver.close()
-        if self.rx_state == PAUSED:
-            self.shared.core.forget_rx(self)
-        if msg is not None:
-            self.receiver.end(msg, HealthStatus.REMOTE_ERROR, errno.EIO, failure.reason)
+        return unsent

@@ -262,9 +262,9 @@ class NiState:
         if keepalive <= 0 or peer.version < 3 or now < due:
             return
         conn = peer.ack_conn()
-        if conn is not None and conn.tx_idle:
+        if conn is not None and conn.tx.idle:
             peer.next_keepalive = now + _KEEPALIVE_PAUSE
-            conn.acknowledge(KEEPALIVE_COOKIE)
+            conn.tx.acknowledge(KEEPALIVE_COOKIE)
 
     # Devices ----------------------------------------------------------------------------------------
 
@@ -361,7 +361,7 @@ class NiState:
         for peer in self.peers.values():
             waiting += len(peer.queue)
             for conn in peer.conns:
-                waiting += len(conn.tx_queue) + len(conn.batch)
+                waiting += len(conn.tx.waiting) + len(conn.tx.batch)
         return waiting
 
     def shut(self) -> None:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ulnet.core.msg import Msg
     from ulnet.core.ni import NI
     from ulnet.lnd.tcp.nistate import NiState
-    from ulnet.lnd.tcp.receive import Receiver
 
 __all__ = ["Peer"]
 
@@ -45,7 +44,7 @@ _REPLY: Final = int(MsgType.REPLY)
 def _load(conn: Conn) -> int:
     """Bytes that wait on a connection, here or in the kernel."""
     assert conn.sock is not None
-    return conn.tx_bytes + unacknowledged(conn.sock)
+    return conn.tx.waiting_bytes + unacknowledged(conn.sock)
 
 
 class Peer:
@@ -141,8 +140,6 @@ class Peer:
     def set_timeout(self, seconds: float) -> None:
         """The time-out of all that is under way, and of what comes."""
         self.timeout = seconds
-        for conn in self.conns:
-            conn.timeout = seconds
         latest = self.state.shared.loop.time() + seconds
         self.queue = [(min(deadline, latest), msg) for deadline, msg in self.queue]
         if self.dialer is not None:
@@ -154,21 +151,15 @@ class Peer:
         """Put messages of one header on a connection or in the queue for one; fail them if none can be."""
         size = self._overhead + msgs[0].hdr.payload_length
         if self._aside and msgs[0].hdr.type in (_ACK, _REPLY):
-            conn = self._back(size)
-            for msg in msgs:
-                conn.queue(msg, size)
+            self._back(size).tx.queue(msgs, size)
             return
         conns = self._large if size >= self.state.min_bulk else self._small
         if conns:
             if len(conns) == 1:
-                conn = conns[0]
-                conn.tx_queue += msgs
-                conn.tx_bytes += size * len(msgs)
-                if conn.tx_idle:
-                    conn.kick()
+                conns[0].tx.queue(msgs, size)
             else:
                 for msg in msgs:
-                    self._pick(conns).queue(msg, size)
+                    self._pick(conns).tx.queue([msg], size)
             dialer = self.dialer
             if dialer is not None and dialer.incomplete and not dialer.rests():
                 dialer.poke()
@@ -224,9 +215,8 @@ class Peer:
         large = [conn for conn in self._large if conn.pair == heard.pair]
         return self._pick(large) if large else heard
 
-    def hears(self, conn: Receiver) -> None:
+    def hears(self, conn: Conn) -> None:
         """Something comes by another connection than before."""
-        assert isinstance(conn, Conn)
         self.heard = conn
         if self._scattered:
             self._look_aside()
@@ -254,13 +244,13 @@ class Peer:
         self.last_alive = self.state.shared.now
         self.conns.append(conn)
         self._choices_changed()
-        conn.start()
+        conn.rx.start()
         queue, self.queue = self.queue, []
         for deadline, msg in queue:
             size = self._overhead + msg.hdr.payload_length
             conns = self._large if size >= self.state.min_bulk else self._small
             if conns:
-                self._pick(conns).queue(msg, size)
+                self._pick(conns).tx.queue([msg], size)
             else:
                 self.queue.append((deadline, msg))
         self._tell()
@@ -324,12 +314,12 @@ class Peer:
             size = self._overhead + msg.hdr.payload_length
             conns = self._large if size >= self.state.min_bulk else self._small
             if conns and self.state.open:
-                self._pick(conns).queue(msg, size)
+                self._pick(conns).tx.queue([msg], size)
             else:
                 lost.append(msg)
         self.state.forget_if_idle(self)
         for conn in doomed:
-            conn.fail_receive(failure)
+            conn.rx.fail(failure)
         self._end(begun, failure, unsent=False)
         self._end(lost, failure, unsent=True)
         for conn in doomed:
@@ -363,7 +353,7 @@ class Peer:
         waiting = [msg for _, msg in self.queue]
         self.queue.clear()
         for conn in self.conns:
-            waiting += conn.take_queue()
+            waiting += conn.tx.take_queue()
         for msg in waiting:
             self.state.shared.core.take_back(msg)
 
@@ -422,7 +412,7 @@ class Peer:
         usable = self.usable()
         for conn in self.conns:
             if conn not in usable:
-                waiting += conn.take_queue()
+                waiting += conn.tx.take_queue()
         for msg in waiting:
             self.launch([msg])
 

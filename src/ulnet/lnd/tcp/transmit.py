@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -43,10 +44,14 @@ _LNET_FRAME: Final = pack_frame_header(FrameType.LNET)
 
 
 class Transmitter:
-    """Queue of messages and acknowledgements towards a peer."""
+    """Queue of messages and acknowledgements towards a peer.
+
+    `woken` is called when something is queued where nothing was, `broken` when the socket fails.
+    """
 
     __slots__ = (
-        "acked",
+        "_broken",
+        "_woken",
         "acks",
         "batch",
         "batch_start",
@@ -55,6 +60,7 @@ class Transmitter:
         "ends",
         "failures",
         "head_size",
+        "idle",
         "iov",
         "iov_bytes",
         "large",
@@ -62,30 +68,32 @@ class Transmitter:
         "packed_hdr",
         "packed_wmd",
         "prefix",
-        "progress_at",
         "sent",
         "sent_total",
         "shared",
         "sock",
         "sums",
-        "timeout",
-        "tx_bytes",
-        "tx_idle",
-        "tx_queue",
         "version",
-        "watched",
+        "waiting",
+        "waiting_bytes",
         "wmd_at",
         "writing",
     )
 
     def __init__(
-        self, shared: Shared, sock: socket.socket, version: int, timeout: float, failures: Failures
+        self,
+        shared: Shared,
+        sock: socket.socket,
+        version: int,
+        failures: Failures,
+        woken: Callable[[], None],
+        broken: Callable[[Failure], None],
     ) -> None:
         prefix = b"" if version == 1 else _LNET_FRAME
         self.head_size = len(prefix) + (LARGE_HEADER_SIZE if version == 4 else HEADER_SIZE)
-        self.tx_queue: deque[Msg] = deque()
-        self.tx_bytes = 0  # of all that wait, headers included
-        self.tx_idle = True  # nothing queued, and nobody will look: `kick` is due
+        self.waiting: deque[Msg] = deque()
+        self.waiting_bytes = 0  # of all that wait, headers included
+        self.idle = True  # nothing queued, and nobody will look: `kick` is due
         self.wmd_at = self.head_size - 40  # of the 16 bytes of a header that name one message
         self.shared = shared
         self.failures = failures
@@ -98,7 +106,8 @@ class Transmitter:
         self.packed_wmd = b""  # … with that handle
         self.before_wmd = self.behind_wmd = b""  # and without it
         self.sums = version == 2 and shared.params.enable_csum
-        self.timeout = timeout
+        self._woken = woken
+        self._broken = broken
         self.acks: list[int] = []  # cookies to acknowledge; KEEPALIVE_COOKIE: a keepalive
         self.iov: list[bytes | memoryview] = []  # the rest of the batch being sent
         self.iov_bytes = 0
@@ -107,46 +116,26 @@ class Transmitter:
         self.batch_start = 0  # where the first of them begins
         self.sent = 0  # of the batch
         self.writing = False  # the socket was full: the loop tells when it is not
-        self.watched = False  # by the progress timer: something is to be sent, or to be acknowledged by TCP
         self.sent_total = 0  # bytes given to the kernel
-        self.acked = 0  # how many of them the peer's host has acknowledged, as last seen
-        self.progress_at = 0.0  # when that last grew, or something was first seen under way; 0: not yet seen
 
-    def check_progress(self, now: float) -> bool:
-        """See how what was sent gets on; False when nothing is under way any more."""
-        raise NotImplementedError
-
-    def excuse(self, seconds: float) -> None:
-        """Nothing is blamed for the time in which this process did not run."""
-        if self.progress_at:
-            self.progress_at += seconds
-
-    def broken(self, failure: Failure) -> None:
-        """The socket failed."""
-        raise NotImplementedError
-
-    def queue(self, msg: Msg, size: int) -> None:
-        """Send msg, `size` bytes with its headers, after what is queued."""
-        self.tx_queue.append(msg)
-        self.tx_bytes += size
-        if self.tx_idle:
+    def queue(self, msgs: list[Msg], size: int) -> None:
+        """Send messages, each of `size` bytes with its headers, after what is queued."""
+        self.waiting += msgs
+        self.waiting_bytes += size * len(msgs)
+        if self.idle:
             self.kick()
 
     def acknowledge(self, cookie: int) -> None:
         """Send a NOOP for that cookie."""
         self.acks.append(cookie)
-        if self.tx_idle:
+        if self.idle:
             self.kick()
 
     def kick(self) -> None:
         """Something is queued on an idle connection."""
-        self.tx_idle = False
-        shared = self.shared
-        if not self.watched:
-            self.acked = self.sent_total
-            shared.progress.watch(self)
-            self.progress_at = 0.0
-        shared.flush_soon(self)
+        self.idle = False
+        self._woken()
+        self.shared.flush_soon(self)
 
     def on_writable(self) -> None:
         """The loop says that the socket takes more."""
@@ -164,8 +153,8 @@ class Transmitter:
             sock = self.sock
             if sock is None:
                 return
-            if not self.iov and not ((self.tx_queue or self.acks) and self._fill()):
-                self.tx_idle = True
+            if not self.iov and not ((self.waiting or self.acks) and self._fill()):
+                self.idle = True
                 if self.writing:
                     self.writing = False
                     self.shared.selector.forget_room(sock.fileno())
@@ -197,14 +186,14 @@ class Transmitter:
         self.iov = []
         self.batch = []
         self.ends = []
-        self.tx_bytes -= count
+        self.waiting_bytes -= count
         if batch:
             self.shared.core.completed(batch)
 
     def _advance(self, count: int) -> None:
         """Take `count` sent bytes off the front of the batch and finish the messages they complete."""
         self.iov_bytes -= count
-        self.tx_bytes -= count
+        self.waiting_bytes -= count
         self.sent += count
         iov = self.iov
         done = 0
@@ -244,14 +233,14 @@ class Transmitter:
         if self.acks:
             pieces += self._noops()
             total = FRAME_HEADER_SIZE * len(pieces)
-            self.tx_bytes += total
+            self.waiting_bytes += total
         self.batch_start = total
-        tx_queue = self.tx_queue
+        waiting = self.waiting
         batch = self.batch
         prefix = self.prefix
         large = self.large
-        while tx_queue and total < _BATCH_BYTES and len(pieces) < _BATCH_PIECES:
-            msg = tx_queue.popleft()
+        while waiting and total < _BATCH_BYTES and len(pieces) < _BATCH_PIECES:
+            msg = waiting.popleft()
             hdr = msg.hdr
             if hdr is self.packed_hdr:
                 head = self.packed
@@ -259,7 +248,7 @@ class Transmitter:
                 try:
                     head = prefix + pack_header(hdr, large)
                 except WireError as error:
-                    self.tx_bytes -= self.head_size + hdr.payload_length
+                    self.waiting_bytes -= self.head_size + hdr.payload_length
                     self.failures.add(msg, HealthStatus.LOCAL_ERROR, errno.EINVAL, str(error))
                     continue
                 self.packed_hdr = hdr  # nobody changes it
@@ -283,7 +272,7 @@ class Transmitter:
             else:
                 pieces.append(self._with_sum(head, []) if self.sums else head)
             batch.append(msg)
-            if tx_queue and tx_queue[0].wmd is wmd and tx_queue[0].hdr is hdr and not self.sums:
+            if waiting and waiting[0].wmd is wmd and waiting[0].hdr is hdr and not self.sums:
                 total += self._add_alike(msg, head, pieces, total)
         if not total:
             return False
@@ -295,7 +284,7 @@ class Transmitter:
 
     def _add_alike(self, msg: Msg, head: bytes, pieces: list[bytes | memoryview], total: int) -> int:
         """Add what follows msg, the last of `total` bytes, and is like it, as far as it fits: how many."""
-        tx_queue = self.tx_queue
+        waiting = self.waiting
         batch = self.batch
         hdr, wmd = msg.hdr, msg.wmd
         payload = msg.payload
@@ -304,17 +293,17 @@ class Transmitter:
         joined = (_JOIN_BYTES - total) // size  # as one piece
         most = max(joined, (_BATCH_PIECES - len(pieces)) // (len(payload) + 1))
         count = 0
-        for other in islice(tx_queue, max(0, min(most, (_BATCH_BYTES - total) // size))):
+        for other in islice(waiting, max(0, min(most, (_BATCH_BYTES - total) // size))):
             if other.hdr is not hdr or other.wmd is not wmd or not (bare or other.payload is payload):
                 break
             count += 1
         if not count:
             return 0
-        if count == len(tx_queue):
-            batch += tx_queue
-            tx_queue.clear()
+        if count == len(waiting):
+            batch += waiting
+            waiting.clear()
         else:
-            batch += [tx_queue.popleft() for _ in range(count)]
+            batch += [waiting.popleft() for _ in range(count)]
         if count > joined:
             pieces += [head, *payload] * count
         elif bare:
@@ -352,7 +341,7 @@ class Transmitter:
                 self.shared.selector.forget_room(self.sock.fileno())
             return
         text = f"sending failed: {errno_text(number)}"
-        self.broken(Failure(number, send_status(number), text))
+        self._broken(Failure(number, send_status(number), text))
 
     def take_queue(self) -> list[Msg]:
         """Take back the messages of which nothing has left; one that has begun goes on, if it can."""
@@ -367,10 +356,10 @@ class Transmitter:
         if taken:
             del self.batch[begun:], self.ends[begun:]
             self._cut(start - self.sent)
-        taken += self.tx_queue
-        self.tx_queue.clear()
+        taken += self.waiting
+        self.waiting.clear()
         for msg in taken:
-            self.tx_bytes -= self.head_size + msg.hdr.payload_length
+            self.waiting_bytes -= self.head_size + msg.hdr.payload_length
         return taken
 
     def _cut(self, count: int) -> None:
@@ -384,19 +373,25 @@ class Transmitter:
             count -= len(kept[-1])
         self.iov = kept
 
-    def take_unsent(self) -> tuple[list[Msg], list[Msg]]:
-        """Empty the queue of a closed connection: messages partly sent, and those not begun."""
+    def close(self) -> tuple[list[Msg], list[Msg]]:
+        """The socket is about to be closed: the messages partly sent, and those not begun."""
+        assert self.sock is not None
+        if self.writing:
+            self.shared.selector.forget_room(self.sock.fileno())
+        self.sock = None
+        self.shared.starved.discard(self)
+        self.idle = False  # nothing may schedule a flush any more
         begun: list[Msg] = []
         rest: list[Msg] = []
         start = self.batch_start
         for msg, end in zip(self.batch, self._reckon_ends(), strict=True):
             (begun if start < self.sent else rest).append(msg)
             start = end
-        rest += self.tx_queue
+        rest += self.waiting
         self.batch = []
         self.ends = []
         self.iov = []
         self.acks = []
-        self.tx_queue.clear()
-        self.tx_bytes = 0
+        self.waiting.clear()
+        self.waiting_bytes = 0
         return begun, rest
