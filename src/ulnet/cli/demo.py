@@ -188,7 +188,7 @@ def _log(console: Console, told: dict[str, Any]) -> None:
 
 
 def _second_act(console: Console, source: Path, target: Path, network: DemoNetwork) -> int:
-    """The same file again, and a rail is cut meanwhile."""
+    """Move the same file again, and cut a rail meanwhile."""
     rails, size = len(network.senders), source.stat().st_size
     if rails < 2 or size < PACED_PIECES * SMALLEST_CHUNK:
         why = "there is one rail only" if rails < 2 else "so small a file would be through before that"

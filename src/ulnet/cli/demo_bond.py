@@ -23,7 +23,7 @@ _NAMES = ("before", "default slave cut", "after the repair")
 
 
 class Phases:
-    """Who carried what, and the longest time without progress after the cut."""
+    """What each slave carried, and the longest time without progress after the cut."""
 
     def __init__(self, rails: list[str]) -> None:
         self.rails = rails

@@ -10,7 +10,7 @@ __all__ = ["actions_of", "parsers_of"]
 
 
 def parsers_of(command: str) -> list[argparse.ArgumentParser]:
-    """Those of `lnetd`, or of a sub-command of `ulnet`; several where its words depend on the first."""
+    """The parsers of `lnetd`, or of a sub-command of `ulnet`; several where its words depend on the first."""
     module = vars(import_module(f"ulnet.cli.{command}"))
     make = module.get("parser") or module["_parser"]
     if inspect.signature(make).parameters:

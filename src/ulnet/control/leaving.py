@@ -38,7 +38,7 @@ class Leaving:
         self._nis_changed = nis_changed
 
     def begin(self, nis: Sequence[NI]) -> None:
-        """These take nothing new from now on."""
+        """Begin: the NIs take nothing new from now on."""
         for ni in nis:
             ni.open = False
         self._state.generation.invalidate("NIs are about to go")
@@ -50,7 +50,7 @@ class Leaving:
         self._nis_changed()
 
     def stay(self, nis: Sequence[NI]) -> None:
-        """They do not go after all, as far as they are still there."""
+        """Keep the NIs after all, as far as they are still there."""
         for ni in nis:
             ni.open = ni.active
             ni.listed = True

@@ -32,7 +32,7 @@ class Total:
         self.rate = self.best = 0.0
 
     def add(self, size: int, now: float) -> None:
-        """So many bytes more are delivered now."""
+        """Count bytes that are delivered now."""
         self._bytes += size
         elapsed = now - self._since
         if elapsed < _WINDOW:

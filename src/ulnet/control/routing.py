@@ -115,7 +115,7 @@ class Routing:
     # Receiving -------------------------------------------------------------------------------------
 
     def last_hop(self, ni: NI, hdr: Header, from_nid: Nid) -> PeerNi | str:
-        """Who passed on a message for this node, or why it must be dropped."""
+        """The peer NI that passed on a message for this node, or why the message must be dropped."""
         hop = self._state.peers.learn(from_nid)
         if hop is None:
             return "too many unknown peers"

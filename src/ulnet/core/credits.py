@@ -41,7 +41,7 @@ class Credits:
     # Taking ----------------------------------------------------------------------------------------
 
     def take(self, path: Path, msgs: list[Msg], size: int) -> None:
-        """These messages, `size` bytes in all, set out: as many as may go to the driver, the others wait."""
+        """Messages, `size` bytes in all, set out: as many as may go to the driver, the others wait."""
         count = len(msgs)
         ni, pni = path.ni, path.peer_ni
         ni.refs += count
@@ -63,7 +63,7 @@ class Credits:
         self._enter_ni(path, msgs, waited=False)
 
     def _enter_ni(self, path: Path, msgs: list[Msg], waited: bool) -> None:
-        """They have credits of their peer NI, and need those of the NI."""
+        """Messages have credits of their peer NI, and need those of the NI."""
         count = len(msgs)
         ni, queue = path.ni, path.queue
         credits = ni.tx_credits = ni.tx_credits - count
@@ -132,7 +132,7 @@ class Credits:
     # Giving back -----------------------------------------------------------------------------------
 
     def give_back(self, path: Path, count: int, size: int) -> None:
-        """So many messages, `size` bytes in all, are done with their path: who waits has its turn."""
+        """Messages, `size` bytes in all, are done with their path: others that wait have their turn."""
         ni, pni, queue = path.ni, path.peer_ni, path.queue
         ni.refs -= count
         pni.refs -= count
@@ -149,14 +149,14 @@ class Credits:
             self._serve_peer(pni, count)
 
     def give_back_of(self, msg: Msg) -> None:
-        """The same for one message."""
+        """Give the credits of one message back."""
         path = msg.path
         assert path is not None
         msg.committed = False
         self.give_back(path, 1, msg.hdr.payload_length + HEADER_SIZE)
 
     def _serve_ni(self, queue: TxQueue, count: int) -> None:
-        """That many of those that wait for a credit of the NI have their turn."""
+        """Up to `count` messages that wait for a credit of the NI have their turn."""
         waiting = queue.waiting
         while waiting and count:
             count -= 1
@@ -165,7 +165,7 @@ class Credits:
             self._hand_over_late(msg.path, msg)
 
     def _serve_peer(self, pni: PeerNi, count: int) -> None:
-        """That many of those that wait for a credit of the peer NI have their turn."""
+        """Up to `count` messages that wait for a credit of the peer NI have their turn."""
         waiting = pni.tx_queue
         while waiting and count:
             count -= 1

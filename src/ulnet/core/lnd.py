@@ -101,7 +101,7 @@ class Master(Protocol):
         """Messages for the master, headed like hdr, arrive on its slave ni from the next hop from_nid."""
 
     def received(self, kind: int, count: int) -> None:
-        """So many messages of that kind, for the master, were received on slaves."""
+        """Count messages of that kind, for the master, that were received on slaves."""
 
     def slaves_changed(self) -> None:
         """NIs came, went, failed or recovered: perhaps slaves."""

@@ -57,7 +57,7 @@ class Loads:
             msg.md.in_flight.append(in_flight)
 
     def left(self, msgs: list[Msg], now: float) -> None:
-        """These have left: of those without an answer nothing more is to be heard."""
+        """Messages have left: of those without an answer nothing more is to be heard."""
         for msg in msgs:
             in_flight = msg.in_flight
             if in_flight is not None:

@@ -343,7 +343,7 @@ class Memory(Responses):
         self.complete(md, event)
 
     def complete(self, md: Md, event: Event) -> None:
-        """The same where it is counted already."""
+        """Tell the owner of md of an operation that is counted already."""
         if not md.refs and md.linked and (md.aborted or (md.auto_unlink and md.exhausted)):
             self._remove(md)
             event.unlinked = True

@@ -53,7 +53,7 @@ class LocalNet:
 
     @property
     def health(self) -> int:
-        """That of its best usable NI."""
+        """The health of its best usable NI."""
         return max((ni.health for ni in self.nis if not ni.fatal), default=0)
 
 
@@ -181,7 +181,7 @@ class NI:
         self.min_tx_credits = self.tx_credits = self.max_tx_credits - under_way
 
     def queue_for(self, next_nid: Nid) -> TxQueue:
-        """That of messages to a next hop: always the same, so that they stay in order."""
+        """The queue of messages to a next hop: always the same, so that they stay in order."""
         queues = self.tx_queues
         return queues[0] if len(queues) == 1 else queues[share_of_nid(next_nid, len(queues))]
 

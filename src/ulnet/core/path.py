@@ -191,13 +191,13 @@ class Path:
             self.free.append(msg)
 
     def recycle_all(self, msgs: list[Msg]) -> None:
-        """These ACKs are over, and all went well."""
+        """Keep the messages of ACKs that are over, and all went well."""
         free = self.free
         free += [msg for msg in msgs if msg.attempts is None]
         del free[_MOST_FREE:]
 
     def share_event(self, event: Event, md: Md) -> None:
-        """That SEND event serves for all messages of md as they are now."""
+        """Share a SEND event among all messages of md as they are now."""
         self._drop_event()
         self.event = event
         self.event_md = md

@@ -48,7 +48,7 @@ class PathLoad:
         self._estimate = 0.0
 
     def end(self, size: int, now: float) -> None:
-        """That message is delivered."""
+        """A message is delivered."""
         self.outstanding -= size
         confirmed = self._confirmed + size
         self._confirmed = confirmed
@@ -79,7 +79,7 @@ class PathLoad:
         self._rates.invalidate("measured")
 
     def abandon(self, size: int) -> None:
-        """That message failed: it says nothing of the rate."""
+        """A message failed: it says nothing of the rate."""
         self.outstanding -= size
 
 
@@ -109,12 +109,12 @@ class InFlight:
         peer.outstanding += size
 
     def answered(self, now: float) -> None:
-        """It is delivered."""
+        """The message is delivered."""
         self.pair.end(self._size, now)
         self._peer.end(self._size, now)
 
     def abandon(self) -> None:
-        """It failed, or nobody will know."""
+        """The message failed, or nobody will know."""
         self.pair.abandon(self._size)
         self._peer.abandon(self._size)
 

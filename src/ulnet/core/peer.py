@@ -188,7 +188,7 @@ class PeerNet:
 
     @property
     def health(self) -> int:
-        """That of its best NI."""
+        """The health of its best NI."""
         return max((pni.health for pni in self.nis), default=0)
 
 
@@ -230,7 +230,7 @@ class Waiter:
         self.rounds = 0  # how often its peer was replaced by another meanwhile
 
     def tell(self, error: LNetError | None, peer: Peer | None) -> None:
-        """It is over."""
+        """Tell the caller that the discovery is over."""
         try:
             self._done(error, peer)
         except BaseException as exc:  # a user's call must not break the node

@@ -113,7 +113,7 @@ class Reception:
         return match
 
     def _find_sender(self, receiver: Receiver, hdr: Header, master: Master | None) -> Match:
-        """Who sent a message for this node, and over which hop; or why nobody is to hear of it."""
+        """The sender of a message for this node, and its hop; or why the message is dropped."""
         state, ni, src = self.state, receiver.ni, hdr.src_nid
         sender = state.peers.learn(src) if src != LO_NID or ni.nid == LO_NID else None
         if sender is None:

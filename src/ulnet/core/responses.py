@@ -35,7 +35,7 @@ class Responses:
         return now + (md.timeout if md.timeout is not None else self._state.settings.transaction_timeout)
 
     def track_again(self, md: Md, now: float) -> None:
-        """The same for one of many messages, most of which find md where it was for the one before."""
+        """Await the answer of one of many messages, most of which find md where it was for the one before."""
         timeout = md.timeout
         slot = slot_of(now + (self._state.settings.transaction_timeout if timeout is None else timeout))
         if slot != md.wheel_slot:

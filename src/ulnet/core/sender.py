@@ -270,7 +270,7 @@ class Sender:
         exact: bool,
         via: Nid | None,
     ) -> PathSet | None:
-        """The same for GETs."""
+        """The paths of GETs like this one, with its template; None: the message must wait or fails."""
         self._check(md, portal, match_bits, offset, 0, pid)
         check_sink(md)
         cpt = md.cpt if cpt is None else self._state.cpts.checked(cpt)
@@ -387,7 +387,7 @@ class Sender:
     # Setting out -----------------------------------------------------------------------------------
 
     def count(self, count: int) -> None:
-        """So many messages more are there."""
+        """Count messages that were made."""
         stats = self._state.stats
         allocated = stats.msgs_alloc = stats.msgs_alloc + count
         if allocated > stats.msgs_max:
@@ -471,7 +471,7 @@ class Sender:
         return path
 
     def submit(self, path: Path, msgs: list[Msg], now: float) -> None:
-        """These messages of one header, asked for at `now`, take their credits of that path."""
+        """Messages of one header, asked for at `now`, take their credits of that path."""
         if self._corked is not None:
             self.uncork()
         for msg in msgs:
@@ -491,7 +491,7 @@ class Sender:
         self._corking += 1
 
     def uncork_all(self) -> None:
-        """They have been called."""
+        """The handlers of a batch have been called."""
         self._corking -= 1
         if self._corked is not None:
             self.uncork()

@@ -127,7 +127,7 @@ class NodeState:
             self.generation.invalidate(why)
 
     def cpt_of(self, fragments: Sequence[memoryview]) -> int:
-        """That of large memory, as far as it is known, else that of the calling thread."""
+        """The CPT of large memory, as far as it is known, else that of the calling thread."""
         cpt = self.local_cpt()
         node_of = self.node_of_memory
         if node_of is None or not fragments or fragments[0].nbytes < LARGE_MEMORY:

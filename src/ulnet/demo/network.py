@@ -99,7 +99,7 @@ class Namespaces:
         return ["ip", "netns", "exec", self.left if role == "send" else self.right]
 
     def order(self, cut: bool) -> str | None:
-        """They find out."""
+        """The nodes find out by themselves."""
         return None
 
     def act(self, cut: bool) -> None:

@@ -45,11 +45,11 @@ class Interruption:
         self._work, self._patient = work, False
 
     def wait(self) -> None:
-        """It has come to its end: a signal that comes now is noted, and waits for that."""
+        """The end has begun: a signal that comes now is noted, and waits for it."""
         self._patient = True
 
     def end(self) -> None:
-        """It is at work no more."""
+        """The work is over."""
         self._work = None
 
 

@@ -41,7 +41,7 @@ class PeerSet(BaseRequest, tag="peer.set"):
 
 
 class RecoveryShow(BaseRequest, tag="recovery.show"):
-    """Who is under recovery, of local NIs or of peer NIs."""
+    """The local NIs or peer NIs under recovery."""
 
     verb = "debug"
     entity = "recovery"

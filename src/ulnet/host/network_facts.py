@@ -41,7 +41,7 @@ class NetworkFacts:
 
 
 def network_facts(root: bool) -> NetworkFacts:
-    """Those of this network namespace; not to be called where an event loop runs. Raises HostError."""
+    """The facts of this network namespace; not to be called where an event loop runs. Raises HostError."""
     here = links()
     conf = {
         name: {key: value for key in _PER_LINK if (value := _number(_CONF / name / key)) is not None}

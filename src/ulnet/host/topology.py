@@ -65,7 +65,7 @@ class Topology:
             )
 
     def distances(self) -> dict[tuple[int, int], int]:
-        """Those of every pair of nodes."""
+        """The distances of every pair of nodes."""
         return {
             (node.number, other.number): distance
             for node in self.nodes

@@ -27,7 +27,7 @@ class DeviceNews(NamedTuple):
 
 
 class DeviceWatch(Protocol):
-    """Who knows the host's devices tells a driver of those that it uses."""
+    """The source of news on the host's devices, for the drivers that use them."""
 
     def add(self, ni: NI, tell: Callable[[DeviceNews], None], place: Place | None = None) -> None:
         """Call `tell` whenever the device of ni fails or can be used again; never from inside `add`.

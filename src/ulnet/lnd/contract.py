@@ -43,7 +43,7 @@ class Upcalls(Protocol):
         """
 
     def path_moving(self, ni: NI, nid: Nid) -> None:
-        """That path makes progress again, or its connections are gone."""
+        """The path makes progress again, or its connections are gone."""
 
     def path_lost(self, ni: NI, nid: Nid) -> None:
         """The last connection from ni to the next hop nid broke, and none is being made."""

@@ -266,7 +266,7 @@ class Selector:
         return (_IN if number in self._readers else 0) | (_OUT if number in self._writers else 0)
 
     def _wanted(self, number: int) -> int:
-        """That, and what the loop wants to hear."""
+        """The events of the connection, and those that the loop wants to hear of."""
         key = self._keys.get(number)
         return self._served(number) | (0 if key is None else _mask_of(key.events))
 

@@ -77,11 +77,11 @@ class Arrival(Protocol):
         """All of it is read: the next one may come."""
 
     def refuse(self, why: str) -> None:
-        """It breaks the rules: close the connection."""
+        """The sender broke the protocol: close the connection."""
 
 
 class Station(Protocol):
-    """Who is behind a NID on the fabric."""
+    """The node behind a NID on the fabric."""
 
     nid: Nid
     timeout: float  # seconds a message may be under way

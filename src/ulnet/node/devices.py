@@ -117,7 +117,7 @@ class Devices:
 
 
 def _slowness(device: _Watched, speed: int | None) -> str:
-    """That the link runs at less than half of what it did; where it does not tell, nothing is said."""
+    """Words for a link that runs at less than half of its former speed; none where the speed is not known."""
     if speed is None:
         return device.slow
     device.best_speed = best = max(device.best_speed, speed)

@@ -49,7 +49,7 @@ class _Paper:
         """Nothing to do."""
 
     def send(self, ni: NI, msgs: list[Msg]) -> None:
-        """Nobody is at the other end."""
+        """Do nothing: a dry run has no other end."""
         status, text = HealthStatus.LOCAL_ERROR, "this node exists in a dry run only"
         self._core.state.defer(self._core.completed, msgs, status, errno.EHOSTUNREACH, text)
 

@@ -77,7 +77,7 @@ class Operation:
             done.set_exception(LNetError(errno.ECANCELED, f"{self._target}: the operation was cancelled"))
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Forget the operation: nobody waits for it any more."""
         md = self._md
         if md is None:
             return

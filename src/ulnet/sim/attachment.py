@@ -25,7 +25,7 @@ _LONGEST_PAUSE: Final = 60.0
 
 
 class _Pause:
-    """Nobody is called before `until`."""
+    """A pause: no attempt to connect before `until`."""
 
     __slots__ = ("seconds", "until", "why")
 

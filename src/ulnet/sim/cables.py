@@ -143,7 +143,7 @@ class Fabric:
         return made
 
     def heal(self, cut: Cut) -> None:
-        """It passes again."""
+        """The cut ends."""
         self.cuts.pop(cut, None)
 
 

@@ -107,7 +107,7 @@ class _Dice(Dice):
         self.ask(at + rng.choice([0.1, 40.0]), name, "routing.set", enable=False)
 
     def traces(self, at: float, name: str) -> None:
-        """Somebody follows which pairs carry messages."""
+        """A program follows which pairs carry messages."""
         every = self.rng.random() < 0.5
         for number in range(self.rng.randint(1, 4)):
             self.ask(at + number * 0.5, name, "trace", every_message=every)

@@ -46,7 +46,7 @@ class _Handle(asyncio.TimerHandle):
         return f"<handle of {self._owner.name} at {self._when}>"
 
     def cancel(self) -> None:
-        """It will not happen."""
+        """The call is cancelled."""
         self._cancelled = True
         self._args = ()
 

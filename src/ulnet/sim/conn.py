@@ -99,7 +99,7 @@ class Conn:
             self.withdraw(side)
 
     def moves(self, side: Attachment) -> None:
-        """It does again."""
+        """The connection makes progress again."""
         if side in self._stuck:
             del self._stuck[side]
             self._tell(side, stuck=False)

@@ -58,7 +58,7 @@ class _ForeignNi:
             self.node.failures.append(failed.reason)
 
     def returned(self, frame: Frame) -> None:
-        """It is not sent again."""
+        """A message that the fabric gave back is not sent again."""
         self.node.failures.append("the path is stuck")
 
     def progress(self, nid: Nid, stuck: bool) -> None:
@@ -85,7 +85,7 @@ class _ForeignNi:
         self.node.take(self, arrival)
 
     def lost(self, arrival: Arrival, errno: int, reason: str) -> None:
-        """It never will be."""
+        """The payload will never be taken."""
 
     def device(self, up: bool) -> None:
         """A foreign node does not care."""

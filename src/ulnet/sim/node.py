@@ -127,7 +127,7 @@ class SimNode:
         self.alive = True
 
     def _drivers(self, core: LNet) -> Sequence[Lnd]:
-        """Those of a new LNet: it is this node's from now on."""
+        """The drivers of a new LNet, which is this node's from now on."""
         if self.alive:  # it was unconfigured, and is configured again, in one life
             self._resends.append(self.core.stats.resend_count)
             self.resent = 0
@@ -142,7 +142,7 @@ class SimNode:
         self.sim.reported(self, line)
 
     def kill(self, silent: bool = False) -> None:
-        """It is gone this very moment: its host resets its connections or, if silent, has no power."""
+        """End the node at once: its host resets its connections or, if silent, has no power."""
         if not self.alive:
             return
         self.alive = False
@@ -156,7 +156,7 @@ class SimNode:
         self.sim.note(f"kill {self.name} silent={silent}")
 
     def restart(self) -> None:
-        """It comes up anew, with a new cookie and nothing remembered but its configuration."""
+        """Start the node anew, with a new cookie and nothing remembered but its configuration."""
         self.kill()
         self.host.power_on()
         self.sim.note(f"start {self.name}")

@@ -87,7 +87,7 @@ class Plan(_Part):
     settle: Seconds = 1000.0
 
     def with_events(self, events: list[Event]) -> Plan:
-        """The same with other events."""
+        """A copy of the plan with other events."""
         return msgspec.structs.replace(self, events=events)
 
 

@@ -149,7 +149,7 @@ class Stream:
             self._enter(frame, dst)
 
     def _enter(self, frame: Frame, dst: Port) -> None:
-        """It comes in at the rate of the receiver's link, bulk behind what comes in already."""
+        """The frame comes in at the rate of the receiver's link, bulk behind what comes in already."""
         scheduler = self.conn.fabric.scheduler
         now = scheduler.now
         rate = dst.params.rate
@@ -201,7 +201,7 @@ class Stream:
         self.conn.close(src, errno.ETIMEDOUT, why)
 
     def drop(self, frame: Frame) -> None:
-        """It never arrives, and in order nothing behind it does."""
+        """The frame is lost, and in order nothing behind it arrives."""
         queue = self.queue
         if frame not in queue:
             return
@@ -379,13 +379,13 @@ class Stream:
         self._again(frame, self._ask_again)
 
     def watch(self, arrival: _Arrival) -> None:
-        """Nobody reads an arrival: see to it when the sender's time is up."""
+        """The receiver does not read an arrival: look again when the sender's time is up."""
         timeout = self.src.station.timeout
         until = self.conn.fabric.scheduler.now + timeout
         self.conn.fabric.scheduler.at(until, self._overdue, arrival)
 
     def _overdue(self, arrival: _Arrival) -> None:
-        """It has not been read for the sender's time-out: that breaks the connection if the sender waits."""
+        """Nothing read an arrival in its sender's time-out: the connection breaks if the sender waits."""
         if arrival.gone or not self.conn.is_open(self.src):
             return
         scheduler = self.conn.fabric.scheduler

@@ -73,7 +73,7 @@ class ConnType(IntEnum):
     BULK_OUT = 3
 
     def inverted(self) -> ConnType:
-        """The same connection as the other end sees it."""
+        """The type of the same connection as the other end sees it."""
         return _INVERTED.get(self, self)
 
 
@@ -131,7 +131,7 @@ def hello_rest_size(version: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who speaks, to whom, over which type of connection.
+    """The HELLO: sender, receiver, and type of connection.
 
     Frame headers that follow use the same byte order. A v1 HELLO does not name its dst_nid: ANY_NID.
     """

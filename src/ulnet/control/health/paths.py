@@ -34,7 +34,7 @@ class Paths:
             self._sender.guard.lost(ni, nid)
 
     def moving(self, ni: NI, nid: Nid) -> None:
-        """It does again, or that path's connections are gone."""
+        """A path makes progress again, or its connections are gone."""
         self._change(ni, nid, False)
 
     def _change(self, ni: NI, nid: Nid, stalled: bool) -> PeerNi | None:

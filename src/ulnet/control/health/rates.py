@@ -186,7 +186,7 @@ class Rates:
 
     @staticmethod
     def _others(meter: Meter) -> Iterator[Meter]:
-        """The same peer over other devices."""
+        """The meters of the same peer over other devices."""
         for ni, path_load in meter.peer.path_loads.items():
             if isinstance(path_load, Meter) and _apart(ni, meter.ni):
                 yield path_load
@@ -211,7 +211,7 @@ class Rates:
             meter.forget()
 
     def ni_deleted(self, ni: NI) -> None:
-        """It is gone for good."""
+        """Forget the readings of an NI that was deleted."""
         self.ni_failed(ni)
         self._totals.pop(ni, None)
 

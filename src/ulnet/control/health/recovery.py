@@ -92,7 +92,7 @@ class RecoveryQueue(Generic[Patient]):
         return False
 
     def release(self, who: Patient) -> None:
-        """It is well, or gone."""
+        """Release one that is well, or gone."""
         waited_for = self._waiting.pop(who, None)
         if waited_for is None:
             return

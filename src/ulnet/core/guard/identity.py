@@ -32,7 +32,7 @@ def identity(prefix: bytes, number: int, tag: bytes) -> bytes:
 
 
 def again(wmd: bytes) -> bytes:
-    """The same, of a PUT that was sent before."""
+    """The identity of a PUT that was sent before."""
     return wmd[:15] + _AGAIN_END
 
 

@@ -95,7 +95,7 @@ class ReceiverGuard:
             self.resends[key] = self._clock()
 
     def ended(self, msg: Incoming, taken: bool, acknowledged: bool = True) -> None:
-        """It is there, or will never be."""
+        """The PUT is there, or will never be."""
         key = msg.identity
         if self.under_way.get(key) is msg:
             del self.under_way[key]

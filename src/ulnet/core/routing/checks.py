@@ -60,7 +60,7 @@ class Checks:
         self._set_timer(watched, self._clock())
 
     def hurry(self, gateway: Nid) -> None:
-        """It did not answer on one net: ask on the others now."""
+        """A gateway did not answer on one net: ask on the others now."""
         watched = self._watched.get(gateway)
         if watched is not None:
             for net in watched.due:

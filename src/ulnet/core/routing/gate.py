@@ -1,4 +1,4 @@
-"""Who may pass through a router, and when: peer router credits, then buffers (spec routing.md §6).
+"""The order in which messages pass through a router: peer router credits, then buffers (spec routing.md §6).
 
 A message takes a router credit of the peer NI that sent it, then a buffer. Without a credit it waits with
 its sender, without a buffer with the pool; until then its connection is not read on, so that TCP slows

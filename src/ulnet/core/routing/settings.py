@@ -49,7 +49,7 @@ class RoutingSettings:
             setattr(self, name, value)
 
     def changed(self) -> dict[str, int]:
-        """Those that are not as they were at first."""
+        """The settings that differ from their defaults."""
         now = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in now.items() if value != getattr(_DEFAULTS, name)}
 

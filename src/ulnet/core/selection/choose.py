@@ -155,7 +155,7 @@ class Selector:
         self._fix(paths, ni, paths.dest, ONLY_ONE, ONLY_ONE)
 
     def _fix(self, paths: PathSet, ni: NI, pni: PeerNi, ni_by: str, peer_ni_by: str) -> None:
-        """That one and no other."""
+        """Fill the set with one path only."""
         paths.fixed = path = self.path(paths, ni, pni, pni)
         path.ni_by, path.peer_ni_by = ni_by, peer_ni_by
 
@@ -241,7 +241,7 @@ class Selector:
     def _fill_nis(
         self, paths: PathSet, together: Sequence[NI], nets: list[NetPair], net_by: str, query: Query
     ) -> None:
-        """Who is left of the NIs, of all nets together or of each by itself, and of the peer's."""
+        """The NIs that are left, of all nets together or of each by itself, and the peer's."""
         left, settled = _settle(together, LOCAL_FIXED, query, net_by)
         all_nets = Candidates(left, settled)
         weights = []
@@ -261,7 +261,7 @@ class Selector:
 
     @staticmethod
     def _fill_pathways(paths: PathSet, ni: NI, net: NetPair, query: Query) -> int:
-        """Who is left of the peer's NIs for one NI; the weight of that NI."""
+        """The peer NIs that are left for one NI; the weight of that NI."""
         query.ni = ni
         left, settled = _settle(net.remote.nis, PEER_FIXED, query)
         weights = [weight_of_pathway(ni, pni) for pni in left]
@@ -355,7 +355,7 @@ class Selector:
         return path
 
     def path(self, paths: PathSet, ni: NI, pni: PeerNi, final: PeerNi) -> Path:
-        """That one of these paths."""
+        """The path of an NI and a peer NI."""
         path = paths.paths.get((ni, pni, final))
         if path is None:
             key = paths.key
@@ -453,7 +453,7 @@ def _candidates(
 def _settle(
     candidates: Sequence[Any], criteria: Sequence[Criterion], query: Query, before: str = ""
 ) -> tuple[Sequence[Any], str]:
-    """Who is left, and what is to be named as the reason if nothing more decides."""
+    """The candidates left, and the reason to name if nothing more decides."""
     left, by = narrow(candidates, criteria, query)
     return left, _settled(by or before, left)
 

@@ -69,7 +69,7 @@ class LiveTrace:
         self._until = self._all_until = now
 
     def wanted(self, now: float, every_message: bool) -> None:
-        """Somebody reads it now."""
+        """A reader begins."""
         self._until = now + LINGER
         if every_message:
             self._all_until = now + LINGER

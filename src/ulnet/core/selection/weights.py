@@ -16,7 +16,7 @@ __all__ = ["sum_of", "turns_of", "weight_of_pathway"]
 
 
 def weight_of_pathway(ni: NI, pni: PeerNi) -> int:
-    """That of the pair if a rule names it, else that of the peer NI."""
+    """The weight of the pair if a rule names it, else that of the peer NI."""
     return pni.turn_lengths.get(ni.nid, pni.weight)
 
 

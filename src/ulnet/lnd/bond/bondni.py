@@ -355,7 +355,7 @@ class BondNi:
                 self._send_on(peer, msg)
 
     def unreachable(self, peer: BondPeer) -> None:
-        """Nobody answered in time."""
+        """The time for an answer is over."""
         self._connects.pop(peer, None)
         reason = f"{peer.nid}: no bonding data server knows it, and its first slave says no HELLO"
         self._fail_waiting(peer, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)

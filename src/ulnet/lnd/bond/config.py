@@ -41,7 +41,7 @@ class BondConfig:
 
     @property
     def nid(self) -> Nid:
-        """That of the bonding NI."""
+        """The NID of the bonding NI."""
         return Nid.of(self.net, self.slaves[0].address)
 
 

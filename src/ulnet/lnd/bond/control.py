@@ -160,7 +160,7 @@ class _Exchange:
             self.end(None)
 
     def end(self, event: Event | None) -> None:
-        """It was answered, or (None) never will be."""
+        """The request was answered, or (None) never will be."""
         done, self._done = self._done, None
         self._all.pop(self, None)
         self._release()
@@ -168,7 +168,7 @@ class _Exchange:
             done(event)
 
     def abandon(self) -> None:
-        """Nobody waits any more."""
+        """Forget the request: nobody waits for its answer any more."""
         self._done = None
         self._release()
 

@@ -41,7 +41,7 @@ class Handshake:
             self.send_hello_over(peer, (path.ni, path.nid))
 
     def send_hello_over(self, peer: BondPeer, way: tuple[NI, Nid]) -> None:
-        """The same, over a certain path."""
+        """Greet a peer over a certain path."""
         bond = self._bond
         stamp = bond.incarnation
         peer.greeting = True

@@ -106,7 +106,7 @@ def allowed_of(paths: Sequence[Path], peer: Configuration, switched_off: Sequenc
 
 
 def working_of(allowed: Sequence[Path], peer: Configuration) -> list[Path]:
-    """Those of them that make progress, and whose far end is said to be up."""
+    """The paths that make progress, and whose far end is said to be up."""
     return [path for path in allowed if path.works and peer.slaves[path.remote].status == SlaveStatus.UP]
 
 

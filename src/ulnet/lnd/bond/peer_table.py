@@ -77,7 +77,7 @@ class BondPeerTable:
                     del self._paths[path.ni, path.nid]
 
     def put_in(self, peer: BondPeer) -> None:
-        """They are these."""
+        """Enter the paths of a peer."""
         for path in peer.paths:
             self._paths.setdefault((path.ni, path.nid), {})[peer.nid] = (peer, path)
 

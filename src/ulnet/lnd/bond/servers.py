@@ -51,7 +51,7 @@ class Server:
 
 
 class Servers:
-    """Those of one bonding NI."""
+    """The servers of one bonding NI."""
 
     def __init__(self, bond: BondNi) -> None:
         self._bond = bond
@@ -178,7 +178,7 @@ class Servers:
     # Questions -------------------------------------------------------------------------------------
 
     def resolve(self, nid: Nid, done: Callable[[Answer | None], None]) -> None:
-        """Who is nid? `done` hears of the first server's answer that knows it, or None if none does."""
+        """Ask for nid: `done` hears of the first server's answer that knows it, or None if none does."""
         ready = [server for server in self.all.values() if server.state is ServerState.READY]
         self._turn += 1
         at = self._turn % len(ready) if ready else 0

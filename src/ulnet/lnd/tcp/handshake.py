@@ -33,7 +33,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who one end of a connection is."""
+    """The identity of one end of a connection."""
 
     nid: Nid
     pid: int

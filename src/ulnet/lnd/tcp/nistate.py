@@ -206,7 +206,7 @@ class NiState:
             self.forget_if_idle(peer)
 
     def _who(self, hello: Hello, remote_ip: str, port: int) -> tuple[Nid, int, bool]:
-        """Who the peer is. Its HELLO is believed where its port is privileged, as kernel nodes do.
+        """The identity of the peer. Its HELLO is believed where its port is privileged, as kernel nodes do.
 
         Ours only: an unprivileged peer is believed too if it names the very address it comes from,
         because then the network itself vouches for it, or one that it has told of and is connected at. So two

@@ -134,7 +134,7 @@ class Shared:
         self.dirty.append(conn)
 
     def worked(self, count: int) -> None:
-        """So many more messages of a read were taken.
+        """Count messages of a read that were taken.
 
         Now and then what they made due leaves: a peer that waits for it works at the same time as we do.
         """

@@ -214,7 +214,7 @@ async def _bond(
 
 
 async def _delete(core: LNet, net: Net, chosen: Sequence[Chosen], drain: float) -> None:
-    """Those of the net's NIs that are on the chosen interfaces."""
+    """The NIs of the net that are on the chosen interfaces."""
     names = {one.link.name for one in chosen}
     local = core.nets.get(net)
     nids = [str(ni.nid) for ni in local.nis if ni.interface in names] if local is not None else []

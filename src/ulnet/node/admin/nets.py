@@ -74,7 +74,7 @@ def add_nis(core: LNet, request: NetAdd, host: Sequence[Link], large: bool) -> N
 
 
 def _bonded(core: LNet, request: NetAdd, wanted: Sequence[_NewNi]) -> list[_NewNi]:
-    """The same, with one NI for all devices of a net where use_tcp_bonding wants that."""
+    """The NIs to add: one NI for all devices of a net where use_tcp_bonding wants that."""
     by_net: dict[Net, list[_NewNi]] = {}
     for new in wanted:
         by_net.setdefault(new.nid.net, []).append(new)
