@@ -17,6 +17,7 @@ from ulnet.core.faults import Fault, FaultKind
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE
 from ulnet.core.peer import PeerFlag
 from ulnet.core.receiver import RUN
+from ulnet.core.refusals import is_refusal
 from ulnet.core.status import HealthStatus
 from ulnet.nid import LNET_PID, Nid
 from ulnet.wire.lnet import NO_WMD, PING_PORTAL, Header, MsgType, pack_header
@@ -564,9 +565,12 @@ def test_gets_in_runs_are_answered_one_by_one():
     connection.feed(b"".join(message(GET, b"", named(n), length=4, offset=2) for n in range(1, 6)))
     assert connection.runs == [3]
     assert pair.b.stats.drop_count == 2  # there were more than it is for
-    assert [(msg.wmd, b"".join(msg.payload)) for msg in pair.on_wire()] == [
+    answers = pair.on_wire()
+    assert [(msg.wmd, b"".join(msg.payload)) for msg in answers[:3]] == [
         (named(n), b"cdef") for n in range(1, 4)
     ]
+    assert [msg.wmd for msg in answers[3:]] == [named(4), named(5)]
+    assert all(is_refusal(msg.hdr.length) for msg in answers[3:])
     pair.b.completed(pair.take_off())
     assert [event.kind.name for event in got] == ["GET"] * 3
     assert [event.unlinked for event in got] == [False, False, True]
@@ -649,7 +653,7 @@ def test_a_run_ends_where_its_memory_is_unlinked(nth):
     connection.feed(message() * 6)
     assert sum(connection.runs) == nth
     assert [event.kind.name for event in got] == ["PUT"] * nth + ["UNLINK"]
-    assert len(acks(pair)) == nth
+    assert [is_refusal(length) for _, length in acks(pair)] == [False] * nth + [True] * (6 - nth)
     assert pair.b.stats.drop_count == 6 - nth
     pair.b.completed(pair.take_off())
     pair.fabric.assert_conserved()

@@ -8,9 +8,13 @@ import pytest
 
 from support.ports import free_port
 from ulnet import Node
+from ulnet.core.md import OP_GET, OP_PUT
 from ulnet.core.status import LNetError
+from ulnet.dlc.documents import StatsDocument
+from ulnet.dlc.model import StatsShow
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid
+from ulnet.node.admin import Admin
 
 A, B, C = (tuple(f"127.0.{rail}.{host}@tcp{rail or ''}" for rail in (0, 1)) for host in (61, 62, 63))
 
@@ -38,6 +42,34 @@ async def test_the_first_put_finds_all_rails() -> None:
         assert [str(nid) for nid in peer.nids()] == list(B)
         peer = await b.discover(A[1], timeout=10)
         assert [str(nid) for nid in peer.nids()] == list(A)
+
+
+async def test_what_the_target_has_no_memory_for_fails_at_once() -> None:
+    """LNet drops it in silence; nodes that have discovered each other tell, and show what they dropped."""
+    a, b = nodes(2)
+    async with a, b:
+        add(a, *A)
+        add(b, *B)
+        b.attach(30, 1, bytearray(8), options=OP_PUT | OP_GET)
+        await a.discover(B[0], timeout=10)
+        await b.discover(A[0], timeout=10)
+        with pytest.raises(LNetError, match=r"dropped it: nothing is attached to its portal") as refused:
+            await a.put(B[0], 31, 1, b"hello")
+        assert refused.value.errno == errno.ENOENT
+        with pytest.raises(LNetError, match=r"dropped it: no match entry takes it") as refused:
+            await a.get(B[0], 30, 2, bytearray(8))
+        assert refused.value.errno == errno.ENOENT
+        with pytest.raises(LNetError, match=r"dropped it: it does not fit the memory there") as refused:
+            await a.put(B[0], 30, 1, bytes(9))
+        assert refused.value.errno == errno.EMSGSIZE
+        shown = (await Admin(b).handle(StatsShow())).document
+        assert isinstance(shown, StatsDocument)
+        assert shown.statistics.drops == {
+            "message longer than the matching memory descriptor": 1,
+            "no matching entry": 1,
+            "nothing is attached to the portal": 1,
+        }
+        assert all(pni.health == 1000 for pni in a.core.peers.nis())
 
 
 async def test_discovery_of_nobody_fails_with_the_reason() -> None:

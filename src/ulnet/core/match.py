@@ -28,6 +28,7 @@ class Verdict(Enum):
     DROP = auto()
     FORWARD = auto()
     REFUSE = auto()  # it breaks the protocol
+    DROPPED = auto()  # a notice: the peer has dropped a request of ours
 
 
 class Match:

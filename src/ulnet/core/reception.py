@@ -21,6 +21,7 @@ from ulnet.core.path_load import take_answered
 from ulnet.core.peer import PeerNi, may_be_peer
 from ulnet.core.portal import NO_MATCH, PORTALS, Portal
 from ulnet.core.receiver import MAX_ANSWERS, MAX_PEER_ANSWERS, Receiver
+from ulnet.core.refusals import NO_MEMORY, is_refusal, of_get, refusal, wording
 from ulnet.core.selection.paths import PathSet
 from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
@@ -41,7 +42,6 @@ _GET: Final = int(MsgType.GET)
 _REPLY: Final = int(MsgType.REPLY)
 _MOST_PAYLOAD: Final = {_ACK: 0, _GET: 0, _PUT: LNET_MTU, _REPLY: LNET_MTU}  # other kinds nobody sends
 _NOT_ASKED: Final = "answer to nothing that waits"
-_NO_MEMORY: Final = "nothing is attached to the portal"
 
 # Messages that may wait on one lazy portal; those with payload also stall their connection.
 MAX_DELAYED: Final = 4096
@@ -96,6 +96,8 @@ class Reception:
             return match
         if kind in (_PUT, _GET):
             self._find_memory(match, receiver)
+        elif kind == _ACK and is_refusal(hdr.length):
+            match.verdict = Verdict.DROPPED
         else:
             self._find_request(match, receiver)
         sender, hop = match.sender, match.hop
@@ -140,7 +142,7 @@ class Reception:
         kind = hdr.type
         portal = self.memory.portals[hdr.portal] if hdr.portal < PORTALS else None
         if portal is None:
-            match.verdict, match.why = Verdict.DROP, _NO_MEMORY
+            match.verdict, match.why = Verdict.DROP, NO_MEMORY
             return
         match.portal = portal
         match.portal_generation = portal.generation
@@ -214,12 +216,14 @@ class Reception:
         if match.master is not None:
             match.master.heard(ni, hdr, receiver.nid)
             match.master.received(hdr.type, 1)
-        if verdict is Verdict.TAKE or match.why is _NO_MEMORY:
+        if verdict is not Verdict.DROP or match.why is NO_MEMORY:
             hop.heard_at = self.state.clock()
             if ni.unhealthy or hop.unhealthy:
                 self._parts.heard(ni, hop)
         if verdict is Verdict.DROP:
-            self.drop(ni, sender, hdr, rx, match.why)
+            self._drop_request(ni, sender, hdr, rx, match.why, receiver.nid)
+        elif verdict is Verdict.DROPPED:
+            self._was_dropped(receiver, sender, hdr)
         elif hdr.wmd != NO_WMD and self._too_many_answers(sender, hdr.type):
             self.drop(ni, sender, hdr, rx, "too many answers wait for this peer")
         else:
@@ -259,7 +263,7 @@ class Reception:
         return incoming
 
     def _put(self, receiver: Receiver, match: Match, hdr: Header, rx: Payload) -> None:
-        ni, sender, guard = receiver.ni, match.sender, self.guard
+        sender, guard = match.sender, self.guard
         assert sender is not None
         named = hdr.wmd[15] in MARKS and guard.is_meant(hdr.wmd)
         if named and guard.is_repeated(hdr.wmd) and not self._admits(receiver, match, hdr, rx):
@@ -268,7 +272,7 @@ class Reception:
         assert portal is not None
         found = portal.match(hdr, sender.peer)
         if isinstance(found, str) and not (found is NO_MATCH and _may_wait(portal, hdr)):
-            self.drop(ni, sender, hdr, rx, found)
+            self._drop_request(receiver.ni, sender, hdr, rx, found, receiver.nid)
             return
         incoming = self._incoming(receiver, match, hdr, rx)
         if named:
@@ -299,7 +303,7 @@ class Reception:
         assert portal is not None
         found = portal.match(hdr, sender.peer)
         if isinstance(found, str):
-            self.drop(ni, sender, hdr, rx, found)
+            self._drop_request(ni, sender, hdr, rx, found, receiver.nid)
             return
         md, mlength, offset = found
         self._count_received(ni, sender, hdr)
@@ -324,6 +328,31 @@ class Reception:
         self.load_answered(md, match.hop, ni)
         self._count_received(ni, sender, hdr)
         event = Event(EventKind.ACK, md, hdr, sender.peer.primary_nid, receiver.nid, hdr.length)
+        self.memory.complete(md, event)
+
+    def _was_dropped(self, receiver: Receiver, sender: PeerNi, hdr: Header) -> None:
+        """The peer dropped a request of ours, and says why: it has ended."""
+        ni = receiver.ni
+        get = of_get(hdr.length)
+        md = self.memory.find_wmd(hdr.wmd)
+        if md is None or not (md.replies_due if get else md.acks_due):
+            self.drop(ni, sender, hdr, None, _NOT_ASKED)
+            return
+        if get:
+            md.replies_due -= 1
+            self._answered(md, ni.latency_get, sender.latency_get)
+        else:
+            md.acks_due -= 1
+            if hdr.wmd[15]:
+                self.end_put(md)
+            self._answered(md, ni.latency_ack, sender.latency_ack)
+        self.load_answered(md, sender, ni)
+        self._count_received(ni, sender, hdr)
+        kind = EventKind.REPLY if get else EventKind.ACK
+        event = Event(kind, md, hdr, sender.peer.primary_nid, receiver.nid)
+        err, why = wording(hdr.length)
+        event.status = -err
+        event.reason = f"the peer dropped it: {why}"
         self.memory.complete(md, event)
 
     def end_put(self, md: Md) -> None:
@@ -443,6 +472,15 @@ class Reception:
         if hdr.payload_length and rx is not None:
             rx.take(None, [], 0, hdr.payload_length)
 
+    def _drop_request(
+        self, ni: NI, sender: PeerNi, hdr: Header, rx: Payload | None, why: str, from_nid: Nid
+    ) -> None:
+        """Drop a message for which there is no memory here; a peer that understands it is told so."""
+        self.drop(ni, sender, hdr, rx, why)
+        length = refusal(sender, hdr, why)
+        if length and self.state.running and not self._too_many_answers(sender, hdr.type):
+            self._acknowledge(sender, hdr, length, from_nid)
+
     # Sent twice ------------------------------------------------------------------------------------
 
     def _admits(self, receiver: Receiver, match: Match, hdr: Header, rx: Payload) -> bool:
@@ -532,7 +570,8 @@ class Reception:
         if incoming.identity:
             self.guard.ended(incoming, False)
         self._release(incoming)
-        self.drop(incoming.ni, incoming.peer_ni, incoming.hdr, incoming.rx, why)
+        sender = incoming.peer_ni
+        self._drop_request(incoming.ni, sender, incoming.hdr, incoming.rx, why, incoming.next_nid)
 
     def forget_rx(self, rx: Payload) -> None:
         """The connection of delayed messages died: their payload will never come."""

@@ -307,6 +307,7 @@ class Statistics(Struct):
     route_length: int
     drop_length: int
     differences: int | UnsetType = UNSET  # between peers as configured and as they say they are
+    drops: dict[str, int] | UnsetType = UNSET  # dropped messages by reason, where there are any
 
 
 class StatsDocument(Struct):

@@ -143,7 +143,8 @@ def test_a_message_that_nobody_can_be_asked_about_fails_with_that_error(fabric: 
     node(fabric, NOBODY)
     again = put(a, NOBODY)
     fabric.run()
-    assert again.kinds == ["SEND"]  # it left; nobody took it, so no ACK
+    assert again.kinds == ["SEND", "ACK"]  # it left; nobody took it, and the peer said so
+    assert [event.status for event in again] == [0, -errno.ENOENT]
     assert peer(a, NOBODY).flags == KNOWN
 
 

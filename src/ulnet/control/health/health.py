@@ -129,9 +129,14 @@ class Health:
             self._charge(RULES[status], ni, pni)
 
     def overdue(self, md: Md) -> None:
-        """No answer came in time: the next hop is charged."""
-        if md.next_nid is not None:
-            self._accuse(md.next_nid, "no response in time by way of")
+        """No answer came in time: the next hop is charged, unless it was heard since.
+
+        Then the path is well, and the request was dropped: LNet tells nobody that it found no memory.
+        """
+        nid = md.next_nid
+        pni = None if nid is None else self._state.peers.find_ni(nid)
+        if pni is not None and pni.heard_at <= md.sent_at:
+            self._accuse(pni.nid, "no response in time by way of")
 
     def lost(self, nid: Nid) -> None:
         """The connections with a next hop that owes answers broke: it is charged, and so asked how it is."""

@@ -38,6 +38,8 @@ class Statistician:
         seen = core.discovery.merging.differences
         if seen or core.settings.discovery == _VERIFY:  # the real tool knows no such counter
             shown.differences = seen
+        if core.stats.drops:  # nor these
+            shown.drops = dict(sorted(core.stats.drops.items()))
         return Answer(StatsDocument(shown))
 
     async def _reset(self, request: model.StatsReset) -> Answer:
