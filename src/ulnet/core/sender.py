@@ -479,7 +479,7 @@ class Sender:
             msg.committed = True
         if not path.hop:
             self._finder.took(path, msgs)
-            if path.prefers and path.final.preferred is None:
+            if path.prefers and path.final.preferred != path.ni.nid:
                 path.final.preferred = path.ni.nid
                 path.final.peer.generation.invalidate("it knows one of our NIs")
         if path.peer_ni.watched:

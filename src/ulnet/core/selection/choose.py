@@ -367,9 +367,7 @@ class Selector:
             path.target = paths.dest.nid
             if key.kind not in ANSWERS:
                 path.exact = key.bound
-                peer = final.peer
-                if not (key.bound or peer.multi_rail or final.preferred is not None):
-                    path.prefers = not key.ping or (key.source is not None and final is pni)
+                path.prefers = not (key.bound or final.peer.multi_rail) and _becomes_known(key, path)
         return path
 
     def pick_untried(
@@ -460,6 +458,18 @@ def _settle(
 
 def _settled(by: str, left: Sequence[Any]) -> str:
     return by or (ONLY_ONE if len(left) == 1 else FIRST_OF_EQUALS)
+
+
+def _becomes_known(key: Key, path: Path) -> bool:
+    """Whether a peer without multi-rail, the end of that path, hears from its NI only from now on.
+
+    It does from the first; and from another one when that is gone, or has no way there any more.
+    """
+    known = path.final.preferred
+    if known is None:
+        return not key.ping or (key.source is not None and path.final is path.peer_ni)
+    free = key.source is None and not key.ping
+    return free and path.ni.nid != known and path.ni.nid not in path.final.preferred_nids
 
 
 def _tell_case(told: Explanation | None, case: str) -> None:
