@@ -323,7 +323,8 @@ class LNet:
     ) -> Explanation:
         """Which path a request of `size` bytes to `target` would take now, and why. Nothing is sent.
 
-        A NID that no peer has is taken for a new peer of that NID. Raises LNetError: EINVAL, EHOSTUNREACH.
+        A NID that no peer has is taken for a new peer of that NID. Raises LNetError where the request would
+        fail: EINVAL, EHOSTUNREACH, ENETDOWN.
         """
         if not may_be_peer(target) or target == LO_NID:
             raise LNetError(errno.EINVAL, f"{target} is no peer's interface: give the NID of one")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.msg import ANSWERS, Msg
@@ -13,6 +14,7 @@ from ulnet.core.routing.table import Route
 from ulnet.core.selection import Explanation, Selector
 from ulnet.core.selection.paths import Key, PathSet
 from ulnet.core.state import NodeState
+from ulnet.core.status import LNetError
 from ulnet.nid import LNET_PID, LO_NID, Nid
 from ulnet.wire.lnet import PING_PORTAL, MsgType
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["PathFinder"]
 
 _PUT: Final = int(MsgType.PUT)
+_SHOWN: Final = 4
 
 
 class PathFinder:
@@ -131,7 +134,7 @@ class PathFinder:
         return path
 
     def explain(self, dest: PeerNi, source: Nid | None, size: int, cpt: int, told: Explanation) -> None:
-        """The choice for a request, with its reasons. Raises LNetError."""
+        """The choice for a request, with its reasons. Raises LNetError where the request would fail."""
         key = Key(_PUT, source, pid=LNET_PID, cpt=cpt)
         if self._over_gateway(dest, key):
             found = self._routed.choose(dest, source=source, size=size, cpt=cpt, told=told)
@@ -139,3 +142,27 @@ class PathFinder:
         else:
             path = self._selector.choose(dest, key, size, told)
             told.ni, told.peer_ni = path.ni, path.peer_ni
+        if told.ni.fatal:
+            raise self.down(dest, key, told.ni, told.peer_ni)
+
+    def down(self, dest: PeerNi, key: Key, ni: NI, hop: PeerNi) -> LNetError:
+        """What to tell of requests to `dest`, for which no better way than from `ni` to `hop` is left.
+
+        The device of `ni` failed. What is asked for in that state fails; what was taken before waits.
+        """
+        if key.source is not None:
+            text = f"source NID {ni.nid} is down: its device failed; leave the source out, or mend the device"
+        elif not (dest.peer.multi_rail or key.ping) and ni.nid in (dest.preferred, *dest.preferred_nids):
+            text = (
+                f"{dest.nid} is a peer without Multi-Rail, which hears from {ni.nid} only: that is down; "
+                "mend its device, or delete it, and the peer hears from another NI"
+            )
+        else:
+            nets = [self._state.nets[net] for net in hop.peer.nets if net in self._state.nets]
+            nids = [str(one.nid) for net in nets for one in net.nis]
+            more = f" and {len(nids) - _SHOWN} others" if len(nids) > _SHOWN else ""
+            text = (
+                f"no NI on the way to {dest.nid} is up: {', '.join(nids[:_SHOWN])}{more}; "
+                "mend a device, or add an NI"
+            )
+        return LNetError(errno.ENETDOWN, text)

@@ -146,7 +146,7 @@ class Selector:
             self._fill_bound(paths, paths.query, told)
         paths.settled = peer.settled or dest.nid == LO_NID
         paths.stamp = state.generation.number + peer.generation.number
-        paths.ready = paths.stamp if paths.settled else -1
+        paths.ready = paths.stamp if paths.settled and not _is_down(paths) else -1
 
     def _fill_loopback(self, paths: PathSet) -> None:
         ni = self._state.nis.get(LO_NID)
@@ -169,6 +169,8 @@ class Selector:
             )
         if not (ni.open or key.bound or key.ping):
             raise LNetError(errno.ENETDOWN, f"source NID {source} is being deleted: leave the source out")
+        if ni.fatal and key.kind in ANSWERS:
+            raise LNetError(errno.ENETDOWN, f"the device of {source} failed: another NI has to answer")
         if ni.net.net != dest.nid.net:
             if dest.nid.net not in self._state.nets:
                 raise self._no_route(dest)
@@ -458,6 +460,12 @@ def _settle(
 
 def _settled(by: str, left: Sequence[Any]) -> str:
     return by or (ONLY_ONE if len(left) == 1 else FIRST_OF_EQUALS)
+
+
+def _is_down(paths: PathSet) -> bool:
+    """Whether the devices of all NIs that are left failed: the first criterion leaves such NIs last."""
+    ni: NI = paths.fixed.ni if paths.fixed is not None else paths.locals[None].all[0]
+    return ni.fatal
 
 
 def _becomes_known(key: Key, path: Path) -> bool:
