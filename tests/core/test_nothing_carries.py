@@ -64,7 +64,8 @@ def test_to_a_peer_without_multi_rail_that_hears_from_an_ni_that_is_down() -> No
     rails.put()
     status, reason = end_of(rails)
     assert status == -errno.ENETDOWN
-    assert reason.startswith(f"{B0} is a peer without Multi-Rail, which hears from {known.nid} only: that is down")
+    words = f"{B0} is a peer without Multi-Rail, which hears from {known.nid} only: that is down"
+    assert reason.startswith(words)
     with pytest.raises(LNetError, match="which hears from"):
         rails.a.explain(B0)
     rails.a.ni_event(known, NiEvent.RECOVERED)
@@ -96,7 +97,8 @@ def test_to_a_peer_that_would_have_to_be_discovered_first() -> None:
     core.ni_event(core.nis[A0], NiEvent.FATAL)
     core.put(core.memory.md_bind(b"x", events, threshold=1), B0, 5, 7, ack=False)
     fabric.run()
-    assert [(event.status, "no NI on the way" in event.reason) for event in events] == [(-errno.ENETDOWN, True)]
+    assert [event.status for event in events] == [-errno.ENETDOWN]
+    assert "no NI on the way" in events[0].reason
     fabric.assert_conserved()
 
 

@@ -181,6 +181,7 @@ class Selector:
     def _fill_bound(self, paths: PathSet, query: Query, told: Explanation | None) -> None:
         """All goes to that NID, from any NI unless the peer knows one."""
         dest, key = paths.dest, paths.key
+        query.bound = dest
         known = None if key.bound or key.ping else self._known_to(dest, told)
         if known is not None:
             self._fix(paths, known, dest, NOT_MULTI_RAIL, NOT_MULTI_RAIL)

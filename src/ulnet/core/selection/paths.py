@@ -37,13 +37,14 @@ class Key(NamedTuple):
 class Query:
     """What a choice depends on besides its candidates."""
 
-    __slots__ = ("batch", "distance", "ni", "numa_range", "peer", "rivals", "size")
+    __slots__ = ("batch", "bound", "distance", "ni", "numa_range", "peer", "rivals", "size")
 
     def __init__(self, peer: Peer, size: int, distance: Callable[[int], int], numa_range: int) -> None:
         self.peer = peer
         self.size = size
         self.distance = distance  # from the message's memory to a CPT
         self.numa_range = numa_range
+        self.bound: PeerNi | None = None  # the peer's NI, where that is given
         self.ni: NI | None = None  # once the local side is chosen
         self.rivals: Candidates | None = None  # those of the present stage, where these are kept
         self.batch: Path | None = None  # whose messages wait to be written, and which takes this one
