@@ -85,7 +85,7 @@ class PathFinder:
         found = self._routed.choose(
             paths.dest,
             source=None if free else key.source,
-            bound=key.bound,
+            bound=key.bound and not free,
             ping=key.ping,
             via=None if free else key.via,
             size=size,
@@ -100,7 +100,8 @@ class PathFinder:
     def pick_again(self, msg: Msg, paths: PathSet) -> Path:
         """The path of a message that failed, or of an answer whose NI is gone. Raises LNetError.
 
-        An answer may leave from any NI, to any NID of its peer.
+        An answer may leave from any NI, to any NID of its peer. Where all paths that need no gateway were
+        tried, a gateway is.
         """
         attempts = msg.attempts
         tried = () if attempts is None else tuple(attempts.tried)
@@ -111,7 +112,12 @@ class PathFinder:
         if not paths.dest.peer.multi_rail and not answer:
             self._selector.fill(paths)
             return self._selector.pick(paths, size)
-        return self._selector.pick_untried(paths, None if answer else msg.source, tried, size)
+        peer = paths.dest.peer
+        source = None if answer else msg.source
+        free = source is None and not msg.exact
+        if free and self._routed.has_way(peer) and self._selector.has_tried_all(peer, tried):
+            return self._pick_routed(paths, size, tried, free=answer)
+        return self._selector.pick_untried(paths, source, tried, size)
 
     def asks_first(self, final: PeerNi) -> bool:
         """Whether the gateway to `final` must be known before something is sent over it."""

@@ -393,6 +393,17 @@ class Selector:
         path.ni_by = path.peer_ni_by = NOT_TRIED
         return path
 
+    def has_tried_all(self, peer: Peer, tried: Sequence[tuple[NI, PeerNi]]) -> bool:
+        """Whether a message failed on all paths to a peer that need no gateway."""
+        nets = self._state.nets
+        return all(
+            (ni, pni) in tried or not ni.open or ni.fatal
+            for net in peer.nets.values()
+            if net.net in nets
+            for pni in net.nis
+            for ni in nets[net.net].nis
+        )
+
     # What becomes of a choice --------------------------------------------------------------------------
 
     def took(self, path: Path, msgs: Sequence[Msg]) -> None:
