@@ -283,6 +283,7 @@ async def test_a_peer_given_again_has_the_nids_of_the_new_list(admin: Admin) -> 
 @pytest.mark.requirement("HLD-import", "cfg-080", "snd-065")
 async def test_a_bad_nid_is_told_by_its_index_and_the_others_are_taken(admin: Admin) -> None:
     await done(admin, "peer: [{primary nid: 10.9.0.9@tcp}]")
+    await done(admin, "net: [{net type: tcp9, local NI(s): [{interfaces: {0: eth0}}]}]")
     text = """\
 peer:
     - primary nid: 10.9.0.2@tcp
@@ -291,10 +292,12 @@ peer:
         - nid: 10.9.0.9@tcp
         - nid: banana@nonet
         - nid: 10.9.1.2@tcp1
+        - nid: 10.0.0.1@tcp9
 """
     assert [(number, descr[:21]) for _, number, descr in await refused(admin, text)] == [
         (-17, "line 2: NID 1: 10.9.0"),
         (-22, "line 2: NID 2: net 'n"),
+        (-98, "line 2: NID 4: 10.0.0"),
     ]
     assert (await peers(admin))["10.9.0.2@tcp"] == ["10.9.0.2@tcp", "10.9.1.2@tcp1"]
 

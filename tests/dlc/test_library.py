@@ -153,7 +153,7 @@ async def test_pages_of_peers_while_peers_come_and_go(client: AsyncClient) -> No
 async def test_sums_over_nets_and_peers_and_zeroing(client: AsyncClient, node: Node) -> None:
     ask = client.call
     await ask(calls.add_nids(["127.0.1.[1-2]@tcp", "127.0.1.9@tcp1"]))
-    await ask(calls.add_peer("127.0.1.1@tcp", ["127.0.1.2@tcp"]))
+    await ask(calls.discover(["127.0.1.1@tcp"], timeout=5))
     for nid in ("127.0.1.1@tcp", "127.0.1.2@tcp", "127.0.1.2@tcp"):
         assert (await ask(calls.ping([nid], timeout=5))).errors == []
     nets = {one.net: one for one in await ask(calls.net_sums())}
@@ -162,7 +162,7 @@ async def test_sums_over_nets_and_peers_and_zeroing(client: AsyncClient, node: N
     assert (tcp.nis, tcp.send_count) == (2, sum(sum(ni.stats.sent) for ni in own)) and tcp.send_count > 0
     assert await ask(calls.net_sums("tcp")) == [tcp]
     (peer,) = await ask(calls.peer_sums("127.0.1.2@tcp"))
-    assert (peer.primary_nid, peer.nis) == ("127.0.1.1@tcp", 2)
+    assert (peer.primary_nid, peer.nis) == ("127.0.1.1@tcp", 3)
     assert await ask(calls.peer_sums()) == [peer]
     await ask(calls.reset_statistics(all=True))
     assert [one.send_count for one in await ask(calls.net_sums())] == [0, 0, 0]

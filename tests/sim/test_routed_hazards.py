@@ -430,3 +430,58 @@ def test_a_last_hop_to_another_rail_changes_that_message_only() -> None:
     assert put(0) == [0, 1]
     assert put(MAX_HEALTH) == [1, 0]
     client.core.memory.md_unlink(md)
+
+
+@pytest.mark.requirement("RTR")
+def test_the_only_client_of_a_net_is_served_again_soon_after_its_link_was_down() -> None:
+    """A ping that was lost with the link is given up when a check would be, whoever sent it."""
+    sim = Simulation(1)
+    router = make_router(sim.node("r", "10.1.0.8@tcp1", "10.11.0.8@tcp11"))
+    client, server = sim.node("c", "10.1.0.1@tcp1"), sim.node("s", "10.11.0.1@tcp11")
+    server.attach(PORTAL)
+    add_route(client, "tcp11", "10.1.0.8@tcp1")
+    add_route(server, "tcp1", "10.11.0.8@tcp11")
+    sim.run(SETTLED)
+    before = client.put(server.nid, PORTAL, data=b"x")
+    sim.run(3)
+    assert before.ok
+    sim.link_down("10.1.0.1@tcp1")
+    sim.run(30)
+    assert router.core.router.silent_nets == {Net.parse("tcp1")}
+    client.put(server.nid, PORTAL, data=b"x")
+    sim.run(3)
+    sim.link_up("10.1.0.1@tcp1")
+    sim.run(60)
+    assert not any(why_down(client).values())
+    assert not any(why_down(server).values())
+    put = client.put(server.nid, PORTAL, data=b"x")
+    sim.run(10)
+    assert put.ok
+
+
+@pytest.mark.requirement("RTR", "snd-050")
+@pytest.mark.parametrize("far", [("tcp11", "tcp12"), ("tcp11", "tcp11")], ids="-".join)
+def test_a_routers_last_hop_leaves_a_path_without_progress(far: tuple[str, str]) -> None:
+    sim = simulation()
+    ports = [(f"10.{11 + at}.0.8@{net}", f"10.{11 + at}.0.1@{net}") for at, net in enumerate(far)]
+    router = make_router(sim.node("r", "10.1.0.8@tcp1", *(ours for ours, _ in ports)))
+    client, server = sim.node("c", "10.1.0.1@tcp1"), sim.node("s", *(theirs for _, theirs in ports))
+    server.attach(PORTAL)
+    for net in dict.fromkeys(far):
+        add_route(client, net, "10.1.0.8@tcp1")
+    add_route(server, "tcp1", "10.11.0.8@tcp11")
+    sim.run(SETTLED)
+    warm = client.put(server.nid, PORTAL, data=b"so that both know each other")
+    sim.run(1)
+    assert warm.ok
+    lost = ports[1][1]
+    sim.partition(["r"], [lost])
+    for _ in range(8):  # some of them find out
+        client.put(server.nid, PORTAL, data=bytes(60_000))
+    sim.run(5)
+    pni = router.core.peers.find_ni(Nid.parse(lost))
+    assert pni is not None
+    assert pni.health == MAX_HEALTH
+    puts = [client.put(server.nid, PORTAL, data=bytes(5000)) for _ in range(40)]
+    sim.run(10)
+    assert sum(put.ok for put in puts) == 40

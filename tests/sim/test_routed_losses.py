@@ -6,6 +6,7 @@ import pytest
 
 from sim.test_routed_hazards import forwarded, simulation, two_routers
 from support.routed import INTERVAL, PORTAL, SETTLED, add_route, make_router, why_down
+from ulnet.nid import Nid
 from ulnet.sim import SimNode, Simulation
 
 WAYS = ("killed", "silent", "near link", "far link", "cut from the client", "cut from the server")
@@ -115,3 +116,56 @@ def test_only_what_has_left_is_sent_twice_when_a_router_is_lost(how: str) -> Non
     assert [(put.status, put.reason) for put in puts if not put.ok] == []
     assert 0 < client.core.stats.resend_count < 70
     assert server.core.stats.drops["sent again, and was taken or may have been"] < 20
+
+
+def near_and_far(*, configured: bool) -> tuple[Simulation, SimNode, SimNode]:
+    """A client and a server on tcp1; each is on a net of its own, too, with a router between these."""
+    sim = simulation()
+    make_router(sim.node("r", "10.3.0.9@tcp3", "10.2.0.9@tcp2"))
+    client = sim.node("c", "10.1.0.1@tcp1", "10.3.0.1@tcp3")
+    server = sim.node("s", "10.1.0.2@tcp1", "10.2.0.2@tcp2")
+    server.attach(PORTAL)
+    add_route(client, "tcp2", "10.3.0.9@tcp3")
+    add_route(server, "tcp3", "10.2.0.9@tcp2")
+    if configured:
+        client.loop.enter(lambda: client.core.peers.add(server.nids[0], server.nids[1:]))
+    sim.run(SETTLED)
+    warm = client.put(server.nid, PORTAL, data=b"so that both know each other")
+    sim.run(1)
+    assert warm.ok
+    return sim, client, server
+
+
+@pytest.mark.requirement("RTR", "snd-050")
+@pytest.mark.parametrize("configured", [False, True], ids=["discovered", "configured"])
+@pytest.mark.parametrize("how", ["link", "silent", "refused"])
+def test_a_peer_whose_net_here_is_dead_is_reached_over_a_gateway(how: str, configured: bool) -> None:
+    sim, client, server = near_and_far(configured=configured)
+    if how == "link":
+        sim.link_down("10.1.0.2@tcp1")
+    elif how == "silent":
+        sim.partition(["c"], ["10.1.0.2@tcp1"])
+    else:
+        server.loop.enter(lambda: server.core.del_ni(Nid.parse("10.1.0.2@tcp1")))
+    first = [client.put(server.nid, PORTAL, data=bytes(5000)) for _ in range(4)]
+    sim.run(60)
+    assert [(put.status, put.reason) for put in first if not put.ok] == []
+    puts = [client.put(server.nid, PORTAL, data=bytes(5000)) for _ in range(20)]
+    sim.run(10)
+    assert [(put.status, put.reason) for put in puts if not put.ok] == []
+
+
+@pytest.mark.requirement("RTR")
+def test_a_peer_is_reached_directly_again_when_its_net_here_carries_again() -> None:
+    sim, client, server = near_and_far(configured=False)
+    sim.link_down("10.1.0.2@tcp1")
+    sim.run(10)
+    client.put(server.nid, PORTAL, data=bytes(5000))
+    sim.run(60)
+    sim.link_up("10.1.0.2@tcp1")
+    sim.run(60)
+    routed = sim.nodes["r"].core.stats.route_count
+    puts = [client.put(server.nid, PORTAL, data=bytes(5000)) for _ in range(20)]
+    sim.run(5)
+    assert all(put.ok for put in puts)
+    assert sim.nodes["r"].core.stats.route_count == routed

@@ -222,8 +222,8 @@ class LNet:
         A net's tunables are fixed by its first NI. `cpts` are all unless given; `device_node` is the NUMA
         node of its device (-1: not known). With `also`, be it empty, the net becomes a bonded one: this NI
         has those devices too, and there will be no other. Raises LNetError: EINVAL (NID, no driver,
-        credits), ERANGE (CPT), EEXIST (NID or interface), EPERM (bonded net), ENOSPC (too many NIs),
-        ESHUTDOWN, or what the driver says.
+        credits), ERANGE (CPT), EEXIST (NID or interface), EADDRINUSE (a configured peer's NID), EPERM (bonded
+        net), ENOSPC (too many NIs), ESHUTDOWN, or what the driver says.
         """
         lnd = check_new_ni(self.state, self._drivers, net, nid, interface)
         self.gateways.must_not_be_local(net)
@@ -245,6 +245,7 @@ class LNet:
         ni.active = ni.open = True
         local.nis.append(ni)
         self.state.nis[nid] = ni
+        self.state.peers.own_nids_changed(nid)
         if net not in self.state.nets:
             self.state.nets[net] = local
             self.state.peers.net_added(net)
@@ -280,6 +281,7 @@ class LNet:
             del self.state.nets[ni.net.net]
         self.state.generation.invalidate("an NI is gone")  # before handlers hear of it and send anew
         self.state.peers.ni_removed(ni)
+        self.state.peers.own_nids_changed(ni.nid)
         self.faults.ni_removed(ni)
         self.health.ni_deleted(ni)
         ni.lnd.shutdown(ni)
@@ -321,7 +323,8 @@ class LNet:
     ) -> Explanation:
         """Which path a request of `size` bytes to `target` would take now, and why. Nothing is sent.
 
-        A NID that no peer has is taken for a new peer of that NID. Raises LNetError: EINVAL, EHOSTUNREACH.
+        A NID that no peer has is taken for a new peer of that NID. Raises LNetError where the request would
+        fail: EINVAL, EHOSTUNREACH, ENETDOWN.
         """
         if not may_be_peer(target) or target == LO_NID:
             raise LNetError(errno.EINVAL, f"{target} is no peer's interface: give the NID of one")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from ulnet.control.instance import LNet
 from ulnet.core.peer import Peer, PeerFlag, may_be_listed
+from ulnet.core.peer_rules import not_of_others
 from ulnet.core.status import LNetError
 from ulnet.nid import LO_NID, Nid
 
@@ -25,7 +26,7 @@ def name_peer(core: LNet, nids: Sequence[Nid]) -> Peer:
     That NID is the first on a net of this node, else the first with a route, else the first. Where the node
     was named before, or is configured, it keeps its primary NID. With discovery off nobody can tell whether
     it has rails: then each NID within reach is a peer by itself, and the first of them is answered.
-    Raises LNetError and changes nothing: EINVAL, ENOMEM, ESHUTDOWN.
+    Raises LNetError and changes nothing: EINVAL, EADDRINUSE (some are this node's own), ENOMEM, ESHUTDOWN.
     """
     core.state.must_run()
     if not nids:
@@ -34,6 +35,10 @@ def name_peer(core: LNet, nids: Sequence[Nid]) -> Peer:
         if nid != LO_NID and not may_be_listed(nid):
             raise LNetError(errno.EINVAL, f"{nid} cannot name a peer: give the NID of one interface")
     named = [nid for nid in dict.fromkeys(nids) if nid != LO_NID] or [LO_NID]
+    own = [nid for nid in named if core.peers.ours(nid)]
+    if 0 < len(own) < len(named):
+        other = next(nid for nid in named if nid not in own)
+        raise LNetError(errno.EADDRINUSE, not_of_others(other, own[0]))
     best = sorted(named, key=lambda nid: _distance(core, nid))
     if core.settings.discovery:
         peer = core.peers.name(best)

@@ -16,7 +16,7 @@ __all__ = ["check_new_ni", "new_net"]
 
 
 def check_new_ni(state: NodeState, drivers: Drivers, net: Net, nid: Nid, interface: str | None) -> Lnd:
-    """The driver of the net. Raises LNetError: EINVAL, EEXIST, EPERM (bonded net), ENOSPC, ESHUTDOWN."""
+    """The driver of the net. Raises LNetError: EINVAL, EEXIST, EADDRINUSE, EPERM, ENOSPC, ESHUTDOWN."""
     state.must_run()
     if nid.is_any:
         raise LNetError(errno.EINVAL, "the wildcard NID is not that of an interface: give its address")
@@ -27,6 +27,13 @@ def check_new_ni(state: NodeState, drivers: Drivers, net: Net, nid: Nid, interfa
     lnd = drivers.of(net)
     if nid in state.nis:
         raise LNetError(errno.EEXIST, f"{nid} is configured already: see 'lnetctl net show'")
+    peer = state.peers.find(nid)
+    if peer is not None and peer.configured:
+        raise LNetError(
+            errno.EADDRINUSE,
+            f"{nid} belongs to the configured peer {peer.primary_nid}: a NID is of one node; "
+            "delete it there first",
+        )
     local = state.nets.get(net)
     if local is not None and local.bonded:
         raise LNetError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.msg import ANSWERS, Msg
@@ -13,6 +14,7 @@ from ulnet.core.routing.table import Route
 from ulnet.core.selection import Explanation, Selector
 from ulnet.core.selection.paths import Key, PathSet
 from ulnet.core.state import NodeState
+from ulnet.core.status import LNetError
 from ulnet.nid import LNET_PID, LO_NID, Nid
 from ulnet.wire.lnet import PING_PORTAL, MsgType
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["PathFinder"]
 
 _PUT: Final = int(MsgType.PUT)
+_SHOWN: Final = 4
 
 
 class PathFinder:
@@ -82,7 +85,7 @@ class PathFinder:
         found = self._routed.choose(
             paths.dest,
             source=None if free else key.source,
-            bound=key.bound,
+            bound=key.bound and not free,
             ping=key.ping,
             via=None if free else key.via,
             size=size,
@@ -97,7 +100,8 @@ class PathFinder:
     def pick_again(self, msg: Msg, paths: PathSet) -> Path:
         """The path of a message that failed, or of an answer whose NI is gone. Raises LNetError.
 
-        An answer may leave from any NI, to any NID of its peer.
+        An answer may leave from any NI, to any NID of its peer. Where all paths that need no gateway were
+        tried, a gateway is.
         """
         attempts = msg.attempts
         tried = () if attempts is None else tuple(attempts.tried)
@@ -108,7 +112,12 @@ class PathFinder:
         if not paths.dest.peer.multi_rail and not answer:
             self._selector.fill(paths)
             return self._selector.pick(paths, size)
-        return self._selector.pick_untried(paths, None if answer else msg.source, tried, size)
+        peer = paths.dest.peer
+        source = None if answer else msg.source
+        free = source is None and not msg.exact
+        if free and self._routed.has_way(peer) and self._selector.has_tried_all(peer, tried):
+            return self._pick_routed(paths, size, tried, free=answer)
+        return self._selector.pick_untried(paths, source, tried, size)
 
     def asks_first(self, final: PeerNi) -> bool:
         """Whether the gateway to `final` must be known before something is sent over it."""
@@ -131,7 +140,7 @@ class PathFinder:
         return path
 
     def explain(self, dest: PeerNi, source: Nid | None, size: int, cpt: int, record: Explanation) -> None:
-        """The choice for a request, with its reasons. Raises LNetError."""
+        """The choice for a request, with its reasons. Raises LNetError where the request would fail."""
         key = Key(_PUT, source, pid=LNET_PID, cpt=cpt)
         if self._over_gateway(dest, key):
             found = self._routed.choose(dest, source=source, size=size, cpt=cpt, record=record)
@@ -139,3 +148,27 @@ class PathFinder:
         else:
             path = self._selector.choose(dest, key, size, record)
             record.ni, record.peer_ni = path.ni, path.peer_ni
+        if record.ni.fatal:
+            raise self.down(dest, key, record.ni, record.peer_ni)
+
+    def down(self, dest: PeerNi, key: Key, ni: NI, hop: PeerNi) -> LNetError:
+        """What to tell of requests to `dest`, for which no better way than from `ni` to `hop` is left.
+
+        The device of `ni` failed. What is asked for in that state fails; what was taken before waits.
+        """
+        if key.source is not None:
+            text = f"source NID {ni.nid} is down: its device failed; leave the source out, or mend the device"
+        elif not (dest.peer.multi_rail or key.ping) and ni.nid in (dest.preferred, *dest.preferred_nids):
+            text = (
+                f"{dest.nid} is a peer without Multi-Rail, which hears from {ni.nid} only: that is down; "
+                "mend its device, or delete it, and the peer hears from another NI"
+            )
+        else:
+            nets = [self._state.nets[net] for net in hop.peer.nets if net in self._state.nets]
+            nids = [str(one.nid) for net in nets for one in net.nis]
+            more = f" and {len(nids) - _SHOWN} others" if len(nids) > _SHOWN else ""
+            text = (
+                f"no NI on the way to {dest.nid} is up: {', '.join(nids[:_SHOWN])}{more}; "
+                "mend a device, or add an NI"
+            )
+        return LNetError(errno.ENETDOWN, text)

@@ -294,7 +294,7 @@ class Peer:
         self.info_size = 0  # the most its info took, bytes
         self.attempts = 0  # pings of this round
         self.check_nid: Nid | None = None  # of a gateway under check: its NID that is to answer
-        self.check_timeout: float | None = None  # and in how many seconds
+        self.check_timeout: float | None = None  # of a gateway: for all pings and pushes to it
         self.news: PingInfo | None = None  # to be merged
         self.exchanges: dict[str, Exchange] = {}  # the ping and the push under way
         self.error: tuple[int, str] | None = None  # of the last round

@@ -13,7 +13,7 @@ from ulnet.nid import NetType, Nid
 if TYPE_CHECKING:
     from ulnet.core.peer_table import PeerTable
 
-__all__ = ["check_add", "check_delete", "named"]
+__all__ = ["check_add", "check_delete", "named", "not_of_others"]
 
 _CONFIGURED = int(PeerFlag.CONFIGURED)
 _LOCK = int(PeerFlag.LOCK_PRIMARY)
@@ -24,6 +24,11 @@ def named(peer: Peer) -> bool:
     return peer.flags & (_LOCK | _CONFIGURED) == _LOCK
 
 
+def not_of_others(primary: Nid, nid: Nid) -> str:
+    """Why a NID of this node cannot be one of a configured peer's."""
+    return f"{nid} is a NID of this node: peer {primary} cannot have it; give NIDs of the other node only"
+
+
 def check_add(table: PeerTable, primary: Nid, nids: Sequence[Nid], multi_rail: bool) -> Peer | None:
     """The peer that is there already, if any. Raises LNetError where it, or its NIDs, cannot be added."""
     for nid in (primary, *nids):
@@ -31,6 +36,8 @@ def check_add(table: PeerTable, primary: Nid, nids: Sequence[Nid], multi_rail: b
             raise LNetError(errno.EINVAL, f"{nid} cannot name a peer: give the NID of one interface")
         if nid.net.type == NetType.BOND:
             raise LNetError(errno.EINVAL, f"{nid} is a peer by itself: name its slaves only")
+        if table.ours(nid):
+            raise LNetError(errno.EADDRINUSE, not_of_others(primary, nid))
     peer = table.find(primary)
     if peer is not None and peer.configured:
         _check_known(peer, primary, multi_rail)

@@ -40,7 +40,7 @@ class PeerTable:
 
     def __init__(self, credits_for: Callable[[Net], int], ours: Callable[[Nid], bool], parts: Parts) -> None:
         self._credits_for = credits_for  # peer_credits of a local net, 0 for others
-        self._ours = ours  # whether a NID is one of this node's own
+        self.ours: Callable[[Nid], bool] = ours  # whether a NID is one of this node's own
         self._parts = parts
         self._peers: dict[Peer, None] = {}
         self.by_nid = self._by_nid = dict[Nid, PeerNi]()  # read it, where a call would cost too much
@@ -102,6 +102,20 @@ class PeerTable:
             for pni in peer.members.values():
                 pni.path_loads.pop(ni, None)
                 pni.close_paths()
+
+    def own_nids_changed(self, nid: Nid) -> None:
+        """A NID is one of this node's own, or is not any more: no peer has it beside NIDs of another node.
+
+        Configured peers never do: `add` and whoever adds an NI see to that.
+        """
+        peer = self.find(nid)
+        if peer is None or peer.configured or len(peer.members) == 1:
+            return
+        if peer.primary_nid != nid and self.ours(nid):
+            self._drop(peer, [nid])
+            self._parts.peer_deprived(peer)
+        else:
+            self.recreate(peer)
 
     def nis(self) -> Iterable[PeerNi]:
         """All peer NIs; nobody may come or go meanwhile."""
@@ -202,7 +216,8 @@ class PeerTable:
     def heir(self, primary: Nid, listed: Iterable[Nid]) -> Peer | None:
         """Which peer the node that lists these NIDs is: the one named first, else that of its primary."""
         if self._locks:
-            found = [peer for nid in listed if (peer := self.find(nid)) is not None and named(peer)]
+            known = [peer for nid in listed if (peer := self.find(nid)) is not None]
+            found = [peer for peer in known if named(peer) and not self.claims_ours(peer, primary)]
             if found:
                 return min(found, key=lambda peer: peer.locked_at)
         return self.find(primary)
@@ -210,8 +225,8 @@ class PeerTable:
     # What a peer tells of itself -----------------------------------------------------------------
 
     def claims_ours(self, peer: Peer, nid: Nid) -> bool:
-        """Whether nid is one of this node's own, and peer is not this node as it sees itself."""
-        return self._ours(nid) and not self._ours(peer.primary_nid)
+        """Whether one of nid and peer is this node's own, and the other is not."""
+        return self.ours(nid) is not self.ours(peer.primary_nid)
 
     def merge(self, peer: Peer, primary: Nid, nids: Iterable[Nid]) -> dict[Nid, int]:
         """Make peer what it lists itself: those NIDs and no others, under that primary NID.

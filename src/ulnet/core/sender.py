@@ -468,6 +468,8 @@ class Sender:
                 if msg.source is None or template.type not in ANSWERS:
                     raise
                 path = finder.pick_again(msg, paths)  # the NI that was asked is gone: others answer
+        if path.ni.fatal and not msg.queued_at and template.type not in ANSWERS:
+            raise finder.down(paths.dest, paths.key, path.ni, path.peer_ni)
         return path
 
     def submit(self, path: Path, msgs: list[Msg], now: float) -> None:
@@ -479,7 +481,7 @@ class Sender:
             msg.committed = True
         if not path.hop:
             self._finder.took(path, msgs)
-            if path.prefers and path.final.preferred is None:
+            if path.prefers and path.final.preferred != path.ni.nid:
                 path.final.preferred = path.ni.nid
                 path.final.peer.generation.invalidate("it knows one of our NIs")
         if path.peer_ni.unhealthy:

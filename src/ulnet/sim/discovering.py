@@ -177,6 +177,8 @@ class _Dice:
             request = {"op": "global.set", "values": {"discovery": rng.choice([0, 0, 1, 2])}}
             self._add(at, "lnetctl", node=name, request=request)
         elif kind == "peer":
+            if other == name:  # an NI that is away could not come back while its NID is a peer's
+                other = next(one for one in self.nids if one != name)
             primary, *rest = self.nids[other]
             self._add(at, "add_peer", node=name, nids=[primary, *rest[: rng.randint(0, len(rest))]])
             if rng.random() < 0.7:

@@ -360,21 +360,22 @@ def test_every_change_of_our_nis_is_pushed(fabric: Fabric) -> None:
     attach(b)
     put(a, B)
     fabric.run()
-    a.add_ni(B2.net, Nid.parse("10.2.0.1@tcp2"))
+    third = Nid.parse("10.2.0.1@tcp2")
+    a.add_ni(B2.net, third)
     fabric.run()
-    assert known(b, A) == [A, A1, Nid.parse("10.2.0.1@tcp2")]
+    assert known(b, A) == [A, A1, third]
     a.del_ni(A1)
     fabric.run()
-    assert known(b, A) == [A, Nid.parse("10.2.0.1@tcp2")]
-    a.ni_event(a.nis[A], NiEvent.FATAL)
+    assert known(b, A) == [A, third]
+    a.ni_event(a.nis[third], NiEvent.FATAL)
     fabric.run()
-    pni = b.peers.find_ni(A)
+    pni = b.peers.find_ni(third)
     assert pni is not None
     assert pni.said_down
     assert pni.health == 900
-    a.ni_event(a.nis[A], NiEvent.RECOVERED)
+    a.ni_event(a.nis[third], NiEvent.RECOVERED)
     fabric.run()
-    assert b.peers.find_ni(A) is pni
+    assert b.peers.find_ni(third) is pni
     assert [one.said_down for one in peer(b, A).nis()] == [False, False]
     assert peer(a, B).pushed_sequence == a.info.sequence
     fabric.assert_conserved()

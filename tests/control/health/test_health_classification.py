@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from support.rails import A0, B0, Rails
+from support.rails import A0, A1, B0, Rails
 from ulnet.control.health.classify import RULES
 from ulnet.core.states import PeerNiState
 from ulnet.core.status import HealthStatus as S
@@ -176,7 +176,7 @@ def test_a_payload_that_never_came_is_charged_to_its_sender():
 
 def test_own_nids_are_never_charged_as_peers():
     rails = Rails(retry_count=0)
-    rails.a.peers.add(A0, [A1 := Nid.parse("10.1.0.1@tcp1")])
+    rails.a.peers.name([A0, A1])
     rails.put(A0, source=A0)
     rails.end(S.REMOTE_ERROR)
     assert rails.pni(A0).health == rails.pni(A1).health == 1000

@@ -56,9 +56,8 @@ class Exchanges:
         exchange = Exchange(peer, PING)
         buffer = bytearray(max(MIN_INFO_SIZE, peer.info_size))
         exact = peer.check_nid is not None
-        timeout = peer.check_timeout if exact else None
         md = exchange.md = self._memory.md_bind(
-            buffer, exchange.handle, threshold=2, options=TRUNCATE, timeout=timeout
+            buffer, exchange.handle, threshold=2, options=TRUNCATE, timeout=peer.check_timeout
         )
         self._start(exchange, done)
         try:
@@ -78,7 +77,9 @@ class Exchanges:
     ) -> None:
         """Tell the peer our info, along `path`: our NID (None: any) and its own. Raises LNetError."""
         exchange = Exchange(peer, PUSH, sequence)
-        md = exchange.md = self._memory.md_bind(data, exchange.handle, threshold=2)
+        md = exchange.md = self._memory.md_bind(
+            data, exchange.handle, threshold=2, timeout=peer.check_timeout
+        )
         self._start(exchange, done)
         source, target = path
         try:

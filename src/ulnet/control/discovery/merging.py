@@ -74,9 +74,9 @@ class Merging:
             self._take_statuses(peer, news)
             return peer
         if self._peers.claims_ours(peer, primary):
-            self._say(
-                ("kept", peer.primary_nid), f"peer {peer.primary_nid} says that it is {primary}, this node"
-            )
+            whose = "this node" if self._peers.ours(primary) else "another node"
+            text = f"peer {peer.primary_nid} says that it is {primary}, {whose}"
+            self._say(("kept", peer.primary_nid), text)
             return peer
         listed = [entry.nid for entry in news.entries]
         owner = self._peers.heir(primary, listed)
@@ -114,7 +114,7 @@ class Merging:
             elif pni is None:
                 other = self._peers.find(nid)
                 if why == errno.EADDRINUSE:
-                    whose = "is this node's own"
+                    whose = "is this node's own" if self._peers.ours(nid) else "is not this node's own"
                 elif other is not None:
                     whose = f"stays with peer {other.primary_nid}"
                 else:

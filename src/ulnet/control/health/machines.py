@@ -94,12 +94,13 @@ class Machines:
         changed = state is not before
         pni.state = state
         unhealthy = pni.health < MAX_HEALTH or state is not PeerNiState.CONNECTED
-        if unhealthy != pni.unhealthy:
+        failed = changed and PeerNiState.FAILED in (before, state)
+        if unhealthy != pni.unhealthy or failed:
             pni.unhealthy = unhealthy
             pni.peer.generation.invalidate("a peer NI is well, or not")
         if action is Action.RECOVER:
             self.admit_peer(pni)
-        if changed and PeerNiState.FAILED in (before, state) and len(pni.peer.members) > 1:
+        if failed and len(pni.peer.members) > 1:
             kind = ("peer NI", pni.nid, state)
             self._notices.say(kind, f"peer NI {pni.nid}: {what.value}, {state.value} now")
         if changed and (state is PeerNiState.FAILED or pni.peer.state is PeerState.INACTIVE):

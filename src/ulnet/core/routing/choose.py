@@ -17,10 +17,11 @@ from ulnet.core.routing.gateways import Gateways
 from ulnet.core.routing.table import Route
 from ulnet.core.selection.choice import SOURCE_GIVEN
 from ulnet.core.selection.choose import Selector
-from ulnet.core.selection.criteria import CREDITS, PEER_FIXED, TURN
+from ulnet.core.selection.criteria import CREDITS, PEER_FIXED, TURN, is_stalled
 from ulnet.core.selection.paths import Key, Query
 from ulnet.core.selection.trace import Explanation, stage
 from ulnet.core.state import NodeState
+from ulnet.core.states import PeerNiState
 from ulnet.core.status import LNetError
 from ulnet.nid import LNET_PID, Net, Nid
 
@@ -53,13 +54,34 @@ class RoutedSelector:
         self._seq = 0
 
     def needed(self, dest: PeerNi, source: Nid | None, bound: bool) -> bool:
-        """Whether a gateway is needed to reach `dest`, or any NI of its peer if that will do."""
+        """Whether a gateway is needed to reach `dest`, or any NI of its peer if that will do.
+
+        Also where the nets that both are on carry nothing, and gateways lead to another one of its nets.
+        """
         nets = self._state.nets
         if source is not None:
             return source.net != dest.nid.net
         if bound or not dest.peer.multi_rail:
             return dest.nid.net not in nets
-        return not any(net in nets for net in dest.peer.nets)
+        return not self._is_near(dest.peer) or (self._is_cut_off(dest.peer) and self.has_way(dest.peer))
+
+    def has_way(self, peer: Peer) -> bool:
+        """Whether gateways lead to the peer, whatever nets this node shares with it."""
+        return self.has_routes and self._gateways.lead_to(peer)
+
+    def _is_near(self, peer: Peer) -> bool:
+        return any(net in self._state.nets for net in peer.nets)
+
+    def _is_cut_off(self, peer: Peer) -> bool:
+        """Whether messages fail, or make no progress, on all paths that need no gateway."""
+        nets = self._state.nets
+        return not any(
+            ni.open and not ni.fatal and pni.state is not PeerNiState.FAILED and not is_stalled(ni, pni)
+            for peer_net in peer.nets.values()
+            if peer_net.net in nets
+            for pni in peer_net.nis
+            for ni in nets[peer_net.net].nis
+        )
 
     def choose(
         self,
@@ -93,7 +115,8 @@ class RoutedSelector:
             source = self._preferred(dest)
         final = self._final(dest, query, record) if free and peer.multi_rail else dest
         net = None if source is None else self._own_ni(source, even_if_leaving=bound or ping).net.net
-        ways = [way for way in self._ways(final, net, tried) if way.peer_ni.peer is not not_over]
+        avoided = not_over or (peer if free else None)
+        ways = [way for way in self._ways(final, net, tried) if way.peer_ni.peer is not avoided]
         if not ways:
             raise self._unreachable(final, source)
         criteria = GATEWAY_BY_DOCUMENTS if self._selector.balance == "documents" else GATEWAY
@@ -111,7 +134,8 @@ class RoutedSelector:
         else:
             hop = self._selector.choose(pni, key, size, record)
         kind = "Multi-Rail peer" if peer.multi_rail else "peer without Multi-Rail"
-        _tell(record, f"{kind} on another net: over a gateway to {final.nid}")
+        why = "whose nets here carry nothing" if self._is_near(peer) else "on another net"
+        _tell(record, f"{kind} {why}: over a gateway to {final.nid}")
         if final is pni:
             final = hop.peer_ni
         return RoutedPath(hop.ni, hop.peer_ni, hop.ni_by, hop.peer_ni_by, final, way.route)

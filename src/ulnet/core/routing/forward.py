@@ -16,6 +16,7 @@ from ulnet.core.routing.gateways import Gateways
 from ulnet.core.routing.loops import Loops
 from ulnet.core.routing.router import Router
 from ulnet.core.selection import Selector
+from ulnet.core.selection.criteria import is_stalled
 from ulnet.core.selection.paths import Key
 from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
@@ -187,10 +188,17 @@ class Forwarding:
 
     def _may_redirect(self, dest: PeerNi, hdr: Header) -> bool:
         """Whether another NI of the peer may get it: both ends know of rails, and that one is not well."""
-        if not dest.peer.multi_rail or (dest.health == MAX_HEALTH and not dest.said_down):
+        if not dest.peer.multi_rail:
+            return False
+        if dest.health == MAX_HEALTH and not dest.said_down and not self._is_stalled(dest):
             return False
         origin = self._state.peers.find(hdr.src_nid)
         return origin is not None and origin.multi_rail
+
+    def _is_stalled(self, dest: PeerNi) -> bool:
+        """Whether no path from here to that NID makes progress."""
+        usable = [ni for ni in self._state.nets[dest.nid.net].nis if ni.open and not ni.fatal]
+        return bool(dest.path_loads) and all(is_stalled(ni, dest) for ni in usable)
 
     def sent(self, msg: Msg, status: HealthStatus) -> None:
         """A message was sent on, or could not be."""

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ulnet.core.msg import Msg
+from ulnet.core.msg import ANSWERS, Msg
 from ulnet.core.peer import Peer, PeerFlag, PeerNi
 from ulnet.core.routing.checks import Checks
 from ulnet.core.routing.liveness import GatewayView, cached_after_ping, why_down
@@ -169,12 +169,22 @@ class Gateways:
         return self._state.forwards or self.is_gateway(pni.peer)
 
     def has_other(self, msg: Msg) -> bool:
-        """Whether a message that failed on its way to a gateway has another one to try."""
+        """Whether a failed message has another gateway to try, or one where it went to its peer itself."""
         final, hop = msg.hdr.dest_nid, msg.next_nid
-        if hop is None or final == hop:
+        if hop is None:
             return False
+        if final == hop:
+            free = not msg.exact and (msg.source is None or msg.template.type in ANSWERS)
+            peer = self._state.peers.find(hop) if free and len(self.table) else None
+            return peer is not None and self.lead_to(peer)
         same = self.table.same_gateway
         return any(not same(route.gateway, hop) for route in self.usable(final.net))
+
+    def lead_to(self, peer: Peer) -> bool:
+        """Whether a Multi-Rail peer can be reached over other nodes, on a net that this node is not on."""
+        return peer.multi_rail and any(
+            not peer.owns(route.gateway) for net in peer.nets for route in self.usable(net)
+        )
 
     def of_peer(self, peer: Peer) -> Iterator[Nid]:
         """The NIDs by which routes call this peer."""

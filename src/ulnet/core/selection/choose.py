@@ -146,7 +146,7 @@ class Selector:
             self._fill_single_rail(paths, paths.query, record)
         paths.settled = peer.settled or dest.nid == LO_NID
         paths.stamp = state.generation.number + peer.generation.number
-        paths.ready = paths.stamp if paths.settled else -1
+        paths.ready = paths.stamp if paths.settled and not _is_down(paths) else -1
 
     def _fill_loopback(self, paths: PathSet) -> None:
         ni = self._state.nis.get(LO_NID)
@@ -169,6 +169,8 @@ class Selector:
             )
         if not (ni.open or key.bound or key.ping):
             raise LNetError(errno.ENETDOWN, f"source NID {source} is being deleted: leave the source out")
+        if ni.fatal and key.kind in ANSWERS:
+            raise LNetError(errno.ENETDOWN, f"the device of {source} failed: another NI has to answer")
         if ni.net.net != dest.nid.net:
             if dest.nid.net not in self._state.nets:
                 raise self._no_route(dest)
@@ -179,6 +181,7 @@ class Selector:
     def _fill_single_rail(self, paths: PathSet, query: Query, record: Explanation | None) -> None:
         """All goes to that NID, from any NI unless the peer knows one."""
         dest, key = paths.dest, paths.key
+        query.bound = dest
         known = None if key.bound or key.ping else self._known_to(dest, record)
         if known is not None:
             self._fix(paths, known, dest, NOT_MULTI_RAIL, NOT_MULTI_RAIL)
@@ -367,9 +370,7 @@ class Selector:
             path.target = paths.dest.nid
             if key.kind not in ANSWERS:
                 path.exact = key.bound
-                peer = final.peer
-                if not (key.bound or peer.multi_rail or final.preferred is not None):
-                    path.prefers = not key.ping or (key.source is not None and final is pni)
+                path.prefers = not (key.bound or final.peer.multi_rail) and _becomes_known(key, path)
         return path
 
     def pick_untried(
@@ -391,6 +392,17 @@ class Selector:
         path = self.path(paths, found[0], found[1], found[1])
         path.ni_by = path.peer_ni_by = NOT_TRIED
         return path
+
+    def has_tried_all(self, peer: Peer, tried: Sequence[tuple[NI, PeerNi]]) -> bool:
+        """Whether a message failed on all paths to a peer that need no gateway."""
+        nets = self._state.nets
+        return all(
+            (ni, pni) in tried or not ni.open or ni.fatal
+            for net in peer.nets.values()
+            if net.net in nets
+            for pni in net.nis
+            for ni in nets[net.net].nis
+        )
 
     # What becomes of a choice --------------------------------------------------------------------------
 
@@ -460,6 +472,24 @@ def _settle(
 
 def _settled(by: str, left: Sequence[Any]) -> str:
     return by or (ONLY_ONE if len(left) == 1 else FIRST_OF_EQUALS)
+
+
+def _is_down(paths: PathSet) -> bool:
+    """Whether the devices of all NIs that are left failed: the first criterion leaves such NIs last."""
+    ni: NI = paths.fixed.ni if paths.fixed is not None else paths.locals[None].all[0]
+    return ni.fatal
+
+
+def _becomes_known(key: Key, path: Path) -> bool:
+    """Whether a peer without multi-rail, the end of that path, hears from its NI only from now on.
+
+    It does from the first; and from another one when that is gone, or has no way there any more.
+    """
+    known = path.final.preferred
+    if known is None:
+        return not key.ping or (key.source is not None and path.final is path.peer_ni)
+    free = key.source is None and not key.ping
+    return free and path.ni.nid != known and path.ni.nid not in path.final.preferred_nids
 
 
 def _tell_case(record: Explanation | None, case: str) -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "YES_OR_NO",
     "Criterion",
     "Step",
+    "is_stalled",
     "narrow",
 ]
 
@@ -121,7 +122,8 @@ def _weighted_turn(candidates: Sequence[Any], query: Query) -> list[float]:
     return query.cached.turns.places(candidates)
 
 
-def _stalled(ni: NI | None, pni: PeerNi) -> bool:
+def is_stalled(ni: NI | None, pni: PeerNi) -> bool:
+    """Whether the path from ni, once that is chosen, makes no progress."""
     if ni is None:
         return False
     path_load = pni.path_loads.get(ni)
@@ -129,8 +131,10 @@ def _stalled(ni: NI | None, pni: PeerNi) -> bool:
 
 
 def _all_stalled(ni: NI, query: Query) -> bool:
+    if query.bound is not None:
+        return is_stalled(ni, query.bound)
     net = query.peer.nets.get(ni.net.net)
-    return net is not None and all(_stalled(ni, pni) for pni in net.nis)
+    return net is not None and all(is_stalled(ni, pni) for pni in net.nis)
 
 
 NET_FIXED = (
@@ -154,7 +158,7 @@ LOCAL_FIXED = (
 )
 PEER_FIXED = (
     _each("health", lambda pni, query: -pni.health),
-    _each("progress", lambda pni, query: _stalled(query.ni, pni)),
+    _each("progress", lambda pni, query: is_stalled(query.ni, pni)),
     _each("UDSP priority", lambda pni, query: pni.priority),
     _each("UDSP preference", lambda pni, query: query.ni is None or query.ni.nid not in pni.preferred_nids),
     _each(

@@ -37,13 +37,14 @@ class Key(NamedTuple):
 class Query:
     """What a choice depends on besides its candidates."""
 
-    __slots__ = ("batch", "cached", "distance", "ni", "numa_range", "peer", "size")
+    __slots__ = ("batch", "bound", "cached", "distance", "ni", "numa_range", "peer", "size")
 
     def __init__(self, peer: Peer, size: int, distance: Callable[[int], int], numa_range: int) -> None:
         self.peer = peer
         self.size = size
         self.distance = distance  # from the message's memory to a CPT
         self.numa_range = numa_range
+        self.bound: PeerNi | None = None  # the peer's NI, where that is given
         self.ni: NI | None = None  # once the local side is chosen
         self.cached: Candidates | None = None  # those of the present stage, where these are cached
         self.batch: Path | None = None  # whose messages wait to be written, and which takes this one

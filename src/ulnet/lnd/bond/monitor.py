@@ -61,7 +61,8 @@ class Monitor:
                         self._try(peer, path)
 
     def check(self, peer: BondPeer, path: Path) -> None:
-        """A path may be dead: find out now."""
+        """The last connection of a path broke: find out whether it works."""
+        path.again = path.probing  # a keepalive under way may be lost with it
         if not path.probing and path.ni.active:
             self._try(peer, path)
 
@@ -114,10 +115,11 @@ class Monitor:
             return
         path.tries = path.tries + 1 if beacon is None else 0
         if beacon is None:
-            bond.suspect(peer, path)
-            if path.again:
+            if path.again:  # it may have been lost, and tells nothing
                 path.again = False
                 self._try(peer, path)
+            else:
+                bond.suspect(peer, path)
             return
         bond.alive(peer, path)
         now = dict(beacon.incarnations).get(bond.ni.nid.net)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ulnet.control.instance import LNet
 from ulnet.core.peer import Peer, PeerFlag, may_be_peer
+from ulnet.core.peer_rules import not_of_others
 from ulnet.core.status import LNetError
 from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import PeerRefresh, PeerRemove
@@ -129,6 +130,9 @@ def _leave_out(core: LNet, listed: _Listed, primary: Nid, known: Peer | None, mu
             if nid != primary:
                 text = f"{nid} cannot name a peer: give the NID of one interface"
                 listed.refuse(nid, errno.EINVAL, text)
+        elif core.peers.ours(nid):
+            if nid != primary:
+                listed.refuse(nid, errno.EADDRINUSE, not_of_others(primary, nid))
         elif other is not None and other is not known and other.configured:
             text = f"{nid} belongs to the configured peer {other.primary_nid}: delete it there first"
             listed.refuse(nid, errno.EEXIST, text)
