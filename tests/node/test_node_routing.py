@@ -20,8 +20,16 @@ SIZES = (0, 1, 1000, 4096, 4097, 65536, (1 << 20) - 1, 1 << 20)
 SERVER, ROUTER = "127.0.1.1@tcp1", ("127.0.0.9@tcp", "127.0.1.9@tcp1")
 
 
-def new_node(port: int) -> Node:
-    return Node(tcp=TcpParams(accept="all", accept_port=port, reserved_ports=False))
+def new_node(port: int, buffer: int = 0) -> Node:
+    return Node(
+        tcp=TcpParams(
+            accept="all",
+            accept_port=port,
+            reserved_ports=False,
+            tx_buffer_size=buffer,
+            rx_buffer_size=buffer,
+        )
+    )
 
 
 def pace(node: Node) -> None:
@@ -98,3 +106,41 @@ async def test_no_route_is_told_at_once(world: tuple[Node, Node, Node]) -> None:
     with pytest.raises(LNetError, match="add a net on tcp1 or a route to it"):
         await client.put(SERVER, PORTAL, BITS, b"x")
     assert router.core.state.forwards
+
+
+@pytest.mark.requirement("RTR")
+async def test_two_routers_in_a_row_take_each_others_messages() -> None:
+    """Both ends send more than the routers have buffers for, at the same time."""
+    port = free_port()
+    nids = [
+        ["127.0.0.1@tcp"],
+        ["127.0.0.9@tcp", "127.0.1.8@tcp1"],
+        ["127.0.1.9@tcp1", "127.0.2.8@tcp2"],
+        ["127.0.2.1@tcp2"],
+    ]
+    ways = {0: [("tcp1", 1), ("tcp2", 1)], 1: [("tcp2", 2)], 2: [("tcp", 1)], 3: [("tcp", 2), ("tcp1", 2)]}
+    one, r1, r2, other = nodes = [new_node(port, buffer=65536) for _ in range(4)]
+    async with one, r1, r2, other:
+        for node, mine in zip(nodes, nids, strict=True):
+            for nid in mine:
+                node.add_ni(nid)
+            pace(node)
+        for router in (r1, r2):
+            router.core.router.enable(True)
+            router.core.gateways.set({"router_ping_timeout": 3})
+        for at, routes in ways.items():
+            shared = {nid.partition("@")[2] for nid in nids[at]}
+            for net, gateway in routes:
+                near = next(nid for nid in nids[gateway] if nid.partition("@")[2] in shared)
+                nodes[at].core.gateways.add(Net.parse(net), Nid.parse(near), UNDEFINED_HOPS, 0)
+        async with asyncio.timeout(60):
+            while not (r1.core.router.announced and r2.core.router.announced):
+                await asyncio.sleep(0.05)
+        for router in (r1, r2):
+            router.core.router.set_buffers(large=1)
+        data = bytes(1 << 20)
+        targets = [(one, nids[3][0]), (other, nids[0][0])]
+        for node, _ in targets:
+            node.attach(PORTAL, BITS, bytearray(1 << 20), handler=lambda event: None)
+        puts = [node.put(nid, PORTAL, BITS, data, timeout=60) for node, nid in targets for _ in range(24)]
+        await asyncio.gather(*puts)

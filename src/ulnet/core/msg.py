@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from ulnet.wire.lnet import NO_WMD, MsgType, pack_header
@@ -168,6 +169,7 @@ class Transit:
         "cpt",
         "deadline",
         "from_nid",
+        "from_router",
         "has_credit",
         "hdr",
         "held_for",
@@ -187,9 +189,10 @@ class Transit:
         self.from_nid = from_nid
         self.rx = rx
         self.cpt = cpt
+        self.from_router = False  # whether its sender is a router, too
         self.has_credit = False  # of its sender; and it has a buffer, or waits for one
         self.buffer: bytearray | None = None
         self.held_for = hdr.dest_nid  # under which its pool counts that buffer
         self.left = False  # gave everything back
-        self.deadline = 0.0  # nobody waits for it after that
+        self.deadline = inf  # nobody waits for it after that
         self.why = ""  # it could not be sent on

@@ -42,6 +42,7 @@ class Traffic(RuleBasedStateMachine):
     @rule(who=st.integers(0, 2), size=st.sampled_from(SIZES), dest=st.integers(1, 3))
     def come(self, who, size, dest):
         one = transit(self.senders[who], size, dest)
+        one.from_router = not who
         assert self.bench.gate.enter(one)
         self.inside.append(one)
 
@@ -85,7 +86,9 @@ class Traffic(RuleBasedStateMachine):
             assert not any(pool._may_take(dest) for dest in pool._queues)  # nor for a buffer
             assert pool.in_use + len(pool._free) <= max(pool.count, pool.in_use)
             assert pool.waiting == len(pool.queued())
-            assert sum(pool._held.values()) == pool.in_use
+            assert sum(pool._held.values()) == pool.in_use - pool._beside
+        beside = sum(one.from_router for one in with_buffer)
+        assert sum(pool._beside for pool in bench.pools) == beside
 
     def teardown(self):
         for one in self.inside:
@@ -150,6 +153,66 @@ def test_a_node_that_takes_nothing_holds_no_more_than_half_of_the_buffers():
     bench.gate.leave(stuck[0])
     bench.settle()
     assert bench.admitted[-1] is stuck[4]
+
+
+def from_router(pni, size=0, dest=1):
+    one = transit(pni, size, dest)
+    one.from_router = True
+    return one
+
+
+@pytest.mark.requirement("RTR")
+def test_what_a_router_sends_needs_no_buffer_of_the_count():
+    """Each of two routers has messages for the other: it takes them, however full it is."""
+    bench = Bench(Counts(1, 1, 1))
+    bench.gate.enter(transit(sender(1), 1 << 20))
+    bench.gate.enter(transit(sender(2), 1 << 20, dest=2))
+    assert len(bench.admitted) == 1
+    other = sender(3, credits=2)
+    beside = [from_router(other, 1 << 20) for _ in range(3)]
+    for one in beside:
+        bench.gate.enter(one)
+    assert bench.admitted[1:] == beside[:2]
+    pool = bench.pools.by_cpt[0][2]
+    assert (pool.credits, pool.min_credits, pool.waiting) == (-1, -1, 1)
+    bench.gate.leave(beside[0])
+    bench.settle()
+    assert bench.admitted[-1] is beside[2]
+
+
+@pytest.mark.requirement("RTR")
+def test_a_router_of_which_nothing_passes_gets_more_credits_up_to_a_bound():
+    bench, other, end = Bench(Counts(8, 1, 1)), sender(1, CREDITS), sender(2, CREDITS)
+    for _ in range(20):
+        bench.gate.enter(from_router(other))
+        bench.gate.enter(transit(end))
+    counts = []
+    for _ in range(6):
+        bench.settle()
+        counts.append(sum(one.sender is other for one in bench.admitted))
+        bench.gate.relieve()
+    assert counts == [2, 2, 4, 6, 8, 8]
+    assert sum(one.sender is end for one in bench.admitted) == CREDITS
+    inside = [*bench.admitted, *bench.gate.waiting()]
+    for one in inside:
+        bench.gate.leave(one)
+    bench.settle()
+    for _ in range(5):
+        bench.gate.enter(from_router(other))
+    assert other.rtr_credits == CREDITS - 5
+    assert len(list(bench.gate.waiting())) == 3  # what it had beyond its credits was for the time being
+
+
+@pytest.mark.requirement("RTR")
+def test_more_credits_are_for_those_of_which_nothing_passes():
+    bench, other = Bench(), sender(1, CREDITS)
+    for _ in range(8):
+        bench.gate.enter(from_router(other))
+    for _ in range(4):
+        bench.gate.relieve()
+        bench.gate.leave(bench.admitted.pop(0))
+        bench.settle()
+    assert len(bench.admitted) == CREDITS
 
 
 def test_the_smallest_buffer_that_holds_a_message():

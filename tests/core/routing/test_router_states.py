@@ -91,6 +91,27 @@ def test_a_stop_waits_for_what_passes_and_not_for_ever(bench):
     assert len(router.gate) == 0
 
 
+@pytest.mark.requirement("RTR")
+def test_what_waits_for_credits_or_buffers_is_dropped_when_its_time_is_up(bench):
+    router = bench.router
+    router.enable(True)
+    router.set_buffers(large=1)
+    stuck, patient = sender(1, credits=1), sender(2)
+    messages = [transit(stuck), transit(stuck), transit(patient, 1 << 20), transit(patient, 1 << 20, dest=2)]
+    for one in messages:
+        one.deadline = bench.clock.now + 5
+        router.gate.enter(one)
+    assert bench.admitted == [messages[0], messages[2]]
+    bench.run(4)
+    assert bench.dropped == []
+    bench.run(3)
+    assert bench.dropped == ["its time was up before it could be sent on"] * 2
+    assert not router.gate.anything_waits
+    for one in (messages[0], messages[2]):
+        router.gate.leave(one)
+    assert len(router.gate) == 0
+
+
 def test_a_stop_ends_soon_after_the_last_message_has_passed(bench):
     router, pni = bench.router, sender(1)
     router.enable(True)

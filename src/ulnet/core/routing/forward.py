@@ -14,7 +14,7 @@ from ulnet.core.peer import PeerNi
 from ulnet.core.routing.choose import RoutedSelector
 from ulnet.core.routing.gateways import Gateways
 from ulnet.core.routing.loops import Loops
-from ulnet.core.routing.router import Router
+from ulnet.core.routing.router import OVERDUE, Router
 from ulnet.core.selection import Selector
 from ulnet.core.selection.criteria import is_stalled
 from ulnet.core.selection.paths import Key
@@ -81,6 +81,7 @@ class Forwarding:
             self._refuse(ni, hdr, rx, "too many unknown peers")
             return
         transit = Transit(ni, sender, hdr, from_nid, rx, self._state.local_cpt())
+        transit.from_router = self._gateways.is_router(sender.peer)
         transit.deadline = self._state.clock() + self._state.settings.transaction_timeout
         ni.stats.received[hdr.type] += 1
         sender.stats.received[hdr.type] += 1
@@ -156,7 +157,7 @@ class Forwarding:
         if not self._state.forwards:
             return "routing was disabled while it passed"
         if self._state.clock() > transit.deadline:
-            return "its time was up before it could be sent on"
+            return OVERDUE
         dest = self._state.peers.learn(hdr.dest_nid)
         if dest is None:
             return "too many unknown peers"
@@ -184,7 +185,7 @@ class Forwarding:
         self._routed.took(routed.final, routed.route, 1)
         if routed.route is not None and transit.from_nid != hdr.src_nid:
             self.loops.suspect(routed.route, routed.ni, routed.peer_ni, dest.nid)
-        return routed.ni, routed.peer_ni, False
+        return routed.ni, routed.peer_ni, routed.final is routed.peer_ni
 
     def _may_redirect(self, dest: PeerNi, hdr: Header) -> bool:
         """Whether another NI of the peer may get it: both ends know of rails, and that one is not well."""

@@ -161,6 +161,10 @@ class Gateways:
         """Whether routes go over this peer."""
         return any(peer.owns(gateway) for gateway in self._alive)
 
+    def is_router(self, peer: Peer) -> bool:
+        """Whether this peer passes on messages of others: it tells so, or routes go over it."""
+        return bool(peer.flags & _ROUTER_ENABLED) or self.is_gateway(peer)
+
     def always_judged(self, pni: PeerNi) -> bool:
         """Whether a peer NI has health although its peer has no other.
 

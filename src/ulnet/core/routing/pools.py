@@ -2,6 +2,9 @@
 
 A pool counts from the start as if all its buffers were there; memory is taken when a buffer is first
 needed and kept for the next message, the one used last going first, as it is still in the CPU's cache.
+
+The count is for messages of end nodes. What another router sends has buffers beside it, as many as that
+router has credits here: else two routers, each full of messages for the other, would wait for ever.
 """
 
 from __future__ import annotations
@@ -38,10 +41,11 @@ class BufferPool:
     """Buffers of one size, and the messages that wait for one.
 
     Those for one node have no more than half of the buffers, and nodes take turns: so one that takes
-    nothing cannot keep the messages for others back.
+    nothing cannot keep the messages for others back. Messages of routers never wait here.
     """
 
     __slots__ = (
+        "_beside",
         "_free",
         "_held",
         "_queues",
@@ -59,6 +63,7 @@ class BufferPool:
         self.size = pages * PAGE
         self.count = count
         self.in_use = 0
+        self._beside = 0  # of these, buffers of messages that routers sent
         self.min_credits = count
         self.waiting = 0
         self._queues: dict[Nid, deque[Transit]] = {}  # by destination; the next one to have its turn is first
@@ -69,14 +74,23 @@ class BufferPool:
     @property
     def credits(self) -> int:
         """Free buffers less those who wait for one."""
-        return max(self.count - self.in_use, 0) - self.waiting
+        return max(self.count - self._counted, 0) - self.waiting
+
+    @property
+    def _counted(self) -> int:
+        """Buffers taken of the count."""
+        return self.in_use - self._beside
 
     def _may_take(self, dest: Nid) -> bool:
         held = self._held.get(dest, 0)
-        return self.in_use < self.count and (not held or 2 * held < self.count)
+        return self._counted < self.count and (not held or 2 * held < self.count)
 
     def give_or_queue(self, transit: Transit) -> bool:
         """Whether the message has a buffer now; else it waits."""
+        if transit.from_router:
+            self._beside += 1
+            self._take_memory(transit)
+            return True
         dest = transit.hdr.dest_nid
         if dest not in self._queues and self._may_take(dest):
             self._give(transit, dest)
@@ -87,11 +101,14 @@ class BufferPool:
         return False
 
     def _give(self, transit: Transit, dest: Nid) -> None:
-        self.in_use += 1
         self._held[dest] = self._held.get(dest, 0) + 1
         transit.held_for = dest
-        transit.buffer = self._free.pop() if self._free else bytearray(self.size)
+        self._take_memory(transit)
         self._note_credits()
+
+    def _take_memory(self, transit: Transit) -> None:
+        self.in_use += 1
+        transit.buffer = self._free.pop() if self._free else bytearray(self.size)
 
     def serve_next(self) -> Transit | None:
         """Give the message whose turn it is a buffer, and answer it; None if there is none."""
@@ -120,12 +137,15 @@ class BufferPool:
         buffer, transit.buffer = transit.buffer, None
         assert buffer is not None
         self.in_use -= 1
-        dest = transit.held_for
-        held = self._held[dest] - 1
-        if held:
-            self._held[dest] = held
+        if transit.from_router:
+            self._beside -= 1
         else:
-            del self._held[dest]
+            dest = transit.held_for
+            held = self._held[dest] - 1
+            if held:
+                self._held[dest] = held
+            else:
+                del self._held[dest]
         if self.keeps and self.in_use + len(self._free) < self.count:
             self._free.append(buffer)
 

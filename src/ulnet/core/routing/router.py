@@ -20,10 +20,12 @@ from ulnet.core.status import LNetError
 from ulnet.core.timers import Timer
 from ulnet.nid import LO_NET, Net
 
-__all__ = ["Router"]
+__all__ = ["OVERDUE", "Router"]
 
-_LOOK_AGAIN: Final = 1.0  # seconds between looks whether all has passed
+_LOOK_AGAIN: Final = 1.0  # seconds between looks whether all has passed, or waits for too long
+_PATROL: Final = 0.2  # seconds between looks at routers of which nothing passes
 _LONGEST_DRAIN: Final = 3  # settling times
+OVERDUE: Final = "its time was up before it could be sent on"
 
 
 class Router:
@@ -35,6 +37,8 @@ class Router:
     __slots__ = (
         "_drop",
         "_give_up_at",
+        "_look_at",
+        "_patrol",
         "_pinged_at",
         "_settings",
         "_silence",
@@ -63,7 +67,9 @@ class Router:
         self.state = RoutingState.DISABLED
         self.announced = False  # whether the ping info says that this node routes
         self.opened = False  # whether it ever routed: its buffers are shown from then on
-        self.gate = Gate(Pools(state.cpts.count), admit, state.defer)
+        self.gate = Gate(Pools(state.cpts.count), admit, state.defer, self._look_soon)
+        self._patrol: Timer | None = None  # when to see to what waits at the gate …
+        self._look_at = 0.0  # … and when to look for what is overdue there
         self.silent_nets: frozenset[Net] = frozenset()  # where nobody has pinged this router for long
         self._pinged_at: dict[Net, float] = {}
         self._timer: Timer | None = None
@@ -92,6 +98,7 @@ class Router:
         """The node shuts down."""
         self._state.timers.cancel(self._timer)
         self._state.timers.cancel(self._silence)
+        self._state.timers.cancel(self._patrol)
         if self._state.forwards:
             self._close()
             self.state = RoutingState.DISABLED
@@ -123,6 +130,23 @@ class Router:
                 self._tell()
         elif action is RoutingAction.CLOSE:
             self._close()
+
+    def _look_soon(self) -> None:
+        """A message begins to wait at the gate."""
+        if self._patrol is None:
+            self._patrol = self._state.timers.at(self._state.clock() + _PATROL, self._look)
+
+    def _look(self) -> None:
+        """Let what is stuck go on, and drop what has waited for too long."""
+        now = self._state.clock()
+        self._patrol = None
+        self.gate.relieve()
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_AGAIN
+            for transit in self.gate.overdue(now):
+                self._drop(transit, OVERDUE)
+        if self.gate.anything_waits:
+            self._look_soon()
 
     def _set_timer(self, when: float, call: Callable[[], None]) -> None:
         self._timer = self._state.timers.at(when, call)

@@ -1,0 +1,100 @@
+"""Routers in a row and in a ring, loaded from both sides: their buffers never wait for each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.routed import PORTAL, SETTLED, add_route, gate_at_rest, make_router
+from ulnet.sim import SimNode, Simulation
+
+_SIZE = 50_000  # of a message: it takes a large buffer
+
+
+def _world(seed: int = 1) -> Simulation:
+    sim = Simulation(seed)
+    sim.properties.append(gate_at_rest)
+    return sim
+
+
+def row(sim: Simulation, length: int, ends: int) -> tuple[list[SimNode], list[SimNode], list[SimNode]]:
+    """Routers between tcp1 and the last net, and so many ends on each of these two."""
+    last = length + 1
+    routers = [
+        make_router(sim.node(f"r{n}", f"10.{n}.0.9@tcp{n}", f"10.{n + 1}.0.8@tcp{n + 1}"))
+        for n in range(1, last)
+    ]
+    for n, router in enumerate(routers, 1):
+        for there in range(n + 2, last + 1):
+            add_route(router, f"tcp{there}", f"10.{n + 1}.0.9@tcp{n + 1}")
+        for there in range(1, n):
+            add_route(router, f"tcp{there}", f"10.{n}.0.8@tcp{n}")
+    near = [sim.node(f"a{n}", f"10.1.1.{n}@tcp1") for n in range(1, ends + 1)]
+    far = [sim.node(f"b{n}", f"10.{last}.1.{n}@tcp{last}") for n in range(1, ends + 1)]
+    for there in range(1, last + 1):
+        for node in near if there > 1 else ():
+            add_route(node, f"tcp{there}", "10.1.0.9@tcp1")
+        for node in far if there < last else ():
+            add_route(node, f"tcp{there}", f"10.{last}.0.8@tcp{last}")
+    sim.run(SETTLED)
+    return routers, near, far
+
+
+def _buffers(routers: list[SimNode], count: int) -> None:
+    for router in routers:
+        router.loop.enter(router.core.router.set_buffers, count, count, count)
+
+
+@pytest.mark.requirement("RTR")
+@pytest.mark.parametrize("buffers", [1, 2, 3, 16])
+@pytest.mark.parametrize("length", [2, 3, 4])
+def test_a_row_of_routers_loaded_from_both_sides_goes_on(length: int, buffers: int) -> None:
+    """Each router's buffers hold messages for the next one, in both directions."""
+    sim = _world()
+    routers, near, far = row(sim, length, ends=4)
+    _buffers(routers, buffers)
+    for node in (*near, *far):
+        node.attach(PORTAL)
+    pairs = [pair for one, other in zip(near, far, strict=True) for pair in ((one, other), (other, one))]
+    puts = [one.put(other.nid, PORTAL, data=bytes(_SIZE)) for one, other in pairs for _ in range(24)]
+    sim.run_until(lambda: all(put.ended for put in puts), 40)
+    assert [(put.status, put.reason) for put in puts if not put.ok] == []
+    assert sum(router.core.stats.drop_length for router in routers) == 0
+    sim.run_until_quiet()
+
+
+@pytest.mark.requirement("RTR")
+@pytest.mark.parametrize("buffers", [1, 4])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_ring_of_routers_in_which_all_goes_one_way_round_goes_on(seed: int, buffers: int) -> None:
+    """Each router has messages for the next one from the one before, and all of them go on."""
+    sim = _world(seed)
+    count, away = 6, 5  # nets, and how many routers a message passes
+    routers = []
+    for n in range(count):
+        after = (n + 1) % count
+        routers.append(make_router(sim.node(f"r{n}", f"10.{n}.0.9@tcp{n}", f"10.{after}.0.8@tcp{after}")))
+    for n, router in enumerate(routers):
+        after = (n + 1) % count
+        for there in range(count):
+            if there not in (n, after):
+                add_route(router, f"tcp{there}", f"10.{after}.0.9@tcp{after}")
+                add_route(router, f"tcp{there}", f"10.{n}.0.8@tcp{n}", priority=1)
+    ends = [sim.node(f"e{n}.{k}", f"10.{n}.1.{k}@tcp{n}") for n in range(count) for k in range(1, 5)]
+    for at, node in enumerate(ends):
+        n = at // 4
+        for there in range(count):
+            if there != n:
+                add_route(node, f"tcp{there}", f"10.{n}.0.9@tcp{n}")
+                add_route(node, f"tcp{there}", f"10.{n}.0.8@tcp{n}", priority=1)
+        node.attach(PORTAL)
+    sim.run(SETTLED)
+    _buffers(routers, buffers)
+    puts = [
+        node.put(ends[(at + 4 * away) % len(ends)].nid, PORTAL, data=bytes(_SIZE), ack=False)
+        for at, node in enumerate(ends)
+        for _ in range(24)
+    ]
+    inboxes = [node.inboxes[-1] for node in ends]
+    sim.run_until(lambda: sum(len(inbox.deliveries) for inbox in inboxes) == len(puts), 120)
+    assert sum(router.core.stats.drop_length for router in routers) == 0
+    sim.run_until_quiet()
