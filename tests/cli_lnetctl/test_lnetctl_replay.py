@@ -24,8 +24,10 @@ SILENT = "what is refused is told, with its errno, where the real tool says noth
 WORDS = "words that make no command, and values that cannot be, are refused"
 CRASH = "the real tool crashes, or does nothing"
 STATE = "peers that earlier files have left there"
+CONFIGURED = "peers that were only learned are no configuration"
 OTHERWISE = {
     "12_show": {
+        r"export --backup.*": CONFIGURED,
         r"net show -v banana|cpt-of-nid --nid .*": WORDS,
         r"peer show --nid (banana|10.*)|debug recovery": SILENT,
         r"fault drop show": CRASH,
@@ -38,6 +40,7 @@ OTHERWISE = {
         r"peer show|peer list": STATE,
     },
     "20_fault": {r"fault (drop|delay) show|fault drop reset": CRASH},
+    "21_after_traffic": {r"export --backup": CONFIGURED},
     "41_large_nids": {r"export --backup": "the NID is there, for the interface alone would not give it"},
 }
 RAILS = [("vmA", "net add --net tcp --if eth0,eth1"), ("vmB", "net add --net tcp --if eth0,eth1")]

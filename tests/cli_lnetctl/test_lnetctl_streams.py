@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -94,3 +95,30 @@ def test_check_does_not_judge_the_beginning_of_a_file_that_is_too_long(tmp_path:
     done = shell(f"{ULNET} check {file}")
     assert done.code == 2 and said_once(done, "16777216 are allowed")
     assert os.path.getsize(file) > 1 << 24
+
+
+@pytest.mark.requirement("cfg-170")
+def test_an_export_that_cannot_be_written_leaves_the_file_as_it_is(daemon: Daemon, tmp_path: Path) -> None:
+    file = tmp_path / "lnet.conf"
+    file.write_text("global:\n    discovery: 0\n")
+    file.chmod(0o640)
+    export = f"exec $PY -m ulnet.cli.lnetctl --socket {daemon.path} export {file}"
+    done = shell(f"sh -c 'trap \"\" XFSZ; ulimit -f 1; {export}'")
+    assert done.code == 256 - errno.EFBIG and said_once(done, f"{file} cannot be written", "File too large")
+    assert file.read_text() == "global:\n    discovery: 0\n"
+    assert list(tmp_path.glob("lnet.conf*")) == [file]
+    assert ctl(daemon, f"export {file}").code == 0
+    assert "net type: lo" in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o640
+
+
+def test_an_export_goes_through_links_and_into_devices(daemon: Daemon, tmp_path: Path) -> None:
+    file, link = tmp_path / "lnet.conf", tmp_path / "link"
+    link.symlink_to(file)
+    assert ctl(daemon, f"export {link}") == Done(0, "", "")
+    assert link.is_symlink() and "net type: lo" in file.read_text()
+    assert "net type: lo" in ctl(daemon, "export /dev/stdout | cat").out
+    done = ctl(daemon, "export /dev/full")
+    assert done.code == 228 and said_once(done, "/dev/full cannot be written", "No space left on device")
+    done = ctl(daemon, f"export {tmp_path}/none/lnet.conf")
+    assert done.code == 254 and said_once(done, "No such file or directory")

@@ -49,6 +49,17 @@ def test_a_good_file(check: Check) -> None:
     assert check(GOOD) == (0, ["1 file: nothing wrong"])
 
 
+def test_module_parameters_that_nobody_knows_are_warnings(check: Check) -> None:
+    status, lines = check("options lnet networks=tcp lnet_retry_cont=1\noptions lnet accept_port=990\n")
+    assert (status, len(lines)) == (0, 3)
+    assert lines[0] == (
+        "node1: warning: lnet_retry_cont=1: nothing in ulnet corresponds to it; "
+        "did you mean lnet_retry_count?"
+    )
+    assert lines[1].startswith("node1: note: accept_port: start lnetd with")
+    assert check("options lnet networks=tcp lnet_retry_cont=1\n", words=("--strict",))[0] == 1
+
+
 def test_syntax_and_typing_errors_are_all_told(check: Check) -> None:
     status, lines = check("net: [\n")
     assert (status, len(lines)) == (1, 1) and "this is not YAML" in lines[0]

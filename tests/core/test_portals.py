@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fabric import Fabric, Recorder
+from support.stream import NO_PAYLOAD
 from ulnet.core.md import MdOption
 from ulnet.core.reception import MAX_DELAYED
 from ulnet.core.status import LNetError
-from ulnet.nid import ANY_NID, PID_ANY, Nid
+from ulnet.nid import ANY_NID, LNET_PID, PID_ANY, Nid
+from ulnet.wire.lnet import Header, MsgType
 
 A, B, C = (Nid.parse(f"10.0.0.{n}@tcp") for n in (1, 2, 3))
 TARGET = MdOption.OP_PUT | MdOption.TRUNCATE
@@ -97,14 +99,18 @@ def test_get_and_put_find_their_own_descriptors(pair):
 
 @pytest.mark.parametrize("portal", [64, 1 << 31, 0xFFFFFFFF])
 def test_portals_that_do_not_exist_drop(pair, portal):
+    """Our own nodes refuse to send there; others may."""
     fabric, a, b = pair
-    send(fabric, a, portal=portal)
-    buffer = bytearray(4)
-    md = a.memory.md_bind(buffer, None, threshold=2)
-    a.get(md, B, portal, 7)
-    fabric.run()
-    a.memory.md_unlink(md)
+    for kind in (MsgType.PUT, MsgType.GET):
+        hdr = Header(kind, B, A, LNET_PID, LNET_PID, 0, b"w" * 16, 7, portal=portal, length=4)
+        assert b.receiver(b.nis[B], A).begin(hdr, NO_PAYLOAD) == 0
+        fabric.run()
     assert b.stats.drop_count == 2
+    md = a.memory.md_bind(bytearray(4), None, threshold=2)
+    for call in (a.put, a.get):
+        with pytest.raises(LNetError, match=rf"portal {portal}: portals are numbered 0\.\.63"):
+            call(md, B, portal, 7)
+    a.memory.md_unlink(md)
     with pytest.raises(LNetError, match=r"0\.\.63"):
         b.memory.me_attach(portal, match_bits=0)
 

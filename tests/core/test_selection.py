@@ -272,6 +272,9 @@ def test_explaining_changes_nothing_and_names_what_decided():
     assert a.explain(target).stages[-3].decided_by == "sequence"
     assert a.explain(Nid.parse("10.0.0.77@tcp")).peer_ni.nid == Nid.parse("10.0.0.77@tcp")
     assert a.peers.find(Nid.parse("10.0.0.77@tcp")) is None
+    assert a.explain(Nid.parse("10.0.0.77@tcp")).case.startswith("peer that was not discovered yet")
+    a.peers.add(Nid.parse("10.0.0.78@tcp"), multi_rail=False)
+    assert a.explain(Nid.parse("10.0.0.78@tcp")).case == "peer without Multi-Rail"
     for bad in ("0@lo", "<?>"):
         with pytest.raises(LNetError, match="no peer's interface"):
             a.explain(Nid.parse(bad))

@@ -332,6 +332,26 @@ async def test_a_backup_restores_to_the_same_configuration(admin: Admin) -> None
         assert await shown(admin, model.Export(backup=True)) == before
 
 
+@pytest.mark.requirement("cfg-170")
+@pytest.mark.parametrize("backup", [True, False])
+async def test_what_was_learned_of_peers_is_no_configuration(admin: Admin, other: Node, backup: bool) -> None:
+    """A peer that was only heard of must not come back as one without Multi-Rail: it would lose a rail."""
+    await admin.handle(model.PeerAdd(primary="10.0.0.2@tcp", nids=["10.0.1.2@tcp1"], lock_primary=True))
+    for nid in ("127.0.2.1@tcp", "127.0.9.9@tcp", "127.0.1.1@tcp"):  # another node, a typo, this node
+        await admin.handle(model.Ping([nid]))
+    text = emit_document(await shown(admin, model.Export(backup=backup)))
+    await admin.handle(model.LnetUnconfigure())
+    await admin.handle(model.LnetConfigure())
+    config = read_config(text)
+    assert config.errors == []
+    assert await admin.apply(config.steps) == []
+    (peer,) = (await shown(admin, model.PeerShow(verbosity=3)))["peer"]
+    assert (peer["primary nid"], peer["peer state"]) == ("10.0.0.2@tcp", 0x100009)
+    await shown(admin, model.Discover(["127.0.2.1@tcp"]))
+    (peer,) = (await shown(admin, model.PeerShow(nids=["127.0.2.1@tcp"])))["peer"]
+    assert [ni["nid"] for ni in peer["peer ni"]] == ["127.0.2.1@tcp", "127.0.2.2@tcp1"]
+
+
 async def test_configure_all_does_what_the_startup_file_says(admin: Admin) -> None:
     config = read_config("net:\n- net type: tcp5\n  local NI(s):\n  - nid: 127.0.1.5@tcp5\n")
     admin.startup = config.steps

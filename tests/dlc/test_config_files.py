@@ -79,11 +79,16 @@ def test_peers_become_requests() -> None:
 peer:
     - primary nid: 10.0.0.2@tcp
       Multi-Rail: False
-      peer state: 273
+      peer state: 24
       peer ni:
         - nid: 10.0.0.2@tcp
           state: NA
           refcount: 1
+    - primary nid: 10.0.0.4@tcp  # learned
+      Multi-Rail: True
+      peer state: 273
+      peer ni:
+        - nid: 10.0.0.4@tcp
     - primary nid: 10.0.0.3@tcp
       peer ni:
         - nid: 10.0.1.[2-3]@tcp1

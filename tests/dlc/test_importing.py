@@ -482,13 +482,16 @@ def configurations(draw: st.DrawFn) -> dict[str, Any]:
 async def exported(admin: Admin, backup: bool) -> str:
     answer = await admin.handle(model.Export(backup=backup))
     text = emit_document(msgspec.to_builtins(answer.document, str_keys=False))
-    # Of the state word only the lock of the primary NID is configuration.
-    return re.sub(r"peer state: (\d+)", lambda match: f"peer state: {int(match[1]) & 0x100000}", text)
+    # Of the state word only the lock of the primary NID, and whether it was configured, are configuration.
+    return re.sub(r"peer state: (\d+)", lambda match: f"peer state: {int(match[1]) & 0x100008}", text)
 
 
 def content(text: str) -> Any:
-    """Routes to one net have no order: a new one takes any place, as in the kernel."""
+    """Routes to one net have no order: a new one takes any place, as in the kernel. Nor have peers: routes
+    come before them, and make peers of gateways.
+    """
     document = yaml.safe_load(text)
+    document["peer"] = sorted(document.get("peer") or [], key=lambda one: str(one["primary nid"]))
     document["route"] = sorted(document.get("route") or [], key=lambda one: (one["net"], one["gateway"]))
     return document
 

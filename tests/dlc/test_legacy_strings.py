@@ -169,11 +169,13 @@ def test_a_modprobe_file() -> None:
         BuffersSet(tiny=64),
     ]
     assert found.notes == [
-        "nscheds=2: nothing in ulnet corresponds to it",
         "accept_port: start lnetd with --accept-port 987",
         "cpu_npartitions: start lnetd with --cpu-npartitions 2",
-        "map_on_demand=1: nothing in ulnet corresponds to it",
         "ko2iblnd: o2ib nets are not built yet in this version of ulnet",
+    ]
+    assert found.unknown == [
+        "nscheds=2: nothing in ulnet corresponds to it",
+        "map_on_demand=1: nothing in ulnet corresponds to it",
     ]
 
 
@@ -202,9 +204,12 @@ def test_what_a_modprobe_file_may_have_meant() -> None:
         "options ksocklnd peer_credit=3\noptions lnet networks=tcp\noptions lnet networks=tcp networks=tcp1\n"
     )
     assert [request.rules[0].net for request in found.requests if isinstance(request, NetMatch)] == ["tcp1"]
-    assert found.notes == [
-        "line 3: networks of lnet is given twice: the last one counts",
-        "peer_credit=3: nothing in ulnet corresponds to it; did you mean peer_credits?",
+    assert found.notes == ["line 3: networks of lnet is given twice: the last one counts"]
+    assert found.unknown == ["peer_credit=3: nothing in ulnet corresponds to it; did you mean peer_credits?"]
+    found = read_modprobe("options ksoclnd credits=8\noptions kbondlnd mode=1\noptions snd_hda_intel a=1\n")
+    assert found.unknown == [
+        "line 1: ksoclnd is no module of LNet; did you mean ksocklnd?",
+        "mode=1: nothing in ulnet corresponds to it",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 from collections.abc import AsyncIterator
 from typing import Any
@@ -210,3 +211,20 @@ async def test_a_node_that_is_closed_under_them_ends_each(ends: list[Ends], ack:
     await one.a.start()  # the next life has operations of its own
     one.a.add_ni(A, tunables=NetTunables(peer_credits=32))
     assert await one.put_all(range(50), [64], ack=True) == [64] * 50
+
+
+async def test_a_put_of_which_nothing_is_taken_is_an_error() -> None:
+    """Memory that is used up: who sends hears of it, and what went before is whole."""
+    tcp = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)
+    async with Node(tcp=tcp) as a, Node(tcp=tcp) as b:
+        a.add_ni(A)
+        b.add_ni(B)
+        b.attach(PORTAL, BITS, bytearray(10))
+        assert await a.put(B, PORTAL, BITS, b"12345678") == 8
+        assert await a.put(B, PORTAL, BITS, b"12345678") == 2
+        with pytest.raises(LNetError, match="its memory took none of the bytes") as full:
+            await a.put(B, PORTAL, BITS, b"12345678")
+        assert full.value.errno == errno.ENOBUFS
+        assert await a.put(B, PORTAL, BITS, b"") == 0
+        assert await a.put(B, PORTAL, BITS, b"12345678", ack=False) == 8
+        assert await a.get(B, PORTAL, BITS, bytearray(3)) == 0

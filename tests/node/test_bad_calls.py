@@ -36,7 +36,7 @@ ADDRESSES: list[tuple[object, str]] = [
     ("", "NID '': '' is not an IP address"),
     ("x" * 500, "x…' is not an IP address"),
 ]
-NUMBERS = {"portal": 32, "offset": 32, "match_bits": 64, "hdr_data": 64}
+NUMBERS = {"offset": 32, "match_bits": 64, "hdr_data": 64}
 UNSIGNED = [
     (name, value, f"{name} {value}: must be an unsigned {bits}-bit number")
     for name, bits in NUMBERS.items()
@@ -75,6 +75,12 @@ REFUSED: list[tuple[str, str, object, str]] = [
     ),
     ("attach", "portal", -1, "portal -1: portals are numbered 0..63"),
     ("attach", "portal", 64, "portal 64: portals are numbered 0..63"),
+    *((call, "portal", 64, "portal 64: portals are numbered 0..63") for call in ("put", "get")),
+    *(
+        (call, "portal", value, "portals are numbered 0..63")
+        for call in ("put", "get")
+        for value in (-1, TOO_BIG)
+    ),
     ("attach", "match_bits", 1 << 64, "match_bits 0x10000000000000000: must be an unsigned 64-bit number"),
     ("attach", "ignore_bits", -1, "ignore_bits -0x1: must be an unsigned 64-bit number"),
     ("attach", "pid", -1, "pid -1: must be an unsigned 32-bit number"),

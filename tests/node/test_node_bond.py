@@ -9,6 +9,7 @@ import pytest
 from support.ports import free_port
 from ulnet import Node
 from ulnet.core.lnd import NiEvent
+from ulnet.core.md import MANAGE_REMOTE, OP_PUT
 from ulnet.core.status import LNetError
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid
@@ -35,7 +36,7 @@ async def test_puts_gets_and_pings_between_bonding_nids(mode: str) -> None:
         there = with_slaves(server, 1, mode)
         here = with_slaves(client, 2, mode)
         memory = bytearray(1 << 20)
-        inbox = server.attach(PORTAL, BITS, memory)
+        inbox = server.attach(PORTAL, BITS, memory, options=OP_PUT | MANAGE_REMOTE)
         data = bytes(range(256)) * 4096
         assert await client.put(there, PORTAL, BITS, data) == len(data)
         event = await inbox.next_event()

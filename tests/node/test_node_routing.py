@@ -10,6 +10,7 @@ import pytest
 
 from support.ports import free_port
 from ulnet import Node
+from ulnet.core.md import MANAGE_REMOTE, OP_PUT
 from ulnet.core.routing import UNDEFINED_HOPS
 from ulnet.core.status import LNetError
 from ulnet.lnd.tcp import TcpParams
@@ -91,7 +92,8 @@ async def test_bytes_of_every_size_arrive_whole(world: tuple[Node, Node, Node]) 
 async def test_many_at_once_keep_within_the_buffers(world: tuple[Node, Node, Node]) -> None:
     client, router, server = world
     router.core.router.set_buffers(large=4)
-    server.attach(PORTAL, BITS, bytearray(1 << 20), handler=lambda event: None)
+    options = OP_PUT | MANAGE_REMOTE
+    server.attach(PORTAL, BITS, bytearray(1 << 20), options=options, handler=lambda event: None)
     data = bytes(1 << 20)
     await asyncio.gather(*(client.put(SERVER, PORTAL, BITS, data, timeout=30) for _ in range(64)))
     pool = router.core.router.gate.pools.by_cpt[0][2]

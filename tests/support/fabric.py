@@ -116,8 +116,9 @@ class Fabric:
         current_cpu: Callable[[], int] = lambda: -1,
         chance: Callable[[], float] = lambda: 0.5,
         discovery: bool = False,
+        ageing: bool = False,
     ) -> LNet:
-        """A started core with these NIs; unless told, it discovers nobody (tests of the core below that)."""
+        """A started core with these NIs; unless told, it discovers and forgets nobody (tests of the core)."""
         core = LNet(
             clock=self.clock,
             cookie=1000 + len(self.cores),
@@ -136,6 +137,8 @@ class Fabric:
             told(pni)
 
         parts.peer_ni_added = recorded
+        if not ageing:
+            parts.peer_learned = lambda peer: None
         core.start()
         if not discovery:
             core.discovery.stop()

@@ -88,7 +88,8 @@ def _read(name: str) -> tuple[Config, list[Finding]]:
     except LegacyError as bad:
         return Config([], [], []), [Finding("error", name, 0, str(bad))]
     steps = [Step(request, 0) for request in parameters.requests]
-    return Config(steps, [], []), [Finding("note", name, 0, note) for note in parameters.notes]
+    told = [Finding("warning", name, 0, text) for text in parameters.unknown]
+    return Config(steps, [], []), told + [Finding("note", name, 0, note) for note in parameters.notes]
 
 
 async def _check(files: list[tuple[str, Config, list[Finding]]], facts: list[Link] | None) -> list[Finding]:

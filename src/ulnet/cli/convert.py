@@ -82,6 +82,8 @@ def _read(name: str) -> list[Request]:
 def _told(parameters: Parameters) -> list[Request]:
     for note in parameters.notes:
         print(f"ulnet convert: note: {note}", file=sys.stderr)
+    for text in parameters.unknown:
+        print(f"ulnet convert: warning: {text}", file=sys.stderr)
     return parameters.requests
 
 

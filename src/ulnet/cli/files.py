@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
 from typing import TextIO
 
-__all__ = ["LONGEST", "Unreadable", "read_text", "standard_input"]
+__all__ = ["LONGEST", "Unreadable", "read_text", "standard_input", "write_text"]
 
 LONGEST = 1 << 24  # characters; who reads more reads an endless device
 
@@ -44,3 +45,30 @@ def standard_input() -> TextIO:
     if sys.stdin is None:  # the caller closed it
         raise Unreadable("standard input is closed: name a file", errno.EBADF)
     return sys.stdin
+
+
+def write_text(name: str, text: str) -> None:
+    """Write a file whole, or leave what is there as it is. Raises OSError."""
+    try:
+        before = os.stat(name)
+    except FileNotFoundError:
+        before = None
+    if before is not None and not stat.S_ISREG(before.st_mode):  # a device or a pipe keeps nothing
+        with open(name, "w", encoding="utf-8") as file:
+            file.write(text)
+        return
+    target = os.path.realpath(name)
+    beside = f"{target}.{os.getpid()}.new"
+    number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with open(number, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            if before is not None:
+                os.fchown(number, before.st_uid, before.st_gid)
+                os.fchmod(number, stat.S_IMODE(before.st_mode))
+            os.fsync(number)
+        os.replace(beside, target)
+    except BaseException:
+        os.unlink(beside)
+        raise

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
+from ulnet.cli.files import write_text
 from ulnet.cli.lnetctl_bond import BOND_BUILDERS, bond_add
 from ulnet.cli.lnetctl_errors import report_errors
 from ulnet.cli.lnetctl_fault import FAULT_BUILDERS, added
@@ -339,8 +340,7 @@ def _write_export(request: model.Request, parsed: Parsed, reply: Reply) -> int:
         return report_errors(reply.errors)
     path = parsed.operands[0]
     try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(emit_document(as_mapping(reply)))
+        write_text(path, emit_document(as_mapping(reply)))
     except OSError as error:
         number = error.errno or errno.EIO
         return report_errors(

@@ -185,6 +185,8 @@ def _parameters(options: argparse.Namespace) -> list[Step]:
     for parameters in found:
         for note in parameters.notes:
             _log.info("%s: %s", options.modprobe, note)
+        for text in parameters.unknown:
+            _log.warning("%s: %s", options.modprobe, text)
     return [Step(request, 0) for parameters in found for request in parameters.requests]
 
 

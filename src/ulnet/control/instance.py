@@ -143,6 +143,7 @@ class LNet:
         parts.send_again = health.send_again
         parts.allows = health.resender.allows
         parts.has_path_beside = health.has_path_beside
+        parts.peer_learned = discovery.ageing.learned
         parts.peer_ni_added = self.policies.peer_ni_added
         parts.needed_for = self.gateways.needed_for
         parts.router_credits = self.gateways.router_credits

@@ -51,6 +51,7 @@ class Parts:
         "passed_on",
         "path_load",
         "peer_deprived",
+        "peer_learned",
         "peer_ni_added",
         "peer_ni_gone",
         "peer_removed",
@@ -87,6 +88,7 @@ class Parts:
     # Discovery
     hold: Callable[[Msg, Peer], bool]
     pushed: Callable[[Nid, PingInfo | None], None]
+    peer_learned: Callable[[Peer], None]
     peer_removed: Callable[[Peer], None]
     peer_deprived: Callable[[Peer], None]
 

@@ -75,7 +75,9 @@ class PeerTable:
             return None
         peer = Peer(nid, int(PeerFlag.NO_DISCOVERY) if nid == LO_NID else 0)
         self._insert(peer)
-        return self._attach(peer, nid)
+        pni = self._attach(peer, nid)
+        self._parts.peer_learned(peer)
+        return pni
 
     def imagine(self, nid: Nid) -> PeerNi:
         """The peer NI that `learn` would make of an unknown NID; the table stays as it is."""
@@ -330,14 +332,20 @@ class PeerTable:
         """Whether one more NID of a stranger fits, if need be in the place of one long idle."""
         if self._unconfigured < MAX_UNCONFIGURED:
             return True
-        self._parts.uncork()  # what is to be sent must be under way, for its peer is not idle then
         for peer in list(islice(self._strangers, _CANDIDATES)):
-            if peer is not keep and peer.idle and not peer.flags & _LOCK and not self._parts.needed_for(peer):
-                self._remove(peer)
+            if peer is not keep and self.forget(peer):
                 return True
             del self._strangers[peer]  # to the end: others are asked next time
             self._strangers[peer] = None
         return False
+
+    def forget(self, peer: Peer) -> bool:
+        """Remove a stranger, unless it is in use, named or a gateway; whether it went."""
+        self._parts.uncork()  # what is to be sent must be under way, for its peer is not idle then
+        if not peer.idle or peer.flags & _LOCK or self._parts.needed_for(peer):
+            return False
+        self._remove(peer)
+        return True
 
     def _attach(self, peer: Peer, nid: Nid) -> PeerNi:
         pni = PeerNi(nid, peer.net(nid.net), self._credits_for(nid.net))

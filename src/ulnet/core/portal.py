@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from ulnet.core.peer import Peer
     from ulnet.wire.lnet import Header
 
-__all__ = ["DROP", "NO_MATCH", "PORTALS", "TOO_MUCH", "MatchEntry", "Portal"]
+__all__ = ["DROP", "NO_MATCH", "PORTALS", "PORTAL_BITS", "TOO_MUCH", "MatchEntry", "Portal"]
 
-PORTALS = 64
+PORTAL_BITS = 6
+PORTALS = 1 << PORTAL_BITS
 
 # What `Portal.match` answers when it found no memory.
 NO_MATCH = "no matching entry"

@@ -21,6 +21,7 @@ from ulnet.core.ni import NI
 from ulnet.core.path import Path
 from ulnet.core.paths import PathFinder
 from ulnet.core.peer import PeerNi, may_be_peer
+from ulnet.core.portal import PORTAL_BITS, PORTALS
 from ulnet.core.selection.paths import Key, PathSet
 from ulnet.core.state import NodeState
 from ulnet.core.status import HealthStatus, LNetError
@@ -40,7 +41,7 @@ _PUT: Final = int(MsgType.PUT)
 _GET: Final = int(MsgType.GET)
 _ACK: Final = int(MsgType.ACK)
 _REPLY: Final = int(MsgType.REPLY)
-_WIDTHS: Final = {"portal": 32, "match_bits": 64, "offset": 32, "hdr_data": 64, "pid": 32}
+_WIDTHS: Final = {"match_bits": 64, "offset": 32, "hdr_data": 64, "pid": 32}
 
 
 class Sender:
@@ -296,8 +297,10 @@ class Sender:
 
     def _check(self, md: Md, portal: int, match_bits: int, offset: int, hdr_data: int, pid: int) -> None:
         """What is asked for anew. Raises LNetError: EINVAL (numbers), ESHUTDOWN, ENOENT (md)."""
-        if portal >> 32 or match_bits >> 64 or offset >> 32 or hdr_data >> 64 or pid >> 32:
-            raise _too_wide(portal=portal, match_bits=match_bits, offset=offset, hdr_data=hdr_data, pid=pid)
+        if portal >> PORTAL_BITS:
+            raise LNetError(errno.EINVAL, f"portal {portal}: portals are numbered 0..{PORTALS - 1}")
+        if match_bits >> 64 or offset >> 32 or hdr_data >> 64 or pid >> 32:
+            raise _too_wide(match_bits=match_bits, offset=offset, hdr_data=hdr_data, pid=pid)
         self._state.must_run()
         self._check_usable(md)
 

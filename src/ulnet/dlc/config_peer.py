@@ -10,9 +10,10 @@ from ulnet.dlc.schema import Schema
 from ulnet.dlc.steps import Step, Verb
 from ulnet.dlc.yaml_in import MapNode, Node, ScalarNode, SeqNode
 
-__all__ = ["LOCKED", "read_peers", "read_peers_by_nids"]
+__all__ = ["CONFIGURED", "LOCKED", "read_peers", "read_peers_by_nids"]
 
 LOCKED = 0x100000  # in `peer state`: only force changes the primary NID
+CONFIGURED = 0x8
 _PEER_NI_STATE = (
     *(*COUNTERS, "state", "refcount", "max_ni_tx_credits", "available_tx_credits", "min_tx_credits"),
     *("tx_q_num_of_buf", "available_rtr_credits", "min_rtr_credits"),
@@ -20,17 +21,22 @@ _PEER_NI_STATE = (
 
 
 def read_peers(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
-    """Today's form. With `peer ni` the list is the peer's NIDs; without, it says nothing of them."""
+    """Today's form. With `peer ni` the list is the peer's NIDs; without, it says nothing of them.
+
+    A full export has learned peers too, as their `peer state` tells: they are not configured.
+    """
     for item in schema.items(node, "peer"):
         mark = schema.mark()
         names = ("primary nid", "Multi-Rail", "peer ni", "seq_no", "peer state")
         fields = schema.fields(item, "peer", names, ("differences",))
         primary = schema.text(fields, "primary nid", item, required=True)
         multi_rail = schema.boolean(fields, "Multi-Rail", True)
-        locked = bool((schema.integer(fields, "peer state") or 0) & LOCKED)
+        state = schema.integer(fields, "peer state")
+        locked = bool((state or 0) & LOCKED)
+        learned = state is not None and state != LOCKED and not state & CONFIGURED
         nids = _peer_nis(schema, fields["peer ni"]) if "peer ni" in fields else None
         seq_no = schema.integer(fields, "seq_no")
-        if primary is None or not schema.good(mark):
+        if primary is None or not schema.good(mark) or (learned and verb == "add"):
             continue
         request: Request
         if verb == "show":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -60,14 +60,15 @@ _DAEMON = {
 _WITHOUT_EFFECT = {
     "config_on_load": "lnetd does what it is told when it starts",
 }
-_MODULES = ("lnet", "ksocklnd", "libcfs", "ko2iblnd")
+_MODULES = ("lnet", "ksocklnd", "libcfs", "ko2iblnd", "kbondlnd")
 
 
 class Parameters(NamedTuple):
-    """Requests in the order to be made, and what else should be known of the text."""
+    """Requests in the order to be made, what else should be known of the text, and what in it is unknown."""
 
     requests: list[Request]
     notes: list[str]
+    unknown: Sequence[str] = ()
 
 
 def read_modprobe(text: str) -> Parameters:
@@ -76,6 +77,7 @@ def read_modprobe(text: str) -> Parameters:
         raise LegacyError(f"the file has {len(text)} characters: {_LONGEST} are the most")
     given: dict[str, dict[str, str]] = {module: {} for module in _MODULES}
     notes: list[str] = []
+    unknown: list[str] = []
     for number, line in enumerate(re.sub(r"\\\n", " ", text).splitlines(), 1):
         if not line.strip().startswith("options"):
             continue  # aliases, install lines, comments
@@ -83,7 +85,11 @@ def read_modprobe(text: str) -> Parameters:
             words = shlex.split(line)
         except ValueError as bad:
             raise LegacyError(f"line {number}: {bad}: close the quotation mark") from None
-        if words[0] != "options" or len(words) < 2 or words[1] not in _MODULES:
+        if words[0] != "options" or len(words) < 2:
+            continue
+        if words[1] not in _MODULES:
+            if close := get_close_matches(words[1], _MODULES, n=1, cutoff=0.8):
+                unknown.append(f"line {number}: {words[1]} is no module of LNet; did you mean {close[0]}?")
             continue
         for word in words[2:]:
             name, equals, value = word.partition("=")
@@ -93,7 +99,7 @@ def read_modprobe(text: str) -> Parameters:
                 notes.append(f"line {number}: {name} of {words[1]} is given twice: the last one counts")
             given[words[1]][name] = value
     found = module_requests(**given)
-    return Parameters(found.requests, notes + found.notes)
+    return Parameters(found.requests, notes + found.notes, [*unknown, *found.unknown])
 
 
 _LNET = {
@@ -113,6 +119,7 @@ def module_requests(
     ksocklnd: dict[str, str] | None = None,
     libcfs: dict[str, str] | None = None,
     ko2iblnd: dict[str, str] | None = None,
+    kbondlnd: dict[str, str] | None = None,
 ) -> Parameters:
     """The requests that parameters of the modules come to. Raises LegacyError."""
     tunables: dict[int, Tunables] = {
@@ -128,15 +135,20 @@ def module_requests(
         requests.append(NetMatch(read_ip2nets(lnet["ip2nets"]), first_wins=True))
     _tune(requests, tunables)
     requests += _routing(lnet)
-    notes = [
-        _note(name, value, names)
-        for module, names in ((ksocklnd, _KSOCKLND), (lnet, _LNET), (libcfs, ()), (ko2iblnd, _KO2IBLND))
-        for name, value in (module or {}).items()
-        if name not in names
-    ]
+    notes: list[str] = []
+    unknown: list[str] = []
+    modules = ((ksocklnd, _KSOCKLND), (lnet, _LNET), (libcfs, ()), (ko2iblnd, _KO2IBLND), (kbondlnd, ()))
+    for module, names in modules:
+        for name, value in (module or {}).items():
+            if name in _DAEMON:
+                notes.append(f"{name}: start lnetd with {_DAEMON[name]} {shlex.quote(value)}")
+            elif name in _WITHOUT_EFFECT:
+                notes.append(f"{name}: without effect; {_WITHOUT_EFFECT[name]}")
+            elif name not in names:
+                unknown.append(_nobody_knows(name, value, names))
     if ko2iblnd:
         notes.append("ko2iblnd: o2ib nets are not built yet in this version of ulnet")
-    return Parameters(requests, notes)
+    return Parameters(requests, notes, unknown)
 
 
 def _settings(lnet: dict[str, str]) -> list[Request]:
@@ -178,11 +190,7 @@ def _tune(requests: Iterable[Request], drivers: Mapping[int, Tunables]) -> None:
                 one.tunables = msgspec.structs.replace(driver, **given)
 
 
-def _note(name: str, value: str, known: Collection[str]) -> str:
-    if name in _DAEMON:
-        return f"{name}: start lnetd with {_DAEMON[name]} {shlex.quote(value)}"
-    if name in _WITHOUT_EFFECT:
-        return f"{name}: without effect; {_WITHOUT_EFFECT[name]}"
+def _nobody_knows(name: str, value: str, known: Collection[str]) -> str:
     close = get_close_matches(name, known, n=1, cutoff=0.8)
     question = f"; did you mean {close[0]}?" if close else ""
     return f"{name}={value}: nothing in ulnet corresponds to it{question}"

@@ -46,6 +46,8 @@ class MessageCalls(ABC):
     ) -> int:
         """Send up to 1 MiB; answers how many bytes the target took (with ack), else how many left.
 
+        Where the target's memory is used up, so that it took none, that is an error: ENOBUFS.
+
         `data` must not change until this returns; it is not copied. `timeout` in seconds (default:
         the transaction timeout). `cpt` is where the memory is (default: where this thread runs).
         Raises LNetError with errno and reason.

@@ -22,6 +22,10 @@ __all__ = ["Operation", "Operations", "PingResult", "discover", "ping"]
 
 # A node's info may grow between two pings; one whose info never fits is not asked for ever.
 _MAX_PINGS = 3
+_NOTHING_TAKEN = (
+    "its memory took none of the bytes: it is used up; it has to attach more, "
+    "or memory with MANAGE_REMOTE, which messages may overwrite"
+)
 _MOST_FREE = 256  # operations that are kept for the next ones
 
 
@@ -72,7 +76,11 @@ class Operation:
             words = event.reason or errno_text(event.status)
             done.set_exception(LNetError(-event.status, f"{self._target}: {words}"))
         elif event.kind is self._wanted:
-            done.set_result(event.mlength)
+            taken = event.mlength
+            if taken or self._wanted is not EventKind.ACK or self._md is None or not self._md.length:
+                done.set_result(taken)
+            else:
+                done.set_exception(LNetError(errno.ENOBUFS, f"{self._target}: {_NOTHING_TAKEN}"))
         elif event.unlinked:
             done.set_exception(LNetError(errno.ECANCELED, f"{self._target}: the operation was cancelled"))
 

@@ -63,15 +63,33 @@ def test_peers_are_told_late_of_a_start_and_at_once_of_a_stop(bench):
     router.enable(True)
     router.enable(False)
     assert (router.state, bench.state.forwards, bench.told) == (RoutingState.STOPPING, True, [True, False])
-    with pytest.raises(LNetError, match="still stops") as refused:
-        router.enable(True)
-    assert refused.value.errno == errno.EBUSY
     bench.run(112)
     assert (router.state, bench.state.forwards) == (RoutingState.DISABLED, False)
     assert bench.state.timers.next_deadline() is None
     router.enable(False)
     router.enable(True)
     assert router.state is RoutingState.STARTING
+
+
+def test_routing_that_stops_is_switched_on_at_once(bench):
+    router, pni = bench.router, sender(1)
+    router.enable(True)
+    bench.run(111)
+    router.set_buffers(tiny=64)
+    router.gate.enter(passing := transit(pni))
+    router.enable(False)
+    bench.run(200)
+    assert (router.state, bench.told) == (RoutingState.STOPPING, [True, False])
+    router.enable(True)
+    assert (router.state, bench.state.forwards) == (RoutingState.STARTING, True)
+    assert router.gate.pools.counts == DEFAULT_COUNTS._replace(tiny=64)
+    bench.run(109)
+    assert bench.told == [True, False]
+    bench.run(2)
+    assert (router.state, bench.told) == (RoutingState.ENABLED, [True, False, True])
+    router.gate.leave(passing)
+    bench.run(1000)
+    assert (router.state, bench.state.forwards, bench.dropped) == (RoutingState.ENABLED, True, [])
 
 
 def test_a_stop_waits_for_what_passes_and_not_for_ever(bench):

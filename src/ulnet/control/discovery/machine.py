@@ -10,6 +10,7 @@ import errno
 from collections.abc import Callable
 from typing import Final
 
+from ulnet.control.discovery.ageing import Ageing
 from ulnet.control.discovery.answers import SAYS_MULTI_RAIL, Answers, size_needed
 from ulnet.control.discovery.exchange import PING, PUSH, Exchanges, error_of, push_path
 from ulnet.control.discovery.merging import Merging
@@ -77,6 +78,7 @@ class Discovery:
         say = Notices(state.clock, state.report).say
         self.merging = Merging(state.peers, self._mode, state.report, say, peer_told, gateways.told)
         self._answers = Answers(self._mode, say)
+        self.ageing = Ageing(state)
         self._actions: dict[Action, Callable[[Peer], None]] = {  # that do something themselves
             action: getattr(self, f"_{action.name.lower()}")
             for action in Action
@@ -94,6 +96,7 @@ class Discovery:
     def stop(self) -> None:
         """End all discoveries: who waits is told, what is under way is taken back."""
         self.active = False
+        self.ageing.close()
         self._queue.clear()
         for peer in self._state.peers:
             self._end(peer, errno.ESHUTDOWN, "the node is shutting down")

@@ -15,7 +15,7 @@ from ulnet.core.peer import Peer, PeerNet, PeerNi
 from ulnet.core.routing.criteria import GATEWAY, GATEWAY_BY_DOCUMENTS, REMOTE_NET, Way, rank
 from ulnet.core.routing.gateways import Gateways
 from ulnet.core.routing.table import Route
-from ulnet.core.selection.choice import SOURCE_GIVEN
+from ulnet.core.selection.choice import SOURCE_GIVEN, kind_of
 from ulnet.core.selection.choose import Selector
 from ulnet.core.selection.criteria import CREDITS, PEER_FIXED, TURN, is_stalled
 from ulnet.core.selection.paths import Key, Query
@@ -133,9 +133,8 @@ class RoutedSelector:
             hop = self._selector.pick_untried(self._selector.find(pni, key), None, tried, size)
         else:
             hop = self._selector.choose(pni, key, size, record)
-        kind = "Multi-Rail peer" if peer.multi_rail else "peer without Multi-Rail"
         why = "whose nets here carry nothing" if self._is_near(peer) else "on another net"
-        _tell(record, f"{kind} {why}: over a gateway to {final.nid}")
+        _tell(record, f"{kind_of(peer)} {why}: over a gateway to {final.nid}")
         if final is pni:
             final = hop.peer_ni
         return RoutedPath(hop.ni, hop.peer_ni, hop.ni_by, hop.peer_ni_by, final, way.route)

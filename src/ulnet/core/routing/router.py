@@ -6,7 +6,6 @@ node is up; they hear at once that it stops, and messages still pass until none 
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from typing import Final
 
@@ -16,7 +15,6 @@ from ulnet.core.routing.pools import DEFAULT_COUNTS, Pools
 from ulnet.core.routing.settings import RoutingSettings
 from ulnet.core.routing.state import TRANSITIONS, RoutingAction, RoutingInput, RoutingState
 from ulnet.core.state import NodeState
-from ulnet.core.status import LNetError
 from ulnet.core.timers import Timer
 from ulnet.nid import LO_NET, Net
 
@@ -77,7 +75,7 @@ class Router:
         self._give_up_at = 0.0
 
     def enable(self, wanted: bool) -> None:
-        """`set routing 1` or 0. Raises LNetError: EBUSY while it stops, ESHUTDOWN."""
+        """`set routing 1` or 0. Raises LNetError(ESHUTDOWN)."""
         self._state.must_run()
         self._input(RoutingInput.ENABLE if wanted else RoutingInput.DISABLE)
 
@@ -107,10 +105,6 @@ class Router:
 
     def _input(self, event: RoutingInput) -> None:
         action, after = TRANSITIONS[self.state, event]
-        if action is RoutingAction.REFUSE:
-            raise LNetError(
-                errno.EBUSY, "routing still stops, until what passes has left: try again in some minutes"
-            )
         if after is not self.state:
             self._state.timers.cancel(self._timer)
             self._timer = None
@@ -118,6 +112,7 @@ class Router:
         now, settling = self._state.clock(), self._settings.settling_time
         if action is RoutingAction.OPEN:
             self._open()
+        if action in (RoutingAction.OPEN, RoutingAction.STAY):
             self._set_timer(now + settling, lambda: self._input(RoutingInput.SETTLED))
         elif action is RoutingAction.ANNOUNCE:
             self.announced = True

@@ -34,7 +34,7 @@ class RoutingAction(StrEnum):
     ANNOUNCE = "tell peers that this node routes"
     RETRACT = "tell peers that this node routes no more"
     CLOSE = "drop what waits; messages pass no more"
-    REFUSE = "refuse: EBUSY"
+    STAY = "messages pass on"
 
 
 TRANSITIONS: Final[dict[tuple[RoutingState, RoutingInput], tuple[RoutingAction, RoutingState]]] = {
@@ -45,7 +45,7 @@ TRANSITIONS: Final[dict[tuple[RoutingState, RoutingInput], tuple[RoutingAction, 
     (RoutingState.STARTING, RoutingInput.SETTLED): (RoutingAction.ANNOUNCE, RoutingState.ENABLED),
     (RoutingState.ENABLED, RoutingInput.ENABLE): (RoutingAction.NOTHING, RoutingState.ENABLED),
     (RoutingState.ENABLED, RoutingInput.DISABLE): (RoutingAction.RETRACT, RoutingState.STOPPING),
-    (RoutingState.STOPPING, RoutingInput.ENABLE): (RoutingAction.REFUSE, RoutingState.STOPPING),
+    (RoutingState.STOPPING, RoutingInput.ENABLE): (RoutingAction.STAY, RoutingState.STARTING),
     (RoutingState.STOPPING, RoutingInput.DISABLE): (RoutingAction.NOTHING, RoutingState.STOPPING),
     (RoutingState.STOPPING, RoutingInput.DRAINED): (RoutingAction.CLOSE, RoutingState.DISABLED),
 }

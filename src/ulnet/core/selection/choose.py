@@ -29,6 +29,7 @@ from ulnet.core.selection.choice import (
     ONLY_ONE,
     RESPONSE,
     SOURCE_GIVEN,
+    kind_of,
 )
 from ulnet.core.selection.criteria import (
     CREDITS,
@@ -186,7 +187,7 @@ class Selector:
         if known is not None:
             self._fix(paths, known, dest, NOT_MULTI_RAIL, NOT_MULTI_RAIL)
             return
-        _tell_case(record, "response: to the NID that asked" if key.bound else "peer without Multi-Rail")
+        _tell_case(record, "response: to the NID that asked" if key.bound else kind_of(dest.peer))
         usable = self._usable(dest)
         if not usable:
             raise self._no_route(dest)

@@ -15,7 +15,7 @@ _ROUTES = (RoutingState.ENABLED, RoutingState.STARTING)
 
 
 def set_routing(core: LNet, request: RoutingSet) -> None:
-    """Forward messages from now on, or no more. Raises LNetError(EBUSY)."""
+    """Forward messages from now on, or no more. Raises LNetError."""
     core.router.enable(request.enable)
 
 

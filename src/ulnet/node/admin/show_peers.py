@@ -54,12 +54,18 @@ def list_peers(core: LNet) -> list[NidItem]:
 
 
 def export_peers(core: LNet, backup: bool) -> list[PeerView]:
-    """What an export tells of peers: bonding finds its own again by itself."""
+    """What an export tells of peers: bonding finds its own again by itself.
+
+    A backup has the configured ones alone. A peer that was learned may not be known whole, and configuration
+    holds against discovery.
+    """
     peers = [peer for peer in _peers(core) if peer.primary_nid.net.type != NetType.BOND]
     if not backup:
         return [_peer(core, peer, 3, False) for peer in peers]
     views = []
     for peer in peers:
+        if not peer.configured:
+            continue
         view = PeerView(str(peer.primary_nid), peer.multi_rail)
         if peer.flags & PeerFlag.LOCK_PRIMARY:  # nothing else tells of the lock
             view.peer_state = int(PeerFlag.LOCK_PRIMARY)

@@ -1,0 +1,54 @@
+"""Peers that nobody configured and that never answered: they are forgotten after a while."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from ulnet.core.peer import Peer, PeerFlag
+from ulnet.core.state import NodeState
+from ulnet.core.timers import Timer
+
+__all__ = ["FORGOTTEN_AFTER", "Ageing"]
+
+FORGOTTEN_AFTER: Final = 300.0  # seconds; longer than any message may take by default
+
+_KNOWN = int(PeerFlag.CONFIGURED | PeerFlag.DISCOVERED | PeerFlag.NO_DISCOVERY)
+
+
+class Ageing:
+    """Looks at each learned peer once, and again as long as it is silent and in use."""
+
+    __slots__ = ("_silent", "_state", "_timer")
+
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+        self._silent: deque[tuple[float, Peer]] = deque()  # when to look at it, the earliest first
+        self._timer: Timer | None = None
+
+    def learned(self, peer: Peer) -> None:
+        """A peer was made of an unknown NID."""
+        self._silent.append((self._state.clock() + FORGOTTEN_AFTER, peer))
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._silent and self._timer is None and self._state.running:
+            self._timer = self._state.timers.at(self._silent[0][0], self._look)
+
+    def close(self) -> None:
+        """The node shuts down."""
+        self._state.timers.cancel(self._timer)
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._state.clock()
+        while self._silent and self._silent[0][0] <= now:
+            _, peer = self._silent.popleft()
+            if not _heard(peer) and not self._state.peers.forget(peer):
+                self._silent.append((now + FORGOTTEN_AFTER, peer))
+        self._schedule()
+
+
+def _heard(peer: Peer) -> bool:
+    """Whether it answered, is configured by now, or is no longer in the table."""
+    return peer.gone or bool(peer.flags & _KNOWN) or any(pni.heard_at >= 0 for pni in peer.members.values())

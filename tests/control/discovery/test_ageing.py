@@ -1,0 +1,83 @@
+"""Peers that never answered are forgotten; all others stay."""
+
+from __future__ import annotations
+
+from support.fabric import Fabric
+from ulnet.control.discovery.ageing import FORGOTTEN_AFTER
+from ulnet.control.naming import name_peer
+from ulnet.core.md import MdOption
+from ulnet.nid import Net, Nid
+from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
+
+B, TYPO, NAMED, GATEWAY, OWN = (Nid.parse(f"10.0.0.{n}@tcp") for n in (2, 33, 44, 55, 66))
+
+
+def ping(fabric, core, *nids):
+    for nid in nids:
+        core.get(
+            core.memory.md_bind(bytearray(64), threshold=2, options=MdOption.TRUNCATE),
+            nid,
+            PING_PORTAL,
+            PING_MATCH_BITS,
+        )
+    fabric.run()
+
+
+def known(core):
+    return {str(peer.primary_nid) for peer in core.peers} - {"0@lo"}
+
+
+def later(fabric, seconds):
+    fabric.clock.now += seconds
+    fabric.run()
+
+
+def test_a_peer_that_never_answered_is_forgotten():
+    fabric = Fabric()
+    a = fabric.node("10.0.0.1@tcp", ageing=True)
+    fabric.node(str(B))
+    ping(fabric, a, TYPO, B)
+    later(fabric, FORGOTTEN_AFTER - 1.0)
+    assert known(a) == {str(TYPO), str(B)}
+    later(fabric, 2.0)
+    assert known(a) == {str(B)}
+    ping(fabric, a, TYPO)
+    later(fabric, FORGOTTEN_AFTER / 2)
+    fabric.node(str(TYPO))
+    ping(fabric, a, TYPO)
+    later(fabric, FORGOTTEN_AFTER)
+    assert known(a) == {str(B), str(TYPO)}
+
+
+def test_what_is_named_configured_or_needed_is_not_forgotten():
+    fabric = Fabric()
+    a = fabric.node("10.0.0.1@tcp", ageing=True)
+    ping(fabric, a, NAMED, OWN)
+    name_peer(a, [NAMED])
+    a.peers.add(OWN)
+    a.gateways.add(Net.parse("tcp9"), GATEWAY, 1, 0)
+    later(fabric, 3 * FORGOTTEN_AFTER)
+    assert known(a) == {str(NAMED), str(OWN), str(GATEWAY)}
+
+
+def test_who_is_in_use_is_looked_at_again():
+    fabric = Fabric()
+    a = fabric.node("10.0.0.1@tcp", ageing=True)
+    ping(fabric, a, TYPO)
+    pni = a.peers.find_ni(TYPO)
+    pni.refs += 1
+    later(fabric, FORGOTTEN_AFTER + 1.0)
+    assert known(a) == {str(TYPO)}
+    pni.refs -= 1
+    later(fabric, FORGOTTEN_AFTER + 1.0)
+    assert known(a) == set()
+    fabric.assert_conserved()
+
+
+def test_a_node_that_shuts_down_waits_for_nothing():
+    fabric = Fabric()
+    a = fabric.node("10.0.0.1@tcp", ageing=True)
+    ping(fabric, a, TYPO)
+    assert a.next_deadline() is not None
+    a.shutdown()
+    assert a.next_deadline() is None
