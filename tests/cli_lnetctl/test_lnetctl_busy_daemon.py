@@ -13,6 +13,7 @@ import yaml
 
 from support.daemon import Daemon, Done
 from ulnet import Node
+from ulnet.core.md import MANAGE_REMOTE, OP_PUT
 from ulnet.core.status import LNetError
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Net, Nid
@@ -89,7 +90,7 @@ async def busy(daemon: Daemon, port: int) -> AsyncIterator[Busy]:
             node.add_ni(nid)
             node.core.gateways.set({"alive_router_check_interval": 1, "router_ping_timeout": 3})
             node.core.gateways.add(Net.parse(net), Nid.parse(gateway), 1, 0)
-        far.attach(PORTAL, BITS, bytearray(SIZE))
+        far.attach(PORTAL, BITS, bytearray(SIZE), options=OP_PUT | MANAGE_REMOTE)
         traffic = Traffic(near)
         steps = [traffic.ping] * TASKS + [traffic.put] * TASKS
         tasks = [asyncio.create_task(traffic.go_on(step)) for step in steps]

@@ -143,6 +143,8 @@ async def test_two_routers_in_a_row_take_each_others_messages() -> None:
         data = bytes(1 << 20)
         targets = [(one, nids[3][0]), (other, nids[0][0])]
         for node, _ in targets:
-            node.attach(PORTAL, BITS, bytearray(1 << 20), handler=lambda event: None)
+            node.attach(
+                PORTAL, BITS, bytearray(1 << 20), options=OP_PUT | MANAGE_REMOTE, handler=lambda event: None
+            )
         puts = [node.put(nid, PORTAL, BITS, data, timeout=60) for node, nid in targets for _ in range(24)]
         await asyncio.gather(*puts)
