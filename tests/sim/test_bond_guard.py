@@ -340,7 +340,12 @@ def test_a_fault_rule_counts_a_bonded_message_once(kind: str) -> None:
     put = 1 << int(MsgType.PUT)
     more = {"health": 1 << int(HealthStatus.LOCAL_DROPPED)} if kind == "drop" else {"latency": 1.0}
     fault = Fault(
-        FaultKind(kind), ANY_NID, Nid.parse(B_BOND), messages=put, rate=10, **more  # type: ignore[arg-type]
+        FaultKind(kind),
+        ANY_NID,
+        Nid.parse(B_BOND),
+        messages=put,
+        rate=10,
+        **more,  # type: ignore[arg-type]
     )
     rule = a.loop.enter(a.core.faults.add, fault)
     puts = load(a, 500, 20)

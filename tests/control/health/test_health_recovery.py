@@ -183,7 +183,7 @@ def test_a_ping_between_own_nis_that_fails_charges_the_one_asked():
         before = rails.ni(A0).health
         while not rails.on_wire(pings=True):
             rails.pass_time(0.1)
-        ((ni, msg),) = rails.on_wire(pings=True)
+        ((_, msg),) = rails.on_wire(pings=True)
         rails.fabric.wire.clear()
         rails.a.completed([msg], status, errno.EIO)
         rails.ticks()
