@@ -9,8 +9,10 @@ from random import Random
 import pytest
 
 from support.bonded import ScriptedBond, bond_of, bonded
+from ulnet.core.faults import Fault, FaultKind
 from ulnet.core.guard.identity import is_identity, tag_of
-from ulnet.nid import Nid
+from ulnet.core.status import HealthStatus
+from ulnet.nid import ANY_NID, Nid
 from ulnet.sim import LinkParams, Simulation
 from ulnet.sim.node import SimNode
 from ulnet.sim.traffic import Operation
@@ -309,3 +311,46 @@ def test_each_message_comes_once_in_many_runs(seed: int) -> None:
 def test_headers_of_the_scripted_peer_are_plain() -> None:
     """What the tests above rely on: a header that nobody named is no identity."""
     assert not is_identity(Header(int(MsgType.PUT), Nid.parse(A[0]), Nid.parse(B[0]), 1, 1).wmd)
+
+
+@pytest.mark.requirement("BOND-modes", "BOND-health")
+@pytest.mark.parametrize("mode", ["standby", "loadbalance"])
+@pytest.mark.parametrize("size", [500, 100_000])
+def test_what_was_lost_while_no_slave_was_left_goes_over_one_that_is_on_again(size: int, mode: str) -> None:
+    sim = Simulation(seed=mode, link=LinkParams(rate=RATE))
+    a, b = pair(sim, mode=mode)
+    bond = bond_of(a)
+    a.loop.enter(bond.switch, 0, False)
+    puts = load(a, size, 8)
+    sim.partition(["a.eth1"], ["b.eth1"])  # what is on the rail never arrives
+    sim.run(0.01)
+    sim.link_down("a.eth1")
+    sim.run(5)
+    assert not any(put.ok for put in puts)
+    a.loop.enter(bond.switch, 0, True)
+    sim.run_until(lambda: all(put.ok for put in puts), 20)
+    once(b, puts)
+
+
+@pytest.mark.requirement("BOND-ni")
+@pytest.mark.parametrize("kind", ["drop", "delay"])
+def test_a_fault_rule_counts_a_bonded_message_once(kind: str) -> None:
+    sim = Simulation(seed=kind)
+    a, _ = pair(sim)
+    put = 1 << int(MsgType.PUT)
+    more = {"health": 1 << int(HealthStatus.LOCAL_DROPPED)} if kind == "drop" else {"latency": 1.0}
+    fault = Fault(
+        FaultKind(kind),
+        ANY_NID,
+        Nid.parse(B_BOND),
+        messages=put,
+        rate=10,
+        **more,  # type: ignore[arg-type]
+    )
+    rule = a.loop.enter(a.core.faults.add, fault)
+    puts = load(a, 500, 20)
+    sim.run(5)
+    assert all(put.ok for put in puts)
+    resends = a.core.stats.resend_count
+    assert rule.count == 20 + resends
+    assert rule.struck >= 2

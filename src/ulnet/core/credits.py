@@ -89,7 +89,8 @@ class Credits:
             for msg in msgs:
                 self._state.defer(self._turn_back, msg)
             return
-        if self._faults.active and ni.nid != LO_NID:  # which has them where it receives
+        # Loopback has them where it receives, an NI that is made of others where one of these sends.
+        if self._faults.active and ni.nid != LO_NID and ni.nid not in self._state.masters:
             msgs = [msg for msg in msgs if not self._struck(path, msg)]
             if not msgs:
                 return

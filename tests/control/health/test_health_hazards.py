@@ -30,7 +30,7 @@ def test_who_falls_ill_again_while_a_ping_is_under_way_is_pinged_one_at_a_time()
     for _ in range(5):
         rails.a.health.values.lower_peer(pni)
         rails.pass_time(1.5)
-        rails.a.health.values.raise_peer(pni)  # well, by what it sent itself
+        rails.a.health.values.set_peer(pni, 1000)  # well, by what it sent itself
         assert not rails.a.health.recovery.busy
         rails.a.health.values.lower_peer(pni)
         rails.pass_time(0.3)

@@ -38,8 +38,7 @@ class Model:
 
     def ended(self, local: str, peer: str, status: HealthStatus) -> None:
         if status is HealthStatus.OK:
-            self.change(local, +1)
-            return
+            return  # what was sent heals nobody
         mine, theirs = HOSTILE[status.name.split("_")[0]]
         if mine:
             self.change(local, -1)

@@ -10,6 +10,7 @@ import pytest
 from support.rails import A0, B0, B1, Rails
 from ulnet.core.md import MdOption
 from ulnet.core.status import HealthStatus as S
+from ulnet.nid import Nid
 from ulnet.wire.lnet import PING_MATCH_BITS
 
 
@@ -119,6 +120,92 @@ def test_a_local_ni_pings_itself_through_its_driver():
     assert ni.health == 1000
     assert not rails.a.health.recovery.busy
     assert rails.a.peers.find_ni(A0).health == 1000
+
+
+def sent_into_silence(rails, seconds):
+    """Recovery pings leave, and nobody answers: when and from which NI each left."""
+    seen = []
+    for _ in range(round(seconds * 10)):
+        rails.pass_time(0.1)
+        for ni, msg in rails.on_wire(pings=True):
+            rails.fabric.wire.remove((ni, msg))
+            seen.append((rails.fabric.clock.now, ni.nid))
+            rails.a.completed([msg])
+    return seen
+
+
+@pytest.mark.requirement("HEALTH-value", "HEALTH-monitor")
+def test_a_silent_peer_ni_is_pinged_after_1_2_4_seconds_and_each_silence_is_a_failure():
+    rails = recovering()
+    pni = sick(rails)
+    times = [at for at, _ in sent_into_silence(rails, 60)]
+    assert [round(after - before) for before, after in pairwise(times)] == [1, 2, 4, 8, 16]
+    assert pni.health == 900 - 100 * (len(times) - 1)
+    rails.pass_time(40, answer=True)
+    assert pni.health == 1000
+
+
+@pytest.mark.requirement("HEALTH-value", "HEALTH-monitor")
+def test_a_local_ni_whose_pings_are_not_answered_is_not_healed_by_what_it_sends():
+    rails = Rails(retry_count=0)
+    ni = rails.ni(A0)
+    rails.a.health.values.set_ni(ni, 0)
+    for _ in range(20):
+        rails.put(source=A0)
+        rails.end(S.OK)
+        sent_into_silence(rails, 1)
+    assert (ni.health, ni.up) == (0, False)
+    rails.pass_time(60, answer=True)
+    assert (ni.health, ni.up) == (1000, True)
+    assert rails.a.next_deadline() is None
+
+
+@pytest.mark.requirement("HEALTH-value", "HEALTH-monitor")
+def test_a_local_ni_that_does_not_answer_itself_is_asked_by_another_by_turns():
+    second = Nid.parse("10.0.0.3@tcp")
+    rails = Rails((A0, second), retry_count=0)
+    rails.a.health.values.set_ni(rails.ni(A0), 500)
+    seen = sent_into_silence(rails, 20)
+    assert [nid for _, nid in seen] == [A0, second, A0, second, A0]
+    assert [round(after - before) for before, after in pairwise(at for at, _ in seen)] == [1, 2, 4, 8]
+    assert rails.ni(A0).health == 100
+    assert rails.ni(second).health == 1000
+    for _ in range(2):  # the answer goes to who asked, and heals who was asked
+        rails.pass_time(20, answer=True)
+    assert rails.ni(A0).health == 1000
+
+
+def test_a_ping_between_own_nis_that_fails_charges_the_one_asked():
+    second = Nid.parse("10.0.0.3@tcp")
+    rails = Rails((A0, second), retry_count=0)
+    rails.a.health.values.set_ni(rails.ni(A0), 500)
+    for status in (S.LOCAL_DROPPED, S.REMOTE_DROPPED, S.NETWORK_TIMEOUT, S.LOCAL_TIMEOUT):
+        before = rails.ni(A0).health
+        while not rails.on_wire(pings=True):
+            rails.pass_time(0.1)
+        ((_, msg),) = rails.on_wire(pings=True)
+        rails.fabric.wire.clear()
+        rails.a.completed([msg], status, errno.EIO)
+        rails.ticks()
+        assert rails.ni(A0).health == before - 100
+    assert rails.ni(second).health == 1000
+
+
+@pytest.mark.requirement("HEALTH-value")
+def test_by_the_documents_a_local_ni_pings_itself_each_second_and_falls_or_rises_as_they_say():
+    rails = Rails((A0, Nid.parse("10.0.0.3@tcp")), retry_count=0)
+    rails.a.health.follow_documents()
+    ni = rails.ni(A0)
+    rails.a.health.values.set_ni(ni, 950)
+    seen = sent_into_silence(rails, 5)
+    assert {nid for _, nid in seen} == {A0}
+    assert {round(after - before) for before, after in pairwise(at for at, _ in seen)} == {1}
+    assert ni.health == 950 - 100 * (len(seen) - 1)  # the last one may be answered yet
+    health, sent = ni.health, rails.a.stats.send_count
+    rails.pass_time(10, answer=True)
+    pings = (rails.a.stats.send_count - sent) // 2  # each with its answer
+    assert 9 <= pings <= 11
+    assert ni.health in (health - 100 + pings, health - 100 + pings - 1, health - 100 + pings + 1)
 
 
 def test_a_deleted_ni_leaves_recovery_with_its_timer():

@@ -58,7 +58,7 @@ class Health:
         self._gateways = gateways
         self._notices = Notices(state.clock, state.report)
         self.recovery = recovery = Recovery(
-            state, memory, sender, self._ni_stays, self._peer_stays, self._ni_answered
+            state, memory, sender, self._ni_stays, self._peer_stays, self._ni_answered, self._ni_failed
         )
         self.values = Values(state, recovery, status_changed)
         self._machines = Machines(state, self._notices, status_changed, sender.leave, recovery.admit_peer)
@@ -85,15 +85,15 @@ class Health:
             self._state.stats.resend_count += 1
 
     def sent(self, ni: NI, pni: PeerNi) -> None:
-        """A message left, and one of its ends is watched."""
-        self.values.raise_ni(ni)
+        """A message left, and one of its ends is watched: that says nothing of the NI's health."""
         if pni.unhealthy:
             self._machines.peer_ni(pni, PeerNiInput.SENT)
 
     def heard(self, ni: NI, pni: PeerNi) -> None:
-        """A message arrived, and one of its ends is watched."""
-        ni.health_stats.ping_count = 0
-        self.values.raise_ni(ni)
+        """A message arrived, and one of its ends is watched. One between NIs of this node heals none."""
+        if pni.nid not in self._state.nis:
+            ni.health_stats.ping_count = 0
+            self.values.raise_ni(ni)
         if pni.unhealthy:
             pni.health_stats.ping_count = 0
             self.values.raise_peer(pni)
@@ -165,7 +165,7 @@ class Health:
 
     def _charge(self, rule: Rule, ni: NI, pni: PeerNi) -> None:
         if rule.local and ni.active:
-            self.values.lower_ni(ni)
+            self.values.lower_ni(self._state.nis.get(pni.nid, ni))  # the NI that another one asked
         if rule.peer and pni.nid not in self._state.nis:
             if len(pni.peer.members) > 1 or self._gateways.always_judged(pni):
                 self.values.lower_peer(pni)
@@ -308,8 +308,14 @@ class Health:
         self.rates.close()
 
     def _ni_answered(self, ni: NI) -> None:
-        """Its ping of itself came back."""
+        """A ping of it came back."""
+        ni.health_stats.ping_count = 0
         self.values.raise_ni(ni)
+
+    def _ni_failed(self, ni: NI, status: HealthStatus) -> None:
+        """A ping of it was not answered, or could not be sent; some statuses have charged it already."""
+        if ni.active and self._state.running and not RULES[status].local:
+            self.values.lower_ni(ni)
 
     def _ni_stays(self, ni: NI) -> bool:
         return ni.health < MAX_HEALTH and ni.active and self._state.settings.health_sensitivity > 0

@@ -1,7 +1,8 @@
 """Recovery: who is not well is pinged until it is, less and less often (spec health.md §4).
 
-A local NI pings itself, down through its driver; a peer NI is pinged at exactly that NID. One ping at a
-time; without anybody to recover there is no timer.
+A local NI is pinged by itself, down through its driver, and when that was not answered by the best NI on
+its net; a peer NI is pinged at exactly that NID. A ping that is not answered until the next one is due has
+failed. Without anybody to recover there is no timer.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
-from ulnet.core.status import LNetError
+from ulnet.core.status import HealthStatus, LNetError
 from ulnet.core.timers import Timer
 from ulnet.nid import Nid
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
@@ -35,7 +36,8 @@ Patient = TypeVar("Patient", NI, PeerNi)
 class RecoveryQueue(Generic[Patient]):
     """NIs of one side under recovery, longest first.
 
-    `stays` tells who is to be pinged further, `source` from which NI; `answered` and `released` are called.
+    `stays` tells who is to be pinged further, `source` from which NI; `answered`, `failed` and `released` are
+    called. `failed` hears with which status a ping could not be sent, OK if it was not answered.
     """
 
     __slots__ = (
@@ -44,6 +46,7 @@ class RecoveryQueue(Generic[Patient]):
         "_state",
         "_waiting",
         "answered",
+        "failed",
         "released",
         "source",
         "stays",
@@ -58,6 +61,7 @@ class RecoveryQueue(Generic[Patient]):
         stays: Callable[[Patient], bool],
         source: Callable[[Patient], Nid | None],
         answered: Callable[[Patient], None],
+        failed: Callable[[Patient, HealthStatus], None],
         released: Callable[[], None],
     ) -> None:
         self._state = state
@@ -67,6 +71,7 @@ class RecoveryQueue(Generic[Patient]):
         self.stays: Callable[[Patient], bool] = stays
         self.source: Callable[[Patient], Nid | None] = source
         self.answered: Callable[[Patient], None] = answered
+        self.failed: Callable[[Patient, HealthStatus], None] = failed
         self.released: Callable[[], None] = released
         self.steady = False  # a ping each recovery_interval, as the Health design has it
 
@@ -125,9 +130,14 @@ class RecoveryQueue(Generic[Patient]):
             return
         stats = who.health_stats
         stats.ping_count += 1
-        stats.next_ping = self._state.clock() + self._pause(who)
+        pause = self._pause(who)
+        stats.next_ping = self._state.clock() + pause
         md = self._memory.md_bind(
-            bytearray(_INFO_SIZE), lambda event: self._heard(who, event), threshold=2, options=TRUNCATE
+            bytearray(_INFO_SIZE),
+            lambda event: self._heard(who, event),
+            threshold=2,
+            options=TRUNCATE,
+            timeout=min(pause, self._state.settings.transaction_timeout),
         )
         self._waiting[who] = md
         try:
@@ -136,6 +146,10 @@ class RecoveryQueue(Generic[Patient]):
             self._memory.md_unlink(md)
 
     def _heard(self, who: Patient, event: Event) -> None:
+        if event.kind is EventKind.REPLY and not event.status:
+            self.answered(who)
+        elif event.status and self._waiting.get(who) is event.md:
+            self.failed(who, event.health)
         if event.unlinked:
             if self._waiting.get(who) is event.md and self._state.running:
                 if self.stays(who):
@@ -144,8 +158,14 @@ class RecoveryQueue(Generic[Patient]):
                     self.release(who)
         elif event.status:
             self._memory.md_unlink(event.md)
-        if event.kind is EventKind.REPLY and not event.status:
-            self.answered(who)
+
+
+def _any(pni: PeerNi) -> None:
+    return None
+
+
+def _nothing(pni: PeerNi, status: HealthStatus = HealthStatus.OK) -> None:
+    """What becomes of messages to and from peers, pings too, is judged by `Health`."""
 
 
 class Recovery:
@@ -161,16 +181,21 @@ class Recovery:
         ni_stays: Callable[[NI], bool],
         peer_stays: Callable[[PeerNi], bool],
         ni_answered: Callable[[NI], None],
+        ni_failed: Callable[[NI, HealthStatus], None],
     ) -> None:
         self._state = state
         self.local: RecoveryQueue[NI] = RecoveryQueue(
-            state, memory, sender, ni_stays, lambda ni: ni.nid, ni_answered, self._stop_summaries
+            state, memory, sender, ni_stays, self._source, ni_answered, ni_failed, self._stop_summaries
         )
         self.peers: RecoveryQueue[PeerNi] = RecoveryQueue(
-            state, memory, sender, peer_stays, lambda pni: None, lambda pni: None, self._stop_summaries
+            state, memory, sender, peer_stays, _any, _nothing, _nothing, self._stop_summaries
         )
         self._summary: Timer | None = None
         self._wait = _FIRST_SUMMARY
+
+    def _source(self, ni: NI) -> Nid | None:
+        """By turns itself, and any NI; as the Health design has it, itself."""
+        return ni.nid if self.local.steady or ni.health_stats.ping_count % 2 else None
 
     def admit_ni(self, ni: NI) -> None:
         """Recover a local NI."""

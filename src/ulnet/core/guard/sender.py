@@ -23,22 +23,26 @@ from ulnet.wire.lnet import NO_WMD, MsgType
 
 if TYPE_CHECKING:
     from ulnet.core.parts import Parts
+    from ulnet.core.timers import Timer
 
 __all__ = ["SenderGuard"]
 
 _PUT: Final = int(MsgType.PUT)
+_LOOK_AGAIN: Final = 0.5  # seconds between looks for another path where there was none
 
 
 class SenderGuard:
     """PUTs under way, as far as the peer would notice one that it has already."""
 
-    __slots__ = ("_doubts", "_memory", "_parts", "_state")
+    __slots__ = ("_doubts", "_memory", "_parts", "_state", "_stranded", "_timer")
 
     def __init__(self, state: NodeState, memory: Memory, parts: Parts) -> None:
         self._state = state
         self._memory = memory
         self._parts = parts
         self._doubts: set[tuple[NI | None, Nid | None, Nid | None]] = set()
+        self._stranded: dict[Md, tuple[Msg, NI, Nid]] = {}  # lost on that way, and there was no other
+        self._timer: Timer | None = None  # to look for one
 
     # Before a message leaves -------------------------------------------------------------------------
 
@@ -136,7 +140,10 @@ class SenderGuard:
     def _copy(self, md: Md, put: Msg, ni: NI, nid: Nid) -> None:
         pni = self._state.peers.find_ni(nid)
         parts = self._parts
-        if pni is None or not parts.has_path_beside(put, ni, pni) or not parts.allows(put, ni, pni):
+        if pni is not None and not parts.has_path_beside(put, ni, pni):
+            self._strand(md, put, ni, nid)
+            return
+        if pni is None or not parts.allows(put, ni, pni):
             return
         msg = Msg(put.template)
         msg.wmd = again(put.wmd)
@@ -157,6 +164,19 @@ class SenderGuard:
         stats.msgs_alloc += 1
         stats.msgs_max = max(stats.msgs_max, stats.msgs_alloc)
         parts.send_again(msg)
+
+    def _strand(self, md: Md, put: Msg, ni: NI, nid: Nid) -> None:
+        """There is no other path for a PUT that may be lost: one may be there later."""
+        self._stranded[md] = put, ni, nid
+        if self._timer is None:
+            self._timer = self._state.timers.at(self._state.clock() + _LOOK_AGAIN, self._look_again)
+
+    def _look_again(self) -> None:
+        self._timer = None
+        stranded, self._stranded = self._stranded, {}
+        for md, (put, ni, nid) in stranded.items() if self._state.running else ():
+            if md.put is put and put.ni is ni and put.next_nid == nid and md.linked and not md.aborted:
+                self._copy(md, put, ni, nid)
 
     def copy_ended(self, msg: Msg, md: Md, status: HealthStatus) -> None:
         """A copy was sent, or failed for good: then its original's end counts again."""

@@ -56,7 +56,7 @@ class RoutedSelector:
     def needed(self, dest: PeerNi, source: Nid | None, bound: bool) -> bool:
         """Whether a gateway is needed to reach `dest`, or any NI of its peer if that will do.
 
-        Also where the nets that both are on carry nothing, and gateways lead to another one of its nets.
+        It is, too, where the nets that both are on carry nothing, and gateways lead to another of its nets.
         """
         nets = self._state.nets
         if source is not None:

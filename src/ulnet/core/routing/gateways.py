@@ -173,7 +173,7 @@ class Gateways:
         return self._state.forwards or self.is_gateway(pni.peer)
 
     def has_other(self, msg: Msg) -> bool:
-        """Whether a failed message has another gateway to try, or one where it went to its peer itself."""
+        """Whether a message that failed has a gateway to try, other than the one that it went to."""
         final, hop = msg.hdr.dest_nid, msg.next_nid
         if hop is None:
             return False
