@@ -30,7 +30,7 @@ COUNTERS = (
     "udsp info",
     "load",
 )
-_NI_STATE = (*COUNTERS, "status", "dev cpt", "refcount", "peer_ni", "state")
+_NI_STATE = (*COUNTERS, "status", "drained", "dev cpt", "refcount", "peer_ni", "state")
 _NI = ("nid", "interfaces", "tunables", "lnd tunables", "tcp bonding", "CPT", *BOND_KEYS)
 _NET_TUNABLES = ("peer_timeout", "peer_credits", "peer_buffer_credits", "credits")
 _LND_TUNABLES = ("conns_per_peer", "timeout", "tos")

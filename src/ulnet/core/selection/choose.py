@@ -169,7 +169,8 @@ class Selector:
                 errno.EINVAL, f"source NID {source} is not one of this node's: see 'lnetctl net show'"
             )
         if not (ni.open or key.bound or key.ping):
-            raise LNetError(errno.ENETDOWN, f"source NID {source} is being deleted: leave the source out")
+            text = f"source NID {source} is drained, or being deleted: leave the source out"
+            raise LNetError(errno.ENETDOWN, text)
         if ni.net.net != dest.nid.net:
             if dest.nid.net not in self._state.nets:
                 raise self._no_route(dest)

@@ -30,7 +30,7 @@ from ulnet.host import HostError, Link, links, placed
 from ulnet.lnd.bond import BondLnd
 from ulnet.node.admin.bonds import add_bond, fail_over, set_bond, switch_slave
 from ulnet.node.admin.discoveries import discover_all
-from ulnet.node.admin.draining import drain_and_delete
+from ulnet.node.admin.draining import drain_and_delete, set_drained
 from ulnet.node.admin.explain import explain
 from ulnet.node.admin.faults import add_fault, delete_faults, reset_faults, show_faults
 from ulnet.node.admin.health import debug_peer, set_nis, set_peers, show_recovery
@@ -227,7 +227,9 @@ class Admin:
 
     async def _net_set(self, request: model.NetSet) -> Answer:
         async with self._changing:
-            set_nis(self.node.core, request)
+            nis = set_nis(self.node.core, request)
+            if request.drain is not None:
+                await set_drained(self.node.core, nis, bool(request.drain), self._drain)
         return _DONE
 
     # Peers -----------------------------------------------------------------------------------------

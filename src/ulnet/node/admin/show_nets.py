@@ -62,6 +62,8 @@ def local_net(core: LNet, text: str) -> Net:
 
 def _ni(ni: NI, verbosity: int, load: bool, bonding: int) -> LocalNiView:
     view = LocalNiView(nid=str(ni.nid), status="up" if ni.up else "down", interfaces=interfaces_of(ni))
+    if ni.drained:
+        view.drained = 1
     view.tcp_bonding = bonding_of(ni, bonding)
     view.slaves = slaves_of(ni) or UNSET
     if verbosity >= 1:
