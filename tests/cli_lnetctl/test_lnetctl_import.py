@@ -121,6 +121,26 @@ def test_a_daemon_started_with_module_parameters(vma: Callable[..., VmA], tmp_pa
 
 
 @pytest.mark.requirement("HLD-modparams")
+def test_module_parameters_hold_without_all(vma: Callable[..., VmA], tmp_path: Path) -> None:
+    """Settings, and what drivers give nets; nets, routes and forwarding come by --all."""
+    file = tmp_path / "lustre.conf"
+    file.write_text(
+        "options lnet networks=tcp(eth1) lnet_peer_discovery_disabled=1 alive_router_check_interval=7\n"
+        "options lnet forwarding=enabled\noptions ksocklnd peer_credits=16 credits=32\n"
+    )
+    host = vma("--modprobe", str(file), "--unconfigured")
+    for _ in range(2):
+        assert host("lnet", "configure") == (0, "", "")
+        assert nids(host) == []
+        assert yaml.safe_load(host("global", "show").out)["global"]["discovery"] == 0
+        assert yaml.safe_load(host("export", "--backup").out)["routing"] == {"alive_router_check_interval": 7}
+        assert host("net", "add", "--net", "tcp", "--if", "eth0", "--credits", "64").code == 0
+        shown = yaml.safe_load(host("net", "show", "-v", "--net", "tcp").out)["net"][0]["local NI(s)"][0]
+        assert (shown["tunables"]["peer_credits"], shown["tunables"]["credits"]) == (16, 64)
+        assert host("lnet", "unconfigure").code == 0
+
+
+@pytest.mark.requirement("HLD-modparams")
 def test_a_daemon_with_networks_and_without_interfaces(vma: Callable[..., VmA]) -> None:
     assert nids(vma("--networks", "tcp, tcp1(eth1,credits=64)")) == [
         "192.168.110.11@tcp",
