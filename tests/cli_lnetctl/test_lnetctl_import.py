@@ -108,16 +108,17 @@ def test_a_daemon_started_with_module_parameters(vma: Callable[..., VmA], tmp_pa
     host = vma("--modprobe", str(file), "--unconfigured")
     assert host("net", "show").code != 0
     assert host("lnet", "configure", "--all") == (0, "", "")
-    assert nids(host) == ["192.168.111.11@tcp2"]
+    assert nids(host) == ["192.168.111.11@tcp2", "192.168.110.11@tcp2"]  # what matches adds up
     shown = yaml.safe_load(host("net", "show", "-v", "--net", "tcp2").out)["net"][0]["local NI(s)"][0]
     assert (shown["tunables"]["peer_credits"], shown["lnd tunables"]["conns_per_peer"]) == (16, 2)
     assert yaml.safe_load(host("global", "show").out)["global"]["retry_count"] == 3
-    assert host("net", "add", "--ip2net", "tcp(eth0) 192.168.*.*").code == 0
+    words = ("--net", "tcp7", "--ip2net", "tcp(eth0) 192.168.*.*")  # the rule takes precedence
+    assert host("net", "add", *words).code == 0
     contradicted = host("net", "add", "--ip2net", "tcp5(eth0) 192.168.111.*")
     assert (contradicted.code, "interface eth0 has 192.168.110.11" in contradicted.err) == (234, True)
     nothing = host("net", "add", "--ip2net", "tcp5 10.*.*.*")
     assert (nothing.code, "no interface of this host matches 10.*.*.*" in nothing.err) == (214, True)
-    assert nids(host) == ["192.168.111.11@tcp2", "192.168.110.11@tcp"]
+    assert nids(host) == ["192.168.111.11@tcp2", "192.168.110.11@tcp2", "192.168.110.11@tcp"]
 
 
 @pytest.mark.requirement("HLD-modparams")

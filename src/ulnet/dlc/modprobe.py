@@ -133,7 +133,7 @@ def module_requests(
     if lnet.get("networks"):
         requests += read_networks(lnet["networks"])
     if lnet.get("ip2nets"):
-        requests.append(NetMatch(read_ip2nets(lnet["ip2nets"]), first_wins=True))
+        requests.append(NetMatch(read_ip2nets(lnet["ip2nets"])))
     tune(requests, tunables)
     requests += _routing(lnet)
     notes: list[str] = []
