@@ -108,16 +108,37 @@ def test_a_daemon_started_with_module_parameters(vma: Callable[..., VmA], tmp_pa
     host = vma("--modprobe", str(file), "--unconfigured")
     assert host("net", "show").code != 0
     assert host("lnet", "configure", "--all") == (0, "", "")
-    assert nids(host) == ["192.168.111.11@tcp2"]
+    assert nids(host) == ["192.168.111.11@tcp2", "192.168.110.11@tcp2"]  # what matches adds up
     shown = yaml.safe_load(host("net", "show", "-v", "--net", "tcp2").out)["net"][0]["local NI(s)"][0]
     assert (shown["tunables"]["peer_credits"], shown["lnd tunables"]["conns_per_peer"]) == (16, 2)
     assert yaml.safe_load(host("global", "show").out)["global"]["retry_count"] == 3
-    assert host("net", "add", "--ip2net", "tcp(eth0) 192.168.*.*").code == 0
+    words = ("--net", "tcp7", "--ip2net", "tcp(eth0) 192.168.*.*")  # the rule takes precedence
+    assert host("net", "add", *words).code == 0
     contradicted = host("net", "add", "--ip2net", "tcp5(eth0) 192.168.111.*")
     assert (contradicted.code, "interface eth0 has 192.168.110.11" in contradicted.err) == (234, True)
     nothing = host("net", "add", "--ip2net", "tcp5 10.*.*.*")
     assert (nothing.code, "no interface of this host matches 10.*.*.*" in nothing.err) == (214, True)
-    assert nids(host) == ["192.168.111.11@tcp2", "192.168.110.11@tcp"]
+    assert nids(host) == ["192.168.111.11@tcp2", "192.168.110.11@tcp2", "192.168.110.11@tcp"]
+
+
+@pytest.mark.requirement("HLD-modparams")
+def test_module_parameters_hold_without_all(vma: Callable[..., VmA], tmp_path: Path) -> None:
+    """Settings, and what drivers give nets; nets, routes and forwarding come by --all."""
+    file = tmp_path / "lustre.conf"
+    file.write_text(
+        "options lnet networks=tcp(eth1) lnet_peer_discovery_disabled=1 alive_router_check_interval=7\n"
+        "options lnet forwarding=enabled\noptions ksocklnd peer_credits=16 credits=32\n"
+    )
+    host = vma("--modprobe", str(file), "--unconfigured")
+    for _ in range(2):
+        assert host("lnet", "configure") == (0, "", "")
+        assert nids(host) == []
+        assert yaml.safe_load(host("global", "show").out)["global"]["discovery"] == 0
+        assert yaml.safe_load(host("export", "--backup").out)["routing"] == {"alive_router_check_interval": 7}
+        assert host("net", "add", "--net", "tcp", "--if", "eth0", "--credits", "64").code == 0
+        shown = yaml.safe_load(host("net", "show", "-v", "--net", "tcp").out)["net"][0]["local NI(s)"][0]
+        assert (shown["tunables"]["peer_credits"], shown["tunables"]["credits"]) == (16, 64)
+        assert host("lnet", "unconfigure").code == 0
 
 
 @pytest.mark.requirement("HLD-modparams")

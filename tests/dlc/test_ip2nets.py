@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from socket import AF_INET6
+
 import pytest
 
 from ulnet.core.status import LNetError
+from ulnet.dlc.config import read_config
 from ulnet.dlc.model import Ip2netsRule
+from ulnet.dlc.modprobe import module_requests
 from ulnet.host import Address, Link
 from ulnet.node.admin.ip2nets import choose
+from ulnet.node.dry_run import dry_run
 
 HOST = [
     Link("lo", 1, addresses=(Address("127.0.0.1", 8),), loopback=True),
@@ -82,3 +87,33 @@ def test_what_contradicts_the_host_is_refused(
         chosen(Ip2netsRule("tcp", interfaces, ranges))
     assert refused.value.errno == number
     assert refused.value.text.startswith(told)
+
+
+RULES = """\
+ip2nets:
+  - {net-spec: tcp, ip-range: {0: 192.168.*.*}}
+  - {net-spec: tcp, ip-range: {0: 10.0.0.*}}
+  - {net-spec: tcp1, ip-range: {0: 10.0.0.2}}
+"""
+
+
+@pytest.mark.requirement("HLD-ip2nets", "HLD-modparams")
+async def test_in_yaml_the_first_rule_of_a_net_counts_in_a_string_all_add_up() -> None:
+    async with dry_run(HOST) as admin:
+        assert await admin.apply(read_config(RULES).steps) == []
+        assert list(map(str, admin.node.core.nis)) == ["0@lo", "192.168.3.3@tcp", "10.0.0.2@tcp1"]
+    async with dry_run(HOST) as admin:
+        text = "tcp 192.168.*.*; tcp 10.0.0.*; tcp1 10.0.0.2"
+        (request,) = module_requests({"ip2nets": text}).requests
+        assert (await admin.handle(request)).errors == []
+        nids = ["0@lo", "192.168.3.3@tcp", "10.0.0.2@tcp", "10.0.0.2@tcp1"]
+        assert list(map(str, admin.node.core.nis)) == nids
+
+
+@pytest.mark.requirement("HLD-ip2nets")
+def test_an_ipv6_range_chooses_the_interface() -> None:
+    both = Link("eth0", 2, addresses=(Address("10.0.0.1", 8), Address("fd00::1", 64, AF_INET6)))
+    only = Link("eth1", 3, addresses=(Address("fd00::2", 64, AF_INET6),))
+    rule = Ip2netsRule("tcp", [], ["fd00::/64"])
+    assert [one.address.ip for one in choose(rule, [both, only])] == ["10.0.0.1", "fd00::2"]
+    assert [one.address.ip for one in choose(rule, [both, only], True)] == ["fd00::1", "fd00::2"]

@@ -238,7 +238,6 @@ def test_parameters_are_written_as_files_that_ask_for_the_same() -> None:
         NetAdd("tcp", ["eth3"], prefer="10.0.0.8@tcp", in_file=True, tunables=Tunables(tos=3)),
     ]
     asked = [step.request for step in read_config(emit_document(document_of(requests))).steps]
-    requests[2].first_wins = True  # type: ignore[union-attr]
     order = [0, 1, 2, 4, 5, 3]  # nets before routes
     assert asked == [requests[at] for at in order]
 
@@ -246,7 +245,7 @@ def test_parameters_are_written_as_files_that_ask_for_the_same() -> None:
 @pytest.mark.requirement("HLD-import")
 def test_everything_that_files_hold_is_written_and_read_again() -> None:
     requests: list[Request] = [
-        NetMatch([Ip2netsRule("tcp", ["eth[0-1]", "ib*"], ["10.*.*.*"], Tunables(credits=3), "[0]")]),
+        NetMatch([Ip2netsRule("tcp", ["eth[0-1]", "ib*"], ["10.*.*.*"], Tunables(credits=3), "[0]")], True),
         RouteAdd("tcp9", "10.0.0.[1-2]@tcp", 2, 1, 3),
         RoutingSet(enable=True),
         BuffersSet(tiny=1, large=-1),

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from support.ports import free_port
 from ulnet import Node
@@ -19,6 +20,7 @@ from ulnet.dlc.errors import DlcError
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid
 from ulnet.node.admin import Admin
+from ulnet.node.admin.show_nets import show_nets
 
 RAILS = ("127.0.1.%d@tcp", "127.0.2.%d@tcp", "127.0.3.%d@tcp1")
 SIZE = 40_000
@@ -131,6 +133,38 @@ async def test_policies_come_and_go(pair: Pair) -> None:
             await pair.more(30)
             await pair.ask(model.UdspDel(idx=0))
             await pair.ask(model.UdspDel(idx=0))
+
+
+@pytest.mark.requirement("HLD-dyn")
+async def test_a_drained_ni_carries_nothing_until_it_is_used_again(pair: Pair) -> None:
+    one, other = pair.nodes
+    nid = Nid.parse(RAILS[1] % 1)
+    ni = one.core.nis[nid]
+    with pytest.raises(DlcError, match="nothing is to be set"):
+        await pair.ask(model.NetSet(nids=[str(nid)]))
+    async with pair.traffic():
+        await pair.ask(model.NetSet(nids=[str(nid)], drain=1))
+        (net,) = show_nets(one.core, "tcp", 0)
+        assert [view.nid for view in net.local_nis if view.drained is not UNSET] == [str(nid)]
+        peer = other.core.peers.find(Nid.parse(RAILS[0] % 1))
+        assert peer is not None and not peer.owns(nid)
+        carried = sum(ni.stats.sent), sum(ni.stats.received)
+        await pair.more(300)
+        assert (sum(ni.stats.sent) - carried[0], sum(ni.stats.received) - carried[1]) == (0, 0)
+        await pair.ask(model.NetSet(nids=[str(nid)], drain=0, health=900))
+        while not peer.owns(nid) or sum(ni.stats.sent) < carried[0] + 20:
+            await pair.more(10)
+    assert one.core.stats.response_timeout_count == 0
+
+
+@pytest.mark.requirement("HLD-dyn")
+async def test_a_drained_ni_stays_so_when_it_cannot_be_deleted(pair: Pair) -> None:
+    one = pair.nodes[0]
+    ni = one.core.nis[Nid.parse(RAILS[1] % 1)]
+    await pair.ask(model.NetSet(nids=[str(ni.nid)], drain=1))
+    one.core.leaving.begin([ni])
+    one.core.leaving.stay([ni])  # as after an EBUSY
+    assert (ni.open, ni.listed, ni.drained) == (False, False, True)
 
 
 @pytest.mark.requirement("HLD-dyn")

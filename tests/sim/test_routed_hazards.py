@@ -23,6 +23,7 @@ from ulnet.core.ni import MAX_HEALTH
 from ulnet.core.routing import RoutingState
 from ulnet.core.status import LNetError
 from ulnet.nid import Net, Nid
+from ulnet.node.admin.show_nets import show_nets
 from ulnet.sim import Operation, SimNode, Simulation
 from ulnet.wire.lnet import MsgType
 
@@ -485,3 +486,20 @@ def test_a_routers_last_hop_leaves_a_path_without_progress(far: tuple[str, str])
     puts = [client.put(server.nid, PORTAL, data=bytes(5000)) for _ in range(40)]
     sim.run(10)
     assert sum(put.ok for put in puts) == 40
+
+
+@pytest.mark.requirement("RTR")
+def test_a_router_shows_nis_of_a_net_that_nobody_pings_as_down() -> None:
+    sim = simulation()
+    one = two_routers(sim)[1]
+    one.add_ni("10.9.0.8@tcp9")  # nobody is there
+    one.loop.enter(one.core.router.enable, True)
+
+    def statuses() -> dict[str, str]:
+        nets = show_nets(one.core, None, 0)
+        return {str(ni.nid): str(ni.status) for net in nets for ni in net.local_nis}
+
+    assert set(statuses().values()) == {"up"}
+    sim.run(300)
+    shown = statuses()
+    assert [nid for nid, status in shown.items() if status == "down"] == ["10.9.0.8@tcp9"]

@@ -88,13 +88,13 @@ def _told(parameters: Parameters) -> list[Request]:
 
 
 def _warn_of_order(requests: list[Request]) -> None:
-    """As a module parameter, of several rules for a net the first that matches counts; in YAML all do."""
+    """As a module parameter all rules for a net that match count; in YAML the first that matches."""
     for request in requests:
-        if isinstance(request, NetMatch) and request.first_wins:
+        if isinstance(request, NetMatch) and not request.first_wins:
             nets = [rule.net for rule in request.rules]
             for net in sorted({net for net in nets if nets.count(net) > 1}):
                 print(
                     f"ulnet convert: note: {nets.count(net)} rules are for net {net}: as module parameters "
-                    "the first that matches a host is the only one, in YAML all that match add NIs",
+                    "all that match a host add NIs, in YAML the first that matches is the only one",
                     file=sys.stderr,
                 )

@@ -102,15 +102,11 @@ def _net_add(parsed: Parsed) -> model.Request:
 def _net_match(parsed: Parsed, tunables: model.Tunables) -> model.Request:
     from ulnet.dlc.legacy import LegacyError, read_ip2nets
 
-    for name in ("net", "if", "nid"):
-        if parsed.flag(name):
-            text = f"--ip2net names nets and interfaces itself: leave --{name} out"
-            raise _refused(model.NetAdd, errno.EINVAL, text)
     try:
         rules = read_ip2nets(parsed.text("ip2net") or "", tunables, parsed.text("cpt"))
     except LegacyError as bad:
         raise _refused(model.NetAdd, errno.EINVAL, str(bad)) from None
-    return model.NetMatch(rules, first_wins=True)
+    return model.NetMatch(rules)
 
 
 def _net_del(parsed: Parsed) -> model.Request:

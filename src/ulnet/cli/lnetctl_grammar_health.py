@@ -15,6 +15,12 @@ NET_SET = Command(
         Option("health", "health value, 0 to 1000", "N", kind="number"),
         Option("conns-per-peer", "TCP connections of each type, 0 to 127 (0: by speed)", "N", kind="number"),
         Option("cpt", "CPU partitions that they use, such as [0,2-3], or * for all", "CPTS"),
+        Option(
+            "drain",
+            "1: nothing new leaves by them, and peers send elsewhere; 0: use them",
+            "0|1",
+            kind="number",
+        ),
         Option("net", "with --lnd-timeout: the type of nets, such as tcp", "TYPE"),
         Option(
             "lnd-timeout",
@@ -27,6 +33,7 @@ NET_SET = Command(
         "lnetctl net set --nid 10.0.0.1@tcp --health 1000",
         "lnetctl net set --net tcp --lnd-timeout 5",
         "lnetctl net set --nid 10.0.0.1@tcp --cpt [0,1]",
+        "lnetctl net set --nid 10.0.0.1@tcp --drain 1",
     ),
     action="net_set",
 )

@@ -23,6 +23,7 @@ def _net_set(parsed: Parsed) -> model.Request:
         cpts=parsed.text("cpt"),
         health=_number(parsed, model.NetSet, "health", _MOST_HEALTH),
         conns_per_peer=_number(parsed, model.NetSet, "conns-per-peer", _MOST_CONNS),
+        drain=_number(parsed, model.NetSet, "drain", 1),
         net=parsed.text("net"),
         lnd_timeout=_number(parsed, model.NetSet, "lnd-timeout", _MOST_SECONDS),
     )

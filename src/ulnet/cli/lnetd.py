@@ -20,7 +20,7 @@ from ulnet.dlc.config import Step, read_config
 from ulnet.dlc.endpoint import Endpoint
 from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.legacy import LegacyError
-from ulnet.dlc.modprobe import module_requests, read_modprobe
+from ulnet.dlc.modprobe import Parameters, is_setting, module_requests, read_modprobe
 from ulnet.dlc.paths import default_socket
 from ulnet.dlc.protocol import ProtocolError
 from ulnet.dlc.server import ControlServer
@@ -61,9 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     _log_to_stderr(options.log_level)
     _allow_many_files()
     try:
-        steps = [*_parameters(options), *_read(options.config)]
+        parameters, steps = _parameters(options), _read(options.config)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return runner.run(_run(options, steps))
+            return runner.run(_run(options, parameters, steps))
     except (LNetError, HostError, ProtocolError) as refused:
         _log.error("%s", refused.text)
     except _ConfigError as bad:
@@ -172,7 +172,7 @@ def _allow_many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _parameters(options: argparse.Namespace) -> list[Step]:
+def _parameters(options: argparse.Namespace) -> list[Parameters]:
     """What module parameters ask for; what nothing corresponds to is a line of the log."""
     names = ("networks", "ip2nets", "routes")
     given = {name: getattr(options, name) for name in names if getattr(options, name)}
@@ -187,7 +187,7 @@ def _parameters(options: argparse.Namespace) -> list[Step]:
             _log.info("%s: %s", options.modprobe, note)
         for text in parameters.unknown:
             _log.warning("%s: %s", options.modprobe, text)
-    return [Step(request, 0) for parameters in found for request in parameters.requests]
+    return found
 
 
 def _read(path: str | None) -> list[Step]:
@@ -206,7 +206,7 @@ def _text_of(path: str) -> str:
         raise LNetError(bad.errno, str(bad)) from None
 
 
-async def _run(options: argparse.Namespace, steps: list[Step]) -> int:
+async def _run(options: argparse.Namespace, parameters: list[Parameters], steps: list[Step]) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
@@ -223,7 +223,8 @@ async def _run(options: argparse.Namespace, steps: list[Step]) -> int:
         balance=options.balance,
         recovery=options.recovery,
     )
-    admin = Admin(node, startup=steps, drain=options.drain)
+    startup = [Step(one, 0) for given in parameters for one in given.requests if not is_setting(one)] + steps
+    admin = Admin(node, startup=startup, parameters=parameters, drain=options.drain)
     endpoint = Endpoint(options.socket)
     server = ControlServer(endpoint, admin.handle)
     try:
@@ -231,7 +232,7 @@ async def _run(options: argparse.Namespace, steps: list[Step]) -> int:
             loop.add_signal_handler(number, begin_to_end)
         if not options.unconfigured:
             await node.start()
-            errors = await admin.apply(steps)
+            errors = await admin.set_parameters() + await admin.apply(startup)
             if errors:
                 raise _ConfigError(errors)
         await server.start()

@@ -50,11 +50,17 @@ class Leaving:
         self._nis_changed()
 
     def stay(self, nis: Sequence[NI]) -> None:
-        """Keep the NIs after all, as far as they are still there."""
+        """Keep the NIs after all, as far as they are still there; those drained before stay drained."""
         for ni in nis:
-            ni.open = ni.active
-            ni.listed = True
+            ni.open = ni.active and not ni.drained
+            ni.listed = not ni.drained
         self._nis_changed()
+
+    def keep(self, nis: Sequence[NI], drained: bool) -> None:
+        """Drain the NIs from now on, or no more."""
+        for ni in nis:
+            ni.drained = drained
+        self.stay(nis)
 
     def gone(self, ni: NI) -> None:
         """ni was deleted, and with its connections the answers that were on their way to it.

@@ -83,6 +83,7 @@ class NI:
         "cpts",
         "degraded",
         "dev_cpt",
+        "drained",
         "fatal",
         "health",
         "health_stats",
@@ -145,6 +146,7 @@ class NI:
         self.active = False
         self.open = False  # active, and takes new messages: not about to go
         self.listed = True  # peers are told of it
+        self.drained = False  # stays closed and unlisted until somebody says otherwise
         self.state = NiState.INIT
         self.fatal = False  # its state is FAILED
         self.degraded: dict[str, str] = {}  # why it carries less than it should, by what is the matter

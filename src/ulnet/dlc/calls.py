@@ -145,7 +145,7 @@ def add_nis_by_address(ip2nets: str) -> Call[None]:
     """Add the NIs that rules choose: `tcp(eth0) 192.168.0.*; tcp1 10.*.*.*`. Raises LegacyError at once."""
     from ulnet.dlc.legacy import read_ip2nets
 
-    return Call(model.NetMatch(read_ip2nets(ip2nets), first_wins=True), nothing)
+    return Call(model.NetMatch(read_ip2nets(ip2nets)), nothing)
 
 
 def delete_net(net: str, interfaces: Sequence[str] = (), *, force: bool = False) -> Call[None]:

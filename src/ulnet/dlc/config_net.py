@@ -30,7 +30,7 @@ COUNTERS = (
     "udsp info",
     "load",
 )
-_NI_STATE = (*COUNTERS, "status", "dev cpt", "refcount", "peer_ni", "state")
+_NI_STATE = (*COUNTERS, "status", "drained", "dev cpt", "refcount", "peer_ni", "state")
 _NI = ("nid", "interfaces", "tunables", "lnd tunables", "tcp bonding", "CPT", *BOND_KEYS)
 _NET_TUNABLES = ("peer_timeout", "peer_credits", "peer_buffer_credits", "credits")
 _LND_TUNABLES = ("conns_per_peer", "timeout", "tos")
@@ -159,7 +159,7 @@ def _ip2net(schema: Schema, item: MapNode, verb: Verb) -> Iterator[Step]:
         for net in dict.fromkeys(rule.net for rule in rules):
             yield Step(NetShow(net, SHOWN), item.line, seq_no)
     else:
-        yield Step(NetMatch(rules, first_wins=True, delete=verb == "del"), item.line, seq_no)
+        yield Step(NetMatch(rules, delete=verb == "del"), item.line, seq_no)
 
 
 def read_ip2nets_section(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
@@ -194,7 +194,7 @@ def read_ip2nets_section(schema: Schema, node: Node, verb: Verb) -> Iterator[Ste
         elif net is not None and _is_net(schema, net, item.line) and schema.good(mark):
             rules.append(Ip2netsRule(net, interfaces, ranges, tunables, cpts))
     if rules and verb == "add":
-        yield Step(NetMatch(rules), line, seq_no)
+        yield Step(NetMatch(rules, first_wins=True), line, seq_no)
 
 
 def _is_net(schema: Schema, net: str, line: int) -> bool:

@@ -148,6 +148,7 @@ class LocalNiView(
 
     nid: str | UnsetType = UNSET
     status: str | UnsetType = UNSET
+    drained: int | UnsetType = UNSET
     interfaces: dict[int, str] | UnsetType = UNSET
     slaves: dict[int, str] | UnsetType = UNSET
     bond: BondView | UnsetType = UNSET

@@ -28,8 +28,8 @@ class Ip2netsRule(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 class NetMatch(BaseRequest, tag="net.match"):
     """Add (or delete) the NIs that ip2nets rules choose among this host's interfaces; each rule all or none.
 
-    `first_wins`: of several rules for one net the first that matches is the only one, as in module
-    parameters. It is an error when no rule at all matches.
+    `first_wins`: of several rules for one net the first that matches is the only one, as in the section
+    `ip2nets` of files. In module strings all that match add up. It is an error when no rule at all matches.
     """
 
     verb = "add"

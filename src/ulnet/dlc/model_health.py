@@ -16,7 +16,8 @@ _Health = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 class NetSet(BaseRequest, tag="net.set"):
     """Change `nids`, or `all` NIs but `0@lo`: CPTs, health, connections; or the time-out of net type `net`.
 
-    `lnd_timeout` is in seconds; 0 derives it from the transaction timeout.
+    `lnd_timeout` is in seconds; 0 derives it from the transaction timeout. `drain` 1: nothing new leaves by
+    them, and peers send elsewhere, until it is 0 again.
     """
 
     verb = "set"
@@ -26,6 +27,7 @@ class NetSet(BaseRequest, tag="net.set"):
     cpts: str | None = None
     health: _Health | None = None
     conns_per_peer: Annotated[int, msgspec.Meta(ge=0, le=127)] | None = None
+    drain: Annotated[int, msgspec.Meta(ge=0, le=1)] | None = None
     net: str | None = None
     lnd_timeout: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
 

@@ -22,9 +22,9 @@ from ulnet.dlc.model import (
     RoutingSet,
     Tunables,
 )
-from ulnet.nid import Net, NetType
+from ulnet.nid import Net, NetType, NidError
 
-__all__ = ["Parameters", "module_requests", "read_modprobe"]
+__all__ = ["Parameters", "is_setting", "module_requests", "read_modprobe", "tune"]
 
 _LONGEST = 1 << 20
 # Parameters of the module lnet that are settings today.
@@ -69,6 +69,7 @@ class Parameters(NamedTuple):
     requests: list[Request]
     notes: list[str]
     unknown: Sequence[str] = ()
+    drivers: Mapping[int, Tunables] = {}  # what nets have that say nothing else, by type
 
 
 def read_modprobe(text: str) -> Parameters:
@@ -99,7 +100,7 @@ def read_modprobe(text: str) -> Parameters:
                 notes.append(f"line {number}: {name} of {words[1]} is given twice: the last one counts")
             given[words[1]][name] = value
     found = module_requests(**given)
-    return Parameters(found.requests, notes + found.notes, [*unknown, *found.unknown])
+    return found._replace(notes=notes + found.notes, unknown=[*unknown, *found.unknown])
 
 
 _LNET = {
@@ -132,8 +133,8 @@ def module_requests(
     if lnet.get("networks"):
         requests += read_networks(lnet["networks"])
     if lnet.get("ip2nets"):
-        requests.append(NetMatch(read_ip2nets(lnet["ip2nets"]), first_wins=True))
-    _tune(requests, tunables)
+        requests.append(NetMatch(read_ip2nets(lnet["ip2nets"])))
+    tune(requests, tunables)
     requests += _routing(lnet)
     notes: list[str] = []
     unknown: list[str] = []
@@ -148,7 +149,7 @@ def module_requests(
                 unknown.append(_nobody_knows(name, value, names))
     if ko2iblnd:
         notes.append("ko2iblnd: o2ib nets are not built yet in this version of ulnet")
-    return Parameters(requests, notes, unknown)
+    return Parameters(requests, notes, unknown, tunables)
 
 
 def _settings(lnet: dict[str, str]) -> list[Request]:
@@ -179,15 +180,31 @@ def _routing(lnet: dict[str, str]) -> list[Request]:
     return requests
 
 
-def _tune(requests: Iterable[Request], drivers: Mapping[int, Tunables]) -> None:
+def is_setting(request: Request) -> bool:
+    """Whether a parameter is in force whatever else is configured; nets, routes and forwarding are not."""
+    return isinstance(request, GlobalSet | RouterSet)
+
+
+def tune(requests: Iterable[Request], drivers: Mapping[int, Tunables]) -> None:
     """Give nets the parameters of their driver, where they have none of their own."""
     for request in requests:
         for one in request.rules if isinstance(request, NetMatch) else [request]:
             if isinstance(one, NetAdd | Ip2netsRule):
-                driver = drivers.get(Net.parse(one.net or "").type, Tunables())
+                driver = drivers.get(_type_of(one), Tunables())
                 own = {name: getattr(one.tunables, name) for name in Tunables.__struct_fields__}
                 given = {name: value for name, value in own.items() if value is not None}
                 one.tunables = msgspec.structs.replace(driver, **given)
+
+
+def _type_of(one: NetAdd | Ip2netsRule) -> int:
+    """The type of its net; -1 where it names none that there is."""
+    text = one.net
+    if text is None and isinstance(one, NetAdd) and one.nids:
+        text = one.nids[0].rpartition("@")[2]
+    try:
+        return Net.parse(text or "").type
+    except NidError:
+        return -1
 
 
 def _nobody_knows(name: str, value: str, known: Collection[str]) -> str:

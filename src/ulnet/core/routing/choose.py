@@ -172,7 +172,7 @@ class RoutedSelector:
                 errno.EINVAL, f"source NID {source} is not one of this node's: see 'lnetctl net show'"
             )
         if not (ni.open or even_if_leaving):
-            raise LNetError(errno.ENETDOWN, f"source NID {source} is being deleted: leave the source out")
+            raise LNetError(errno.ENETDOWN, f"source NID {source} is drained, or being deleted: leave it out")
         return ni
 
     def _way_back(self, source: Nid | None, via: Nid | None) -> tuple[NI, PeerNi] | None:

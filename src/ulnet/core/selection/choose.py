@@ -169,7 +169,8 @@ class Selector:
                 errno.EINVAL, f"source NID {source} is not one of this node's: see 'lnetctl net show'"
             )
         if not (ni.open or key.bound or key.ping):
-            raise LNetError(errno.ENETDOWN, f"source NID {source} is being deleted: leave the source out")
+            text = f"source NID {source} is drained, or being deleted: leave the source out"
+            raise LNetError(errno.ENETDOWN, text)
         if ni.fatal and key.kind in ANSWERS:
             raise LNetError(errno.ENETDOWN, f"the device of {source} failed: another NI has to answer")
         if ni.net.net != dest.nid.net:

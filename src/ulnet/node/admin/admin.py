@@ -25,12 +25,13 @@ from ulnet.dlc.documents_policy import SelectionDocument, UdspDocument
 from ulnet.dlc.documents_routing import RouteDocument
 from ulnet.dlc.documents_trace import TraceDocument
 from ulnet.dlc.errors import DlcError, ErrorItem
+from ulnet.dlc.modprobe import Parameters, is_setting, tune
 from ulnet.dlc.protocol import Answer
 from ulnet.host import HostError, Link, links, placed
 from ulnet.lnd.bond import BondLnd
 from ulnet.node.admin.bonds import add_bond, fail_over, set_bond, switch_slave
 from ulnet.node.admin.discoveries import discover_all
-from ulnet.node.admin.draining import drain_and_delete
+from ulnet.node.admin.draining import drain_and_delete, set_drained
 from ulnet.node.admin.explain import explain
 from ulnet.node.admin.faults import add_fault, delete_faults, reset_faults, show_faults
 from ulnet.node.admin.health import debug_peer, set_nis, set_peers, show_recovery
@@ -60,7 +61,9 @@ _DONE = Answer()
 class Admin:
     """The one place where requests meet a node, whether they come from a socket, a file or a program.
 
-    `host` lists the host's links; `startup` is what `lnet configure --all` does, in order.
+    `host` lists the host's links; `startup` is what `lnet configure --all` does, in order; `parameters` are
+    those of the modules: their settings are in force once LNet is configured, and those of drivers for
+    all nets that say nothing else.
     """
 
     def __init__(
@@ -69,10 +72,12 @@ class Admin:
         *,
         host: Callable[[], Sequence[Link]] = links,
         startup: Sequence[Step] = (),
+        parameters: Sequence[Parameters] = (),
         drain: float = 5.0,
     ) -> None:
         self.node = node
         self.startup = startup
+        self._parameters = parameters
         self._host = host
         self._drain = drain
         self._large = False
@@ -160,7 +165,13 @@ class Admin:
                 return _DONE
             await self.node.start()
             self._large = request.large
-        return Answer(errors=await self.apply(self.startup) if request.all else [])
+        errors = await self.set_parameters()
+        return Answer(errors=errors + (await self.apply(self.startup) if request.all else []))
+
+    async def set_parameters(self) -> list[ErrorItem]:
+        """Put the settings among the module parameters in force."""
+        requests = [one for parameters in self._parameters for one in parameters.requests if is_setting(one)]
+        return await self.apply([Step(request, 0) for request in requests])
 
     async def _unconfigure(self, request: model.LnetUnconfigure) -> Answer:
         async with self._changing:
@@ -171,6 +182,7 @@ class Admin:
 
     async def _net_add(self, request: model.NetAdd) -> Answer:
         async with self._changing:
+            self._tune(request)
             try:
                 add_nis(self.node.core, request, self._links(), self._large)
             except NoInterface as missing:
@@ -179,11 +191,17 @@ class Admin:
                 raise DlcError(NO_MATCH, missing.text, verb="add", entity="import") from None
         return _DONE
 
+    def _tune(self, request: model.NetAdd | model.NetMatch) -> None:
+        """What the drivers' module parameters say holds where the request says nothing."""
+        for parameters in reversed(self._parameters):  # the last one counts
+            tune([request], parameters.drivers)
+
     def _links(self) -> list[Link]:
         return placed(self._host(), self.node.machine.topology)
 
     async def _net_match(self, request: model.NetMatch) -> Answer:
         async with self._changing:
+            self._tune(request)
             core, here = self.node.core, self._links()
             bonds, drain = self.node.bond, self._drain
             return Answer(errors=await match_nets(core, request, here, self._large, bonds, drain))
@@ -227,7 +245,9 @@ class Admin:
 
     async def _net_set(self, request: model.NetSet) -> Answer:
         async with self._changing:
-            set_nis(self.node.core, request)
+            nis = set_nis(self.node.core, request)
+            if request.drain is not None:
+                await set_drained(self.node.core, nis, bool(request.drain), self._drain)
         return _DONE
 
     # Peers -----------------------------------------------------------------------------------------

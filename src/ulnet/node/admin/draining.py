@@ -12,7 +12,7 @@ from ulnet.core.status import LNetError
 from ulnet.dlc.model import NetDel
 from ulnet.node.admin.nets import delete_nis, nis_to_delete
 
-__all__ = ["drain_and_delete"]
+__all__ = ["drain_and_delete", "set_drained"]
 
 _PAUSE = 0.01
 _QUIET = 0.1  # seconds without a message that comes in
@@ -32,6 +32,18 @@ async def drain_and_delete(core: LNet, request: NetDel, seconds: float) -> None:
     except BaseException:
         core.leaving.stay(nis)
         raise
+
+
+async def set_drained(core: LNet, nis: Sequence[NI], drained: bool, seconds: float) -> None:
+    """Let NIs take nothing new, as if they were to be deleted, or be used again. Raises LNetError(EBUSY)."""
+    if drained:
+        core.leaving.begin(nis)
+        try:
+            await _drain(core, nis, seconds)
+        except BaseException:
+            core.leaving.stay(nis)
+            raise
+    core.leaving.keep(nis, drained)
 
 
 async def _drain(core: LNet, nis: Sequence[NI], seconds: float) -> None:

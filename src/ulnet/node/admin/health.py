@@ -18,17 +18,20 @@ from ulnet.node.admin.names import read_cpts, read_nids
 __all__ = ["debug_peer", "set_nis", "set_peers", "show_recovery"]
 
 
-def set_nis(core: LNet, request: NetSet) -> None:
-    """Change NIs, or a driver's time-out: all of it or nothing. Raises LNetError: EINVAL, ENOENT, ERANGE."""
+def set_nis(core: LNet, request: NetSet) -> list[NI]:
+    """Change NIs, or a driver's time-out: all of it or nothing; which NIs. To drain them is left to others.
+
+    Raises LNetError: EINVAL, ENOENT, ERANGE.
+    """
     if request.net is not None or request.lnd_timeout is not None:
         _set_lnd_timeout(core, request)
-        return
+        return []
     if request.all == bool(request.nids):
         raise LNetError(errno.EINVAL, "say which NIs are meant: either --nid NID, or --all")
-    if not request.cpts and request.health is None and request.conns_per_peer is None:
+    if not request.cpts and (request.health, request.conns_per_peer, request.drain) == (None, None, None):
         raise LNetError(
             errno.EINVAL,
-            "nothing is to be set: give --health 0..1000, --conns-per-peer 0..127 or --cpt [0,1]",
+            "nothing is to be set: give --health 0..1000, --conns-per-peer 0..127, --cpt [0,1] or --drain",
         )
     cpts = read_cpts(request.cpts, core.cpts.count) if request.cpts else None
     nids = [nid for nid in core.nis if nid != LO_NID] if request.all else read_nids(request.nids)
@@ -41,6 +44,7 @@ def set_nis(core: LNet, request: NetSet) -> None:
         if request.conns_per_peer is not None and ni.lnd_tunables is not None:
             ni.lnd_tunables.conns_per_peer = request.conns_per_peer
             core.retune(ni)
+    return nis
 
 
 def _ni(core: LNet, nid: Nid) -> NI:

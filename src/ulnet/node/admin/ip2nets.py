@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Sequence
+from socket import AF_INET
 from typing import NamedTuple
 
 from ulnet.control.instance import LNet
@@ -48,7 +49,7 @@ async def match_nets(
     Bonding NIs come after all others, and go before them. What goes has `drain` seconds to end its work.
     """
     errors: list[ErrorItem] = []
-    done: set[Net] = set()
+    done: dict[Net, set[str]] = {}  # interfaces that earlier rules chose
     matched = False
     for index, rule in sorted(
         enumerate(request.rules), key=lambda one: (one[1].bond is not None) != request.delete
@@ -57,11 +58,15 @@ async def match_nets(
             net = read_net(rule.net, errno.EINVAL)
             if request.first_wins and net in done:
                 continue
-            chosen = choose(rule, host)
+            chosen = choose(rule, host, large)
             if not chosen:
                 continue
             matched = True
-            done.add(net)
+            before = done.setdefault(net, set())
+            chosen = [one for one in chosen if one.link.name not in before]
+            if not chosen and rule.bond is None:
+                continue
+            before |= {one.link.name for one in chosen}
             if rule.bond is not None:
                 await _bond(core, rule.bond, net, request.delete, bonds, drain)
             elif request.delete:
@@ -89,14 +94,17 @@ def _usable(host: Sequence[Link]) -> list[Link]:
     return [link for link in host if link.up and not link.loopback]
 
 
-def choose(rule: Ip2netsRule, host: Sequence[Link]) -> list[Chosen]:
+def choose(rule: Ip2netsRule, host: Sequence[Link], large: bool = False) -> list[Chosen]:
     """The interfaces that a rule is for, in the host's order; none if it is not for this host.
 
+    An IPv6 range chooses the interface only: its NID is that of its first IPv4 address, unless `large`.
     Raises LNetError: NO_MATCH (no such interface), EINVAL (it has no matching address, no pattern).
     """
     ranges = _ranges(rule)
     matching = {
-        link.name: address for link in _usable(host) if (address := _matching(link, ranges)) is not None
+        link.name: address if large or address.family == AF_INET else first_address(link)
+        for link in _usable(host)
+        if (address := _matching(link, ranges)) is not None
     }
     if ranges and not matching:
         return []

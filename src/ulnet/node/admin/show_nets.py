@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import UNSET
 
@@ -42,8 +42,9 @@ def show_nets(
     chosen = list(core.nets.values()) if net is None else [core.nets[local_net(core, net)]]
     some = slice(None) if index is None else slice(index, index + 1)
     bonding = core.settings.use_tcp_bonding if verbosity else 0
+    silent = core.info.silent_nets
     return [
-        LocalNetView(str(local.net), [_ni(ni, verbosity, load, bonding) for ni in local.nis[some]])
+        LocalNetView(str(local.net), [_ni(ni, verbosity, load, bonding, silent) for ni in local.nis[some]])
         for local in chosen
     ]
 
@@ -60,8 +61,11 @@ def local_net(core: LNet, text: str) -> Net:
     return net
 
 
-def _ni(ni: NI, verbosity: int, load: bool, bonding: int) -> LocalNiView:
-    view = LocalNiView(nid=str(ni.nid), status="up" if ni.up else "down", interfaces=interfaces_of(ni))
+def _ni(ni: NI, verbosity: int, load: bool, bonding: int, silent: Collection[Net]) -> LocalNiView:
+    up = ni.up and ni.net.net not in silent  # as ping info says
+    view = LocalNiView(nid=str(ni.nid), status="up" if up else "down", interfaces=interfaces_of(ni))
+    if ni.drained:
+        view.drained = 1
     view.tcp_bonding = bonding_of(ni, bonding)
     view.slaves = slaves_of(ni) or UNSET
     if verbosity >= 1:
