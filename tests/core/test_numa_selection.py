@@ -210,3 +210,17 @@ def test_of_several_partitions_with_the_memorys_node_it_is_that_of_the_thread():
     halves = CptTable([Partition((0,), (0,)), Partition((1,), (0,)), Partition((2,), (1,))], DISTANCES)
     assert [halves.with_node(0, cpt) for cpt in (0, 1, 2, ANY_CPT)] == [0, 1, 0, 0]
     assert [halves.with_node(node, 1) for node in (1, -1, 8)] == [2, 1, 1]
+
+
+@pytest.mark.requirement("snd-005")
+def test_an_ni_without_a_known_node_is_near_the_cpts_that_it_is_tied_to():
+    core, (known,) = eight([0])
+    tied = core.add_ni(known.nid.net, Nid.parse("10.0.0.2@tcp"), cpts=[5, 6])
+    anywhere = core.add_ni(known.nid.net, Nid.parse("10.0.0.3@tcp"))
+    assert chosen(core, 5) == {tied}
+    assert chosen(core, 6) == {tied}
+    assert chosen(core, 7) == {tied}, "of the same socket"
+    assert chosen(core, 0) == {known}
+    assert chosen(core, 1) == {known}
+    core.set_cpts(tied.nid, range(NODES))
+    assert chosen(core, 5) == {known, tied, anywhere}, "all of them are far, or nobody knows"

@@ -176,6 +176,22 @@ async def test_cancelling_takes_the_memory_back(make_node: MakeNode) -> None:
     assert (await a.ping("127.0.1.2@tcp")).nids
 
 
+async def test_an_ni_whose_messages_wait_for_memory_is_busy(make_node: MakeNode) -> None:
+    a, b = await make_node("127.0.1.1@tcp"), await make_node("127.0.1.2@tcp")
+    nid = "127.0.1.2@tcp"
+    b.core.memory.set_lazy(20)
+    put = asyncio.create_task(a.put(nid, 20, 1, b"early"))
+    while not b.core.leaving.waiting(b.core.nis[Nid.parse(nid)]):
+        await asyncio.sleep(0.01)
+    with pytest.raises(LNetError, match="is in use: 1 messages that it received wait") as busy:
+        b.del_ni(nid)
+    assert busy.value.errno == errno.EBUSY
+    b.attach(20, 1, bytearray(5))
+    assert await put == 5
+    b.del_ni(nid)
+    assert Nid.parse(nid) not in b.core.nis
+
+
 async def test_a_lazy_portal_waits_for_memory(make_node: MakeNode) -> None:
     a, b = await make_node("127.0.1.1@tcp"), await make_node("127.0.1.2@tcp")
     b.core.memory.set_lazy(20)

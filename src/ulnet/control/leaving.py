@@ -76,9 +76,7 @@ class Leaving:
 
     def held(self, ni: NI) -> str:
         """What would be lost with ni, in words; empty if nothing would."""
-        waiting = sum(
-            msg.ni is ni for portal in self._memory.portals if portal is not None for msg in portal.delayed
-        )
+        waiting = self.waiting(ni)
         due = [md.next_nid for md in self._memory.mds.values() if md.deadline_slot >= 0 and md.ni is ni]
         facts = []
         if ni.refs > waiting:
@@ -88,6 +86,11 @@ class Leaving:
         if due:
             facts.append(f"{len(due)} answers due{_names('from', due)}")
         return ", ".join(facts)
+
+    def waiting(self, ni: NI) -> int:
+        """How many messages that came in by ni wait for a program to attach memory."""
+        portals = [portal for portal in self._memory.portals if portal is not None]
+        return sum(msg.ni is ni for portal in portals for msg in portal.delayed)
 
     def _with_whom(self, ni: NI) -> str:
         net = ni.net.net

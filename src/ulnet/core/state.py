@@ -49,7 +49,6 @@ class NodeState:
         "cookie",
         "cpts",
         "deadlines",
-        "distances",
         "forwards",
         "generation",
         "guards",
@@ -94,7 +93,6 @@ class NodeState:
         self.notice = notice or report  # of less than one: NIs that are good again
         self.pid = LNET_PID
         self.cpts = cpts
-        self.distances = cpts.distances_from
         self.local_cpt = _cpt_teller(cpts, current_cpu)  # of the calling thread
         self.node_of_memory = node_of_memory  # where somebody can tell
         self.settings = GlobalSettings()

@@ -259,8 +259,17 @@ class Node(MessageCalls, PeerCalls):
         return self.bond.add(config)
 
     def del_ni(self, nid: Nid | str) -> None:
-        """Remove an NI; its messages fail. Raises LNetError."""
-        self.core.del_ni(as_nid(nid))
+        """Remove an NI; messages that it sends or receives fail.
+
+        Raises LNetError: EBUSY (messages that came in by it wait for memory), ENOENT, EINVAL (0@lo).
+        """
+        nid = as_nid(nid)
+        ni = self.core.nis.get(nid)
+        waiting = self.core.leaving.waiting(ni) if ni is not None else 0
+        if waiting:
+            text = f"{nid} is in use: {waiting} messages that it received wait for memory on a lazy portal"
+            raise LNetError(errno.EBUSY, f"{text}; attach it, or 'memory.set_lazy(portal, False)'")
+        self.core.del_ni(nid)
 
     # Messages --------------------------------------------------------------------------------------
 

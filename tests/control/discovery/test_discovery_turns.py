@@ -313,6 +313,25 @@ def test_discovery_off_on_verify_are_the_only_modes(fabric: Fabric) -> None:
 
 
 @pytest.mark.requirement("dyn-060")
+def test_what_was_learned_is_not_called_configured(fabric: Fabric) -> None:
+    """Both peers are known by what they once said; then discovery only compares."""
+    a, b = node(fabric, A), node(fabric, B, B1)
+    put(a, B)
+    fabric.run()
+    assert known(a, B) == [B, B1]
+    a.set_discovery(2)
+    b.del_ni(B1)
+    b.add_ni(B2.net, B2)
+    a.peers.learn(B2)
+    a.discover(B, done=Told(), force=True)
+    fabric.run()
+    assert list(peer(a, B).differences) == [
+        f"peer {B} lists {B2}, which is known as one of peer {B2}",
+        f"peer {B} was known to have {B1}, which it does not list",
+    ]
+
+
+@pytest.mark.requirement("dyn-060")
 def test_to_verify_changes_nothing_and_tells_each_difference_once(fabric: Fabric) -> None:
     a, b = node(fabric, A, A1), node(fabric, B, B1)
     a.set_discovery(2)

@@ -161,13 +161,18 @@ def differences(peers: PeerTable, peer: Peer, info: PingInfo, primary: Nid) -> l
         found.append(f"{name} says that its primary NID is {primary}")
     says = info.features & SAYS_MULTI_RAIL != 0
     if says != peer.multi_rail:
-        found.append(f"{name} says that it is {'' if says else 'not '}Multi-Rail; it is configured otherwise")
+        held = "configured" if peer.configured else "known"
+        found.append(f"{name} says that it is {'' if says else 'not '}Multi-Rail; it is {held} otherwise")
     listed = dict.fromkeys(entry.nid for entry in info.entries)
     for nid in listed:
         if peer.owns(nid):
             continue
         other = peers.find(nid)
-        where = f"configured for peer {other.primary_nid}" if other is not None else "not configured"
+        if other is None:
+            where = "not configured" if peer.configured else "not known"
+        else:
+            where = f"{'configured for' if other.configured else 'known as one of'} peer {other.primary_nid}"
         found.append(f"{name} lists {nid}, which is {where}")
     unlisted = (nid for nid in peer.members if nid not in listed)
-    return found + [f"{name} is configured with {nid}, which it does not list" for nid in unlisted]
+    held = "is configured with" if peer.configured else "was known to have"
+    return found + [f"{name} {held} {nid}, which it does not list" for nid in unlisted]

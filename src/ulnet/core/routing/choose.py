@@ -105,7 +105,7 @@ class RoutedSelector:
         Changes nothing. Raises LNetError: EINVAL (source), EHOSTUNREACH.
         """
         peer = dest.peer
-        query = Query(peer, size, self._state.distances(cpt), self._state.settings.numa_range)
+        query = Query(peer, size, self._state.cpts, cpt, self._state.settings.numa_range)
         free = source is None and not bound
         back = self._way_back(source, via)
         if back is not None:

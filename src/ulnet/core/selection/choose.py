@@ -135,7 +135,7 @@ class Selector:
         paths.generation = paths.dest.peer.generation
         dest, key, state = paths.dest, paths.key, self._state
         peer = dest.peer
-        paths.query = Query(peer, 0, state.distances(key.cpt), state.settings.numa_range)
+        paths.query = Query(peer, 0, state.cpts, key.cpt, state.settings.numa_range)
         if dest.nid == LO_NID:
             self._fill_loopback(paths)
         elif key.source is not None:
@@ -386,7 +386,7 @@ class Selector:
         self._parts.uncork()
         dest = paths.dest
         peer = dest.peer
-        query = Query(peer, size, self._state.distances(paths.key.cpt), self._state.settings.numa_range)
+        query = Query(peer, size, self._state.cpts, paths.key.cpt, self._state.settings.numa_range)
         targets = peer.members.values() if peer.multi_rail else (dest,)
         found = choose_untried(self._state.nets, targets, query, source, tried)
         if found is None:

@@ -154,7 +154,7 @@ LOCAL_FIXED = (
     _each("health", lambda ni, query: -ni.health),
     _each("progress", _all_stalled),
     _each("UDSP priority", lambda ni, query: ni.priority),
-    _each("NUMA distance", lambda ni, query: max(query.distance(ni.dev_cpt), query.numa_range)),
+    _each("NUMA distance", lambda ni, query: max(query.distance_to(ni), query.numa_range)),
 )
 PEER_FIXED = (
     _each("health", lambda pni, query: -pni.health),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ulnet.core.cpt import ANY_CPT, CptTable
 from ulnet.core.ni import NI, LocalNet
 from ulnet.core.path import Path, load_of
 from ulnet.core.peer import Peer, PeerNet, PeerNi
@@ -37,17 +38,25 @@ class Key(NamedTuple):
 class Query:
     """What a choice depends on besides its candidates."""
 
-    __slots__ = ("batch", "bound", "cached", "distance", "ni", "numa_range", "peer", "size")
+    __slots__ = ("_cpts", "_row", "batch", "bound", "cached", "ni", "numa_range", "peer", "size")
 
-    def __init__(self, peer: Peer, size: int, distance: Callable[[int], int], numa_range: int) -> None:
+    def __init__(self, peer: Peer, size: int, cpts: CptTable, cpt: int, numa_range: int) -> None:
         self.peer = peer
         self.size = size
-        self.distance = distance  # from the message's memory to a CPT
+        self._cpts = cpts.count
+        self._row = cpts.distances_from(cpt)  # from the message's memory to a CPT
         self.numa_range = numa_range
         self.bound: PeerNi | None = None  # the peer's NI, where that is given
         self.ni: NI | None = None  # once the local side is chosen
         self.cached: Candidates | None = None  # those of the present stage, where these are cached
         self.batch: Path | None = None  # whose messages wait to be written, and which takes this one
+
+    def distance_to(self, ni: NI) -> int:
+        """The distance of an NI from the memory: of its device, else of the CPTs that it is tied to."""
+        cpts = ni.cpts
+        if ni.dev_cpt != ANY_CPT or len(cpts) == self._cpts:
+            return self._row(ni.dev_cpt)
+        return min(map(self._row, cpts))
 
 
 class NetPair(NamedTuple):
