@@ -169,7 +169,7 @@ def differences(peers: PeerTable, peer: Peer, info: PingInfo, primary: Nid) -> l
             continue
         other = peers.find(nid)
         if other is None:
-            where = "not configured" if peer.configured else "not known"
+            where = "not configured"
         else:
             where = f"{'configured for' if other.configured else 'known as one of'} peer {other.primary_nid}"
         found.append(f"{name} lists {nid}, which is {where}")
