@@ -345,7 +345,7 @@ def test_a_fault_rule_counts_a_bonded_message_once(kind: str) -> None:
         Nid.parse(B_BOND),
         messages=put,
         rate=10,
-        **more,  # type: ignore[arg-type]
+        **more,
     )
     rule = a.loop.enter(a.core.faults.add, fault)
     puts = load(a, 500, 20)

@@ -52,7 +52,7 @@ ORDERS: dict[Balance, list[Change]] = {
     "expected": [preferred, priority, hops, health, queued_bytes, credits, sequence],
     "documents": [preferred, health, priority, hops, queued_bytes, credits, sequence],
 }
-NAMES = {
+NAMES: dict[Change, str] = {
     preferred: "UDSP preference",
     priority: "route priority",
     hops: "hops",
