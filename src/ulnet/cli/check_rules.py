@@ -146,10 +146,6 @@ def _peers_of_one(view: NodeView, reachable: set[Net]) -> Iterator[Finding]:
                 f"peer {primary} cannot be reached: it is on {where}, where this node has no NI and no route"
             )
             yield Finding("warning", view.name, line, text)
-        own = [nid for nid in nids if nid in view.nids]
-        if own and not set(nids) <= set(view.nids):
-            text = f"peer {primary} has {own[0]}, which is a NID of this node itself"
-            yield Finding("error", view.name, line, text)
 
 
 def across(views: Sequence[NodeView]) -> Iterator[Finding]:
