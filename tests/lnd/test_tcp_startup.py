@@ -295,16 +295,22 @@ async def test_two_nis_of_one_node_reach_each_other(make: Make, at: Addresses) -
     await until(a.core.complete(2))
 
 
-async def test_sockets_belong_to_the_interface(make: Make, at: Addresses) -> None:
+@pytest.mark.parametrize("tied", [True, False])
+async def test_sockets_belong_to_the_interface_where_it_leads_to_the_peer(
+    make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch, tied: bool
+) -> None:
+    """To an address of this host itself no device leads (e2e/test_cross_addresses.py has the others)."""
+    if tied:
+        monkeypatch.setattr("ulnet.lnd.tcp.sockets.leads", lambda own, peer, device: True)
     a, b = make(), make()
     a.add(at.nid(1), interface="lo")
     b.add(at.nid(2), interface="lo:1")  # an alias is no device of its own
     a.put(at.nid(2), b"x")
     await until(b.core.complete(1))
-    for conn in (a.peer(at.nid(2)).conns[0], b.peer(at.nid(1)).conns[0]):
-        assert conn.sock is not None
-        device = conn.sock.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16)
-        assert device.rstrip(b"\0") == b"lo"
+    conn = a.peer(at.nid(2)).conns[0]
+    assert conn.sock is not None
+    device = conn.sock.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16)
+    assert device.rstrip(b"\0") == (b"lo" if tied else b"")
 
 
 async def test_out_of_descriptors(make: Make, at: Addresses) -> None:

@@ -21,12 +21,12 @@ _PAUSE: Final = 1.0  # seconds, when there are no more file descriptors
 
 
 class _Listener:
-    """A listening socket, used by all NIs that have its address."""
+    """The listening sockets of an address, used by all NIs that have it."""
 
-    __slots__ = ("nis", "paused", "sock")
+    __slots__ = ("nis", "paused", "socks")
 
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
+    def __init__(self, socks: list[socket.socket]) -> None:
+        self.socks = socks
         self.nis: set[Nid] = set()
         self.paused = False
 
@@ -71,8 +71,9 @@ class Acceptor:
             listener.nis.discard(nid)
             if not listener.nis:
                 del self._listeners[key]
-                self._shared.selector.forget(listener.sock.fileno())
-                listener.sock.close()
+                for sock in listener.socks:
+                    self._shared.selector.forget(sock.fileno())
+                    sock.close()
         for inbound in list(self.pending):
             if inbound.wanted == nid or not self._listeners:
                 inbound.drop()
@@ -81,15 +82,16 @@ class Acceptor:
             self._timer = None
 
     def _watch(self, listener: _Listener) -> None:
-        self._shared.selector.watch(listener.sock.fileno(), partial(self._on_accept, listener))
+        for sock in listener.socks:
+            self._shared.selector.watch(sock.fileno(), partial(self._on_accept, listener, sock))
 
-    def _on_accept(self, listener: _Listener) -> None:
+    def _on_accept(self, listener: _Listener, listening: socket.socket) -> None:
         for _ in range(_ACCEPTS):
             if len(self.pending) >= self._shared.params.max_handshakes:
                 self._pause(listener)
                 return
             try:
-                sock, address = listener.sock.accept()
+                sock, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:
@@ -107,7 +109,8 @@ class Acceptor:
     def _pause(self, listener: _Listener) -> None:
         """No resources for one more: the listener would only spin."""
         listener.paused = True
-        self._shared.selector.forget(listener.sock.fileno())
+        for sock in listener.socks:
+            self._shared.selector.forget(sock.fileno())
         if self._timer is None:
             self._timer = self._shared.loop.call_later(_PAUSE, self._resume)
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from ulnet.core.status import LNetError, errno_text
 from ulnet.lnd.tcp.params import TcpParams
+from ulnet.lnd.tcp.routes import leads, shares_subnet
 from ulnet.nid import Nid
 
 __all__ = [
@@ -56,10 +57,12 @@ def _endpoint(nid: Nid, port: int, device: str | None) -> tuple[str, int] | tupl
     return ip, port, 0, scope
 
 
-def _new_socket(nid: Nid, device: str | None, params: TcpParams) -> socket.socket:
+def _new_socket(nid: Nid, device: str | None, params: TcpParams, shared: bool = False) -> socket.socket:
     sock = socket.socket(address_family(nid), socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if device is not None:
             # Without the permission (or the device) routing alone decides.
             with suppress(OSError):
@@ -76,11 +79,31 @@ def _new_socket(nid: Nid, device: str | None, params: TcpParams) -> socket.socke
     return sock
 
 
-def listen(nid: Nid, port: int, device: str | None, params: TcpParams) -> socket.socket:
-    """A listening socket on a NID's own address and device. Raises LNetError."""
+def listen(nid: Nid, port: int, device: str | None, params: TcpParams) -> list[socket.socket]:
+    """Listening sockets on a NID's own address. Raises LNetError.
+
+    One takes what comes by any device, and answers as the system's routes say. Where these lead to its subnet
+    by another device, a second one takes what comes by its own, and answers there.
+    """
+    tied = device is not None and nid.ip.startswith("fe80:")
+    first = _listening(nid, port, device if tied else None, params)
+    if tied or device is None or not shares_subnet(nid, device):
+        return [first]
+    first.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # only now: nobody else may listen here
+    try:
+        second = _listening(nid, port, device, params, shared=True)
+    except LNetError:
+        first.close()
+        raise
+    return [first, second]
+
+
+def _listening(
+    nid: Nid, port: int, device: str | None, params: TcpParams, shared: bool = False
+) -> socket.socket:
     where = f"[{nid.ip}]:{port}" if nid.is_large else f"{nid.ip}:{port}"
     try:
-        sock = _new_socket(nid, device, params)
+        sock = _new_socket(nid, device, params, shared)
     except OSError as error:
         raise LNetError(*_why_no_socket(error, params)) from None
     try:
@@ -132,8 +155,11 @@ def dial(
 ) -> socket.socket:
     """A socket that connects from our NID's address to the peer's, without waiting. Raises OSError.
 
-    Source ports go down from 1023 while we may use them; `taken` are known to be of no use.
+    Source ports go down from 1023 while we may use them; `taken` are known to be of no use. It is tied to
+    our device, unless only another one leads there.
     """
+    if device is not None and not peer.ip.startswith("fe80:") and not leads(own, peer, device):
+        device = None
     target = _endpoint(peer, port, device)
     if params.reserved_ports:
         for source in range(HIGHEST_RESERVED, _LOWEST_RESERVED - 1, -1):
