@@ -212,8 +212,8 @@ class SimNode:
         return ni
 
     def del_ni(self, nid: Nid | str) -> None:
-        """Remove an NI. Raises LNetError."""
-        self.loop.enter(self.node.del_ni, _nid(nid))
+        """Remove an NI at once, whatever waits on it. Raises LNetError."""
+        self.loop.enter(self.core.del_ni, _nid(nid))
 
     def add_peer(self, primary: Nid | str, *nids: Nid | str, multi_rail: bool = True) -> None:
         """Configure a peer. Raises LNetError."""

@@ -57,7 +57,7 @@ class Streaming:
         self._patience = 10.0 + node.core.settings.transaction_timeout
         self._heard_at = 0.0  # when the last event came
         self._open: list[Operation] = []  # begun, with no end yet, the oldest first
-        self._sent = self._away = self._answered = 0
+        self._sent = self._away = self._answered = self._refused = 0
         self.delivered = 0  # PUTs of it that are in the other node's memory
         self.failed = False
         self.ended = False
@@ -144,6 +144,7 @@ class Streaming:
             self._broken(f"got {event!r}, which it does not wait for")
         if kind is self._wanted:
             self._answered += 1
+            self._refused += event.status != 0
         if event.status:
             self.failed = True
         if event.status and kind is not EventKind.UNLINK:
@@ -169,7 +170,7 @@ class Streaming:
         self._md = None
         if self._away != self._sent:
             self._broken("ended before all that it sent had left")
-        if self._wanted is EventKind.ACK and self._answered > self.delivered:
+        if self._wanted is EventKind.ACK and self._answered - self._refused > self.delivered:
             self._broken("has more answers than deliveries")
         while self._open:
             self._end_one(event.status or -1, event.reason)
