@@ -158,7 +158,9 @@ class PathFinder:
         """
         if key.source is not None:
             text = f"source NID {ni.nid} is down: its device failed; leave the source out, or mend the device"
-        elif not (dest.peer.multi_rail or key.ping) and ni.nid in (dest.preferred, *dest.preferred_nids):
+        elif not (dest.peer.multi_rail or key.ping) and (
+            ni.nid == dest.preferred or ni.nid in dest.preferred_nids
+        ):
             text = (
                 f"{dest.nid} is a peer without Multi-Rail, which hears from {ni.nid} only: that is down; "
                 "mend its device, or delete it, and the peer hears from another NI"
