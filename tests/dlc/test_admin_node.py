@@ -173,7 +173,7 @@ async def test_pings_answer_in_the_order_asked_and_failures_follow(admin: Admin,
     assert msgspec.to_builtins(answer.document) == {
         "ping": [
             {"primary nid": "127.0.2.1@tcp", "Multi-Rail": False, "peer_ni": nids},
-            {"primary nid": "127.0.2.1@tcp", "Multi-Rail": False, "peer_ni": nids},
+            {"primary nid": "127.0.2.2@tcp1", "Multi-Rail": False, "peer_ni": nids},  # nobody discovered it
             {"primary nid": "0@lo", "Multi-Rail": False, "peer_ni": own},
         ]
     }
