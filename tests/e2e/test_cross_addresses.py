@@ -119,5 +119,5 @@ def test_rails_in_one_subnet_leave_by_their_own_devices(two_hosts: Cluster, ctl:
             assert ask("net", "add", "--nid", nids[-1]) == (0, "", "")
     for here, there in ((0, 1), (1, 0)):
         for rail in (0, 1):
-            words = ("--source", nids[2 * here + rail], nids[2 * there + rail])
-            assert reached(asks[here], *words) == nids[2 * there : 2 * there + 2]
+            pair = ("--source", nids[2 * here + rail], nids[2 * there + rail])
+            assert reached(asks[here], *pair) == nids[2 * there : 2 * there + 2]
