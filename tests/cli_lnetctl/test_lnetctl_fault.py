@@ -75,7 +75,7 @@ def test_a_rule_is_shown_as_it_was_given(ask: Ask) -> None:
     assert rules(ask, "drop") == [
         {
             "rule_type": "drop",
-            "fa_src": "255.255.255.255@tcp",
+            "fa_src": "*@tcp",
             "fa_dst": "10.0.0.2@tcp1",
             "fa_ptl_mask": 1 << 3 | 1 << 5,
             "fa_msg_mask": 2 | 4,

@@ -88,6 +88,11 @@ def test_peer_set_health_and_who_is_in_recovery(rails: Daemon) -> None:
 def test_the_time_out_of_a_driver_is_set_and_shown(rails: Daemon) -> None:
     assert rails.lnetctl("net", "set", "--net", "tcp", "--lnd-timeout", "20").code == 0
     assert {ni["lnd tunables"]["timeout"] for ni in nis(rails).values()} == {20}
+    assert rails.lnetctl("net", "set", "--net", "tcp1", "--lnd-timeout", "21").code == 0  # it is the LND's
+    assert {ni["lnd tunables"]["timeout"] for ni in nis(rails).values()} == {21}
+    assert rails.lnetctl("net", "set", "--net", "tcp", "--lnd-timeout", "0").code == 0
+    usual = yaml.safe_load(rails.lnetctl("global", "show").out)["global"]["lnd_timeout"]
+    assert {ni["lnd tunables"]["timeout"] for ni in nis(rails).values()} == {usual}
     assert rails.lnetctl("net", "set", "--nid", OWN, "--conns-per-peer", "3").code == 0
     assert nis(rails)[OWN]["lnd tunables"]["conns_per_peer"] == 3
     assert nis(rails)[OTHER]["lnd tunables"]["conns_per_peer"] == 1
@@ -108,7 +113,7 @@ def test_the_time_out_of_a_driver_is_set_and_shown(rails: Daemon) -> None:
         (("net", "set", "--nid", "0@lo", "--health", "5"), "0@lo is always well"),
         (("net", "set", "--net", "tcp"), "--net and --lnd-timeout go together"),
         (("net", "set", "--lnd-timeout", "5"), "--net and --lnd-timeout go together"),
-        (("net", "set", "--net", "tcp1", "--lnd-timeout", "5"), "no type of nets"),
+        (("net", "set", "--net", "banana", "--lnd-timeout", "5"), "is no net with time-outs"),
         (("net", "set", "--net", "o2ib", "--lnd-timeout", "5"), "has no o2ib net"),
         (("net", "set", "--nid", OWN, "--conns-per-peer", "200"), "use 0 to 127"),
         (("peer", "set"), "say which peer NIs are meant"),

@@ -71,7 +71,7 @@ def test_two_rails_each(sides: list[RailDaemon]) -> None:
         answer = left.show("ping", "--source", left.host.nid(rail), right.host.nid(rail))["ping"]
         assert answer == [
             {
-                "primary nid": right.host.nid(0),
+                "primary nid": right.host.nid(rail),
                 "Multi-Rail": False,
                 "peer_ni": [{"nid": right.host.nid(0)}, {"nid": right.host.nid(1)}],
             }

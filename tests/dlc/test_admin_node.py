@@ -109,6 +109,12 @@ async def test_peers_are_added_shown_and_deleted(admin: Admin) -> None:
     assert len(first(await shown(admin, model.PeerShow(nids=["10.0.0.2@tcp"])), "peer")["peer ni"]) == 1
     await admin.handle(model.PeerDel(primary="10.0.0.2@tcp"))
     assert await shown(admin, model.PeerList()) == {"peer list": [{"nid": "10.0.0.3@tcp"}]}
+    await admin.handle(model.PeerDel(nids=["10.0.1.3@tcp1"]))  # of whichever peer has it
+    assert [ni["nid"] for ni in first(await shown(admin, model.PeerShow()), "peer")["peer ni"]] == [
+        "10.0.0.3@tcp"
+    ]
+    await admin.handle(model.PeerDel(nids=["10.0.0.3@tcp"]))
+    assert await shown(admin, model.PeerList()) == {"peer list": []}
 
 
 async def test_a_locked_peer_goes_only_by_force(admin: Admin) -> None:
@@ -173,7 +179,7 @@ async def test_pings_answer_in_the_order_asked_and_failures_follow(admin: Admin,
     assert msgspec.to_builtins(answer.document) == {
         "ping": [
             {"primary nid": "127.0.2.1@tcp", "Multi-Rail": False, "peer_ni": nids},
-            {"primary nid": "127.0.2.1@tcp", "Multi-Rail": False, "peer_ni": nids},
+            {"primary nid": "127.0.2.2@tcp1", "Multi-Rail": False, "peer_ni": nids},  # nobody discovered it
             {"primary nid": "0@lo", "Multi-Rail": False, "peer_ni": own},
         ]
     }

@@ -98,6 +98,10 @@ def test_ip2nets(text: str, rules: list[Ip2netsRule]) -> None:
             ],
         ),
         (
+            "tcp1 2 10.0.0.1:4 10.0.0.[2-3]",  # without a net they are on tcp
+            [RouteAdd("tcp1", "10.0.0.1@tcp", 2, 4), RouteAdd("tcp1", "10.0.0.[2-3]@tcp", 2, 0)],
+        ),
+        (
             "tcp1 2:3 10.0.0.1@tcp 10.0.0.2@tcp:0",
             [RouteAdd("tcp1", "10.0.0.1@tcp", 2, 3), RouteAdd("tcp1", "10.0.0.2@tcp", 2, 0)],
         ),

@@ -112,12 +112,12 @@ def test_rails_in_one_subnet_leave_by_their_own_devices(two_hosts: Cluster, ctl:
         asks.append(ask)
         for rail in (0, 1):
             address = pattern % (10 * rail + host.number)
-            words: tuple[str, ...] = ("address", "add", f"{address}/{prefix}", "dev", host.interface(rail))
-            host.run("ip", *words, *(("nodad",) if large else ()))
+            words = ["ip", "address", "add", f"{address}/{prefix}", "dev", host.interface(rail)]
+            host.run(*words, *(["nodad"] if large else []))
         for rail in (0, 1):
             nids.append(f"{pattern % (10 * rail + host.number)}@tcp")
             assert ask("net", "add", "--nid", nids[-1]) == (0, "", "")
     for here, there in ((0, 1), (1, 0)):
         for rail in (0, 1):
-            words = ("--source", nids[2 * here + rail], nids[2 * there + rail])
-            assert reached(asks[here], *words) == nids[2 * there : 2 * there + 2]
+            pair = ("--source", nids[2 * here + rail], nids[2 * there + rail])
+            assert reached(asks[here], *pair) == nids[2 * there : 2 * there + 2]

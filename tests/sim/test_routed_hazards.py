@@ -22,7 +22,9 @@ from ulnet.core.md import INFINITE
 from ulnet.core.ni import MAX_HEALTH
 from ulnet.core.routing import RoutingState
 from ulnet.core.status import LNetError
+from ulnet.dlc.model import RouteShow
 from ulnet.nid import Net, Nid
+from ulnet.node.admin.routes import show_routes
 from ulnet.node.admin.show_nets import show_nets
 from ulnet.sim import Operation, SimNode, Simulation
 from ulnet.wire.lnet import MsgType
@@ -503,3 +505,14 @@ def test_a_router_shows_nis_of_a_net_that_nobody_pings_as_down() -> None:
     sim.run(300)
     shown = statuses()
     assert [nid for nid, status in shown.items() if status == "down"] == ["10.9.0.8@tcp9"]
+
+
+def test_no_gateway_is_shown_as_up_before_it_was_heard() -> None:
+    sim = simulation()
+    client = two_routers(sim)[0]
+    asked = RouteShow(verbosity=1, net="tcp9")
+    client.loop.enter(client.core.gateways.add, Net.parse("tcp9"), Nid.parse("10.1.0.77@tcp1"), 1, 0)
+    assert [route.state for route in show_routes(client.core, asked)] == ["down"]
+    sim.run_until_quiet()
+    asked = RouteShow(verbosity=1, net="tcp2")
+    assert [route.state for route in show_routes(client.core, asked)] == ["up", "up"]

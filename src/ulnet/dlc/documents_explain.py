@@ -12,7 +12,7 @@ class CandidateView(Struct):
 
     name: str
     values: dict[str, bool | float]
-    outcome: str  # "chosen", "kept", or "out by CRITERION"
+    outcome: str  # "chosen", "kept", "link down", or "out by CRITERION"
 
 
 class StageView(Struct, rename={"decided_by": "decided by"}):

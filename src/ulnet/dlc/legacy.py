@@ -95,7 +95,7 @@ def _route(words: list[str], line: str) -> list[RouteAdd]:
     hop, usual = -1, 0
     gateways: list[tuple[str, int | None]] = []
     for word in words:
-        if "@" in word:
+        if "@" in word or (nets and "." in word):  # without a net it is on tcp
             gateways.append(_gateway(word, line))
         elif found := _HOPS.match(word):
             hop, usual = int(found[1]), int(found[2] or 0)
@@ -128,6 +128,9 @@ def _nets(word: str, line: str) -> list[str]:
 
 
 def _gateway(word: str, line: str) -> tuple[str, int | None]:
+    if "@" not in word:
+        address, colon, digits = word.partition(":")
+        word = f"{address}@tcp{colon}{digits}"
     nid, colon, digits = word.partition("@")[2].partition(":")
     text = f"{word.partition('@')[0]}@{nid}"
     if colon and not (digits.isascii() and digits.isdigit() and len(digits) < 10):

@@ -20,6 +20,8 @@ from ulnet.wire.lnet import HEADER_SIZE
 
 __all__ = ["as_view", "explain"]
 
+_OUT = {"usable": "link down"}  # of the device of an NI, or of all of a net
+
 
 def explain(core: LNet, request: Explain) -> ExplainView:
     """Run the choice that a message would get. Raises LNetError."""
@@ -65,7 +67,7 @@ def _stage(stage: Stage) -> StageView:
         for candidate, cost in step.costs:
             values[id(candidate)][step.criterion] = _value(step.criterion, cost)
             if cost != step.least:
-                out[id(candidate)] = f"out by {step.criterion}"
+                out[id(candidate)] = _OUT.get(step.criterion) or f"out by {step.criterion}"
     candidates = [
         CandidateView(_name(one), values[id(one)], out.get(id(one)) or _left(one, stage))
         for one in stage.candidates

@@ -114,7 +114,7 @@ def _view(rule: FaultRule) -> FaultView:
         view.la_rate, view.la_interval, view.ls_delayed = fault.rate, fault.interval, rule.struck
         latency = fault.latency
         view.la_latency = int(latency) if latency == int(latency) else latency
-    view.fa_local_nid = UNSET if fault.local.is_any else str(fault.local)
+    view.fa_local_nid = UNSET if fault.local.is_any else _text(fault.local)
     view.da_health_error_mask = fault.health or UNSET
     view.da_random = fault.random or UNSET
     view.da_drop_all = fault.drop_all or UNSET
@@ -122,4 +122,7 @@ def _view(rule: FaultRule) -> FaultView:
 
 
 def _text(nid: Nid) -> str:
-    return "*" if nid.is_any else str(nid)
+    """As it was given."""
+    if nid.is_any:
+        return "*"
+    return f"*@{nid.net}" if nid == Nid.of(nid.net, _EVERY_ADDRESS) else str(nid)

@@ -12,7 +12,7 @@ from ulnet.core.peer import PeerNi
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents_health import RecoveryDocument
 from ulnet.dlc.model_health import NetSet, PeerDebug, PeerSet, RecoveryShow
-from ulnet.nid import LO_NID, NetType, Nid
+from ulnet.nid import LO_NID, Net, NetType, Nid, NidError
 from ulnet.node.admin.names import read_cpts, read_nids
 
 __all__ = ["debug_peer", "set_nis", "set_peers", "show_recovery"]
@@ -65,10 +65,12 @@ def _set_lnd_timeout(core: LNet, request: NetSet) -> None:
         raise LNetError(
             errno.EINVAL, "an LND time-out is one for all NIs of a net type: give --net alone with it"
         )
-    kinds = {kind.name.lower(): kind for kind in NetType}
-    kind = kinds.get(request.net)
-    if kind is None or kind == NetType.LO:
-        raise LNetError(errno.EINVAL, f"{request.net!r} is no type of nets with time-outs: write tcp")
+    try:
+        kind = Net.parse(request.net).type  # of `tcp1` too: the time-out is that of the LND
+    except NidError:
+        kind = NetType.LO
+    if kind == NetType.LO:
+        raise LNetError(errno.EINVAL, f"{request.net!r} is no net with time-outs: write tcp")
     nis = [ni for ni in core.nis.values() if ni.net.net.type == kind]
     if not nis:
         raise LNetError(errno.ENOENT, f"this node has no {request.net} net: add one first")

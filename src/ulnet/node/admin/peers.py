@@ -9,6 +9,7 @@ from ulnet.core.status import LNetError
 from ulnet.dlc.model import PeerAdd, PeerDel
 from ulnet.nid import Nid
 from ulnet.node.admin.names import one_nid, read_nids
+from ulnet.node.admin.show_peers import peer_of
 
 __all__ = ["add_peer", "delete_peer"]
 
@@ -26,10 +27,17 @@ def add_peer(core: LNet, request: PeerAdd) -> None:
 
 
 def delete_peer(core: LNet, request: PeerDel) -> None:
-    """Delete NIDs of a peer, or the peer. Raises LNetError."""
-    if request.primary is None:
-        raise LNetError(errno.EINVAL, "no peer is named: give its primary NID with --prim_nid")
-    core.peers.delete(_primary(request.primary), read_nids(request.nids) or None, request.force)
+    """Delete NIDs of a peer, or the peer; without primary NID, of the one that has them. Raises LNetError."""
+    nids = read_nids(request.nids)
+    if request.primary is not None:
+        primary = _primary(request.primary)
+    elif nids:
+        primary = peer_of(core, nids[0]).primary_nid
+    else:
+        raise LNetError(
+            errno.EINVAL, "no peer is named: give its primary NID with --prim_nid, or its NIDs with --nid"
+        )
+    core.peers.delete(primary, nids or None, request.force)
 
 
 def _primary(text: str) -> Nid:

@@ -39,8 +39,8 @@ async def _ping(node: Node, target: Nid, source: Nid | None, request: Ping) -> P
     except LNetError as failed:
         text = f"failed to ping {target}: {why(failed, target)}"
         return ErrorItem(request.verb, request.entity, -failed.errno, text)
-    primary = target if target.is_lo else result.primary_nid
-    peer = node.core.peers.find(primary) if node.running else None
+    peer = node.core.peers.find(target) if node.running and not target.is_lo else None
+    primary = target if peer is None else peer.primary_nid  # as far as it is known: a ping discovers nobody
     multi_rail = peer is not None and peer.multi_rail
     return PingView(str(primary), multi_rail, [NidItem(str(nid)) for nid in result.nids])
 

@@ -9,7 +9,7 @@ from ulnet.core.routing import Route
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents_routing import RouteView
 from ulnet.dlc.model import RouteAdd, RouteDel, RouteShow
-from ulnet.nid import Net, NidError
+from ulnet.nid import Net, NetType, NidError
 from ulnet.node.admin.names import read_nids
 
 __all__ = ["add_routes", "backup_routes", "delete_routes", "show_routes"]
@@ -73,9 +73,17 @@ def _view(core: LNet, route: Route, verbosity: int) -> RouteView:
     if verbosity:
         view.hop = route.hops
         view.priority = route.priority
-        view.state = "down" if core.gateways.why_down(route) else "up"
+        view.state = "up" if _is_checked(core, route) and not core.gateways.why_down(route) else "down"
         view.type = "single-hop" if route.ends_there else "multi-hop"
     return view
+
+
+def _is_checked(core: LNet, route: Route) -> bool:
+    """Whether its gateway was ever heard; bonding checks its own."""
+    if route.gateway.net.type == NetType.BOND or core.gateways.settings.alive_router_check_interval <= 0:
+        return True
+    peer = core.peers.find(route.gateway)
+    return peer is not None and any(pni.heard_at >= 0 for pni in peer.members.values())
 
 
 def _net(text: str) -> Net:

@@ -44,7 +44,9 @@ def show_nets(
     bonding = core.settings.use_tcp_bonding if verbosity else 0
     silent = core.info.silent_nets
     return [
-        LocalNetView(str(local.net), [_ni(ni, verbosity, load, bonding, silent) for ni in local.nis[some]])
+        LocalNetView(
+            str(local.net), [_ni(core, ni, verbosity, load, bonding, silent) for ni in local.nis[some]]
+        )
         for local in chosen
     ]
 
@@ -61,7 +63,7 @@ def local_net(core: LNet, text: str) -> Net:
     return net
 
 
-def _ni(ni: NI, verbosity: int, load: bool, bonding: int, silent: Collection[Net]) -> LocalNiView:
+def _ni(core: LNet, ni: NI, verbosity: int, load: bool, bonding: int, silent: Collection[Net]) -> LocalNiView:
     up = ni.up and ni.net.net not in silent  # as ping info says
     view = LocalNiView(nid=str(ni.nid), status="up" if up else "down", interfaces=interfaces_of(ni))
     if ni.drained:
@@ -73,7 +75,7 @@ def _ni(ni: NI, verbosity: int, load: bool, bonding: int, silent: Collection[Net
         view.statistics = traffic(ni)
         view.tunables = _tunables(ni)
         if ni.lnd_tunables is not None:
-            view.lnd_tunables = _lnd_tunables(ni.lnd_tunables)
+            view.lnd_tunables = _lnd_tunables(ni.lnd_tunables, core.settings.lnd_timeout)
         view.dev_cpt = ni.dev_cpt
         view.cpt = _cpts(ni.cpts)
     if verbosity >= 2:
@@ -179,8 +181,9 @@ def _tunables(ni: NI) -> NetTunablesView:
     )
 
 
-def _lnd_tunables(values: LndTunables) -> LndTunablesView:
-    return LndTunablesView(values.conns_per_peer, values.timeout, values.tos)
+def _lnd_tunables(values: LndTunables, usual: int) -> LndTunablesView:
+    """What is in force: a time-out of 0 is the node's."""
+    return LndTunablesView(values.conns_per_peer, values.timeout or usual, values.tos)
 
 
 def _cpts(cpts: Iterable[int]) -> str:
