@@ -111,7 +111,7 @@ def test_pings_over_both_rails_and_what_a_sniffer_says(
         for rail, net in ((0, "tcp"), (1, "tcp1")):
             nid = b.host.nid(rail, net)
             (found,) = a.show("ping", nid)["ping"]
-            assert found["primary nid"] == b.host.nid(0)
+            assert found["primary nid"] == nid, "as asked: the peer is not discovered"
             assert [one["nid"] for one in found["peer_ni"]] == [b.host.nid(0), b.host.nid(1, "tcp1")]
         b.ctl("ping", a.host.nid(0), a.host.nid(1, "tcp1"))
     assert malformed(capture) == ""
