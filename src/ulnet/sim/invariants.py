@@ -70,7 +70,7 @@ def nis(core: LNet) -> str:
             total += credits
             if queue.waiting and len(queue.waiting) > max(0, -credits):
                 return f"NI {ni.nid}: {len(queue.waiting)} messages wait for {credits} credits"
-        if total < ni.tx_credits:  # queues that it has given up may have the rest
+        if total < min(ni.tx_credits, 0):  # queues that it has given up may have the rest
             return f"NI {ni.nid}: its queues have {total} credits, and it {ni.tx_credits}"
     return ""
 
