@@ -137,6 +137,7 @@ class FakeCore:
         self.restarted: list[Nid] = []
         self.lost: list[tuple[NI, Nid]] = []
         self.taken_back: list[Msg] = []
+        self.unconnected: set[Msg | Incoming] = set()
         self.stalled: list[tuple[NI, Nid]] = []  # paths that make no progress now
         self.ever_stalled: list[tuple[NI, Nid]] = []
 
@@ -194,6 +195,8 @@ class FakeCore:
         """A message ended, which way ever it went."""
         assert not self.sending, "finalized from inside send"
         assert msg in self.open, "finalized twice, or never handed over"
+        assert errno or msg not in self.unconnected, "left without a connection"
+        self.unconnected.discard(msg)
         assert (status == HealthStatus.OK) == (errno == 0)
         assert errno >= 0 and bool(reason) == bool(errno)
         self.open.remove(msg)
@@ -202,9 +205,18 @@ class FakeCore:
         if self.on_finalize is not None:
             self.on_finalize(outcome)
 
+    def awaits_connection(self, msgs: list[Msg]) -> None:
+        assert not self.unconnected.intersection(msgs), "told twice"
+        self.unconnected.update(msgs)
+
+    def has_connection(self, msgs: list[Msg]) -> None:
+        assert self.unconnected.issuperset(msgs), "it waited for none"
+        self.unconnected.difference_update(msgs)
+
     def take_back(self, msg: Msg) -> None:
         assert not self.sending, "given back from inside send"
         assert msg in self.open, "given back, but not handed over"
+        self.unconnected.discard(msg)
         self.taken_back.append(msg)
         asyncio.get_running_loop().call_soon(self._send_again, msg)
 

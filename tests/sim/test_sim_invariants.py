@@ -54,7 +54,7 @@ BROKEN = [
     ("core.stats.drops['finalized twice'] = 1", "finalized twice"),
     ("first_ni(core).tx_credits += 1", "257 of 256 credits"),
     ("first_ni(core).refs = -1", "-1 users"),
-    ("first_ni(core).tx_queues[0].credits = -2", "0 messages wait for -2 credits"),
+    ("first_ni(core).tx_queues[0].credits = -2", "its queues have -2 credits"),
     ("first_ni(core).tx_queues[0].waiting.append(message())", "1 messages wait for 256"),
     ("first_ni(core).tx_credits -= 1", "1 credits are in use by 0 messages"),
     ("pni(core).tx_credits -= 1", "1 credits are in use by 0 messages"),

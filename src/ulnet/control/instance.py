@@ -19,6 +19,7 @@ from ulnet.core.cpt import CptTable
 from ulnet.core.faults import FaultInjector
 from ulnet.core.lnd import Drivers, Lnd, Payload
 from ulnet.core.memory import Memory
+from ulnet.core.msg import Msg
 from ulnet.core.ni import NI, LocalNet, Place
 from ulnet.core.parts import Parts
 from ulnet.core.paths import PathFinder
@@ -376,6 +377,14 @@ class LNet:
         self.state.let_end()
 
     # Drivers ---------------------------------------------------------------------------------------
+
+    def awaits_connection(self, msgs: list[Msg]) -> None:
+        """See `Upcalls.awaits_connection`."""
+        self._sender.credits.awaits_connection(msgs)
+
+    def has_connection(self, msgs: list[Msg]) -> None:
+        """See `Upcalls.has_connection`."""
+        self._sender.credits.has_connection(msgs)
 
     def receiver(self, ni: NI, nid: Nid) -> Receiver:
         """Takes what comes by a connection with the next hop nid."""

@@ -28,7 +28,8 @@ class Credits:
     """A message takes one credit of its peer NI, then one of its NI, and goes to the driver.
 
     Without a credit it waits in that object's queue, first in, first out, unless it is told to leave.
-    Messages of one path take their credits, and give them back, together.
+    Messages of one path take their credits, and give them back, together. What its driver has no connection
+    for holds a credit of its peer NI only: peers that cannot be reached hold up no others.
     """
 
     __slots__ = ("_faults", "_parts", "_state")
@@ -125,6 +126,28 @@ class Credits:
         else:
             self._hand_over(path, [msg])
 
+    def awaits_connection(self, msgs: list[Msg]) -> None:
+        """Their driver has to connect first: who waits for credits of their NI has its turn, soon."""
+        for msg in msgs:
+            path = msg.path
+            if path is None or msg.unconnected or not msg.committed:
+                continue
+            msg.unconnected = True
+            path.ni.tx_credits += 1
+            queue = path.queue
+            queue.credits += 1
+            if queue.waiting:
+                self._state.defer(self._serve_ni, queue, 1)
+
+    def has_connection(self, msgs: list[Msg]) -> None:
+        """They leave now. Where all credits of their NI are in use, others wait until these are done."""
+        for msg in msgs:
+            path = msg.path
+            if path is not None and msg.unconnected:
+                msg.unconnected = False
+                path.ni.tx_credits -= 1
+                path.queue.credits -= 1
+
     def _turn_back(self, msg: Msg) -> None:
         """The turn of msg came when its NI was gone."""
         self.give_back_of(msg)
@@ -153,13 +176,16 @@ class Credits:
         """Give the credits of one message back."""
         path = msg.path
         assert path is not None
+        if msg.unconnected:
+            self.has_connection([msg])
         msg.committed = False
         self.give_back(path, 1, msg.hdr.payload_length + HEADER_SIZE)
 
     def _serve_ni(self, queue: TxQueue, count: int) -> None:
         """Up to `count` messages that wait for a credit of the NI have their turn."""
         waiting = queue.waiting
-        while waiting and count:
+        count = min(count, queue.credits + len(waiting))  # fewer, while others had to have theirs at once
+        while waiting and count > 0:
             count -= 1
             msg = waiting.popleft()
             assert msg.path is not None

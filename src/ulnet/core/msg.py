@@ -77,6 +77,7 @@ class Msg:
         "target",
         "template",
         "transit",
+        "unconnected",
         "unsent",
         "via",
         "wmd",
@@ -100,6 +101,7 @@ class Msg:
         self.via: Nid | None = None  # the gateway that it goes over, where that is given
         self.committed = False  # holds credits of its path, or waits for them
         self.queued_at = 0.0
+        self.unconnected = False  # its driver has no connection for it: it holds no credit of its NI
         self.unsent = False  # set by a driver that fails it: no byte has left, so any other path may be tried
         self.in_flight: InFlight | None = None  # its load on the path
         self.attempts: Attempts | None = None  # once it has failed and may set out again

@@ -33,6 +33,15 @@ class Upcalls(Protocol):
     def take_back(self, msg: Msg) -> None:
         """Nothing of msg was sent, other paths may do better: it sets out anew. In place of `completed`."""
 
+    def awaits_connection(self, msgs: list[Msg]) -> None:
+        """There is no connection yet that could carry these: they hold no credits of their NI until there is.
+
+        May be called from inside `send`.
+        """
+
+    def has_connection(self, msgs: list[Msg]) -> None:
+        """There is one, and they are about to leave. Who fails, or is taken back, need not be told of."""
+
     def ni_event(self, ni: NI, event: NiEvent) -> None:
         """The device of ni changed."""
 

@@ -89,6 +89,12 @@ class Station(Protocol):
     def sent(self, frame: Frame, failed: Why | None) -> None:
         """The frame left, or it failed."""
 
+    def waits(self, frame: Frame) -> None:
+        """There is no connection for the frame yet."""
+
+    def goes(self, frame: Frame) -> None:
+        """There is one now."""
+
     def returned(self, frame: Frame) -> None:
         """Nothing of the frame left, and nothing will: the path is stuck. In the place of `sent`."""
 
@@ -223,6 +229,14 @@ class SimStation:
                 self._core.completed([msg], status, number, reason)
 
         self._soon(fail)
+
+    def waits(self, frame: Frame) -> None:
+        """Tell the core."""
+        self._core.awaits_connection([self.flying[frame]])
+
+    def goes(self, frame: Frame) -> None:
+        """Tell the core."""
+        self._core.has_connection([self.flying[frame]])
 
     def returned(self, frame: Frame) -> None:
         """The wire gives a frame back."""

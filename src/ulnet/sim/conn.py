@@ -68,6 +68,7 @@ class Conn:
         if not self.established:
             self._waiting.append(frame)
             self.fabric.under_way += 1
+            side.station.waits(frame)
             return
         self._flying[side][frame] = None
         self._stream(side, frame.size >= BULK).push(frame)
@@ -183,6 +184,7 @@ class Conn:
             else:
                 for frame in other.give_up():
                     self.fabric.under_way -= 1
+                    b.station.goes(frame)
                     self.send(b, frame)
         anew = self._greet(self.a, b)
         self._greet(b, self.a)
@@ -191,6 +193,7 @@ class Conn:
             if anew:  # it was for the former life: the core finds out first who is there now
                 self.a.give_back(frame)
             else:
+                self.a.station.goes(frame)
                 self.send(self.a, frame)
 
     @staticmethod

@@ -57,6 +57,12 @@ class _ForeignNi:
         if failed is not None:
             self.node.failures.append(failed.reason)
 
+    def waits(self, frame: Frame) -> None:
+        """A foreign node has no credits."""
+
+    def goes(self, frame: Frame) -> None:
+        """A foreign node has no credits."""
+
     def returned(self, frame: Frame) -> None:
         """A message that the fabric gave back is not sent again."""
         self.node.failures.append("the path is stuck")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.tcp import sockets
+from ulnet.lnd.tcp.budget import TURN
 from ulnet.lnd.tcp.devices import AddressPair, Device, matched
 from ulnet.lnd.tcp.errors import Failure, connect_status, why_connect_failed
 from ulnet.lnd.tcp.handshake import ActiveHandshake
@@ -58,7 +59,8 @@ class Dialer:
     the peer was out of reach, within limits. Those are near where its host just says that nobody listens,
     for its LNet may be back at any moment;
     "not now" (a lost race, a duplicate) is tried again after the shortest pause, three times. Messages for a
-    peer that hangs up again and again wait for pauses that grow, too.
+    peer that hangs up again and again wait for pauses that grow, too. There is a `Budget` for the attempts of
+    all dialers: one that is not answered makes room for others, and goes on when its turn comes again.
     """
 
     __slots__ = (
@@ -72,9 +74,11 @@ class Dialer:
         "_not_before",
         "_peer",
         "_rest",
+        "_retired",
         "_retries",
         "_retry_at",
         "_shared",
+        "_silence",
         "_soon",
         "_version",
         "incomplete",
@@ -90,6 +94,8 @@ class Dialer:
         self.incomplete = True  # some connections are missing and worth a try
         self._attempt: Outbound | None = None
         self._soon: asyncio.Handle | None = None  # the next attempt, scheduled
+        self._retired = False  # waits for a place among those who call
+        self._silence = ""  # it made room for others: why it will fail when its time is up
         self._rest: asyncio.TimerHandle | None = None  # until messages are to `poke` again
         self._version = peer.state.identity.version
         self._retries = 0
@@ -128,8 +134,8 @@ class Dialer:
 
     @property
     def busy(self) -> bool:
-        """Whether messages may wait: an attempt runs or is scheduled."""
-        return self._attempt is not None or self._soon is not None
+        """Whether messages may wait: an attempt runs, is scheduled, or waits for its turn."""
+        return self._attempt is not None or self._soon is not None or self._retired
 
     def forgettable(self, now: float) -> bool:
         """Whether nothing is lost when a peer without connections is forgotten."""
@@ -154,12 +160,12 @@ class Dialer:
 
     def poke(self) -> None:
         """Some connections are missing: see whether it is time to try for them."""
-        if self._attempt is None and self._soon is None and self._shared.now >= self._retry_at:
+        if not self.busy and self._shared.now >= self._retry_at:
             self._next_soon()
 
     def rests(self) -> bool:
         """Whether an attempt runs, or none is due: messages need not ask until that is over."""
-        if self._attempt is not None or self._soon is not None:
+        if self.busy:
             return True
         if self._shared.now >= self._retry_at:
             return False
@@ -228,8 +234,19 @@ class Dialer:
     def _over(self) -> None:
         """The present attempt is no more."""
         self._attempt = None
+        self._silence = ""
         self._shared.progress.forget(self)
+        self._make_room()
         self._peer.moves_on(self)
+
+    def _make_room(self) -> None:
+        self._retired = False
+        self._shared.budget.leave(self)
+
+    def turn(self) -> None:
+        """There is a place for an attempt."""
+        self._retired = False
+        self._soon = self._shared.loop.call_soon(self._next)
 
     def excuse(self, seconds: float) -> None:
         """The time in which this process did not run is not the peer's."""
@@ -241,6 +258,15 @@ class Dialer:
         if now - self._began >= SILENT and self not in self._peer.stuck:
             self._peer.gets_stuck(self)
         attempt = self._attempt
+        if attempt is not None and self._shared.budget.wanted and now - self._called >= TURN:
+            self._silence = attempt.why_timed_out(self._peer.timeout)
+            attempt.cancel()
+            self._attempt = None
+            self._make_room()
+            self._retired = not self._shared.budget.enter(self, silent=True)
+            if not self._retired:
+                self._next_soon()
+            return False
         if attempt is not None and now - self._began >= _PATIENCE and self._has_others():
             reason = attempt.why_timed_out(_PATIENCE)
             attempt.cancel()
@@ -320,16 +346,37 @@ class Dialer:
     def _next(self) -> None:
         self._soon = None
         if self._brief > _OFTEN and not (self._peer.conns or self._peer.queue):
+            self._make_room()
             self._peer.moves_on(self)
             return  # it hangs up again and again, and nothing is to be sent
-        ctype = self._wanted()
-        if ctype is not None and self._call(ctype):
-            self._shared.progress.watch(self)
-            self._began = self._called = self._shared.now
+        if self._silence and self._is_over():
+            self.failed(errno.ETIMEDOUT, self._silence)
             return
+        ctype = self._wanted()
+        if ctype is not None:
+            silent = bool(self._silence) or not (self._peer.conns or self._peer.queue)
+            if not self._shared.budget.enter(self, silent):
+                self._retired = True
+                return
+            if self._call(ctype):
+                self._shared.progress.watch(self)
+                self._called = self._shared.now
+                if self._silence:
+                    self.set_timeout(self._peer.timeout)
+                else:
+                    self._began = self._called
+                return
+        self._make_room()
         if ctype is None:
             self._complete()
         self._peer.moves_on(self)  # it may have been avoided until this call had an answer
+
+    def _is_over(self) -> bool:
+        """Whether there is no reason any more to go on with an attempt that was not answered."""
+        peer = self._peer
+        if self._shared.loop.time() - self._began >= peer.timeout:
+            return True
+        return not (peer.conns or peer.queue)
 
     def _call(self, ctype: ConnType) -> bool:
         """A socket for an attempt; False if it cannot be."""

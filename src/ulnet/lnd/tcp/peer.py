@@ -164,12 +164,14 @@ class Peer:
             if dialer is not None and dialer.incomplete and not dialer.rests():
                 dialer.poke()
             return
+        failure = self._dial()
+        if failure is None:
+            deadline = self.state.shared.loop.time() + self.timeout
+            self.queue += [(deadline, msg) for msg in msgs]
+            self.state.shared.core.awaits_connection(msgs)
+            return
         for msg in msgs:
-            failure = self._dial()
-            if failure is None:
-                self.queue.append((self.state.shared.loop.time() + self.timeout, msg))
-            else:
-                self.state.fail_unsent(msg, failure)
+            self.state.fail_unsent(msg, failure)
 
     def _dial(self) -> Failure | None:
         """See to it that a connection is being made; a Failure if that is not to be."""
@@ -250,6 +252,7 @@ class Peer:
             size = self._overhead + msg.hdr.payload_length
             conns = self._large if size >= self.state.min_bulk else self._small
             if conns:
+                self.state.shared.core.has_connection([msg])
                 self._pick(conns).tx.queue([msg], size)
             else:
                 self.queue.append((deadline, msg))

@@ -12,6 +12,7 @@ from ulnet.core.receiver import RUN
 from ulnet.core.status import LNetError, errno_text
 from ulnet.lnd.loop import Loop, tell_failure
 from ulnet.lnd.selector import Selector
+from ulnet.lnd.tcp.budget import Budget
 from ulnet.lnd.tcp.params import TcpParams
 from ulnet.lnd.tcp.progress import ProgressTimer
 from ulnet.lnd.tcp.spin import Spin
@@ -38,6 +39,7 @@ class Shared:
         "_report",
         "_reported",
         "_taken",
+        "budget",
         "buf",
         "core",
         "corked",
@@ -70,6 +72,7 @@ class Shared:
         self.now = loop.time()
         self.selector = loop.selector if isinstance(loop, Loop) else Selector(partial(tell_failure, loop))
         self.progress = ProgressTimer(loop, self, core.slept)
+        self.budget = Budget()
         self.sweep_interval = params.sweep_interval  # shorter where a time-out is short
         self.tick = 0  # counts uses of connections, to find the least recent
         self.buf = bytearray(BUFFER_SIZE)
