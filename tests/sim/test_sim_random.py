@@ -91,6 +91,16 @@ def test_what_failed_once_does_well(recipe: str, seed: int) -> None:
     assert outcome.ok, outcome.failure
 
 
+@pytest.mark.parametrize("seed", [7009240, 7010146])
+def test_every_portal_that_waits_for_memory_is_closed_at_the_end(seed: int) -> None:
+    """Else a message waits there for ever, and the run is never quiet."""
+    plan = RECIPES["mixed"].plan(seed)
+    lazy = [event for event in plan.events if event.kind == "lazy"]
+    assert lazy
+    last = {(event.words["node"], event.words["portal"]): event for event in lazy}
+    assert not any(event.words.get("lazy", True) for event in last.values())
+
+
 def test_a_seed_gives_one_plan_and_seeds_differ() -> None:
     plans = [random_plan(seed) for seed in range(30)]
     assert plans == [random_plan(seed) for seed in range(30)]

@@ -81,4 +81,4 @@ def _special(dice: Dice, kind: str, at: float, last: float, words: dict[str, Any
         later = at + rng.choice([1e-3, 1.0, 30.0, 70.0])
         dice.add(later, "attach", node=owner, portal=_LAZY)
         last = max(last, later)
-    dice.add(last, "lazy", node=owner, portal=_LAZY, lazy=False)
+    dice.add(max(last, at), "lazy", node=owner, portal=_LAZY, lazy=False)
