@@ -12,7 +12,7 @@ from ulnet.core.ni import NI, NO_PRIORITY
 from ulnet.core.peer import PeerNi
 from ulnet.core.stats import MsgStats
 from ulnet.core.status import HealthStatus, LNetError
-from ulnet.core.tunables import LndTunables
+from ulnet.core.tunables import UNSET_TIMEOUT, LndTunables
 from ulnet.dlc.documents import (
     LndTunablesView,
     LocalNetView,
@@ -69,7 +69,7 @@ def _ni(ni: NI, verbosity: int, load: bool, bonding: int) -> LocalNiView:
         view.statistics = traffic(ni)
         view.tunables = _tunables(ni)
         if ni.lnd_tunables is not None:
-            view.lnd_tunables = _lnd_tunables(ni.lnd_tunables)
+            view.lnd_tunables = _lnd_tunables(ni.lnd_tunables, ni.timeout)
         view.dev_cpt = ni.dev_cpt
         view.cpt = _cpts(ni.cpts)
     if verbosity >= 2:
@@ -104,7 +104,7 @@ def _backup_ni(ni: NI, host: Sequence[Link]) -> LocalNiView:
         view.nid = str(ni.nid)
     if ni.lnd_tunables is not None:
         view.lnd_tunables = LndTunablesView(ni.lnd_tunables.conns_per_peer, tos=ni.lnd_tunables.tos)
-        if ni.lnd_tunables.timeout != LndTunables().timeout:  # today's tool leaves it out, and loses it
+        if ni.lnd_tunables.timeout != UNSET_TIMEOUT:  # today's tool leaves it out, and loses it
             view.lnd_tunables.timeout = ni.lnd_tunables.timeout
     return view
 
@@ -175,8 +175,8 @@ def _tunables(ni: NI) -> NetTunablesView:
     )
 
 
-def _lnd_tunables(values: LndTunables) -> LndTunablesView:
-    return LndTunablesView(values.conns_per_peer, values.timeout, values.tos)
+def _lnd_tunables(values: LndTunables, timeout: int) -> LndTunablesView:
+    return LndTunablesView(values.conns_per_peer, timeout if values.timeout else 0, values.tos)
 
 
 def _cpts(cpts: Iterable[int]) -> str:
