@@ -223,7 +223,7 @@ class World:
         for core, md in self.mds:
             core.memory.md_unlink(md)
         self.fabric.run()
-        while any(core.health.resender.pausing for core in self.cores):
+        while any(core.health.resender.pausing or core._sender.credits._patrol for core in self.cores):
             self.fabric.clock.now += 0.1
             self.fabric.run()
         self.check()

@@ -186,3 +186,24 @@ async def test_looking_for_more_while_a_payload_is_about_to_go_on(make: Make, at
     await raw.send(frame[:5000])
     await until(a.core.complete(1))
     assert bytes(a.core.arrivals[0].memory) == payload
+
+
+async def test_who_hangs_up_during_a_handshake_is_called_again_soon(make: Make, at: Addresses) -> None:
+    """As a process that ends does: its host is well, and its next life may be there at any moment."""
+    a = make(at.nid(1), min_reconnectms=1_000_000, max_reconnectms=1_000_000)
+    listener = RawListener(at.ip(2), a.params.accept_port)
+    msg = a.put(at.nid(2), b"to the former life")
+    raw = await listener.accept()
+    sockets.reset(raw.sock)
+    outcome = await a.ended(msg)
+    assert outcome.errno in (errno.ECONNRESET, errno.ECONNABORTED)
+    listener.close()
+    b = make(at.nid(2))
+
+    async def sent() -> bool:
+        return (await a.ended(a.put(at.nid(2), b"to the next one"))).errno == 0
+
+    async with asyncio.timeout(60):
+        while not await sent():
+            await asyncio.sleep(0.01)
+    await until(b.core.complete(1))

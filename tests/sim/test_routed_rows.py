@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.routed import PORTAL, SETTLED, add_route, gate_at_rest, make_router
+from ulnet.core.tunables import LndTunables
 from ulnet.sim import SimNode, Simulation
 
 _SIZE = 50_000  # of a message: it takes a large buffer
@@ -97,4 +98,47 @@ def test_a_ring_of_routers_in_which_all_goes_one_way_round_goes_on(seed: int, bu
     inboxes = [node.inboxes[-1] for node in ends]
     sim.run_until(lambda: sum(len(inbox.deliveries) for inbox in inboxes) == len(puts), 120)
     assert sum(router.core.stats.drop_length for router in routers) == 0
+    sim.run_until_quiet()
+
+
+@pytest.mark.requirement("RTR")
+@pytest.mark.parametrize("size", [100, _SIZE])
+def test_what_waits_in_a_router_is_dropped_when_its_time_is_up(size: int) -> None:
+    """Wherever it waits: for a router credit, for a buffer, or for credits of the way on."""
+    sim = _world()
+    router = sim.node("r")
+    for nid in ("10.1.0.9@tcp1", "10.2.0.9@tcp2"):
+        router.add_ni(nid, lnd_tunables=LndTunables(timeout=100))
+    make_router(router)
+    ends = [sim.node(f"a{n}", f"10.1.1.{n}@tcp1") for n in range(1, 4)]
+    far, well = sim.node("b", "10.2.1.1@tcp2"), sim.node("w", "10.2.1.2@tcp2")
+    for node in ends:
+        add_route(node, "tcp2", "10.1.0.9@tcp1")
+    for node in (far, well):
+        add_route(node, "tcp1", "10.2.0.9@tcp2")
+        node.attach(PORTAL)
+    sim.run(SETTLED)
+    _buffers([router], 30)
+    for node in ends:
+        node.put(far.nid, PORTAL, data=b"so that it is known")
+        node.put(well.nid, PORTAL, data=b"so that it is known")
+    sim.run_until_quiet()
+    router.core.settings.transaction_timeout = 5
+    cut = sim.partition(["r"], ["b"])
+    for node in ends:
+        for _ in range(10):
+            node.put(far.nid, PORTAL, data=bytes(size), ack=False, timeout=60)
+    stats, gate = router.core.stats, router.core.router.gate
+    sim.run(60)
+    pni = router.core.peers.find_ni(far.nid)
+    assert pni is not None
+    assert not pni.tx_queue
+    assert len(gate) <= pni.max_tx_credits  # only those that their driver has
+    if size == _SIZE:  # small ones count as sent once they have left
+        assert stats.drop_count >= 16
+    good = [node.put(well.nid, PORTAL, data=bytes(size), timeout=5) for node in ends]
+    sim.run(5)
+    assert all(put.ok for put in good)
+    sim.heal(cut)
+    sim.run(200)
     sim.run_until_quiet()

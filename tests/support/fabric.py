@@ -14,7 +14,7 @@ from ulnet.core.msg import Incoming, Msg
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.status import HealthStatus
-from ulnet.core.tunables import NetTunables
+from ulnet.core.tunables import LndTunables, NetTunables
 from ulnet.lnd.contract import Inbound
 from ulnet.lnd.lo import LoLnd
 from ulnet.nid import LO_NID, NetType, Nid
@@ -117,6 +117,7 @@ class Fabric:
         chance: Callable[[], float] = lambda: 0.5,
         discovery: bool = False,
         ageing: bool = False,
+        lnd_tunables: LndTunables | None = None,
     ) -> LNet:
         """A started core with these NIs; unless told, it discovers and forgets nobody (tests of the core)."""
         core = LNet(
@@ -144,7 +145,7 @@ class Fabric:
             core.discovery.stop()
         for text in nids:
             nid = Nid.parse(text)
-            core.add_ni(nid.net, nid, tunables=tunables)
+            core.add_ni(nid.net, nid, tunables=tunables, lnd_tunables=lnd_tunables)
         self.cores.append(core)
         return core
 

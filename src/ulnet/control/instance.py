@@ -302,15 +302,16 @@ class LNet:
         """The driver's tunables of ni changed."""
         self.health.set_patience(ni)
         if ni.lnd_tunables is not None:
-            ni.lnd.retune(ni, float(ni.lnd_tunables.timeout or self.settings.lnd_timeout))
+            ni.lnd.retune(ni, float(ni.timeout))
 
     def settings_changed(self) -> None:
         """Values of `settings` are others now: whoever depends on them follows."""
         self.state.generation.invalidate("settings")
         self.health.settings_changed()
         for ni in self.state.nis.values():
+            before = ni.timeout
             self.health.set_patience(ni)
-            if ni.lnd_tunables is not None and not ni.lnd_tunables.timeout:
+            if ni.timeout != before:
                 self.retune(ni)
 
     def _nis_changed(self) -> None:
@@ -369,6 +370,7 @@ class LNet:
         self.info.stop()
         self.faults.close()
         self.health.close()
+        self._sender.credits.close()
         while self.state.nis:  # handlers may delete some too
             self._remove_ni(next(reversed(self.state.nis.values())))  # masters before their slaves
         self.memory.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.faults import Fate, FaultInjector
@@ -18,10 +19,12 @@ from ulnet.wire.lnet import HEADER_SIZE
 
 if TYPE_CHECKING:
     from ulnet.core.parts import Parts
+    from ulnet.core.timers import Timer
 
 __all__ = ["Credits"]
 
 _EIO: Final = errno.EIO
+_PATROL: Final = 1.0  # seconds between looks at messages that wait
 
 
 class Credits:
@@ -32,12 +35,14 @@ class Credits:
     for holds a credit of its peer NI only: peers that cannot be reached hold up no others.
     """
 
-    __slots__ = ("_faults", "_parts", "_state")
+    __slots__ = ("_faults", "_parts", "_patrol", "_state", "_waited_for")
 
     def __init__(self, state: NodeState, faults: FaultInjector, parts: Parts) -> None:
         self._state = state
         self._faults = faults
         self._parts = parts
+        self._waited_for: dict[PeerNi, None] = {}  # those whose credits messages wait for, or did lately
+        self._patrol: Timer | None = None  # when to look for messages that have waited for too long
 
     # Taking ----------------------------------------------------------------------------------------
 
@@ -58,6 +63,8 @@ class Credits:
             may_go = max(count + credits, 0)
             for msg in msgs[may_go:]:
                 pni.wait(msg)
+            self._waited_for[pni] = None
+            self._look_soon()
             if not may_go:
                 return
             msgs = msgs[:may_go]
@@ -74,6 +81,7 @@ class Credits:
         if credits < 0:
             may_go = max(count + credits, 0)
             queue.waiting.extend(msgs[may_go:])
+            self._look_soon()
             if not may_go:
                 return
             msgs = msgs[:may_go]
@@ -98,16 +106,56 @@ class Credits:
         ni.lnd.send(ni, msgs)
 
     def _hand_over_late(self, path: Path, msg: Msg) -> None:
-        """The turn of a message that waited has come, unless it is past its deadline or unlinked."""
-        ni, md = path.ni, msg.md
-        if self._state.clock() > msg.queued_at + ni.patience and (md is None or md.timeout is None):
-            text = f"it waited too long for its turn on {ni.nid} to {msg.next_nid}"
-            self._parts.fail(msg, errno.ETIMEDOUT, text)
-        elif md is not None and md.aborted:
-            text = "the memory descriptor was unlinked before the message left"
-            self._parts.fail(msg, errno.ECANCELED, text)
+        """The turn of a message that waited has come, unless it is over."""
+        if self._is_over(msg, self._state.clock()):
+            self._fail_over(msg)
         else:
             self._hand_over(path, [msg])
+
+    # Who waits for too long ------------------------------------------------------------------------
+
+    def _look_soon(self) -> None:
+        """Messages begin to wait."""
+        if self._patrol is None and self._state.running:
+            self._patrol = self._state.timers.at(self._state.clock() + _PATROL, self._look)
+
+    def close(self) -> None:
+        """The node shuts down."""
+        self._state.timers.cancel(self._patrol)
+        self._patrol = None
+
+    def _look(self) -> None:
+        """End those that wait and are past their deadlines, or unlinked."""
+        self._patrol = None
+        now = self._state.clock()
+        over = self._take_waiting(None, None, now)
+        for msg in over:
+            self._fail_over(msg)
+        for pni in [pni for pni in self._waited_for if not pni.tx_queue]:
+            del self._waited_for[pni]
+        if self._waited_for or any(
+            queue.waiting for ni in self._state.nis.values() for queue in ni.tx_queues
+        ):
+            self._look_soon()
+
+    @staticmethod
+    def _is_over(msg: Msg, now: float) -> bool:
+        """Whether nobody wants a message to leave any more: it is past its deadline, or was unlinked."""
+        md, ni = msg.md, msg.ni
+        if md is None:
+            return (msg.transit is not None and now > msg.transit.deadline) or _is_late(msg, ni, now)
+        return bool(md.aborted) or (md.timeout is None and _is_late(msg, ni, now))
+
+    def _fail_over(self, msg: Msg) -> None:
+        if msg.md is not None and msg.md.aborted:
+            text = "the memory descriptor was unlinked before the message left"
+            self._parts.fail(msg, errno.ECANCELED, text)
+            return
+        assert msg.ni is not None
+        text = f"it waited too long for its turn on {msg.ni.nid} to {msg.next_nid}"
+        if msg.transit is not None:
+            msg.transit.why = text
+        self._parts.fail(msg, errno.ETIMEDOUT, text)
 
     def _struck(self, path: Path, msg: Msg) -> bool:
         """Whether a fault rule fails the message or keeps it for a while."""
@@ -212,21 +260,24 @@ class Credits:
         for msg in self._take_waiting(ni, pni):
             self._state.defer(self._parts.set_out_anew, msg)
 
-    def _take_waiting(self, ni: NI | None, pni: PeerNi | None) -> list[Msg]:
-        """Remove those messages from all queues: who waits for one destination stays in order."""
+    def _take_waiting(self, ni: NI | None, pni: PeerNi | None, now: float = -inf) -> list[Msg]:
+        """Remove those messages from all queues: who waits for one destination stays in order.
+
+        With `now`, only those that are over by then.
+        """
         self._parts.uncork()
         on_nis: list[Msg] = []
         for one in (ni,) if ni is not None else self._state.nis.values():
             for queue in one.tx_queues:
                 if queue.waiting:
-                    out = _take_out(queue.waiting, None, pni)
+                    out = _take_out(queue.waiting, None, pni, now)
                     queue.credits += len(out)
                     one.tx_credits += len(out)
                     on_nis += out
         on_peers: list[Msg] = []
-        for peer_ni in (pni,) if pni is not None else self._state.peers.nis():
+        for peer_ni in (pni,) if pni is not None else list(self._waited_for):
             if peer_ni.tx_queue:
-                out = _take_out(peer_ni.tx_queue, ni, None)
+                out = _take_out(peer_ni.tx_queue, ni, None, now)
                 peer_ni.tx_credits += len(out)
                 on_peers += out
         for msg in on_nis:
@@ -264,12 +315,20 @@ class Credits:
             self._parts.set_out_anew(msg)
 
 
-def _take_out(queue: deque[Msg], ni: NI | None, pni: PeerNi | None) -> list[Msg]:
-    """Remove and return the messages of that NI or peer NI (None: any)."""
+def _is_late(msg: Msg, ni: NI | None, now: float) -> bool:
+    return ni is not None and now > msg.queued_at + ni.patience
+
+
+def _take_out(queue: deque[Msg], ni: NI | None, pni: PeerNi | None, now: float) -> list[Msg]:
+    """Remove and return the messages of that NI or peer NI (None: any), with `now` if they are over."""
     chosen: list[Msg] = []
     for _ in range(len(queue)):
         msg = queue.popleft()
-        if (ni is None or msg.ni is ni) and (pni is None or msg.peer_ni is pni):
+        if (
+            (ni is None or msg.ni is ni)
+            and (pni is None or msg.peer_ni is pni)
+            and (now < 0 or Credits._is_over(msg, now))
+        ):
             chosen.append(msg)
         else:
             queue.append(msg)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ulnet.core.cpt import ANY_CPT, share_of_nid
 from ulnet.core.states import NetState, NiState
 from ulnet.core.stats import HealthStats, Latency, MsgStats
-from ulnet.core.tunables import LndTunables, NetTunables
+from ulnet.core.tunables import DEFAULT_TIMEOUT, LndTunables, NetTunables
 from ulnet.nid import Net, Nid
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ class NI:
         "seq",
         "state",
         "stats",
+        "timeout",
         "tunables",
         "tx_credits",
         "tx_queues",
@@ -142,6 +143,7 @@ class NI:
         self.batches = False  # set by its driver: what is sent together is written by one call
         self.seq = 0
         self.refs = 0  # messages that use this NI now
+        self.timeout = DEFAULT_TIMEOUT  # seconds that its driver may take for an attempt
         self.patience = inf  # seconds after which a message on it is past its deadline
         self.active = False
         self.open = False  # active, and takes new messages: not about to go

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-__all__ = ["GlobalSettings", "LndTunables", "NetTunables"]
+__all__ = ["DEFAULT_TIMEOUT", "UNSET_TIMEOUT", "GlobalSettings", "LndTunables", "NetTunables"]
+
+
+DEFAULT_TIMEOUT: Final = 50
+UNSET_TIMEOUT: Final = -1
 
 
 @dataclass(slots=True)
@@ -19,10 +24,13 @@ class NetTunables:
 
 @dataclass(slots=True)
 class LndTunables:
-    """What `lnd tunables` shows for a tcp net."""
+    """What `lnd tunables` shows for a tcp net.
+
+    `timeout` 0 is what the settings leave for an attempt; not set, it is 50 s, or that where it is less.
+    """
 
     conns_per_peer: int = 1
-    timeout: int = 50  # seconds
+    timeout: int = UNSET_TIMEOUT  # seconds
     tos: int = -1
 
 
@@ -49,3 +57,14 @@ class GlobalSettings:
     def lnd_timeout(self) -> int:
         """Seconds an LND may take when it has no timeout of its own (spec health.md §2)."""
         return max((self.transaction_timeout - 1) // (self.retry_count + 1), 1)
+
+    def timeout_of(self, given: LndTunables | None) -> int:
+        """Seconds that a driver with these tunables may take for an attempt.
+
+        Kernel nodes leave 50 s alone whatever the settings; the defaults of these make it 49.
+        """
+        wanted = given.timeout if given is not None else UNSET_TIMEOUT
+        if wanted > 0:
+            return wanted
+        derived = self.lnd_timeout
+        return DEFAULT_TIMEOUT if wanted == UNSET_TIMEOUT and derived >= DEFAULT_TIMEOUT - 1 else derived

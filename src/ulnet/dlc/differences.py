@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ulnet.core.tunables import GlobalSettings, LndTunables, NetTunables
+from ulnet.core.tunables import DEFAULT_TIMEOUT, GlobalSettings, LndTunables, NetTunables
 from ulnet.dlc import model
 from ulnet.dlc.config_bond import bond_item
 from ulnet.dlc.model import Request, Tunables
@@ -22,7 +22,7 @@ _DEFAULTS: dict[str, object] = {
         name: getattr(_NETS, name)
         for name in ("peer_timeout", "peer_credits", "peer_buffer_credits", "credits")
     },
-    "timeout": LndTunables().timeout,
+    "timeout": DEFAULT_TIMEOUT,
     "tos": LndTunables().tos,
 }
 _UNKNOWN = frozenset({"nid", "conns_per_peer", "CPT"})  # without a value the host decides

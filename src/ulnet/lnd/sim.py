@@ -188,7 +188,7 @@ class SimStation:
     def __init__(self, core: Upcalls, ni: NI, carrier: Carrier) -> None:
         self.nid = ni.nid
         self._is_large = ni.nid.is_large
-        self.timeout = float(ni.lnd_tunables.timeout) if ni.lnd_tunables is not None else 50.0
+        self.timeout = float(ni.timeout)
         self._core = core
         self._ni = ni
         self.flying: dict[Frame, Msg] = {}  # what the core has handed over and not got back

@@ -158,8 +158,8 @@ class Health:
         """How long a message may take on ni: the driver's time-out for each attempt, and a second."""
         settings = self._state.settings
         if ni.lnd.reports_timeout:
-            timeout = (ni.lnd_tunables.timeout if ni.lnd_tunables else 0) or settings.lnd_timeout
-            ni.patience = timeout * (settings.retry_count + 1) + 1.0
+            ni.timeout = settings.timeout_of(ni.lnd_tunables)
+            ni.patience = ni.timeout * (settings.retry_count + 1) + 1.0
         else:
             ni.patience = float(settings.transaction_timeout)
 

@@ -33,6 +33,7 @@ _DOUBLED: Final = 10  # … is called again after pauses that grow, so often at 
 _GROWTH: Final = 1.1  # of pauses: their sum is eleven times the last one
 _ANEW: Final = 7.0  # seconds without an answer: TCP would pause for longer and longer
 _PATIENCE: Final = 3.0  # seconds for an attempt while there are other ways
+_HOST_IS_WELL: Final = (errno.ECONNREFUSED, errno.ECONNRESET)  # nobody listens, or a process hung up
 _NOWHERE: Final[AddressPair] = (b"", b"")
 
 
@@ -56,8 +57,8 @@ class Dialer:
     There is one pair where each has one address. Every pair gets the bulk connections, one of them CONTROL.
     What fails between one pair is not tried there for a while, and goes on at the others. A failure of the
     last one fails what waits for a connection. The pause before the next attempt is a tenth of the time that
-    the peer was out of reach, within limits. Those are near where its host just says that nobody listens,
-    for its LNet may be back at any moment;
+    the peer was out of reach, within limits. Those are near where its host just says that nobody listens, or
+    hangs up during the handshake, for its LNet may be back at any moment;
     "not now" (a lost race, a duplicate) is tried again after the shortest pause, three times. Messages for a
     peer that hangs up again and again wait for pauses that grow, too. There is a `Budget` for the attempts of
     all dialers: one that is not answered makes room for others, and goes on when its turn comes again.
@@ -486,7 +487,7 @@ class Dialer:
         params = self._shared.params
         shortest = max(params.min_reconnectms / 1000, _LEAST)
         longest = params.max_reconnectms / 1000
-        if number == errno.ECONNREFUSED:
+        if number in _HOST_IS_WELL:
             longest = min(longest, params.refused_reconnectms / 1000)
             shortest = max(min(shortest, longest, _SOON), _LEAST)
         return max(min(_GROWTH * pause, longest), shortest)

@@ -12,7 +12,7 @@ from ulnet.core.ni import NI, NO_PRIORITY
 from ulnet.core.peer import PeerNi
 from ulnet.core.stats import MsgStats
 from ulnet.core.status import HealthStatus, LNetError
-from ulnet.core.tunables import LndTunables
+from ulnet.core.tunables import UNSET_TIMEOUT, LndTunables
 from ulnet.dlc.documents import (
     LndTunablesView,
     LocalNetView,
@@ -75,7 +75,7 @@ def _ni(core: LNet, ni: NI, verbosity: int, load: bool, bonding: int, silent: Co
         view.statistics = traffic(ni)
         view.tunables = _tunables(ni)
         if ni.lnd_tunables is not None:
-            view.lnd_tunables = _lnd_tunables(ni.lnd_tunables, core.settings.lnd_timeout)
+            view.lnd_tunables = _lnd_tunables(ni.lnd_tunables, ni.timeout)
         view.dev_cpt = ni.dev_cpt
         view.cpt = _cpts(ni.cpts)
     if verbosity >= 2:
@@ -110,7 +110,7 @@ def _backup_ni(ni: NI, host: Sequence[Link]) -> LocalNiView:
         view.nid = str(ni.nid)
     if ni.lnd_tunables is not None:
         view.lnd_tunables = LndTunablesView(ni.lnd_tunables.conns_per_peer, tos=ni.lnd_tunables.tos)
-        if ni.lnd_tunables.timeout != LndTunables().timeout:  # today's tool leaves it out, and loses it
+        if ni.lnd_tunables.timeout != UNSET_TIMEOUT:  # today's tool leaves it out, and loses it
             view.lnd_tunables.timeout = ni.lnd_tunables.timeout
     return view
 
@@ -181,9 +181,9 @@ def _tunables(ni: NI) -> NetTunablesView:
     )
 
 
-def _lnd_tunables(values: LndTunables, usual: int) -> LndTunablesView:
-    """What is in force: a time-out of 0 is the node's."""
-    return LndTunablesView(values.conns_per_peer, values.timeout or usual, values.tos)
+def _lnd_tunables(values: LndTunables, timeout: int) -> LndTunablesView:
+    """What is in force: a time-out of 0 is the one that follows from the node's."""
+    return LndTunablesView(values.conns_per_peer, timeout, values.tos)
 
 
 def _cpts(cpts: Iterable[int]) -> str:

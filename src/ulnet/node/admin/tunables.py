@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from ulnet.core.status import LNetError
-from ulnet.core.tunables import LndTunables, NetTunables
+from ulnet.core.tunables import DEFAULT_TIMEOUT, LndTunables, NetTunables
 from ulnet.dlc.model import Tunables
 from ulnet.lnd.tcp.params import conns_for_speed
 
@@ -32,9 +32,12 @@ def lnd_tunables(given: Tunables, speed_mbps: int | None) -> LndTunables:
     """A tcp NI's tunables; conns_per_peer 0 is what suits the interface's speed. Raises LNetError(EINVAL)."""
     default = LndTunables()
     tos = _checked("tos", given.tos, 255)
+    timeout = _checked("timeout", given.timeout, _MOST)
+    if timeout == DEFAULT_TIMEOUT:  # as exports have it where nobody has set it, those of kernel nodes, too
+        timeout = None
     return LndTunables(
         conns_per_peer=_checked("conns_per_peer", given.conns_per_peer, 127) or conns_for_speed(speed_mbps),
-        timeout=_checked("timeout", given.timeout, _MOST) or default.timeout,
+        timeout=timeout or default.timeout,
         tos=default.tos if tos is None else tos,
     )
 
