@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from ulnet.control.health.classify import RULES, Rule
 from ulnet.control.health.machines import Machines
-from ulnet.control.health.notices import Notices
 from ulnet.control.health.paths import Paths
 from ulnet.control.health.rates import Rates
 from ulnet.control.health.recovery import Recovery
@@ -21,6 +20,7 @@ from ulnet.core.md import Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import ANSWERS, Msg
 from ulnet.core.ni import MAX_HEALTH, NI
+from ulnet.core.notices import Notices
 from ulnet.core.peer import PeerNi
 from ulnet.core.routing.gateways import Gateways
 from ulnet.core.sender import Sender

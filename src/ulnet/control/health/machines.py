@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ulnet.control.health.notices import Notices
 from ulnet.core.ni import MAX_HEALTH, NI, LocalNet
+from ulnet.core.notices import Notices
 from ulnet.core.peer import Peer, PeerNi
 from ulnet.core.state import NodeState
 from ulnet.core.states import (

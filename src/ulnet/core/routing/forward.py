@@ -235,11 +235,7 @@ class Forwarding:
 
     def _refuse(self, ni: NI, hdr: Header, rx: Payload | None, why: str) -> None:
         """Count a message that goes nowhere; its payload is still read off the connection."""
-        stats = self._state.stats
-        stats.drop_count += 1
-        stats.drop_length += hdr.payload_length
-        stats.drops[why] += 1
-        ni.stats.dropped[hdr.type] += 1
+        self._state.drops.count(ni, None, hdr, why)
         if hdr.payload_length and rx is not None:
             rx.take(None, [], 0, hdr.payload_length)
 
