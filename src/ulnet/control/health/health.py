@@ -33,6 +33,9 @@ from ulnet.wire.lnet import PING_PORTAL
 __all__ = ["Health"]
 
 _LO_AND_ONE = 2
+_TIMED_OUT = frozenset(
+    {HealthStatus.LOCAL_TIMEOUT, HealthStatus.REMOTE_TIMEOUT, HealthStatus.NETWORK_TIMEOUT}
+)
 _DEVICE = "device"  # in `NI.degraded`
 _INPUTS = {
     NiEvent.FATAL: NiInput.FATAL,
@@ -109,6 +112,9 @@ class Health:
         if msg.master is not None:
             msg.master.failed(msg, ni, pni.nid)
         self._count(ni, pni, status)
+        if status in _TIMED_OUT:
+            told = f"message from {ni.nid} to {pni.nid} timed out ({status.name})"
+            self._notices.say(("timed out", ni.nid, pni.nid), told)
         if state.clock() <= msg.queued_at + ni.patience:
             self._charge(rule, ni, pni)
         elif msg.md is None or msg.md.timeout is None:
@@ -141,6 +147,12 @@ class Health:
     def lost(self, nid: Nid) -> None:
         """The connections with a next hop that owes answers broke: it is charged, and so asked how it is."""
         self._accuse(nid, "connections broke, with answers due, to")
+
+    def unconnected(self, ni: NI, nid: Nid, err: int) -> None:
+        """A driver could not connect to a next hop; who is charged follows from what waited there."""
+        pni = self._state.peers.find_ni(nid)
+        if pni is not None:
+            pni.health_stats.unconnected(err)
 
     def _accuse(self, nid: Nid, what: str) -> None:
         pni = self._state.peers.find_ni(nid)
