@@ -90,6 +90,8 @@ class Machines:
         if step is None:
             return
         action, state = step
+        if what is PeerNiInput.FAILED:
+            pni.failed_at = self._state.clock()
         before = pni.state
         changed = state is not before
         pni.state = state
