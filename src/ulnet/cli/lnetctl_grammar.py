@@ -55,7 +55,7 @@ _NETS = (
             Option("ip2net", "rules by address, in place of --net and --if: 'tcp(eth0) 10.0.*.*'", "RULES"),
             Option(
                 "peer-timeout",
-                "seconds for which a router drops what is for a next hop that failed (180); 0: it tries",
+                "seconds for which a router takes a next hop for dead (180)",
                 "S",
                 kind="number",
             ),

@@ -172,6 +172,12 @@ class Health:
         if ni.lnd.reports_timeout:
             timeout = (ni.lnd_tunables.timeout if ni.lnd_tunables else 0) or settings.lnd_timeout
             ni.patience = timeout * (settings.retry_count + 1) + 1.0
+            fit = (settings.transaction_timeout - 1) // timeout
+            if fit < settings.retry_count:
+                told = f"retry_count {settings.retry_count} with a time-out of {timeout} s"
+                within = f"in transaction_timeout {settings.transaction_timeout} s"
+                line = f"{ni.nid}: {told}: {within} what times out is sent again {fit} times at most"
+                self._notices.say(("retries", ni.nid, line), line)
         else:
             ni.patience = float(settings.transaction_timeout)
 
