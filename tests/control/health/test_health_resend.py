@@ -134,7 +134,7 @@ def test_the_lnd_timeout_trickles_down():
     ("settings", "timeout", "fit"),
     [({}, 50, 2), ({"retry_count": 3}, 50, 2), ({"transaction_timeout": 20}, 50, 0), ({}, 75, 1)],
 )
-def test_more_resends_than_the_time_outs_allow_are_told(settings: dict[str, int], timeout: int, fit: int):
+def test_more_resends_than_the_time_outs_allow_are_told(settings, timeout, fit):
     rails = Rails(own=(A0,), others=(B0,), **settings)
     ni = rails.a.nis[A0]
     ni.lnd_tunables = LndTunables(timeout=timeout)
@@ -150,12 +150,8 @@ def test_more_resends_than_the_time_outs_allow_are_told(settings: dict[str, int]
     )
     rails.log.clear()
     ni.lnd_tunables = LndTunables(timeout=0)  # it follows from the others, whatever they are
-    for values in (
-        {"retry_count": 149, "transaction_timeout": 150},
-        {"transaction_timeout": 5, "retry_count": 4},
-    ):
-        for name, value in values.items():
-            setattr(rails.a.settings, name, value)
+    for count, seconds in ((149, 150), (4, 5), (0, 1)):
+        rails.a.settings.retry_count, rails.a.settings.transaction_timeout = count, seconds
         rails.a.settings_changed()
     assert not rails.log
 
