@@ -329,9 +329,11 @@ def test_overdue_response_reaches_the_owner(fabric):
     assert sent.kinds == ["SEND"]
     fabric.clock.now += 0.3
     fabric.run()
-    assert sent.kinds == ["SEND", "UNLINK"]
-    assert sent[-1].status == -errno.ETIMEDOUT
-    assert sent[-1].unlinked
+    assert sent.kinds == ["SEND", "ACK", "UNLINK"]
+    assert [event.status for event in sent] == [0, -errno.ETIMEDOUT, -errno.ETIMEDOUT]
+    assert [event.unlinked for event in sent] == [False, False, True]
+    assert sent[1].reason == sent[2].reason
+    assert sent[1].md is md
     assert a.stats.response_timeout_count == 1
     assert a.memory.count_awaited() == 0
     assert a.next_deadline() is None
@@ -344,11 +346,67 @@ def test_overdue_while_still_being_sent(fabric):
     a.put(md, B, 5, 7)
     fabric.clock.now += 5
     a.tick(fabric.clock.now)
-    assert sent.kinds == ["UNLINK"]
-    assert not sent[0].unlinked  # the driver still holds the memory
+    assert sent.kinds == ["ACK", "UNLINK"]
+    assert not sent[1].unlinked  # the driver still holds the memory
     fabric.run()
-    assert sent.kinds == ["UNLINK", "SEND"]
+    assert sent.kinds == ["ACK", "UNLINK", "SEND"]
     assert sent[-1].unlinked
+
+
+@pytest.mark.requirement("HEALTH-timeouts")
+def test_an_overdue_reply_is_told_as_one(fabric):
+    a, b = fabric.node(str(A)), fabric.node(str(B))
+    sent = Recorder()
+    a.get(a.memory.md_bind(bytearray(8), sent, threshold=2, timeout=3.0), B, 5, 7)
+    fabric.run()
+    fabric.clock.now += 4
+    fabric.run()
+    assert sent.kinds == ["SEND", "REPLY", "UNLINK"]
+    assert [(event.status, event.mlength) for event in sent[1:]] == [(-errno.ETIMEDOUT, 0)] * 2
+    assert [event.unlinked for event in sent] == [False, False, True]
+    assert b.stats.drop_count == 1
+
+
+@pytest.mark.requirement("HEALTH-timeouts")
+def test_each_answer_that_did_not_come_is_told(fabric):
+    a, b = fabric.node(str(A)), fabric.node(str(B))
+    inbox = bytearray(8)
+    attach(b, inbox, None)
+    sent = Recorder()
+    md = a.memory.md_bind(b"1", sent, timeout=3.0)
+    a.put(md, B, 5, 7)
+    fabric.run()
+    for _ in range(3):
+        a.put(md, B, 5, 8)  # nothing is attached for these bits
+    fabric.run()
+    assert sent.kinds == ["SEND", "ACK", "SEND", "SEND", "SEND"]
+    fabric.clock.now += 4
+    fabric.run()
+    assert sent.kinds[5:] == ["ACK", "ACK", "ACK", "UNLINK"]
+    assert [event.status for event in sent[5:]] == [-errno.ETIMEDOUT] * 4
+    assert sent[-1].unlinked
+
+
+def test_a_handler_may_end_and_bind_anew_when_an_answer_is_overdue(fabric):
+    a, b = fabric.node(str(A)), fabric.node(str(B))
+    attach(b, bytearray(8), None)
+    told = []
+
+    def handle(event):
+        told.append((event.kind.name, event.status, event.unlinked))
+        if event.kind.name == "ACK" and event.status:
+            a.memory.md_unlink(event.md)
+            a.put(a.memory.md_bind(b"2", handle, threshold=2), B, 5, 7)
+
+    a.put(a.memory.md_bind(b"1", handle, threshold=2, timeout=3.0), B, 5, 8)
+    fabric.run()
+    fabric.clock.now += 4
+    fabric.run()
+    late = -errno.ETIMEDOUT
+    assert told == [
+        *(("SEND", 0, False), ("ACK", late, False), ("UNLINK", late, True)),
+        *(("SEND", 0, False), ("ACK", 0, True)),
+    ]
 
 
 def test_late_answers_are_dropped_and_counted(fabric):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +15,7 @@ from ulnet.core.lnd import NiEvent
 from ulnet.core.status import HealthStatus
 from ulnet.dlc import model
 from ulnet.dlc.model_faults import FaultAdd, FaultDel
+from ulnet.dlc.request import Tunables
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid
 from ulnet.node import Node
@@ -31,9 +34,9 @@ WHERE = {
     HealthStatus.REMOTE_DROPPED: ("", "dropped", 2),
     HealthStatus.REMOTE_TIMEOUT: ("", "timeout", 0),
     HealthStatus.REMOTE_ERROR: ("", "error", 0),
-    HealthStatus.NETWORK_TIMEOUT: ("", "network timeout", 0),
+    HealthStatus.NETWORK_TIMEOUT: ("timeouts", "network timeout", 0),  # of either end
 }
-NI_COUNTERS = [name for name, _, _ in WHERE.values() if name]
+NI_COUNTERS = list(dict.fromkeys(name for name, _, _ in WHERE.values() if name))
 PEER_COUNTERS = [name for _, name, _ in WHERE.values() if name]
 
 
@@ -107,3 +110,53 @@ async def test_devices_that_come_and_go_and_times_are_counted(admin: Admin) -> N
     for told in sums:
         assert told["put_egress_min_nsec"] <= told["put_egress_avg_nsec"] <= told["put_egress_max_nsec"]
         assert told["put_ack_min_nsec"] <= told["put_ack_avg_nsec"] <= told["put_ack_max_nsec"]
+
+
+@pytest.mark.requirement("HEALTH-stats", "dbg-020")
+async def test_a_peer_that_does_not_answer_is_counted_and_logged() -> None:
+    log: list[str] = []
+    port = free_port()
+    async with Node(tcp=TcpParams(accept="all", accept_port=port), report=log.append) as node:
+        admin = Admin(node)
+        await admin.handle(model.NetAdd(nids=OWN[:1], tunables=Tunables(timeout=1)))
+        with socket.create_server((THEIRS[0].partition("@")[0], port)):  # takes the connection, says nothing
+            assert (await admin.handle(model.Ping(THEIRS[:1], timeout=30.0))).errors
+        (ni,) = await nis(admin)
+        (pni,) = await peer_nis(admin)
+        assert ni["health stats"]["timeouts"] == pni["health stats"]["network timeout"] == 1
+        assert pni["load"]["connects"] == {"unreachable": 1}
+        assert [line for line in log if line.startswith(f"message from {OWN[0]} to {THEIRS[0]} timed out")]
+
+
+@pytest.mark.requirement("HEALTH-stats")
+async def test_failed_connections_are_counted_by_cause() -> None:
+    port = free_port()
+    async with Node(tcp=TcpParams(accept="all", accept_port=port)) as node:
+        admin = Admin(node)
+        await admin.handle(model.NetAdd(nids=[*OWN, "127.0.1.1@tcp7"]))
+
+        async def causes(nid: str) -> dict[str, int]:
+            assert (await admin.handle(model.Ping([nid], timeout=30.0))).errors
+            (peer,) = (await ask(admin, model.PeerShow(nids=[nid], verbosity=4, load=True)))["peer"]
+            failed: dict[str, int] = peer["peer ni"][0]["load"]["connects"]
+            return failed
+
+        assert await causes(THEIRS[0]) == {"connect_rej": 1}  # nobody listens there
+        assert await causes("127.0.1.2@tcp7") == {"connect_rej": 1}  # that host is not on that net
+        assert await causes("fd00::2@tcp") == {"addr_err": 1}
+        with socket.create_server(("127.0.2.3", port)) as other:
+            greeted = asyncio.ensure_future(_say_something_else(other))
+            assert await causes("127.0.2.3@tcp") == {"connect_err": 1}
+            (await greeted).close()
+        await admin.handle(model.StatsReset())
+        peers = (await ask(admin, model.PeerShow(verbosity=4, load=True)))["peer"]
+        assert not any("connects" in pni["load"] for peer in peers for pni in peer["peer ni"])
+
+
+async def _say_something_else(listener: socket.socket) -> socket.socket:
+    """As a server of another protocol does."""
+    loop = asyncio.get_running_loop()
+    listener.setblocking(False)
+    sock, _ = await loop.sock_accept(listener)
+    await loop.sock_sendall(sock, b"220 mail.example.org ESMTP\r\n")
+    return sock

@@ -136,6 +136,7 @@ class FakeCore:
         self.events: list[tuple[NI, NiEvent]] = []  # of devices
         self.restarted: list[Nid] = []
         self.lost: list[tuple[NI, Nid]] = []
+        self.unmade: list[tuple[NI, Nid, int]] = []  # connections
         self.taken_back: list[Msg] = []
         self.unconnected: set[Msg | Incoming] = set()
         self.stalled: list[tuple[NI, Nid]] = []  # paths that make no progress now
@@ -241,6 +242,10 @@ class FakeCore:
 
     def path_lost(self, ni: NI, nid: Nid) -> None:
         self.lost.append((ni, nid))
+
+    def unconnected(self, ni: NI, nid: Nid, err: int) -> None:
+        assert err > 0
+        self.unmade.append((ni, nid, err))
 
     def peer_restarted(self, nid: Nid) -> None:
         self.restarted.append(nid)

@@ -7,6 +7,7 @@ import errno
 import gc
 
 from ulnet.core.status import HealthStatus
+from ulnet.nid import Nid
 from ulnet.sim import LinkParams, Simulation
 from ulnet.sim.node import SimNode
 
@@ -204,3 +205,23 @@ def test_a_node_that_dies_while_it_sleeps_begins_awake() -> None:
     sim.run(1.0)
     assert put.ok
     sim.run_until_quiet()
+
+
+def test_connections_that_cannot_be_made_are_counted_by_cause() -> None:
+    def causes(nid: str, wrong: str) -> set[str]:
+        sim = Simulation(seed=3)
+        a, b = pair(sim)
+        if wrong == "dead":
+            b.kill()
+        elif wrong == "cut":
+            sim.fabric.cut(a.host.ports.values(), b.host.ports.values())
+        a.ping(nid, timeout=100.0)
+        sim.run_until_quiet()
+        pni = a.core.peers.find_ni(Nid.parse(nid))
+        assert pni is not None
+        return set(pni.health_stats.connects)
+
+    assert causes("10.0.0.9@tcp", "") == {"addr_err"}
+    assert causes("10.0.0.2@tcp", "dead") == {"connect_rej"}
+    assert causes("10.0.0.2@tcp", "cut") == {"unreachable"}
+    assert causes("10.0.0.2@tcp", "") == set()

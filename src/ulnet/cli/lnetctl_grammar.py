@@ -53,7 +53,12 @@ _NETS = (
             _IF,
             Option("nid", "NIDs to bring up, in place of --net and --if", "LIST"),
             Option("ip2net", "rules by address, in place of --net and --if: 'tcp(eth0) 10.0.*.*'", "RULES"),
-            Option("peer-timeout", "seconds until a silent peer counts as dead (180)", "S", kind="number"),
+            Option(
+                "peer-timeout",
+                "seconds for which a router takes a next hop for dead (180)",
+                "S",
+                kind="number",
+            ),
             Option("peer-credits", "messages in flight to one peer NI (8)", "N", kind="number"),
             Option(
                 "peer-buffer-credits", "router buffers for one peer (0: peer-credits)", "N", kind="number"

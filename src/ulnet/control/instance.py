@@ -98,6 +98,7 @@ class LNet:
         self.leaving = Leaving(self.state, self.memory, self.discovery, self._nis_changed)
         self.ni_event = self.health.ni_event
         self.slept = self.health.rates.slept
+        self.unconnected = self.health.unconnected
         self.path_stalled = self.health.paths.stalled
         self.path_moving = self.health.paths.moving
         self.routing = Routing(

@@ -236,7 +236,7 @@ class Memory(Responses):
         md.refs -= 1
         if not md.refs and md.linked and (md.aborted or (md.auto_unlink and md.exhausted)):
             self._remove(md)
-            event = self._unlink_event(md, md.aborted)
+            event = self._ending_event(md, md.aborted)
             event.unlinked = True
             self._call(md, event)
 
@@ -257,8 +257,9 @@ class Memory(Responses):
     def md_unlink(self, md: Md, status: int = 0) -> None:
         """End an MD: at once with an UNLINK event when idle, else with the last event of what is under way.
 
-        `status` (positive errno) marks an overdue response: a busy MD then gets an UNLINK event with
-        `unlinked` False now, so that its owner need not wait for the driver. Unknown MDs are ignored.
+        `status` (positive errno) marks an answer that will not come: each that is due is told as an ACK or
+        REPLY with that status, ahead of UNLINK. A busy MD then gets an UNLINK event with `unlinked` False
+        now, so that its owner need not wait for the driver. Unknown MDs are ignored.
         """
         if not md.linked:
             return
@@ -270,16 +271,27 @@ class Memory(Responses):
                 self.forget_response(md)
                 self._leave_entry(md)
                 if status:
-                    self._call(md, self._unlink_event(md, status))
+                    self._tell_unanswered(md, status)
+                    self._call(md, self._ending_event(md, status))
             return
         self._remove(md)
-        event = self._unlink_event(md, status)
+        if status:
+            self._tell_unanswered(md, status)
+        event = self._ending_event(md, status)
         event.unlinked = True
         self._call(md, event)
 
+    def _tell_unanswered(self, md: Md, status: int) -> None:
+        """No answer that is due will come."""
+        acks, md.acks_due = md.acks_due, 0
+        replies, md.replies_due = md.replies_due, 0
+        for kind, due in ((EventKind.ACK, acks), (EventKind.REPLY, replies)):
+            for _ in range(due):
+                self._call(md, self._ending_event(md, status, kind))
+
     @staticmethod
-    def _unlink_event(md: Md, status: int) -> Event:
-        event = Event(EventKind.UNLINK, md, None)
+    def _ending_event(md: Md, status: int, kind: EventKind = EventKind.UNLINK) -> Event:
+        event = Event(kind, md, None)
         event.status = -status
         if status == errno.ETIMEDOUT:
             event.reason = _NOT_SENT if md.refs else _NOT_ANSWERED

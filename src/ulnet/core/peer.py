@@ -83,6 +83,7 @@ class PeerNi:
     __slots__ = (
         "answers",
         "choices",
+        "failed_at",
         "get_paths",
         "health",
         "health_stats",
@@ -145,6 +146,7 @@ class PeerNi:
         self.state = PeerNiState.CREATED
         self.unhealthy = True  # not wholly well, or never used: health wants to know what becomes of messages
         self.heard_at = -1.0  # when the last message came from it; below 0: never
+        self.failed_at = -1.0  # when the last message to it failed, or was not answered; below 0: never
         self.said_down = False  # what its peer last told of it
         self.stats = MsgStats()
         self.choices: defaultdict[str, int] = defaultdict(int)  # by the criterion that decided

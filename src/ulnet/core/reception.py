@@ -6,6 +6,7 @@ import errno
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.answers import Answers
+from ulnet.core.drops import FAULT_RULE, NOT_ASKED, REPEATED
 from ulnet.core.event import Event, EventKind
 from ulnet.core.faults import Fate, FaultInjector
 from ulnet.core.guard.identity import MARKS
@@ -41,7 +42,6 @@ _PUT: Final = int(MsgType.PUT)
 _GET: Final = int(MsgType.GET)
 _REPLY: Final = int(MsgType.REPLY)
 _MOST_PAYLOAD: Final = {_ACK: 0, _GET: 0, _PUT: LNET_MTU, _REPLY: LNET_MTU}  # other kinds nobody sends
-_NOT_ASKED: Final = "answer to nothing that waits"
 
 # Messages that may wait on one lazy portal; those with payload also stall their connection.
 MAX_DELAYED: Final = 4096
@@ -240,7 +240,7 @@ class Reception:
         """Whether a fault rule drops the message or keeps it for a while."""
         fate = self.faults.receive(receiver.ni, hdr, rx, lambda: self._begin_again(receiver, hdr, rx))
         if fate is Fate.DROPPED:
-            self.drop(receiver.ni, None, hdr, rx, "a fault rule")
+            self.drop(receiver.ni, None, hdr, rx, FAULT_RULE)
         return fate is not Fate.PASSES
 
     def _begin_again(self, receiver: Receiver, hdr: Header, rx: Payload) -> None:
@@ -319,7 +319,7 @@ class Reception:
         assert sender is not None
         md = self.memory.find_wmd(hdr.wmd)
         if md is None or not md.acks_due:
-            self.drop(ni, sender, hdr, None, _NOT_ASKED)
+            self.drop(ni, sender, hdr, None, NOT_ASKED)
             return
         md.acks_due -= 1
         if hdr.wmd[15]:
@@ -336,7 +336,7 @@ class Reception:
         get = of_get(hdr.length)
         md = self.memory.find_wmd(hdr.wmd)
         if md is None or not (md.replies_due if get else md.acks_due):
-            self.drop(ni, sender, hdr, None, _NOT_ASKED)
+            self.drop(ni, sender, hdr, None, NOT_ASKED)
             return
         if get:
             md.replies_due -= 1
@@ -351,6 +351,7 @@ class Reception:
         kind = EventKind.REPLY if get else EventKind.ACK
         event = Event(kind, md, hdr, sender.peer.primary_nid, receiver.nid)
         err, why = wording(hdr.length)
+        self.state.drops.told(sender.nid, MsgType.GET if get else MsgType.PUT, hdr.match_bits, why)
         event.status = -err
         event.reason = f"the peer dropped it: {why}"
         self.memory.complete(md, event)
@@ -366,7 +367,7 @@ class Reception:
         assert sender is not None
         md = self.memory.find_wmd(hdr.wmd)
         if md is None or not md.replies_due:
-            self.drop(ni, sender, hdr, rx, _NOT_ASKED)
+            self.drop(ni, sender, hdr, rx, NOT_ASKED)
             return
         mlength = hdr.payload_length
         if mlength > md.length:
@@ -462,13 +463,7 @@ class Reception:
 
     def drop(self, ni: NI, sender: PeerNi | None, hdr: Header, rx: Payload | None, why: str) -> None:
         """Count a message that goes nowhere; its payload is still read off the connection."""
-        stats = self.state.stats
-        stats.drop_count += 1
-        stats.drop_length += hdr.payload_length
-        stats.drops[why] += 1
-        ni.stats.dropped[hdr.type] += 1
-        if sender is not None:
-            sender.stats.dropped[hdr.type] += 1
+        self.state.drops.count(ni, sender, hdr, why)
         if hdr.payload_length and rx is not None:
             rx.take(None, [], 0, hdr.payload_length)
 
@@ -502,7 +497,7 @@ class Reception:
                 self._take(incoming, (first.md, first.mlength, first.offset))
                 return False
         length = guard.outcome(hdr)
-        self.drop(receiver.ni, sender, hdr, rx, "sent again, and was taken or may have been")
+        self.drop(receiver.ni, sender, hdr, rx, REPEATED)
         if verdict is Repeat.ACKNOWLEDGE and length != NO_ACK and self.state.running:
             self._acknowledge(sender, hdr, length, receiver.nid)
         return False

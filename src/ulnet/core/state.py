@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ulnet.core.cpt import LARGE_MEMORY, CptTable
+from ulnet.core.drops import Drops
 from ulnet.core.generation import Generation
 from ulnet.core.ni import NI, NO_LIMIT, LocalNet
 from ulnet.core.peer_table import PeerTable
@@ -49,6 +50,7 @@ class NodeState:
         "cookie",
         "cpts",
         "deadlines",
+        "drops",
         "forwards",
         "generation",
         "guards",
@@ -97,6 +99,7 @@ class NodeState:
         self.node_of_memory = node_of_memory  # where somebody can tell
         self.settings = GlobalSettings()
         self.stats = GlobalStats()
+        self.drops = Drops(self)
         self.nets: dict[Net, LocalNet] = {}
         self.nis: dict[Nid, NI] = {}
         self.masters: dict[Nid, Master] = {}  # NIs that are made of others

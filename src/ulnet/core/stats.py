@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
+from collections.abc import Mapping
+from typing import Final
 
 from ulnet.wire.lnet import MsgType
 
 __all__ = ["GlobalStats", "HealthStats", "Latency", "MsgStats"]
+
+# Why an attempt to connect failed, by its errno (counters of the Health design); else `connect_err`.
+_CONNECT_FAILURES: Final = {
+    errno.EHOSTUNREACH: "addr_err",  # no host answers for that address
+    errno.EAFNOSUPPORT: "addr_err",
+    errno.ENETUNREACH: "unreachable",
+    errno.ETIMEDOUT: "unreachable",
+    errno.ECONNREFUSED: "connect_rej",
+    errno.ECONNRESET: "connect_rej",  # by its LNet, in the handshake
+    errno.EALREADY: "connect_rej",
+}
+_NONE_FAILED: Final[Mapping[str, int]] = {}
 
 
 class MsgStats:
@@ -72,22 +87,32 @@ class HealthStats:
     """How often messages of an NI or peer NI ended with each health status, and were resent for it.
 
     `next_ping` is the time (the node's clock, seconds) before which recovery does not ping it again.
+    `connects` counts attempts to connect to a peer NI that failed, by their cause.
     """
 
-    __slots__ = ("by_status", "down_events", "next_ping", "ping_count", "resends", "up_events")
+    # fmt: off
+    __slots__ = ("by_status", "connects", "down_events", "next_ping", "ping_count", "resends", "up_events")
+    # fmt: on
 
     def __init__(self) -> None:
         self.by_status = [0] * 11  # indexed by HealthStatus
         self.resends = [0] * 11
+        self.connects = _NONE_FAILED
         self.down_events = 0  # of its device, for local NIs
         self.up_events = 0
         self.ping_count = 0
         self.next_ping = 0.0
 
+    def unconnected(self, err: int) -> None:
+        """An attempt to connect failed with that errno (positive)."""
+        cause = _CONNECT_FAILURES.get(err, "connect_err")
+        self.connects = {**self.connects, cause: self.connects.get(cause, 0) + 1}
+
     def reset(self) -> None:
         """Zero what is counted; recovery keeps its pace."""
         self.by_status = [0] * 11
         self.resends = [0] * 11
+        self.connects = _NONE_FAILED
         self.down_events = self.up_events = 0
 
 

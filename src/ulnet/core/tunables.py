@@ -16,7 +16,7 @@ UNSET_TIMEOUT: Final = -1
 class NetTunables:
     """Per-net tunables; the first NI of a net fixes them for later ones."""
 
-    peer_timeout: int = 180  # seconds; 0: aliveness is not judged
+    peer_timeout: int = 180  # seconds for which a router believes that a next hop is down; 0: never
     peer_credits: int = 8  # sends in flight per peer NI
     peer_buffer_credits: int = 0  # 0: the global value, else peer_credits
     credits: int = 256  # sends in flight per NI

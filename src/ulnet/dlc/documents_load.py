@@ -34,10 +34,15 @@ class PathLoad(Struct):
 
 
 class PeerNiLoad(Struct):
-    """Messages that wait for its credits, choices, and its paths by local NID; state and resends as above."""
+    """Messages that wait for its credits, choices, and its paths by local NID; state and resends as above.
+
+    `connects` counts attempts to connect that failed: `addr_err` (no host answers for the address),
+    `unreachable` (nothing came back), `connect_rej` (the host or its LNet refused), `connect_err` (others).
+    """
 
     waiting: int
     choices: dict[str, int]
     paths: dict[str, PathLoad]
     state: str
     resends: dict[str, int]
+    connects: dict[str, int] | UnsetType = UNSET

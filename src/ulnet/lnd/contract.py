@@ -57,6 +57,9 @@ class Upcalls(Protocol):
     def path_lost(self, ni: NI, nid: Nid) -> None:
         """The last connection from ni to the next hop nid broke, and none is being made."""
 
+    def unconnected(self, ni: NI, nid: Nid, err: int) -> None:
+        """An attempt to connect from ni to the next hop nid came to nothing (err is a positive errno)."""
+
     def peer_restarted(self, nid: Nid) -> None:
         """A connection with the next hop nid shows that the node there has begun a new life."""
 

@@ -104,6 +104,9 @@ class Station(Protocol):
     def broke(self, nid: Nid) -> None:
         """The connection with nid broke, and none is being made."""
 
+    def unconnected(self, nid: Nid, errno: int) -> None:
+        """An attempt to connect to nid came to nothing."""
+
     def restarted(self, nid: Nid) -> None:
         """Another life of a node, or another node, is behind nid."""
 
@@ -252,6 +255,10 @@ class SimStation:
     def broke(self, nid: Nid) -> None:
         """Tell the core."""
         self._core.path_lost(self._ni, nid)
+
+    def unconnected(self, nid: Nid, errno: int) -> None:
+        """Tell the core."""
+        self._core.unconnected(self._ni, nid, errno)
 
     def restarted(self, nid: Nid) -> None:
         """Tell the core."""

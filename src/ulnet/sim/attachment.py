@@ -98,8 +98,10 @@ class Attachment:
         for conn in list(self.conns.values()):
             conn.withdraw(self)
 
-    def dial_failed(self, dest: Nid, why: str) -> None:
+    def dial_failed(self, dest: Nid, number: int, why: str) -> None:
         """The next attempt waits, longer each time."""
+        self.port.host.touch()
+        self.station.unconnected(dest, number)
         before = self._pauses.get(dest)
         seconds = min(before.seconds * 2, _LONGEST_PAUSE) if before is not None else _FIRST_PAUSE
         self._pauses[dest] = _Pause(seconds, self.fabric.scheduler.now + seconds, why)

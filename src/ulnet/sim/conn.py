@@ -228,7 +228,7 @@ class Conn:
             self.fabric.note(f"unconnected {self.a} > {self.dest} {number}")
         if number != errno.ETIMEDOUT:  # else each attempt was counted
             self.fabric.faults["calls failed"] += 1
-        self.a.dial_failed(self.dest, why)
+        self.a.dial_failed(self.dest, number, why)
         self._end(self.a, number, why, unconnected=True)
 
     # The end ------------------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ class Streaming:
             self._away += 1
         elif kind is not self._wanted and kind is not EventKind.UNLINK:
             self._broken(f"got {event!r}, which it does not wait for")
-        if kind is self._wanted:
+        if kind is self._wanted and not event.status:
             self._answered += 1
             self._refused += event.status != 0
         if event.status:

@@ -9,6 +9,7 @@ import pytest
 from support.rails import A0, A1, B0, B1, Rails
 from ulnet.core.lnd import NiEvent
 from ulnet.core.status import HealthStatus as S
+from ulnet.core.tunables import LndTunables
 from ulnet.nid import Nid
 
 C0, C1 = Nid.parse("10.0.1.1@tcp"), Nid.parse("10.0.1.2@tcp")
@@ -126,6 +127,33 @@ def test_the_lnd_timeout_trickles_down():
     assert settings.lnd_timeout == 3
     settings.transaction_timeout = 2
     assert settings.lnd_timeout == 1
+
+
+@pytest.mark.requirement("HEALTH-timeouts")
+@pytest.mark.parametrize(
+    ("settings", "timeout", "fit"),
+    [({}, 50, 2), ({"retry_count": 3}, 50, 2), ({"transaction_timeout": 20}, 50, 0), ({}, 75, 1)],
+)
+def test_more_resends_than_the_time_outs_allow_are_told(settings, timeout, fit):
+    rails = Rails(own=(A0,), others=(B0,), **settings)
+    ni = rails.a.nis[A0]
+    ni.lnd_tunables = LndTunables(timeout=timeout)
+    rails.a.settings_changed()
+    count, seconds = rails.a.settings.retry_count, rails.a.settings.transaction_timeout
+    assert rails.log == (
+        [
+            f"{A0}: retry_count {count} with a time-out of {timeout} s: in transaction_timeout {seconds} s "
+            f"what times out is sent again {fit} times at most"
+        ]
+        if fit < count
+        else []
+    )
+    rails.log.clear()
+    ni.lnd_tunables = LndTunables(timeout=0)  # it follows from the others, whatever they are
+    for count, seconds in ((149, 150), (4, 5), (0, 1)):
+        rails.a.settings.retry_count, rails.a.settings.transaction_timeout = count, seconds
+        rails.a.settings_changed()
+    assert not rails.log
 
 
 # What stays as it was

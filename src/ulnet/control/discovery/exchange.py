@@ -25,7 +25,7 @@ PUSH: Final = "push"
 
 def error_of(event: Event) -> tuple[int, str] | None:
     """Why a ping or push failed: errno and sentence. None: the peer began anew, or our NI went: ask again."""
-    if event.kind is EventKind.UNLINK and event.status == -errno.ECONNRESET:
+    if event.kind is not EventKind.SEND and event.status == -errno.ECONNRESET:
         return None
     return -event.status or errno.ECANCELED, event.reason or "no answer came"
 

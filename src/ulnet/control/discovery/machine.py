@@ -15,11 +15,11 @@ from ulnet.control.discovery.answers import SAYS_MULTI_RAIL, Answers, size_neede
 from ulnet.control.discovery.exchange import PING, PUSH, Exchanges, error_of, push_path
 from ulnet.control.discovery.merging import Merging
 from ulnet.control.discovery.table import STATE_MASK, STEPS, Action, Input, decide
-from ulnet.control.health.notices import Notices
 from ulnet.control.self_info import SelfInfo
 from ulnet.core.event import Event, EventKind
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
+from ulnet.core.notices import Notices
 from ulnet.core.peer import Exchange, Peer, PeerFlag, PeerNi, Waiter, may_be_peer
 from ulnet.core.routing.gateways import Gateways
 from ulnet.core.sender import Sender

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from ulnet.control.health.classify import RULES, Rule
 from ulnet.control.health.machines import Machines
-from ulnet.control.health.notices import Notices
 from ulnet.control.health.paths import Paths
 from ulnet.control.health.rates import Rates
 from ulnet.control.health.recovery import Recovery
@@ -21,6 +20,7 @@ from ulnet.core.md import Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import ANSWERS, Msg
 from ulnet.core.ni import MAX_HEALTH, NI
+from ulnet.core.notices import Notices
 from ulnet.core.peer import PeerNi
 from ulnet.core.routing.gateways import Gateways
 from ulnet.core.sender import Sender
@@ -33,6 +33,9 @@ from ulnet.wire.lnet import PING_PORTAL
 __all__ = ["Health"]
 
 _LO_AND_ONE = 2
+_TIMED_OUT = frozenset(
+    {HealthStatus.LOCAL_TIMEOUT, HealthStatus.REMOTE_TIMEOUT, HealthStatus.NETWORK_TIMEOUT}
+)
 _DEVICE = "device"  # in `NI.degraded`
 _INPUTS = {
     NiEvent.FATAL: NiInput.FATAL,
@@ -109,6 +112,9 @@ class Health:
         if msg.master is not None:
             msg.master.failed(msg, ni, pni.nid)
         self._count(ni, pni, status)
+        if status in _TIMED_OUT:
+            told = f"message from {ni.nid} to {pni.nid} timed out ({status.name})"
+            self._notices.say(("timed out", ni.nid, pni.nid), told)
         if state.clock() <= msg.queued_at + ni.patience:
             self._charge(rule, ni, pni)
         elif msg.md is None or msg.md.timeout is None:
@@ -142,6 +148,12 @@ class Health:
         """The connections with a next hop that owes answers broke: it is charged, and so asked how it is."""
         self._accuse(nid, "connections broke, with answers due, to")
 
+    def unconnected(self, ni: NI, nid: Nid, err: int) -> None:
+        """A driver could not connect to a next hop; who is charged follows from what waited there."""
+        pni = self._state.peers.find_ni(nid)
+        if pni is not None:
+            pni.health_stats.unconnected(err)
+
     def _accuse(self, nid: Nid, what: str) -> None:
         pni = self._state.peers.find_ni(nid)
         if pni is not None and nid not in self._state.nis:
@@ -158,8 +170,14 @@ class Health:
         """How long a message may take on ni: the driver's time-out for each attempt, and a second."""
         settings = self._state.settings
         if ni.lnd.reports_timeout:
-            ni.timeout = settings.timeout_of(ni.lnd_tunables)
-            ni.patience = ni.timeout * (settings.retry_count + 1) + 1.0
+            timeout = ni.timeout = settings.timeout_of(ni.lnd_tunables)
+            ni.patience = timeout * (settings.retry_count + 1) + 1.0
+            fit = (settings.transaction_timeout - 1) // timeout
+            if fit < settings.retry_count:
+                told = f"retry_count {settings.retry_count} with a time-out of {timeout} s"
+                within = f"in transaction_timeout {settings.transaction_timeout} s"
+                line = f"{ni.nid}: {told}: {within} what times out is sent again {fit} times at most"
+                self._notices.say(("retries", ni.nid, line), line)
         else:
             ni.patience = float(settings.transaction_timeout)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ulnet.control.health.notices import Notices
 from ulnet.core.ni import MAX_HEALTH, NI, LocalNet
+from ulnet.core.notices import Notices
 from ulnet.core.peer import Peer, PeerNi
 from ulnet.core.state import NodeState
 from ulnet.core.states import (
@@ -90,6 +90,8 @@ class Machines:
         if step is None:
             return
         action, state = step
+        if what is PeerNiInput.FAILED:
+            pni.failed_at = self._state.clock()
         before = pni.state
         changed = state is not before
         pni.state = state

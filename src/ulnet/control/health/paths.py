@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ulnet.control.health.notices import Notices
 from ulnet.core.ni import NI
+from ulnet.core.notices import Notices
 from ulnet.core.path_load import PathLoad
 from ulnet.core.peer import PeerNi
 from ulnet.core.sender import Sender

@@ -148,7 +148,8 @@ class RecoveryQueue(Generic[Patient]):
     def _heard(self, who: Patient, event: Event) -> None:
         if event.kind is EventKind.REPLY and not event.status:
             self.answered(who)
-        elif event.status and self._waiting.get(who) is event.md:
+        elif event.status and event.md.user_ptr is None and self._waiting.get(who) is event.md:
+            event.md.user_ptr = event.status  # several events may tell of one failure
             self.failed(who, event.health)
         if event.unlinked:
             if self._waiting.get(who) is event.md and self._state.running:

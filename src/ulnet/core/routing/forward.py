@@ -20,6 +20,7 @@ from ulnet.core.selection.criteria import is_stalled
 from ulnet.core.selection.paths import Key
 from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
+from ulnet.core.states import PeerNiState
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.nid import LNET_PID, Nid
 from ulnet.wire.lnet import Header
@@ -27,9 +28,10 @@ from ulnet.wire.lnet import Header
 if TYPE_CHECKING:
     from ulnet.core.lnd import Payload
 
-__all__ = ["Forwarding"]
+__all__ = ["DEAD", "Forwarding"]
 
 _TRANSIT: Final = -2  # the kind of paths of messages that pass through
+DEAD: Final = "its next hop is known to be down (peer_timeout)"
 _NOT_A_ROUTER: Final = "not for this node, and routing is disabled"
 
 
@@ -165,11 +167,19 @@ class Forwarding:
             ni, pni, final = self._path(transit, dest, hdr)
         except LNetError:
             return "no route from here"
+        if self._is_dead(ni, pni):
+            return DEAD
         if final and hdr.dest_nid != pni.nid:
             hdr = msg.hdr = transit.hdr = hdr.copy()  # the driver keeps it for messages like this one
             hdr.dest_nid = pni.nid
         self._sender.send_on(msg, ni, pni, hdr.dest_pid if final else LNET_PID)
         return ""
+
+    def _is_dead(self, ni: NI, pni: PeerNi) -> bool:
+        """Whether a next hop failed lately and was not heard since: what went there would hold its buffer."""
+        if pni.state is not PeerNiState.FAILED or pni.heard_at >= pni.failed_at:
+            return False
+        return self._state.clock() - pni.failed_at < ni.tunables.peer_timeout
 
     def _path(self, transit: Transit, dest: PeerNi, hdr: Header) -> tuple[NI, PeerNi, bool]:
         """The way on from here, and whether it is the last hop."""
@@ -235,11 +245,7 @@ class Forwarding:
 
     def _refuse(self, ni: NI, hdr: Header, rx: Payload | None, why: str) -> None:
         """Count a message that goes nowhere; its payload is still read off the connection."""
-        stats = self._state.stats
-        stats.drop_count += 1
-        stats.drop_length += hdr.payload_length
-        stats.drops[why] += 1
-        ni.stats.dropped[hdr.type] += 1
+        self._state.drops.count(ni, None, hdr, why)
         if hdr.payload_length and rx is not None:
             rx.take(None, [], 0, hdr.payload_length)
 

@@ -503,6 +503,7 @@ class Dialer:
         at.pause = self._next_pause(number, at.pause)
         at.retry_at = self._shared.loop.time() + at.pause
         self._last = reason
+        self._shared.core.unconnected(self._peer.ni, self._peer.nid, number)
         if self._wanted() is not None:
             self._next_soon()
             return

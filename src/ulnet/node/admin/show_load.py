@@ -27,7 +27,10 @@ def load_of_peer_ni(pni: PeerNi) -> PeerNiLoad:
         str(ni.nid): PathLoad(path_load.outstanding, round(path_load.rate))
         for ni, path_load in pni.path_loads.items()
     }
-    return PeerNiLoad(len(pni.tx_queue), _choices(pni), paths, pni.state.value, _resends(pni))
+    failed = dict(sorted(pni.health_stats.connects.items()))
+    return PeerNiLoad(
+        len(pni.tx_queue), _choices(pni), paths, pni.state.value, _resends(pni), failed or UNSET
+    )
 
 
 def _resends(one: NI | PeerNi) -> dict[str, int]:

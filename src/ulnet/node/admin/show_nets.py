@@ -165,7 +165,8 @@ def _health(ni: NI) -> NiHealth:
         dropped=count[HealthStatus.LOCAL_DROPPED],
         aborted=count[HealthStatus.LOCAL_ABORTED],
         no_route=count[HealthStatus.LOCAL_NO_ROUTE],
-        timeouts=count[HealthStatus.LOCAL_TIMEOUT],
+        # Drivers for tcp cannot tell at which end it was: a time-out is one of either.
+        timeouts=count[HealthStatus.LOCAL_TIMEOUT] + count[HealthStatus.NETWORK_TIMEOUT],
         error=count[HealthStatus.LOCAL_ERROR],
         ping_count=ni.health_stats.ping_count,
         next_ping=int(ni.health_stats.next_ping),

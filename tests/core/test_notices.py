@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ulnet.control.health.notices import Notices
+from ulnet.core.notices import Notices
 
 
 @pytest.mark.requirement("dbg-110", "dbg-115")

@@ -17,10 +17,13 @@ _MOST_KINDS = 256
 class Notices:
     """Passes lines on to `report`, or to where else they are meant for; `kind` tells which are alike."""
 
-    __slots__ = ("_clock", "_left_out", "_lines", "_recent", "_report", "_since")
+    __slots__ = ("_clock", "_left_out", "_lines", "_most", "_recent", "_report", "_since")
 
-    def __init__(self, clock: Callable[[], float], report: Callable[[str], None]) -> None:
+    def __init__(
+        self, clock: Callable[[], float], report: Callable[[str], None], most: int = _MOST_LINES
+    ) -> None:
         self._clock = clock
+        self._most = most
         self._report = report
         self._recent: dict[Hashable, tuple[float, int]] = {}  # when last, how many left out since
         self._since = -_INTERVAL  # when the present second began
@@ -50,4 +53,4 @@ class Notices:
                 self._report(f"{self._left_out} lines about other paths and peers were left out")
                 self._left_out = 0
         self._lines += 1
-        return self._lines <= _MOST_LINES
+        return self._lines <= self._most
