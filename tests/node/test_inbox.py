@@ -50,7 +50,8 @@ async def test_several_senders_tear_nothing_and_the_stream_does_not_end(nodes: l
                     await node.put(HOSTS[0], PORTAL, BITS, payload)
                     break
                 except LNetError as full:
-                    assert full.errno == errno.ENOBUFS
+                    if full.errno != errno.ENOBUFS:
+                        raise
 
     tasks = [asyncio.create_task(send(number, node)) for number, node in enumerate(senders)]
     got: dict[int, list[int]] = {0: [], 1: [], 2: []}
