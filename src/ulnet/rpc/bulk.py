@@ -118,10 +118,13 @@ async def move(
     tasks = [asyncio.ensure_future(work()) for _ in range(workers)]
     try:
         await asyncio.gather(*tasks)
-    finally:
+    except GeneratorExit:  # its loop is gone
+        raise
+    except BaseException:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)  # nothing touches the memory after this
+        raise
 
 
 def _move_piece(

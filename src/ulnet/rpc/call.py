@@ -39,6 +39,7 @@ class Call:
         "deadline",
         "flags",
         "given_up",
+        "loop",
         "method",
         "news",
         "node",
@@ -63,13 +64,15 @@ class Call:
     def __init__(
         self,
         node: Node,
+        loop: asyncio.AbstractEventLoop,
         session: Session[Call],
         method: Method,
         frame: CallFrame,
-        now: float,
         window: int,
     ) -> None:
+        now = loop.time()
         self.node = node
+        self.loop = loop
         self.session = session
         self.method = method
         self.slot = frame.slot
@@ -114,7 +117,7 @@ class Call:
         """Seconds until the client gives up; None: it does not."""
         if self.deadline is None:
             return None
-        return self.deadline - asyncio.get_running_loop().time()
+        return self.deadline - self.loop.time()
 
     async def push(
         self, memory: Buffer, *, offset: int | None = None, progress: Progress | None = None
@@ -224,4 +227,4 @@ class Call:
     def at(self, when: float, call: Callable[[Call], None]) -> None:
         """Call at that time."""
         self.stop_timer()
-        self.timer = asyncio.get_running_loop().call_at(when, call, self)
+        self.timer = self.loop.call_at(when, call, self)

@@ -28,22 +28,23 @@ Ended = Callable[[int, str], None]
 class _Frame:
     """One frame under way; one that is over serves the next."""
 
-    __slots__ = ("_free", "_wanted", "ended", "md")
+    __slots__ = ("_core", "_free", "_wanted", "ended", "md")
 
-    def __init__(self, free: list[_Frame]) -> None:
+    def __init__(self, core: LNet, free: list[_Frame]) -> None:
+        self._core = core
         self._free = free
         self._wanted = EventKind.SEND
         self.ended: Ended | None = None
         self.md = Md([], self._handle)
         self.md.lasting = True
 
-    def bind(self, core: LNet, data: memoryview, ack: bool, timeout: float | None, ended: Ended) -> Md:
+    def bind(self, data: memoryview, ack: bool, timeout: float | None, ended: Ended) -> Md:
         """The descriptor of the next frame. Raises LNetError."""
         md = self.md
         self.ended = ended
         self._wanted = EventKind.ACK if ack else EventKind.SEND
         md.quiet = ack
-        core.memory.rebind(md, [data], 2 if ack else 1, timeout)
+        self._core.memory.rebind(md, [data], 2 if ack else 1, timeout)
         return md
 
     def _handle(self, event: Event) -> None:
@@ -54,6 +55,8 @@ class _Frame:
             return
         if event.status:
             self.ended = None
+            if self.md.linked:  # it may wait for an ACK still
+                self._core.memory.md_unlink(self.md)
             ended(-event.status, event.reason or errno_text(event.status))
         elif event.kind is self._wanted:
             self.ended = None
@@ -108,9 +111,9 @@ class Port:
             self._loop.call_soon(self._uncork)
         if timeout is None and not ack:
             timeout = core.settings.transaction_timeout
-        frame = self._free.pop() if self._free else _Frame(self._spare)
+        frame = self._free.pop() if self._free else _Frame(core, self._spare)
         try:
-            md = frame.bind(core, memoryview(data), ack, timeout, ended)
+            md = frame.bind(memoryview(data), ack, timeout, ended)
             core.put(md, target, portal, match_bits, ack=ack, source=source)
         except LNetError as refused:
             frame.ended = None

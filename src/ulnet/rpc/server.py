@@ -215,7 +215,7 @@ class Server:
             text = f"data of {size} bytes: this server takes at most {self._queue_bytes}; use bulk"
             self._refuse(frame, message, errno.EMSGSIZE, text)
             return
-        call = Call(self.node, session, method, frame, self._loop.time(), self._window)
+        call = Call(self.node, self._loop, session, method, frame, self._window)
         call.via = (message.source, message.target)
         call.size = size
         instead = None
