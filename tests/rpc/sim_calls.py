@@ -6,13 +6,17 @@ import asyncio
 import errno
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 from ulnet.core.faults.rule import Fault, FaultKind
+from ulnet.core.status import LNetError
 from ulnet.nid import ANY_NID
 from ulnet.rpc import Call, Client, RpcError, Server, Service
+from ulnet.rpc.port import REQUEST_PORTAL
+from ulnet.rpc.service import bits_of
 from ulnet.sim import LinkParams, Simulation
 from ulnet.sim.node import SimNode
 
@@ -60,6 +64,7 @@ class World:
             self.sim.node(f"c{number}", f"10.0.0.{number + 2}@tcp", f"10.1.0.{number + 2}@tcp1")
             for number in range(self.rng.randint(1, 3))
         ]
+        self.thief = self.sim.node("t", "10.0.0.9@tcp")
 
     # The service -----------------------------------------------------------------------------------
 
@@ -149,9 +154,18 @@ class World:
             if rng.random() < share:
                 self.counts["replayed"] += 1
                 later = rng.choice([0.0, 0.01, 1.0, 40.0])
-                client.loop.call_later(later, lambda: client.closed or send(frame, lambda error, text: None))
+                self.sim.scheduler.at(self.sim.now + later, self.send_again, frame)
 
         client.send = sends  # type: ignore[method-assign]
+
+    def send_again(self, frame: bytes) -> None:
+        """Somebody else has seen the frame."""
+
+        async def put() -> None:
+            with suppress(LNetError):
+                await self.thief.node.put("10.0.0.1@tcp", REQUEST_PORTAL, bits_of(NAME), frame)
+
+        self.thief.spawn(put())
 
     async def ask(self, client: Client, rng: Random) -> None:
         asked = Asked(

@@ -160,7 +160,7 @@ class Server:
         if kind is CallFrame:
             self._request(frame, message)  # type: ignore[arg-type]
         elif kind is Note:
-            self._note(frame)  # type: ignore[arg-type]
+            self._note(frame, message)  # type: ignore[arg-type]
         elif kind is Connect:
             self._connect(frame, message)  # type: ignore[arg-type]
         elif kind is OtherVersion:
@@ -182,11 +182,10 @@ class Server:
         self._say(frame, message, answer.pack())
 
     def _request(self, frame: CallFrame, message: Message) -> None:
-        session = self._sessions.find(frame.session)
+        session = self._session_of(frame, message)
         if session is None:
             self._refuse(frame, message, errno.ESTALE, "the server does not know this session")
             return
-        session.client = message.initiator
         verdict = session.judge(frame.slot, frame.number)
         if verdict is Verdict.NEW:
             self._new(session, frame, message)
@@ -201,6 +200,17 @@ class Server:
             self.counters.old += 1
         else:
             self._refuse(frame, message, errno.EPROTO, f"slot {frame.slot}: this session has no such slot")
+
+    def _session_of(self, frame: Frame, message: Message) -> Session[Call] | None:
+        """The session of a frame, if that comes from its client; others may have seen its number."""
+        session = self._sessions.find(frame.session)
+        if session is None or message.initiator == session.client:
+            return session
+        peer = self.node.core.peers.find(message.initiator)
+        if peer is None or not peer.owns(session.client):
+            return None
+        session.client = message.initiator  # it has another primary NID by now
+        return session
 
     def _new(self, session: Session[Call], frame: CallFrame, message: Message) -> None:
         method = self.service.methods.get(frame.method) or self._methods.get(frame.method)
@@ -271,8 +281,8 @@ class Server:
         again[6:8] = frame.attempt.to_bytes(2, "little")
         self._say(frame, message, bytes(again))
 
-    def _note(self, frame: Note) -> None:
-        session = self._sessions.find(frame.session)
+    def _note(self, frame: Note, message: Message) -> None:
+        session = self._session_of(frame, message)
         if session is None:
             return
         if frame.kind is Kind.CANCEL:
