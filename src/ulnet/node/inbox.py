@@ -26,6 +26,7 @@ from ulnet.wire.lnet import LNET_MTU
 __all__ = ["Inbox", "Message"]
 
 _BLOCKS: Final = 4
+_SHORT: Final = 16  # times as many short messages may be in a block
 _NOTHING: Final = memoryview(b"")
 
 
@@ -60,8 +61,8 @@ class Message:
 class Inbox:
     """Messages as an endless stream: `async for message in inbox`, or each to `handler`.
 
-    There is room for `slots` messages of up to `size` bytes that are not read, or still held. One that finds
-    none is counted in `dropped`, and its sender is told that 0 bytes were taken (`Node.put` raises ENOBUFS);
+    There is room for `slots` messages of `size` bytes that are not read, or still held; for more of shorter
+    ones, but not beyond 16 times as many. One that finds none is counted in `dropped`, and its sender is told that 0 bytes were taken (`Node.put` raises ENOBUFS);
     a longer one is refused (EMSGSIZE).
     """
 
@@ -126,7 +127,7 @@ class Inbox:
                 self._arrived,
                 options=OP_PUT | MAX_SIZE,
                 max_size=self._size,
-                threshold=self._per_block,
+                threshold=self._per_block * _SHORT,
             )
             self._entries[md.handle] = me
             watch = weakref.ref(block, self._freed)

@@ -309,6 +309,8 @@ class Client:
             raise RpcError(errno.ETIMEDOUT, text, "no") from None
 
     async def _answer(self, method: str, reply: Reply, into: bytearray | memoryview | None) -> Answer:
+        if not reply.status and into is None:
+            return Answer(bytes(reply.data), reply.pushed)
         text = f"{self.target}: {method}: "
         if reply.status:
             executed = "unknown" if reply.status == errno.ECANCELED else "yes"
