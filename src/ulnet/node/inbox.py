@@ -62,8 +62,8 @@ class Inbox:
     """Messages as an endless stream: `async for message in inbox`, or each to `handler`.
 
     There is room for `slots` messages of `size` bytes that are not read, or still held; for more of shorter
-    ones, but not beyond 16 times as many. One that finds none is counted in `dropped`, and its sender is told that 0 bytes were taken (`Node.put` raises ENOBUFS);
-    a longer one is refused (EMSGSIZE).
+    ones, but not beyond 16 times as many. One that finds none is counted in `dropped`, and its sender is
+    told that 0 bytes were taken (`Node.put` raises ENOBUFS); a longer one is refused (EMSGSIZE).
     """
 
     def __init__(

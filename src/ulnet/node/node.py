@@ -316,8 +316,8 @@ class Node(MessageCalls, PeerCalls):
         """Memory for messages that never fills up for good: `async for message in node.inbox(30, 7)`.
 
         There is room for at least `slots` messages of up to `size` bytes that are not read or are still held;
-        messages that find none are counted, and their senders told. Raises LNetError: EINVAL, EPERM (portal of the
-        other kind).
+        messages that find none are counted, and their senders told. Raises LNetError: EINVAL, EPERM (portal
+        of the other kind).
         """
         return Inbox(
             self.core.memory,
