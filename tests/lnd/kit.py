@@ -138,7 +138,7 @@ class FakeCore:
         self.lost: list[tuple[NI, Nid]] = []
         self.unmade: list[tuple[NI, Nid, int]] = []  # connections
         self.taken_back: list[Msg] = []
-        self.unconnected: set[Msg | Incoming] = set()
+        self.awaiting: set[Msg | Incoming] = set()
         self.stalled: list[tuple[NI, Nid]] = []  # paths that make no progress now
         self.ever_stalled: list[tuple[NI, Nid]] = []
 
@@ -196,8 +196,8 @@ class FakeCore:
         """A message ended, which way ever it went."""
         assert not self.sending, "finalized from inside send"
         assert msg in self.open, "finalized twice, or never handed over"
-        assert errno or msg not in self.unconnected, "left without a connection"
-        self.unconnected.discard(msg)
+        assert errno or msg not in self.awaiting, "left without a connection"
+        self.awaiting.discard(msg)
         assert (status == HealthStatus.OK) == (errno == 0)
         assert errno >= 0 and bool(reason) == bool(errno)
         self.open.remove(msg)
@@ -207,17 +207,17 @@ class FakeCore:
             self.on_finalize(outcome)
 
     def awaits_connection(self, msgs: list[Msg]) -> None:
-        assert not self.unconnected.intersection(msgs), "told twice"
-        self.unconnected.update(msgs)
+        assert not self.awaiting.intersection(msgs), "told twice"
+        self.awaiting.update(msgs)
 
     def has_connection(self, msgs: list[Msg]) -> None:
-        assert self.unconnected.issuperset(msgs), "it waited for none"
-        self.unconnected.difference_update(msgs)
+        assert self.awaiting.issuperset(msgs), "it waited for none"
+        self.awaiting.difference_update(msgs)
 
     def take_back(self, msg: Msg) -> None:
         assert not self.sending, "given back from inside send"
         assert msg in self.open, "given back, but not handed over"
-        self.unconnected.discard(msg)
+        self.awaiting.discard(msg)
         self.taken_back.append(msg)
         asyncio.get_running_loop().call_soon(self._send_again, msg)
 

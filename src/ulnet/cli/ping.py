@@ -16,7 +16,7 @@ from ulnet.nid import NetType, Nid, NidError, NidList
 from ulnet.node import Node, PingResult
 from ulnet.wire.ping import Feature
 
-__all__ = ["main"]
+__all__ = ["main", "own_nid", "seconds"]
 
 _EXAMPLES = """\
 example:
@@ -64,18 +64,19 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("nid", nargs="+", help="NIDs, also with ranges: 10.0.0.[1-4]@tcp")
-    parser.add_argument("--timeout", type=_seconds, default=2.0, metavar="S", help="seconds to wait (2)")
+    parser.add_argument("--timeout", type=seconds, default=2.0, metavar="S", help="seconds to wait (2)")
     parser.add_argument("--source", metavar="NID", help="the NID to ask from (default: by the route)")
     parser.add_argument("--port", type=int, default=988, help="the port of the nodes' acceptors (988)")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     return parser
 
 
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds <= 3600:
+def seconds(text: str) -> float:
+    """How long to wait. Raises ArgumentTypeError."""
+    number = float(text)
+    if not 0 < number <= 3600:
         raise argparse.ArgumentTypeError(f"{text}: give more than 0 and at most 3600 seconds")
-    return seconds
+    return number
 
 
 async def _ping_all(targets: list[Nid], source: Nid | None, timeout: float, port: int) -> list[_Outcome]:
@@ -86,7 +87,7 @@ async def _ping_all(targets: list[Nid], source: Nid | None, timeout: float, port
 
 async def _ping(node: Node, target: Nid, source: Nid | None, timeout: float) -> _Outcome:
     try:
-        own = source or _own_nid(target)
+        own = source or own_nid(target)
         if own not in node.core.nis:
             node.add_ni(own)
         return _Outcome(target, await node.ping(target, timeout=timeout, source=own))
@@ -94,7 +95,7 @@ async def _ping(node: Node, target: Nid, source: Nid | None, timeout: float) -> 
         return _Outcome(target, None, error)
 
 
-def _own_nid(target: Nid) -> Nid:
+def own_nid(target: Nid) -> Nid:
     """The NID to be known by: the address that the host itself would use towards the target."""
     if target.net.type != NetType.TCP:
         raise LNetError(errno.EHOSTUNREACH, f"{target}: only tcp nets can be pinged without a daemon")

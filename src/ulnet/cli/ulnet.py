@@ -19,6 +19,7 @@ COMMANDS = {
     "diff": "compare two configurations, or one with a node's",
     "doctor": "find what on this host would trouble LNet over several interfaces",
     "ping": "ask LNet nodes for their NIDs, without a daemon",
+    "rpc": "ask a service of ulnet.rpc for its methods, and call them",
     "sim": "run a scenario, or random clusters with faults, in the simulator",
     "plan": "show what an import would change, and change nothing",
     "trace": "follow a running node: which pair of NIDs carries what, and why",

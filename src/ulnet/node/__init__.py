@@ -1,7 +1,8 @@
 """The object that a program uses: an LNet node on asyncio."""
 
 from ulnet.node.attachment import Attachment
+from ulnet.node.inbox import Inbox, Message
 from ulnet.node.node import Node
 from ulnet.node.operations import PingResult
 
-__all__ = ["Attachment", "Node", "PingResult"]
+__all__ = ["Attachment", "Inbox", "Message", "Node", "PingResult"]

@@ -25,6 +25,7 @@ from ulnet.nid import ANY_NID, PID_ANY, Nid
 from ulnet.nid.errors import shown
 from ulnet.node.attachment import Attachment
 from ulnet.node.devices import Devices
+from ulnet.node.inbox import Inbox, Message
 from ulnet.node.machine import Machine
 from ulnet.node.messages import MessageCalls
 from ulnet.node.operations import Operations
@@ -310,6 +311,32 @@ class Node(MessageCalls, PeerCalls):
             memory.me_unlink(me)
             raise
         return attachment
+
+    def inbox(
+        self,
+        portal: int,
+        match_bits: int,
+        *,
+        ignore_bits: int = 0,
+        slots: int = 256,
+        size: int = 4096,
+        handler: Callable[[Message], None] | None = None,
+    ) -> Inbox:
+        """Memory for messages that never fills up for good: `async for message in node.inbox(30, 7)`.
+
+        There is room for at least `slots` messages of up to `size` bytes that are not read or are still held;
+        messages that find none are counted, and their senders told. Raises LNetError: EINVAL, EPERM (portal
+        of the other kind).
+        """
+        return Inbox(
+            self.core.memory,
+            portal,
+            match_bits,
+            ignore_bits=ignore_bits,
+            slots=slots,
+            size=size,
+            handler=handler,
+        )
 
 
 def _must_be_known(name: str, word: str, words: tuple[str, ...]) -> None:

@@ -1,0 +1,163 @@
+"""Bulk of any size: memory that a client lends, and how a server moves it, piece by piece over all rails."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import zlib
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Final
+
+from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, Buffer, fragments_of
+from ulnet.core.memory import Memory
+from ulnet.core.portal import MatchEntry
+from ulnet.core.status import LNetError
+from ulnet.nid import Nid
+from ulnet.node import Node
+from ulnet.rpc.errors import RpcError
+from ulnet.rpc.port import BULK_PORTAL
+from ulnet.wire.lnet import LNET_MTU
+from ulnet.wire.rpc import MAX_BULK, REGION, Bulk
+
+__all__ = ["Loan", "Progress", "checksum", "flat", "move"]
+
+Progress = Callable[[int, int], None]  # bytes that were moved, of so many
+_PAUSE: Final = 0.05  # seconds, doubled up to
+_LONG_PAUSE: Final = 1.0
+# What ends a transfer at once: the client has taken its memory away, or this node is closed.
+_FINAL: Final = frozenset({errno.ENOENT, errno.EMSGSIZE, errno.EINVAL})
+
+
+def flat(memory: Buffer) -> memoryview:
+    """The memory as bytes, not copied. Raises LNetError(EINVAL)."""
+    return fragments_of(memory)[0]
+
+
+async def checksum(memory: memoryview) -> int:
+    """Its CRC-32; others run in between."""
+    crc = 0
+    for begin in range(0, memory.nbytes, LNET_MTU):
+        crc = zlib.crc32(memory[begin : begin + LNET_MTU], crc)
+        await asyncio.sleep(0)
+    return crc
+
+
+class Loan:
+    """Memory of a client that its server may write to, or read: `bulk` is what the request tells of it."""
+
+    __slots__ = ("_entries", "_memory", "bulk", "view")
+
+    def __init__(self, memory: Memory, view: memoryview, bits: int, *, writable: bool, crc: int = 0) -> None:
+        if view.nbytes > MAX_BULK:
+            raise RpcError(
+                errno.EMSGSIZE, f"bulk of {view.nbytes} bytes: at most {MAX_BULK}; make several calls", "no"
+            )
+        if writable and view.readonly:
+            raise RpcError(errno.EINVAL, "into read-only memory: give a bytearray or a writable view", "no")
+        self.view = view
+        self.bulk = Bulk(bits, view.nbytes, crc)
+        self._memory = memory
+        self._entries: list[MatchEntry] = []
+        options = (OP_PUT if writable else OP_GET) | MANAGE_REMOTE
+        try:
+            for number, begin in enumerate(range(0, view.nbytes, REGION)):
+                me = memory.me_attach(BULK_PORTAL, match_bits=bits + number)
+                self._entries.append(me)
+                memory.md_attach(me, view[begin : begin + REGION], options=options)
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """Take the memory back."""
+        for me in self._entries:
+            self._memory.me_unlink(me)
+        self._entries.clear()
+
+
+async def move(
+    node: Node,
+    client: Nid,
+    bulk: Bulk,
+    memory: memoryview,
+    offset: int,
+    *,
+    push: bool,
+    window: int,
+    time_left: Callable[[], float | None],
+    progress: Progress | None,
+) -> None:
+    """Move all of `memory` to (or, without `push`, from) that offset of a client's bulk.
+
+    `window` pieces are under way at once. A piece that fails is moved again while time is left. Raises
+    LNetError.
+    """
+    total = memory.nbytes
+    if not 0 <= offset <= offset + total <= bulk.length:
+        raise RpcError(
+            errno.EINVAL,
+            f"bulk of {total} bytes at {offset}: the client lends {bulk.length} bytes (into_size, bulk_size)",
+        )
+    pieces = _pieces(memory, offset)
+    moved = 0
+
+    async def work() -> None:
+        nonlocal moved
+        for at, piece in pieces:
+            bits, place = bulk.bits + at // REGION, at % REGION
+            await _until_done(node, partial(_move_piece, node, client, bits, piece, place, push), time_left)
+            moved += piece.nbytes
+            if progress is not None:
+                progress(moved, total)
+
+    workers = min(window, -(-total // LNET_MTU))
+    if workers == 1:
+        await work()
+        return
+    tasks = [asyncio.ensure_future(work()) for _ in range(workers)]
+    try:
+        await asyncio.gather(*tasks)
+    except GeneratorExit:  # its loop is gone
+        raise
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)  # nothing touches the memory after this
+        raise
+
+
+def _move_piece(
+    node: Node, client: Nid, bits: int, piece: memoryview, place: int, push: bool, left: float | None
+) -> Awaitable[int]:
+    if push:
+        return node.put(client, BULK_PORTAL, bits, piece, offset=place, timeout=left)
+    return node.get(client, BULK_PORTAL, bits, piece, offset=place, timeout=left)
+
+
+def _pieces(memory: memoryview, offset: int) -> Iterator[tuple[int, memoryview]]:
+    """Places in the client's bulk, and what belongs there: no piece is in two regions."""
+    begin = 0
+    while begin < memory.nbytes:
+        at = offset + begin
+        size = min(LNET_MTU, REGION - at % REGION)
+        yield at, memory[begin : begin + size]
+        begin += size
+
+
+async def _until_done(
+    node: Node, attempt: Callable[[float | None], Awaitable[int]], time_left: Callable[[], float | None]
+) -> None:
+    pause = _PAUSE
+    while True:
+        left = time_left()
+        if left is not None and left <= 0:
+            raise RpcError(errno.ETIMEDOUT, "the call's time is over before its bulk was moved")
+        try:
+            await attempt(left)
+            return
+        except LNetError as failed:
+            if failed.errno in _FINAL or not node.running:
+                raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONG_PAUSE)

@@ -1,0 +1,230 @@
+"""What a handler gets: one call, with its data, its client, its deadline, and bulk."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from ulnet.core.md import Buffer
+from ulnet.nid import Nid
+from ulnet.rpc.bulk import Progress, checksum, flat, move
+from ulnet.rpc.errors import RpcError
+from ulnet.wire.rpc import CHECK, NO_DEADLINE, Bulk, CallFrame
+
+if TYPE_CHECKING:
+    from ulnet.node import Node
+    from ulnet.rpc.service import Method
+    from ulnet.rpc.sessions import Session
+
+__all__ = ["Call"]
+
+_CHUNKS: Final = 16  # of a stream, that are under way at once
+
+
+class Call:
+    """A call under way. `data` are the client's, `client` is its primary NID, `deadline` the time of the
+    running loop at which the client gives up (None: it does not).
+    """
+
+    __slots__ = (
+        "attempt",
+        "chunks",
+        "client",
+        "crc",
+        "credit",
+        "data",
+        "deadline",
+        "flags",
+        "given_up",
+        "loop",
+        "method",
+        "news",
+        "node",
+        "number",
+        "over",
+        "overdue",
+        "patience",
+        "pushed",
+        "session",
+        "sink",
+        "size",
+        "slot",
+        "source",
+        "started_at",
+        "task",
+        "timer",
+        "under_way",
+        "via",
+        "window",
+    )
+
+    def __init__(
+        self,
+        node: Node,
+        loop: asyncio.AbstractEventLoop,
+        session: Session[Call],
+        method: Method,
+        frame: CallFrame,
+        window: int,
+    ) -> None:
+        now = loop.time()
+        self.node = node
+        self.loop = loop
+        self.session = session
+        self.method = method
+        self.slot = frame.slot
+        self.number = frame.number
+        self.attempt = frame.attempt
+        self.flags = frame.flags
+        self.client = session.client
+        self.data: bytes | bytearray = bytes(frame.data)
+        self.deadline = None if frame.left == NO_DEADLINE else now + frame.left / 1000
+        self.patience = frame.patience / 1000
+        self.credit = frame.credit
+        self.sink = frame.sink
+        self.source = frame.source
+        self.window = window
+        self.via: tuple[Nid, Nid] | None = None  # the NID of the client that asked, and the one that it asked
+        self.size = 0  # as it was admitted
+        self.started_at = now
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.given_up = self.overdue = self.over = False
+        self.pushed = self.crc = 0
+        self.chunks = 0
+        self.under_way = 0  # chunks whose ACK has not come
+        self.news: asyncio.Event | None = None  # a stream: of credit, or of chunks that have arrived
+
+    def __repr__(self) -> str:
+        return f"<call of {self.method.name} by {self.client}>"
+
+    # For handlers ----------------------------------------------------------------------------------
+
+    @property
+    def into_size(self) -> int:
+        """The bytes of memory that the client gave for `push`."""
+        return self.sink.length if self.sink is not None else 0
+
+    @property
+    def bulk_size(self) -> int:
+        """The bytes of memory that the client gave for `pull`."""
+        return self.source.length if self.source is not None else 0
+
+    def time_left(self) -> float | None:
+        """Seconds until the client gives up; None: it does not."""
+        if self.deadline is None:
+            return None
+        return self.deadline - self.loop.time()
+
+    async def push(
+        self, memory: Buffer, *, offset: int | None = None, progress: Progress | None = None
+    ) -> None:
+        """Write memory into the client's (`into`), of any size; by default behind what was pushed before.
+
+        The memory must not change meanwhile. `progress(moved, total)` is called for each piece. Raises
+        LNetError.
+        """
+        view = flat(memory)
+        at = self.pushed if offset is None else offset
+        sink = self._lent(self.sink, "into")
+        if self.flags & CHECK and at != self.pushed:
+            raise RpcError(
+                errno.EINVAL, f"push at {at}: with a checksum each push begins where the last one ended"
+            )
+        await self._move(sink, view, at, True, progress)
+        if self.flags & CHECK:
+            for begin in range(0, view.nbytes, 1 << 20):
+                self.crc = zlib.crc32(view[begin : begin + (1 << 20)], self.crc)
+                await asyncio.sleep(0)
+        self.pushed = max(self.pushed, at + view.nbytes)
+
+    async def pull(
+        self,
+        into: bytearray | memoryview | None = None,
+        *,
+        offset: int = 0,
+        most: int = 256 << 20,
+        progress: Progress | None = None,
+    ) -> bytearray | memoryview:
+        """Read the client's bulk, from `offset` on, into memory of the handler's or into new memory.
+
+        New memory has at most `most` bytes: the client says how many there are. A checksum is compared
+        where all is read at once. Raises LNetError.
+        """
+        source = self._lent(self.source, "bulk")
+        if into is None and source.length - offset > most:
+            raise RpcError(
+                errno.EMSGSIZE,
+                f"bulk of {source.length - offset} bytes: at most {most} are taken into new memory; "
+                "pull it into memory of your own, or piece by piece",
+            )
+        memory = bytearray(max(source.length - offset, 0)) if into is None else into
+        view = flat(memory)
+        await self._move(source, view, offset, False, progress)
+        if self.flags & CHECK and view.nbytes == source.length:
+            crc = await checksum(view)
+            if crc != source.crc:
+                raise RpcError(
+                    errno.EILSEQ, f"bulk arrived with the checksum {crc:#010x}: it is {source.crc:#010x}"
+                )
+        return memory
+
+    @staticmethod
+    def _lent(bulk: Bulk | None, word: str) -> Bulk:
+        if bulk is None:
+            raise RpcError(errno.EINVAL, f"the client lends no memory: it has to give {word}=")
+        return bulk
+
+    async def _move(
+        self, bulk: Bulk, view: memoryview, offset: int, push: bool, progress: Progress | None
+    ) -> None:
+        await move(
+            self.node,
+            self.session.client,
+            bulk,
+            view,
+            offset,
+            push=push,
+            window=self.window,
+            time_left=self.time_left,
+            progress=progress,
+        )
+
+    # For the server --------------------------------------------------------------------------------
+
+    async def next_chunk(self) -> int:
+        """The number of the next chunk, once there is room for it here and there."""
+        news = self.news
+        assert news is not None
+        while self.chunks >= self.credit or self.under_way >= _CHUNKS:
+            news.clear()
+            await news.wait()
+        self.chunks += 1
+        self.under_way += 1
+        return self.chunks - 1
+
+    async def all_arrived(self) -> None:
+        """Wait until the client has all chunks."""
+        news = self.news
+        assert news is not None
+        while self.under_way:
+            news.clear()
+            await news.wait()
+
+    def cancel(self) -> bool:
+        """Whether its handler runs, and was told to end."""
+        return self.task is not None and self.task.cancel()
+
+    def stop_timer(self) -> None:
+        """Nothing is due any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def at(self, when: float, call: Callable[[Call], None]) -> None:
+        """Call at that time."""
+        self.stop_timer()
+        self.timer = self.loop.call_at(when, call, self)

@@ -1,0 +1,485 @@
+"""A client of one service at one node: calls with replies, bulk and streams."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from ulnet.core.md import Buffer
+from ulnet.core.peer import Peer
+from ulnet.core.status import LNetError
+from ulnet.nid import Nid
+from ulnet.node import Message, Node
+from ulnet.rpc.bulk import Loan, checksum, flat
+from ulnet.rpc.context import DEADLINE
+from ulnet.rpc.errors import RpcError
+from ulnet.rpc.estimate import Estimate
+from ulnet.rpc.pending import AGAIN, Connection, Pending
+from ulnet.rpc.port import REPLY_PORTAL, REQUEST_PORTAL, Port
+from ulnet.rpc.service import bits_of, decoded, encoded
+from ulnet.rpc.stream import Stream
+from ulnet.wire.errors import WireError
+from ulnet.wire.rpc import (
+    BODY,
+    CHECK,
+    IDEMPOTENT,
+    STREAM,
+    CallFrame,
+    Connect,
+    Connected,
+    Kind,
+    Note,
+    OtherVersion,
+    Refused,
+    Reply,
+    call_overhead,
+    unpack,
+)
+
+__all__ = ["Answer", "Client", "ClientCounters"]
+
+_LEAST_PATIENCE: Final = 0.1
+_FIRST_NETWORK: Final = 0.5  # seconds, before anything was observed
+_FIRST_SERVICE: Final = 0.5
+_MOST_METHODS: Final = 1024
+_BULK_BITS: Final = 48
+
+
+@dataclass(slots=True)
+class ClientCounters:
+    """What a client counts."""
+
+    calls: int = 0
+    repeated: int = 0  # requests that were sent again
+    busy: int = 0  # times that the server sent one away
+    timeouts: int = 0
+    sessions: int = 0
+    malformed: int = 0  # frames that are none, or that are about nothing that is under way
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The reply to a call: its data, and how many bytes of `into` were filled."""
+
+    data: bytes
+    pushed: int = 0
+
+    def __bytes__(self) -> bytes:
+        return self.data
+
+    def as_type(self, wanted: Any) -> Any:
+        """The data as a value of that type. Raises RpcError(EBADMSG)."""
+        return decoded(self.data, wanted)
+
+
+class Client:
+    """Calls a service at a node: `async with Client(node, "10.0.0.2@tcp", "files") as client:`.
+
+    It connects with its first call. `slots` calls are under way at once, others wait. A call without time-out
+    fails when nothing was heard of the server for `silence` seconds. `largest` is the size of frames that
+    it takes, `credit` how many chunks of a stream may wait to be read. `random(bits)` gives random numbers.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        target: Nid | str,
+        service: str,
+        *,
+        slots: int = 64,
+        silence: float = 60.0,
+        largest: int = 16384,
+        credit: int = 64,
+        random: Callable[[int], int] = secrets.randbits,
+    ) -> None:
+        self.node = node
+        self.target = target if isinstance(target, Nid) else Nid.parse(target)
+        self.service = service
+        self.silence = silence
+        self.random = random
+        self.counters = ClientCounters()
+        self.network = Estimate(_FIRST_NETWORK)
+        self.loop = asyncio.get_running_loop()
+        self.closed = False
+        self._bits = bits_of(service)
+        self._slots = slots
+        self._largest = largest
+        self._credit = credit
+        self._services: dict[str, Estimate] = {}  # service times, by method
+        self._inbox_bits = random(64)
+        self._port = Port(node)
+        self._inbox = node.inbox(
+            REPLY_PORTAL, self._inbox_bits, slots=max(64, slots), size=largest, handler=self._arrived
+        )
+        self._connection: Connection | None = None
+        self._connections: dict[int, Connection] = {}  # those with calls, too
+        self._connecting: asyncio.Task[Connection] | None = None
+        self._answered: asyncio.Future[Connected] | None = None
+        self._token = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End it: calls under way fail with ESHUTDOWN, and the server forgets the session."""
+        if self.closed:
+            return
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.gather(self._connecting, return_exceptions=True)
+        for connection in list(self._connections.values()):
+            for call in list(connection.calls.values()):
+                call.fail(errno.ESHUTDOWN, "the client was closed")
+            self._send_close(connection.id)
+            connection.end()
+        self._connection = None
+        self.closed = True
+        self._inbox.close()
+
+    def _send_close(self, session: int) -> None:
+        self.send(Note(session, 0, 0, 0, self._inbox_bits, Kind.CLOSE).pack(), _nobody_asks)
+
+    @property
+    def under_way(self) -> int:
+        """How many calls are under way."""
+        return sum(len(connection.calls) for connection in self._connections.values())
+
+    @property
+    def node_is_closed(self) -> bool:
+        """Whether its node was shut down."""
+        return self._port.closed
+
+    # Calls -----------------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        method: str,
+        data: Any = None,
+        *,
+        into: bytearray | memoryview | None = None,
+        bulk: Buffer | None = None,
+        timeout: float | None = None,
+        idempotent: bool = False,
+        check: bool = False,
+    ) -> Answer:
+        """Call a method, and wait for its reply.
+
+        `data` are bytes, None or what msgspec encodes, of any size; `into` is memory that the handler may
+        push to, `bulk` memory that it may pull from; they must be left alone meanwhile. `idempotent` calls
+        may be executed more than once. `check` has bulk compared by a checksum. Raises RpcError.
+        """
+        plain = encoded(data)
+        deadline = self._deadline(timeout)
+        loans: list[Loan] = []
+        try:
+            frame = await self._request(method, plain, deadline, into, bulk, check, loans)
+            if idempotent:
+                frame.flags |= IDEMPOTENT
+            self.counters.calls += 1
+            while True:
+                pending = await self._begin(frame, deadline)
+                try:
+                    reply = await pending.done
+                finally:
+                    pending.release()
+                if reply is not AGAIN:
+                    break
+            return await self._answer(method, reply, into if check else None)
+        finally:
+            for loan in loans:
+                loan.end()
+
+    def stream(self, method: str, data: Any = None, *, timeout: float | None = None) -> Stream:
+        """Call a stream: `async for chunk in client.stream("watch"):`. It is cancelled when it is closed."""
+        return Stream(self, method, encoded(data), self._deadline(timeout), self._credit)
+
+    async def begin_stream(self, method: str, data: Buffer, deadline: float | None, credit: int) -> Pending:
+        """For `Stream`."""
+        frame = await self._request(method, data, deadline, None, None, False, [])
+        frame.flags |= STREAM
+        frame.credit = credit
+        return await self._begin(frame, deadline, asyncio.Event())
+
+    def _deadline(self, timeout: float | None) -> float | None:
+        """That of the call, and never later than that of the call that is being served here."""
+        outer = DEADLINE.get()
+        if timeout is None:
+            return outer
+        if timeout < 0:
+            raise RpcError(errno.EINVAL, f"timeout {timeout:g}: it is a number of seconds, or None", "no")
+        mine = self.loop.time() + timeout
+        return mine if outer is None else min(mine, outer)
+
+    async def _request(
+        self,
+        method: str,
+        data: Buffer,
+        deadline: float | None,
+        into: bytearray | memoryview | None,
+        bulk: Buffer | None,
+        check: bool,
+        loans: list[Loan],
+    ) -> CallFrame:
+        """The frame of a call, and the memory that it lends. Raises RpcError."""
+        connection = self._connection or await self._session(method, deadline)
+        largest = min(self._largest, connection.largest)
+        try:
+            overhead = call_overhead(method, sink=into is not None, source=bulk is not None)
+        except WireError as bad:
+            raise RpcError(errno.EINVAL, str(bad), "no") from None
+        frame = CallFrame(method=method, data=data, flags=CHECK if check else 0)
+        frame.answer_to = self._inbox_bits
+        if into is not None:
+            frame.sink = self._lend(flat(into), loans, writable=True).bulk
+        source = None if bulk is None else flat(bulk)
+        size = data.nbytes if isinstance(data, memoryview) else len(data)
+        if size + overhead > largest:
+            if source is not None:
+                raise RpcError(
+                    errno.EMSGSIZE,
+                    f"data of {size} bytes beside bulk: they share a frame of {largest} bytes; "
+                    "put them into the bulk",
+                    "no",
+                )
+            source = flat(data)
+            frame.data = b""
+            frame.flags |= BODY
+        if source is not None:
+            crc = await checksum(source) if check else 0
+            frame.source = self._lend(source, loans, writable=False, crc=crc).bulk
+        return frame
+
+    def _lend(self, view: memoryview, loans: list[Loan], *, writable: bool, crc: int = 0) -> Loan:
+        bits = self.random(_BULK_BITS) << 16
+        try:
+            loan = Loan(self.node.core.memory, view, bits, writable=writable, crc=crc)
+        except RpcError:
+            raise
+        except LNetError as refused:
+            raise RpcError(refused.errno, str(refused), "no") from None
+        loans.append(loan)
+        return loan
+
+    async def _begin(
+        self, frame: CallFrame, deadline: float | None, news: asyncio.Event | None = None
+    ) -> Pending:
+        """The call in a slot of a session, sent. Raises RpcError."""
+        connection = self._connection
+        taken = connection.slots.take() if connection is not None else None
+        if connection is None or taken is None:
+            connection, taken = await self._slot(frame.method, deadline)
+        frame.session = connection.id
+        frame.slot, frame.number = taken
+        frame.attempt = 0
+        pending = Pending(self, connection, frame, deadline, self.patience_of(frame.method), news)
+        connection.calls[frame.slot] = pending
+        pending.send()
+        return pending
+
+    async def _session(self, method: str, deadline: float | None) -> Connection:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._connected()
+        except TimeoutError:
+            text = f"{self.target}: {method}: no session with {self.service!r} in time"
+            raise RpcError(errno.ETIMEDOUT, text, "no") from None
+
+    async def _slot(self, method: str, deadline: float | None) -> tuple[Connection, tuple[int, int]]:
+        """A session and a free slot in it. Raises RpcError."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                while True:
+                    connection = await self._connected()
+                    taken = connection.slots.take()
+                    if taken is not None:
+                        return connection, taken
+                    if connection.slots.used_up:
+                        self.session_is_stale(connection)
+                        continue
+                    await connection.wait()
+        except TimeoutError:
+            text = f"{self.target}: {method}: no session, or no slot in it, in time"
+            raise RpcError(errno.ETIMEDOUT, text, "no") from None
+
+    async def _answer(self, method: str, reply: Reply, into: bytearray | memoryview | None) -> Answer:
+        if not reply.status and into is None:
+            return Answer(bytes(reply.data), reply.pushed)
+        text = f"{self.target}: {method}: "
+        if reply.status:
+            executed = "unknown" if reply.status == errno.ECANCELED else "yes"
+            words = bytes(reply.data).decode("utf-8", "replace")
+            raise RpcError(reply.status, text + words, executed)  # type: ignore[arg-type]
+        if into is not None:
+            crc = await checksum(flat(into)[: reply.pushed])
+            if crc != reply.crc:
+                words = f"bulk arrived with the checksum {crc:#010x}: it is {reply.crc:#010x}"
+                raise RpcError(errno.EILSEQ, text + words, "yes")
+        return Answer(bytes(reply.data), reply.pushed)
+
+    # Times -----------------------------------------------------------------------------------------
+
+    def patience_of(self, method: str) -> float:
+        """How long a reply to that method is expected to take at most."""
+        service = self._services.get(method)
+        expected = _FIRST_SERVICE if service is None else service.expected
+        return max(_LEAST_PATIENCE, self.network.expected + expected)
+
+    def learn(self, method: str, total: float, service: float) -> None:
+        """A call took that long, and its handler that much of it."""
+        self.network.observe(total - service)
+        known = self._services.get(method)
+        if known is None:
+            if len(self._services) >= _MOST_METHODS:
+                return
+            known = self._services[method] = Estimate(_FIRST_SERVICE)
+        known.observe(service)
+
+    # The session -----------------------------------------------------------------------------------
+
+    async def _connected(self) -> Connection:
+        """A session that the server knew when it was last heard. Raises RpcError."""
+        connection = self._connection
+        if connection is not None:
+            return connection
+        if self.closed:
+            raise RpcError(errno.ESHUTDOWN, f"{self.target}: the client is closed", "no")
+        task = self._connecting
+        if task is None:
+            task = self._connecting = self.loop.create_task(self._connect())
+            task.add_done_callback(self._connected_or_not)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise RpcError(errno.ESHUTDOWN, f"{self.target}: the client was closed", "no") from None
+            raise
+
+    def _connected_or_not(self, task: asyncio.Task[Connection]) -> None:
+        self._connecting = None
+        if not task.cancelled():
+            task.exception()  # each that waits gets it
+
+    async def _connect(self) -> Connection:
+        """Ask for a session until there is one, the service is not there, or nothing is heard."""
+        give_up = self.loop.time() + self.silence
+        patience = max(_LEAST_PATIENCE, self.network.expected)
+        attempt = 0
+        last = "no answer"
+        while self.loop.time() < give_up:
+            attempt += 1
+            self._token = self.random(64)
+            answered: asyncio.Future[Connected] = self.loop.create_future()
+            self._answered = answered
+            frame = Connect(0, 0, 0, min(attempt, 0xFFFF), self._inbox_bits)
+            frame.slots, frame.largest, frame.token = self._slots, self._largest, self._token
+
+            def left(error: int, text: str, answered: asyncio.Future[Connected] = answered) -> None:
+                nonlocal last
+                if error:
+                    last = text
+                if self._port.closed and not answered.done():
+                    words = f"{self.target}: this node was shut down"
+                    answered.set_exception(RpcError(errno.ESHUTDOWN, words, "no"))
+                if error == errno.ENOENT and not answered.done():
+                    words = f"{self.target}: nothing serves {self.service!r} there: see the service's name"
+                    answered.set_exception(RpcError(errno.ENOENT, words, "no"))
+
+            self.send(frame.pack(), left, ack=True)
+            if attempt > 1:
+                self.look_for_server(attempt)
+            try:
+                async with asyncio.timeout(patience):
+                    got = await answered
+            except TimeoutError:
+                patience = min(2 * patience, 8.0)
+                continue
+            finally:
+                self._answered = None
+            connection = Connection(got.session, got.slots, got.largest)
+            self._connection = self._connections[got.session] = connection
+            self.counters.sessions += 1
+            return connection
+        raise RpcError(errno.ETIMEDOUT, f"{self.target}: no session with {self.service!r}: {last}", "no")
+
+    def session_is_stale(self, connection: Connection) -> None:
+        """The server does not know it any more: the next call makes another."""
+        connection.end()
+        if self._connection is connection:
+            self._connection = None
+            self.look_for_server(2)
+        self._connections = {
+            number: other for number, other in self._connections.items() if other.calls or not other.stale
+        }
+
+    def look_for_server(self, attempt: int) -> None:
+        """It does not answer, or began anew: ask it for its NIDs (with each power of two of attempts)."""
+        if attempt & (attempt - 1) or not self.node.running:
+            return
+        try:
+            self.node.core.discover(self.target, done=_found)
+        except LNetError:
+            pass  # the next attempt says so
+
+    # Frames ----------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        frame: bytes,
+        ended: Callable[[int, str], None],
+        *,
+        ack: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """A frame to the server."""
+        self._port.send(self.target, REQUEST_PORTAL, self._bits, frame, ended=ended, ack=ack, timeout=timeout)
+
+    def _arrived(self, message: Message) -> None:
+        try:
+            frame = unpack(message.data)
+        except WireError:
+            self.counters.malformed += 1
+            return
+        kind = type(frame)
+        if kind is Connected:
+            self._is_connected(frame)  # type: ignore[arg-type]
+            return
+        answered = self._answered
+        if not frame.session and answered is not None and not answered.done():
+            if kind is Refused:
+                self._is_refused(answered, frame)  # type: ignore[arg-type]
+            elif kind is OtherVersion:
+                words = f"{self.target} speaks version {frame.version}"  # type: ignore[attr-defined]
+                answered.set_exception(RpcError(errno.EPROTONOSUPPORT, words, "no"))
+            return
+        connection = self._connections.get(frame.session)
+        call = connection.calls.get(frame.slot) if connection is not None else None
+        if call is None or call.frame.number != frame.number:
+            self.counters.malformed += 1
+            return
+        call.heard(frame)
+
+    def _is_refused(self, answered: asyncio.Future[Connected], frame: Refused) -> None:
+        words = f"{self.target}: {frame.text}"
+        answered.set_exception(RpcError(frame.errno or errno.EPROTO, words, "no"))
+
+    def _is_connected(self, frame: Connected) -> None:
+        answered = self._answered
+        if answered is not None and not answered.done() and frame.token == self._token:
+            answered.set_result(frame)
+        elif frame.session not in self._connections:  # of an attempt that was given up
+            self._send_close(frame.session)
+
+
+def _nobody_asks(error: int, text: str) -> None:
+    """A notice that is lost does no harm."""
+
+
+def _found(error: LNetError | None, peer: Peer | None) -> None:
+    """Messages use what was found."""

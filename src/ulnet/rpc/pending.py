@@ -1,0 +1,267 @@
+"""One call under way, at its client: when it is sent again, and what it ends with."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from ulnet.rpc.errors import Executed, RpcError
+from ulnet.rpc.slots import Slots
+from ulnet.wire.rpc import IDEMPOTENT, NO_DEADLINE, CallFrame, Chunk, Frame, Kind, Note, Refused, Reply
+
+if TYPE_CHECKING:
+    from ulnet.rpc.client import Client
+
+__all__ = ["AGAIN", "Connection", "Pending"]
+
+_MOST_PATIENCE: Final = 8.0
+_MOST_ATTEMPTS: Final = 0xFFFF
+AGAIN: Final = Reply()  # the outcome of a call that is to be made in another session
+
+
+class Connection:
+    """A client's session: its slots, and the calls in them. `stale`: the server does not know it any more."""
+
+    __slots__ = ("calls", "id", "largest", "slots", "stale", "waiters")
+
+    def __init__(self, number: int, slots: int, largest: int) -> None:
+        self.id = number
+        self.slots = Slots(slots)
+        self.largest = largest
+        self.calls: dict[int, Pending] = {}
+        self.waiters: deque[asyncio.Future[None]] = deque()  # for a slot
+        self.stale = False
+
+    def give(self, slot: int) -> None:
+        """A call has ended: who waits for a slot may have it."""
+        del self.calls[slot]
+        self.slots.give(slot)
+        self.wake_one()
+
+    async def wait(self) -> None:
+        """Until a slot may be free, or the session is stale."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiters.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self.wake_one()  # it was this one's turn
+            raise
+
+    def wake_one(self) -> None:
+        """Somebody who waits for a slot looks for one."""
+        while self.waiters:
+            waiter = self.waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                break
+
+    def end(self) -> None:
+        """It serves no further call."""
+        self.stale = True
+        waiters, self.waiters = self.waiters, deque()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class Pending:
+    """A call in a slot of a session. `done` gets the Reply, AGAIN or an RpcError."""
+
+    __slots__ = (
+        "_client",
+        "_last",
+        "_sent",
+        "_timer",
+        "chunks",
+        "connection",
+        "deadline",
+        "done",
+        "frame",
+        "heard_at",
+        "news",
+        "patience",
+        "read",
+        "sent_at",
+    )
+
+    def __init__(
+        self,
+        client: Client,
+        connection: Connection,
+        frame: CallFrame,
+        deadline: float | None,
+        patience: float,
+        news: asyncio.Event | None = None,
+    ) -> None:
+        self._client = client
+        self.connection = connection
+        self.frame = frame
+        self.deadline = deadline
+        self.patience = patience
+        self.done: asyncio.Future[Reply] = client.loop.create_future()
+        self.heard_at = self.sent_at = client.loop.time()
+        self.news = news  # of chunks, for a stream
+        self.chunks: dict[int, bytes] = {}  # that were not read
+        self.read = 0  # chunks that were
+        self._sent = 0  # attempts of which something may have left
+        self._last = ""  # why the last attempt failed
+        self._timer: asyncio.TimerHandle | None = None
+
+    # Out -------------------------------------------------------------------------------------------
+
+    def send(self) -> None:
+        """Another attempt; the next one follows if nothing is heard within the patience."""
+        client, frame = self._client, self.frame
+        now = client.loop.time()
+        left = self.deadline - now if self.deadline is not None else None
+        frame.attempt = min(frame.attempt + 1, _MOST_ATTEMPTS)
+        frame.left = NO_DEADLINE if left is None else min(max(int(1000 * left), 1), NO_DEADLINE - 1)
+        frame.patience = int(1000 * self.patience)
+        self.sent_at = now
+        self._sent += 1
+        self._arm(self.patience)
+        self.patience = min(2 * self.patience, _MOST_PATIENCE)
+        again = frame.attempt > 1
+        if again:
+            client.counters.repeated += 1
+            client.look_for_server(frame.attempt)
+        client.send(frame.pack(), self._left, ack=again, timeout=left)
+
+    def _left(self, error: int, text: str) -> None:
+        """What became of an attempt's frame."""
+        if not error or self.done.done():
+            return
+        self._last = text
+        if self._client.node_is_closed:
+            self.fail(errno.ESHUTDOWN, "this node was shut down")
+        elif error == errno.ENOENT and not self.frame.flags & IDEMPOTENT:
+            self.fail(error, f"nothing serves {self._client.service} there any more")
+        elif error == errno.EMSGSIZE:
+            self.fail(error, f"the request does not fit the server's inbox: {text}", "no")
+
+    def _arm(self, seconds: float) -> None:
+        """The next look is in so many seconds, or at the deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+        when = self._client.loop.time() + seconds
+        if self.deadline is not None:
+            when = min(when, self.deadline)
+        self._timer = self._client.loop.call_at(when, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        if self.done.done():
+            return
+        now = self._client.loop.time()
+        if self.deadline is not None and now >= self.deadline:
+            self._client.counters.timeouts += 1
+            why = f" ({self._last})" if self._last else ""
+            self.fail(errno.ETIMEDOUT, f"no reply in time{why}")
+        elif self.deadline is None and now - self.heard_at >= self._client.silence:
+            self._client.counters.timeouts += 1
+            why = f" ({self._last})" if self._last else ""
+            self.fail(errno.ETIMEDOUT, f"nothing was heard of the server for {self._client.silence:g} s{why}")
+        elif self.connection.stale:
+            self._not_known_there(False)
+        else:
+            self.send()
+
+    # In --------------------------------------------------------------------------------------------
+
+    def heard(self, frame: Frame) -> None:
+        """The server says something about this call."""
+        if self.done.done():
+            return
+        client = self._client
+        now = self.heard_at = client.loop.time()
+        if type(frame) is Reply:
+            if frame.attempt == 1 and self._sent == 1:
+                client.learn(self.frame.method, now - self.sent_at, frame.service_us / 1e6)
+            frame.data = bytes(frame.data)
+            self._end(frame)
+        elif type(frame) is Note:
+            seconds = frame.value / 1000
+            if frame.kind is Kind.WORKING:
+                self.patience = client.patience_of(self.frame.method)
+                self._arm(seconds + client.network.expected)
+            elif frame.kind is Kind.BUSY:
+                client.counters.busy += 1
+                self.patience = client.patience_of(self.frame.method)
+                self._arm(seconds * (1 + client.random(16) / 65536))
+                self._last = "the server was busy"
+        elif type(frame) is Chunk:
+            self._chunk(frame)
+        elif type(frame) is Refused:
+            self._refused(frame)
+
+    def _chunk(self, frame: Chunk) -> None:
+        if self.news is None or not self.read <= frame.index < self.frame.credit:
+            return
+        self.chunks.setdefault(frame.index, bytes(frame.data))
+        self._arm(_MOST_PATIENCE)
+        self.news.set()
+
+    def _refused(self, frame: Refused) -> None:
+        if frame.errno == errno.ESTALE:
+            self.connection.end()
+            self._client.session_is_stale(self.connection)
+            self._not_known_there(frame.attempt == 1 and self._sent == 1)
+        else:
+            self.fail(frame.errno or errno.EPROTO, frame.text, "no" if self._sent == 1 else "unknown")
+
+    def _not_known_there(self, sure: bool) -> None:
+        """The session is no more; `sure`: this call was not executed in it."""
+        if (sure or self.frame.flags & IDEMPOTENT) and self.news is None:
+            self._end(AGAIN)
+        else:
+            self.fail(
+                errno.ECONNRESET,
+                "the server was restarted, or has forgotten the session, before it answered: "
+                "calls marked idempotent are made again",
+                "no" if sure else "unknown",
+            )
+
+    def fail(self, number: int, text: str, executed: Executed = "unknown") -> None:
+        """It ends with that error."""
+        if self.done.done():
+            return
+        client = self._client
+        text = f"{client.target}: {self.frame.method}: {text}"
+        self.done.set_exception(RpcError(number, text, executed))
+        self.done.exception()  # whoever waits sees it; a call that was cancelled has nobody
+        self._stop()
+
+    def _end(self, reply: Reply) -> None:
+        self.done.set_result(reply)
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.news is not None:
+            self.news.set()
+
+    # The end ---------------------------------------------------------------------------------------
+
+    def release(self) -> None:
+        """Nobody waits for it any more: its slot is free. A server that may still work on it is told."""
+        if not self.done.done():
+            self.done.cancel()
+            self._stop()
+        answered = not self.done.cancelled() and self.done.exception() is None
+        if self.connection.calls.get(self.frame.slot) is not self:
+            return
+        if not answered and not self.connection.stale and not self._client.closed:
+            frame = self.frame
+            note = Note(frame.session, frame.slot, frame.number, 0, frame.answer_to, Kind.CANCEL)
+            self._client.send(note.pack(), _nobody_asks)
+        self.connection.give(self.frame.slot)
+
+
+def _nobody_asks(error: int, text: str) -> None:
+    """A notice that is lost does no harm."""

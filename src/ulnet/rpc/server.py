@@ -1,0 +1,561 @@
+"""A service on a node: requests in, handlers, replies out."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import secrets
+from collections.abc import Callable
+from contextlib import aclosing
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Final, Self
+
+from ulnet.core.status import LNetError
+from ulnet.nid import Nid
+from ulnet.node import Message, Node
+from ulnet.rpc.admission import Admission
+from ulnet.rpc.call import Call
+from ulnet.rpc.context import DEADLINE
+from ulnet.rpc.counters import MethodCounters, ServerCounters
+from ulnet.rpc.errors import RpcError
+from ulnet.rpc.estimate import Estimate
+from ulnet.rpc.port import REPLY_PORTAL, REQUEST_PORTAL, Port
+from ulnet.rpc.service import Method, Service, encoded
+from ulnet.rpc.sessions import Session, Sessions, Verdict
+from ulnet.wire.errors import WireError
+from ulnet.wire.lnet import LNET_MTU
+from ulnet.wire.rpc import (
+    BODY,
+    VERSION,
+    CallFrame,
+    Chunk,
+    Connect,
+    Connected,
+    Frame,
+    Kind,
+    Note,
+    OtherVersion,
+    Refused,
+    Reply,
+    unpack,
+)
+
+__all__ = ["METHODS", "Server"]
+
+METHODS: Final = "ulnet.methods"  # every service has it: its methods, and what is counted of them
+_KEEP: Final = 60.0  # seconds that the reply of a call without deadline is kept
+_LEAST_PATIENCE: Final = 0.05
+_MOST_PATIENCE: Final = 10.0
+_PAUSE: Final = 0.05  # before a chunk that failed is sent again, doubled up to
+_LONG_PAUSE: Final = 2.0
+_REPLY_SIZE: Final = 64  # and more than what a reply has beside its data
+_CREDIT_AHEAD: Final = 1 << 20
+
+
+class Server:
+    """Serves a service: `async with Server(service, node):`.
+
+    `concurrency` handlers run at once, `queue` requests wait, `queue_bytes` of data at most; `streams` run
+    beside them. There are `sessions` clients with `slots` calls each, and `reply_bytes` of replies are kept.
+    `largest` is the size of frames that it takes, `window` how many pieces of bulk of a call are under way
+    at once. `random(bits)` gives random numbers.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        node: Node,
+        *,
+        concurrency: int = 64,
+        queue: int = 1024,
+        queue_bytes: int = 256 << 20,
+        streams: int = 4096,
+        sessions: int = 4096,
+        slots: int = 64,
+        reply_bytes: int = 64 << 20,
+        largest: int = 16384,
+        window: int = 16,
+        random: Callable[[int], int] = secrets.randbits,
+    ) -> None:
+        self.service = service
+        self.node = node
+        self.incarnation = random(64)
+        self.counters = ServerCounters()
+        self.method_counters: dict[str, MethodCounters] = {}
+        self._methods = {METHODS: Method(METHODS, self._tell_methods, "call")}
+        self._admission: Admission[Call] = Admission(concurrency, queue, queue_bytes)
+        self._queue_bytes = queue_bytes
+        self._streams_left = streams
+        self._sessions: Sessions[Call] = Sessions(sessions, reply_bytes)
+        self._slots = slots
+        self._largest = largest
+        self._window = window
+        self._random = random
+        self._service_time = Estimate(0.01)
+        self._calls: set[Call] = set()  # whose handlers run
+        self._purge: asyncio.TimerHandle | None = None
+        self._closed = True
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    def start(self) -> None:
+        """Begin to serve. Raises LNetError."""
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
+        self._port = Port(self.node)
+        self._inbox = self.node.inbox(
+            REQUEST_PORTAL, self.service.match_bits, slots=256, size=self._largest, handler=self._arrived
+        )
+        self._closed = False
+
+    async def close(self) -> None:
+        """Take nothing new, and cancel what runs: its clients are told."""
+        if self._closed:
+            return
+        self._closed = True
+        self._inbox.close()
+        tasks = []
+        for call in list(self._calls):
+            if call.cancel() and call.task is not None:
+                tasks.append(call.task)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._purge is not None:
+            self._purge.cancel()
+
+    @property
+    def running(self) -> int:
+        """How many handlers run."""
+        return len(self._calls)
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait."""
+        return self._admission.waiting
+
+    @property
+    def sessions(self) -> int:
+        """How many clients it knows."""
+        return len(self._sessions)
+
+    @property
+    def kept_bytes(self) -> int:
+        """The bytes of replies that are kept."""
+        return self._sessions.kept
+
+    # Frames in -------------------------------------------------------------------------------------
+
+    def _arrived(self, message: Message) -> None:
+        try:
+            frame = unpack(message.data)
+        except WireError:
+            self.counters.malformed += 1
+            return
+        kind = type(frame)
+        if kind is CallFrame:
+            self._request(frame, message)  # type: ignore[arg-type]
+        elif kind is Note:
+            self._note(frame, message)  # type: ignore[arg-type]
+        elif kind is Connect:
+            self._connect(frame, message)  # type: ignore[arg-type]
+        elif kind is OtherVersion:
+            self._refuse(frame, message, errno.EPROTONOSUPPORT, f"this server speaks version {VERSION}")
+        else:
+            self.counters.malformed += 1
+
+    def _connect(self, frame: Connect, message: Message) -> None:
+        width = min(max(frame.slots, 1), self._slots)
+        session = self._sessions.make(
+            self._random(64), message.initiator, frame.answer_to, width, min(frame.largest, LNET_MTU)
+        )
+        if session is None:
+            self.counters.busy += 1
+            self._say(frame, message, Note(*_head_of(frame), Kind.BUSY, 1000).pack())
+            return
+        answer = Connected(session.id, 0, 0, frame.attempt, 0, width, self._largest, self.incarnation)
+        answer.token = frame.token
+        self._say(frame, message, answer.pack())
+
+    def _request(self, frame: CallFrame, message: Message) -> None:
+        session = self._session_of(frame, message)
+        if session is None:
+            self._refuse(frame, message, errno.ESTALE, "the server does not know this session")
+            return
+        verdict = session.judge(frame.slot, frame.number)
+        if verdict is Verdict.NEW:
+            self._new(session, frame, message)
+        elif verdict is Verdict.RUNNING:
+            self._repeated(session, frame, message)
+        elif verdict is Verdict.ANSWERED:
+            self._answer_again(session, frame, message)
+        elif verdict is Verdict.FORGOTTEN:
+            text = b"the call was executed, and its reply is not kept any more"
+            self._say(frame, message, Reply(*_head_of(frame), errno.ENODATA, data=text).pack())
+        elif verdict is Verdict.OLD:
+            self.counters.old += 1
+        else:
+            self._refuse(frame, message, errno.EPROTO, f"slot {frame.slot}: this session has no such slot")
+
+    def _session_of(self, frame: Frame, message: Message) -> Session[Call] | None:
+        """The session of a frame, if that comes from its client; others may have seen its number."""
+        session = self._sessions.find(frame.session)
+        if session is None or message.initiator == session.client:
+            return session
+        peer = self.node.core.peers.find(message.initiator)
+        if peer is None or not peer.owns(session.client):
+            return None
+        session.client = message.initiator  # it has another primary NID by now
+        return session
+
+    def _new(self, session: Session[Call], frame: CallFrame, message: Message) -> None:
+        method = self.service.methods.get(frame.method) or self._methods.get(frame.method)
+        if method is None:
+            text = f"service {self.service.name} has no method {frame.method[:80]!r}"
+            self._refuse(frame, message, errno.ENOSYS, text)
+            return
+        size = frame.data.nbytes if isinstance(frame.data, memoryview) else len(frame.data)
+        if frame.flags & BODY and frame.source is not None:
+            size += frame.source.length
+        if size > self._queue_bytes:
+            text = f"data of {size} bytes: this server takes at most {self._queue_bytes}; use bulk"
+            self._refuse(frame, message, errno.EMSGSIZE, text)
+            return
+        call = Call(self.node, self._loop, session, method, frame, self._window)
+        call.via = (message.source, message.target)
+        call.size = size
+        instead = None
+        if method.kind == "stream":
+            taken = self._streams_left > 0
+        else:
+            taken, instead = self._admission.offer(session.id, call, size)
+        if not taken:
+            self._busy(frame, message)
+            return
+        before = self._sessions.begin(session, frame.slot, frame.number, call)
+        if before is not None:
+            self._give_up(before)
+        if instead is not None:
+            self._send_away(instead)
+        self._arm(call)
+        if method.kind == "stream":
+            self._streams_left -= 1
+            call.news = asyncio.Event()
+            self._start(call)
+        else:
+            self._start_next()
+
+    def _busy(self, frame: CallFrame, message: Message) -> None:
+        self.counters.busy += 1
+        wait = self._admission.retry_ms(self._service_time.expected)
+        self._say(frame, message, Note(*_head_of(frame), Kind.BUSY, wait).pack())
+
+    def _send_away(self, call: Call) -> None:
+        """A request that waited makes room for one of another client."""
+        self.counters.busy += 1
+        call.over = True
+        call.stop_timer()
+        self._sessions.take_back(call.session, call.slot, call.number)
+        wait = self._admission.retry_ms(self._service_time.expected)
+        self._answer(call, Note(*_head_of_call(call), Kind.BUSY, wait).pack())
+
+    def _repeated(self, session: Session[Call], frame: CallFrame, message: Message) -> None:
+        call = session.slots[frame.slot].running
+        assert call is not None
+        call.via = (message.source, message.target)
+        call.attempt = frame.attempt
+        call.patience = frame.patience / 1000
+        self._credit(call, frame.credit)
+        self._still_working(call)
+
+    def _answer_again(self, session: Session[Call], frame: CallFrame, message: Message) -> None:
+        reply = session.slots[frame.slot].reply
+        assert reply is not None
+        if frame.method in self.method_counters:
+            self.method_counters[frame.method].repeated += 1
+        again = bytearray(reply)
+        again[6:8] = frame.attempt.to_bytes(2, "little")
+        self._say(frame, message, bytes(again))
+
+    def _note(self, frame: Note, message: Message) -> None:
+        session = self._session_of(frame, message)
+        if session is None:
+            return
+        if frame.kind is Kind.CANCEL:
+            call = self._sessions.give_up(session, frame.slot, frame.number)
+            if call is not None:
+                self._give_up(call)
+        elif frame.kind is Kind.CLOSE:
+            for call in self._sessions.end(session):
+                self._give_up(call)
+        elif frame.kind is Kind.CREDIT:
+            held = session.slots.get(frame.slot)
+            if held is not None and held.number == frame.number and held.running is not None:
+                self._credit(held.running, frame.value)
+
+    def _credit(self, call: Call, credit: int) -> None:
+        """Chunks up to that number may be sent; never as many as would be too many, whoever says so."""
+        if call.credit < credit <= call.chunks + _CREDIT_AHEAD:
+            call.credit = credit
+            if call.news is not None:
+                call.news.set()
+
+    # Handlers --------------------------------------------------------------------------------------
+
+    def _start_next(self) -> None:
+        while (found := self._admission.next()) is not None:
+            call, size = found
+            if call.deadline is not None and call.deadline <= self._loop.time():
+                self._admission.done(size)
+                self._overdue(call)
+            else:
+                self._start(call)
+
+    def _start(self, call: Call) -> None:
+        self._calls.add(call)
+        call.started_at = self._loop.time()
+        run = self._stream if call.method.kind == "stream" else self._execute
+        call.task = self._loop.create_task(run(call), context=self._context.copy())
+        call.task.add_done_callback(partial(self._task_ended, call))
+
+    async def _execute(self, call: Call) -> None:
+        DEADLINE.set(call.deadline)
+        try:
+            if call.flags & BODY:
+                body = await call.pull()
+                assert isinstance(body, bytearray)
+                call.data = body
+            result = encoded(await call.method.start(call))
+            self._finish(call, 0, result)
+        except Exception as failed:
+            self._failed(call, failed)
+
+    async def _stream(self, call: Call) -> None:
+        DEADLINE.set(call.deadline)
+        try:
+            async with aclosing(call.method.start(call)) as values:
+                async for value in values:
+                    data = encoded(value)
+                    self._must_fit(call, data)
+                    index = await call.next_chunk()
+                    self._send_chunk(call, Chunk(*_head_of_call(call), index, data).pack(), _PAUSE)
+            await call.all_arrived()
+            self._finish(call, 0, b"")
+        except Exception as failed:
+            self._failed(call, failed)
+
+    @staticmethod
+    def _must_fit(call: Call, data: Any) -> None:
+        if len(data) + _REPLY_SIZE > call.session.largest:
+            raise RpcError(
+                errno.EMSGSIZE,
+                f"{len(data)} bytes do not fit into the client's frames of {call.session.largest}: "
+                "push them into memory that the client gives (into=), or let it take larger frames",
+            )
+
+    def _failed(self, call: Call, failed: Exception) -> None:
+        if isinstance(failed, LNetError):
+            status, text = failed.errno or errno.EREMOTEIO, str(failed)
+        else:
+            status, text = errno.EREMOTEIO, f"{type(failed).__name__}: {failed}"
+        self._count(call.method.name).errors += 1
+        room = max(call.session.largest - _REPLY_SIZE, 0)
+        self._finish(call, status, text.encode("utf-8", "replace")[:room])
+
+    def _task_ended(self, call: Call, task: asyncio.Task[None]) -> None:
+        self._calls.discard(call)
+        if not call.over:  # it was cancelled, perhaps before it began
+            self._finish(call, errno.ECANCELED, b"the server cancelled the call")
+        elif not task.cancelled():
+            task.exception()
+
+    def _finish(self, call: Call, status: int, data: Any) -> None:
+        """A handler has ended: the reply goes out, unless nobody waits for it."""
+        if call.over:
+            return
+        if not status:
+            try:
+                self._must_fit(call, data)
+            except RpcError as too_long:
+                self._failed(call, too_long)
+                return
+        call.over = True
+        call.stop_timer()
+        now = self._loop.time()
+        took = now - call.started_at
+        counters = self._count(call.method.name)
+        counters.calls += 1
+        counters.took(took)
+        if call.method.kind == "stream":
+            self._streams_left += 1
+        else:
+            self._service_time.observe(took)
+            self._admission.done(call.size)
+        if call.given_up:
+            counters.given_up += 1
+        elif call.overdue:
+            self._sessions.end_request(call.session, call.slot, call.number, None, 0.0)
+        else:
+            head = _head_of_call(call)
+            reply = Reply(*head, status, call.chunks, int(took * 1e6), call.crc, call.pushed, data).pack()
+            until = call.deadline if call.deadline is not None else now + _KEEP
+            if self._sessions.end_request(call.session, call.slot, call.number, reply, until):
+                self._answer(call, reply)
+            if self._purge is None:
+                self._purge = self._loop.call_at(until, self._forget)
+        if not self._closed:
+            self._start_next()
+
+    def _forget(self) -> None:
+        """Replies that nobody can ask for any more are not kept."""
+        self._purge = None
+        following = self._sessions.expire(self._loop.time())
+        if following is not None and not self._closed:
+            self._purge = self._loop.call_at(following, self._forget)
+
+    def _give_up(self, call: Call) -> None:
+        """The client does not want it any more."""
+        call.given_up = True
+        self._end_early(call)
+
+    def _client_is_gone(self, call: Call) -> None:
+        if not call.over:
+            self._sessions.give_up(call.session, call.slot, call.number)
+            self._give_up(call)
+
+    def _overdue(self, call: Call) -> None:
+        """The client has given up by now."""
+        call.overdue = True
+        self._count(call.method.name).overdue += 1
+        self._end_early(call)
+
+    def _end_early(self, call: Call) -> None:
+        call.stop_timer()
+        if call.task is not None:
+            call.cancel()
+            return
+        call.over = True
+        self._admission.remove(call.session.id, call)
+        if not call.given_up:
+            self._sessions.end_request(call.session, call.slot, call.number, None, 0.0)
+
+    # Notices ---------------------------------------------------------------------------------------
+
+    def _arm(self, call: Call) -> None:
+        """The next notice is due before the client loses its patience; or its deadline is."""
+        patience = min(max(call.patience, _LEAST_PATIENCE), _MOST_PATIENCE)
+        due = self._loop.time() + 0.75 * patience
+        if call.deadline is not None and call.deadline < due:
+            call.at(call.deadline, self._overdue)
+        else:
+            call.at(due, self._still_working)
+
+    def _still_working(self, call: Call) -> None:
+        """Tell the client, and when it hears again; who is gone needs no reply."""
+        patience = min(max(2 * call.patience, _LEAST_PATIENCE), _MOST_PATIENCE)
+        call.patience = patience
+        self._arm(call)
+        note = Note(*_head_of_call(call), Kind.WORKING, int(1000 * patience)).pack()
+
+        def ended(error: int, text: str) -> None:
+            if error == errno.ENOENT or self._port.closed:
+                self._client_is_gone(call)
+
+        self._send(call, note, ended, ack=True)
+
+    def _send_chunk(self, call: Call, frame: bytes, pause: float) -> None:
+        """Send a chunk until it arrives, or the call is over."""
+
+        def ended(error: int, text: str) -> None:
+            gone = error == errno.ENOENT or self._port.closed
+            if error and not gone and not call.over and not self._closed:
+                again = min(2 * pause, _LONG_PAUSE)
+                self._loop.call_later(pause, self._send_chunk, call, frame, again)
+                return
+            if gone:
+                self._client_is_gone(call)
+            call.under_way -= 1
+            if call.news is not None:
+                call.news.set()
+
+        if call.over:
+            return
+        self._send(call, frame, ended, ack=True)
+
+    # Frames out ------------------------------------------------------------------------------------
+
+    def _answer(self, call: Call, frame: bytes) -> None:
+        """From the NI that was asked, for the NID that asked; else by any path to the client."""
+
+        def ended(error: int, text: str) -> None:
+            if error and not self._closed and not call.given_up:
+                self._port.send(
+                    call.session.client,
+                    REPLY_PORTAL,
+                    call.session.inbox,
+                    frame,
+                    ended=_nobody_asks,
+                    ack=True,
+                )
+
+        self._send(call, frame, ended)
+
+    def _send(
+        self, call: Call, frame: bytes, ended: Callable[[int, str], None], *, ack: bool = False
+    ) -> None:
+        assert call.via is not None
+        to, source = call.via
+        self._port.send(
+            to, REPLY_PORTAL, call.session.inbox, frame, ended=ended, ack=ack, source=_bound(source)
+        )
+
+    def _say(self, asked: Frame, message: Message, frame: bytes) -> None:
+        """Answer a frame with which no call began."""
+        self._port.send(
+            message.source,
+            REPLY_PORTAL,
+            asked.answer_to,
+            frame,
+            ended=_nobody_asks,
+            source=_bound(message.target),
+        )
+
+    def _refuse(self, frame: Frame, message: Message, number: int, text: str) -> None:
+        self.counters.refused += 1
+        self._say(frame, message, Refused(*_head_of(frame), number, text).pack())
+
+    # Counters --------------------------------------------------------------------------------------
+
+    def _count(self, method: str) -> MethodCounters:
+        counters = self.method_counters.get(method)
+        if counters is None:
+            counters = self.method_counters[method] = MethodCounters()
+        return counters
+
+    async def _tell_methods(self, call: Call) -> dict[str, Any]:
+        """The service's methods, and what is counted of them."""
+        methods = [
+            {"name": method.name, "kind": method.kind, **self._count(method.name).told()}
+            for method in self.service.methods.values()
+        ]
+        return {"service": self.service.name, "incarnation": self.incarnation, "methods": methods}
+
+
+def _bound(nid: Nid) -> Nid | None:
+    return None if nid.is_lo else nid
+
+
+def _nobody_asks(error: int, text: str) -> None:
+    """The client asks again if it does not hear."""
+
+
+def _head_of(frame: Frame) -> tuple[int, int, int, int, int]:
+    return frame.session, frame.slot, frame.number, frame.attempt, 0
+
+
+def _head_of_call(call: Call) -> tuple[int, int, int, int, int]:
+    return call.session.id, call.slot, call.number, call.attempt, 0

@@ -1,0 +1,123 @@
+"""A service: a name, and the methods that its clients may call."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_type_hints
+
+import msgspec
+
+from ulnet.core.status import LNetError
+from ulnet.rpc.errors import RpcError
+from ulnet.rpc.topic import Topic
+from ulnet.wire.rpc import call_overhead
+
+if TYPE_CHECKING:
+    from ulnet.rpc.call import Call
+
+__all__ = ["Method", "Service", "bits_of", "decoded", "encoded"]
+
+Handler = Callable[..., Awaitable[Any]]
+Streamer = Callable[..., AsyncIterator[Any]]
+H = TypeVar("H", bound=Callable[..., Any])
+Data = bytes | bytearray | memoryview
+_PLAIN: Final = (bytes, bytearray, memoryview)
+
+
+def bits_of(name: str) -> int:
+    """The match bits of a service."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
+def encoded(value: object) -> Data:
+    """What travels: bytes as they are, nothing for None, all else as msgpack. Raises RpcError(EBADMSG)."""
+    if value is None:
+        return b""
+    if isinstance(value, _PLAIN):
+        return value
+    try:
+        return msgspec.msgpack.encode(value)
+    except (TypeError, msgspec.MsgspecError, OverflowError) as bad:
+        raise RpcError(errno.EBADMSG, f"{type(value).__name__} cannot be sent: {bad}", "no") from None
+
+
+def decoded(data: Data, wanted: Any) -> Any:
+    """The value of that type. Raises RpcError(EBADMSG)."""
+    if wanted is bytes:
+        return bytes(data)
+    if wanted is memoryview:
+        return memoryview(data)
+    try:
+        return msgspec.msgpack.decode(data, type=wanted)
+    except msgspec.MsgspecError as bad:
+        name = getattr(wanted, "__name__", str(wanted))
+        raise RpcError(errno.EBADMSG, f"the data are no {name}: {bad}", "no") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One method. `takes` is the type of its second parameter, if it has one."""
+
+    name: str
+    run: Callable[..., Any]
+    kind: Literal["call", "stream"]
+    takes: Any = None
+
+    def start(self, call: Call) -> Any:
+        """Call the handler. Raises RpcError(EBADMSG)."""
+        if self.takes is None:
+            return self.run(call)
+        return self.run(call, decoded(call.data, self.takes))
+
+
+class Service:
+    """What a server serves: `@service.method("read")` for replies, `@service.stream("watch")` for streams.
+
+    A handler gets the `Call`, and if it has a second parameter the data as the type that this is annotated
+    with. It returns bytes, None, or anything that msgspec encodes; a stream yields them.
+    """
+
+    def __init__(self, name: str) -> None:
+        if not name:
+            raise LNetError(errno.EINVAL, "a service without a name: its clients find it by that")
+        self.name = name
+        self.match_bits = bits_of(name)
+        self.methods: dict[str, Method] = {}
+
+    def method(self, name: str) -> Callable[[H], H]:
+        """Make a coroutine function a method."""
+        return self._adder(name, "call")
+
+    def stream(self, name: str) -> Callable[[H], H]:
+        """Make an async generator function a stream."""
+        return self._adder(name, "stream")
+
+    def topic(self, name: str, *, backlog: int = 256) -> Topic:
+        """A stream of what is published there; so many may wait for each subscriber."""
+        topic = Topic(name, backlog)
+        self.stream(name)(topic.feed)
+        return topic
+
+    def _adder(self, name: str, kind: Literal["call", "stream"]) -> Callable[[H], H]:
+        call_overhead(name)  # raises for a name that cannot be sent
+        if name in self.methods:
+            raise LNetError(errno.EEXIST, f"service {self.name} has a method {name} already")
+
+        def add(handler: H) -> H:
+            self.methods[name] = Method(name, handler, kind, _second_type(handler))
+            return handler
+
+        return add
+
+
+def _second_type(handler: Callable[..., Any]) -> Any:
+    """What the second parameter of a handler is annotated with; bytes if it is not."""
+    parameters = list(inspect.signature(handler).parameters.values())
+    if len(parameters) < 2:
+        return None
+    hints = get_type_hints(inspect.unwrap(handler))
+    return hints.get(parameters[1].name, bytes)

@@ -1,0 +1,207 @@
+"""A server's sessions: which request is new, which one is a repetition, and which is too old.
+
+No I/O, no clock: times are arguments, in seconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+from enum import Enum, auto
+from itertools import count
+from typing import Generic, TypeVar
+
+from ulnet.nid import Nid
+
+__all__ = ["Session", "Sessions", "Slot", "Verdict"]
+
+T = TypeVar("T")
+
+
+class Verdict(Enum):
+    """What a request is."""
+
+    NEW = auto()
+    RUNNING = auto()  # a repetition of one that runs, or waits for its turn
+    ANSWERED = auto()  # a repetition, and the reply is kept
+    FORGOTTEN = auto()  # a repetition, and the reply is not kept any more
+    OLD = auto()  # its call has ended
+    WRONG = auto()  # there is no such slot
+
+
+class Slot(Generic[T]):
+    """The last request of a slot: while it runs `running`, then its `reply` as long as that is kept."""
+
+    __slots__ = ("given_up", "keep_until", "number", "reply", "running", "watched")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.running: T | None = None
+        self.reply: bytes | None = None
+        self.given_up = False
+        self.keep_until = 0.0
+        self.watched = False  # it is in the heap of those whose reply is to be forgotten
+
+
+class Session(Generic[T]):
+    """What the server keeps of one client; `client` is its primary NID, `inbox` the match bits there."""
+
+    __slots__ = ("busy", "client", "id", "inbox", "largest", "slots", "width")
+
+    def __init__(self, number: int, client: Nid, inbox: int, width: int, largest: int) -> None:
+        self.id = number
+        self.client = client
+        self.inbox = inbox
+        self.width = width
+        self.largest = largest
+        self.slots: dict[int, Slot[T]] = {}
+        self.busy = 0  # requests that run or wait, and replies that are kept
+
+    def judge(self, slot: int, number: int) -> Verdict:
+        """What a request with that number is. It counts once `begin` was called."""
+        if slot >= self.width or not number:
+            return Verdict.WRONG
+        held = self.slots.get(slot)
+        if held is None or number > held.number:
+            return Verdict.NEW
+        if number < held.number or held.given_up:
+            return Verdict.OLD
+        if held.running is not None:
+            return Verdict.RUNNING
+        return Verdict.FORGOTTEN if held.reply is None else Verdict.ANSWERED
+
+
+class Sessions(Generic[T]):
+    """Those of one server: `most` of them, and at most `kept_bytes` of replies."""
+
+    def __init__(self, most: int, kept_bytes: int) -> None:
+        self._most = most
+        self._room = kept_bytes
+        self.kept = 0  # bytes of replies
+        self._by_id: dict[int, Session[T]] = {}  # the one used longest ago first
+        self._heap: list[tuple[float, int, Session[T], Slot[T]]] = []
+        self._order = count()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def find(self, number: int) -> Session[T] | None:
+        """The session of that number, which is used now."""
+        session = self._by_id.pop(number, None)
+        if session is not None:
+            self._by_id[number] = session
+        return session
+
+    def make(self, number: int, client: Nid, inbox: int, width: int, largest: int) -> Session[T] | None:
+        """A new one; None if none of the others can be forgotten for it, or the number is taken."""
+        if number in self._by_id or not number:
+            return None
+        if len(self._by_id) >= self._most and not self._forget_one():
+            return None
+        session: Session[T] = Session(number, client, inbox, width, largest)
+        self._by_id[number] = session
+        return session
+
+    def _forget_one(self) -> bool:
+        for number, session in self._by_id.items():
+            if not session.busy:
+                del self._by_id[number]
+                return True
+        return False
+
+    def end(self, session: Session[T]) -> list[T]:
+        """The client has closed it; what still runs in it."""
+        self._by_id.pop(session.id, None)
+        running = []
+        for slot in session.slots.values():
+            self._drop_reply(session, slot)
+            if slot.running is not None:
+                running.append(slot.running)
+        return running
+
+    # Requests --------------------------------------------------------------------------------------
+
+    def begin(self, session: Session[T], slot: int, number: int, request: T) -> T | None:
+        """A new request was taken; the one that still runs in its slot, which its client has given up."""
+        held = session.slots.get(slot)
+        if held is None:
+            held = session.slots[slot] = Slot()
+        before = held.running
+        if before is None:
+            session.busy += 1
+        self._drop_reply(session, held)
+        held.number = number
+        held.running = request
+        held.given_up = False
+        return before
+
+    def end_request(
+        self, session: Session[T], slot: int, number: int, reply: bytes | None, keep_until: float
+    ) -> bool:
+        """A request has ended; its reply is kept until that time. False: nobody waits for it any more."""
+        held = session.slots[slot]
+        if held.number != number or held.running is None:
+            return False
+        held.running = None
+        if reply is None or session.id not in self._by_id:
+            session.busy -= 1
+            held.given_up = reply is None
+            return reply is not None
+        held.reply = reply  # it is busy as before, with its reply
+        held.keep_until = keep_until
+        self.kept += len(reply)
+        if not held.watched:
+            held.watched = True
+            heapq.heappush(self._heap, (keep_until, next(self._order), session, held))
+        while self.kept > self._room and self._heap:
+            self._forget_first()
+        return True
+
+    def take_back(self, session: Session[T], slot: int, number: int) -> None:
+        """A request that had only waited was sent away: it is new when it comes again."""
+        held = session.slots.get(slot)
+        if held is not None and held.number == number and held.running is not None:
+            held.running = None
+            held.number = number - 1
+            held.given_up = True  # of the one before nobody knows any more: it has ended
+            session.busy -= 1
+
+    def give_up(self, session: Session[T], slot: int, number: int) -> T | None:
+        """The client gives a request up, which may not even be here yet; what is to be cancelled."""
+        if slot >= session.width:
+            return None
+        held = session.slots.get(slot)
+        if held is None:
+            held = session.slots[slot] = Slot()
+        if number < held.number:
+            return None
+        self._drop_reply(session, held)
+        running, held.running = held.running, None
+        if running is not None:
+            session.busy -= 1
+        held.number = number
+        held.given_up = True
+        return running
+
+    # Replies that are kept -------------------------------------------------------------------------
+
+    def _drop_reply(self, session: Session[T], slot: Slot[T]) -> None:
+        if slot.reply is not None:
+            self.kept -= len(slot.reply)
+            slot.reply = None
+            session.busy -= 1
+
+    def _forget_first(self) -> None:
+        _, _, session, slot = heapq.heappop(self._heap)
+        slot.watched = False
+        self._drop_reply(session, slot)
+
+    def expire(self, now: float) -> float | None:
+        """Forget replies that nobody can ask for any more; when there is something to forget next."""
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            _, order, session, slot = heap[0]
+            if slot.reply is not None and slot.keep_until > now:
+                heapq.heapreplace(heap, (slot.keep_until, order, session, slot))
+            else:
+                self._forget_first()
+        return heap[0][0] if heap else None

@@ -1,0 +1,69 @@
+"""Notifications to many: what is published goes to each subscriber, as a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from ulnet.rpc.errors import RpcError
+
+if TYPE_CHECKING:
+    from ulnet.rpc.call import Call
+
+__all__ = ["Topic"]
+
+
+class _Subscriber:
+    __slots__ = ("lost", "news", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[Any] = deque()
+        self.news = asyncio.Event()
+        self.lost = False
+
+
+class Topic:
+    """A stream without an end of its own. A subscriber for whom `backlog` notifications wait loses its
+    subscription when the next one comes: its stream ends with ENOBUFS.
+    """
+
+    def __init__(self, name: str, backlog: int) -> None:
+        self.name = name
+        self._backlog = backlog
+        self._subscribers: set[_Subscriber] = set()
+
+    @property
+    def subscribers(self) -> int:
+        """How many there are."""
+        return len(self._subscribers)
+
+    def publish(self, value: Any) -> None:
+        """Tell all who subscribe now; nobody is waited for."""
+        for subscriber in self._subscribers:
+            if len(subscriber.waiting) >= self._backlog:
+                subscriber.lost = True
+            else:
+                subscriber.waiting.append(value)
+            subscriber.news.set()
+
+    async def feed(self, call: Call) -> AsyncIterator[Any]:
+        """The stream of one subscriber."""
+        mine = _Subscriber()
+        self._subscribers.add(mine)
+        try:
+            while True:
+                while mine.waiting:
+                    yield mine.waiting.popleft()
+                if mine.lost:
+                    raise RpcError(
+                        errno.ENOBUFS,
+                        f"{self.name}: notifications were lost, since {self._backlog} waited to be read: "
+                        "subscribe anew, and read them sooner",
+                    )
+                mine.news.clear()
+                await mine.news.wait()
+        finally:
+            self._subscribers.discard(mine)

@@ -1,0 +1,76 @@
+"""`ulnet rpc` against a service in another process's place: this one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from support.ports import free_port
+from ulnet import Node
+from ulnet.lnd.tcp import TcpParams
+from ulnet.rpc import Call, Server, Service
+
+pytestmark = pytest.mark.requirement("ULP")
+
+NID = "127.4.5.2@tcp"
+Run = Callable[..., Awaitable[tuple[int, str, str]]]
+
+
+@pytest.fixture
+async def ulnet_rpc() -> AsyncIterator[Run]:
+    """Runs the command while a service is there: (exit status, output, errors)."""
+    service = Service("sums")
+
+    @service.method("add")
+    async def add(call: Call, numbers: list[int]) -> int:
+        return sum(numbers)
+
+    @service.method("echo")
+    async def echo(call: Call) -> bytes:
+        return b"<" + call.data + b">"
+
+    params = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)
+    async with Node(tcp=params) as node:
+        node.add_ni(NID)
+        async with Server(service, node):
+
+            async def run(*words: str) -> tuple[int, str, str]:
+                words = (*words, "--port", str(params.accept_port))
+                done = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "ulnet", "rpc", *words),
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.PIPE,
+                )
+                out, err = await done.communicate()
+                return done.returncode or 0, out.decode(), err.decode()
+
+            yield run
+
+
+async def test_a_service_is_asked_and_called(ulnet_rpc: Run) -> None:
+    status, out, err = await ulnet_rpc("call", NID, "sums", "add", "--json", "[1, 2, 3]")
+    assert (status, err) == (0, "")
+    assert json.loads(out) == 6
+    assert await ulnet_rpc("call", NID, "sums", "echo", "--text", "Å") == (0, "<Å>", "")
+    status, out, err = await ulnet_rpc("methods", NID, "sums")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[:5] == ["service: sums", "methods:", "- name: add", "  kind: call", "  calls: 1"]
+
+
+async def test_what_fails_is_told(ulnet_rpc: Run) -> None:
+    status, out, err = await ulnet_rpc("call", NID, "sums", "add", "--json", '"x"')
+    assert (status, out) == (1, "")
+    assert "the data are no list" in err
+    assert "executed: yes" in err
+    status, out, err = await ulnet_rpc("call", NID, "bakery", "add")
+    assert status == 1
+    assert "nothing serves 'bakery' there" in err
+    for words in (("call", NID, "sums"), ("methods", NID, "sums", "add"), ("call", "x", "sums", "add")):
+        assert (await ulnet_rpc(*words))[0] == 2
+    assert "is no JSON" in (await ulnet_rpc("call", NID, "sums", "add", "--json", "{"))[2]
+    status, _, err = await ulnet_rpc("call", NID, "sums", "add", "--json", "1", "--text", "1")
+    assert (status, "not both" in err) == (2, True)

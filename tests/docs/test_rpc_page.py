@@ -1,0 +1,38 @@
+"""The programs of docs/rpc.md run as they stand."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from support.shared import ROOT
+
+PAGE = (ROOT / "docs/rpc.md").read_text()
+PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+PRINTED = [
+    ["8388608 bytes, as they were: True", "errno 2, executed: yes"],
+    ["67108864 bytes, all right: True"],
+    ["50 peers heard 1000 notifications"],
+]
+
+
+@pytest.mark.requirement("ULP")
+@pytest.mark.parametrize(
+    ("program", "printed"), list(zip(PROGRAMS, PRINTED, strict=True)), ids=["values", "file", "news"]
+)
+def test_a_program_runs(program: str, printed: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        check=False,
+    )
+    log = [line for line in done.stderr.splitlines() if not line.startswith("resending over ")]
+    assert log == []
+    assert done.stdout.splitlines() == printed

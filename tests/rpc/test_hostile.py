@@ -1,0 +1,345 @@
+"""A scripted client and a scripted server: lost replies, repetitions, forged frames, lies."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rpc.conftest import SERVER
+from ulnet import Node
+from ulnet.rpc import Call, Client, RpcError, Server, Service
+from ulnet.rpc.port import REPLY_PORTAL, REQUEST_PORTAL
+from ulnet.rpc.service import bits_of
+from ulnet.wire.rpc import (
+    BODY,
+    MAX_BULK,
+    Bulk,
+    CallFrame,
+    Chunk,
+    Connect,
+    Connected,
+    Frame,
+    Kind,
+    Note,
+    Refused,
+    Reply,
+    unpack,
+)
+
+pytestmark = pytest.mark.requirement("ULP")
+
+Nodes = tuple[Node, Node]
+INBOX = 77
+CLIENT = "127.4.0.1@tcp"
+
+
+class Wired:
+    """A client that says what it is told to."""
+
+    def __init__(self, node: Node, bits: int = INBOX) -> None:
+        self.node = node
+        self.inbox = node.inbox(REPLY_PORTAL, bits, size=16384)
+        self.session = 0
+
+    async def say(self, frame: Connect | CallFrame | Note) -> None:
+        frame.answer_to = INBOX
+        await self.node.put(SERVER, REQUEST_PORTAL, bits_of("tested"), frame.pack())
+
+    async def hear(self) -> Frame:
+        return unpack(bytes((await self.inbox.receive()).data))
+
+    async def connect(self) -> Connected:
+        await self.say(Connect(slots=4, largest=4096, token=9))
+        answer = await self.hear()
+        assert isinstance(answer, Connected)
+        assert answer.token == 9
+        self.session = answer.session
+        return answer
+
+    def call(self, method: str = "count", number: int = 1, **more: object) -> CallFrame:
+        more = {"slot": 0, "attempt": 1, "patience": 10_000, "data": b"x", **more}
+        return CallFrame(session=self.session, number=number, method=method, **more)  # type: ignore[arg-type]
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.service = Service("tested")
+        self.times = 0
+        self.gate = asyncio.Event()
+        service = self.service
+
+        @service.method("count")
+        async def count(call: Call) -> bytes:
+            self.times += 1
+            return b"reply %d" % self.times
+
+        @service.method("wait")
+        async def wait(call: Call) -> bytes:
+            self.times += 1
+            await self.gate.wait()
+            return b"done"
+
+
+@pytest.fixture
+def counting() -> Counting:
+    return Counting()
+
+
+@pytest.fixture
+async def server(nodes: Nodes, counting: Counting) -> AsyncIterator[Server]:
+    async with Server(counting.service, nodes[1], concurrency=1, queue=2, slots=8) as server:
+        yield server
+
+
+@pytest.fixture
+async def wired(nodes: Nodes, server: Server) -> AsyncIterator[Wired]:
+    wired = Wired(nodes[0])
+    await wired.connect()
+    yield wired
+    wired.inbox.close()
+
+
+async def test_a_repetition_is_answered_from_memory(wired: Wired, server: Server, counting: Counting) -> None:
+    for attempt in (1, 2, 3):
+        await wired.say(wired.call(attempt=attempt))
+        reply = await wired.hear()
+        assert isinstance(reply, Reply)
+        assert (bytes(reply.data), reply.attempt) == (b"reply 1", attempt)
+    assert counting.times == 1
+    assert server.method_counters["count"].repeated == 2
+    await wired.say(wired.call(number=2))
+    assert bytes((await wired.hear()).data) == b"reply 2"  # type: ignore[attr-defined]
+    await wired.say(wired.call(number=1, attempt=4))
+    while not server.counters.old:
+        await asyncio.sleep(0.01)
+    assert counting.times == 2, "what is too old is not executed, and not answered"
+
+
+async def test_a_repetition_of_what_runs_is_told_so(wired: Wired, counting: Counting) -> None:
+    await wired.say(wired.call("wait"))
+    await wired.say(wired.call("wait", attempt=2))
+    note = await wired.hear()
+    assert isinstance(note, Note)
+    assert (note.kind, note.attempt) == (Kind.WORKING, 2)
+    assert note.value > 0
+    counting.gate.set()
+    reply = await wired.hear()
+    assert isinstance(reply, Reply)
+    assert (bytes(reply.data), counting.times) == (b"done", 1)
+
+
+async def test_an_impatient_client_is_told_before_it_asks(wired: Wired, counting: Counting) -> None:
+    await wired.say(wired.call("wait", patience=100))
+    for _ in range(3):
+        note = await wired.hear()
+        assert isinstance(note, Note)
+        assert note.kind is Kind.WORKING
+    counting.gate.set()
+
+
+async def test_who_is_gone_is_not_worked_for(nodes: Nodes, wired: Wired, server: Server) -> None:
+    await wired.say(wired.call("wait", patience=100))
+    while not server.running:
+        await asyncio.sleep(0.01)
+    wired.inbox.close()
+    while server.running:
+        await asyncio.sleep(0.01)
+    assert server.method_counters["wait"].given_up == 1
+
+
+async def test_another_life_executes_nothing_of_a_former_one(nodes: Nodes, counting: Counting) -> None:
+    wired = Wired(nodes[0])
+    async with Server(counting.service, nodes[1]) as server:
+        first = await wired.connect()
+        assert first.incarnation == server.incarnation
+    async with Server(counting.service, nodes[1]):
+        await wired.say(wired.call())
+        refused = await wired.hear()
+        assert isinstance(refused, Refused)
+        assert (refused.errno, counting.times) == (errno.ESTALE, 0)
+        second = await wired.connect()
+        assert second.incarnation != first.incarnation
+        assert second.session != first.session
+    wired.inbox.close()
+
+
+async def test_who_has_seen_a_frame_gets_nothing_of_its_session(
+    nodes: Nodes, wired: Wired, server: Server, counting: Counting
+) -> None:
+    await wired.say(wired.call("wait"))
+    seen = wired.call("wait", attempt=2, answer_to=INBOX).pack()
+    thief = Wired(nodes[1])
+    await nodes[1].put(SERVER, REQUEST_PORTAL, bits_of("tested"), seen)
+    await nodes[1].put(SERVER, REQUEST_PORTAL, bits_of("tested"), Note(wired.session, 0, 1).pack())
+    refused = await thief.hear()
+    assert isinstance(refused, Refused)
+    assert refused.errno == errno.ESTALE
+    counting.gate.set()
+    reply = await wired.hear()
+    assert isinstance(reply, Reply)
+    assert bytes(reply.data) == b"done", "it was not cancelled"
+    thief.inbox.close()
+
+
+async def test_a_notice_that_overtakes_its_request(wired: Wired, server: Server, counting: Counting) -> None:
+    await wired.say(Note(wired.session, 0, 1, kind=Kind.CANCEL))
+    await wired.say(wired.call())
+    while not server.counters.old:
+        await asyncio.sleep(0.01)
+    assert counting.times == 0
+
+
+async def test_a_busy_server_says_when(wired: Wired, server: Server, counting: Counting) -> None:
+    for slot in range(3):
+        await wired.say(wired.call("wait", slot=slot))
+    await wired.say(wired.call("wait", slot=3))
+    note = await wired.hear()
+    assert isinstance(note, Note)
+    assert (note.kind, note.slot) == (Kind.BUSY, 3)
+    assert (server.running, server.waiting, server.counters.busy) == (1, 2, 1)
+    counting.gate.set()
+    for _ in range(3):
+        assert isinstance(await wired.hear(), Reply)
+    await wired.say(wired.call("wait", slot=3, attempt=2))
+    assert isinstance(await wired.hear(), Reply), "under the same number it is new"
+    assert counting.times == 4
+
+
+async def test_a_busy_server_takes_turns(nodes: Nodes, wired: Wired, server: Server) -> None:
+    for slot in range(3):
+        await wired.say(wired.call("wait", slot=slot))
+    other = Wired(nodes[0], INBOX + 1)
+    greedy, wired.session = wired.session, 0
+    session = await wired.connect()  # another client, with the same inbox
+    assert session.session != greedy
+    await wired.say(wired.call("wait"))
+    note = await wired.hear()
+    assert isinstance(note, Note)
+    assert (note.kind, note.session, note.slot) == (Kind.BUSY, greedy, 2)
+    other.inbox.close()
+
+
+async def test_what_is_overdue_is_not_begun(wired: Wired, server: Server, counting: Counting) -> None:
+    await wired.say(wired.call("wait", slot=0))
+    await wired.say(wired.call("count", slot=1, left=1))
+    while not server.method_counters.get("count") or not server.method_counters["count"].overdue:
+        await asyncio.sleep(0.01)
+    counting.gate.set()
+    assert (await wired.hear()).slot == 0
+    assert counting.times == 1
+
+
+async def test_lies_are_refused(wired: Wired, server: Server, counting: Counting) -> None:
+    async def refusal(frame: CallFrame) -> int:
+        await wired.say(frame)
+        refused = await wired.hear()
+        assert isinstance(refused, Refused)
+        return refused.errno
+
+    assert await refusal(wired.call(slot=4)) == errno.EPROTO
+    assert await refusal(wired.call(number=0)) == errno.EPROTO
+    for number in range(100):
+        assert await refusal(wired.call(f"method {number}")) == errno.ENOSYS
+    assert len(server.method_counters) == 0, "names that a client makes up are not kept"
+    assert await refusal(wired.call(flags=BODY, source=Bulk(1 << 16, MAX_BULK))) == errno.EMSGSIZE
+    wired.session ^= 1
+    assert await refusal(wired.call()) == errno.ESTALE
+    assert counting.times == 0
+
+
+async def test_bulk_that_is_not_there_is_an_error(wired: Wired, counting: Counting) -> None:
+    await wired.say(wired.call(flags=BODY, source=Bulk(5 << 16, 5000)))
+    reply = await wired.hear()
+    assert isinstance(reply, Reply)
+    assert (reply.status, counting.times) == (errno.ENOENT, 0)
+
+
+async def test_another_version_is_refused(nodes: Nodes, wired: Wired) -> None:
+    raw = bytearray(wired.call().pack())
+    raw[2] = 200
+    raw[24:32] = INBOX.to_bytes(8, "little")
+    await nodes[0].put(SERVER, REQUEST_PORTAL, bits_of("tested"), raw)
+    refused = await wired.hear()
+    assert isinstance(refused, Refused)
+    assert refused.errno == errno.EPROTONOSUPPORT
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(frames=st.lists(st.binary(min_size=1, max_size=120), max_size=10), prefix=st.booleans())
+async def test_a_server_bears_any_bytes(nodes: Nodes, frames: list[bytes], prefix: bool) -> None:
+    client = nodes[0]
+    service = Service("tested")
+    async with Server(service, nodes[1]) as server:
+        for frame in frames:
+            raw = (b"Ur\x01" + frame) if prefix else frame
+            await client.put(SERVER, REQUEST_PORTAL, bits_of("tested"), raw)
+        assert (server.running, server.waiting) == (0, 0)
+        assert server.sessions <= len(frames)
+
+
+async def test_forged_answers_change_nothing(nodes: Nodes, server: Server, counting: Counting) -> None:
+    counters = 0
+    async with Client(nodes[0], SERVER, "tested", random=lambda bits: 12345) as client:
+        task = asyncio.create_task(client.call("wait"))
+        while not server.running:
+            await asyncio.sleep(0.01)
+        session = next(iter(client._connections))
+        for guess in (session + 1, session):
+            for forged in (
+                Reply(guess, 0, 2, 1, data=b"forged"),
+                Reply(guess, 1, 1, 1, data=b"forged"),
+                Chunk(guess, 0, 1, 1, 0, 0, b"forged"),
+                Connected(guess, 0, 0, 1, 0, 9, 9, 9, 9),
+                CallFrame(guess, 0, 1, 1, method="x"),
+            ):
+                await nodes[1].put(CLIENT, REPLY_PORTAL, 12345, forged.pack())
+            if guess != session:
+                await nodes[1].put(CLIENT, REPLY_PORTAL, 12345, Reply(guess, 0, 1, 1).pack())
+        await nodes[1].put(CLIENT, REPLY_PORTAL, 12345, b"no frame")
+        counters = client.counters.malformed
+        assert not task.done()
+        counting.gate.set()
+        assert (await task).data == b"done"
+    assert counters >= 6
+
+
+async def test_a_client_without_a_server_that_answers(nodes: Nodes) -> None:
+    """Somebody takes the frames, and says nothing."""
+    mute = nodes[1].inbox(REQUEST_PORTAL, bits_of("mute"), size=16384)
+    async with Client(nodes[0], SERVER, "mute", silence=0.5) as client:
+        with pytest.raises(RpcError, match="no session") as late:
+            await client.call("x", timeout=0.2)
+        assert (late.value.errno, late.value.executed) == (errno.ETIMEDOUT, "no")
+        with pytest.raises(RpcError, match="no session with 'mute'") as late:
+            await client.call("x")
+        assert late.value.errno == errno.ETIMEDOUT
+    mute.close()
+
+
+async def test_a_client_hears_nothing_after_it_was_connected(nodes: Nodes) -> None:
+    inbox = nodes[1].inbox(REQUEST_PORTAL, bits_of("mute"), size=16384)
+
+    async def connect_only() -> list[int]:
+        attempts = []
+        async for message in inbox:
+            frame = unpack(bytes(message.data))
+            if isinstance(frame, Connect):
+                answer = Connected(5, 0, 0, frame.attempt, 0, 4, 4096, 1, frame.token)
+                await nodes[1].put(message.source, REPLY_PORTAL, frame.answer_to, answer.pack())
+            elif isinstance(frame, CallFrame):
+                attempts.append(frame.attempt)
+        return attempts
+
+    mute = asyncio.create_task(connect_only())
+    async with Client(nodes[0], SERVER, "mute", silence=1.0) as client:
+        client.network.observe(0.1)
+        with pytest.raises(RpcError, match="nothing was heard of the server for 1 s") as late:
+            await client.call("x")
+        assert (late.value.errno, late.value.executed) == (errno.ETIMEDOUT, "unknown")
+    inbox.close()
+    assert await mute == [1, 2]

@@ -1,0 +1,193 @@
+"""The parts without I/O: slots, sessions, admission, expected times."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ulnet.nid import Nid
+from ulnet.rpc.admission import Admission
+from ulnet.rpc.estimate import Estimate
+from ulnet.rpc.sessions import Session, Sessions, Verdict
+from ulnet.rpc.slots import Slots
+
+pytestmark = pytest.mark.requirement("ULP")
+
+CLIENT = Nid.parse("10.0.0.1@tcp")
+
+
+def one(sessions: Sessions[str], number: int = 1) -> Session[str]:
+    session = sessions.make(number, CLIENT, 5, 4, 1000)
+    assert session is not None
+    return session
+
+
+def test_a_request_is_new_repeated_or_too_old() -> None:
+    sessions: Sessions[str] = Sessions(10, 1000)
+    session = one(sessions)
+    assert session.judge(0, 1) is Verdict.NEW
+    assert session.judge(4, 1) is Verdict.WRONG
+    assert session.judge(0, 0) is Verdict.WRONG
+    assert sessions.begin(session, 0, 1, "one") is None
+    assert session.judge(0, 1) is Verdict.RUNNING
+    assert sessions.end_request(session, 0, 1, b"reply", 10.0)
+    assert session.judge(0, 1) is Verdict.ANSWERED
+    assert (sessions.kept, session.busy) == (5, 1)
+    assert sessions.expire(9.0) == 10.0
+    assert session.judge(0, 1) is Verdict.ANSWERED
+    assert sessions.expire(10.0) is None
+    assert session.judge(0, 1) is Verdict.FORGOTTEN
+    assert (sessions.kept, session.busy) == (0, 0)
+    assert sessions.begin(session, 0, 2, "two") is None
+    assert session.judge(0, 1) is Verdict.OLD
+    assert sessions.begin(session, 0, 3, "three") == "two", "the client has given it up"
+    assert not sessions.end_request(session, 0, 2, b"late", 10.0)
+    assert sessions.end_request(session, 0, 3, None, 0.0) is False
+    assert session.judge(0, 3) is Verdict.OLD
+    assert session.busy == 0
+
+
+def test_what_is_given_up_is_not_begun_any_more() -> None:
+    sessions: Sessions[str] = Sessions(10, 1000)
+    session = one(sessions)
+    assert sessions.give_up(session, 1, 7) is None, "the notice overtook its request"
+    assert session.judge(1, 7) is Verdict.OLD
+    assert session.judge(1, 8) is Verdict.NEW
+    sessions.begin(session, 1, 8, "eight")
+    assert sessions.give_up(session, 1, 7) is None
+    assert sessions.give_up(session, 1, 8) == "eight"
+    assert session.judge(1, 8) is Verdict.OLD
+    assert sessions.give_up(session, 4, 1) is None
+    assert session.busy == 0
+
+
+def test_what_was_sent_away_is_new_again() -> None:
+    sessions: Sessions[str] = Sessions(10, 1000)
+    session = one(sessions)
+    sessions.begin(session, 0, 5, "five")
+    sessions.take_back(session, 0, 5)
+    assert session.judge(0, 5) is Verdict.NEW
+    assert session.judge(0, 4) is Verdict.OLD
+    assert session.busy == 0
+
+
+def test_replies_that_are_kept_are_bounded() -> None:
+    sessions: Sessions[str] = Sessions(10, 100)
+    session = one(sessions)
+    for slot in range(4):
+        sessions.begin(session, slot, 1, "x")
+        sessions.end_request(session, slot, 1, bytes(40), 10.0 + slot)
+    assert sessions.kept <= 100
+    assert [session.judge(slot, 1) for slot in range(4)].count(Verdict.ANSWERED) == 2
+    sessions.end(session)
+    assert sessions.kept == 0
+
+
+def test_idle_sessions_make_room() -> None:
+    sessions: Sessions[str] = Sessions(2, 1000)
+    first, second = one(sessions, 1), one(sessions, 2)
+    sessions.begin(first, 0, 1, "x")
+    third = one(sessions, 3)
+    assert sessions.find(2) is None
+    sessions.begin(third, 0, 1, "y")
+    assert sessions.make(4, CLIENT, 5, 4, 1000) is None, "nobody is idle"
+    assert sessions.make(3, CLIENT, 5, 4, 1000) is None, "that number is taken"
+    assert sessions.end(first) == ["x"]
+    assert one(sessions, 5) is sessions.find(5)
+    assert second.busy == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 6), st.integers(0, 5)), max_size=60))
+def test_no_number_begins_twice(steps: list[tuple[int, int, int]]) -> None:
+    """Requests, ends, notices and times in any order."""
+    sessions: Sessions[tuple[int, int]] = Sessions(10, 50)
+    session = sessions.make(1, CLIENT, 5, 3, 1000)
+    assert session is not None
+    begun: Counter[tuple[int, int]] = Counter()
+    for slot, number, step in steps:
+        if step <= 2 and session.judge(slot, number) is Verdict.NEW:
+            sessions.begin(session, slot, number, (slot, number))
+            if step == 2:
+                sessions.take_back(session, slot, number)
+            else:
+                begun[slot, number] += 1
+        elif step == 3 and session.judge(slot, number) is Verdict.RUNNING:
+            sessions.end_request(session, slot, number, bytes(20), float(number))
+        elif step == 4:
+            sessions.give_up(session, slot, number)
+        elif step == 5:
+            sessions.expire(float(number))
+    assert max(begun.values(), default=0) <= 1
+    assert sessions.kept <= 50
+    busy = sum(1 for held in session.slots.values() if held.running or held.reply is not None)
+    assert session.busy == busy
+
+
+def test_slots_count_up() -> None:
+    slots = Slots(2)
+    assert (slots.take(), slots.take(), slots.take()) == ((0, 1), (1, 1), None)
+    slots.give(1)
+    assert slots.take() == (1, 2)
+    slots._numbers[1] = 0xFFFFFFFF
+    slots.give(1)
+    slots.give(0)
+    assert (slots.take(), slots.take()) == ((0, 2), None), "a slot without numbers is used no more"
+    slots._numbers[0] = 0xFFFFFFFF
+    slots.give(0)
+    assert slots.used_up and slots.take() is None
+
+
+def test_queues_are_bounded_and_served_in_turn() -> None:
+    admission: Admission[str] = Admission(2, 4, 100)
+    for item in ("a1", "a2", "a3", "a4", "a5", "a6"):
+        assert admission.offer("a", item, 10) == (True, None)
+        admission.next()
+    assert (admission.running, admission.waiting, admission.bytes) == (2, 4, 60)
+    assert admission.offer("a", "a7", 10) == (False, None)
+    assert admission.offer("b", "b1", 10) == (True, "a6"), "the newest of the longest queue makes room"
+    assert admission.offer("b", "b2", 10) == (False, None) or admission.waiting == 4
+    assert admission.offer("c", "c1", 50) == (False, None), "too many bytes"
+    order = []
+    while admission.running:
+        admission.done(10)
+        found = admission.next()
+        if found is not None:
+            order.append(found[0])
+    assert order[:2] == ["a3", "b1"]
+    assert (admission.running, admission.waiting, admission.bytes) == (0, 0, 0)
+
+
+def test_a_request_that_waits_is_taken_out() -> None:
+    admission: Admission[str] = Admission(1, 4, 100)
+    admission.offer("a", "runs", 1)
+    admission.next()
+    admission.offer("a", "waits", 2)
+    assert not admission.remove("a", "runs")
+    assert admission.remove("a", "waits")
+    assert not admission.remove("b", "waits")
+    assert (admission.waiting, admission.bytes) == (0, 1)
+
+
+def test_the_time_until_there_is_room() -> None:
+    admission: Admission[str] = Admission(2, 100, 100)
+    assert admission.retry_ms(1.0) == 1
+    for number in range(10):
+        admission.offer("a", str(number), 0)
+    assert admission.retry_ms(0.1) == 500
+    assert admission.retry_ms(100.0) == 2000
+
+
+def test_expected_times_follow_what_was_observed() -> None:
+    estimate = Estimate(0.5)
+    assert estimate.expected == 0.5
+    for _ in range(100):
+        estimate.observe(0.01)
+    assert 0.01 <= estimate.expected < 0.012
+    for _ in range(100):
+        estimate.observe(1.0)
+    assert 1.0 <= estimate.expected < 1.2
+    estimate.observe(-5.0)
+    assert estimate.expected > 0

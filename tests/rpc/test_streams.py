@@ -1,0 +1,181 @@
+"""Streams and topics: order, back-pressure, ends."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from rpc.conftest import SERVER
+from ulnet import Node
+from ulnet.rpc import Call, Client, RpcError, Server, Service
+
+pytestmark = pytest.mark.requirement("ULP")
+
+Nodes = tuple[Node, Node]
+
+
+class Source:
+    """A service that counts."""
+
+    def __init__(self) -> None:
+        self.service = Service("source")
+        self.made = 0
+        self.ended = asyncio.Event()
+        service = self.service
+
+        @service.stream("count")
+        async def count(call: Call, text: bytes) -> AsyncIterator[bytes]:
+            try:
+                for number in range(int(text)):
+                    self.made += 1
+                    yield str(number).encode()
+            finally:
+                self.ended.set()
+
+        @service.stream("break")
+        async def breaks(call: Call) -> AsyncIterator[bytes]:
+            yield b"one"
+            raise ValueError("no more")
+
+        @service.stream("too long")
+        async def too_long(call: Call) -> AsyncIterator[bytes]:
+            yield bytes(100_000)
+
+        @service.method("echo")
+        async def echo(call: Call) -> bytes:
+            return bytes(call.data)
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source()
+
+
+@pytest.fixture
+async def server(nodes: Nodes, source: Source) -> AsyncIterator[Server]:
+    async with Server(source.service, nodes[1], concurrency=1) as server:
+        yield server
+
+
+@pytest.fixture
+async def client(nodes: Nodes, server: Server) -> AsyncIterator[Client]:
+    async with Client(nodes[0], SERVER, "source") as client:
+        yield client
+
+
+async def quiet(server: Server) -> None:
+    while server.running:
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("count", [0, 1, 64, 1000])
+async def test_chunks_come_in_order_and_none_is_missing(client: Client, server: Server, count: int) -> None:
+    chunks = [chunk async for chunk in client.stream("count", str(count).encode())]
+    assert chunks == [str(number).encode() for number in range(count)]
+    await quiet(server)
+    assert client.under_way == 0
+
+
+async def test_a_reader_that_stops_stops_the_handler(client: Client, server: Server, source: Source) -> None:
+    stream = client.stream("count", b"100000")
+    for number in range(10):
+        assert await anext(stream) == str(number).encode()
+    while source.made < 64:
+        await asyncio.sleep(0.01)
+    for _ in range(20):  # the client has room for no more
+        await client.call("echo", b"in between")
+    assert source.made <= 10 + 64 + 1
+    async with stream:
+        pass
+    await source.ended.wait()
+    await quiet(server)
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+
+
+async def test_a_stream_that_nobody_holds_is_ended(client: Client, server: Server, source: Source) -> None:
+    async for chunk in client.stream("count", b"100000"):
+        assert chunk == b"0"
+        break
+    await source.ended.wait()
+    await quiet(server)
+    assert client.under_way == 0
+
+
+async def test_what_the_handler_raises_comes_behind_its_chunks(client: Client) -> None:
+    stream = client.stream("break")
+    assert await anext(stream) == b"one"
+    with pytest.raises(RpcError, match="ValueError: no more") as raised:
+        await anext(stream)
+    assert raised.value.errno == errno.EREMOTEIO
+    with pytest.raises(RpcError, match="do not fit") as raised:
+        await anext(client.stream("too long"))
+    assert raised.value.errno == errno.EMSGSIZE
+    with pytest.raises(RpcError, match="no method"):
+        await anext(client.stream("banana"))
+
+
+async def test_streams_have_deadlines(client: Client, source: Source, server: Server) -> None:
+    service = source.service
+    topic = service.topic("silent")
+    with pytest.raises(RpcError, match="no reply in time"):
+        await anext(client.stream("silent", timeout=0.3))
+    while topic.subscribers:
+        await asyncio.sleep(0.01)
+    await quiet(server)
+
+
+@pytest.mark.parametrize("subscribers", [50])
+async def test_notifications_reach_all_who_subscribe(nodes: Nodes, subscribers: int) -> None:
+    service = Service("news")
+    topic = service.topic("ticks", backlog=1000)
+
+    async def listen(client: Client) -> list[bytes]:
+        got = []
+        async with client.stream("ticks") as stream:
+            async for chunk in stream:
+                got.append(chunk)
+                if len(got) == 100:
+                    break
+        return got
+
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(Server(service, nodes[1]))
+        clients = [
+            await stack.enter_async_context(Client(nodes[0], SERVER, "news")) for _ in range(subscribers)
+        ]
+        tasks = [asyncio.create_task(listen(client)) for client in clients]
+        while topic.subscribers < subscribers:
+            await asyncio.sleep(0.01)
+        told = [number.to_bytes(64, "little") for number in range(100)]
+        for tick in told:
+            topic.publish(tick)
+        assert await asyncio.gather(*tasks) == [told] * subscribers
+        while topic.subscribers:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_subscriber_that_does_not_read_loses_its_subscription(nodes: Nodes) -> None:
+    service = Service("news")
+    topic = service.topic("ticks", backlog=8)
+    async with Server(service, nodes[1]), Client(nodes[0], SERVER, "news", credit=4) as client:
+        stream = client.stream("ticks")
+        first = asyncio.create_task(anext(stream))
+        while not topic.subscribers:
+            await asyncio.sleep(0.01)
+        for number in range(100):
+            topic.publish(bytes([number]))
+        got = [await first]
+
+        async def read() -> None:
+            async for chunk in stream:
+                got.append(chunk)
+
+        with pytest.raises(RpcError, match="notifications were lost") as lost:
+            await read()
+        assert lost.value.errno == errno.ENOBUFS
+        assert got == [bytes([number]) for number in range(8)]
