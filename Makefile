@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest $(XDIST)
 COMPILED := PYTHONPATH=$(CURDIR)/build/compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test test-pure head-start lint types bench soak docs test-long format clean wheel test-compiled
+.PHONY: help setup dev demo test test-pure head-start lint types mutants bench soak docs test-long format clean wheel test-compiled
 
 help: ## these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -50,6 +50,9 @@ lint: dev ## ruff, and who may import whom
 
 types: dev ## mypy, strict
 	$(BIN)/mypy
+
+mutants: dev ## plant mistakes: does each requirement's tests find them? An hour or more (ARGS="dyn-010 dbg-025": those of some)
+	$(BIN)/python scripts/mutants.py $(ARGS)
 
 bench: ## measure ulnet beside C, plain sockets, pyzmq, grpcio, Open MPI and MPTCP; writes docs/benchmarks.md (ARGS=--quick)
 	@$(SETUP) dev bench --debian bench

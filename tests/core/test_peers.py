@@ -149,6 +149,22 @@ def test_single_rail_peers_hear_from_one_ni_only():
     assert [sum(event.source == nid for event in got[6:]) for nid in (A, C)] == [3, 3]
 
 
+@pytest.mark.requirement("bck-025")
+@pytest.mark.parametrize("called", [A, C])
+def test_a_single_rail_peer_that_spoke_first_hears_from_the_ni_that_it_called(called):
+    fabric = Fabric()
+    a, b = fabric.node(str(A), str(C)), fabric.node(str(B))
+    got = Recorder()
+    me = b.memory.me_attach(5, match_bits=7)
+    b.memory.md_attach(me, bytearray(100), got, options=MdOption.OP_PUT)
+    b.put(b.memory.md_bind(b"1", None, threshold=1), called, 5, 7, ack=False)
+    fabric.run()
+    for _ in range(6):
+        a.put(a.memory.md_bind(b"1", None, threshold=1), B, 5, 7, ack=False)
+        fabric.run()
+    assert [event.source for event in got] == [called] * 6
+
+
 @pytest.mark.requirement("snd-045", "dbg-010", "dbg-015")
 def test_multi_rail_peers_are_used_evenly_over_all_pairs():
     fabric = Fabric()

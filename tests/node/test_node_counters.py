@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import socket
 from typing import Any
 
 import msgspec
@@ -15,6 +17,7 @@ from ulnet.core.md import MdOption
 from ulnet.core.status import LNetError
 from ulnet.dlc import model
 from ulnet.lnd.tcp import TcpParams
+from ulnet.lnd.tcp.nistate import NiState
 from ulnet.nid import Nid
 from ulnet.node.admin import Admin
 
@@ -107,3 +110,76 @@ async def test_states_of_nis_are_shown_and_their_changes_are_logged() -> None:
         node.core.ni_event(ni, NiEvent.RECOVERED)
         assert await status() == "up"
         assert [line for line in log if line.startswith(f"local NI {ONE}: ") and "ACTIVE" in line]
+
+
+@pytest.mark.requirement("dbg-030", "dbg-035")
+async def test_a_degraded_ni_is_shown_with_the_reason() -> None:
+    tcp = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)
+    async with Node(tcp=tcp, report=lambda line: None) as node:
+        node.add_ni(ONE)
+        ni = node.core.nis[Nid.parse(ONE)]
+        admin = Admin(node)
+
+        async def load() -> tuple[str, object]:
+            answer = await admin.handle(model.NetShow("tcp", load=True))
+            shown = msgspec.to_builtins(answer.document)["net"][0]["local NI(s)"][0]["load"]
+            return shown["state"], shown.get("degraded")
+
+        assert await load() == ("ACTIVE", None)
+        node.core.ni_event(ni, NiEvent.DEGRADED)
+        assert await load() == ("DEGRADED", {"device": "its device is slower than it was"})
+        node.core.ni_event(ni, NiEvent.FATAL)
+        assert await load() == ("FAILED", None)
+
+
+@pytest.mark.requirement("dbg-060")
+async def test_one_query_shows_credits_queued_bytes_counters_and_local_nis_of_a_peer_ni() -> None:
+    port = free_port()
+    tcp = TcpParams(accept="all", accept_port=port, reserved_ports=False)
+    async with Node(tcp=tcp) as node:
+        node.core.discovery.stop()
+        for nid in (ONE, "127.0.1.3@tcp"):
+            node.add_ni(nid)
+        node.add_peer(OTHER, ["127.0.2.9@tcp1"])
+        admin = Admin(node)
+
+        async def shown() -> dict[str, Any]:
+            answer = await admin.handle(model.PeerShow([OTHER], verbosity=2, load=True))
+            return dict(msgspec.to_builtins(answer.document)["peer"][0]["peer ni"][0])
+
+        with socket.create_server((OTHER.partition("@")[0], port)):  # it takes connections, and says nothing
+            puts = [asyncio.ensure_future(node.put(OTHER, 30, 1, bytes(5000), source=ONE)) for _ in range(12)]
+            await asyncio.sleep(0)
+            one = await shown()
+            assert (one["max_ni_tx_credits"], one["available_tx_credits"], one["min_tx_credits"]) == (
+                8,
+                -4,
+                -4,
+            )
+            assert one["tx_q_num_of_buf"] == 12 * (5000 + 72)
+            assert one["load"]["waiting"] == 4
+            assert one["statistics"]["send_count"] == 0
+            assert list(one["load"]["paths"]) == [ONE]
+        node.del_ni(ONE)
+        assert all(isinstance(end, LNetError) for end in await asyncio.gather(*puts, return_exceptions=True))
+        one = await shown()
+        assert (one["max_ni_tx_credits"], one["available_tx_credits"], one["min_tx_credits"]) == (8, 8, -4)
+        assert one["tx_q_num_of_buf"] == 0
+
+
+@pytest.mark.requirement("HEALTH-timeouts")
+async def test_drivers_are_told_what_follows_from_the_settings() -> None:
+    tcp = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)
+    async with Node(tcp=tcp) as node:
+        admin = Admin(node)
+        await admin.handle(model.NetAdd(nids=[ONE]))
+        driver = node.core.nis[Nid.parse(ONE)].lnd_data
+        assert isinstance(driver, NiState)
+        await admin.handle(model.NetSet(net="tcp", lnd_timeout=0))  # it follows from the settings
+        await admin.handle(model.GlobalSet({"transaction_timeout": 100, "retry_count": 8}))
+        assert driver.timeout == 99 // 9
+        await admin.handle(model.GlobalSet({"retry_count": 2}))
+        assert driver.timeout == 99 // 3
+        await admin.handle(model.NetSet(net="tcp", lnd_timeout=5))
+        await admin.handle(model.GlobalSet({"retry_count": 1}))
+        assert driver.timeout == 5

@@ -111,6 +111,63 @@ def test_the_first_message_waits_until_both_know_each_other(fabric: Fabric) -> N
     fabric.assert_conserved()
 
 
+@pytest.mark.requirement("dyn-010")
+def test_a_push_that_nobody_takes_is_dropped_there_and_costs_the_sender_nothing(fabric: Fabric) -> None:
+    """As a node without Multi-Rail does, which is known as one that has it: it was another one before."""
+    a, b = node(fabric, A), node(fabric, B)
+    attach(b)
+    put(a, B)
+    fabric.run()
+    b.info.stop()
+    old = memoryview(PingInfo(int(Feature.NI_STATUS), 12345, NiStatus.UP, [NiEntry(B)]).pack())
+    assert b.info._push is not None
+    assert b.info._ping is not None
+    b.info._ping.fragments, b.info._ping.length = [old], old.nbytes
+    b.memory.md_unlink(b.info._push)
+    b.memory.set_lazy(0, False)
+    peer(b, A).guard = b""  # so that it says nothing of what it drops
+    seen = b.stats.drop_count
+    a.add_ni(A1.net, A1)
+    fabric.run()
+    assert b.stats.drop_count == seen + 1
+    assert b.stats.drops["no matching entry"] == 1
+    assert peer(a, B).flags & PeerFlag.PUSH_SENT
+    meanwhile = put(a, B)
+    fabric.run()
+    assert meanwhile.kinds == ["SEND", "ACK"]
+    told = Told()
+    a.discover(B, done=told)
+    fabric.clock.now += a.settings.transaction_timeout + 1
+    fabric.run()
+    ((error, _),) = told  # who asked hears that it was not answered
+    assert error is not None
+    assert error.errno == errno.ETIMEDOUT
+    later = put(a, B)
+    fabric.run()
+    assert later.kinds == ["SEND", "ACK"]
+    assert not peer(a, B).multi_rail
+    assert b.stats.drop_count == seen + 1  # it is told no more
+
+
+@pytest.mark.requirement("dyn-010")
+def test_a_push_without_multi_rail_is_dropped_and_nothing_of_it_believed(fabric: Fabric) -> None:
+    a, b = node(fabric, A), node(fabric, B)
+    attach(b)
+    put(a, B)
+    fabric.run()
+    old = PingInfo(int(Feature.NI_STATUS), 12345, 9, [NiEntry(A), NiEntry(A1)])
+    before = known(b, A), peer(b, A).flags
+    sent = Recorder()
+    a.put(a.memory.md_bind(old.pack(), sent, threshold=2), B, 0, PING_MATCH_BITS)
+    fabric.run()
+    assert b.stats.drops["push of a peer without Multi-Rail"] == 1
+    assert (known(b, A), peer(b, A).flags) == before
+    assert not carried(fabric)  # it is not asked, either
+    again = put(a, B)
+    fabric.run()
+    assert again.kinds == ["SEND", "ACK"]
+
+
 def test_pings_ask_for_what_real_nodes_ask_for(fabric: Fabric) -> None:
     a, _ = node(fabric, A), node(fabric, B)
     put(a, B)

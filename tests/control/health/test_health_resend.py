@@ -65,6 +65,18 @@ def test_case_b1d_any_source_one_rail_keeps_the_ni_that_the_peer_knows():
     assert path(*rails.end(S.OK)) == first
 
 
+@pytest.mark.requirement("HEALTH-resend", "snd-050")
+def test_a_pair_that_was_tried_is_left_alone_while_a_worse_one_is_not():
+    rails = Rails(own=(A0, A1), others=(B0, B1))
+    rails.a.health.values.set_peer(rails.a.peers.find_ni(B1), 100)
+    rails.put()
+    assert path(*rails.end(S.REMOTE_DROPPED)) == (A0, B0)
+    assert rails.a.peers.find_ni(B0).health > rails.a.peers.find_ni(B1).health
+    assert path(*rails.end(S.REMOTE_DROPPED)) == (A1, B1)
+    rails.pass_time(0.2)
+    assert path(*rails.end(S.OK)) == (A0, B0)
+
+
 # How often, how soon, until when
 
 

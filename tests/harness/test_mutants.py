@@ -1,0 +1,107 @@
+"""The script that plants mistakes: they fit the sources; what tests find is told from what they do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mutants
+from mutants import ROOT, Fate, Mutant, read, run, shown_by, try_one
+from requirements_page import read_promises
+
+NUMBERS = "def double(number: int) -> int:\n    return 2 * number\n"
+CHECK = """
+import time
+from ulnet.numbers import double
+def test_double(): assert double(3) == 6
+def test_zero(): assert double(0) == 0
+def test_hangs(): time.sleep(60 * (double(1) > 2))
+"""
+TESTS = "tests/test_numbers.py"
+WRONG = Mutant("X", "numbers.py", "2 * number", "3 * number")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A checkout with one module and its tests."""
+    package = tmp_path / "src/ulnet"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "numbers.py").write_text(NUMBERS)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / TESTS).write_text(CHECK)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    return tmp_path
+
+
+def test_each_mistake_has_its_place_and_a_requirement() -> None:
+    known = {promise.id for promise in read_promises()}
+    for mutant in read():
+        assert mutant.requirement in known
+        assert (ROOT / "src/ulnet" / mutant.file).read_text().count(mutant.old) == 1, mutant
+
+
+def test_what_the_tests_notice_is_found_and_the_sources_stay(root: Path) -> None:
+    assert try_one(None, [TESTS], root=root) is Fate.SURVIVED
+    assert try_one(WRONG, [f"{TESTS}::test_double"], root=root) is Fate.FOUND
+    assert try_one(WRONG, [f"{TESTS}::test_zero"], root=root) is Fate.SURVIVED
+    assert try_one(WRONG, [f"{TESTS}::test_none_such"], root=root) is Fate.BROKEN
+    assert (root / "src/ulnet/numbers.py").read_text() == NUMBERS
+
+
+def test_tests_that_do_not_end_have_found_it(root: Path) -> None:
+    assert try_one(WRONG, [f"{TESTS}::test_hangs"], seconds=5, root=root) is Fate.TIMED_OUT
+
+
+def test_text_that_is_not_there_once_is_refused(root: Path) -> None:
+    for old, count in (("4 * number", 0), ("number", 2)):
+        with pytest.raises(ValueError, match=f"{count} times"):
+            try_one(Mutant("X", "numbers.py", old, ""), [TESTS], root=root)
+    with pytest.raises(ValueError, match="0 times"):
+        try_one(Mutant("X", "elsewhere.py", "x", ""), [TESTS], root=root)
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        ('requirement = "X"', "has texts by the names"),
+        ('requirement = "X"\nfile = "a"\nold = "b"\nnew = 3', "has texts by the names"),
+        ('requirement = "X"\nfile = "a"\nold = "b"\nnew = "b"', "must differ"),
+        ('requirement = "X"\nfile = "a"\nold = ""\nnew = "b"', "must differ"),
+    ],
+)
+def test_items_that_make_no_sense_are_refused(tmp_path: Path, item: str, words: str) -> None:
+    path = tmp_path / "list.toml"
+    path.write_text(f"[[mutant]]\n{item}\n")
+    with pytest.raises(ValueError, match=words):
+        read(path)
+
+
+def test_survivors_are_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    fates = {"a.py": Fate.FOUND, "b.py": Fate.SURVIVED, "c.py": Fate.TIMED_OUT}
+
+    def fate(mutant: Mutant | None, tests: object, seconds: float = 0) -> Fate:
+        if mutant is None:
+            return Fate.FOUND if tests == ["fails anyway"] else Fate.SURVIVED
+        return fates[mutant.file]
+
+    monkeypatch.setattr(mutants, "try_one", fate)
+    of = {"X": ["some"], "Y": ["fails anyway"], "Z": []}
+    planted = [Mutant(name, file, "old", "new") for name in "XYZ" for file in fates]
+    left = run(planted, of)
+    assert [line.split(": ", 3)[:2] for line in left] == [
+        ["X", "b.py"],
+        *(["Y", file] for file in fates),
+        *(["Z", file] for file in fates),
+    ]
+    assert len(capsys.readouterr().out.splitlines()) == 9
+
+
+def test_what_nobody_planted_anything_for_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert mutants.main(["no-such"]) == 2
+    assert "no-such" in capsys.readouterr().err
+
+
+def test_the_tests_of_a_requirement_are_those_that_are_marked() -> None:
+    assert "tests/control/test_policies.py::test_pairs_by_pattern" in shown_by()["cfg-130"]
