@@ -16,6 +16,7 @@ from ulnet.lnd.tcp import budget
 Make = Callable[..., Side]
 
 
+@pytest.mark.pure  # compiled code has the constant in it
 async def test_the_silent_make_room_for_who_answers(
     make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,6 +46,7 @@ async def test_the_silent_make_room_for_who_answers(
     assert [one.errno for one in side.core.outcomes] == [0] * 6
 
 
+@pytest.mark.pure
 async def test_who_stays_silent_fails_when_its_time_is_up(
     make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,6 +62,7 @@ async def test_who_stays_silent_fails_when_its_time_is_up(
         assert not side.lnd._shared.budget.wanted
 
 
+@pytest.mark.pure
 async def test_a_node_that_shuts_down_gives_all_places_back(
     make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -295,6 +295,7 @@ async def test_two_nis_of_one_node_reach_each_other(make: Make, at: Addresses) -
     await until(a.core.complete(2))
 
 
+@pytest.mark.pure  # compiled code calls its own functions
 @pytest.mark.parametrize("tied", [True, False])
 async def test_sockets_belong_to_the_interface_where_it_leads_to_the_peer(
     make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch, tied: bool
