@@ -133,11 +133,15 @@ class RoutedSelector:
             hop = self._selector.pick_untried(self._selector.find(pni, key), None, tried, size)
         else:
             hop = self._selector.choose(pni, key, size, record)
-        why = "whose nets here carry nothing" if self._is_near(peer) else "on another net"
-        _tell(record, f"{kind_of(peer)} {why}: over a gateway to {final.nid}")
+        _tell(record, f"{self._words_for(peer)}: over a gateway to {final.nid}")
         if final is pni:
             final = hop.peer_ni
         return RoutedPath(hop.ni, hop.peer_ni, hop.ni_by, hop.peer_ni_by, final, way.route)
+
+    def _words_for(self, peer: Peer) -> str:
+        """The kind of a peer, and why a gateway is needed to reach it."""
+        why = "whose nets here carry nothing" if self._is_near(peer) else "on another net"
+        return f"{kind_of(peer)} {why}"
 
     def asks_first(self, final: PeerNi) -> bool:
         """Whether the gateway to `final` must be known before: it is the only one, or is not watched."""
