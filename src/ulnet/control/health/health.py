@@ -145,6 +145,7 @@ class Health:
         pni = self._state.peers.find_ni(nid)
         if pni is not None:
             self.presence.lost(pni)
+            self.recovery.peers.lost(pni)
         if self._memory.awaits(nid):
             self._accuse(nid, "connections broke, with answers due, to")
 
