@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.test_discovery_restarts import B, SEEDS, met
+from sim.test_discovery_restarts import SEEDS, B, met
 from ulnet.core.ni import MAX_HEALTH
 from ulnet.nid import Nid
 
