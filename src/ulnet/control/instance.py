@@ -405,8 +405,7 @@ class LNet:
         self._sender.guard.lost(ni, nid)
         for master in self.state.masters.values():
             master.path_broke(ni, nid)
-        if self.memory.awaits(nid):
-            self.health.lost(nid)
+        self.health.lost(nid)
 
     def path_doubted(self, ni: NI, nid: Nid, dest: Nid) -> None:
         """A master doubts a path to its peer dest: what waits there leaves, what has left may be lost."""

@@ -228,7 +228,7 @@ class Completion:
         if not msg.committed:
             self._is_over(msg)
             return
-        again = self._parts.failed(msg, status)
+        again = self._parts.failed(msg, status, err, reason)
         self._credits.give_back_of(msg)
         self._loads.end(msg)
         msg.path = msg.ni = msg.peer_ni = None

@@ -32,6 +32,7 @@ __all__ = ["Memory"]
 _WMD = struct.Struct("<QQ")
 
 _NOT_SENT = "the message did not leave in time: the peer is silent (host down, firewall, no LNet node there)"
+_GONE = "the peer is gone, its connections broke and its host refuses others: the message may have arrived"
 _FORSAKEN = "the peer was restarted before it answered: the message may or may not have arrived"
 _NOT_ANSWERED = "no response arrived in time: the message left, but LNet there may hang; or allow more time"
 
@@ -297,6 +298,8 @@ class Memory(Responses):
             event.reason = _NOT_SENT if md.refs else _NOT_ANSWERED
         elif status == errno.ECONNRESET:
             event.reason = _FORSAKEN
+        elif status == errno.ECONNREFUSED:
+            event.reason = _GONE
         return event
 
     def _remove(self, md: Md) -> None:
@@ -341,11 +344,11 @@ class Memory(Responses):
         self._parts.overdue(md)
         self.md_unlink(md, errno.ETIMEDOUT)
 
-    def forsake(self, nid: Nid) -> None:
-        """The node behind nid has begun a new life: what had left for the former one gets no answer."""
+    def forsake(self, nid: Nid, status: int = errno.ECONNRESET) -> None:
+        """The node behind nid has begun a new life, or is gone: what had left for it gets no answer."""
         for md in self.at_hop(nid):
             if md.linked and md.next_nid == nid and md.deadline_slot >= 0 and not md.refs:
-                self.md_unlink(md, errno.ECONNRESET)
+                self.md_unlink(md, status)
 
     # Events --------------------------------------------------------------------------------------
 

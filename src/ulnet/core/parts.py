@@ -96,7 +96,7 @@ class Parts:
     posted: Callable[[PeerNi], None]
     sent: Callable[[NI, PeerNi], None]
     heard: Callable[[NI, PeerNi], None]
-    failed: Callable[[Msg, HealthStatus], bool]
+    failed: Callable[[Msg, HealthStatus, int, str], bool]
     broken: Callable[[NI, PeerNi, HealthStatus], None]
     overdue: Callable[[Md], None]
     switched: Callable[[Msg, NI, PeerNi], None]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+from ulnet.control.health.presence import PeerWatcher
 from ulnet.control.instance import LNet
 from ulnet.control.naming import ask_discovered, ask_primary, name_peer
 from ulnet.core.peer import Peer
@@ -100,6 +101,21 @@ class PeerCalls(ABC):
         was told already. `timeout` in seconds, by default that of discovery's messages. Raises LNetError.
         """
         return await discover(self.core, as_nid(target), force=bool(force), timeout=timeout)
+
+    def watch_peers(self, watcher: PeerWatcher) -> Callable[[], None]:
+        """Call `watcher(nid, there, reason)` when a peer is gone, and when something is heard of it again.
+
+        `nid` is its primary NID. A peer is gone when no connection with it is left and its host refuses more,
+        as after its process was killed: what waits for its answers has failed by then. One that is silent is
+        not gone. The call that comes back ends it.
+        """
+        watchers = self.core.health.presence.watchers
+        watchers[watcher] = None
+
+        def stop() -> None:
+            watchers.pop(watcher, None)
+
+        return stop
 
     def set_discovery(self, mode: int) -> None:
         """0: off; 1: on; 2: only compare what peers tell with what is configured. Raises LNetError."""

@@ -5,11 +5,13 @@ The healthy way asks only whether one of the ends is `watched`: not wholly well,
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 
 from ulnet.control.health.classify import RULES, Rule
 from ulnet.control.health.machines import Machines
 from ulnet.control.health.paths import Paths
+from ulnet.control.health.presence import Presence
 from ulnet.control.health.rates import Rates
 from ulnet.control.health.recovery import Recovery
 from ulnet.control.health.resend import Resender
@@ -57,7 +59,9 @@ class Health:
         status_changed: Callable[[], None],
     ) -> None:
         self._state = state
+        self._memory = memory
         self._sender = sender
+        self.presence = Presence(state, memory)
         self._gateways = gateways
         self._notices = Notices(state.clock, state.report)
         self.recovery = recovery = Recovery(
@@ -99,10 +103,11 @@ class Health:
             self.values.raise_ni(ni)
         if pni.unhealthy:
             pni.health_stats.ping_count = 0
+            self.presence.heard(pni)
             self.values.raise_peer(pni)
             self._machines.peer_ni(pni, PeerNiInput.HEARD)
 
-    def failed(self, msg: Msg, status: HealthStatus) -> bool:
+    def failed(self, msg: Msg, status: HealthStatus, err: int, reason: str) -> bool:
         """An outgoing message failed: charge who is to blame; whether it is to be sent again."""
         state = self._state
         ni, pni = msg.ni, msg.peer_ni
@@ -115,6 +120,8 @@ class Health:
         if status in _TIMED_OUT:
             told = f"message from {ni.nid} to {pni.nid} timed out ({status.name})"
             self._notices.say(("timed out", ni.nid, pni.nid), told)
+        if err == errno.ECONNREFUSED:
+            self.presence.refused(pni, reason)
         if state.clock() <= msg.queued_at + ni.patience:
             self._charge(rule, ni, pni)
         elif msg.md is None or msg.md.timeout is None:
@@ -145,8 +152,13 @@ class Health:
             self._accuse(pni.nid, "no response in time by way of")
 
     def lost(self, nid: Nid) -> None:
-        """The connections with a next hop that owes answers broke: it is charged, and so asked how it is."""
-        self._accuse(nid, "connections broke, with answers due, to")
+        """The connections with a next hop broke: one that owes answers is charged, and so asked how it is."""
+        pni = self._state.peers.find_ni(nid)
+        if pni is not None:
+            self.presence.lost(pni)
+            self.recovery.peers.lost(pni)
+        if self._memory.awaits(nid):
+            self._accuse(nid, "connections broke, with answers due, to")
 
     def unconnected(self, ni: NI, nid: Nid, err: int) -> None:
         """A driver could not connect to a next hop; who is charged follows from what waited there."""
@@ -305,6 +317,7 @@ class Health:
     def peer_gone(self, pni: PeerNi) -> None:
         """A NID belongs to no peer, or to another one, from now on."""
         self.recovery.release_peer(pni)
+        self.presence.forget(pni)
 
     def settings_changed(self) -> None:
         """Sensitivity may be 0 now, or not any more."""

@@ -105,6 +105,12 @@ class RecoveryQueue(Generic[Patient]):
             self._state.timers.cancel(waited_for)
         self.released()
 
+    def lost(self, who: Patient) -> None:
+        """Its connections broke: a ping that was under way there gets no answer, and the next one is due."""
+        waits_for = self._waiting.get(who)
+        if isinstance(waits_for, Md):
+            self._memory.md_unlink(waits_for)
+
     def close(self) -> None:
         """Ping nobody any more."""
         for who in self.patients():

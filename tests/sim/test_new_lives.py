@@ -1,0 +1,28 @@
+"""A node begins anew: what was written to connections of its former life keeps nobody waiting."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.test_discovery_restarts import SEEDS, B, met
+from ulnet.core.ni import MAX_HEALTH
+from ulnet.nid import Nid
+
+
+@pytest.mark.requirement("dyn-065")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_recovery_ping_that_went_to_a_former_life_keeps_no_rail_out(seed: int) -> None:
+    """It was written to a connection of the former life, whose host resets that."""
+    sim, a, b = met(seed)
+    b.kill(silent=True)
+    sim.run(1.0)
+    b.restart()
+    b.attach(30)
+    sim.run(1.0)
+    pni = a.core.peers.find_ni(Nid.parse(B[1]))
+    assert pni is not None
+    a.loop.enter(a.core.health.values.set_peer, pni, 500)
+    sim.run(20.0)
+    assert pni.health_stats.ping_count != 1
+    sim.run_until(lambda: pni.health == MAX_HEALTH, 60)
+    sim.run_until_quiet()
