@@ -6,10 +6,12 @@ import pytest
 
 from support.bonded import bond_of, bond_yaml, bonded
 from ulnet.core.event import Event, EventKind
-from ulnet.core.status import LNetError
+from ulnet.core.faults import Fault, FaultKind
+from ulnet.core.status import HealthStatus, LNetError
 from ulnet.dlc.model import Export, NetShow, PeerShow
 from ulnet.dlc.model_bond import BondFailover, BondOptions, BondSet, BondSwitch
-from ulnet.nid import Nid
+from ulnet.lnd.bond.paths import Path
+from ulnet.nid import ANY_NID, Nid
 from ulnet.sim import LinkParams, Simulation
 from ulnet.sim.node import SimNode
 from ulnet.sim.traffic import Operation
@@ -26,8 +28,10 @@ def two(sim: Simulation, **options: object) -> tuple[SimNode, SimNode]:
     return bonded(sim, "a", *A, **options), bonded(sim, "b", *B, **options)
 
 
-def puts(node: SimNode, count: int, size: int = 100_000, target: str = B_BOND) -> list[Operation]:
-    return [node.put(target, 30, data=bytes([number % 256]) * size) for number in range(count)]
+def puts(
+    node: SimNode, count: int, size: int = 100_000, target: str = B_BOND, portal: int = 30
+) -> list[Operation]:
+    return [node.put(target, portal, data=bytes([number % 256]) * size) for number in range(count)]
 
 
 def finish(sim: Simulation, operations: list[Operation], limit: float = 300) -> None:
@@ -239,6 +243,79 @@ def test_a_slave_that_fell_silent_is_tried_often_at_first(hole: float, least: in
     sim.run_until(lambda: bond.slaves.active.nid == default, 10)
     finish(sim, operations)
     assert all(one.ok for one in operations)
+    sim.run_until_quiet()
+
+
+def say(sim: Simulation, node: SimNode, count: int) -> None:
+    """PUTs that nobody acknowledges."""
+    operations = [node.put(B_BOND, 30, data=bytes(100_000), ack=False) for _ in range(count)]
+    finish(sim, operations)
+    assert all(one.ok for one in operations)
+
+
+def path_of_default(node: SimNode) -> Path:
+    """From a's default slave to that of b."""
+    (path,) = [one for one in bond_of(node).peers[Nid.parse(B_BOND)].paths if str(one.ni.nid) == A[0]]
+    return path
+
+
+@pytest.mark.requirement("BOND-health")
+def test_a_message_that_fails_takes_its_path_out() -> None:
+    """No keepalive is due meanwhile, and the path makes progress as far as its driver sees."""
+    sim = Simulation(seed=21)
+    a, b = two(sim, keepalive=1000)
+    b.attach(30)
+    finish(sim, puts(a, 3))
+    path = path_of_default(a)
+    before = sent(a)
+    health = 1 << HealthStatus.REMOTE_DROPPED
+    rule = Fault(FaultKind.DROP, ANY_NID, ANY_NID, rate=1, messages=1 << MsgType.PUT, health=health)
+    a.loop.enter(lambda: a.core.faults.add(rule))
+    first = a.put(B_BOND, 30, data=bytes(100_000), ack=False)
+    sim.run_until(lambda: path.down, 10)
+    a.loop.enter(lambda: a.core.faults.delete(FaultKind.DROP))
+    finish(sim, [first])
+    assert first.ok
+    say(sim, a, 5)
+    assert sent(a)[0] == before[0]  # nothing tells that it is well
+    sim.run_until_quiet()
+
+
+@pytest.mark.requirement("BOND-health")
+def test_a_path_by_which_messages_come_is_alive_and_gets_no_keepalives() -> None:
+    sim = Simulation(seed=23)
+    a, b = two(sim, keepalive=2)
+    a.attach(31)
+    b.attach(30)
+    finish(sim, [*puts(a, 3), *puts(b, 3, target=A_BOND, portal=31)])
+    path = path_of_default(a)
+    tried_at, heard_at = path.tried_at, path.heard_at
+    for _ in range(20):
+        finish(sim, [b.put(A_BOND, 31, data=b"x", ack=False)])
+        sim.run(0.5)
+    assert path.tried_at == tried_at
+    assert path.heard_at > heard_at
+    sim.run(10)
+    assert path.tried_at > tried_at
+    sim.run_until_quiet()
+
+
+@pytest.mark.requirement("BOND-health")
+def test_a_keepalive_that_is_not_answered_takes_its_path_out() -> None:
+    """Also where connections are well, and nothing is sent."""
+    sim = Simulation(seed=22)
+    a, b = two(sim, keepalive=2)
+    b.attach(30)
+    finish(sim, puts(a, 3))
+    path = path_of_default(a)
+    silent = Fault(FaultKind.DROP, ANY_NID, Nid.parse(B[0]), rate=1, messages=1 << MsgType.GET)
+    b.loop.enter(lambda: b.core.faults.add(silent))
+    sim.run_until(lambda: path.down, 10)
+    before = sent(a)
+    finish(sim, puts(a, 5))
+    assert sent(a)[0] == before[0]
+    b.loop.enter(lambda: b.core.faults.delete(FaultKind.DROP))
+    sim.run_until(lambda: not path.down, 20)
     sim.run_until_quiet()
 
 

@@ -83,6 +83,7 @@ def test_a_peer_ni_never_heard_of_is_not_pinged():
     assert rails.pni(B0).health == rails.pni(B1).health == 1000
 
 
+@pytest.mark.requirement("HEALTH-value")
 def test_after_the_recovery_limit_it_is_given_up_until_heard_again():
     rails = recovering(recovery_limit=5, health_sensitivity=400)
     pni = sick(rails)
