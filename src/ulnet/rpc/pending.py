@@ -86,6 +86,7 @@ class Pending:
         "patience",
         "read",
         "sent_at",
+        "untouched",
     )
 
     def __init__(
@@ -110,6 +111,7 @@ class Pending:
         self._sent = 0  # attempts of which something may have left
         self._last = ""  # why the last attempt failed
         self._timer: asyncio.TimerHandle | None = None
+        self.untouched = False  # the server has not begun it, for sure
 
     # Out -------------------------------------------------------------------------------------------
 
@@ -215,6 +217,7 @@ class Pending:
 
     def _not_known_there(self, sure: bool) -> None:
         """The session is no more; `sure`: this call was not executed in it."""
+        self.untouched = sure
         if (sure or self.frame.flags & IDEMPOTENT) and self.news is None:
             self._end(AGAIN)
         else:
