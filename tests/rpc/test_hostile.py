@@ -370,3 +370,27 @@ async def test_what_may_have_been_executed_in_a_former_session_is_not_denied(nod
         assert (late.value.errno, late.value.executed) == (errno.ETIMEDOUT, "unknown")
     inbox.close()
     await mute
+
+
+async def test_a_stream_goes_on_after_a_notice_of_credit_was_lost(nodes: Nodes) -> None:
+    service = Service("tested")
+
+    @service.stream("count")
+    async def count(call: Call) -> AsyncIterator[bytes]:
+        for number in range(20):
+            yield bytes([number])
+
+    lost = 0
+    async with Server(service, nodes[1]), Client(nodes[0], SERVER, "tested", credit=4) as client:
+        send = client.send
+
+        def loses(frame: bytes, *rest: object, **more: object) -> None:
+            nonlocal lost
+            if isinstance(read := unpack(frame), Note) and read.kind is Kind.CREDIT and lost < 3:
+                lost += 1
+            else:
+                send(frame, *rest, **more)  # type: ignore[arg-type]
+
+        client.send = loses  # type: ignore[method-assign]
+        assert [chunk[0] async for chunk in client.stream("count")] == list(range(20))
+    assert lost == 3

@@ -133,6 +133,12 @@ class Pending:
             client.look_for_server(frame.attempt)
         client.send(frame.pack(), self._left, ack=again, timeout=left)
 
+    def send_credit(self) -> None:
+        """Tell up to which chunk there is room."""
+        frame = self.frame
+        head = (frame.session, frame.slot, frame.number, 0, frame.answer_to)
+        self._client.send(Note(*head, Kind.CREDIT, frame.credit).pack(), _nobody_asks)
+
     def _left(self, error: int, text: str) -> None:
         """What became of an attempt's frame."""
         if not error or self.done.done():
@@ -190,6 +196,8 @@ class Pending:
             if frame.kind is Kind.WORKING:
                 self.patience = client.patience_of(self.frame.method)
                 self._arm(seconds + client.network.expected)
+                if self.news is not None:
+                    self.send_credit()  # the last notice may be lost, and the server wait for it
             elif frame.kind is Kind.BUSY:
                 client.counters.busy += 1
                 self.patience = client.patience_of(self.frame.method)
