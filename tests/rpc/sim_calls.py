@@ -140,8 +140,12 @@ class World:
             await asyncio.sleep(0)
             if client.under_way:
                 raise AssertionError(f"{client.under_way} calls are under way after all ended")
-        finally:
+        except GeneratorExit:  # its node has died
+            raise
+        except BaseException:
             await client.close()
+            raise
+        await client.close()
         self.left -= 1
 
     def replay(self, client: Client, rng: Random) -> None:

@@ -343,3 +343,54 @@ async def test_a_client_hears_nothing_after_it_was_connected(nodes: Nodes) -> No
         assert (late.value.errno, late.value.executed) == (errno.ETIMEDOUT, "unknown")
     inbox.close()
     assert await mute == [1, 2]
+
+
+async def test_what_may_have_been_executed_in_a_former_session_is_not_denied(nodes: Nodes) -> None:
+    """An idempotent call is made again in another session, for which the time does not suffice."""
+    inbox = nodes[1].inbox(REQUEST_PORTAL, bits_of("mute"), size=16384)
+
+    async def one_session_only() -> None:
+        sessions = 0
+        async for message in inbox:
+            frame = unpack(bytes(message.data))
+            answer: Connected | Refused | None = None
+            if isinstance(frame, Connect) and not sessions:
+                sessions += 1
+                answer = Connected(5, 0, 0, frame.attempt, 0, 4, 4096, 1, frame.token)
+            elif isinstance(frame, CallFrame) and frame.attempt == 2:
+                answer = Refused(5, frame.slot, frame.number, 2, 0, errno.ESTALE)
+            if answer is not None:
+                await nodes[1].put(message.source, REPLY_PORTAL, frame.answer_to, answer.pack())
+
+    mute = asyncio.create_task(one_session_only())
+    async with Client(nodes[0], SERVER, "mute") as client:
+        client.network.observe(0.01)
+        with pytest.raises(RpcError, match="no slot in it, in time") as late:
+            await client.call("x", timeout=2, idempotent=True)
+        assert (late.value.errno, late.value.executed) == (errno.ETIMEDOUT, "unknown")
+    inbox.close()
+    await mute
+
+
+async def test_a_stream_goes_on_after_a_notice_of_credit_was_lost(nodes: Nodes) -> None:
+    service = Service("tested")
+
+    @service.stream("count")
+    async def count(call: Call) -> AsyncIterator[bytes]:
+        for number in range(20):
+            yield bytes([number])
+
+    lost = 0
+    async with Server(service, nodes[1]), Client(nodes[0], SERVER, "tested", credit=4) as client:
+        send = client.send
+
+        def loses(frame: bytes, *rest: object, **more: object) -> None:
+            nonlocal lost
+            if isinstance(read := unpack(frame), Note) and read.kind is Kind.CREDIT and lost < 3:
+                lost += 1
+            else:
+                send(frame, *rest, **more)  # type: ignore[arg-type]
+
+        client.send = loses  # type: ignore[method-assign]
+        assert [chunk[0] async for chunk in client.stream("count")] == list(range(20))
+    assert lost == 3

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import zlib
-from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, Buffer, fragments_of
@@ -16,6 +15,7 @@ from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.node import Node
 from ulnet.rpc.errors import RpcError
+from ulnet.rpc.estimate import Estimate
 from ulnet.rpc.port import BULK_PORTAL
 from ulnet.wire.lnet import LNET_MTU
 from ulnet.wire.rpc import MAX_BULK, REGION, Bulk
@@ -25,6 +25,8 @@ __all__ = ["Loan", "Progress", "checksum", "flat", "move"]
 Progress = Callable[[int, int], None]  # bytes that were moved, of so many
 _PAUSE: Final = 0.05  # seconds, doubled up to
 _LONG_PAUSE: Final = 1.0
+_FIRST_PIECE: Final = 2.5  # seconds that a piece may take, before the first has come
+_LEAST_PIECE: Final = 1.0
 # What ends a transfer at once: the client has taken its memory away, or this node is closed.
 _FINAL: Final = frozenset({errno.ENOENT, errno.EMSGSIZE, errno.EINVAL})
 
@@ -101,12 +103,12 @@ async def move(
         )
     pieces = _pieces(memory, offset)
     moved = 0
+    mover = _Mover(node, client, push, time_left)
 
     async def work() -> None:
         nonlocal moved
         for at, piece in pieces:
-            bits, place = bulk.bits + at // REGION, at % REGION
-            await _until_done(node, partial(_move_piece, node, client, bits, piece, place, push), time_left)
+            await mover.move(piece, bulk.bits + at // REGION, at % REGION)
             moved += piece.nbytes
             if progress is not None:
                 progress(moved, total)
@@ -127,14 +129,6 @@ async def move(
         raise
 
 
-def _move_piece(
-    node: Node, client: Nid, bits: int, piece: memoryview, place: int, push: bool, left: float | None
-) -> Awaitable[int]:
-    if push:
-        return node.put(client, BULK_PORTAL, bits, piece, offset=place, timeout=left)
-    return node.get(client, BULK_PORTAL, bits, piece, offset=place, timeout=left)
-
-
 def _pieces(memory: memoryview, offset: int) -> Iterator[tuple[int, memoryview]]:
     """Places in the client's bulk, and what belongs there: no piece is in two regions."""
     begin = 0
@@ -145,19 +139,45 @@ def _pieces(memory: memoryview, offset: int) -> Iterator[tuple[int, memoryview]]
         begin += size
 
 
-async def _until_done(
-    node: Node, attempt: Callable[[float | None], Awaitable[int]], time_left: Callable[[], float | None]
-) -> None:
-    pause = _PAUSE
-    while True:
-        left = time_left()
-        if left is not None and left <= 0:
-            raise RpcError(errno.ETIMEDOUT, "the call's time is over before its bulk was moved")
-        try:
-            await attempt(left)
-            return
-        except LNetError as failed:
-            if failed.errno in _FINAL or not node.running:
-                raise
+class _Mover:
+    """Moves pieces of one transfer, each until it is there.
+
+    LNet sends a PUT again over another path if that one dies. A GET whose REPLY is lost it reports after its
+    time-out, which is therefore that of a piece here, by those that came: each attempt has twice as long.
+    """
+
+    def __init__(self, node: Node, client: Nid, push: bool, time_left: Callable[[], float | None]) -> None:
+        self._node = node
+        self._client = client
+        self._push = push
+        self._time_left = time_left
+        self._times = Estimate(_FIRST_PIECE)
+        self._clock = asyncio.get_running_loop().time
+
+    async def move(self, piece: memoryview, bits: int, place: int) -> None:
+        """Raises LNetError for what no further attempt can mend, or when time is over."""
+        node, client = self._node, self._client
+        pause = _PAUSE
+        patience = max(_LEAST_PIECE, 4 * self._times.expected)
+        while True:
+            left = self._time_left()
+            if left is not None and left <= 0:
+                raise RpcError(errno.ETIMEDOUT, "the call's time is over before its bulk was moved")
+            try:
+                if self._push:
+                    await node.put(client, BULK_PORTAL, bits, piece, offset=place, timeout=left)
+                    return
+                began = self._clock()
+                wait = patience if left is None else min(patience, left)
+                async with asyncio.timeout(wait):  # also of a REPLY that has begun to come
+                    await node.get(client, BULK_PORTAL, bits, piece, offset=place, timeout=wait)
+                self._times.observe(self._clock() - began)
+                return
+            except LNetError as failed:
+                if failed.errno in _FINAL or not node.running:
+                    raise
+            except TimeoutError:
+                pass
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONG_PAUSE)
+            patience *= 2

@@ -183,18 +183,29 @@ class Client:
             if idempotent:
                 frame.flags |= IDEMPOTENT
             self.counters.calls += 1
-            while True:
+            reply = await self._outcome(frame, deadline)
+            return await self._answer(method, reply, into if check else None)
+        finally:
+            for loan in loans:
+                loan.end()
+
+    async def _outcome(self, frame: CallFrame, deadline: float | None) -> Reply:
+        """The reply to a call, which may take several sessions. Raises RpcError."""
+        begun = False  # it may have been executed in an earlier session
+        while True:
+            try:
                 pending = await self._begin(frame, deadline)
                 try:
                     reply = await pending.done
                 finally:
                     pending.release()
-                if reply is not AGAIN:
-                    break
-            return await self._answer(method, reply, into if check else None)
-        finally:
-            for loan in loans:
-                loan.end()
+            except RpcError as failed:
+                if begun and failed.executed == "no":
+                    failed.executed = "unknown"
+                raise
+            if reply is not AGAIN:
+                return reply
+            begun = begun or not pending.untouched
 
     def stream(self, method: str, data: Any = None, *, timeout: float | None = None) -> Stream:
         """Call a stream: `async for chunk in client.stream("watch"):`. It is cancelled when it is closed."""

@@ -86,6 +86,7 @@ class Pending:
         "patience",
         "read",
         "sent_at",
+        "untouched",
     )
 
     def __init__(
@@ -110,6 +111,7 @@ class Pending:
         self._sent = 0  # attempts of which something may have left
         self._last = ""  # why the last attempt failed
         self._timer: asyncio.TimerHandle | None = None
+        self.untouched = False  # the server has not begun it, for sure
 
     # Out -------------------------------------------------------------------------------------------
 
@@ -130,6 +132,12 @@ class Pending:
             client.counters.repeated += 1
             client.look_for_server(frame.attempt)
         client.send(frame.pack(), self._left, ack=again, timeout=left)
+
+    def send_credit(self) -> None:
+        """Tell up to which chunk there is room."""
+        frame = self.frame
+        head = (frame.session, frame.slot, frame.number, 0, frame.answer_to)
+        self._client.send(Note(*head, Kind.CREDIT, frame.credit).pack(), _nobody_asks)
 
     def _left(self, error: int, text: str) -> None:
         """What became of an attempt's frame."""
@@ -188,6 +196,8 @@ class Pending:
             if frame.kind is Kind.WORKING:
                 self.patience = client.patience_of(self.frame.method)
                 self._arm(seconds + client.network.expected)
+                if self.news is not None:
+                    self.send_credit()  # the last notice may be lost, and the server wait for it
             elif frame.kind is Kind.BUSY:
                 client.counters.busy += 1
                 self.patience = client.patience_of(self.frame.method)
@@ -215,6 +225,7 @@ class Pending:
 
     def _not_known_there(self, sure: bool) -> None:
         """The session is no more; `sure`: this call was not executed in it."""
+        self.untouched = sure
         if (sure or self.frame.flags & IDEMPOTENT) and self.news is None:
             self._end(AGAIN)
         else:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final, Self
 
 from ulnet.core.md import Buffer
 from ulnet.rpc.errors import RpcError
-from ulnet.wire.rpc import Kind, Note
 
 if TYPE_CHECKING:
     from ulnet.rpc.client import Client
@@ -51,10 +50,7 @@ class Stream:
         frame = pending.frame
         if frame.credit - pending.read <= self._credit // 2:
             frame.credit = pending.read + self._credit
-            note = Note(
-                frame.session, frame.slot, frame.number, 0, frame.answer_to, Kind.CREDIT, frame.credit
-            )
-            self._client.send(note.pack(), _nobody_asks)
+            pending.send_credit()
         return chunk
 
     def _is_over(self, pending: Pending) -> bool:
@@ -88,7 +84,3 @@ class Stream:
     def __del__(self) -> None:
         if not self._closed and self._pending is not None and not self._client.loop.is_closed():
             self.close()
-
-
-def _nobody_asks(error: int, text: str) -> None:
-    """A lost notice does no harm: repetitions of the request say it again."""
