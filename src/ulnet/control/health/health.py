@@ -1,6 +1,6 @@
 """What becomes of both ends and of a message when it is done, well or not (spec health.md §3).
 
-The healthy way asks only whether one of the ends is `watched`: not wholly well, or never used.
+The healthy way asks only whether one of the ends is `unhealthy`: not wholly well, or never used.
 """
 
 from __future__ import annotations
