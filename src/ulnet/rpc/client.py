@@ -7,6 +7,7 @@ import errno
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Self
 
 from ulnet.core.md import Buffer
@@ -45,6 +46,7 @@ __all__ = ["Answer", "Client", "ClientCounters"]
 _LEAST_PATIENCE: Final = 0.1
 _FIRST_NETWORK: Final = 0.5  # seconds, before anything was observed
 _FIRST_SERVICE: Final = 0.5
+_LONGEST_FAREWELL: Final = 1.0
 _MOST_METHODS: Final = 1024
 _BULK_BITS: Final = 48
 
@@ -128,23 +130,31 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """End it: calls under way fail with ESHUTDOWN, and the server forgets the session."""
+        """End it: calls under way fail with ESHUTDOWN, and the server forgets the session.
+
+        Its node may be closed afterwards: the server has been told by then, or could not be for a second.
+        """
         if self.closed:
             return
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.gather(self._connecting, return_exceptions=True)
+        told: list[asyncio.Future[None]] = []
         for connection in list(self._connections.values()):
             for call in list(connection.calls.values()):
                 call.fail(errno.ESHUTDOWN, "the client was closed")
-            self._send_close(connection.id)
+            told.append(known := asyncio.get_running_loop().create_future())
+            self._send_close(connection.id, partial(_set, known))
             connection.end()
         self._connection = None
         self.closed = True
         self._inbox.close()
+        if told:
+            await asyncio.wait(told)
 
-    def _send_close(self, session: int) -> None:
-        self.send(Note(session, 0, 0, 0, self._inbox_bits, Kind.CLOSE).pack(), _nobody_asks)
+    def _send_close(self, session: int, ended: Callable[[int, str], None]) -> None:
+        frame = Note(session, 0, 0, 0, self._inbox_bits, Kind.CLOSE).pack()
+        self.send(frame, ended, ack=True, timeout=_LONGEST_FAREWELL)
 
     @property
     def under_way(self) -> int:
@@ -485,11 +495,16 @@ class Client:
         if answered is not None and not answered.done() and frame.token == self._token:
             answered.set_result(frame)
         elif frame.session not in self._connections:  # of an attempt that was given up
-            self._send_close(frame.session)
+            self._send_close(frame.session, _nobody_asks)
 
 
 def _nobody_asks(error: int, text: str) -> None:
     """A notice that is lost does no harm."""
+
+
+def _set(known: asyncio.Future[None], error: int, text: str) -> None:
+    if not known.done():
+        known.set_result(None)
 
 
 def _found(error: LNetError | None, peer: Peer | None) -> None:
