@@ -79,7 +79,7 @@ class NiState:
         self.timeout = params.sock_timeout
         self.tos = params.tos
         if tunables is not None:
-            self.timeout = tunables.timeout if tunables.timeout > 0 else ni.timeout
+            self.timeout = float(tunables.timeout if tunables.timeout > 0 else ni.timeout)
             self.tos = tunables.tos if tunables.tos >= 0 else self.tos
         self.conns_per_peer = conns_per_peer
         self.min_bulk = params.min_bulk
