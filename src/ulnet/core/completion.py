@@ -52,22 +52,28 @@ class Completion:
             for msg in msgs:
                 self._failed(msg, status, err, reason)
             return
-        begin, end = 0, len(msgs)
-        while begin < end:
-            path = msgs[begin].path
-            stop = begin + 1
-            while stop < end and msgs[stop].path is path:
-                stop += 1
-            run = msgs if stop - begin == end else msgs[begin:stop]
-            if path is None or not run[0].committed:
-                for msg in run:
-                    self._is_over(msg)
-            elif path.hop:
-                for msg in run:
-                    self._left_hop(path, msg)
-            else:
-                self._left(path, run)
-            begin = stop
+        path = msgs[0].path if msgs else None
+        if not [msg for msg in msgs if msg.path is not path]:
+            self._have_left(path, msgs)
+            return
+        run: list[Msg] = []
+        for msg in msgs:
+            if run and msg.path is not path:
+                self._have_left(path, run)
+                run = []
+            path = msg.path
+            run.append(msg)
+        self._have_left(path, run)
+
+    def _have_left(self, path: Path | None, run: list[Msg]) -> None:
+        if path is None or not run[0].committed:
+            for msg in run:
+                self._is_over(msg)
+        elif path.hop:
+            for msg in run:
+                self._left_hop(path, msg)
+        else:
+            self._left(path, run)
 
     def _is_over(self, msg: Msg) -> None:
         self._state.report(f"driver finalized a message twice: {msg.hdr!r}")
@@ -119,8 +125,8 @@ class Completion:
             ni.latency_egress.add(nsec)
             pni.latency_egress.add(nsec)
             return
-        waited = count * now - sum([msg.queued_at for msg in run])
         least, most = now - run[-1].queued_at, now - first.queued_at  # they left in order
+        waited = count * most if least == most else count * now - sum([msg.queued_at for msg in run])
         ni.latency_egress.add_many(count, waited, least, most)
         pni.latency_egress.add_many(count, waited, least, most)
 

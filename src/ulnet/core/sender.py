@@ -106,16 +106,9 @@ class Sender:
             paths is None
             or source is not None
             or ack is not paths.ack
-            or not paths.serve(
-                self._generation.number,
-                md.cpt if cpt is None else cpt,
-                md.length,
-                match_bits,
-                hdr_data,
-                portal,
-                offset,
-                pid,
-            )
+            or paths.ready != self._generation.number + paths.generation.number
+            or paths.asked
+            != (md.cpt if cpt is None else cpt, md.length, match_bits, hdr_data, portal, offset, pid)
         ):
             paths = self._ask_put(md, target, portal, match_bits, ack, offset, hdr_data, source, pid, cpt)
             if paths is None:
@@ -232,16 +225,8 @@ class Sender:
             or source is not None
             or exact
             or via is not None
-            or not paths.serve(
-                self._generation.number,
-                md.cpt if cpt is None else cpt,
-                md.length,
-                match_bits,
-                0,
-                portal,
-                offset,
-                pid,
-            )
+            or paths.ready != self._generation.number + paths.generation.number
+            or paths.asked != (md.cpt if cpt is None else cpt, md.length, match_bits, 0, portal, offset, pid)
         ):
             paths = self._ask_get(md, target, portal, match_bits, offset, source, pid, cpt, exact, via)
             if paths is None:

@@ -77,11 +77,11 @@ class PathSet:
 
     __slots__ = (
         "ack",
+        "asked",
         "batch",
         "batch_bytes",
         "batch_left",
         "batch_mark",
-        "cpt",
         "dest",
         "fixed",
         "free",
@@ -116,7 +116,8 @@ class PathSet:
         self.free = False  # nothing but load, credits and turns decides
         self.paths: dict[tuple[NI, PeerNi, PeerNi], Path] = {}
         self.template = Header(-1, payload_length=-1, length=-1)  # nothing was asked for yet
-        self.cpt = key.cpt
+        # Of the last request: CPT, bytes to send or to get, match bits, hdr_data, portal, offset, pid.
+        self.asked: tuple[int, int, int, int, int, int, int] = (key.cpt, -1, 0, 0, 0, 0, 0)
         self.ack = False  # PUTs of that template are acknowledged
         self.load = 0  # of a message of that template, with its header
         self.batch: Path | None = None  # that the next small ones may join …
@@ -143,37 +144,15 @@ class PathSet:
         for path in paths.values():
             path.close()
 
-    def serve(
-        self,
-        number: int,
-        cpt: int,
-        length: int,
-        match_bits: int,
-        hdr_data: int,
-        portal: int,
-        offset: int,
-        pid: int,
-    ) -> bool:
-        """Whether the last request was like that, and its paths hold in generation `number` of the node.
-
-        `length` is what a PUT sends or a GET asks for.
-        """
-        template = self.template
-        return (
-            self.ready == number + self.generation.number
-            and cpt == self.cpt
-            and match_bits == template.match_bits
-            and length == template.payload_length + template.length
-            and hdr_data == template.hdr_data
-            and portal == template.portal
-            and offset == template.offset
-            and pid == template.dest_pid
-        )
-
     def ask(self, template: Header) -> None:
         """The next messages are of that template."""
         self.template = template
         self.load = load_of(template)
+        length = template.payload_length + template.length
+        # fmt: off
+        self.asked = (self.key.cpt, length, template.match_bits, template.hdr_data, template.portal,
+                      template.offset, template.dest_pid)
+        # fmt: on
 
     def begin_batch(self, path: Path, size: int) -> None:
         """A message of `size` bytes goes by that path, and is the first of a batch."""
