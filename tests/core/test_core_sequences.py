@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.fabric import Fabric
@@ -246,7 +246,19 @@ class World:
             assert not left
 
 
+# Its owner hears that no answer came, and meanwhile the request is over, too.
+ENDS_IN_A_HANDLER = [
+    (("put", 0, LO_NID, 5, 0, 0, False, 1), None),
+    (("put", 0, LO_NID, 5, 0, 0, False, 1), ("wait", 200.0)),
+    (("get", 0, NIDS[0][0], 5, 0, 0, 1), ("step", 1)),
+    (("step", 1), None),
+    (("lose", 2), None),
+    (("unlink", 3), None),
+]
+
+
 @given(credits=st.integers(1, 3), slow=st.booleans(), abrupt=st.booleans(), script=script)
+@example(credits=1, slow=False, abrupt=False, script=ENDS_IN_A_HANDLER)
 def test_every_operation_ends_once_and_all_is_given_back(credits, slow, abrupt, script):
     world = World(credits, slow)
     for action, reaction in script:

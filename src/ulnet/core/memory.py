@@ -272,8 +272,10 @@ class Memory(Responses):
                 self.forget_response(md)
                 self._leave_entry(md)
                 if status:
+                    md.refs += 1  # what handlers do meanwhile does not end it
                     self._tell_unanswered(md, status)
-                    self._call(md, self._ending_event(md, status))
+                    md.refs -= 1
+                    self.complete(md, self._ending_event(md, status))
             return
         self._remove(md)
         if status:
