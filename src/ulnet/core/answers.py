@@ -92,8 +92,6 @@ class Answers:
             msg.payload = payload
             msg.event = event
             msgs.append(msg)
-            if path.counts:
-                self._sender.loads.begin(path, msg, now)
         self._sender.count(len(msgs))
         self._sender.submit(path, msgs, now)
 
@@ -104,7 +102,7 @@ class Answers:
                 self._finder.fill(paths)
             except LNetError:  # the NI that was asked is gone: others answer
                 return None
-        return None if paths.routed else self._finder.pick(paths, paths.load)
+        return None if paths.routed else paths.join(paths.load) or self._finder.pick(paths, paths.load)
 
     def _find_another(
         self,

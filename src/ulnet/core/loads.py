@@ -10,6 +10,7 @@ from ulnet.core.path import Path
 from ulnet.core.path_load import InFlight, PathLoad
 from ulnet.core.peer import PeerNi
 from ulnet.core.state import NodeState
+from ulnet.wire.lnet import NO_WMD
 
 if TYPE_CHECKING:
     from ulnet.core.parts import Parts
@@ -30,15 +31,17 @@ class Loads:
         self._state = state
         self._parts = parts
 
-    def begin(self, path: Path, msg: Msg, now: float) -> None:
-        """msg sets out on its path, to a peer with several rails."""
+    def begin(self, path: Path, msgs: list[Msg], now: float) -> None:
+        """Messages of one header set out on their path, to a peer with several rails."""
         in_flight = path.in_flight
         if in_flight is None:
             in_flight = path.in_flight = self._in_flight(path.ni, path.peer_ni, path.load)
-        in_flight.begin(now)
-        msg.in_flight = in_flight
-        if msg.md is not None and msg.awaits_answer:
-            msg.md.in_flight.append(in_flight)
+        in_flight.begin(now, len(msgs))
+        answered = msgs[0].awaits_answer  # all of them, or none
+        for msg in msgs:
+            msg.in_flight = in_flight
+            if answered and msg.md is not None:
+                msg.md.in_flight.append(in_flight)
 
     def _in_flight(self, ni: NI, pni: PeerNi, load: int) -> InFlight:
         pair = pni.path_loads.get(ni)
@@ -58,12 +61,22 @@ class Loads:
 
     def left(self, msgs: list[Msg], now: float) -> None:
         """Messages have left: of those without an answer nothing more is to be heard."""
+        over: InFlight | None = None  # of so many …
+        count = 0
         for msg in msgs:
             in_flight = msg.in_flight
-            if in_flight is not None:
-                msg.in_flight = None
-                if msg.md is None or not msg.awaits_answer:
-                    in_flight.answered(now)
+            if in_flight is None:
+                continue
+            msg.in_flight = None
+            if msg.wmd is not NO_WMD and msg.md is not None and msg.awaits_answer:
+                continue
+            if in_flight is not over:
+                if over is not None:
+                    over.answered(now, count)
+                over, count = in_flight, 0
+            count += 1
+        if over is not None:
+            over.answered(now, count)
 
     def end(self, msg: Msg) -> None:
         """msg is not under way on its path any more, and was not delivered there."""

@@ -47,16 +47,12 @@ class PathLoad:
         self._samples = -1
         self._estimate = 0.0
 
-    def end(self, size: int, now: float) -> None:
-        """A message is delivered."""
-        self.outstanding -= size
-        confirmed = self._confirmed + size
-        self._confirmed = confirmed
-        if confirmed < MIN_SAMPLE_BYTES:
-            return
+    def sample(self, size: int, now: float) -> None:
+        """Enough for a sample is delivered, of it `size` bytes just now."""
         elapsed = now - self._since
         if elapsed < _MIN_SAMPLE_SECONDS:
             return
+        confirmed = self._confirmed
         self._since = now
         self._confirmed = 0
         self.take(confirmed, elapsed, self.outstanding + size, now)
@@ -96,9 +92,9 @@ class InFlight:
         self._peer = peer
         self._size = size
 
-    def begin(self, now: float) -> None:
-        """A message sets out."""
-        size, pair, peer = self._size, self.pair, self._peer
+    def begin(self, now: float, count: int = 1) -> None:
+        """Messages set out."""
+        size, pair, peer = self._size * count, self.pair, self._peer
         if not pair.outstanding:
             pair._since = now
             pair._confirmed = 0
@@ -108,10 +104,17 @@ class InFlight:
         pair.outstanding += size
         peer.outstanding += size
 
-    def answered(self, now: float) -> None:
-        """The message is delivered."""
-        self.pair.end(self._size, now)
-        self._peer.end(self._size, now)
+    def answered(self, now: float, count: int = 1) -> None:
+        """So many of the messages are delivered."""
+        size, pair, peer = self._size * count, self.pair, self._peer
+        pair.outstanding -= size
+        pair._confirmed += size
+        if pair._confirmed >= MIN_SAMPLE_BYTES:
+            pair.sample(size, now)
+        peer.outstanding -= size
+        peer._confirmed += size
+        if peer._confirmed >= MIN_SAMPLE_BYTES:
+            peer.sample(size, now)
 
     def abandon(self) -> None:
         """The message failed, or nobody will know."""

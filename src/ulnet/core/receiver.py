@@ -15,6 +15,7 @@ from ulnet.core.match import Match, Verdict
 from ulnet.core.md import Md
 from ulnet.core.msg import NO_PAYLOAD, Incoming
 from ulnet.core.ni import NI
+from ulnet.core.path_load import take_answered
 from ulnet.core.peer import PeerNi
 from ulnet.core.status import HealthStatus
 from ulnet.nid import Nid
@@ -282,6 +283,8 @@ class Receiver:
         same = raw
         md, event = match.md, match.event
         handle = match.handle
+        hop = match.hop
+        load = None if hop is None else hop.path_loads.get(self.ni)
         waits = self._waits
         now = self._state.clock()
         count = 0
@@ -310,7 +313,9 @@ class Receiver:
                     now = self._state.clock()
                 waits.append(now - md.sent_at)
                 md.deadline_slot = -1
-            if event is None or md.in_flight or md.threshold >= 0:
+            if md.in_flight:
+                take_answered(md.in_flight, load).answered(now)
+            if event is None or md.threshold >= 0:
                 event = self._acked(match, md, wmd, event)
                 continue
             handler = md.handler
@@ -329,8 +334,6 @@ class Receiver:
         assert sender is not None
         if wmd[15]:
             self._reception.end_put(md)
-        if md.in_flight:
-            self._reception.load_answered(md, match.hop, self.ni)
         if event is None:
             event = Event(EventKind.ACK, md, hdr, sender.peer.primary_nid, self.nid, hdr.length)
         elif md.threshold > 0:

@@ -18,7 +18,7 @@ from ulnet.core.md import NO_TRACK_RESPONSE, TRACK_RESPONSE, Md, check_sink
 from ulnet.core.memory import Memory
 from ulnet.core.msg import ANSWERS, NO_PAYLOAD, Msg
 from ulnet.core.ni import NI
-from ulnet.core.path import Path
+from ulnet.core.path import Path, load_of
 from ulnet.core.paths import PathFinder
 from ulnet.core.peer import PeerNi, may_be_peer
 from ulnet.core.portal import PORTAL_BITS, PORTALS
@@ -117,7 +117,7 @@ class Sender:
             self._check_usable(md)
         if md.threshold > 0:
             md.threshold -= 1
-        path = paths.fixed or self._finder.pick(paths, paths.load)
+        path = paths.fixed or paths.join(paths.load) or self._finder.pick(paths, paths.load)
         template = paths.template
         hdr = path.hdr if path.template is template else path.header(template)
         msg = path.free.pop() if path.free else path.new_msg(template)
@@ -126,7 +126,7 @@ class Sender:
         msg.md = md
         msg.payload = md.fragments
         md.ni = path.ni
-        if ack or path is not self._corked or path.counts or md.timeout is not None:
+        if ack or path is not self._corked or md.timeout is not None:
             self._begin(msg, md, path, ACK_BIT if ack else 0)
         else:
             msg.wmd = NO_WMD
@@ -192,8 +192,6 @@ class Sender:
             if md.timeout is not None:
                 self._memory.track_response(md, now)
         md.refs += 1
-        if path.counts:
-            self.loads.begin(path, msg, now)
         if corked:
             self._cork.append(msg)
         else:
@@ -237,7 +235,7 @@ class Sender:
             check_sink(md)
         if md.threshold > 0:
             md.threshold -= 1
-        path = paths.fixed or self._finder.pick(paths, paths.load)
+        path = paths.fixed or paths.join(paths.load) or self._finder.pick(paths, paths.load)
         msg = path.new_msg(paths.template)
         msg.md = md
         md.ni = path.ni
@@ -435,8 +433,6 @@ class Sender:
             md.ni = path.ni
             if md.deadline_slot >= 0 or md.acks_due or md.replies_due:
                 self._memory.went(md, path.next_nid)
-        if path.counts:
-            self.loads.begin(path, msg, now)
         self.submit(path, [msg], now)
 
     def _choose(self, msg: Msg, dest: PeerNi) -> Path:
@@ -451,7 +447,8 @@ class Sender:
             try:
                 if not finder.is_valid(paths):
                     finder.fill(paths)
-                path = finder.pick(paths, HEADER_SIZE + (template.payload_length or template.length))
+                size = load_of(template)
+                path = paths.join(size) or finder.pick(paths, size)
             except LNetError:
                 if msg.source is None or template.type not in ANSWERS:
                     raise
@@ -467,6 +464,8 @@ class Sender:
         for msg in msgs:
             msg.queued_at = now
             msg.committed = True
+        if path.counts:
+            self.loads.begin(path, msgs, now)
         if not path.hop:
             self._finder.took(path, msgs)
             if path.prefers and path.final.preferred != path.ni.nid:

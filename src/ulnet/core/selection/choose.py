@@ -53,7 +53,6 @@ from ulnet.core.selection.weights import sum_of, turns_of, weight_of_pathway
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
 from ulnet.nid import LNET_PID, LO_NID, Nid
-from ulnet.wire.lnet import HEADER_SIZE
 
 if TYPE_CHECKING:
     from ulnet.core.parts import Parts
@@ -283,20 +282,14 @@ class Selector:
     # What load decides ---------------------------------------------------------------------------------
 
     def pick(self, paths: PathSet, size: int, record: Explanation | None = None) -> Path:
-        """The path of a message of `size` bytes, header included; with `record`, also the reasons.
+        """The path of a message of `size` bytes, header included, that joins no batch.
 
-        With `record` it changes nothing. The paths must be filled, and what was sent before be counted.
+        With `record` also the reasons, and nothing changes. The paths must be filled, and what was sent
+        before be counted.
         """
         fixed = paths.fixed
         if fixed is not None:
             return fixed
-        if record is None and paths.batch_left and paths.joins_batch(size):
-            batch = paths.batch
-            assert batch is not None
-            paths.batch_left -= 1
-            paths.batch_bytes -= size - HEADER_SIZE
-            batch.joined += 1
-            return batch
         self._parts.uncork()
         query = paths.query
         assert query is not None

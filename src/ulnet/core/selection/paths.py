@@ -172,6 +172,16 @@ class PathSet:
             and batch.left == self.batch_mark
         )
 
+    def join(self, size: int) -> Path | None:
+        """The path of that batch, where a message of `size` bytes joins it."""
+        batch = self.batch
+        if batch is None or not self.joins_batch(size):
+            return None
+        self.batch_left -= 1
+        self.batch_bytes -= size - HEADER_SIZE
+        batch.joined += 1
+        return batch
+
     def take_turns(self, path: Path) -> None:
         """A message goes by that path: it counts where weights decide."""
         ni, pni = path.ni, path.peer_ni
