@@ -75,7 +75,10 @@ OF_REQUESTS = {
     2: "an operation that a shutdown cancels ended without a status",
     286: "the shutdown that a dead node was in went on after its restart",
 }
-OF_CHANGES = {1611: "the ledger took the counter of resends at its word, which an administrator had reset"}
+OF_CHANGES = {
+    1611: "the ledger took the counter of resends at its word, which an administrator had reset",
+    9009128: "who waited for credits was counted while it was deferred to serve it",
+}
 
 
 @pytest.mark.parametrize(
