@@ -57,8 +57,8 @@ def at_rest(core: LNet) -> str:
 def nis(core: LNet) -> str:
     """Each NI's credits and queues agree: a queue is short of credits by what waits in it.
 
-    By more, where messages whose connection came up had to have theirs at once; by less, while it is deferred to
-    serve who waits, since a message gave its credit back until it has a connection.
+    By more, where messages whose connection came up had to have theirs at once. By less, while it is
+    deferred to serve who waits: a message has given its credit back until it has a connection.
     """
     exact = not core.state.work_pending
     for ni in core.nis.values():
