@@ -15,7 +15,7 @@ from ulnet.core.match import Match, Verdict
 from ulnet.core.md import Md
 from ulnet.core.msg import NO_PAYLOAD, Incoming
 from ulnet.core.ni import NI
-from ulnet.core.path_load import take_answered
+from ulnet.core.path_load import PathLoad, take_answered
 from ulnet.core.peer import PeerNi
 from ulnet.core.status import HealthStatus
 from ulnet.nid import Nid
@@ -283,8 +283,7 @@ class Receiver:
         same = raw
         md, event = match.md, match.event
         handle = match.handle
-        hop = match.hop
-        load = None if hop is None else hop.path_loads.get(self.ni)
+        load = self._load(match)
         waits = self._waits
         now = self._state.clock()
         count = 0
@@ -327,6 +326,11 @@ class Receiver:
         self._count(match, sender, _ACK, count, 0)
         self._settle_waits(sender, _ACK)
         return pos
+
+    def _load(self, match: Match) -> PathLoad | None:
+        """Of the pair that such messages come by."""
+        hop = match.hop
+        return None if hop is None else hop.path_loads.get(self.ni)
 
     def _acked(self, match: Match, md: Md, wmd: bytes, event: Event | None) -> Event | None:
         """An ACK for md that is not like the one before; the event that serves for the next ones."""
