@@ -36,7 +36,7 @@ from ulnet.node.admin.explain import explain
 from ulnet.node.admin.faults import add_fault, delete_faults, reset_faults, show_faults
 from ulnet.node.admin.health import debug_peer, set_nis, set_peers, show_recovery
 from ulnet.node.admin.ip2nets import NO_MATCH, match_nets
-from ulnet.node.admin.nets import NoInterface, add_nis
+from ulnet.node.admin.nets import NoInterface, add_nis, without_labels
 from ulnet.node.admin.numa import cpts_of_nids, show_numa
 from ulnet.node.admin.peer_files import refresh_peer, remove_nids
 from ulnet.node.admin.peers import add_peer, delete_peer
@@ -234,6 +234,7 @@ class Admin:
 
     async def _net_del(self, request: model.NetDel) -> Answer:
         async with self._changing:
+            request = without_labels(self.node.core, request, self._links())
             await drain_and_delete(self.node.core, request, self._drain)
         return _DONE
 

@@ -16,7 +16,7 @@ from ulnet.node.admin.bonded_nets import is_to_be_bonded, must_name_all
 from ulnet.node.admin.names import one_nid, read_cpts, read_interface, read_net, read_nids
 from ulnet.node.admin.tunables import lnd_tunables, net_tunables
 
-__all__ = ["NoInterface", "add_nis", "delete_nis", "nis_to_delete"]
+__all__ = ["NoInterface", "add_nis", "delete_nis", "nis_to_delete", "without_labels"]
 
 
 class NoInterface(LNetError):
@@ -192,6 +192,24 @@ def _check_new(core: LNet, wanted: Sequence[_NewNi]) -> None:
             )
         nids.add(new.nid)
         devices.add((net, new.interface))
+
+
+def without_labels(core: LNet, request: NetDel, host: Sequence[Link]) -> NetDel:
+    """The request with devices in place of the labels of their addresses. Raises LNetError."""
+    if request.net is None or not any(":" in text for text in request.interfaces):
+        return request
+    net = read_net(request.net, errno.EINVAL)
+    interfaces = list(request.interfaces)
+    for at, text in enumerate(interfaces):
+        name, _ = read_interface(text, core.cpts.count)
+        if ":" in name:
+            link = _usable(name, host)
+            if not any(Nid.of(net, address.ip) in core.nis for address in link.addresses):
+                has = ", ".join(address.ip for address in link.addresses)
+                text = f"interface {name} has {has}, which is no NI of net {net}: see 'lnetctl net show'"
+                raise LNetError(errno.ENODEV, text)
+            interfaces[at] = link.name
+    return NetDel(request.net, interfaces, force=request.force)
 
 
 def delete_nis(core: LNet, request: NetDel) -> None:
