@@ -284,6 +284,18 @@ async def test_tunables_are_taken_as_real_nodes_take_them(
     assert tuple(ni[0]["lnd tunables"].values()) == driver_tunables
 
 
+async def test_tunables_that_differ_from_the_nets_are_logged(
+    admin: Admin, caplog: pytest.LogCaptureFixture
+) -> None:
+    await admin.handle(add("tcp", "eth0", tunables=Tunables(credits=64, peer_credits=4)))
+    await admin.handle(add("tcp", "eth1", tunables=Tunables(credits=64, peer_credits=16)))
+    await admin.handle(add("tcp", "eth4"))
+    assert [record.getMessage() for record in caplog.records if record.name == "ulnet"] == [
+        "10.1.0.1@tcp asks for peer_credits 16 (the net has 4): the first NI of a net sets it for all, "
+        "delete the net to change it"
+    ]
+
+
 async def test_a_nets_tunables_are_those_of_its_first_ni(admin: Admin) -> None:
     await admin.handle(add("tcp", "eth0", tunables=Tunables(credits=100)))
     await admin.handle(add("tcp", "eth1", tunables=Tunables(credits=200)))

@@ -10,10 +10,12 @@ from support.shared import shared_path
 from ulnet.dlc.config import Step, read_config, step_error
 from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import (
+    Discover,
     GlobalSet,
     NetAdd,
     PeerAdd,
     PeerRefresh,
+    Ping,
     SelectionAdd,
     Tunables,
     UdspAdd,
@@ -208,6 +210,43 @@ def test_a_refused_step_names_its_line_and_number() -> None:
 def test_the_files_given_to_real_nodes(name: str, steps: int, errors: int) -> None:
     config = read_config(shared_path(f"reference/yaml/{name}.yaml").read_text())
     assert (len(config.steps), len(config.errors)) == (steps, errors)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ping: {nids: {0: 10.0.0.2@tcp, 1: 10.0.0.3@tcp}, timeout: 2000}\n",
+        "ping:\n  - nids: [10.0.0.2@tcp, 10.0.0.3@tcp]\n    timeout: 2000\n",
+    ],
+)
+def test_pings_name_nids_by_number(text: str) -> None:
+    config = read_config(text, "exec")
+    assert config.errors == []
+    assert [step.request for step in config.steps] == [Ping(["10.0.0.2@tcp", "10.0.0.3@tcp"], None, 2.0)]
+    text = text.replace("ping", "discover").replace(", timeout: 2000", "").replace("    timeout: 2000\n", "")
+    assert [step.request for step in read_config(text, "exec").steps] == [
+        Discover(["10.0.0.2@tcp", "10.0.0.3@tcp"])
+    ]
+    assert read_config("ping: {nids: x}\n", "exec").errors[0].descr.startswith("line 1: no list of NIDs")
+
+
+def test_tunables_of_a_net_are_for_each_ni_that_gives_none() -> None:
+    text = """\
+net:
+    - net type: tcp1
+      tunables: {credits: 64, peer_credits: 4}
+      lnd tunables: {conns_per_peer: 2}
+      CPT: "[0]"
+      local NI(s):
+        - interfaces: {0: eth0}
+        - interfaces: {0: eth1}
+          tunables: {credits: 128}
+          CPT: "[1]"
+"""
+    assert requests(text) == [
+        NetAdd("tcp1", ["eth0"], in_file=True, tunables=Tunables(None, 4, None, 64, 2), cpts="[0]"),
+        NetAdd("tcp1", ["eth1"], in_file=True, tunables=Tunables(None, 4, None, 128, 2), cpts="[1]"),
+    ]
 
 
 @pytest.mark.requirement("cfg-165", "HLD-selection")
