@@ -168,6 +168,39 @@ async def test_bad_peers_are_refused_with_the_documented_errno(admin: Admin) -> 
         assert (errno.errorcode[got], words in text) == (errno.errorcode[number], True), (request, text)
 
 
+async def test_a_configured_peer_has_at_most_128_nids(admin: Admin) -> None:
+    await admin.handle(model.PeerAdd(primary="10.0.0.1@tcp", nids=["10.0.0.[1-128]@tcp"]))
+    told = "peer 10.0.0.1@tcp would have 129 NIDs: a configured peer has at most 128"
+    more = model.PeerAdd(primary="10.0.0.1@tcp", nids=["10.0.0.129@tcp"])
+    assert await refusal(admin, more) == (errno.ERANGE, told)
+    listed = model.PeerRefresh(["10.0.0.[1-129]@tcp"], "10.0.0.1@tcp")
+    assert await refusal(admin, listed) == (errno.ERANGE, told)
+
+
+async def test_a_learned_peer_that_routes_lead_over_is_not_configured(admin: Admin) -> None:
+    await admin.handle(model.RouteAdd("tcp7", "127.0.1.9@tcp"))
+    for request in (
+        model.PeerAdd(primary="127.0.1.9@tcp"),
+        model.PeerAdd(primary="127.0.1.8@tcp", nids=["127.0.1.9@tcp"]),
+    ):
+        number, text = await refusal(admin, request)
+        assert number == errno.EBUSY
+        assert "127.0.1.9@tcp cannot be configured as a peer's: it is a gateway to net tcp7" in text
+    await admin.handle(
+        model.PeerRefresh(["127.0.1.9@tcp"], "127.0.1.9@tcp")
+    )  # as a backup has it, after routes
+
+
+async def test_deleting_what_was_discovered_tells_that_it_comes_back(admin: Admin, other: Node) -> None:
+    await admin.handle(model.PeerAdd(primary="10.0.0.2@tcp"))
+    assert (await admin.handle(model.PeerDel(primary="10.0.0.2@tcp"))).notes == []
+    await admin.handle(model.Discover(["127.0.2.1@tcp"]))
+    (note,) = (await admin.handle(model.PeerDel(nids=["127.0.2.2@tcp1"]))).notes
+    assert note.startswith("peer 127.0.2.1@tcp was discovered, not configured: what it tells of itself")
+    (note,) = (await admin.handle(model.PeerDel(primary="127.0.2.1@tcp"))).notes
+    assert note.endswith("it comes back with the next message")
+
+
 # Pings -------------------------------------------------------------------------------------------------
 
 

@@ -54,6 +54,8 @@ def perform(action: str, parsed: Parsed, socket_path: str | None) -> int:
         return _WRONG_WORDS
     except DlcError as refused:
         return report_errors([refused.item])
+    for note in reply.notes:
+        sys.stderr.write(f"lnetctl: note: {note}\n")
     return _FINISHERS.get(action, _print)(request, parsed, reply)
 
 

@@ -260,8 +260,7 @@ class Admin:
 
     async def _peer_del(self, request: model.PeerDel) -> Answer:
         async with self._changing:
-            delete_peer(self.node.core, request)
-        return _DONE
+            return Answer(notes=delete_peer(self.node.core, request))
 
     async def _peer_refresh(self, request: model.PeerRefresh) -> Answer:
         async with self._changing:
