@@ -60,7 +60,13 @@ def perform(action: str, parsed: Parsed, socket_path: str | None) -> int:
 
 
 def _print(request: model.Request, parsed: Parsed, reply: Reply) -> int:
-    sys.stdout.write(emit_document(as_mapping(reply)))
+    document = as_mapping(reply)
+    if parsed.flag("json"):
+        import json
+
+        sys.stdout.write(json.dumps(document) + "\n")
+    else:
+        sys.stdout.write(emit_document(document))
     return report_errors(reply.errors)
 
 
@@ -327,8 +333,15 @@ def _print_explanation(request: model.Request, parsed: Parsed, reply: Reply) -> 
     elif document:
         from ulnet.cli.lnetctl_explain import table
 
-        sys.stdout.write(table(document))
+        sys.stdout.write(table(document, _line_width()))
     return report_errors(reply.errors)
+
+
+def _line_width() -> int:
+    """Columns of the terminal; 0 where there is none."""
+    import shutil
+
+    return shutil.get_terminal_size((0, 0)).columns if sys.stdout.isatty() else 0
 
 
 def _write_export(request: model.Request, parsed: Parsed, reply: Reply) -> int:

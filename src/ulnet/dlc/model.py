@@ -136,7 +136,7 @@ class NetDel(_Request, tag="net.del"):
 
 
 class NetShow(_Request, tag="net.show"):
-    """Local nets and their NIs, with `index` one of each net's.
+    """Local nets and their NIs, with `index` one of each net's; `net` may be a list with commas.
 
     With `load` how busy they are, and what decided when one was chosen.
     """
