@@ -155,6 +155,7 @@ alias lustre lustre
 options lnet networks="tcp0(eth0,eth1)" \\
     routes='o2ib 10.0.0.1@tcp' lnet_retry_count=3 lnet_transaction_timeout=100
 options lnet lnet_peer_discovery_disabled=1 forwarding=enabled tiny_router_buffers=64 accept_port=987
+options lnet accept_port_bulk=986
 options ksocklnd peer_credits=16 conns_per_peer=4 sock_timeout=30 nscheds=2
 options libcfs cpu_npartitions=2
 options ko2iblnd map_on_demand=1
@@ -175,6 +176,7 @@ def test_a_modprobe_file() -> None:
     ]
     assert found.notes == [
         "accept_port: start lnetd with --accept-port 987",
+        "accept_port_bulk: start lnetd with --accept-port-bulk 986",
         "cpu_npartitions: start lnetd with --cpu-npartitions 2",
         "ko2iblnd: o2ib nets are not built yet in this version of ulnet",
     ]

@@ -54,6 +54,7 @@ _KO2IBLND = {**{name: name for name in _BOTH}, "tos": "tos", "timeout": "timeout
 _DAEMON = {
     "accept": "--accept",
     "accept_port": "--accept-port",
+    "accept_port_bulk": "--accept-port-bulk",
     "cpu_npartitions": "--cpu-npartitions",
     "cpu_pattern": "--cpu-pattern",
 }
