@@ -9,6 +9,7 @@ import yaml
 
 from support.daemon import Daemon
 from ulnet.cli.lnetctl_explain import table
+from ulnet.cli.ulnet import main as ulnet
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,24 @@ def test_several_nets_are_shown_at_once(daemon: Daemon) -> None:
     for words in (("--net", "tcp1,tcp"), ("-n", "tcp1", "-n", "tcp")):
         shown = yaml.safe_load(daemon.lnetctl("net", "show", *words).out)["net"]
         assert [net["net type"] for net in shown] == ["tcp1", "tcp"]
+
+
+def test_which_nid(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["which-nid", "--socket", str(daemon.path), "127.0.2.3@tcp1,10.0.0.1@tcp9", "127.0.0.3@tcp"]
+    assert ulnet(words) == 0
+    assert capsys.readouterr().out == "127.0.0.3@tcp\n"
+    assert ulnet([*words, "--all"]) == 0
+    assert capsys.readouterr().out == (
+        "127.0.0.3@tcp  1 hops from 127.0.0.2@tcp\n127.0.2.3@tcp1  1 hops from 127.0.2.2@tcp1\n"
+    )
+    assert ulnet([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0] == {
+        "nid": "127.0.0.3@tcp",
+        "hops": 1,
+        "source": "127.0.0.2@tcp",
+    }
+    assert ulnet(["which-nid", "--socket", str(daemon.path), "10.0.0.1@tcp9"]) == 1
+    assert "10.0.0.1@tcp9 is out of reach" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])

@@ -201,6 +201,38 @@ async def test_deleting_what_was_discovered_tells_that_it_comes_back(admin: Admi
     assert note.endswith("it comes back with the next message")
 
 
+async def test_the_nearest_nid_is_one_of_ours_then_direct_then_over_fewer_hops(admin: Admin) -> None:
+    node = admin.node
+    await admin.handle(model.RouteAdd("tcp7", "127.0.1.9@tcp1", hop=2))
+    await admin.handle(model.RouteAdd("tcp8", "127.0.1.9@tcp"))
+    nids = [
+        "10.0.0.9@tcp7",
+        "10.0.0.9@tcp8",
+        "10.9.9.9@tcp9",
+        "127.0.2.2@tcp1",
+        "127.0.2.1@tcp",
+        "127.0.1.2@tcp1",
+    ]
+    expected = [
+        ("127.0.1.2@tcp1", 0, "127.0.1.2@tcp1"),
+        ("127.0.2.1@tcp", 1, "127.0.1.1@tcp"),
+        ("127.0.2.2@tcp1", 1, "127.0.1.2@tcp1"),
+        ("10.0.0.9@tcp8", 2, "127.0.1.1@tcp"),
+        ("10.0.0.9@tcp7", 3, "127.0.1.2@tcp1"),
+    ]
+    found = (await shown(admin, model.Distances(nids)))["which-nid"]
+    assert [(one["nid"], one["hops"], one["source"]) for one in found] == expected
+    assert str(node.nearest(nids)) == "127.0.1.2@tcp1"
+    assert str(node.nearest(nids[:2])) == "10.0.0.9@tcp8"
+    assert node.distance("0@lo").hops == 0
+    number, text = await refusal(admin, model.Distances(["10.9.9.9@tcp9"]))
+    assert (number, text) == (
+        errno.EHOSTUNREACH,
+        "10.9.9.9@tcp9 is out of reach: net tcp9 is none of this node's, and has no route that is up",
+    )
+    assert (await refusal(admin, model.Distances([])))[0] == errno.EINVAL
+
+
 # Pings -------------------------------------------------------------------------------------------------
 
 
