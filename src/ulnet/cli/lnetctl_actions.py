@@ -33,6 +33,7 @@ __all__ = ["perform"]
 _HOST_NAME = r"[A-Za-z][A-Za-z0-9._-]*\Z"
 _MOST_SHOWN = 1 << 31
 _LONGEST_WAIT = 3600.0
+_STARTING = 3  # `enable` of a node that routes, and has not told peers so
 _WRONG_WORDS = 255  # exit status
 _ENODATA = frozenset({"retry_count", "transaction_timeout", "health_sensitivity", "router_sensitivity"})
 
@@ -337,6 +338,19 @@ def _print_explanation(request: model.Request, parsed: Parsed, reply: Reply) -> 
     return report_errors(reply.errors)
 
 
+def _print_routing(request: model.Request, parsed: Parsed, reply: Reply) -> int:
+    """As YAML the seconds left are a comment: the keys are those of the real tool."""
+    left = as_mapping(reply).get("seconds left")
+    if left is None or parsed.flag("json"):
+        return _print(request, parsed, reply)
+    document = as_mapping(reply)
+    del document["seconds left"]
+    starts = document["routing"][-1]["enable"] == _STARTING
+    sys.stdout.write(emit_document(document))
+    sys.stdout.write(f"# routing {'has started' if starts else 'has stopped'} in {left} s at most\n")
+    return report_errors(reply.errors)
+
+
 def _line_width() -> int:
     """Columns of the terminal; 0 where there is none."""
     import shutil
@@ -378,6 +392,7 @@ _FINISHERS: dict[str, Callable[[model.Request, Parsed, Reply], int]] = {
     "discover": _print_pings,
     "explain": _print_explanation,
     "export": _write_export,
+    "routing_show": _print_routing,
     "lctl_drop_add": _say_added,
     "lctl_delay_add": _say_added,
 }

@@ -169,7 +169,7 @@ def read_routing(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
         if isinstance(part, MapNode) and any(key.text.startswith("cpt[") for key, _ in part.items):
             continue
         mark = schema.mark()
-        fields = schema.fields(part, "routing", ("enable", "seq_no", *_ROUTER), ("seconds left",))
+        fields = schema.fields(part, "routing", ("enable", "seq_no", *_ROUTER))
         given = {name: schema.integer(fields, name) for name in _ROUTER}
         values = {name: value for name, value in given.items() if value is not None}
         if values and verb == "add" and schema.good(mark):

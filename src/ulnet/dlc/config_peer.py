@@ -92,5 +92,5 @@ def numbered_nids(schema: Schema, node: Node | None, item: MapNode) -> list[str]
         values = []
     nids = [value.text for value in values if isinstance(value, ScalarNode) and value.text]
     if not nids or len(nids) != len(values):
-        schema.refuse(item.line, "no list of NIDs is here: write 'nids:' and below it '0: 10.0.0.2@tcp'")
+        schema.refuse(item.line, "no value for 'nids': write 'nids:' and below it '0: 10.0.0.2@tcp'")
     return nids

@@ -35,10 +35,10 @@ def show_routing(core: LNet) -> RoutingDocument:
         {f"cpt[{cpt}]": {name: _pool(pool) for name, pool in zip(_SIZES, pools, strict=True)}}
         for cpt, pools in enumerate(router.gate.pools.by_cpt)
     ]
-    state: dict[str, int | dict[str, BufferView]] = {"enable": int(router.state)}
+    document = RoutingDocument([*items, {"enable": int(router.state)}], _counts(core))
     if router.until:
-        state["seconds left"] = max(ceil(router.until - core.state.clock()), 0)
-    return RoutingDocument([*items, state], _counts(core))
+        document.seconds_left = max(ceil(router.until - core.state.clock()), 0)
+    return document
 
 
 def backup_routing(core: LNet) -> tuple[dict[str, int], dict[str, int]]:
