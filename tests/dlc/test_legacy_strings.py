@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ulnet.dlc.config import read_config
 from ulnet.dlc.legacy import LegacyError, read_ip2nets, read_networks, read_routes
+from ulnet.dlc.legacy_text import read_text
 from ulnet.dlc.model import (
     BuffersSet,
     GlobalSet,
@@ -147,6 +148,12 @@ def test_what_is_wrong_is_named_with_a_way_out(read: object, text: str, told: st
 def test_any_text_is_read_or_refused_in_words(text: str, which: int) -> None:
     with suppress(LegacyError):
         (read_networks, read_ip2nets, read_routes)[which](text)
+
+
+@given(st.text(alphabet="tcp0o2ib(){}:,[]=;#\n .*@1-/ 'gatewyhopnrks", max_size=80))
+def test_text_of_no_certain_form_is_read_or_refused_in_words(text: str) -> None:
+    with suppress(LegacyError):
+        read_text(text)
 
 
 MODPROBE = """\
