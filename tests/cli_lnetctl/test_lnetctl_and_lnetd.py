@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from support.daemon import PATIENCE, Daemon, Done, environment, lnetctl, lnetd
+from support.ports import free_port
 
 LO = "net:\n-     net type: lo\n      local NI(s):\n      -     nid: 0@lo\n            status: up\n"
 TCP = "-     net type: tcp\n      local NI(s):\n      -     nid: 127.0.0.2@tcp\n            status: up\n"
@@ -292,6 +293,7 @@ def test_a_startup_file_that_cannot_be_read_starts_nothing(
     [
         (["--config", "/nonexistent.yaml"], 1, "/nonexistent.yaml cannot be read: No such file"),
         (["--accept-port", "0"], 1, "accept_port=0 is not a TCP port"),
+        (["--accept-port-bulk", "0"], 1, "accept_port_bulk=0 is not a TCP port"),
         (["--socket", "/" + "x" * 200], 1, "at most 107 bytes"),
         (["--socket", "/dev/null/s"], 1, "cannot be made"),
         (["--accept", "some"], 2, "invalid choice: 'some'"),
@@ -319,6 +321,7 @@ def test_lnetds_help_has_an_example() -> None:
         "log-level",
         "accept",
         "accept-port",
+        "accept-port-bulk",
         "unconfigured",
         "drain",
         "version",
@@ -329,6 +332,16 @@ def test_lnetds_help_has_an_example() -> None:
 def test_systemds_journal_gets_priorities(start_daemon: Callable[..., Daemon]) -> None:
     daemon = start_daemon(JOURNAL_STREAM="8:1")
     assert daemon.first_lines[-1].startswith("<6>lnetd: info: ready")
+
+
+def test_bulk_may_have_a_port_of_its_own(tmp_path: Path, port: int) -> None:
+    bulk = free_port()
+    words = ("--accept", "all", "--accept-port", str(port), "--accept-port-bulk", str(bulk))
+    daemon = Daemon(tmp_path / "lnetd.sock", *words)
+    assert daemon.lnetctl("net", "add", "--nid", "127.0.0.1@tcp").code == 0
+    for one in (port, bulk):
+        socket.create_connection(("127.0.0.1", one), timeout=PATIENCE).close()
+    assert daemon.stop().code == 0
 
 
 def test_garbage_on_the_control_socket_harms_nobody(daemon: Daemon) -> None:

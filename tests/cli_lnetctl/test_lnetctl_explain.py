@@ -8,6 +8,8 @@ import pytest
 import yaml
 
 from support.daemon import Daemon
+from ulnet.cli.lnetctl_explain import table
+from ulnet.cli.ulnet import main as ulnet
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,48 @@ def test_json_has_the_same_and_a_source_binds(daemon: Daemon) -> None:
     told = json.loads(daemon.lnetctl(*bound).out)
     assert (told["from"], told["to"], told["stages"]) == ("127.0.1.2@tcp", "127.0.1.3@tcp", [])
     assert daemon.lnetctl("peer", "list").out.count("nid") == 1  # asking makes no peer
+
+
+def test_shows_are_json_too(daemon: Daemon) -> None:
+    for words in (("net", "show", "-v"), ("peer", "show"), ("global", "show"), ("stats", "show")):
+        told = daemon.lnetctl(*words, "--json")
+        assert (told.code, told.err) == (0, "")
+        shown = yaml.safe_load(daemon.lnetctl(*words).out)
+        assert list(json.loads(told.out)) == list(shown)
+    assert json.loads(daemon.lnetctl("route", "show", "--json").out) == {"route": []}
+
+
+def test_several_nets_are_shown_at_once(daemon: Daemon) -> None:
+    for words in (("--net", "tcp1,tcp"), ("-n", "tcp1", "-n", "tcp")):
+        shown = yaml.safe_load(daemon.lnetctl("net", "show", *words).out)["net"]
+        assert [net["net type"] for net in shown] == ["tcp1", "tcp"]
+
+
+def test_which_nid(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["which-nid", "--socket", str(daemon.path), "127.0.2.3@tcp1,10.0.0.1@tcp9", "127.0.0.3@tcp"]
+    assert ulnet(words) == 0
+    assert capsys.readouterr().out == "127.0.0.3@tcp\n"
+    assert ulnet([*words, "--all"]) == 0
+    assert capsys.readouterr().out == (
+        "127.0.0.3@tcp  1 hops from 127.0.0.2@tcp\n127.0.2.3@tcp1  1 hops from 127.0.2.2@tcp1\n"
+    )
+    assert ulnet([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0] == {
+        "nid": "127.0.0.3@tcp",
+        "hops": 1,
+        "source": "127.0.0.2@tcp",
+    }
+    assert ulnet(["which-nid", "--socket", str(daemon.path), "10.0.0.1@tcp9"]) == 1
+    assert "10.0.0.1@tcp9 is out of reach" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_the_table_fits_its_width(daemon: Daemon, width: int) -> None:
+    told = json.loads(daemon.lnetctl("explain", "--json", "--to", "127.0.0.3@tcp").out)
+    whole, fitted = (table({"explain": told}, columns) for columns in (0, width))
+    assert max(map(len, whole.splitlines())) > width
+    assert max(map(len, fitted.splitlines())) <= width
+    assert sorted(set(whole.split())) == sorted(set(fitted.split()))
 
 
 @pytest.mark.parametrize(

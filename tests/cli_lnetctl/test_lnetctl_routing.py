@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -84,7 +86,10 @@ def test_routing_switched_on_and_off(node: Daemon) -> None:
     assert ask("routing", "show") == (0, "", "")
     assert ask("set", "routing", "1") == (0, "", "")
     real = next(step for step in steps() if step.command == "lnetctl routing show")
-    assert ask("routing", "show").out == real.out.replace("enable: 2", "enable: 3")
+    *lines, note = ask("routing", "show").out.splitlines()
+    assert lines == real.out.replace("enable: 2", "enable: 3").splitlines()
+    assert re.fullmatch(r"# routing has started in (1[01])?[0-9]+ s at most", note)
+    assert 0 < json.loads(ask("routing", "show", "--json").out)["seconds left"] <= 110
     assert ask("set", "large_buffers", "16") == (0, "", "")
     shown = yaml.safe_load(ask("routing", "show").out)
     assert shown["buffers"] == {"tiny": 2048, "small": 16384, "large": 16}
@@ -95,7 +100,9 @@ def test_routing_switched_on_and_off(node: Daemon) -> None:
         "mincredits": 16,
     }
     assert ask("set", "routing", "0") == (0, "", "")
-    assert yaml.safe_load(ask("routing", "show").out)["routing"][-1] == {"enable": 2}
+    stopping = ask("routing", "show").out
+    assert yaml.safe_load(stopping)["routing"][-1] == {"enable": 2}
+    assert "# routing has stopped in " in stopping
     assert ask("set", "routing", "1") == (0, "", "")
     shown = yaml.safe_load(ask("routing", "show").out)
     assert shown["routing"][-1] == {"enable": 3} and shown["buffers"]["large"] == 16

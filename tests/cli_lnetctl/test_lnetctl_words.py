@@ -58,6 +58,46 @@ def test_options_as_getopt_takes_them(words: str, options: dict[str, str], opera
 
 
 @pytest.mark.parametrize(
+    ("command", "words", "options"),
+    [
+        ("net add", "-n tcp -i eth0,eth1", {"net": "tcp", "if": "eth0,eth1"}),
+        ("net del", "-n tcp -i eth0", {"net": "tcp", "if": "eth0"}),
+        ("net show", "-n tcp -n tcp1 -v 2", {"net": "tcp,tcp1", "verbose": "2"}),
+        ("net set", "-n 10.0.0.1@tcp --health 3", {"nid": "10.0.0.1@tcp", "health": "3"}),
+        ("peer add", "-p 10.0.0.1@tcp -n 10.0.0.2@tcp", {"prim_nid": "10.0.0.1@tcp", "nid": "10.0.0.2@tcp"}),
+        ("peer del", "-p 10.0.0.1@tcp", {"prim_nid": "10.0.0.1@tcp"}),
+        ("peer show", "-n 10.0.0.1@tcp -v", {"nid": "10.0.0.1@tcp", "verbose": ""}),
+        ("peer set", "-n 10.0.0.1@tcp", {"nid": "10.0.0.1@tcp"}),
+        (
+            "route add",
+            "-n tcp1 -g 10.0.0.1@tcp -p 2",
+            {"net": "tcp1", "gateway": "10.0.0.1@tcp", "priority": "2"},
+        ),
+        ("route del", "-n tcp1 -g 10.0.0.1@tcp", {"net": "tcp1", "gateway": "10.0.0.1@tcp"}),
+        (
+            "route show",
+            "-n tcp1 -g 10.0.0.1@tcp -v",
+            {"net": "tcp1", "gateway": "10.0.0.1@tcp", "verbose": ""},
+        ),
+        ("udsp add", "-s tcp -p 1 -i 0", {"src": "tcp", "priority": "1", "idx": "0"}),
+        ("udsp show", "-i 1 -v", {"idx": "1", "verbose": ""}),
+        ("ping", "-s 10.0.0.1@tcp", {"source": "10.0.0.1@tcp"}),
+        ("debug peer", "-n 10.0.0.1@tcp", {"nid": "10.0.0.1@tcp"}),
+    ],
+)
+def test_options_have_short_names(command: str, words: str, options: dict[str, str]) -> None:
+    (found,) = commands_of(*command.split())
+    assert parse(found, words.split()).options == options
+
+
+def test_every_command_that_shows_something_takes_json() -> None:
+    for command in COMMANDS:
+        if command.words[-1] in ("show", "list") or command.words[0] in ("stats", "cpt-of-nid", "explain"):
+            takes = any(option.name == "json" for option in command.options)
+            assert takes == (command.words[-1] != "reset"), command.words
+
+
+@pytest.mark.parametrize(
     ("words", "options", "operands"),
     [
         ("10.0.0.1@tcp -t 3 10.0.0.2@tcp", {"timeout": "3"}, ["10.0.0.1@tcp", "10.0.0.2@tcp"]),

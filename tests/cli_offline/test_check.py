@@ -67,7 +67,7 @@ def test_syntax_and_typing_errors_are_all_told(check: Check) -> None:
     assert status == 1
     assert lines == [
         "node1:2: error: invalid key 'discovry' in global: did you mean 'discovery'?",
-        "node1:4: error: a peer has no list of NIDs: write 'nids:' and below it '0: 10.0.0.2@tcp'",
+        "node1:4: error: no value for 'nids': write 'nids:' and below it '0: 10.0.0.2@tcp'",
     ]
 
 

@@ -58,6 +58,24 @@ def test_sequence_grows_with_every_change_and_status_is_told():
     assert [entry.nid for entry in info.entries] == [B]
 
 
+def test_an_ni_that_was_unlisted_before_it_is_deleted_is_told_of_once():
+    fabric = Fabric()
+    a, b = fabric.node(str(A), discovery=True), fabric.node(str(B), str(B1), discovery=True)
+    b.discover(A, done=lambda error, peer: None)
+    fabric.run()
+    peer = b.peers.find(A)
+    sequence, sent = b.info.sequence, b.stats.send_count
+    assert peer.pushed_sequence == sequence
+    b.leaving.begin([b.nis[B1]])
+    b.leaving.unlist([b.nis[B1]])
+    fabric.run()
+    assert (peer.pushed_sequence, b.stats.send_count) == (sequence + 1, sent + 1)
+    b.del_ni(B1)
+    fabric.run()
+    assert (b.info.sequence, b.stats.send_count) == (sequence + 1, sent + 1)
+    assert [entry.nid for entry in ping(fabric, a).entries] == [B]
+
+
 def test_short_ping_buffers_get_what_fits():
     fabric = Fabric()
     a, _ = fabric.node(str(A)), fabric.node(str(B), str(B1))

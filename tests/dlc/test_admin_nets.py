@@ -28,6 +28,10 @@ LINKS = [
     Link("eth1", 3, addresses=(Address("10.1.0.1", 24), Address("10.1.0.2", 24))),
     Link("eth2", 4, up=False, addresses=(Address("10.2.0.1", 24),)),
     Link("eth3", 5),
+    Link(
+        *("eth4", 6),
+        addresses=(Address("10.4.0.1", 24), Address("10.4.0.2", 24, label="eth4:1"), Address("10.5.0.2", 24)),
+    ),
 ]
 
 
@@ -123,6 +127,23 @@ async def test_a_nid_finds_its_interface(admin: Admin) -> None:
         ("10.1.0.2@tcp3", "eth1"),
         ("fd00::1@tcp3", "eth0"),
     ]
+
+
+async def test_an_address_label_names_its_address(admin: Admin) -> None:
+    await admin.handle(add("tcp", "eth4"))
+    await admin.handle(add("tcp1", "eth4:1[0]"))
+    assert nids(await shown(admin)) == {
+        "lo": ["0@lo"],
+        "tcp": ["10.4.0.1@tcp"],
+        "tcp1": ["10.4.0.2@tcp1"],
+    }
+    assert await refused(admin, model.NetDel("tcp", ["eth4:1"])) == (
+        errno.ENODEV,
+        "interface eth4:1 has 10.4.0.2, which is no NI of net tcp: see 'lnetctl net show'",
+    )
+    assert (await refused(admin, add("tcp2", "eth4:2")))[0] == errno.ENETDOWN
+    await admin.handle(model.NetDel("tcp1", ["eth4:1"]))
+    assert nids(await shown(admin)) == {"lo": ["0@lo"], "tcp": ["10.4.0.1@tcp"]}
 
 
 async def test_every_address_of_loopback_can_be_an_ni(admin: Admin) -> None:
@@ -261,6 +282,18 @@ async def test_tunables_are_taken_as_real_nodes_take_them(
     ((ni,),) = ([net["local NI(s)"]] for net in await shown(admin, 1, "tcp"))
     assert tuple(ni[0]["tunables"].values()) == tunables
     assert tuple(ni[0]["lnd tunables"].values()) == driver_tunables
+
+
+async def test_tunables_that_differ_from_the_nets_are_logged(
+    admin: Admin, caplog: pytest.LogCaptureFixture
+) -> None:
+    await admin.handle(add("tcp", "eth0", tunables=Tunables(credits=64, peer_credits=4)))
+    await admin.handle(add("tcp", "eth1", tunables=Tunables(credits=64, peer_credits=16)))
+    await admin.handle(add("tcp", "eth4"))
+    assert [record.getMessage() for record in caplog.records if record.name == "ulnet"] == [
+        "10.1.0.1@tcp asks for peer_credits 16 (the net has 4): the first NI of a net sets it for all, "
+        "delete the net to change it"
+    ]
 
 
 async def test_a_nets_tunables_are_those_of_its_first_ni(admin: Admin) -> None:

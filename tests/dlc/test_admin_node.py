@@ -168,6 +168,71 @@ async def test_bad_peers_are_refused_with_the_documented_errno(admin: Admin) -> 
         assert (errno.errorcode[got], words in text) == (errno.errorcode[number], True), (request, text)
 
 
+async def test_a_configured_peer_has_at_most_128_nids(admin: Admin) -> None:
+    await admin.handle(model.PeerAdd(primary="10.0.0.1@tcp", nids=["10.0.0.[1-128]@tcp"]))
+    told = "peer 10.0.0.1@tcp would have 129 NIDs: a configured peer has at most 128"
+    more = model.PeerAdd(primary="10.0.0.1@tcp", nids=["10.0.0.129@tcp"])
+    assert await refusal(admin, more) == (errno.ERANGE, told)
+    listed = model.PeerRefresh(["10.0.0.[1-129]@tcp"], "10.0.0.1@tcp")
+    assert await refusal(admin, listed) == (errno.ERANGE, told)
+
+
+async def test_a_learned_peer_that_routes_lead_over_is_not_configured(admin: Admin) -> None:
+    await admin.handle(model.RouteAdd("tcp7", "127.0.1.9@tcp"))
+    for request in (
+        model.PeerAdd(primary="127.0.1.9@tcp"),
+        model.PeerAdd(primary="127.0.1.8@tcp", nids=["127.0.1.9@tcp"]),
+    ):
+        number, text = await refusal(admin, request)
+        assert number == errno.EBUSY
+        assert "127.0.1.9@tcp cannot be configured as a peer's: it is a gateway to net tcp7" in text
+    await admin.handle(
+        model.PeerRefresh(["127.0.1.9@tcp"], "127.0.1.9@tcp")
+    )  # as a backup has it, after routes
+
+
+async def test_deleting_what_was_discovered_tells_that_it_comes_back(admin: Admin, other: Node) -> None:
+    await admin.handle(model.PeerAdd(primary="10.0.0.2@tcp"))
+    assert (await admin.handle(model.PeerDel(primary="10.0.0.2@tcp"))).notes == []
+    await admin.handle(model.Discover(["127.0.2.1@tcp"]))
+    (note,) = (await admin.handle(model.PeerDel(nids=["127.0.2.2@tcp1"]))).notes
+    assert note.startswith("peer 127.0.2.1@tcp was discovered, not configured: what it tells of itself")
+    (note,) = (await admin.handle(model.PeerDel(primary="127.0.2.1@tcp"))).notes
+    assert note.endswith("it comes back with the next message")
+
+
+async def test_the_nearest_nid_is_one_of_ours_then_direct_then_over_fewer_hops(admin: Admin) -> None:
+    node = admin.node
+    await admin.handle(model.RouteAdd("tcp7", "127.0.1.9@tcp1", hop=2))
+    await admin.handle(model.RouteAdd("tcp8", "127.0.1.9@tcp"))
+    nids = [
+        "10.0.0.9@tcp7",
+        "10.0.0.9@tcp8",
+        "10.9.9.9@tcp9",
+        "127.0.2.2@tcp1",
+        "127.0.2.1@tcp",
+        "127.0.1.2@tcp1",
+    ]
+    expected = [
+        ("127.0.1.2@tcp1", 0, "127.0.1.2@tcp1"),
+        ("127.0.2.1@tcp", 1, "127.0.1.1@tcp"),
+        ("127.0.2.2@tcp1", 1, "127.0.1.2@tcp1"),
+        ("10.0.0.9@tcp8", 2, "127.0.1.1@tcp"),
+        ("10.0.0.9@tcp7", 3, "127.0.1.2@tcp1"),
+    ]
+    found = (await shown(admin, model.Distances(nids)))["which-nid"]
+    assert [(one["nid"], one["hops"], one["source"]) for one in found] == expected
+    assert str(node.nearest(nids)) == "127.0.1.2@tcp1"
+    assert str(node.nearest(nids[:2])) == "10.0.0.9@tcp8"
+    assert node.distance("0@lo").hops == 0
+    number, text = await refusal(admin, model.Distances(["10.9.9.9@tcp9"]))
+    assert (number, text) == (
+        errno.EHOSTUNREACH,
+        "10.9.9.9@tcp9 is out of reach: net tcp9 is none of this node's, and has no route that is up",
+    )
+    assert (await refusal(admin, model.Distances([])))[0] == errno.EINVAL
+
+
 # Pings -------------------------------------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ from ulnet.node.admin import Admin
 @pytest.mark.requirement("BOND-config")
 def test_the_strings_of_the_design() -> None:
     networks = "tcp0(eth0), tcp1(eth1), bond0(*@tcp0, *@tcp1, mode=loadbalance)"
-    assert [request.net for request in read_networks(networks)] == ["tcp", "tcp1", "bond"]  # type: ignore[union-attr]
+    assert [request.net for request in read_networks(networks)] == ["tcp0", "tcp1", "bond"]  # type: ignore[union-attr]
     assert read_networks(networks)[-1] == BondAdd("bond", ["*@tcp0", "*@tcp1"], BondOptions("loadbalance"))
     ip2nets = "tcp0(eth0) 192.168.0.*; tcp1(eth1) 10.1.1.*; bond0(@tcp0, @tcp1) 192.168.0.*"
     rule = read_ip2nets(ip2nets)[-1]

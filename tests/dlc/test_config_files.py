@@ -10,10 +10,12 @@ from support.shared import shared_path
 from ulnet.dlc.config import Step, read_config, step_error
 from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import (
+    Discover,
     GlobalSet,
     NetAdd,
     PeerAdd,
     PeerRefresh,
+    Ping,
     SelectionAdd,
     Tunables,
     UdspAdd,
@@ -156,24 +158,33 @@ def test_everything_wrong_is_told_at_once_with_line_rule_and_way_out() -> None:
     errors = read_config(WRONG).errors
     assert [(item.errno, item.descr) for item in errors] == [
         (-22, "line 2: invalid key 'net typ' in net: did you mean 'net type'?"),
-        (-22, "line 2: 'net type' is missing: write 'net type: …'"),
+        (-22, "line 2: no value for 'net type': write 'net type: …'"),
         (-22, "line 3: net tcp has no 'local NI(s)': list its NIs, each with 'interfaces'"),
         (-22, "line 11: an item of 'local NI(s)' holds keys and values: write 'key: value'"),
         (-22, "line 7: invalid key 'peer_credit' in tunables: did you mean 'peer_credits'?"),
-        (-22, "line 8: credits 'many' is not a number: write digits, such as credits: 1"),
+        (
+            -22,
+            "line 8: invalid value 'many' for 'credits', a number: write digits, such as credits: 1",
+        ),
         (-22, "line 6: an NI of net tcp has neither 'interfaces' nor 'nid': name its interface"),
         (-22, "line 9: nid 10.0.0.1@tcp3 is not on net tcp: put it under the net that it is on"),
         (-22, "line 10: 'interfaces' holds numbered names, such as '0: eth0' on a line of its own"),
         (-22, "line 10: an NI of net tcp has neither 'interfaces' nor 'nid': name its interface"),
-        (-22, "line 13: 'primary nid' is missing: write 'primary nid: …'"),
-        (-22, "line 13: Multi-Rail 'maybe' is neither True nor False: write one of them"),
-        (-22, "line 15: 'nid' is missing: write 'nid: …'"),
+        (-22, "line 13: no value for 'primary nid': write 'primary nid: …'"),
+        (-22, "line 13: invalid value 'maybe' for 'Multi-Rail': write True or False"),
+        (-22, "line 15: no value for 'nid': write 'nid: …'"),
         (-22, "line 18: key 'discovery' of global is given twice: leave one"),
-        (-22, "line 17: 'discovery' is one number, not a list or a mapping"),
+        (-22, "line 17: invalid value for 'discovery': it is one number, not a list or a mapping"),
         (-22, "line 19: invalid key 'pear' in a file: did you mean 'peer'?"),
-        (-22, "line 22: 'gateway' is missing: write 'gateway: …'"),
+        (-22, "line 22: no value for 'gateway': write 'gateway: …'"),
     ]
     assert {(item.verb, item.entity) for item in errors} == {("add", "import")}
+
+
+def test_a_key_without_value_says_so() -> None:
+    for text in ("retry_count:\n", "route:\n  - net:\n    gateway: 10.0.0.1@tcp\n", "numa:\n  range:\n"):
+        (error,) = read_config(text).errors
+        assert "no value for" in error.descr
 
 
 def test_text_that_is_not_yaml_is_one_error_with_its_line() -> None:
@@ -208,6 +219,43 @@ def test_a_refused_step_names_its_line_and_number() -> None:
 def test_the_files_given_to_real_nodes(name: str, steps: int, errors: int) -> None:
     config = read_config(shared_path(f"reference/yaml/{name}.yaml").read_text())
     assert (len(config.steps), len(config.errors)) == (steps, errors)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ping: {nids: {0: 10.0.0.2@tcp, 1: 10.0.0.3@tcp}, timeout: 2000}\n",
+        "ping:\n  - nids: [10.0.0.2@tcp, 10.0.0.3@tcp]\n    timeout: 2000\n",
+    ],
+)
+def test_pings_name_nids_by_number(text: str) -> None:
+    config = read_config(text, "exec")
+    assert config.errors == []
+    assert [step.request for step in config.steps] == [Ping(["10.0.0.2@tcp", "10.0.0.3@tcp"], None, 2.0)]
+    text = text.replace("ping", "discover").replace(", timeout: 2000", "").replace("    timeout: 2000\n", "")
+    assert [step.request for step in read_config(text, "exec").steps] == [
+        Discover(["10.0.0.2@tcp", "10.0.0.3@tcp"])
+    ]
+    assert read_config("ping: {nids: x}\n", "exec").errors[0].descr.startswith("line 1: no value for 'nids'")
+
+
+def test_tunables_of_a_net_are_for_each_ni_that_gives_none() -> None:
+    text = """\
+net:
+    - net type: tcp1
+      tunables: {credits: 64, peer_credits: 4}
+      lnd tunables: {conns_per_peer: 2}
+      CPT: "[0]"
+      local NI(s):
+        - interfaces: {0: eth0}
+        - interfaces: {0: eth1}
+          tunables: {credits: 128}
+          CPT: "[1]"
+"""
+    assert requests(text) == [
+        NetAdd("tcp1", ["eth0"], in_file=True, tunables=Tunables(None, 4, None, 64, 2), cpts="[0]"),
+        NetAdd("tcp1", ["eth1"], in_file=True, tunables=Tunables(None, 4, None, 128, 2), cpts="[1]"),
+    ]
 
 
 @pytest.mark.requirement("cfg-165", "HLD-selection")
@@ -268,10 +316,10 @@ selection:
         "line 3: 'action' holds keys and values: write 'key: value' below it",
         "line 4: invalid key 'source' in a udsp rule: did you mean 'src'?",
         "line 5: 'priority' is given twice, also in 'action': leave one",
-        "line 10: idx 'first' is not a number: write digits, such as idx: 1",
-        "line 12: 'type' is missing: write 'type: …'",
+        "line 10: invalid value 'first' for 'idx', a number: write digits, such as idx: 1",
+        "line 12: no value for 'type': write 'type: …'",
         "line 13: type 'router' of a selection rule is none of net, nid, peer",
         "line 14: 'nid' has no place in a rule of type net",
-        "line 16: 'remote' is missing: write 'remote: …'",
+        "line 16: no value for 'remote': write 'remote: …'",
         "line 18: side 'left' of a selection rule is none of local, remote, both",
     ]

@@ -17,7 +17,7 @@ from ulnet.node.dry_run import dry_run
 HOST = [
     Link("lo", 1, addresses=(Address("127.0.0.1", 8),), loopback=True),
     Link("eth0", 2, addresses=(Address("192.158.19.3", 24),)),
-    Link("eth1", 3, addresses=(Address("192.168.3.3", 24), Address("10.0.0.1", 8))),
+    Link("eth1", 3, addresses=(Address("192.168.3.3", 24), Address("10.0.0.1", 8, label="eth1:1"))),
     Link("eth2", 4, addresses=(Address("10.0.0.2", 8),)),
     Link("eth3", 5, up=False, addresses=(Address("10.0.0.3", 8),)),
     Link("ib0", 6),
@@ -48,6 +48,8 @@ def chosen(rule: Ip2netsRule) -> list[tuple[str, str, str | None]]:
         (["eth1", "eth*"], ["10.*.*.[1-2]"], [("eth1", "10.0.0.1", None), ("eth2", "10.0.0.2", None)]),
         ([], [], [("eth0", "192.158.19.3", None)]),  # as networks=tcp: the first
         (["eth1"], [], [("eth1", "192.168.3.3", None)]),
+        (["eth1:1"], [], [("eth1", "10.0.0.1", None)]),
+        (["eth1:1[0]"], ["10.*.*.*"], [("eth1", "10.0.0.1", "[0]")]),
     ],
 )
 def test_what_rules_choose(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ulnet.dlc.config import read_config
 from ulnet.dlc.legacy import LegacyError, read_ip2nets, read_networks, read_routes
+from ulnet.dlc.legacy_text import read_text
 from ulnet.dlc.model import (
     BuffersSet,
     GlobalSet,
@@ -21,6 +22,7 @@ from ulnet.dlc.model import (
     PeerRefresh,
     Request,
     RouteAdd,
+    RouterSet,
     RoutingSet,
     SelectionAdd,
     Tunables,
@@ -39,10 +41,10 @@ def net(name: str, *interfaces: str, cpts: str | None = None, **tunables: int) -
 @pytest.mark.parametrize(
     ("text", "requests"),
     [
-        ("tcp0(eth0)", [net("tcp", "eth0")]),
+        ("tcp0(eth0)", [net("tcp0", "eth0")]),
         (
             "tcp0(eth0,eth1), tcp1( eth2 )[0,2-3]",
-            [net("tcp", "eth0", "eth1"), net("tcp1", "eth2", cpts="[0,2-3]")],
+            [net("tcp0", "eth0", "eth1"), net("tcp1", "eth2", cpts="[0,2-3]")],
         ),
         (
             "tcp(eth0[0],eth1[1,2]),o2ib(ib0)",
@@ -50,7 +52,7 @@ def net(name: str, *interfaces: str, cpts: str | None = None, **tunables: int) -
         ),
         (
             "tcp0(eth0, credits=256, peer_credits=16), tcp1(eth1, credits=128)",
-            [net("tcp", "eth0", credits=256, peer_credits=16), net("tcp1", "eth1", credits=128)],
+            [net("tcp0", "eth0", credits=256, peer_credits=16), net("tcp1", "eth1", credits=128)],
         ),
         ("tcp", [NetMatch([Ip2netsRule("tcp")])]),
         ("tcp # the first interface", [NetMatch([Ip2netsRule("tcp")])]),
@@ -64,7 +66,7 @@ def test_networks(text: str, requests: list[NetAdd | NetMatch]) -> None:
 @pytest.mark.parametrize(
     ("text", "rules"),
     [
-        ("tcp0(eth0) 192.168.0.*", [Ip2netsRule("tcp", ["eth0"], ["192.168.0.*"])]),
+        ("tcp0(eth0) 192.168.0.*", [Ip2netsRule("tcp0", ["eth0"], ["192.168.0.*"])]),
         (
             "tcp(eth[0-1]) 10.0.[1-9/2].*  10.1.0.[1,2] # two ranges\n o2ib2 *.*.*.* ; ",
             [
@@ -94,7 +96,7 @@ def test_ip2nets(text: str, rules: list[Ip2netsRule]) -> None:
                 RouteAdd("tcp1", "10.0.0.9@tcp", 3),
                 RouteAdd("tcp2", "10.0.0.[1-4]@tcp", 3, 2),
                 RouteAdd("tcp2", "10.0.0.9@tcp", 3),
-                RouteAdd("o2ib", "10.0.0.1@tcp3", 1),
+                RouteAdd("o2ib0", "10.0.0.1@tcp3", 1),
             ],
         ),
         (
@@ -121,8 +123,8 @@ def test_routes(text: str, routes: list[RouteAdd]) -> None:
             "'tcp0(eth0': a bracket is not closed, or not opened: write tcp0(eth0,eth1)",
         ),
         (read_networks, "tcp0 eth0", "'tcp0 eth0' is no net with interfaces: write tcp0 or tcp0(eth0,eth1)"),
-        (read_networks, "tcp0(eth0, credit=4)", "net tcp: no option is called 'credit': known are "),
-        (read_networks, "tcp0(eth0, credits=many)", "net tcp: credits=many is not a number: write digits"),
+        (read_networks, "tcp0(eth0, credit=4)", "net tcp0: no option is called 'credit': known are "),
+        (read_networks, "tcp0(eth0, credits=many)", "net tcp0: credits=many is not a number: write digits"),
         (read_networks, "bond0(mode=standby)", "net bond names no slave: write some, such as bond0("),
         (read_networks, "banana0", "net 'banana0' has no known type"),
         (read_ip2nets, "tcp(eth0) 10.0.0", "address '10.0.0' has not four parts"),
@@ -148,12 +150,19 @@ def test_any_text_is_read_or_refused_in_words(text: str, which: int) -> None:
         (read_networks, read_ip2nets, read_routes)[which](text)
 
 
+@given(st.text(alphabet="tcp0o2ib(){}:,[]=;#\n .*@1-/ 'gatewyhopnrks", max_size=80))
+def test_text_of_no_certain_form_is_read_or_refused_in_words(text: str) -> None:
+    with suppress(LegacyError):
+        read_text(text)
+
+
 MODPROBE = """\
 # of a site
 alias lustre lustre
 options lnet networks="tcp0(eth0,eth1)" \\
     routes='o2ib 10.0.0.1@tcp' lnet_retry_count=3 lnet_transaction_timeout=100
 options lnet lnet_peer_discovery_disabled=1 forwarding=enabled tiny_router_buffers=64 accept_port=987
+options lnet accept_port_bulk=986
 options ksocklnd peer_credits=16 conns_per_peer=4 sock_timeout=30 nscheds=2
 options libcfs cpu_npartitions=2
 options ko2iblnd map_on_demand=1
@@ -167,13 +176,14 @@ def test_a_modprobe_file() -> None:
     found = read_modprobe(MODPROBE)
     assert found.requests == [
         GlobalSet({"retry_count": 3, "transaction_timeout": 100, "use_tcp_bonding": 1, "discovery": 0}),
-        net("tcp", "eth0", "eth1", peer_credits=16, conns_per_peer=4, timeout=30),
+        net("tcp0", "eth0", "eth1", peer_credits=16, conns_per_peer=4, timeout=30),
         RouteAdd("o2ib", "10.0.0.1@tcp"),
         RoutingSet(enable=True),
         BuffersSet(tiny=64),
     ]
     assert found.notes == [
         "accept_port: start lnetd with --accept-port 987",
+        "accept_port_bulk: start lnetd with --accept-port-bulk 986",
         "cpu_npartitions: start lnetd with --cpu-npartitions 2",
         "ko2iblnd: o2ib nets are not built yet in this version of ulnet",
     ]
@@ -251,6 +261,7 @@ def test_everything_that_files_hold_is_written_and_read_again() -> None:
     requests: list[Request] = [
         NetMatch([Ip2netsRule("tcp", ["eth[0-1]", "ib*"], ["10.*.*.*"], Tunables(credits=3), "[0]")], True),
         RouteAdd("tcp9", "10.0.0.[1-2]@tcp", 2, 1, 3),
+        RouterSet({"router_ping_timeout": 30}),
         RoutingSet(enable=True),
         BuffersSet(tiny=1, large=-1),
         PeerRefresh(["10.0.0.2@tcp", "10.0.1.[2-3]@tcp1"], "10.0.0.2@tcp", True, True),

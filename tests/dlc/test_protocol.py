@@ -55,6 +55,7 @@ REQUESTS: list[model.Request] = [
     model.RoutingSet(enable=True),
     model.RoutingShow(),
     model.BuffersSet(tiny=1),
+    model.Distances(["10.0.0.[1-3]@tcp"]),
     model.Explain("10.0.0.1@tcp", source="10.0.0.2@tcp", size=4096),
     model.Trace("10.0.0.1@tcp", every_message=True, session=1, cursor=2),
     model.Discover(["10.0.0.2@tcp"], force=True),

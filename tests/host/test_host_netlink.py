@@ -107,5 +107,9 @@ def test_a_hosts_rails_are_listed_with_their_state(two_hosts: Cluster) -> None:
     assert tell(f"{shown}(link_named('rail1'))") == str((host.address(1), host.address6(1), True, True))
     assert tell(f"link_with_address('{host.address6(0)}').name") == "rail0"
     assert tell(f"source_address_for('{two_hosts.hosts[1].address(1)}')") == host.address(1)
+    host.run("ip", "addr", "add", "10.9.0.1/24", "dev", "rail1", "label", "rail1:1")
+    assert tell("(lambda link: (link.name, link.addresses[0].ip))(link_named('rail1:1'))") == str(
+        ("rail1", "10.9.0.1")
+    )
     host.set_link(1, up=False)
     assert tell("link_named('rail1').up, link_named('rail1').carrier") == "(False, False)"

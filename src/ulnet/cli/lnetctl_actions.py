@@ -33,6 +33,7 @@ __all__ = ["perform"]
 _HOST_NAME = r"[A-Za-z][A-Za-z0-9._-]*\Z"
 _MOST_SHOWN = 1 << 31
 _LONGEST_WAIT = 3600.0
+_STARTING = 3  # `enable` of a node that routes, and has not told peers so
 _WRONG_WORDS = 255  # exit status
 _ENODATA = frozenset({"retry_count", "transaction_timeout", "health_sensitivity", "router_sensitivity"})
 
@@ -54,11 +55,19 @@ def perform(action: str, parsed: Parsed, socket_path: str | None) -> int:
         return _WRONG_WORDS
     except DlcError as refused:
         return report_errors([refused.item])
+    for note in reply.notes:
+        sys.stderr.write(f"lnetctl: note: {note}\n")
     return _FINISHERS.get(action, _print)(request, parsed, reply)
 
 
 def _print(request: model.Request, parsed: Parsed, reply: Reply) -> int:
-    sys.stdout.write(emit_document(as_mapping(reply)))
+    document = as_mapping(reply)
+    if parsed.flag("json"):
+        import json
+
+        sys.stdout.write(json.dumps(document) + "\n")
+    else:
+        sys.stdout.write(emit_document(document))
     return report_errors(reply.errors)
 
 
@@ -325,8 +334,28 @@ def _print_explanation(request: model.Request, parsed: Parsed, reply: Reply) -> 
     elif document:
         from ulnet.cli.lnetctl_explain import table
 
-        sys.stdout.write(table(document))
+        sys.stdout.write(table(document, _line_width()))
     return report_errors(reply.errors)
+
+
+def _print_routing(request: model.Request, parsed: Parsed, reply: Reply) -> int:
+    """As YAML the seconds left are a comment: the keys are those of the real tool."""
+    left = as_mapping(reply).get("seconds left")
+    if left is None or parsed.flag("json"):
+        return _print(request, parsed, reply)
+    document = as_mapping(reply)
+    del document["seconds left"]
+    starts = document["routing"][-1]["enable"] == _STARTING
+    sys.stdout.write(emit_document(document))
+    sys.stdout.write(f"# routing {'has started' if starts else 'has stopped'} in {left} s at most\n")
+    return report_errors(reply.errors)
+
+
+def _line_width() -> int:
+    """Columns of the terminal; 0 where there is none."""
+    import shutil
+
+    return shutil.get_terminal_size((0, 0)).columns if sys.stdout.isatty() else 0
 
 
 def _write_export(request: model.Request, parsed: Parsed, reply: Reply) -> int:
@@ -363,6 +392,7 @@ _FINISHERS: dict[str, Callable[[model.Request, Parsed, Reply], int]] = {
     "discover": _print_pings,
     "explain": _print_explanation,
     "export": _write_export,
+    "routing_show": _print_routing,
     "lctl_drop_add": _say_added,
     "lctl_delay_add": _say_added,
 }

@@ -19,8 +19,9 @@ COMMON = (
     Option("socket", "control socket of the lnetd to talk to", "PATH"),
 )
 
-_NET = Option("net", "net, such as tcp or tcp1", "NET")
-_IF = Option("if", "interfaces, such as eth0,eth1; CPTs of each in brackets: eth0[0]", "LIST")
+_NET = Option("net", "net, such as tcp or tcp1", "NET", "n")
+_NETS_SHOWN = Option("net", "only these nets, such as tcp,tcp1; may be repeated", "LIST", "n", "list")
+_IF = Option("if", "interfaces, such as eth0,eth1; CPTs of each in brackets: eth0[0]", "LIST", "i")
 _VERBOSE = Option("verbose", "more about each: 1, or the LEVEL from 0 to 4", "LEVEL", "v", "level")
 _LOAD = Option("load", "how busy each is, and how often it was chosen, by the criterion that decided")
 _TIMEOUT = Option("timeout", "seconds to wait for each answer (1)", "S", "t", "seconds")
@@ -95,21 +96,21 @@ _NETS = (
     Command(
         ("net", "show"),
         "show nets and their NIs",
-        (_NET, _VERBOSE, _LOAD),
+        (_NETS_SHOWN, _VERBOSE, _LOAD),
         examples=("lnetctl net show -v 2 --net tcp",),
         action="net_show",
     ),
     NET_SET,
 )
 
-_PRIMARY = Option("prim_nid", "primary NID of the peer", "NID")
+_PRIMARY = Option("prim_nid", "primary NID of the peer", "NID", "p")
 _PEERS = (
     Command(
         ("peer", "add"),
         "configure a peer, or add NIDs to one",
         (
             _PRIMARY,
-            Option("nid", "its other NIDs, also ranges; without --prim_nid the first is the primary", "LIST"),
+            Option("nid", "its other NIDs, also ranges; without -p the first is the primary", "LIST", "n"),
             Option("non_mr", "the peer is not Multi-Rail"),
             Option("lock_prim", "nothing but --force may change its primary NID"),
         ),
@@ -121,7 +122,7 @@ _PEERS = (
         "delete NIDs of a peer, or the peer",
         (
             _PRIMARY,
-            Option("nid", "NIDs to remove; without it the whole peer goes", "LIST"),
+            Option("nid", "NIDs to remove; without it the whole peer goes", "LIST", "n"),
             Option("force", "also if the primary NID is locked"),
         ),
         examples=("lnetctl peer del --prim_nid 10.0.0.2@tcp",),
@@ -131,7 +132,7 @@ _PEERS = (
         ("peer", "show"),
         "show peers and their NIDs",
         (
-            Option("nid", "only the peers that have these NIDs", "LIST"),
+            Option("nid", "only the peers that have these NIDs", "LIST", "n"),
             Option("max", "at most so many peers, in the order of their NIDs", "N"),
             Option("after", "only peers whose primary NID is behind this one: the next page", "NID"),
             _VERBOSE,
@@ -306,9 +307,23 @@ _SET = (
     ),
 )
 
-COMMANDS: tuple[Command, ...] = (
-    *(*_LNET, *_NETS, *_PEERS, *_OTHERS, *_SET),
-    *(*ROUTES, *POLICIES, *BONDS, *FAULTS, *DEBUG, NIDLIST, *KERNEL_ONLY),
+_JSON = Option("json", "JSON in place of YAML")
+
+
+def _with_json(command: Command) -> Command:
+    """Commands that show something can print it as JSON."""
+    shows = command.words[-1] in ("show", "list", "recovery") or command.action in _SHOWS
+    return command._replace(options=(*command.options, _JSON)) if shows else command
+
+
+_SHOWS = frozenset({"stats_nets", "stats_peers", "stats_heat", "cpt_of_nid"})
+
+COMMANDS: tuple[Command, ...] = tuple(
+    _with_json(command)
+    for command in (
+        *(*_LNET, *_NETS, *_PEERS, *_OTHERS, *_SET),
+        *(*ROUTES, *POLICIES, *BONDS, *FAULTS, *DEBUG, NIDLIST, *KERNEL_ONLY),
+    )
 )
 
 # First words, in the order in which help shows them.

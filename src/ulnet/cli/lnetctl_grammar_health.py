@@ -10,7 +10,7 @@ NET_SET = Command(
     ("net", "set"),
     "change values of NIs",
     (
-        Option("nid", "the NIs to change", "LIST"),
+        Option("nid", "the NIs to change", "LIST", "n"),
         Option("all", "change all NIs"),
         Option("health", "health value, 0 to 1000", "N", kind="number"),
         Option("conns-per-peer", "TCP connections of each type, 0 to 127 (0: by speed)", "N", kind="number"),
@@ -42,7 +42,7 @@ PEER_SET = Command(
     ("peer", "set"),
     "change values of peer NIs",
     (
-        Option("nid", "the peer NIs to change", "LIST"),
+        Option("nid", "the peer NIs to change", "LIST", "n"),
         Option("all", "change all peer NIs"),
         Option("health", "health value, 0 to 1000", "N", kind="number"),
         Option("state", "refused: states follow from what happens", "N"),
@@ -62,7 +62,7 @@ DEBUG = (
     Command(
         ("debug", "peer"),
         "put what the node knows of a peer into its log",
-        (Option("nid", "one NID of it", "NID"),),
+        (Option("nid", "one NID of it", "NID", "n"),),
         examples=("lnetctl debug peer --nid 10.0.0.2@tcp",),
         action="debug_peer",
     ),

@@ -8,7 +8,7 @@ __all__ = ["POLICIES"]
 
 _VERBOSE = Option("verbose", "also what each rule does, and how much it matches now", "LEVEL", "v", "level")
 
-_PRIORITY = Option("priority", "0, the highest, which is the default, and up", "N", kind="number")
+_PRIORITY = Option("priority", "0, the highest, which is the default, and up", "N", "p", "number")
 _WEIGHT = Option(
     "weight", "messages in a row before the next of those with this priority has its turn", "N", kind="number"
 )
@@ -18,12 +18,14 @@ _UDSP = (
         ("udsp", "add"),
         "add a selection policy, or change the priority or weight of one",
         (
-            Option("src", "local NIDs or nets, by pattern, such as 10.0.0.[1-4]@tcp or tcp[1-3]", "DESCR"),
-            Option("dst", "remote NIDs or nets; with --src: --src is preferred for sending to them", "DESCR"),
-            Option("rte", "gateways' NIDs; with --dst: they are preferred on the way there", "DESCR"),
+            Option("src", "local NIDs or nets, such as 10.0.0.[1-4]@tcp or tcp[1-3]", "DESCR", "s"),
+            Option(
+                "dst", "remote NIDs or nets; with --src: that is preferred for sending to them", "DESCR", "d"
+            ),
+            Option("rte", "gateways' NIDs; with --dst: they are preferred on the way there", "DESCR", "r"),
             _PRIORITY,
             _WEIGHT,
-            Option("idx", "place in the list, where earlier rules override later ones (the end)", "N"),
+            Option("idx", "place in the list, where earlier rules override later ones (the end)", "N", "i"),
         ),
         examples=(
             "lnetctl udsp add --src 10.0.0.1@tcp --priority 1",
@@ -34,14 +36,14 @@ _UDSP = (
     Command(
         ("udsp", "del"),
         "delete selection policies",
-        (Option("all", "all of them"), Option("idx", "the one at this place in the list", "N")),
+        (Option("all", "all of them"), Option("idx", "the one at this place in the list", "N", "i")),
         examples=("lnetctl udsp del --idx 0",),
         action="udsp_del",
     ),
     Command(
         ("udsp", "show"),
         "show selection policies",
-        (Option("idx", "only the one at this place in the list", "N"), _VERBOSE),
+        (Option("idx", "only the one at this place in the list", "N", "i"), _VERBOSE),
         examples=("lnetctl udsp show",),
         action="udsp_show",
     ),

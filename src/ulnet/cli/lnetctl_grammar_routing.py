@@ -6,10 +6,10 @@ from ulnet.cli.lnetctl_words import Command, Option
 
 __all__ = ["ROUTER_SETTINGS", "ROUTES"]
 
-_NET = Option("net", "the net that is reached so, such as tcp1", "NET")
-_GATEWAY = Option("gateway", "NIDs of gateways on nets of this node, also ranges", "NIDS")
+_NET = Option("net", "the net that is reached so, such as tcp1", "NET", "n")
+_GATEWAY = Option("gateway", "NIDs of gateways on nets of this node, also ranges", "NIDS", "g")
 _HOP = Option("hop", "nodes to the net's other end, 1 to 255 (undefined: counts as 1)", "N", kind="number")
-_PRIORITY = Option("priority", "0, the best, which is the default, and up", "N", kind="number")
+_PRIORITY = Option("priority", "0, the best, which is the default, and up", "N", "p", "number")
 _EXAMPLE = "--net tcp1 --gateway 10.0.0.[9-10]@tcp"
 
 ROUTES = (
@@ -41,7 +41,7 @@ ROUTES = (
             _NET,
             _GATEWAY,
             Option("hop", "only routes of that many hops", "N", kind="number"),
-            Option("priority", "only routes of that priority", "N", kind="number"),
+            Option("priority", "only routes of that priority", "N", "p", "number"),
             Option("verbose", "also hops, priority, state and type", "LEVEL", "v", "level"),
         ),
         examples=("lnetctl route show -v --net tcp1",),

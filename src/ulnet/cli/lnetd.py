@@ -103,6 +103,12 @@ def _parser() -> argparse.ArgumentParser:
         help="whose connections: from source ports below 1024 (default), all, none",
     )
     parser.add_argument("--accept-port", type=int, default=988, metavar="PORT", help="TCP port (988)")
+    parser.add_argument(
+        "--accept-port-bulk",
+        type=int,
+        metavar="PORT",
+        help="TCP port of connections for bulk (that of --accept-port)",
+    )
     parser.add_argument("--topology", metavar="FILE", help="YAML in place of the machine's NUMA nodes")
     parts = parser.add_mutually_exclusive_group()
     parts.add_argument("--cpu-npartitions", type=int, default=0, metavar="N", help="CPTs (one a NUMA node)")
@@ -216,7 +222,11 @@ async def _run(options: argparse.Namespace, parameters: list[Parameters], steps:
             loop.remove_signal_handler(number)
 
     node = Node(
-        tcp=TcpParams(accept=options.accept, accept_port=options.accept_port),
+        tcp=TcpParams(
+            accept=options.accept,
+            accept_port=options.accept_port,
+            accept_port_bulk=options.accept_port_bulk,
+        ),
         topology=load_topology(options.topology) if options.topology is not None else None,
         cpu_pattern=options.cpu_pattern,
         cpu_npartitions=options.cpu_npartitions,

@@ -11,7 +11,7 @@ __all__ = ["actions_of", "parsers_of"]
 
 def parsers_of(command: str) -> list[argparse.ArgumentParser]:
     """The parsers of `lnetd`, or of a sub-command of `ulnet`; several where its words depend on the first."""
-    module = vars(import_module(f"ulnet.cli.{command}"))
+    module = vars(import_module(f"ulnet.cli.{command.replace('-', '_')}"))
     make = module.get("parser") or module["_parser"]
     if inspect.signature(make).parameters:
         return [make(True), make(False)]

@@ -22,6 +22,7 @@ COMMANDS = {
     "rpc": "ask a service of ulnet.rpc for its methods, and call them",
     "sim": "run a scenario, or random clusters with faults, in the simulator",
     "plan": "show what an import would change, and change nothing",
+    "which-nid": "tell which of some NIDs is the nearest to a node",
     "trace": "follow a running node: which pair of NIDs carries what, and why",
 }
 
@@ -62,7 +63,7 @@ def _run(words: list[str]) -> int:
     if words[0] not in COMMANDS:
         print(f"ulnet: {_unknown(words[0])}", file=sys.stderr)
         return 2
-    status: int = import_module(f"ulnet.cli.{words[0]}").main(words[1:])
+    status: int = import_module(f"ulnet.cli.{words[0].replace('-', '_')}").main(words[1:])
     return status
 
 

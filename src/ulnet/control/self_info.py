@@ -79,8 +79,8 @@ class SelfInfo:
         return PingInfo(int(features), self._state.pid, self.sequence, entries, guard=guard)
 
     def rebuild(self) -> None:
-        """The NIs changed: renew the buffer. Replies under way keep the old one."""
-        if not self._started or self._ping is None:
+        """The NIs changed: renew the buffer if it tells of that. Replies under way keep the old one."""
+        if not self._started or self._ping is None or self.info().pack() == self.data:
             return
         self.sequence += 1
         self.refresh()

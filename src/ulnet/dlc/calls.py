@@ -46,6 +46,7 @@ __all__ = [
     "delete_policy",
     "delete_route",
     "discover",
+    "distances",
     "explain",
     "export",
     "list_peers",
@@ -316,6 +317,11 @@ def discover(nids: Sequence[str], *, force: bool = False, timeout: float = 180.0
 
     request = model.Discover(several(nids), force, timeout=seconds(timeout))
     return Call(request, read, deadline_of(request))
+
+
+def distances(nids: Sequence[str]) -> Call[list[documents.DistanceView]]:
+    """How far NIDs are that can be reached, the nearest first (LNetDist); EHOSTUNREACH where none can be."""
+    return Call(model.Distances(several(nids)), reader(documents.DistanceDocument, "which_nid"))
 
 
 def explain(target: str, *, source: str | None = None, size: int = 0) -> Call[documents_explain.ExplainView]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from ulnet.dlc.config_bond import BOND_KEYS, read_bond
 from ulnet.dlc.legacy import LegacyError, read_ip2nets
 from ulnet.dlc.model import Ip2netsRule, NetAdd, NetDel, NetMatch, NetShow, Request, Tunables
@@ -34,6 +36,7 @@ _NI_STATE = (*COUNTERS, "status", "drained", "dev cpt", "refcount", "peer_ni", "
 _NI = ("nid", "interfaces", "tunables", "lnd tunables", "tcp bonding", "CPT", *BOND_KEYS)
 _NET_TUNABLES = ("peer_timeout", "peer_credits", "peer_buffer_credits", "credits")
 _LND_TUNABLES = ("conns_per_peer", "timeout", "tos")
+_OF_NET = ("tunables", "lnd tunables", "CPT")  # for each NI that does not say otherwise
 _OTHER_LNDS = (
     *("peercredits_hiw", "map_on_demand", "concurrent_sends", "fmr_pool_size", "fmr_flush_trigger"),
     *("fmr_cache", "ntx", "auth_key", "traffic_class", "traffic_class_num"),
@@ -65,7 +68,8 @@ def _read_nets(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
 
 def _net(schema: Schema, item: MapNode, verb: Verb) -> Iterator[Step]:
     mark = schema.mark()
-    fields = schema.fields(item, "net", ("net type", "local NI(s)", "seq_no"))
+    fields = schema.fields(item, "net", ("net type", "local NI(s)", *_OF_NET, "seq_no"))
+    given = _tunables(schema, fields, item)
     net = schema.text(fields, "net type", item, required=True)
     nis = fields.get("local NI(s)")
     seq_no = schema.integer(fields, "seq_no")
@@ -75,7 +79,7 @@ def _net(schema: Schema, item: MapNode, verb: Verb) -> Iterator[Step]:
         yield Step(NetShow(net, SHOWN), item.line, seq_no)
     elif nis is not None:
         for ni in schema.items(nis, "local NI(s)"):
-            request = _ni(schema, net, ni, verb)
+            request = _ni(schema, net, ni, verb, given)
             if request is not None:
                 yield Step(request, ni.line, seq_no)
     elif verb == "del":
@@ -84,7 +88,9 @@ def _net(schema: Schema, item: MapNode, verb: Verb) -> Iterator[Step]:
         schema.refuse(item.line, f"net {net} has no 'local NI(s)': list its NIs, each with 'interfaces'")
 
 
-def _ni(schema: Schema, net: str, ni: MapNode, verb: Verb) -> Request | None:
+def _ni(
+    schema: Schema, net: str, ni: MapNode, verb: Verb, of_net: tuple[Tunables, str | None]
+) -> Request | None:
     mark = schema.mark()
     fields = schema.fields(ni, "a local NI", _NI, _NI_STATE)
     nid = schema.text(fields, "nid", ni)
@@ -105,6 +111,7 @@ def _ni(schema: Schema, net: str, ni: MapNode, verb: Verb) -> Request | None:
     if verb == "del":
         return NetDel(net=named, interfaces=interfaces, nids=nids)
     prefer = nid if interfaces else None
+    tunables, cpts = _joined(of_net[0], tunables), of_net[1] if cpts is None else cpts
     return NetAdd(named, interfaces, nids, prefer, True, bonding, tunables, cpts)
 
 
@@ -256,6 +263,13 @@ def _tunables(schema: Schema, fields: dict[str, Node], item: MapNode) -> tuple[T
         words = [one.text for one in cpts.items if isinstance(one, ScalarNode)]
         return Tunables(**nets, **drivers), f"[{','.join(words)}]"
     return Tunables(**nets, **drivers), schema.text(fields, "CPT", item)
+
+
+def _joined(of_net: Tunables, own: Tunables) -> Tunables:
+    given = {name: getattr(own, name) for name in Tunables.__struct_fields__}
+    return msgspec.structs.replace(
+        of_net, **{name: value for name, value in given.items() if value is not None}
+    )
 
 
 def _integers(

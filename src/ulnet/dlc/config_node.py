@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from ulnet.dlc import model
 from ulnet.dlc.config_net import SHOWN
+from ulnet.dlc.config_peer import numbered_nids
 from ulnet.dlc.config_policy import read_selection, read_udsp
 from ulnet.dlc.schema import Schema
 from ulnet.dlc.steps import Step, Verb
@@ -194,26 +195,34 @@ def read_buffers(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
 
 def read_pings(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
     """`ping:`, for `import --exec`; milliseconds."""
-    for item in schema.items(node, "ping"):
-        mark = schema.mark()
-        names = ("primary nid", "timeout", "source_nid", "seq_no")
-        fields = schema.fields(item, "ping", names, ("Multi-Rail", "peer ni", "peer_ni"))
-        nid = schema.text(fields, "primary nid", item, required=True)
+    ignored = ("Multi-Rail", "peer ni", "peer_ni")
+    for item, fields, nids, mark in _asked(schema, node, "ping", ("timeout", "source_nid"), ignored):
         timeout = schema.integer(fields, "timeout")
         source = schema.text(fields, "source_nid", item)
         if timeout is not None and not 0 < timeout <= 3_600_000:
             schema.refuse(item.line, f"timeout {timeout} of a ping is out of range: 1 to 3600000 ms")
-        if verb == "exec" and nid is not None and schema.good(mark):
-            yield Step(model.Ping([nid], source, (timeout or 1000) / 1000), item.line)
+        if verb == "exec" and schema.good(mark):
+            yield Step(model.Ping(nids, source, (timeout or 1000) / 1000), item.line)
 
 
 def read_discoveries(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
     """`discover:`, for `import --exec`."""
-    for item in schema.items(node, "discover"):
-        mark = schema.mark()
-        ignored = ("Multi-Rail", "peer ni", "peer_ni", "differences")
-        fields = schema.fields(item, "discover", ("primary nid", "force", "seq_no"), ignored)
-        nid = schema.text(fields, "primary nid", item, required=True)
+    ignored = ("Multi-Rail", "peer ni", "peer_ni", "differences")
+    for item, fields, nids, mark in _asked(schema, node, "discover", ("force",), ignored):
         force = schema.setting(fields, "force")
-        if verb == "exec" and nid is not None and schema.good(mark):
-            yield Step(model.Discover([nid], bool(force)), item.line)
+        if verb == "exec" and schema.good(mark):
+            yield Step(model.Discover(nids, bool(force)), item.line)
+
+
+def _asked(
+    schema: Schema, node: Node, what: str, names: tuple[str, ...], ignored: tuple[str, ...]
+) -> Iterator[tuple[MapNode, dict[str, Node], list[str], int]]:
+    """Each item with the NIDs that it names: `primary nid`, or `nids` by number, then also without a list."""
+    for item in [node] if isinstance(node, MapNode) else schema.items(node, what):
+        mark = schema.mark()
+        fields = schema.fields(item, what, ("primary nid", "nids", "seq_no", *names), ignored)
+        if "nids" in fields and "primary nid" not in fields:
+            yield item, fields, numbered_nids(schema, fields["nids"], item), mark
+        else:
+            nid = schema.text(fields, "primary nid", item, required=True)
+            yield item, fields, [nid or ""], mark

@@ -10,7 +10,7 @@ from ulnet.dlc.schema import Schema
 from ulnet.dlc.steps import Step, Verb
 from ulnet.dlc.yaml_in import MapNode, Node, ScalarNode, SeqNode
 
-__all__ = ["CONFIGURED", "LOCKED", "read_peers", "read_peers_by_nids"]
+__all__ = ["CONFIGURED", "LOCKED", "numbered_nids", "read_peers", "read_peers_by_nids"]
 
 LOCKED = 0x100000  # in `peer state`: only force changes the primary NID
 CONFIGURED = 0x8
@@ -69,7 +69,7 @@ def read_peers_by_nids(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]
         seq_no = schema.integer(fields, "seq_no")
         given = schema.boolean(fields, "Multi-Rail", True)
         multi_rail = given if "Multi-Rail" in fields else None
-        nids = _numbered_nids(schema, fields.get("nids"), item)
+        nids = numbered_nids(schema, fields.get("nids"), item)
         if not nids or not schema.good(mark):
             continue
         request: Request
@@ -82,7 +82,8 @@ def read_peers_by_nids(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]
         yield Step(request, item.line, seq_no)
 
 
-def _numbered_nids(schema: Schema, node: Node | None, item: MapNode) -> list[str]:
+def numbered_nids(schema: Schema, node: Node | None, item: MapNode) -> list[str]:
+    """The NIDs of `nids`, by number or as a list."""
     if isinstance(node, MapNode):
         values = [value for _, value in node.items]
     elif isinstance(node, SeqNode):
@@ -91,5 +92,5 @@ def _numbered_nids(schema: Schema, node: Node | None, item: MapNode) -> list[str
         values = []
     nids = [value.text for value in values if isinstance(value, ScalarNode) and value.text]
     if not nids or len(nids) != len(values):
-        schema.refuse(item.line, "a peer has no list of NIDs: write 'nids:' and below it '0: 10.0.0.2@tcp'")
+        schema.refuse(item.line, "no value for 'nids': write 'nids:' and below it '0: 10.0.0.2@tcp'")
     return nids

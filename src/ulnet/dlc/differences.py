@@ -99,7 +99,9 @@ def meaning_of(requests: Iterable[Request]) -> Meaning:
         elif isinstance(request, model.NetMatch):
             for rule in request.rules:
                 given = [*rule.interfaces, *rule.ranges]
-                found[f"ip2nets {rule.net} {' '.join(given)}".strip()] = _tunables(rule.tunables, rule.cpts)
+                found[f"ip2nets {_net(rule.net)} {' '.join(given)}".strip()] = _tunables(
+                    rule.tunables, rule.cpts
+                )
         elif isinstance(request, model.PeerAdd | model.PeerRefresh):
             _peer(found, request)
         elif isinstance(request, model.GlobalSet | model.RouterSet):

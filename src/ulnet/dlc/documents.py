@@ -18,6 +18,8 @@ __all__ = [
     "CptView",
     "DiscoverDocument",
     "DiscoverView",
+    "DistanceDocument",
+    "DistanceView",
     "ExportDocument",
     "GlobalDocument",
     "Globals",
@@ -350,6 +352,20 @@ class CptOfNidDocument(Struct, rename={"cpt_of_nid": "cpt-of-nid"}):
     """`cpt-of-nid`."""
 
     cpt_of_nid: list[CptOfNid]
+
+
+class DistanceView(Struct):
+    """How many hops a NID is away, 0 for one of the node's own; and what a message leaves from."""
+
+    nid: str
+    hops: int
+    source: str
+
+
+class DistanceDocument(Struct, rename={"which_nid": "which-nid"}):
+    """`ulnet which-nid`, the nearest first."""
+
+    which_nid: list[DistanceView]
 
 
 class Globals(Struct):

@@ -33,8 +33,12 @@ class BufferView(Struct):
     mincredits: int
 
 
-class RoutingDocument(Struct):
-    """`routing show`: the pools of each CPT and the state, then the numbers of buffers; empty before any."""
+class RoutingDocument(Struct, rename={"seconds_left": "seconds left"}):
+    """`routing show`: the pools of each CPT and the state, then the numbers of buffers; empty before any.
+
+    `seconds_left`: until routing has started, or has stopped at the latest.
+    """
 
     routing: list[dict[str, int | dict[str, BufferView]]] = []
     buffers: dict[str, int] = {}
+    seconds_left: int | UnsetType = UNSET

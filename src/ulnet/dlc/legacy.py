@@ -3,6 +3,8 @@
 networks="tcp0(eth0[0,1], eth1, credits=512), o2ib(ib0)[0]"
 ip2nets="tcp(eth0) 192.168.0.[1-4]; tcp1 10.*.*.* # the others"
 routes="o2ib 2 192.168.0.[1-2]@tcp:1; tcp[1-3] 10.0.0.9@tcp"
+
+Requests have nets as the text has them.
 """
 
 from __future__ import annotations
@@ -27,17 +29,26 @@ _HEAD = re.compile(r"\s*([A-Za-z0-9]+\s*(?:\([^()]*\))?\s*(?:\[[^\]]*\])?)(?:\s+
 _OPTION = re.compile(r"\s*([A-Za-z_]+)\s*=\s*(.*?)\s*\Z", re.DOTALL)
 _OPTIONS = frozenset(Tunables.__struct_fields__)
 _HOPS = re.compile(r"([0-9]{1,3})(?::([0-9]{1,9}))?\Z")  # and a priority
+_LIKE_NUMBER = re.compile(r"[-+]?[0-9]")
+_PLAIN_NET = re.compile(r"[A-Za-z0-9]+\Z")
 
 
 class LegacyError(Exception):
-    """The string cannot be read: one sentence that names the part, the rule and the way out."""
+    """The string cannot be read: one sentence that names the part, the rule and the way out.
+
+    `kind` names what is wrong in two or three words, for scripts.
+    """
+
+    def __init__(self, text: str, kind: str = "bad text") -> None:
+        super().__init__(text)
+        self.kind = kind
 
 
 def read_networks(text: str, tunables: Tunables | None = None) -> list[NetAdd | NetMatch | BondAdd]:
     """`networks=`: a net without interface gets the host's first. `tunables` are those of the module."""
     requests: list[NetAdd | NetMatch | BondAdd] = []
     bonds: list[BondAdd] = []  # after their slaves
-    for part in _split(_uncommented(text), ","):
+    for part in _split(_uncommented(text), ",\n"):
         bond = _bond(part)
         if bond is not None:
             bonds.append(bond)
@@ -100,12 +111,17 @@ def _route(words: list[str], line: str) -> list[RouteAdd]:
         elif found := _HOPS.match(word):
             hop, usual = int(found[1]), int(found[2] or 0)
             if not 1 <= hop <= 255:
-                raise LegacyError(f"route {shown(line)}: {found[1]} hops are out of range: write 1 to 255")
+                text = f"route {shown(line)}: {found[1]} hops are out of range: write 1 to 255"
+                raise LegacyError(text, "bad hop count")
+        elif nets and _LIKE_NUMBER.match(word):
+            text = f"route {shown(line)}: {shown(word)} is no hop count: write 1 to 255"
+            raise LegacyError(text, "bad hop count")
         else:
             nets += _nets(word, line)
     if not nets or not gateways:
         raise LegacyError(
-            f"route {shown(line)} is not complete: write a net and a gateway, such as tcp1 192.168.0.1@tcp"
+            f"route {shown(line)} is not complete: write a net and a gateway, such as tcp1 192.168.0.1@tcp",
+            "bad route",
         )
     return [
         RouteAdd(net, gateway, hop, usual if priority is None else priority)
@@ -121,10 +137,11 @@ def _nets(word: str, line: str) -> list[str]:
             raise NidError(f"net {shown(word)} stands for all numbers: name them, such as tcp[1-3]")
         nets = [str(net) for net, _ in zip(pattern, range(_MOST_NETS + 1), strict=False)]
     except NidError as bad:
-        raise LegacyError(f"route {shown(line)}: {bad}") from None
+        raise LegacyError(f"route {shown(line)}: {bad}", "bad net") from None
     if len(nets) > _MOST_NETS:
-        raise LegacyError(f"route {shown(line)}: {word} are more than {_MOST_NETS} nets: write fewer")
-    return nets
+        text = f"route {shown(line)}: {word} are more than {_MOST_NETS} nets: write fewer"
+        raise LegacyError(text, "bad net")
+    return [word] if _PLAIN_NET.match(word) else nets
 
 
 def _gateway(word: str, line: str) -> tuple[str, int | None]:
@@ -134,11 +151,12 @@ def _gateway(word: str, line: str) -> tuple[str, int | None]:
     nid, colon, digits = word.partition("@")[2].partition(":")
     text = f"{word.partition('@')[0]}@{nid}"
     if colon and not (digits.isascii() and digits.isdigit() and len(digits) < 10):
-        raise LegacyError(f"route {shown(line)}: after ':' comes a priority, such as {text}:1")
+        told = f"route {shown(line)}: after ':' comes a priority, such as {text}:1"
+        raise LegacyError(told, "bad priority")
     try:
         NidList.parse(text)
     except NidError as bad:
-        raise LegacyError(f"route {shown(line)}: {bad}") from None
+        raise LegacyError(f"route {shown(line)}: {bad}", "bad gateway") from None
     return text, int(digits) if colon else None
 
 
@@ -152,12 +170,12 @@ def _uncommented(text: str) -> str:
     return re.sub(r"#[^;\n]*", "", text)
 
 
-def _split(text: str, separator: str) -> list[str]:
+def _split(text: str, separators: str) -> list[str]:
     """Parts between separators outside brackets, none of them empty."""
     parts, depth, begin = [], 0, 0
     for at, char in enumerate(text):
         depth += (char in "([") - (char in ")]")
-        if char == separator and depth == 0:
+        if char in separators and depth == 0:
             parts.append(text[begin:at])
             begin = at + 1
     if depth != 0:
@@ -173,7 +191,7 @@ def _bond(text: str) -> BondAdd | None:
     try:
         return bond_from_words(match[1], _split(match[2] or "", ","))
     except BondSpecError as bad:
-        raise LegacyError(str(bad)) from None
+        raise LegacyError(str(bad), "bad bond") from None
 
 
 def _spec(text: str, tunables: Tunables) -> tuple[str, list[str], Tunables, str | None]:
@@ -183,33 +201,35 @@ def _spec(text: str, tunables: Tunables) -> tuple[str, list[str], Tunables, str 
         raise LegacyError(f"{shown(text.strip())} is no net with interfaces: write tcp0 or tcp0(eth0,eth1)")
     net, inside, cpts = match.groups()
     try:
-        name = str(Net.parse(net))
+        Net.parse(net)
     except NidError as bad:
-        raise LegacyError(str(bad)) from None
+        raise LegacyError(str(bad), "bad net") from None
     interfaces: list[str] = []
     options: dict[str, Any] = {}
     for part in _split(inside or "", ","):
         option = _OPTION.match(part)
         if option is None:
-            interfaces.append(_interface(part, name))
+            interfaces.append(_interface(part, net))
         else:
-            options[option[1]] = _option(option[1], option[2], name)
+            options[option[1]] = _option(option[1], option[2], net)
     given = {key: getattr(tunables, key) for key in _OPTIONS}
-    return name, interfaces, Tunables(**{**given, **options}), cpts
+    return net, interfaces, Tunables(**{**given, **options}), cpts
 
 
 def _interface(text: str, net: str) -> str:
     try:
         return str(InterfacePattern.parse(text))
     except NidError as bad:
-        raise LegacyError(f"net {net}: {bad}") from None
+        raise LegacyError(f"net {net}: {bad}", "bad interface") from None
 
 
 def _option(name: str, value: str, net: str) -> int:
     if name not in _OPTIONS:
-        raise LegacyError(f"net {net}: no option is called {name!r}: known are {', '.join(sorted(_OPTIONS))}")
+        known = ", ".join(sorted(_OPTIONS))
+        raise LegacyError(f"net {net}: no option is called {name!r}: known are {known}", "bad option")
     if not re.fullmatch(r"-?[0-9]{1,9}", value):
-        raise LegacyError(f"net {net}: {name}={value} is not a number: write digits, such as {name}=8")
+        text = f"net {net}: {name}={value} is not a number: write digits, such as {name}=8"
+        raise LegacyError(text, "bad option")
     return int(value)
 
 
@@ -217,4 +237,4 @@ def _range(text: str) -> None:
     try:
         AddressPattern.parse(text)
     except NidError as bad:
-        raise LegacyError(f"{bad}") from None
+        raise LegacyError(f"{bad}", "bad pattern") from None

@@ -33,6 +33,7 @@ __all__ = [
     "BuffersSet",
     "CptOfNids",
     "Discover",
+    "Distances",
     "Explain",
     "Export",
     "FaultAdd",
@@ -136,7 +137,7 @@ class NetDel(_Request, tag="net.del"):
 
 
 class NetShow(_Request, tag="net.show"):
-    """Local nets and their NIs, with `index` one of each net's.
+    """Local nets and their NIs, with `index` one of each net's; `net` may be a list with commas.
 
     With `load` how busy they are, and what decided when one was chosen.
     """
@@ -253,6 +254,14 @@ class CptOfNids(_Request, tag="cpt-of-nid"):
     nids: list[str]
 
 
+class Distances(_Request, tag="which-nid"):
+    """How far NIDs are, the nearest first; those that cannot be reached are left out."""
+
+    verb = "show"
+    entity = "which-nid"
+    nids: list[str]
+
+
 class StatsShow(_Request, tag="stats.show"):
     """Counters of the whole node."""
 
@@ -319,6 +328,7 @@ Request = (
     | Discover
     | NumaShow
     | CptOfNids
+    | Distances
     | StatsShow
     | StatsReset
     | SumsShow

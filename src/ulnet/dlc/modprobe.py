@@ -54,12 +54,14 @@ _KO2IBLND = {**{name: name for name in _BOTH}, "tos": "tos", "timeout": "timeout
 _DAEMON = {
     "accept": "--accept",
     "accept_port": "--accept-port",
+    "accept_port_bulk": "--accept-port-bulk",
     "cpu_npartitions": "--cpu-npartitions",
     "cpu_pattern": "--cpu-pattern",
 }
 _WITHOUT_EFFECT = {
     "config_on_load": "lnetd does what it is told when it starts",
 }
+_LISTS = ("networks", "ip2nets", "routes")  # their items may be on lines of their own
 _MODULES = ("lnet", "ksocklnd", "libcfs", "ko2iblnd", "kbondlnd")
 
 
@@ -72,8 +74,12 @@ class Parameters(NamedTuple):
     drivers: Mapping[int, Tunables] = {}  # what nets have that say nothing else, by type
 
 
-def read_modprobe(text: str) -> Parameters:
-    """What `options lnet …`, `options ksocklnd …` and `options libcfs …` ask for. Raises LegacyError."""
+def read_modprobe(text: str, together: bool = False) -> Parameters:
+    """What `options lnet …`, `options ksocklnd …` and `options libcfs …` ask for. Raises LegacyError.
+
+    Of a parameter that is given several times the last one counts, as for the kernel. With `together` those
+    that list nets or routes add up, and nets may be given both by name and by address.
+    """
     if len(text) > _LONGEST:
         raise LegacyError(f"the file has {len(text)} characters: {_LONGEST} are the most")
     given: dict[str, dict[str, str]] = {module: {} for module in _MODULES}
@@ -96,10 +102,15 @@ def read_modprobe(text: str) -> Parameters:
             name, equals, value = word.partition("=")
             if not equals:
                 raise LegacyError(f"line {number}: {word!r} is no parameter: write NAME=VALUE")
-            if given[words[1]].get(name, value) != value:
-                notes.append(f"line {number}: {name} of {words[1]} is given twice: the last one counts")
+            before = given[words[1]].get(name, value)
+            adds_up = together and words[1] == "lnet" and name in _LISTS
+            if before != value:
+                rule = "modprobe takes the last one, here they add up" if adds_up else "the last one counts"
+                notes.append(f"line {number}: {name} of {words[1]} is given twice: {rule}")
+                if adds_up:
+                    value = f"{before}\n{value}"
             given[words[1]][name] = value
-    found = module_requests(**given)
+    found = module_requests(**given, together=together)
     return found._replace(notes=notes + found.notes, unknown=[*unknown, *found.unknown])
 
 
@@ -121,22 +132,29 @@ def module_requests(
     libcfs: dict[str, str] | None = None,
     ko2iblnd: dict[str, str] | None = None,
     kbondlnd: dict[str, str] | None = None,
+    *,
+    together: bool = False,
 ) -> Parameters:
-    """The requests that parameters of the modules come to. Raises LegacyError."""
+    """The requests that parameters of the modules come to; `together` as above. Raises LegacyError."""
     tunables: dict[int, Tunables] = {
         NetType.TCP: _tunables(ksocklnd or {}, _KSOCKLND),
         NetType.O2IB: _tunables(ko2iblnd or {}, _KO2IBLND),
     }
     requests = _settings(lnet)
+    notes: list[str] = []
     if lnet.get("networks") and lnet.get("ip2nets"):
-        raise LegacyError("networks= and ip2nets= exclude each other: leave one of them")
+        if together:
+            notes.append(
+                "networks= and ip2nets= are both given: the module takes one of them, here they add up"
+            )
+        else:
+            raise LegacyError("networks= and ip2nets= exclude each other: leave one of them")
     if lnet.get("networks"):
         requests += read_networks(lnet["networks"])
     if lnet.get("ip2nets"):
         requests.append(NetMatch(read_ip2nets(lnet["ip2nets"])))
     tune(requests, tunables)
     requests += _routing(lnet)
-    notes: list[str] = []
     unknown: list[str] = []
     modules = ((ksocklnd, _KSOCKLND), (lnet, _LNET), (libcfs, ()), (ko2iblnd, _KO2IBLND), (kbondlnd, ()))
     for module, names in modules:

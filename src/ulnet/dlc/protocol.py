@@ -55,6 +55,7 @@ class Answer(msgspec.Struct):
 
     document: msgspec.Struct | None = None
     errors: list[ErrorItem] = []
+    notes: list[str] = []  # what a person should know of what was done
 
 
 class Reply(msgspec.Struct):
@@ -63,6 +64,7 @@ class Reply(msgspec.Struct):
     version: int
     result: msgspec.Raw = msgspec.Raw(b"null")
     errors: list[ErrorItem] = []
+    notes: list[str] = []
 
 
 class _RequestHead(msgspec.Struct):
@@ -79,6 +81,7 @@ class _ReplyFrame(msgspec.Struct, omit_defaults=True):
     version: int
     result: msgspec.Struct | None = None
     errors: list[ErrorItem] = []
+    notes: list[str] = []
 
 
 class _Version(msgspec.Struct):
@@ -172,7 +175,7 @@ def decode_request(payload: bytes) -> Request:
 
 def encode_reply(answer: Answer) -> bytes:
     """The frame of an answer. Raises ProtocolError if it is too long."""
-    payload = _json.encode(_ReplyFrame(VERSION, answer.document, answer.errors))
+    payload = _json.encode(_ReplyFrame(VERSION, answer.document, answer.errors, answer.notes))
     if len(payload) > MAX_REPLY:
         raise ProtocolError(errno.EMSGSIZE, f"the answer exceeds {MAX_REPLY} bytes: ask for less at once")
     return _frame(payload)

@@ -80,10 +80,10 @@ class Schema:
         node = fields.get(name)
         if node is None or (isinstance(node, ScalarNode) and node.value is None):
             if required:
-                self.refuse(parent.line, f"'{name}' is missing: write '{name}: …'")
+                self.refuse(parent.line, f"no value for '{name}': write '{name}: …'")
             return None
         if not isinstance(node, ScalarNode):
-            self.refuse(node.line, f"'{name}' is one value, not a list or a mapping")
+            self.refuse(node.line, f"invalid value for '{name}': it is one value, not a list or a mapping")
             return None
         return node.text
 
@@ -95,9 +95,12 @@ class Schema:
         if isinstance(node, ScalarNode):
             if isinstance(node.value, int) and not isinstance(node.value, bool):
                 return node.value
-            self.refuse(node.line, f"{name} '{node.text}' is not a number: write digits, such as {name}: 1")
+            what = f"no value for '{name}'"
+            if node.value is not None:
+                what = f"invalid value '{node.text}' for '{name}', a number"
+            self.refuse(node.line, f"{what}: write digits, such as {name}: 1")
         else:
-            self.refuse(node.line, f"'{name}' is one number, not a list or a mapping")
+            self.refuse(node.line, f"invalid value for '{name}': it is one number, not a list or a mapping")
         return None
 
     def setting(self, fields: Mapping[str, Node], name: str) -> int | None:
@@ -115,5 +118,5 @@ class Schema:
         if isinstance(node, ScalarNode) and isinstance(node.value, bool):
             return node.value
         text = node.text if isinstance(node, ScalarNode) else "…"
-        self.refuse(node.line, f"{name} '{text}' is neither True nor False: write one of them")
+        self.refuse(node.line, f"invalid value '{text}' for '{name}': write True or False")
         return default

@@ -45,8 +45,10 @@ def document_of(requests: Iterable[Request]) -> dict[str, Any]:
             found.setdefault("selection", []).append(_selection(request))
         elif isinstance(request, model.RouteAdd):
             found.setdefault("route", []).append(_route(request))
+        elif isinstance(request, model.RouterSet):
+            found.setdefault("routing", {}).update(request.values)
         elif isinstance(request, model.RoutingSet):
-            found["routing"] = {"enable": int(request.enable)}
+            found.setdefault("routing", {})["enable"] = int(request.enable)
         elif isinstance(request, model.BuffersSet):
             sizes = {name: getattr(request, name) for name in ("tiny", "small", "large")}
             found["buffers"] = {name: size for name, size in sizes.items() if size is not None}
@@ -135,7 +137,8 @@ def _route(request: model.RouteAdd) -> dict[str, Any]:
     item: dict[str, Any] = {"net": request.net, "gateway": request.gateway}
     if request.hop != -1:
         item["hop"] = request.hop
-    item["priority"] = request.priority
+    if request.priority:
+        item["priority"] = request.priority
     if request.health_sensitivity != 1:
         item["health_sensitivity"] = request.health_sensitivity
     return item

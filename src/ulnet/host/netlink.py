@@ -7,6 +7,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from ipaddress import ip_address, ip_interface
 from pathlib import Path
 from socket import AF_INET, AF_INET6
@@ -32,11 +33,17 @@ def links() -> list[Link]:
 
 
 def link_named(name: str, among: Iterable[Link] | None = None) -> Link:
-    """The link of that name. Raises HostError(ENODEV)."""
+    """The link of that name; of an address label, such as eth0:1, with its addresses only.
+
+    Raises HostError(ENODEV).
+    """
     known = links() if among is None else list(among)
     for link in known:
         if link.name == name:
             return link
+    for link in known:
+        if labelled := tuple(address for address in link.addresses if name and address.label == name):
+            return replace(link, addresses=labelled)
     names = ", ".join(link.name for link in known) or "none"
     raise HostError(errno.ENODEV, f"no interface is named {name!r}: this host has {names}")
 
@@ -122,6 +129,7 @@ def _address(message: Any) -> Address | None:
     ip = message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS")
     if message["family"] not in (AF_INET, AF_INET6) or ip is None:
         return None
+    label = message.get_attr("IFA_LABEL") or ""
     flags = message.get_attr("IFA_FLAGS") or message["flags"]
     return Address(
         ip=ip,
@@ -129,6 +137,7 @@ def _address(message: Any) -> Address | None:
         family=message["family"],
         scope=message["scope"],
         tentative=bool(flags & (_IFA_F_TENTATIVE | _IFA_F_DADFAILED)),
+        label=label if ":" in label else "",
     )
 
 

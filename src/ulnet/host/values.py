@@ -28,6 +28,7 @@ class Address:
     family: int = AF_INET
     scope: int = SCOPE_GLOBAL
     tentative: bool = False  # IPv6: not usable, its uniqueness is not settled or was disproved
+    label: str = ""  # its own name, such as eth0:1, where it has one beside the link's
 
     @property
     def usable(self) -> bool:

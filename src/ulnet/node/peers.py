@@ -15,6 +15,7 @@ from ulnet.core.peer import Peer
 from ulnet.core.status import LNetError
 from ulnet.nid import Net, Nid, NidError
 from ulnet.nid.errors import shown
+from ulnet.node.distances import Distance, by_distance, distance_to
 from ulnet.node.operations import discover
 
 __all__ = ["PeerCalls", "as_net", "as_nid"]
@@ -46,6 +47,17 @@ class PeerCalls(ABC):
         renames it. Raises LNetError: EINVAL, ENOMEM.
         """
         return name_peer(self.core, as_nids(nids)).primary_nid
+
+    def distance(self, nid: Nid | str) -> Distance:
+        """How far a NID is (LNetDist): hops, the place of its net, and what a message to it leaves from.
+
+        Raises LNetError(EHOSTUNREACH).
+        """
+        return distance_to(self.core, as_nid(nid))
+
+    def nearest(self, nids: Sequence[Nid | str]) -> Nid:
+        """Which of some NIDs has the least distance. Raises LNetError: EINVAL (none named), EHOSTUNREACH."""
+        return by_distance(self.core, as_nids(nids))[0].nid
 
     async def primary_nid(self, nid: Nid | str, *, lock: bool = False, timeout: float | None = None) -> Nid:
         """By which NID events tell of the node that has `nid` (LNetPrimaryNID); with `lock`, for ever.

@@ -56,14 +56,18 @@ def test_peers_are_told_late_of_a_start_and_at_once_of_a_stop(bench):
     assert (router.state, bench.state.forwards, router.opened) == (RoutingState.DISABLED, False, False)
     router.enable(True)
     assert (router.state, bench.state.forwards, bench.told) == (RoutingState.STARTING, True, [])
+    begun = bench.clock.now
+    assert router.until == begun + 110
     bench.run(109)
     assert bench.told == []
     bench.run(2)
-    assert (router.state, bench.told) == (RoutingState.ENABLED, [True])
+    assert (router.state, bench.told, router.until) == (RoutingState.ENABLED, [True], 0.0)
     router.enable(True)
     router.enable(False)
     assert (router.state, bench.state.forwards, bench.told) == (RoutingState.STOPPING, True, [True, False])
+    assert router.until == bench.clock.now + 110
     bench.run(112)
+    assert router.until == 0.0
     assert (router.state, bench.state.forwards) == (RoutingState.DISABLED, False)
     assert bench.state.timers.next_deadline() is None
     router.enable(False)

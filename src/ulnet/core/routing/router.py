@@ -48,6 +48,7 @@ class Router:
         "opened",
         "silent_nets",
         "state",
+        "until",
     )
 
     def __init__(
@@ -73,6 +74,7 @@ class Router:
         self._timer: Timer | None = None
         self._silence: Timer | None = None  # when to look for nets without pings
         self._give_up_at = 0.0
+        self.until = 0.0  # when it has started, or may have stopped; 0 if neither is to be waited for
 
     def enable(self, wanted: bool) -> None:
         """`set routing 1` or 0. Raises LNetError(ESHUTDOWN)."""
@@ -110,6 +112,8 @@ class Router:
             self._timer = None
         self.state = after
         now, settling = self._state.clock(), self._settings.settling_time
+        if after in (RoutingState.ENABLED, RoutingState.DISABLED):
+            self.until = 0.0
         if action is RoutingAction.OPEN:
             self._open()
         if action in (RoutingAction.OPEN, RoutingAction.STAY):
@@ -144,6 +148,7 @@ class Router:
             self._look_soon()
 
     def _set_timer(self, when: float, call: Callable[[], None]) -> None:
+        self.until = when
         self._timer = self._state.timers.at(when, call)
 
     def _look_whether_drained(self) -> None:
@@ -152,6 +157,7 @@ class Router:
             self._input(RoutingInput.DRAINED)
         else:
             self._set_timer(now + _LOOK_AGAIN, self._look_whether_drained)
+            self.until = self._give_up_at
 
     def _open(self) -> None:
         self.opened = True

@@ -12,6 +12,8 @@ from ulnet.dlc import model, model_bond
 from ulnet.dlc.config import Step, step_error
 from ulnet.dlc.documents import (
     CptOfNidDocument,
+    DistanceDocument,
+    DistanceView,
     ExportDocument,
     GlobalDocument,
     NetDocument,
@@ -36,7 +38,8 @@ from ulnet.node.admin.explain import explain
 from ulnet.node.admin.faults import add_fault, delete_faults, reset_faults, show_faults
 from ulnet.node.admin.health import debug_peer, set_nis, set_peers, show_recovery
 from ulnet.node.admin.ip2nets import NO_MATCH, match_nets
-from ulnet.node.admin.nets import NoInterface, add_nis
+from ulnet.node.admin.names import read_nids
+from ulnet.node.admin.nets import NoInterface, add_nis, without_labels
 from ulnet.node.admin.numa import cpts_of_nids, show_numa
 from ulnet.node.admin.peer_files import refresh_peer, remove_nids
 from ulnet.node.admin.peers import add_peer, delete_peer
@@ -51,6 +54,7 @@ from ulnet.node.admin.show_peers import export_peers, list_peers, show_peers
 from ulnet.node.admin.statistics import Statistician
 from ulnet.node.admin.trace import read_trace
 from ulnet.node.admin.udsp import add_rule, delete_rules, show_rules
+from ulnet.node.distances import by_distance
 from ulnet.node.node import Node
 
 __all__ = ["Admin"]
@@ -106,6 +110,7 @@ class Admin:
             model.Discover: self._discover,
             model.NumaShow: self._numa_show,
             model.CptOfNids: self._cpt_of_nid,
+            model.Distances: self._distances,
             model.GlobalShow: self._global_show,
             model.GlobalSet: self._global_set,
             model.UdspAdd: self._udsp_add,
@@ -234,6 +239,7 @@ class Admin:
 
     async def _net_del(self, request: model.NetDel) -> Answer:
         async with self._changing:
+            request = without_labels(self.node.core, request, self._links())
             await drain_and_delete(self.node.core, request, self._drain)
         return _DONE
 
@@ -259,8 +265,7 @@ class Admin:
 
     async def _peer_del(self, request: model.PeerDel) -> Answer:
         async with self._changing:
-            delete_peer(self.node.core, request)
-        return _DONE
+            return Answer(notes=delete_peer(self.node.core, request))
 
     async def _peer_refresh(self, request: model.PeerRefresh) -> Answer:
         async with self._changing:
@@ -376,6 +381,10 @@ class Admin:
 
     async def _cpt_of_nid(self, request: model.CptOfNids) -> Answer:
         return Answer(CptOfNidDocument(cpts_of_nids(self.node.core, request)))
+
+    async def _distances(self, request: model.Distances) -> Answer:
+        found = by_distance(self.node.core, read_nids(request.nids))
+        return Answer(DistanceDocument([DistanceView(str(a.nid), a.hops, str(a.source)) for a in found]))
 
     async def _global_show(self, request: model.GlobalShow) -> Answer:
         return Answer(GlobalDocument(show_globals(self.node.core)))

@@ -17,7 +17,7 @@ from ulnet.core.status import LNetError
 from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import Ip2netsRule, NetAdd, NetDel, NetMatch
 from ulnet.dlc.model_bond import BondAdd
-from ulnet.host import Address, HostError, Link, first_address
+from ulnet.host import Address, HostError, Link, first_address, link_named
 from ulnet.lnd.bond import BondLnd
 from ulnet.nid import AddressPattern, InterfacePattern, Net, Nid, NidError
 from ulnet.nid.address import parse_ipv4, parse_ipv6
@@ -154,12 +154,18 @@ def _named(
     names = {link.name: link for link in host}
     bare = _WITH_CPTS.match(text)
     cpts = None
-    if text not in names and bare is not None and (bare[1] in names or "[" in bare[1]):
+    if text not in names and bare is not None and (bare[1] in names or "[" in bare[1] or ":" in bare[1]):
         text, cpts = bare[1], bare[2]
     if text in names:
         if text not in matching:
             raise LNetError(errno.EINVAL, _contradiction(names[text], rule))
         return [(names[text], cpts)]
+    if labelled := _labelled(text, host):
+        address = _matching(labelled, ranges)
+        if address is None or not labelled.up:
+            raise LNetError(errno.EINVAL, _contradiction(labelled, rule))
+        matching[labelled.name] = address
+        return [(labelled, cpts)]
     try:
         pattern = InterfacePattern.parse(text)
     except NidError as bad:
@@ -172,6 +178,14 @@ def _named(
     if not found:
         raise LNetError(errno.EINVAL, _contradiction(meant[0], rule))
     return found
+
+
+def _labelled(name: str, host: Sequence[Link]) -> Link | None:
+    """The link of an address label, such as eth0:1, with its addresses only."""
+    try:
+        return link_named(name, host) if ":" in name else None
+    except HostError:
+        return None
 
 
 def _contradiction(link: Link, rule: Ip2netsRule) -> str:

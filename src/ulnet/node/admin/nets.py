@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import errno
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from ulnet.control.instance import LNet
 from ulnet.core.ni import NI, LocalNet, Place
 from ulnet.core.status import LNetError
-from ulnet.dlc.model import NetAdd, NetDel
+from ulnet.core.tunables import NetTunables
+from ulnet.dlc.model import NetAdd, NetDel, Tunables
 from ulnet.host import HostError, Link, first_address, link_named, link_with_address
 from ulnet.nid import LO_NID, Net, Nid, NidError
 from ulnet.node.admin.bonded_nets import is_to_be_bonded, must_name_all
 from ulnet.node.admin.names import one_nid, read_cpts, read_interface, read_net, read_nids
 from ulnet.node.admin.tunables import lnd_tunables, net_tunables
 
-__all__ = ["NoInterface", "add_nis", "delete_nis", "nis_to_delete"]
+__all__ = ["NoInterface", "add_nis", "delete_nis", "nis_to_delete", "without_labels"]
+
+
+_log = logging.getLogger("ulnet")
 
 
 class NoInterface(LNetError):
@@ -65,12 +72,28 @@ def add_nis(core: LNet, request: NetAdd, host: Sequence[Link], large: bool) -> N
                 also=new.also,
             )
             added.append(new.nid)
+            _warn_of_tunables(core.nis[new.nid], request.tunables, tunables)
     except LNetError as refused:
         for nid in reversed(added):
             core.del_ni(nid)
         number = refused.errno if refused.errno in _RULES else errno.ENETDOWN
         none = f" (none of {len(wanted)} NIs was added)" if len(wanted) > 1 else ""
         raise LNetError(number, refused.text + none) from refused
+
+
+def _warn_of_tunables(ni: NI, given: Tunables, meant: NetTunables) -> None:
+    """A net's tunables are those of its first NI: what a later one asks for is told, and not done."""
+    differ = [
+        f"{name} {getattr(meant, name)} (the net has {getattr(ni.net.tunables, name)})"
+        for name in msgspec.structs.asdict(given)
+        if hasattr(meant, name) and getattr(given, name) is not None
+        if getattr(meant, name) != getattr(ni.net.tunables, name)
+    ]
+    if differ:
+        _log.warning(
+            "%s asks for %s: the first NI of a net sets it for all, delete the net to change it",
+            *(ni.nid, ", ".join(differ)),
+        )
 
 
 def _bonded(core: LNet, request: NetAdd, wanted: Sequence[_NewNi]) -> list[_NewNi]:
@@ -192,6 +215,24 @@ def _check_new(core: LNet, wanted: Sequence[_NewNi]) -> None:
             )
         nids.add(new.nid)
         devices.add((net, new.interface))
+
+
+def without_labels(core: LNet, request: NetDel, host: Sequence[Link]) -> NetDel:
+    """The request with devices in place of the labels of their addresses. Raises LNetError."""
+    if request.net is None or not any(":" in text for text in request.interfaces):
+        return request
+    net = read_net(request.net, errno.EINVAL)
+    interfaces = list(request.interfaces)
+    for at, text in enumerate(interfaces):
+        name, _ = read_interface(text, core.cpts.count)
+        if ":" in name:
+            link = _usable(name, host)
+            if not any(Nid.of(net, address.ip) in core.nis for address in link.addresses):
+                has = ", ".join(address.ip for address in link.addresses)
+                text = f"interface {name} has {has}, which is no NI of net {net}: see 'lnetctl net show'"
+                raise LNetError(errno.ENODEV, text)
+            interfaces[at] = link.name
+    return NetDel(request.net, interfaces, force=request.force)
 
 
 def delete_nis(core: LNet, request: NetDel) -> None:

@@ -13,6 +13,7 @@ from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import PeerRefresh, PeerRemove
 from ulnet.nid import Nid, NidError, NidList
 from ulnet.node.admin.names import one_nid
+from ulnet.node.admin.peers import check_count
 
 __all__ = ["refresh_peer", "remove_nids"]
 
@@ -62,6 +63,7 @@ def refresh_peer(core: LNet, request: PeerRefresh) -> list[ErrorItem]:
         )
     _leave_out(core, listed, primary, known, multi_rail)
     others = [nid for nid in listed.nids if nid != primary]
+    check_count(primary, {primary, *others})
     lock = request.lock_primary
     if known is None:
         core.peers.add(primary, others, multi_rail, lock)

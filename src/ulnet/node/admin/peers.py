@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Collection
 
 from ulnet.control.instance import LNet
 from ulnet.core.status import LNetError
@@ -11,7 +12,9 @@ from ulnet.nid import Nid
 from ulnet.node.admin.names import one_nid, read_nids
 from ulnet.node.admin.show_peers import peer_of
 
-__all__ = ["add_peer", "delete_peer"]
+__all__ = ["add_peer", "check_count", "delete_peer"]
+
+_MOST_NIDS = 128  # of a configured peer, as the kernel's library has it
 
 
 def add_peer(core: LNet, request: PeerAdd) -> None:
@@ -23,11 +26,34 @@ def add_peer(core: LNet, request: PeerAdd) -> None:
         )
     primary = _primary(request.primary) if request.primary is not None else nids[0]
     others = [nid for nid in nids if nid != primary]
+    known = core.peers.find(primary)
+    check_count(
+        primary, {primary, *others, *(known.nids() if known is not None and known.configured else ())}
+    )
+    for nid in (primary, *others):
+        _no_gateway(core, nid)
     core.peers.add(primary, others, request.multi_rail, request.lock_primary)
 
 
-def delete_peer(core: LNet, request: PeerDel) -> None:
-    """Delete NIDs of a peer, or the peer; without primary NID, of the one that has them. Raises LNetError."""
+def check_count(primary: Nid, nids: Collection[Nid]) -> None:
+    """Refuse to configure a peer with too many NIDs. Raises LNetError(ERANGE)."""
+    if len(nids) > _MOST_NIDS:
+        text = f"peer {primary} would have {len(nids)} NIDs: a configured peer has at most {_MOST_NIDS}"
+        raise LNetError(errno.ERANGE, text)
+
+
+def _no_gateway(core: LNet, nid: Nid) -> None:
+    """A learned peer would be deleted to be configured anew, and one that routes lead over cannot be."""
+    peer = core.peers.find(nid)
+    if peer is not None and not peer.configured and (why := core.gateways.needed_for(peer)):
+        raise LNetError(errno.EBUSY, f"{nid} cannot be configured as a peer's: {why}")
+
+
+def delete_peer(core: LNet, request: PeerDel) -> list[str]:
+    """Delete NIDs of a peer, or the peer; without primary NID, of the one that has them. Raises LNetError.
+
+    Returns what should be known of it.
+    """
     nids = read_nids(request.nids)
     if request.primary is not None:
         primary = _primary(request.primary)
@@ -37,7 +63,15 @@ def delete_peer(core: LNet, request: PeerDel) -> None:
         raise LNetError(
             errno.EINVAL, "no peer is named: give its primary NID with --prim_nid, or its NIDs with --nid"
         )
+    peer = core.peers.find(primary)
     core.peers.delete(primary, nids or None, request.force)
+    if peer is None or peer.configured:
+        return []
+    if nids and primary not in nids:
+        text = f"peer {primary} was discovered, not configured: what it tells of itself brings such NIDs back"
+    else:
+        text = f"peer {primary} was discovered, not configured: it comes back with the next message"
+    return [text]
 
 
 def _primary(text: str) -> Nid:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from ulnet.control.instance import LNet
 from ulnet.core.routing import RoutingState
 from ulnet.core.routing.pools import BufferPool
@@ -25,7 +27,7 @@ def set_buffers(core: LNet, request: BuffersSet) -> None:
 
 
 def show_routing(core: LNet) -> RoutingDocument:
-    """Nothing of a node that never routed, as today."""
+    """Nothing of a node that never routed, as today; while routing starts or stops, how long that takes."""
     router = core.router
     if not router.opened:
         return RoutingDocument()
@@ -33,7 +35,10 @@ def show_routing(core: LNet) -> RoutingDocument:
         {f"cpt[{cpt}]": {name: _pool(pool) for name, pool in zip(_SIZES, pools, strict=True)}}
         for cpt, pools in enumerate(router.gate.pools.by_cpt)
     ]
-    return RoutingDocument([*items, {"enable": int(router.state)}], _counts(core))
+    document = RoutingDocument([*items, {"enable": int(router.state)}], _counts(core))
+    if router.until:
+        document.seconds_left = max(ceil(router.until - core.state.clock()), 0)
+    return document
 
 
 def backup_routing(core: LNet) -> tuple[dict[str, int], dict[str, int]]:

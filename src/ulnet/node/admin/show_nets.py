@@ -35,11 +35,13 @@ __all__ = ["backup_nets", "local_net", "message_counts", "policy_of", "show_nets
 def show_nets(
     core: LNet, net: str | None, verbosity: int, load: bool = False, index: int | None = None
 ) -> list[LocalNetView]:
-    """All nets, or one; of each all NIs, or the one at `index`.
+    """All nets, or those of a list with commas; of each all NIs, or the one at `index`.
 
     Raises LNetError: ENOENT (no such name), ESRCH (not configured).
     """
-    chosen = list(core.nets.values()) if net is None else [core.nets[local_net(core, net)]]
+    chosen = list(core.nets.values())
+    if net is not None:
+        chosen = [core.nets[one] for one in dict.fromkeys(local_net(core, text) for text in net.split(","))]
     some = slice(None) if index is None else slice(index, index + 1)
     bonding = core.settings.use_tcp_bonding if verbosity else 0
     silent = core.info.silent_nets
