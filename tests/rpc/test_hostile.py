@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from rpc.conftest import SERVER
 from ulnet import Node
 from ulnet.rpc import Call, Client, RpcError, Server, Service
-from ulnet.rpc.port import REPLY_PORTAL, REQUEST_PORTAL
 from ulnet.rpc.service import bits_of
 from ulnet.wire.rpc import (
     BODY,
     MAX_BULK,
+    REPLY_PORTAL,
+    REQUEST_PORTAL,
     Bulk,
     CallFrame,
     Chunk,

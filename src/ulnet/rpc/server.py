@@ -20,13 +20,15 @@ from ulnet.rpc.context import DEADLINE
 from ulnet.rpc.counters import MethodCounters, ServerCounters
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
-from ulnet.rpc.port import REPLY_PORTAL, REQUEST_PORTAL, Port
+from ulnet.rpc.port import Port
 from ulnet.rpc.service import Method, Service, encoded
 from ulnet.rpc.sessions import Session, Sessions, Verdict
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import LNET_MTU
 from ulnet.wire.rpc import (
     BODY,
+    REPLY_PORTAL,
+    REQUEST_PORTAL,
     VERSION,
     CallFrame,
     Chunk,
