@@ -17,7 +17,7 @@ PRINTED = [
     ["8388608 bytes, as they were: True", "errno 2, executed: yes"],
     ["67108864 bytes, all right: True"],
     ["50 peers heard 1000 notifications"],
-    ["answers as 127.0.6.1@tcp", "3145728 bytes", "4 titles"],
+    ["answers as 127.0.8.1@tcp", "3145728 bytes", "4 titles"],
 ]
 
 

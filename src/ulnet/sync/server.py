@@ -156,7 +156,7 @@ class Server(Part):
         if inspect.iscoroutinefunction(handler) or inspect.isasyncgenfunction(handler):
             return method
         run = self._stream if method.kind == "stream" else self._execute
-        return Method(method.name, partial(run, method.run), method.kind, method.takes)
+        return Method(method.name, partial(run, method.run), method.kind, method.takes, method.gives)
 
     async def _execute(self, handler: Callable[..., Any], call: ulnet.rpc.Call, *data: Any) -> Any:
         mine = Call(call, self._node)
