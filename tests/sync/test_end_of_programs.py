@@ -15,7 +15,7 @@ from support.shared import ROOT
 pytestmark = pytest.mark.requirement("ULP")
 
 _BEGIN = """
-import threading, time
+import errno, threading, time
 from ulnet.lnd.tcp import TcpParams
 from ulnet.sync import Client, Node, RpcError, Server, Service
 
@@ -45,14 +45,16 @@ client = Client(node, "127.4.8.2@tcp", "shop")
 """
 
 _LEFT_OPEN = """
-def call():
+def call(method):
     try:
-        client.call("stuck")
-    except RpcError:
-        pass
+        client.call(method)
+    except RpcError as failed:
+        print(method, failed.errno == errno.ESHUTDOWN, flush=True)
 
-threading.Thread(target=call, daemon=True).start()
-began.wait()
+for method in ("wait", "stuck"):
+    threading.Thread(target=call, args=(method,), daemon=True).start()
+    began.wait()
+    began.clear()
 print("the end", flush=True)
 """
 
@@ -78,7 +80,10 @@ def _started(program: str) -> subprocess.Popen[str]:
 def test_a_program_ends_that_left_all_open() -> None:
     with _started(_LEFT_OPEN) as program:
         out, err = program.communicate(timeout=120)
-    assert (program.returncode, out, err) == (0, "the end\n", "")
+    assert (program.returncode, err) == (0, "")
+    said = out.splitlines()
+    assert said[:2] == ["began", "the end"]
+    assert sorted(said[2:]) == ["cancelled", "stuck True", "wait True"]
 
 
 def test_ctrl_c_cancels_a_call() -> None:
