@@ -86,6 +86,10 @@ def test_the_nodes_own_thread_is_told_that_it_cannot_wait(nodes: Nodes) -> None:
     with pytest.raises(LNetError) as failed:
         client.do(client.ping, SERVER)
     assert failed.value.errno == errno.EDEADLK
+    with pytest.raises(LNetError) as failed:
+        client.do(client.close)
+    assert failed.value.errno == errno.EDEADLK
+    assert client.ping(SERVER, timeout=60).nids, "nothing was closed"
 
 
 def test_who_waits_hears_that_the_node_is_closed(nodes: Nodes) -> None:

@@ -41,6 +41,7 @@ class Part(ABC):
 
     def close(self) -> None:
         """End it; a second call changes nothing."""
+        self._thread.check()
         self._node.parts.pop(self, None)
         with suppress(LNetError, TimeoutError):  # its node was closed, or something blocks the loop
             self._thread.run(self._end, patience=_PATIENCE)
@@ -84,12 +85,13 @@ class Node:
     def close(self, drain: float = _DRAIN) -> None:
         """Close what lives on it, then the node; messages under way get `drain` seconds.
 
-        What other threads wait for ends with ESHUTDOWN.
+        What other threads wait for ends with ESHUTDOWN. Raises LNetError(EDEADLK) in its own thread.
         """
         with self._lock:
             thread = self._thread
             if thread is None:
                 return
+            thread.check()
             try:
                 self.close_parts()
                 thread.run(lambda: self.node.close(drain), patience=drain + _PATIENCE)

@@ -101,6 +101,15 @@ class LoopThread:
         """The loop. All but `call_soon_threadsafe` is for its own thread."""
         return self._loop
 
+    def check(self) -> None:
+        """Raises LNetError(EDEADLK) in its own thread, which cannot wait for itself."""
+        if threading.current_thread() is self._thread:
+            raise LNetError(
+                errno.EDEADLK,
+                f"{self._thread.name}: its own thread cannot wait for it; "
+                "in coroutine functions use the classes for asyncio (ulnet.Node, ulnet.rpc)",
+            )
+
     def run(
         self,
         make: Callable[[], Coroutine[Any, Any, T]],
@@ -114,12 +123,7 @@ class LoopThread:
         or `patience` seconds without news) cancels the coroutine. Raises LNetError: ENETDOWN (it was stopped
         before), ESHUTDOWN (it was stopped meanwhile), EDEADLK.
         """
-        if threading.current_thread() is self._thread:
-            raise LNetError(
-                errno.EDEADLK,
-                f"{self._thread.name}: its own thread cannot wait for it; "
-                "in coroutine functions use the classes for asyncio (ulnet.Node, ulnet.rpc)",
-            )
+        self.check()
         wait = wait or Wait()
         try:
             self.soon(wait.begin, self._loop, make)
