@@ -28,7 +28,7 @@ def wait(call):
     print("began", flush=True)
     while not call.cancelled:
         time.sleep(0.01)
-    print("cancelled", flush=True)
+    print("cancelled\\n", end="", flush=True)
     told.set()
 
 @service.method("stuck")
@@ -49,7 +49,7 @@ def call(method):
     try:
         client.call(method)
     except RpcError as failed:
-        print(method, failed.errno == errno.ESHUTDOWN, flush=True)
+        print(f"{method} {failed.errno == errno.ESHUTDOWN}\\n", end="", flush=True)
 
 for method in ("wait", "stuck"):
     threading.Thread(target=call, args=(method,), daemon=True).start()
