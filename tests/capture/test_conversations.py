@@ -347,3 +347,10 @@ def test_o2iblnd_messages_in_pieces_and_writes() -> None:
         "RDMA WRITE 1048576 B, rkey 0x1234",
         "IMMEDIATE that claims 120 bytes, of which 60 arrived",
     ]
+
+
+def test_ping_info_that_ends_behind_its_magic_is_a_message_of_four_bytes() -> None:
+    magic = 0x70696E67.to_bytes(4, "little")
+    short = put(4, portal=0, match_bits=PING_MATCH_BITS)[:-4] + magic
+    found = events(opened().send(0, short + put(9) + put(8)))
+    assert [event.saying.facts["payload"] for event in found[3:]] == [4, 9, 8]

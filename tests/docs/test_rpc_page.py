@@ -17,12 +17,15 @@ PRINTED = [
     ["8388608 bytes, as they were: True", "errno 2, executed: yes"],
     ["67108864 bytes, all right: True"],
     ["50 peers heard 1000 notifications"],
+    ["answers as 127.0.8.1@tcp", "3145728 bytes", "4 titles"],
 ]
 
 
 @pytest.mark.requirement("ULP")
 @pytest.mark.parametrize(
-    ("program", "printed"), list(zip(PROGRAMS, PRINTED, strict=True)), ids=["values", "file", "news"]
+    ("program", "printed"),
+    list(zip(PROGRAMS, PRINTED, strict=True)),
+    ids=["values", "file", "news", "threads"],
 )
 def test_a_program_runs(program: str, printed: list[str]) -> None:
     done = subprocess.run(

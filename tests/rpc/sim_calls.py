@@ -15,10 +15,10 @@ from ulnet.core.faults.rule import Fault, FaultKind
 from ulnet.core.status import LNetError
 from ulnet.nid import ANY_NID
 from ulnet.rpc import Call, Client, RpcError, Server, Service
-from ulnet.rpc.port import REQUEST_PORTAL
 from ulnet.rpc.service import bits_of
 from ulnet.sim import LinkParams, Simulation
 from ulnet.sim.node import SimNode
+from ulnet.wire.rpc import REQUEST_PORTAL
 
 NAME = "sim"
 KINDS = ("link", "partition", "restart", "silent", "sleep", "client dies", "drop", "drop", "delay", "delay")

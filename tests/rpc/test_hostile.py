@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from rpc.conftest import SERVER
 from ulnet import Node
 from ulnet.rpc import Call, Client, RpcError, Server, Service
-from ulnet.rpc.port import REPLY_PORTAL, REQUEST_PORTAL
 from ulnet.rpc.service import bits_of
 from ulnet.wire.rpc import (
     BODY,
     MAX_BULK,
+    REPLY_PORTAL,
+    REQUEST_PORTAL,
     Bulk,
     CallFrame,
     Chunk,
@@ -120,7 +121,7 @@ async def test_a_repetition_is_answered_from_memory(wired: Wired, server: Server
     assert counting.times == 2, "what is too old is not executed, and not answered"
 
 
-async def test_a_repetition_of_what_runs_is_told_so(wired: Wired, counting: Counting) -> None:
+async def test_a_repetition_of_what_runs_is_told_so(wired: Wired, server: Server, counting: Counting) -> None:
     await wired.say(wired.call("wait"))
     await wired.say(wired.call("wait", attempt=2))
     note = await wired.hear()
@@ -131,6 +132,8 @@ async def test_a_repetition_of_what_runs_is_told_so(wired: Wired, counting: Coun
     reply = await wired.hear()
     assert isinstance(reply, Reply)
     assert (bytes(reply.data), counting.times) == (b"done", 1)
+    counters = server.method_counters["wait"]
+    assert (counters.calls, counters.resent, counters.repeated) == (1, 1, 0)
 
 
 async def test_an_impatient_client_is_told_before_it_asks(wired: Wired, counting: Counting) -> None:

@@ -15,6 +15,7 @@ from ulnet.capture.describe import (
     say_request,
 )
 from ulnet.capture.describe_bond import looks_like_bond
+from ulnet.capture.describe_rpc import RPC_PREFIX, is_rpc, looks_like_rpc
 from ulnet.capture.event import Say, Saying
 from ulnet.capture.packet import Endpoint
 from ulnet.capture.reader import ANY, Missing, Reader, Script, Skip
@@ -198,19 +199,26 @@ class Side:
         yield from self._payload(header, cookies)
 
     def _payload(self, header: Header, cookies: tuple[int, int]) -> Step:
-        """Say the message, with its payload where that is ping info; pass over any other payload."""
+        """Say the message, with what it needs of its payload; pass over the rest."""
         self._reading("a payload")
         left = header.payload_length
         payload = b""
         more: tuple[str, ...] = ()
         push = header.type == MsgType.PUT and (is_ping(header) or kind_of(header) is not None)
+        told = (push or header.type == MsgType.REPLY) and left <= _MAX_PING_INFO
+        frame = is_rpc(header)
         try:
-            if (push or header.type == MsgType.REPLY) and 4 <= left <= _MAX_PING_INFO:
+            if (told or frame) and left >= 4:
                 start = yield 4
                 left -= 4
-                if looks_like_ping_info(start) or looks_like_bond(start):
-                    payload = start + (yield left)
-                    left = 0
+                wanted = 0
+                if frame and looks_like_rpc(start):
+                    wanted = min(left, RPC_PREFIX - 4)
+                elif told and (looks_like_ping_info(start) or looks_like_bond(start)):
+                    wanted = left
+                if wanted:  # 0 would be ANY
+                    payload = start + (yield wanted)
+                    left -= wanted
         except Missing as missing:
             left -= missing.had + missing.size
             more = ("payload missing from the capture",)

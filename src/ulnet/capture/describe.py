@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from ulnet.capture.describe_bond import KIND_WORDS, bond_words, looks_like_bond
+from ulnet.capture.describe_rpc import Methods, rpc_words
 from ulnet.capture.event import Saying
 from ulnet.wire.acceptor import ConnRequest
 from ulnet.wire.bond import Kind, kind_of
@@ -33,9 +34,10 @@ _STATUS = {NiStatus.UP: "up", NiStatus.DOWN: "down", NiStatus.INVALID: "invalid"
 
 
 class Requests:
-    """What answers answer: wire handles of GETs and PUTs seen -> a few words."""
+    """What answers answer: wire handles of GETs and PUTs seen -> a few words; and methods of calls."""
 
     def __init__(self) -> None:
+        self.methods = Methods()
         self._words: OrderedDict[bytes, str] = OrderedDict()
 
     def note(self, wmd: bytes, words: str) -> None:
@@ -125,8 +127,8 @@ def say_message(
 ) -> Saying:
     """An LNet message.
 
-    `payload` is given where it may be ping info; `carrier` names the LND's own message around this one,
-    `more` is what that says besides.
+    `payload` is given where it may be ping info, or the beginning of a frame of `ulnet.rpc`; `carrier` names
+    the LND's own message around this one, `more` is what that says besides.
     """
     known = _TYPE_NAMES.get(header.type)
     name = known or f"message of unknown type {header.type}"
@@ -138,7 +140,8 @@ def say_message(
         "dest_pid": header.dest_pid,
         "payload": header.payload_length,
     }
-    words = [*_own_words(header, requests, facts)]
+    rpc = rpc_words(header, payload, requests.methods, facts)
+    words = [*_own_words(header, requests, facts, "" if rpc is None else rpc.name)]
     if header.payload_length > LNET_MTU:
         words.append("more than LNet allows")
     for cookie, word, key in ((cookies[0], "zc", "zc_request"), (cookies[1], "zc-ack", "zc_ack")):
@@ -147,7 +150,9 @@ def say_message(
             facts[key] = f"{cookie:#x}"
     words += more
     text = f"{carrier}{name:<5} {header.src_nid} → {header.dest_nid}  {', '.join(words)}"
-    if looks_like_ping_info(payload):
+    if rpc is not None:
+        text += rpc.rest
+    elif looks_like_ping_info(payload):
         text += _ping_words(payload, facts)
     elif looks_like_bond(payload):
         kind = Kind.BEACON if header.type == MsgType.REPLY else kind_of(header)
@@ -155,8 +160,8 @@ def say_message(
     return Saying("message", text, facts)
 
 
-def _own_words(header: Header, requests: Requests, facts: dict[str, object]) -> list[str]:
-    """What only this type of message has; requests are noted for their answers."""
+def _own_words(header: Header, requests: Requests, facts: dict[str, object], name: str) -> list[str]:
+    """What only this type of message has; requests are noted for their answers, by their `name`."""
     kind = header.type
     size = f"{header.payload_length} B"
     if kind in (MsgType.ACK, MsgType.REPLY):
@@ -175,6 +180,8 @@ def _own_words(header: Header, requests: Requests, facts: dict[str, object]) -> 
         target = "push" if kind == MsgType.PUT else "ping"
     elif bond is not None:
         target = KIND_WORDS[bond]
+    elif name:
+        target = name
     words = [target]
     if kind == MsgType.GET:
         facts["sink_length"] = header.length
@@ -191,7 +198,7 @@ def _own_words(header: Header, requests: Requests, facts: dict[str, object]) -> 
     else:
         facts["md"] = _md_facts(header.wmd)
         words.append(("ACK to " if kind == MsgType.PUT else "") + _md(header.wmd))
-        named = is_ping(header) or bond is not None
+        named = is_ping(header) or bond is not None or name
         requests.note(header.wmd, target if named else f"{MsgType(kind).name} {target}")
     return words
 

@@ -6,27 +6,37 @@ import argparse
 import asyncio
 import json
 import sys
-from typing import Any
+from typing import Final
 
 import msgspec
 
 from ulnet.cli.ping import own_nid, seconds
+from ulnet.cli.rpc_client import Told, generate
+from ulnet.cli.rpc_stats import Counted, as_text
 from ulnet.core.status import LNetError
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid, NidError
 from ulnet.node import Node
 from ulnet.rpc import Client, RpcError
-from ulnet.rpc.server import METHODS
+from ulnet.rpc.server import METHODS, TYPES
+from ulnet.rpc.service import decoded
+from ulnet.wire.lnet import LNET_MTU
 
 __all__ = ["main"]
+
+# What to do, and the method that is called for it.
+_METHODS: Final = {"methods": METHODS, "call": "", "stats": METHODS, "client": TYPES}
 
 _EXAMPLES = """\
 example:
   ulnet rpc methods 10.0.0.2@tcp values
   ulnet rpc call 10.0.0.2@tcp values get --json '"big"' --timeout 5
+  ulnet rpc stats 10.0.0.2@tcp values
+  ulnet rpc client 10.0.0.2@tcp values > values_client.py
 
 What --json gives travels as msgpack, what --text gives as it is. A reply that is msgpack is printed as JSON,
-any other as it is. Exit status: 0 the call went well, 1 it failed, 2 usage.
+any other as it is. 'client' writes a Python module with a typed method for each of the service's. Exit
+status: 0 the call went well, 1 it failed, 2 usage.
 """
 
 
@@ -35,7 +45,9 @@ def main(argv: list[str]) -> int:
     parser = _parser()
     options = parser.parse_args(argv)
     if (options.what == "call") != (options.method is not None):
-        parser.error("give a method with 'call', and none with 'methods'")
+        parser.error(f"give a method with 'call', and none with '{options.what}'")
+    if options.sync and options.what != "client":
+        parser.error("--sync is for 'client'")
     try:
         target = Nid.parse(options.nid)
         source = Nid.parse(options.source) if options.source else None
@@ -45,13 +57,13 @@ def main(argv: list[str]) -> int:
         return 2
     try:
         reply = asyncio.run(_call(options, target, source, data))
+        _show(reply, options)
     except RpcError as failed:
         print(f"ulnet rpc: {failed} (errno {failed.errno}, executed: {failed.executed})", file=sys.stderr)
         return 1
     except LNetError as failed:
         print(f"ulnet rpc: {failed}", file=sys.stderr)
         return 1
-    _show(reply, options)
     return 0
 
 
@@ -62,12 +74,13 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", choices=["methods", "call"], help="what to do")
+    parser.add_argument("what", choices=list(_METHODS), help="what to do")
     parser.add_argument("nid", help="a NID of the node that serves")
     parser.add_argument("service", help="the service's name")
     parser.add_argument("method", nargs="?", help="the method to call")
     parser.add_argument("--json", metavar="TEXT", help="the data, as JSON")
     parser.add_argument("--text", metavar="TEXT", help="the data, as they are")
+    parser.add_argument("--sync", action="store_true", help="with 'client': a client for ulnet.sync")
     parser.add_argument("--timeout", type=seconds, default=10.0, metavar="S", help="seconds to wait (10)")
     parser.add_argument("--source", metavar="NID", help="the NID to ask from (default: by the route)")
     parser.add_argument("--port", type=int, default=988, help="the port of the node's acceptor (988)")
@@ -93,24 +106,21 @@ async def _call(options: argparse.Namespace, target: Nid, source: Nid | None, da
     params = TcpParams(listen=False, accept_port=options.port)
     async with Node(tcp=params) as node:
         node.add_ni(source or own_nid(target))
-        async with Client(node, target, options.service) as client:
-            answer = await client.call(options.method or METHODS, data, timeout=options.timeout)
+        # What a service tells of its types has room in a frame of that size.
+        async with Client(node, target, options.service, slots=1, largest=LNET_MTU) as client:
+            method = _METHODS[options.what] or options.method
+            answer = await client.call(method, data, timeout=options.timeout)
             return answer.data
 
 
 def _show(reply: bytes, options: argparse.Namespace) -> None:
-    try:
-        value: Any = msgspec.msgpack.decode(reply)
-        if options.what == "call":
-            print(msgspec.json.encode(value).decode())
-            return
-    except (msgspec.MsgspecError, TypeError):
-        sys.stdout.buffer.write(reply)
-        return
-    print(f"service: {value['service']}")
-    print("methods:")
-    for method in value["methods"]:
-        print(f"- name: {method['name']}")
-        print(f"  kind: {method['kind']}")
-        for name in ("calls", "errors", "overdue", "given_up", "repeated"):
-            print(f"  {name}: {method[name]}")
+    """Raises RpcError for what is no answer of a service."""
+    if options.what == "call":
+        try:
+            print(msgspec.json.encode(msgspec.msgpack.decode(reply)).decode())
+        except (msgspec.MsgspecError, TypeError):
+            sys.stdout.buffer.write(reply)
+    elif options.what == "client":
+        print(generate(decoded(reply, Told), sync=options.sync), end="")
+    else:
+        print("\n".join(as_text(decoded(reply, Counted), everything=options.what == "stats")))

@@ -16,9 +16,8 @@ from ulnet.nid import Nid
 from ulnet.node import Node
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
-from ulnet.rpc.port import BULK_PORTAL
 from ulnet.wire.lnet import LNET_MTU
-from ulnet.wire.rpc import MAX_BULK, REGION, Bulk
+from ulnet.wire.rpc import BULK_PORTAL, MAX_BULK, REGION, Bulk
 
 __all__ = ["Loan", "Progress", "checksum", "flat", "move"]
 

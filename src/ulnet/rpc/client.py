@@ -20,7 +20,7 @@ from ulnet.rpc.context import DEADLINE
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
 from ulnet.rpc.pending import AGAIN, Connection, Pending
-from ulnet.rpc.port import REPLY_PORTAL, REQUEST_PORTAL, Port
+from ulnet.rpc.port import Port
 from ulnet.rpc.service import bits_of, decoded, encoded
 from ulnet.rpc.stream import Stream
 from ulnet.wire.errors import WireError
@@ -28,6 +28,8 @@ from ulnet.wire.rpc import (
     BODY,
     CHECK,
     IDEMPOTENT,
+    REPLY_PORTAL,
+    REQUEST_PORTAL,
     STREAM,
     CallFrame,
     Connect,

@@ -14,10 +14,11 @@ _BUCKETS: Final = 24  # the last one begins at 4 s
 class MethodCounters:
     """Of one method. `latency_us[i]` counts service times below 2**i microseconds that are in none before."""
 
-    calls: int = 0
+    calls: int = 0  # that have ended
     errors: int = 0
-    overdue: int = 0
-    given_up: int = 0
+    overdue: int = 0  # whose deadline went by
+    given_up: int = 0  # by their clients
+    resent: int = 0  # repetitions that came while the call ran
     repeated: int = 0  # repetitions that were answered from memory
     latency_us: list[int] = field(default_factory=lambda: [0] * _BUCKETS)
 

@@ -14,11 +14,8 @@ from ulnet.core.status import LNetError, errno_text
 from ulnet.nid import Nid
 from ulnet.node import Node
 
-__all__ = ["BULK_PORTAL", "REPLY_PORTAL", "REQUEST_PORTAL", "Ended", "Port"]
+__all__ = ["Ended", "Port"]
 
-REQUEST_PORTAL: Final = 40
-REPLY_PORTAL: Final = 41
-BULK_PORTAL: Final = 42
 _MOST_FREE: Final = 256
 
 # How a frame ended: 0 or an errno, and why; a frame that found a full inbox ends with ENOBUFS.

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable
 from contextlib import aclosing
 from contextvars import copy_context
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Final, Self
 
@@ -20,13 +21,16 @@ from ulnet.rpc.context import DEADLINE
 from ulnet.rpc.counters import MethodCounters, ServerCounters
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
-from ulnet.rpc.port import REPLY_PORTAL, REQUEST_PORTAL, Port
+from ulnet.rpc.port import Port
+from ulnet.rpc.schema import described
 from ulnet.rpc.service import Method, Service, encoded
 from ulnet.rpc.sessions import Session, Sessions, Verdict
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import LNET_MTU
 from ulnet.wire.rpc import (
     BODY,
+    REPLY_PORTAL,
+    REQUEST_PORTAL,
     VERSION,
     CallFrame,
     Chunk,
@@ -41,9 +45,11 @@ from ulnet.wire.rpc import (
     unpack,
 )
 
-__all__ = ["METHODS", "Server"]
+__all__ = ["METHODS", "TYPES", "Server"]
 
-METHODS: Final = "ulnet.methods"  # every service has it: its methods, and what is counted of them
+# Every service has these: its methods and what is counted of them; and what they take and give.
+METHODS: Final = "ulnet.methods"
+TYPES: Final = "ulnet.types"
 _KEEP: Final = 60.0  # seconds that the reply of a call without deadline is kept
 _LEAST_PATIENCE: Final = 0.05
 _MOST_PATIENCE: Final = 10.0
@@ -83,7 +89,10 @@ class Server:
         self.incarnation = random(64)
         self.counters = ServerCounters()
         self.method_counters: dict[str, MethodCounters] = {}
-        self._methods = {METHODS: Method(METHODS, self._tell_methods, "call")}
+        self._methods = {
+            METHODS: Method(METHODS, self._tell_methods, "call"),
+            TYPES: Method(TYPES, self._tell_types, "call"),
+        }
         self._admission: Admission[Call] = Admission(concurrency, queue, queue_bytes)
         self._queue_bytes = queue_bytes
         self._streams_left = streams
@@ -266,6 +275,7 @@ class Server:
     def _repeated(self, session: Session[Call], frame: CallFrame, message: Message) -> None:
         call = session.slots[frame.slot].running
         assert call is not None
+        self._count(call.method.name).resent += 1
         call.via = (message.source, message.target)
         call.attempt = frame.attempt
         call.patience = frame.patience / 1000
@@ -537,12 +547,28 @@ class Server:
         return counters
 
     async def _tell_methods(self, call: Call) -> dict[str, Any]:
-        """The service's methods, and what is counted of them."""
+        """The service's methods, what is counted of them, and of the server."""
         methods = [
             {"name": method.name, "kind": method.kind, **self._count(method.name).told()}
             for method in self.service.methods.values()
         ]
-        return {"service": self.service.name, "incarnation": self.incarnation, "methods": methods}
+        server = {
+            **asdict(self.counters),
+            "running": self.running,
+            "waiting": self.waiting,
+            "sessions": self.sessions,
+            "kept_bytes": self.kept_bytes,
+        }
+        return {
+            "service": self.service.name,
+            "incarnation": self.incarnation,
+            "server": server,
+            "methods": methods,
+        }
+
+    async def _tell_types(self, call: Call) -> dict[str, Any]:
+        """What the service's methods take and give."""
+        return {"service": self.service.name, **described(list(self.service.methods.values()))}
 
 
 def _bound(nid: Nid) -> Nid | None:

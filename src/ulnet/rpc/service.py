@@ -13,6 +13,7 @@ import msgspec
 
 from ulnet.core.status import LNetError
 from ulnet.rpc.errors import RpcError
+from ulnet.rpc.schema import given
 from ulnet.rpc.topic import Topic
 from ulnet.wire.rpc import call_overhead
 
@@ -60,12 +61,13 @@ def decoded(data: Data, wanted: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One method. `takes` is the type of its second parameter, if it has one."""
+    """One method. `takes` is the type of its second parameter, if it has one, `gives` that of its result."""
 
     name: str
     run: Callable[..., Any]
     kind: Literal["call", "stream"]
     takes: Any = None
+    gives: Any = Any
 
     def start(self, call: Call) -> Any:
         """Call the handler. Raises RpcError(EBADMSG)."""
@@ -108,7 +110,8 @@ class Service:
             raise LNetError(errno.EEXIST, f"service {self.name} has a method {name} already")
 
         def add(handler: H) -> H:
-            self.methods[name] = Method(name, handler, kind, _second_type(handler))
+            gives = given(handler, stream=kind == "stream")
+            self.methods[name] = Method(name, handler, kind, _second_type(handler), gives)
             return handler
 
         return add

@@ -12,12 +12,16 @@ from ulnet.wire.errors import Buffer, WireError
 
 __all__ = [
     "BODY",
+    "BULK_PORTAL",
     "CHECK",
     "HEAD_SIZE",
     "IDEMPOTENT",
+    "MAGIC",
     "MAX_BULK",
     "NO_DEADLINE",
     "REGION",
+    "REPLY_PORTAL",
+    "REQUEST_PORTAL",
     "SINK",
     "SOURCE",
     "STREAM",
@@ -37,6 +41,9 @@ __all__ = [
     "unpack",
 ]
 
+REQUEST_PORTAL: Final = 40  # of servers
+REPLY_PORTAL: Final = 41  # of clients
+BULK_PORTAL: Final = 42  # of clients
 MAGIC: Final = 0x7255
 VERSION: Final = 1
 HEAD_SIZE: Final = 32

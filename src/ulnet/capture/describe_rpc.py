@@ -1,0 +1,203 @@
+"""Frames of requests and replies (`ulnet.rpc`), in words and as facts (docs/wire-rpc.md)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final, NamedTuple, TypeVar
+
+from ulnet.nid.errors import shown
+from ulnet.wire.errors import WireError
+from ulnet.wire.lnet import Header, MsgType
+from ulnet.wire.rpc import (
+    BODY,
+    BULK_PORTAL,
+    CHECK,
+    IDEMPOTENT,
+    MAGIC,
+    NO_DEADLINE,
+    REPLY_PORTAL,
+    REQUEST_PORTAL,
+    STREAM,
+    CallFrame,
+    Chunk,
+    Connect,
+    Connected,
+    Frame,
+    Kind,
+    Note,
+    OtherVersion,
+    Refused,
+    Reply,
+    unpack,
+)
+
+__all__ = ["RPC_PREFIX", "Methods", "RpcWords", "is_rpc", "looks_like_rpc", "rpc_words"]
+
+_Key = TypeVar("_Key")
+RPC_PREFIX: Final = 512  # bytes of a frame that tell all but its data
+_MAGIC: Final = MAGIC.to_bytes(2, "little")
+_REMEMBERED: Final = 8192  # calls, and regions of bulk
+_REGIONS: Final = 0xFFFF  # the bits of the match bits that number the regions of a call
+_FLAGS: Final = {IDEMPOTENT: "idempotent", CHECK: "checked", STREAM: "stream"}
+_PORTALS: Final = (REQUEST_PORTAL, REPLY_PORTAL)
+
+
+class Methods:
+    """Which methods the calls call that were seen: by session, slot and number, and by their bulk."""
+
+    def __init__(self) -> None:
+        self._calls: OrderedDict[tuple[int, int, int], str] = OrderedDict()
+        self._bulk: OrderedDict[int, str] = OrderedDict()
+
+    def note(self, call: CallFrame) -> None:
+        """A call was made."""
+        _note(self._calls, (call.session, call.slot, call.number), call.method)
+        for bulk in (call.sink, call.source):
+            if bulk is not None:
+                _note(self._bulk, bulk.bits, call.method)
+
+    def of_call(self, frame: Frame) -> str | None:
+        """What the call calls that a frame is about."""
+        return self._calls.get((frame.session, frame.slot, frame.number))
+
+    def of_bulk(self, match_bits: int) -> str | None:
+        """What the call calls whose bulk is there."""
+        return self._bulk.get(match_bits & ~_REGIONS)
+
+
+def _note(known: OrderedDict[_Key, str], key: _Key, method: str) -> None:
+    known[key] = method
+    if len(known) > _REMEMBERED:
+        known.popitem(last=False)
+
+
+class RpcWords(NamedTuple):
+    """What a message is, in a few words; and the rest."""
+
+    name: str
+    rest: str
+
+
+def is_rpc(header: Header) -> bool:
+    """Whether a message may be a frame of requests and replies."""
+    return header.type == MsgType.PUT and header.portal in _PORTALS
+
+
+def looks_like_rpc(payload: bytes) -> bool:
+    """Whether payload begins as such a frame does."""
+    return payload[:2] == _MAGIC
+
+
+def rpc_words(header: Header, payload: bytes, methods: Methods, facts: dict[str, object]) -> RpcWords | None:
+    """The frame that a message is, of which `payload` has the beginning; facts get the same under "rpc".
+
+    None for what is no such frame, nor bulk of a call that was seen.
+    """
+    if header.portal == BULK_PORTAL and header.type in (MsgType.PUT, MsgType.GET):
+        method = methods.of_bulk(header.match_bits)
+        if method is None:
+            return None
+        facts["rpc"] = {"kind": "BULK", "method": method}
+        return RpcWords(f"rpc bulk of {shown(method)}", "")
+    if not (is_rpc(header) and looks_like_rpc(payload)):
+        return None
+    told: dict[str, object] = {}
+    facts["rpc"] = told
+    try:
+        frame = unpack(payload[:RPC_PREFIX])
+    except WireError as error:
+        told["error"] = str(error)
+        return RpcWords("rpc", f"  [{shown(error)}]")
+    if isinstance(frame, CallFrame):
+        methods.note(frame)
+    beyond = header.payload_length - min(len(payload), RPC_PREFIX)
+    name, words = _words(frame, beyond, told)
+    told |= {"kind": name, "session": f"{frame.session:#x}", "slot": frame.slot, "number": frame.number}
+    told["attempt"] = frame.attempt
+    about = f"session {frame.session:x}"
+    method = None
+    if not isinstance(frame, Connect | Connected) and name != Kind.CLOSE.name:
+        about += f" slot {frame.slot} number {frame.number}"
+        method = methods.of_call(frame)
+    if frame.attempt > 1:
+        about += f" attempt {frame.attempt}"
+    if method is not None:
+        told["method"] = method
+        return RpcWords(f"rpc {name} {shown(method)}", f"  [{about}: {words}]")
+    return RpcWords(f"rpc {name}", f"  [{about}: {words}]")
+
+
+def _words(frame: Frame, beyond: int, told: dict[str, object]) -> tuple[str, str]:
+    """The name of its kind, and what only that kind has. `beyond` bytes of data are not in the frame."""
+    match frame:
+        case CallFrame():
+            return Kind.CALL.name, _call(frame, beyond, told)
+        case Reply():
+            return Kind.REPLY.name, _reply(frame, beyond, told)
+        case Chunk():
+            told |= {"chunk": frame.index, "data": len(frame.data) + beyond}
+            return Kind.CHUNK.name, f"chunk {frame.index}, {told['data']} B"
+        case Refused():
+            told |= {"errno": frame.errno, "error": frame.text}
+            return Kind.REFUSED.name, f"errno {frame.errno}, {shown(frame.text)}"
+        case Note():
+            return frame.kind.name, _notice(frame, told)
+        case Connect():
+            told |= {"slots": frame.slots, "largest": frame.largest}
+            return Kind.CONNECT.name, f"{frame.slots} slots wanted, frames of up to {frame.largest} B"
+        case Connected():
+            told |= {"slots": frame.slots, "largest": frame.largest, "incarnation": f"{frame.incarnation:#x}"}
+            words = f"{frame.slots} slots, frames of up to {frame.largest} B"
+            return Kind.CONNECTED.name, f"{words}, incarnation {frame.incarnation:x}"
+    assert isinstance(frame, OtherVersion)
+    told["version"] = frame.version
+    return "frame", f"version {frame.version}"
+
+
+def _call(frame: CallFrame, beyond: int, told: dict[str, object]) -> str:
+    data = len(frame.data) + beyond
+    told |= {"data": data, "patience_ms": frame.patience, "credit": frame.credit}
+    words = [f"{data} B"]
+    if frame.sink is not None:
+        told["into"] = frame.sink.length
+        words.append(f"into {frame.sink.length} B")
+    if frame.source is not None:
+        told["bulk"] = frame.source.length
+        what = "data" if frame.flags & BODY else "bulk"
+        words.append(f"{what} of {frame.source.length} B to be fetched")
+    if frame.left != NO_DEADLINE:
+        told["left_ms"] = frame.left
+        words.append(f"{frame.left} ms left")
+    flags = [word for flag, word in _FLAGS.items() if frame.flags & flag]
+    told["flags"] = flags
+    return ", ".join(words + flags)
+
+
+def _reply(frame: Reply, beyond: int, told: dict[str, object]) -> str:
+    data = len(frame.data) + beyond
+    told |= {"status": frame.status, "data": data, "service_us": frame.service_us, "pushed": frame.pushed}
+    if frame.status:
+        text = bytes(frame.data).decode("utf-8", "replace")
+        told["error"] = text
+        words = [f"errno {frame.status}, {shown(text)}"]
+    else:
+        words = [f"{data} B"]
+    if frame.pushed:
+        words.append(f"{frame.pushed} B pushed")
+    if frame.chunks:
+        told["chunks"] = frame.chunks
+        words.append(f"{frame.chunks} chunks")
+    return ", ".join([*words, f"after {frame.service_us} µs"])
+
+
+def _notice(frame: Note, told: dict[str, object]) -> str:
+    if frame.kind is Kind.CREDIT:
+        told["credit"] = frame.value
+        return f"room for chunks up to {frame.value}"
+    if frame.kind is Kind.WORKING:
+        told["next_ms"] = frame.value
+        return f"at work, next notice within {frame.value} ms"
+    if frame.kind is Kind.BUSY:
+        told["again_ms"] = frame.value
+        return f"try again in {frame.value} ms"
+    return "given up" if frame.kind is Kind.CANCEL else "ended"
