@@ -26,3 +26,19 @@ def test_a_recovery_ping_that_went_to_a_former_life_keeps_no_rail_out(seed: int)
     assert pni.health_stats.ping_count != 1
     sim.run_until(lambda: pni.health == MAX_HEALTH, 60)
     sim.run_until_quiet()
+
+
+@pytest.mark.requirement("dyn-065")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_ping_cuts_the_pause_after_a_failed_call_short(seed: int) -> None:
+    sim, a, b = met(seed)
+    b.kill()
+    sim.run(1.0)
+    for _ in range(4):  # the pauses become longer
+        refused = [a.ping(nid, timeout=1.0) for nid in B]
+        sim.run(1.0)
+        assert not any(ping.ok for ping in refused)
+    b.restart()
+    pings = [a.ping(nid, timeout=1.0) for nid in B]
+    sim.run_until_quiet()
+    assert all(ping.ok for ping in pings)

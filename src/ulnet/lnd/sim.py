@@ -44,6 +44,7 @@ class Frame:
         "gone",
         "header",
         "over",
+        "patience",
         "payload",
         "read",
         "ready",
@@ -65,6 +66,7 @@ class Frame:
         self.begins = 0.0  # when its first byte leaves
         self.end = 0.0  # when its last byte arrives
         self.deadline = 0.0
+        self.patience = 0.0  # seconds that its sender gave it
 
 
 class Arrival(Protocol):
@@ -219,6 +221,8 @@ class SimStation:
         payload = b"".join(msg.payload)
         assert len(payload) == msg.hdr.payload_length, "a header that tells another length than its payload's"
         frame = Frame(header, payload, msg)
+        if msg.md is not None and msg.md.timeout is not None:
+            frame.patience = msg.md.timeout
         self.flying[frame] = msg
         self._attachment.send(dest, frame)
 

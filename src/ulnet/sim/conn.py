@@ -131,13 +131,13 @@ class Conn:
 
     # Connecting ---------------------------------------------------------------------------------------
 
-    def dial(self) -> None:
-        """Begin to connect."""
+    def dial(self, wait: float = 0.0) -> None:
+        """Begin to connect, after so many seconds."""
         fabric, port = self.fabric, self.a.port
-        self._started = fabric.scheduler.now
+        self._started = fabric.scheduler.now + wait
         there = port.switch.ports.get(_address(self.dest))
         latency = fabric.latency(port, there or port)
-        fabric.scheduler.after(4 * latency, self._handshake)
+        fabric.scheduler.after(wait + 4 * latency, self._handshake)
 
     def _handshake(self) -> None:
         a, fabric = self.a, self.fabric

@@ -58,7 +58,8 @@ class Dialer:
     What fails between one pair is not tried there for a while, and goes on at the others. A failure of the
     last one fails what waits for a connection. The pause before the next attempt is a tenth of the time that
     the peer was out of reach, within limits. Those are near where its host just says that nobody listens, or
-    hangs up during the handshake, for its LNet may be back at any moment;
+    hangs up during the handshake, for its LNet may be back at any moment; messages wait such a pause out.
+    A longer one fails them at once, but a message whose owner gave it a time-out cuts it short.
     "not now" (a lost race, a duplicate) is tried again after the shortest pause, three times. Messages for a
     peer that hangs up again and again wait for pauses that grow, too. There is a `Budget` for the attempts of
     all dialers: one that is not answered makes room for others, and goes on when its turn comes again.
@@ -70,6 +71,7 @@ class Dialer:
         "_began",
         "_brief",
         "_called",
+        "_failed_at",
         "_last",
         "_made",
         "_not_before",
@@ -102,6 +104,7 @@ class Dialer:
         self._retries = 0
         self._retry_at = 0.0  # when the first pause ends of those where something is missing
         self._last = ""  # why the last attempt failed
+        self._failed_at = 0.0  # when
         self._began = 0.0  # when the present attempt did
         self._called = 0.0  # when its socket was made
         self.watched = False  # by the progress timer
@@ -144,13 +147,23 @@ class Dialer:
             return False
         return all(now >= pair.retry_at + pair.pause for pair in self.pairs.values())
 
-    def call(self) -> Failure | None:
-        """Connect, now or soon; a Failure while the pause after a failed attempt lasts."""
+    def call(self, patience: float = 0.0) -> Failure | None:
+        """Connect, now or soon; a Failure while a long pause after a failed attempt lasts.
+
+        Who waits so many seconds for an answer does not have to wait for the end of a long pause.
+        """
         if self.busy:
             return None
-        wait = self._retry_at - self._shared.loop.time()
+        now = self._shared.loop.time()
+        brief = self._shared.params.refused_reconnectms / 1000
+        if self._retry_at > now + brief and patience > 0:
+            self._shorten(self._failed_at + brief)
+        wait = self._retry_at - now
         if wait <= 0:
             self._next_soon()
+            return None
+        if wait <= max(brief, patience):
+            self._soon = self._shared.loop.call_at(self._retry_at + _LEAST, self._next)
             return None
         return Failure(
             errno.EHOSTUNREACH,
@@ -158,6 +171,13 @@ class Dialer:
             f"no connection to {self._peer} and no attempt before {ceil(wait)} s have passed; "
             f"the last one ended so: {self._last}",
         )
+
+    def _shorten(self, until: float) -> None:
+        """No pause lasts longer than that."""
+        for pair in self.pairs.values():
+            pair.retry_at = min(pair.retry_at, until)
+        self._reckon()
+        self._rest_no_more()
 
     def poke(self) -> None:
         """Some connections are missing: see whether it is time to try for them."""
@@ -209,6 +229,9 @@ class Dialer:
         self._reckon()
         self._rest_no_more()
         if self._peer.conns or self._peer.queue:
+            if self._soon is not None:  # perhaps at the end of a pause
+                self._soon.cancel()
+                self._soon = None
             self.poke()
 
     def leave(self, device: Device, reason: str) -> None:
@@ -501,7 +524,8 @@ class Dialer:
         at = self._at
         assert at is not None
         at.pause = self._next_pause(number, at.pause)
-        at.retry_at = self._shared.loop.time() + at.pause
+        self._failed_at = self._shared.loop.time()
+        at.retry_at = self._failed_at + at.pause
         self._last = reason
         self._shared.core.unconnected(self._peer.ni, self._peer.nid, number)
         if self._wanted() is not None:

@@ -164,7 +164,8 @@ class Peer:
             if dialer is not None and dialer.incomplete and not dialer.rests():
                 dialer.poke()
             return
-        failure = self._dial()
+        md = msgs[0].md
+        failure = self._dial((md.timeout or 0.0) if md is not None else 0.0)
         if failure is None:
             deadline = self.state.shared.loop.time() + self.timeout
             self.queue += [(deadline, msg) for msg in msgs]
@@ -173,14 +174,14 @@ class Peer:
         for msg in msgs:
             self.state.fail_unsent(msg, failure)
 
-    def _dial(self) -> Failure | None:
-        """See to it that a connection is being made; a Failure if that is not to be."""
+    def _dial(self, patience: float = 0.0) -> Failure | None:
+        """See to it that a connection is being made; a Failure if that is not to be. See `Dialer.call`."""
         if self.dialer is None:
             # A peer that came to us is called back only where all of its connections are at a standstill.
             if self.conns and (self.usable() or self.pid != self.state.identity.pid):
                 return self.unsuited()
             self.dialer = Dialer(self)
-        return self.dialer.call()
+        return self.dialer.call(patience)
 
     def unsuited(self) -> Failure:
         """None of the connections may carry a message."""
