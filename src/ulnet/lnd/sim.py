@@ -137,6 +137,9 @@ class Attachment(Protocol):
     def send(self, dest: Nid, frame: Frame) -> None:
         """Carry the frame; `Station.sent` tells later how that went."""
 
+    def verify(self, dest: Nid) -> None:
+        """See whether the node behind dest has begun a new life, and end what goes to the former one."""
+
     def close(self) -> None:
         """Leave: connections end, and nothing more is told."""
 
@@ -236,6 +239,11 @@ class SimStation:
                 self._core.completed([msg], status, number, reason)
 
         self._soon(fail)
+
+    def verify(self, nid: Nid) -> None:
+        """See whether the node behind nid has begun a new life."""
+        if self._open:
+            self._attachment.verify(nid)
 
     def waits(self, frame: Frame) -> None:
         """Tell the core."""
@@ -453,6 +461,11 @@ class SimLnd:
         """Messages and connections have so many seconds from now on."""
         assert isinstance(ni.lnd_data, SimStation)
         ni.lnd_data.timeout = timeout
+
+    def verify(self, ni: NI, nid: Nid) -> None:
+        """See whether the node behind nid has begun a new life."""
+        assert isinstance(ni.lnd_data, SimStation)
+        ni.lnd_data.verify(nid)
 
     def send(self, ni: NI, msgs: list[Msg]) -> None:
         """Queue messages for their next hop."""

@@ -24,6 +24,7 @@ __all__ = ["Attachment"]
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
 _BRIEF: Final = 0.5  # seconds that every message waits for an attempt
+_SURE: Final = 1.0  # seconds in which who was connected has no other life
 
 
 class _Pause:
@@ -76,6 +77,15 @@ class Attachment:
             conn = self.conns[dest] = Conn(self.fabric, self, dest)
             conn.dial(wait)
         conn.send(self, frame)
+
+    def verify(self, dest: Nid) -> None:
+        """See whether the node behind dest has begun a new life, and end what goes to the former one."""
+        conn = self.conns.get(dest)
+        if conn is None:
+            self._pauses.pop(dest, None)
+        elif conn.established and self.fabric.scheduler.now - conn.made >= _SURE:
+            conn.made = self.fabric.scheduler.now
+            Conn(self.fabric, self, dest, beside=conn).dial()
 
     def _refuse(self, frame: Frame, dest: Nid, pause: _Pause) -> None:
         self.fabric.under_way -= 1

@@ -71,6 +71,7 @@ class Dialer:
         "_began",
         "_brief",
         "_called",
+        "_doubted",
         "_failed_at",
         "_last",
         "_made",
@@ -96,6 +97,7 @@ class Dialer:
         self.limit = peer.state.conns_per_peer  # frozen now
         self.incomplete = True  # some connections are missing and worth a try
         self._attempt: Outbound | None = None
+        self._doubted = False  # the connections may be with a former life: the next HELLO tells
         self._soon: asyncio.Handle | None = None  # the next attempt, scheduled
         self._retired = False  # waits for a place among those who call
         self._silence = ""  # it made room for others: why it will fail when its time is up
@@ -234,6 +236,25 @@ class Dialer:
                 self._soon = None
             self.poke()
 
+    def verify(self) -> None:
+        """Ask for one connection more: the HELLO of the peer tells whether it is another life."""
+        self._doubted = True
+        if not self.busy:
+            self._next_soon()
+
+    @property
+    def reached(self) -> bool:
+        """Whether the host of the peer has answered the present attempt."""
+        return self._attempt is not None and self._attempt.connected
+
+    def give_way(self) -> None:
+        """The peer connects with us meanwhile: see later whether anything is still missing."""
+        if self._attempt is not None:
+            self._attempt.cancel()
+        self._over()
+        shortest = self._shared.params.min_reconnectms / 1000
+        self._soon = self._shared.loop.call_later(shortest, self._next)
+
     def leave(self, device: Device, reason: str) -> None:
         """A device failed: an attempt there is given up, and made elsewhere if there is an elsewhere."""
         if self._attempt is not None and self._at is not None and self._at.device is device:
@@ -258,6 +279,7 @@ class Dialer:
     def _over(self) -> None:
         """The present attempt is no more."""
         self._attempt = None
+        self._doubted = False
         self._silence = ""
         self._shared.progress.forget(self)
         self._make_room()
@@ -332,6 +354,11 @@ class Dialer:
             if ctype is not None:
                 self._at = pair
                 return ctype
+        if self._doubted and self._peer.conns:
+            for pair in self.pairs.values():
+                if not pair.device.down:
+                    self._at = pair
+                    return ConnType.CONTROL if self._shared.params.typed_conns else ConnType.ANY
         return None
 
     def _missing(self, pair: Pair) -> ConnType | None:
@@ -452,14 +479,13 @@ class Dialer:
             self._stillborn(sock)
             return
         if peer.conns and (peer.incarnation, peer.version) != (hello.src_incarnation, hello.version):
-            reason = f"{peer} has been restarted"
-            peer.close(list(peer.conns), Failure(errno.ESTALE, HealthStatus.LOCAL_ERROR, reason))
+            peer.end_former_life()
             if not peer.state.open:  # a handler had enough
                 sock.close()
                 return
         if peer.full(ctype, local_ip, remote_ip):
             sock.close()  # the peer was faster: its own connection came in meanwhile
-            self.postponed()
+            self.postponed(hello)
             return
         self._over()  # not before: an old peer without connections would have been forgotten
         self._retries = 0
@@ -476,9 +502,17 @@ class Dialer:
         sock.close()
         self.failed(errno.ECONNRESET, f"{self._peer} reset the connection as soon as it was made")
 
-    def postponed(self) -> None:
+    def postponed(self, hello: Hello | None) -> None:
         """The peer said "not now"."""
+        doubted = self._doubted
+        if hello is not None:
+            self._peer.confirm(hello.src_incarnation)  # before this is over: a peer that is idle is forgotten
+            if not self._peer.state.open:
+                return
         self._over()
+        if doubted:  # it was asked who it is, and has told
+            self._next_soon()
+            return
         if self._out_of_retries("it keeps refusing this connection as a duplicate"):
             return
         shortest = self._shared.params.min_reconnectms / 1000
@@ -486,7 +520,9 @@ class Dialer:
 
     def other_version(self, version: int) -> None:
         """The peer wants another protocol version."""
+        doubted = self._doubted
         self._over()
+        self._doubted = doubted
         self._version = version
         if not self._out_of_retries(f"it cannot make up its mind between protocol {version} and others"):
             self._next_soon()
