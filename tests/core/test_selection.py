@@ -106,9 +106,8 @@ class Naive:
         nets = kept(nets, self.net_standing)
         candidates = kept([ni for local, _ in nets for ni in local.nis], lambda ni: self.ni_standing(ni, cpt))
         nis = {net: kept(net[0].nis, lambda ni: self.ni_standing(ni, cpt)) for net in nets}
-        if self.balance == "expected":  # NIs of all nets compete
-            nis = {net: [ni for ni in nis[net] if ni in candidates] for net in nets}
-            nets = [net for net in nets if nis[net]]
+        nis = {net: [ni for ni in nis[net] if ni in candidates] for net in nets}  # NIs of all nets compete
+        nets = [net for net in nets if nis[net]]
         weights = {
             net: net[1].weight or net[0].weight or total(self.ni_weight(ni) for ni in nis[net])
             for net in nets

@@ -129,7 +129,7 @@ class TcpLnd:
         peer.launch(msgs)
 
     def verify(self, ni: NI, nid: Nid) -> None:
-        """The node behind nid may have begun a new life: see whether the connections are with the former one."""
+        """The node behind nid may have begun a new life: see whether connections are with the former one."""
         state = ni.lnd_data
         assert isinstance(state, NiState)
         peer = state.peers.get((nid, self._pid))
