@@ -5,10 +5,10 @@ compares load, credits and turn among those that are left. Both run `narrow` ove
 tell every comparison to who asks for an explanation.
 
 Where the documents compare nets by turn alone, unequal nets would each get the same share of messages.
-The NIs of all nets that are equal by configuration and health are compared by health, policy and NUMA. Those
-left compete by expected completion with `balance` "expected"; with "documents" their nets take turns, and peer
-NIs compare queued bytes, to the letter. Where a policy
-gives weights, turns of so many messages decide in place of load, in either balance.
+The NIs of all nets that are equal by configuration and health are compared by health, policy and NUMA.
+Those left compete by expected completion with `balance` "expected"; with "documents" their nets take turns,
+and peer NIs compare queued bytes, to the letter. Where a policy gives weights, turns of so many messages
+decide in place of load, in either balance.
 """
 
 from __future__ import annotations
