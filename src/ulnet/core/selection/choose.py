@@ -175,6 +175,13 @@ class Selector:
         if ni.fatal and key.kind in ANSWERS:
             raise LNetError(errno.ENETDOWN, f"the device of {source} failed: another NI has to answer")
         if ni.net.net != dest.nid.net:
+            near = dest.peer.nets.get(ni.net.net)
+            if near is not None and dest.peer.multi_rail and not key.bound and paths.query is not None:
+                _tell_case(record, "source given: from that NI to the peer's best one on its net")
+                paths.query.ni = ni
+                remotes, by = _settle(near.nis, PEER_FIXED, paths.query)
+                self._fix(paths, ni, remotes[0], SOURCE_GIVEN, by)
+                return
             if dest.nid.net not in self._state.nets:
                 raise self._no_route(dest)
             text = f"source {source} is not on {dest.nid.net}: name one that is, or leave the source free"
