@@ -91,7 +91,7 @@ def try_one(mutant: Mutant | None, tests: Sequence[str], seconds: float = SECOND
             mutant.plant(copy / "ulnet")
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
         command += ["-o", f"pythonpath={copy} tests scripts benchmarks", *tests]
-        environment = os.environ | {"PYTHONPATH": name, "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = os.environ | {"PYTHONPATH": name, "ULNET_SOURCE": name, "PYTHONDONTWRITEBYTECODE": "1"}
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
                 command, cwd=root, env=environment, stdout=output, stderr=output, start_new_session=True

@@ -267,11 +267,43 @@ def test_a_rule_for_the_same_is_refused_or_gets_the_new_priority(ask: Ask) -> No
     assert ask("udsp add --src 10.0.0.1@tcp --priority 0").code == 0  # one side alone now differs
     shown = yaml.safe_load(ask("selection nid show").out)["selection"]
     assert [(rule["id"], rule["side"], rule["priority"]) for rule in shown] == [
-        (0, "local", 0),
+        (2, "local", 0),
         (0, "remote", 2),
     ]
-    assert ask("selection nid del --id 0").code == 0
+    assert ask("selection nid del --nid 10.0.0.1@tcp --id 0").code == 0
+    assert [(rule["id"], rule["side"]) for rule in shown_rules(ask, "nid")] == [(2, "local")]
+    assert ask("selection nid del --id 2").code == 0
     assert ask("udsp show").out == ""
+
+
+def shown_rules(ask: Ask, kind: str) -> list[dict[str, object]]:
+    shown = yaml.safe_load(ask(f"selection {kind} show").out)
+    return shown["selection"] if shown else []
+
+
+@pytest.mark.requirement("HLD-selection")
+def test_a_rule_half_of_which_is_deleted_keeps_its_id(ask: Ask) -> None:
+    assert ask("selection net add --net tcp --priority 1").code == 0
+    assert ask("udsp del --idx 0").code == 0
+    assert shown_rules(ask, "net") == [
+        {"type": "net", "id": 0, "net": "tcp", "side": "remote", "priority": 1}
+    ]
+    assert ask("selection net add --net tcp --priority 3 --side local").code == 0
+    assert [(rule["id"], rule["side"]) for rule in shown_rules(ask, "net")] == [(0, "remote"), (1, "local")]
+    assert ask("selection net add --net tcp --priority 3 --side remote").code == 0  # they say the same again
+    assert [(rule["id"], rule.get("side")) for rule in shown_rules(ask, "net")] == [(0, None)]
+
+
+@pytest.mark.requirement("HLD-selection")
+def test_a_file_deletes_rules_by_id_alone_or_one_side_of_them(ask: Ask, tmp_path: Path) -> None:
+    for net in ("tcp", "tcp1"):
+        assert ask(f"selection net add --net {net}").code == 0
+    file = tmp_path / "gone.yaml"
+    file.write_text(
+        "selection:\n    - type: net\n      id: 0\n    - type: net\n      net: tcp1\n      side: local\n"
+    )
+    assert ask(f"import --del {file}").code == 0
+    assert [(rule["id"], rule["side"]) for rule in shown_rules(ask, "net")] == [(1, "remote")]
 
 
 @pytest.mark.parametrize(

@@ -224,3 +224,25 @@ def test_an_ni_without_a_known_node_is_near_the_cpts_that_it_is_tied_to():
     assert chosen(core, 1) == {known}
     core.set_cpts(tied.nid, range(NODES))
     assert chosen(core, 5) == {known, tied, anywhere}, "all of them are far, or nobody knows"
+
+
+@pytest.mark.requirement("snd-005", "snd-020", "HLD-order")
+@pytest.mark.parametrize("balance", ["expected", "documents"])
+def test_nis_of_all_nets_are_compared_by_distance(balance):
+    """The documents' pseudo-code keeps one least distance over all nets of the best priority."""
+    core = Fabric().node(cpts=TABLE)
+    core.selector.balance = balance
+    nids = [Nid.parse(f"10.{node}.0.1@tcp{node or ''}") for node in range(4)]
+    nis = [core.add_ni(nid.net, nid, device_node=node) for node, nid in enumerate(nids)]
+    there = [Nid.parse(f"10.{node}.1.1@tcp{node or ''}") for node in range(4)]
+    core.peers.add(there[0], there[1:], True)
+    for node in range(4):
+        found = set()
+        for _ in range(8):
+            md = core.memory.md_bind(b"x", None, threshold=1, cpt=node)
+            core.put(md, there[0], 5, 7, ack=False)
+            fabric = core.nis[nids[0]].lnd.fabric
+            ni, msg = fabric.wire.pop()
+            core.completed([msg], HealthStatus.OK)
+            found.add(ni)
+        assert found == {nis[node]}

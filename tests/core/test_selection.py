@@ -14,6 +14,7 @@ from ulnet.core.cpt import CptTable, Partition
 from ulnet.core.md import MdOption
 from ulnet.core.msg import Msg
 from ulnet.core.path_load import MIN_SAMPLE_BYTES, InFlight, PathLoad
+from ulnet.core.peer import PeerFlag
 from ulnet.core.selection import Explanation
 from ulnet.core.selection.candidates import EQUAL_WITHIN
 from ulnet.core.selection.paths import Key
@@ -106,9 +107,8 @@ class Naive:
         nets = kept(nets, self.net_standing)
         candidates = kept([ni for local, _ in nets for ni in local.nis], lambda ni: self.ni_standing(ni, cpt))
         nis = {net: kept(net[0].nis, lambda ni: self.ni_standing(ni, cpt)) for net in nets}
-        if self.balance == "expected":  # NIs of all nets compete
-            nis = {net: [ni for ni in nis[net] if ni in candidates] for net in nets}
-            nets = [net for net in nets if nis[net]]
+        nis = {net: [ni for ni in nis[net] if ni in candidates] for net in nets}  # NIs of all nets compete
+        nets = [net for net in nets if nis[net]]
         weights = {
             net: net[1].weight or net[0].weight or total(self.ni_weight(ni) for ni in nis[net])
             for net in nets
@@ -297,6 +297,26 @@ def test_a_source_binds_a_request_to_its_ni():
         fabric.run()
     assert a.nis[bound].stats.sent[1] == 4
     assert free == [Nid.parse("10.0.0.1@tcp")]
+
+
+@pytest.mark.requirement("snd-070")
+def test_a_source_on_another_net_than_the_nid_named_reaches_the_peers_best_nid_there():
+    fabric = Fabric()
+    a = fabric.node("10.0.0.1@tcp", "10.1.0.1@tcp1")
+    b = fabric.node("10.0.0.2@tcp", "10.1.0.2@tcp1", "10.1.0.3@tcp1")
+    target, source, best = (Nid.parse(nid) for nid in ("10.0.0.2@tcp", "10.1.0.1@tcp1", "10.1.0.3@tcp1"))
+    peer = a.peers.add(target, [Nid.parse("10.1.0.2@tcp1"), best])
+    a.health.values.set_peer(a.peers.find_ni(Nid.parse("10.1.0.2@tcp1")), 500)
+    explained = a.explain(target, source=source)
+    assert (explained.ni.nid, explained.peer_ni.nid) == (source, best)
+    a.put(a.memory.md_bind(b"1", None, threshold=1), target, 5, 7, ack=False, source=source)
+    fabric.run()
+    assert a.nis[source].stats.sent[1] == 1
+    assert a.peers.find_ni(best).stats.sent[1] == 1
+    assert b.stats.drop_count == 1  # nobody waits for it there
+    peer.mark(remove=PeerFlag.MULTI_RAIL)
+    with pytest.raises(LNetError, match="is not on tcp: name one that is"):
+        a.explain(target, source=source)
 
 
 def test_health_and_policies_void_kept_choices():

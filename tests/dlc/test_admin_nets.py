@@ -16,7 +16,7 @@ from ulnet.dlc import model
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.model import Tunables
 from ulnet.host import Address, Link, NumaNode, Topology
-from ulnet.nid import NetType
+from ulnet.nid import NetType, Nid
 from ulnet.node import Node
 from ulnet.node.admin import Admin
 
@@ -55,6 +55,9 @@ class Driver:
         self.up.remove(str(ni.nid))
 
     def retune(self, ni: NI, timeout: float) -> None:
+        pass
+
+    def verify(self, ni: NI, nid: Nid) -> None:
         pass
 
     def send(self, ni: NI, msg: Any) -> None:

@@ -59,6 +59,9 @@ class Driver:
     def retune(self, ni: NI, timeout: float) -> None:
         pass
 
+    def verify(self, ni: NI, nid: Nid) -> None:
+        pass
+
     def send(self, ni: NI, msg: Any) -> None:
         raise NotImplementedError
 

@@ -22,7 +22,7 @@ from ulnet.dlc.model_bond import BondAdd, BondFailover, BondOptions, BondSet, Bo
 from ulnet.dlc.writing import document_of
 from ulnet.dlc.yaml_out import emit_document
 from ulnet.host import Address, Link, NumaNode, Topology
-from ulnet.nid import NetType
+from ulnet.nid import NetType, Nid
 from ulnet.node import Node
 from ulnet.node.admin import Admin
 
@@ -163,6 +163,9 @@ class Driver:
         pass
 
     def retune(self, ni: NI, timeout: float) -> None:
+        pass
+
+    def verify(self, ni: NI, nid: Nid) -> None:
         pass
 
     def send(self, ni: NI, msg: Any) -> None:

@@ -25,7 +25,7 @@ from ulnet.dlc.model import Request
 from ulnet.dlc.protocol import HEADER_SIZE, Answer, Reply, decode_reply, encode_reply
 from ulnet.dlc.yaml_out import emit_document
 from ulnet.host import Address, Link, NumaNode, Topology
-from ulnet.nid import NetType
+from ulnet.nid import NetType, Nid
 from ulnet.node import Node
 from ulnet.node.admin import Admin
 
@@ -57,6 +57,9 @@ class Driver:
         pass
 
     def retune(self, ni: NI, timeout: float) -> None:
+        pass
+
+    def verify(self, ni: NI, nid: Nid) -> None:
         pass
 
     def send(self, ni: NI, msg: Any) -> None:

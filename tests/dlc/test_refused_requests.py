@@ -23,7 +23,7 @@ from ulnet.dlc.errors import DlcError
 from ulnet.dlc.protocol import HEADER_SIZE, ProtocolError, decode_request, encode_request
 from ulnet.dlc.yaml_out import emit_document
 from ulnet.host import Address, Link
-from ulnet.nid import NetType
+from ulnet.nid import NetType, Nid
 from ulnet.node import Node
 from ulnet.node.admin import Admin
 
@@ -143,6 +143,9 @@ class _Driver:
         pass
 
     def retune(self, ni: NI, timeout: float) -> None:
+        pass
+
+    def verify(self, ni: NI, nid: Nid) -> None:
         pass
 
     def send(self, ni: NI, msgs: list[Msg]) -> None:

@@ -27,6 +27,7 @@ from ulnet.host import (
     read_topology,
 )
 from ulnet.host.topology import number_list
+from ulnet.node.machine import Machine
 
 TWO = Topology((NumaNode(0, (0, 1, 4, 5), (10, 21)), NumaNode(1, (2, 3, 6, 7), (21, 10))))
 
@@ -74,6 +75,22 @@ def test_a_kernel_without_numa_is_one_node(tmp_path: Path) -> None:
     assert read_topology(kernel_files(tmp_path, cpu__online="0-3")) == Topology(
         (NumaNode(0, (0, 1, 2, 3), (10,)),)
     )
+
+
+@pytest.mark.requirement("snd-015")
+@pytest.mark.parametrize("numa", [True, False])
+def test_the_first_kernels_that_told_distances_will_do_and_those_without_numa(
+    tmp_path: Path, numa: bool
+) -> None:
+    """These files are all that is read, and they are as old as the distances."""
+    kernel_files(tmp_path, cpu__online="0-3")
+    nodes = {"node__node0__cpulist": "0-1", "node__node0__distance": "10 20"}
+    nodes |= {"node__node1__cpulist": "2-3", "node__node1__distance": "20 10"}
+    if numa:
+        kernel_files(tmp_path, node__online="0-1", **nodes)
+    machine = Machine(read_topology(tmp_path))
+    assert machine.cpts.count == (2 if numa else 1)
+    assert machine.cpts.distance(0, machine.cpts.count - 1) == (20 if numa else 10)
 
 
 @pytest.mark.parametrize("distance", ["10 x", "", "10 20 30"])

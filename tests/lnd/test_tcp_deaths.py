@@ -258,7 +258,7 @@ async def test_messages_do_not_wait_for_a_connection_for_ever(make: Make, at: Ad
     peer = a.peer(at.nid(2))
     dialer = peer.dialer
     assert dialer is not None
-    dialer.postponed()  # as if the peer had said "not now"
+    dialer.postponed(None)  # as if the peer had said "not now"
     closed = Failure(errno.ECONNRESET, HealthStatus.LOCAL_ERROR, "a test closed it")
     peer.close(list(peer.conns), closed)
     msg = a.put(at.nid(2), b"y")

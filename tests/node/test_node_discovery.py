@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 
 import pytest
@@ -112,3 +113,65 @@ async def test_another_node_behind_a_nid_gets_nothing_before_it_is_known() -> No
             except LNetError:
                 continue
         assert seen == [[C[0], B[0]]]
+
+
+@pytest.mark.requirement("dyn-025")
+async def test_what_a_ping_tells_of_a_discovered_peer_is_merged() -> None:
+    """A note of the documents on discovery: so does a ping that a user asks for."""
+    a, b = nodes(2)
+    async with a, b:
+        add(a, *A)
+        add(b, B[0])
+        peer = await a.discover(B[0], timeout=10)
+        b.core.discovery.active = False  # its push is lost
+        add(b, B[1])
+        b.core.discovery.active = True
+        assert len((await a.ping(B[0], timeout=10)).nids) == 2
+        async with asyncio.timeout(60):
+            while not peer.settled:
+                await asyncio.sleep(0)
+        assert [str(nid) for nid in peer.nids()] == list(B)
+
+
+async def test_a_ping_makes_no_peer_of_a_stranger() -> None:
+    a, b = nodes(2)
+    async with a, b:
+        add(a, *A)
+        add(b, *B)
+        await a.ping(B[0], timeout=10)
+        await asyncio.sleep(0)
+        peer = a.core.peers.find(Nid.parse(B[0]))
+        assert peer is None or (not peer.multi_rail and len(peer.members) == 1)
+
+
+@pytest.mark.requirement("HLD-redisc")
+@pytest.mark.parametrize("configured", [True, False])
+async def test_a_forced_discovery_that_changes_nothing_is_complained_of(
+    configured: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = nodes(2)
+    async with a, b:
+        add(a, *A)
+        add(b, *B)
+        if configured:
+            a.core.peers.add(Nid.parse(B[0]), [Nid.parse(B[1])], True)
+        else:
+            a.core.set_discovery(0)
+        await a.discover(B[0], timeout=10)
+        assert "is forced" not in caplog.text
+        await a.discover(B[0], force=True, timeout=10)
+        what = "its NIDs are configured and stay" if configured else "while discovery is off"
+        assert f"discovery of peer {B[0]} is forced" in caplog.text
+        assert what in caplog.text
+
+
+async def test_a_peer_with_more_nis_than_there_may_be_is_complained_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    a, b = nodes(2)
+    async with a, b:
+        add(a, *A)
+        add(b, *B)
+        a.core.settings.max_interfaces = 1
+        await a.discover(B[0], timeout=10)
+        assert f"peer {B[0]} tells of 2 NIs, and max_interfaces is 1" in caplog.text

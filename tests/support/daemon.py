@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-SOURCE = str(Path(__file__).parents[2] / "src")
+SOURCE = os.environ.get(
+    "ULNET_SOURCE", str(Path(__file__).parents[2] / "src")
+)  # scripts/mutants.py has copies
 PATIENCE = 60.0  # seconds for a process that must start or end
 
 

@@ -86,6 +86,9 @@ class MemLnd:
     def retune(self, ni: NI, timeout: float) -> None:
         pass
 
+    def verify(self, ni: NI, nid: Nid) -> None:
+        pass
+
     def send(self, ni: NI, msgs: list[Msg]) -> None:
         for msg in msgs:
             assert sum(view.nbytes for view in msg.payload) == msg.hdr.payload_length

@@ -421,6 +421,16 @@ class LNet:
             pni.peer.guard = b""  # until the new life says what it keeps
         self.discovery.peer_restarted(nid)
         self.memory.forsake(nid)
+        if pni is not None:
+            self.state.defer(self._verify, pni.peer)
+
+    def _verify(self, peer: Peer) -> None:
+        """One NI of a peer has begun anew: see whether the others have."""
+        nets = self.state.nets
+        for nid in list(peer.members):
+            net = nets.get(nid.net)
+            for ni in list(net.nis) if net is not None else ():
+                ni.lnd.verify(ni, nid)
 
     # Time ------------------------------------------------------------------------------------------
 

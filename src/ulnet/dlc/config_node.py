@@ -116,11 +116,11 @@ def read_policies(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
 
 def read_selections(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
     """`selection:`."""
-    for rule, item, seq_no in _clean(schema, read_selection(schema, node)):
+    for rule, item, seq_no in _clean(schema, read_selection(schema, node, verb)):
         named = {name: getattr(rule, name) for name in ("net", "nid", "local", "remote")}
         request: model.Request = rule
-        if verb == "del":
-            request = model.SelectionDel(kind=rule.kind, **named)
+        if verb == "del" and isinstance(rule, model.SelectionAdd):
+            request = model.SelectionDel(kind=rule.kind, side=rule.side, **named)
         elif verb == "show":
             request = model.SelectionShow(kind=rule.kind, **named)
         yield Step(request, item.line, seq_no)

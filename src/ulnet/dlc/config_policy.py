@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-from ulnet.dlc.model import SelectionAdd, UdspAdd
+from ulnet.dlc.model import SelectionAdd, SelectionDel, UdspAdd
 from ulnet.dlc.schema import Schema
+from ulnet.dlc.steps import Verb
 from ulnet.dlc.yaml_in import MapNode, Node
 
 __all__ = ["read_selection", "read_udsp"]
@@ -39,11 +40,16 @@ def read_udsp(schema: Schema, node: Node) -> Iterator[tuple[UdspAdd, MapNode, in
         yield rule, item, schema.integer(fields, "seq_no")
 
 
-def read_selection(schema: Schema, node: Node) -> Iterator[tuple[SelectionAdd, MapNode, int | None]]:
-    """Rules in the documents' form; the IDs that a node once gave them are passed over."""
+def read_selection(
+    schema: Schema, node: Node, verb: Verb
+) -> Iterator[tuple[SelectionAdd | SelectionDel, MapNode, int | None]]:
+    """Rules in the documents' form; IDs that a node once gave them are passed over beside a pattern."""
     for item in schema.items(node, "selection"):
         names = ("type", "net", "nid", "local", "remote", "priority", "weight", "side", "seq_no")
-        fields = schema.fields(item, "a selection rule", names, ("id",))
+        if verb == "del":
+            fields = schema.fields(item, "a selection rule", (*names, "id"))
+        else:
+            fields = schema.fields(item, "a selection rule", names, ("id",))
         kind = schema.text(fields, "type", item, required=True)
         side = schema.text(fields, "side", item) or "both"
         if kind is None:
@@ -61,6 +67,10 @@ def read_selection(schema: Schema, node: Node) -> Iterator[tuple[SelectionAdd, M
         ]
         if foreign:
             schema.refuse(item.line, f"'{foreign[0]}' has no place in a rule of type {kind}")
+            continue
+        if verb == "del" and "id" in fields and not any(name in fields for name in _PATTERNS[kind]):
+            by_id = SelectionDel(kind=cast(Any, kind), id=schema.integer(fields, "id"))
+            yield by_id, item, schema.integer(fields, "seq_no")
             continue
         patterns: dict[str, Any] = {
             name: schema.text(fields, name, item, required=True) for name in _PATTERNS[kind]

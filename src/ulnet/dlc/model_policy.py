@@ -76,6 +76,7 @@ class SelectionDel(_Selection, tag="selection.del"):
 
     verb = "del"
     id: int | None = None
+    side: Literal["both", "local", "remote"] = "both"
 
 
 class SelectionShow(_Selection, tag="selection.show"):

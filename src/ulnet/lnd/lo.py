@@ -10,7 +10,7 @@ from ulnet.core.msg import Incoming, Msg
 from ulnet.core.ni import NI
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.contract import Inbound, Upcalls
-from ulnet.nid import LO_NID, NetType
+from ulnet.nid import LO_NID, NetType, Nid
 
 __all__ = ["LoLnd"]
 
@@ -61,6 +61,9 @@ class LoLnd:
 
     def retune(self, ni: NI, timeout: float) -> None:
         """There is nothing to tune."""
+
+    def verify(self, ni: NI, nid: Nid) -> None:
+        """There is one life."""
 
     def send(self, ni: NI, msgs: list[Msg]) -> None:
         """Deliver soon."""

@@ -44,6 +44,7 @@ class Frame:
         "gone",
         "header",
         "over",
+        "patience",
         "payload",
         "read",
         "ready",
@@ -65,6 +66,7 @@ class Frame:
         self.begins = 0.0  # when its first byte leaves
         self.end = 0.0  # when its last byte arrives
         self.deadline = 0.0
+        self.patience = 0.0  # seconds that its sender gave it
 
 
 class Arrival(Protocol):
@@ -134,6 +136,9 @@ class Attachment(Protocol):
 
     def send(self, dest: Nid, frame: Frame) -> None:
         """Carry the frame; `Station.sent` tells later how that went."""
+
+    def verify(self, dest: Nid) -> None:
+        """See whether the node behind dest has begun a new life, and end what goes to the former one."""
 
     def close(self) -> None:
         """Leave: connections end, and nothing more is told."""
@@ -219,6 +224,8 @@ class SimStation:
         payload = b"".join(msg.payload)
         assert len(payload) == msg.hdr.payload_length, "a header that tells another length than its payload's"
         frame = Frame(header, payload, msg)
+        if msg.md is not None and msg.md.timeout is not None:
+            frame.patience = msg.md.timeout
         self.flying[frame] = msg
         self._attachment.send(dest, frame)
 
@@ -232,6 +239,11 @@ class SimStation:
                 self._core.completed([msg], status, number, reason)
 
         self._soon(fail)
+
+    def verify(self, nid: Nid) -> None:
+        """See whether the node behind nid has begun a new life."""
+        if self._open:
+            self._attachment.verify(nid)
 
     def waits(self, frame: Frame) -> None:
         """Tell the core."""
@@ -449,6 +461,11 @@ class SimLnd:
         """Messages and connections have so many seconds from now on."""
         assert isinstance(ni.lnd_data, SimStation)
         ni.lnd_data.timeout = timeout
+
+    def verify(self, ni: NI, nid: Nid) -> None:
+        """See whether the node behind nid has begun a new life."""
+        assert isinstance(ni.lnd_data, SimStation)
+        ni.lnd_data.verify(nid)
 
     def send(self, ni: NI, msgs: list[Msg]) -> None:
         """Queue messages for their next hop."""

@@ -48,6 +48,9 @@ class _Paper:
     def retune(self, ni: NI, timeout: float) -> None:
         """Nothing to do."""
 
+    def verify(self, ni: NI, nid: Nid) -> None:
+        """Nobody is connected."""
+
     def send(self, ni: NI, msgs: list[Msg]) -> None:
         """Do nothing: a dry run has no other end."""
         status, text = HealthStatus.LOCAL_ERROR, "this node exists in a dry run only"

@@ -125,6 +125,10 @@ class Operations:
         self._corked = False
         self._core.uncork()
 
+    def told(self, target: Nid, info: PingInfo) -> None:
+        """A node has answered a ping."""
+        self._core.discovery.told(target, info)
+
     def put(
         self,
         target: Nid,
@@ -219,6 +223,7 @@ async def ping(
             operation.close()
         info, needed = _read_info(target, memoryview(buffer)[:got])
         if not info.truncated:
+            operations.told(target, info)
             nids = tuple(entry.nid for entry in info.entries if entry.nid != LO_NID)
             return PingResult(info.primary or target, nids, Feature(info.features & 0xFF), info)
         if not size < needed <= LNET_MTU:

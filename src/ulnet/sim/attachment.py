@@ -1,7 +1,8 @@
 """A station's place on the fabric: its connections, and the pause after a failed attempt to connect.
 
 The rules are those of the TCP driver: one connection for a pair of NIDs, made on first use; whoever
-comes anew has been restarted; after a failure the next attempt waits 1 s, then 2 s, up to 60 s.
+comes anew has been restarted; after a failure the next attempt waits 1 s, then 2 s, up to 60 s. A message
+waits for an attempt that is near, and cuts a long pause short if its owner gave it a time-out.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ __all__ = ["Attachment"]
 
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
+_BRIEF: Final = 0.5  # seconds that every message waits for an attempt
+_SURE: Final = 1.0  # seconds in which who was connected has no other life
 
 
 class _Pause:
@@ -33,6 +36,14 @@ class _Pause:
         self.seconds = seconds
         self.until = until
         self.why = why
+
+    def wait(self, now: float, patience: float) -> float:
+        """How long a message waits for the next attempt that it may wait for; negative: for none."""
+        until = self.until
+        if patience > 0:
+            until = min(until, until - self.seconds + _BRIEF)
+        wait = max(until - now, 0.0)
+        return wait if wait <= max(_BRIEF, patience) else -1.0
 
 
 class Attachment:
@@ -58,13 +69,23 @@ class Attachment:
         if conn is None:
             pause = self._pauses.get(dest)
             now = self.fabric.scheduler.now
-            if pause is not None and now < pause.until:
+            wait = pause.wait(now, frame.patience) if pause is not None else 0.0
+            if pause is not None and wait < 0:
                 self.fabric.under_way += 1
                 self.fabric.scheduler.after(0.0, self._refuse, frame, dest, pause)
                 return
             conn = self.conns[dest] = Conn(self.fabric, self, dest)
-            conn.dial()
+            conn.dial(wait)
         conn.send(self, frame)
+
+    def verify(self, dest: Nid) -> None:
+        """See whether the node behind dest has begun a new life, and end what goes to the former one."""
+        conn = self.conns.get(dest)
+        if conn is None:
+            self._pauses.pop(dest, None)
+        elif conn.established and self.fabric.scheduler.now - conn.made >= _SURE:
+            conn.made = self.fabric.scheduler.now
+            Conn(self.fabric, self, dest, beside=conn).dial()
 
     def _refuse(self, frame: Frame, dest: Nid, pause: _Pause) -> None:
         self.fabric.under_way -= 1

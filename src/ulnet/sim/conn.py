@@ -37,15 +37,19 @@ class Conn:
         "_waiting",
         "a",
         "b",
+        "beside",
         "dest",
         "fabric",
+        "made",
     )
 
-    def __init__(self, fabric: Fabric, a: Attachment, dest: Nid) -> None:
+    def __init__(self, fabric: Fabric, a: Attachment, dest: Nid, beside: Conn | None = None) -> None:
         self.fabric = fabric
         self.a = a
         self.b: Attachment | None = None  # once it is established; a NID that calls itself is both
         self.dest = dest
+        self.beside = beside  # it is one too many unless that one leads to a former life
+        self.made = 0.0  # when it was established, or that was last seen to be still so
         self._peers: dict[Attachment, Attachment | None] = {a: None}  # of each side that has it open
         self._waiting: list[Frame] = []
         self._flying: dict[Attachment, dict[Frame, None]] = {a: {}}  # whose fate the sender does not know
@@ -131,17 +135,17 @@ class Conn:
 
     # Connecting ---------------------------------------------------------------------------------------
 
-    def dial(self) -> None:
-        """Begin to connect."""
+    def dial(self, wait: float = 0.0) -> None:
+        """Begin to connect, after so many seconds."""
         fabric, port = self.fabric, self.a.port
-        self._started = fabric.scheduler.now
+        self._started = fabric.scheduler.now + wait
         there = port.switch.ports.get(_address(self.dest))
         latency = fabric.latency(port, there or port)
-        fabric.scheduler.after(4 * latency, self._handshake)
+        fabric.scheduler.after(wait + 4 * latency, self._handshake)
 
     def _handshake(self) -> None:
         a, fabric = self.a, self.fabric
-        if not self.is_open(a) or self.established:
+        if not self.is_open(a) or self.established or a.closed:
             return
         port = a.port
         there = port.switch.ports.get(_address(self.dest))
@@ -164,7 +168,7 @@ class Conn:
         if waited >= timeout:
             self._dial_failed(errno.ETIMEDOUT, f"timed out after {timeout:g} s: {self.dest} does not answer")
             return
-        if self._tries == 1:
+        if self._tries == 1 and self.beside is None:
             self.stuck(self.a)
         pause = min(_FIRST_SYN_RETRY * 2**self._tries, timeout - waited)
         self._tries += 1
@@ -175,6 +179,15 @@ class Conn:
             self._dial_failed(errno.ECONNREFUSED, f"connection refused: nobody is {self.dest} there")
             return
         other = b.conns.get(self.a.nid)
+        if self.beside is not None:
+            known = self.a.conns.get(self.dest)
+            if known is not self.beside or other is known:
+                del self._peers[self.a]
+                return
+            known.close(self.a, errno.ESTALE, f"{self.dest} has been restarted", tell_peer=False)
+            if not self.is_open(self.a) or self.a.closed or self.dest in self.a.conns:
+                return
+            other = b.conns.get(self.a.nid)
         waiting = self._waiting
         self._waiting = []
         self._establish(b)
@@ -208,6 +221,7 @@ class Conn:
     def _establish(self, b: Attachment) -> None:
         a = self.a
         self.b = b
+        self.made = self.fabric.scheduler.now
         self._peers = {a: b, b: a}
         self._flying.setdefault(b, {})
         self.moves(a)

@@ -76,7 +76,8 @@ class Discovery:
         self._info = info
         self._exchanges = Exchanges(memory, sender)
         say = Notices(state.clock, state.report).say
-        self.merging = Merging(state.peers, self._mode, state.report, say, peer_told, gateways.told)
+        self._say = say
+        self.merging = Merging(state.peers, state.settings, state.report, say, peer_told, gateways.told)
         self._answers = Answers(self._mode, say)
         self.ageing = Ageing(state)
         self._actions: dict[Action, Callable[[Peer], None]] = {  # that do something themselves
@@ -116,9 +117,34 @@ class Discovery:
         waiter = Waiter(nid, done, self._state.mistake)
         peer = self._peer_of(nid)
         if nid != LO_NID:
+            if force:
+                self._doubt(peer)
             peer.attempts = 0  # who is asked for again and again is no liar
             peer.mark(_FORCE_PING | _FORCE_PUSH if force else 0, _UPTODATE)
         self._wait(waiter, peer)
+
+    def _doubt(self, peer: Peer) -> None:
+        """Somebody forces a discovery: if that changes no NIDs, what is held to be true may be wrong."""
+        name = peer.primary_nid
+        if peer.configured:
+            text = f"discovery of peer {name} is forced: its NIDs are configured and stay; check them"
+        elif not self._mode():
+            text = (
+                f"discovery of peer {name} is forced while discovery is off: its NIDs stay, right or wrong; "
+                "switch it on with 'lnetctl set discovery 1'"
+            )
+        else:
+            return
+        self._say(("forced", name), text)
+
+    def told(self, nid: Nid, info: PingInfo) -> None:
+        """A user's ping was answered: news of a peer that was discovered, as if discovery had asked."""
+        peer = self._state.peers.find(nid)
+        if peer is None or not self.active or nid == LO_NID or not self._mode():
+            return
+        if peer.flags & _DISCOVERED and not peer.flags & _DISCOVERING:
+            self._answers.take_reply(peer, info)
+            self._feed(peer, Input.PUSHED)
 
     def _peer_of(self, nid: Nid) -> Peer:
         pni = self._state.peers.learn(nid)

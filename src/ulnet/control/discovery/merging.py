@@ -9,6 +9,7 @@ from typing import Final
 from ulnet.control.discovery.answers import SAYS_MULTI_RAIL, see_sequence
 from ulnet.core.peer import Peer, PeerFlag, PeerNi, may_be_listed
 from ulnet.core.peer_table import PeerTable
+from ulnet.core.tunables import GlobalSettings
 from ulnet.nid import Nid
 from ulnet.wire.ping import Feature, NiStatus, PingInfo
 
@@ -33,19 +34,19 @@ class Merging:
     all news.
     """
 
-    __slots__ = ("_mode", "_peer_told", "_peers", "_report", "_say", "_told", "differences")
+    __slots__ = ("_peer_told", "_peers", "_report", "_say", "_settings", "_told", "differences")
 
     def __init__(
         self,
         peers: PeerTable,
-        mode: Callable[[], int],
+        settings: GlobalSettings,
         report: Callable[[str], None],
         say: Callable[[Hashable, str], None],
         peer_told: Callable[[PeerNi, bool], None],
         told: Callable[[Peer, PingInfo], None],
     ) -> None:
         self._peers = peers
-        self._mode = mode
+        self._settings = settings
         self._report = report
         self._say = say  # a line of a kind that may come often
         self.differences = 0  # found since the start
@@ -65,6 +66,10 @@ class Merging:
         if news is None:
             return peer
         self._told(peer, news)
+        most = self._settings.max_interfaces
+        if len(news.entries) > most:
+            text = f"peer {peer.primary_nid} tells of {len(news.entries)} NIs, and max_interfaces is {most}"
+            self._say(("interfaces", peer.primary_nid), f"{text}: raise that, or see what runs there")
         peer.guard = news.guard
         primary = news.primary
         if primary is None or not may_be_listed(primary):
@@ -90,7 +95,7 @@ class Merging:
 
     def _bound(self, peer: Peer) -> bool:
         """Whether the NIDs of peer stay as they are, whatever it tells."""
-        off = not peer.multi_rail or peer.flags & _NO_DISCOVERY or self._mode() != 1
+        off = not peer.multi_rail or peer.flags & _NO_DISCOVERY or self._settings.discovery != 1
         return bool(off) or peer.configured
 
     def _hand_over(self, peer: Peer, owner: Peer, news: PingInfo) -> Peer:
@@ -138,7 +143,7 @@ class Merging:
 
     def _compare(self, peer: Peer, info: PingInfo, primary: Nid) -> None:
         """Tell what differs between a peer as it is configured and as it says it is (dyn-060)."""
-        mode = self._mode()
+        mode = self._settings.discovery
         if mode == 0 or (mode == 1 and not peer.configured):
             return
         found = differences(self._peers, peer, info, primary)[:MAX_DIFFERENCES]

@@ -53,12 +53,13 @@ class RuleTable:
                     "only its priority and weight can be changed, else delete it first",
                 )
             self._change(old, priority, weight)
+            self._number(old)
             return old
         self.check_room(1)
-        new = Rule(self._next_number, src, dst, rte, priority, weight)
+        new = Rule(-1, src, dst, rte, priority, weight)
         if priority is None and new.is_single:
             new.priority = HIGHEST
-        self._join_twin(new)
+        self._number(new)
         end = len(self._rules)
         self._rules.insert(end if index is None else min(index, end), new)
         return new
@@ -92,12 +93,15 @@ class RuleTable:
                 errno.ENOSPC, f"there are {len(self._rules)} rules of {MAX_RULES} allowed: use patterns"
             )
 
-    def _join_twin(self, new: Rule) -> None:
-        """Number a new rule: as the one for the other side, if there is such a one."""
-        twin = next((rule for rule in self._rules if rule.key == (new.dst, new.src, None)), None)
-        if twin is not None and (new.src is None) != (new.dst is None):
-            new.number = twin.number
-        else:
+    def _number(self, rule: Rule) -> None:
+        """Number a rule that is new or was changed: as the one for the other side, if both say the same."""
+        twin = self.find((rule.dst, rule.src, None)) if (rule.src is None) != (rule.dst is None) else None
+        if twin is not None and (twin.priority, twin.weight) == (rule.priority, rule.weight):
+            if rule.number < 0 or twin.number < rule.number:
+                rule.number = twin.number
+            twin.number = rule.number
+        elif rule.number < 0 or (twin is not None and twin.number == rule.number):
+            rule.number = self._next_number
             self._next_number += 1
 
     def delete(self, index: int) -> Rule:

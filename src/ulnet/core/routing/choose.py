@@ -60,7 +60,8 @@ class RoutedSelector:
         """
         nets = self._state.nets
         if source is not None:
-            return source.net != dest.nid.net
+            near = not bound and dest.peer.multi_rail and source.net in dest.peer.nets
+            return source.net != dest.nid.net and not (near and not self._gateways.usable(dest.nid.net))
         if bound or not dest.peer.multi_rail:
             return dest.nid.net not in nets
         return not self._is_near(dest.peer) or (self._is_cut_off(dest.peer) and self.has_way(dest.peer))

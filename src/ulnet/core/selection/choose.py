@@ -5,9 +5,10 @@ compares load, credits and turn among those that are left. Both run `narrow` ove
 tell every comparison to who asks for an explanation.
 
 Where the documents compare nets by turn alone, unequal nets would each get the same share of messages.
-With `balance` "expected" the NIs of all nets that are equal by configuration and health compete by expected
-completion; with "documents" nets take turns and peer NIs compare queued bytes, to the letter. Where a policy
-gives weights, turns of so many messages decide in place of load, in either balance.
+The NIs of all nets that are equal by configuration and health are compared by health, policy and NUMA.
+Those left compete by expected completion with `balance` "expected"; with "documents" their nets take turns,
+and peer NIs compare queued bytes, to the letter. Where a policy gives weights, turns of so many messages
+decide in place of load, in either balance.
 """
 
 from __future__ import annotations
@@ -173,6 +174,13 @@ class Selector:
         if ni.fatal and key.kind in ANSWERS:
             raise LNetError(errno.ENETDOWN, f"the device of {source} failed: another NI has to answer")
         if ni.net.net != dest.nid.net:
+            near = dest.peer.nets.get(ni.net.net)
+            if near is not None and dest.peer.multi_rail and not key.bound and paths.query is not None:
+                _tell_case(record, "source given: from that NI to the peer's best one on its net")
+                paths.query.ni = ni
+                remotes, by = _settle(near.nis, PEER_FIXED, paths.query)
+                self._fix(paths, ni, remotes[0], SOURCE_GIVEN, by)
+                return
             if dest.nid.net not in self._state.nets:
                 raise self._no_route(dest)
             text = f"source {source} is not on {dest.nid.net}: name one that is, or leave the source free"
@@ -230,7 +238,7 @@ class Selector:
             raise self._no_route(paths.dest)
         left, net_by = stage("net", nets, NET_FIXED, query, record)
         together = [ni for net in left for ni in _open(net.local)]
-        if record is not None and self.balance == "expected":
+        if record is not None:
             stage("local NI", together, LOCAL_FIXED, query, record)
         self._fill_nis(paths, together, list(left), net_by, query)
         query.ni = None
@@ -245,15 +253,12 @@ class Selector:
     def _fill_nis(
         self, paths: PathSet, together: Sequence[NI], nets: list[NetPair], net_by: str, query: Query
     ) -> None:
-        """The NIs that are left, of all nets together or of each by itself, and the peer's."""
+        """The NIs that are left, of all nets together, and the peer's."""
         left, settled = _settle(together, LOCAL_FIXED, query, net_by)
         all_nets = Candidates(left, settled)
         weights = []
         for net in list(nets):
-            if self.balance == "documents":
-                nis, settled = _settle(_open(net.local), LOCAL_FIXED, query, net_by)
-            else:
-                nis = [ni for ni in left if ni.net is net.local]
+            nis = [ni for ni in left if ni.net is net.local]
             if not nis:
                 nets.remove(net)
                 continue
@@ -326,8 +331,6 @@ class Selector:
         elif balance == "documents":
             left, net_by = stage("net, by turn", nets.all, NET_TURN, query, record)
             net = left[0].local
-        if record is not None and balance == "documents" and net is not None:
-            stage("local NI", _open(net), LOCAL_FIXED, query, record)
         query.cached = locals_ = paths.locals[net]
         criteria = _by_load(_LOCAL_LOAD[balance], query) if locals_.turns is None else _BY_WEIGHT
         left, by = stage("local NI, by load", locals_.all, criteria, query, record)

@@ -11,7 +11,7 @@ from ulnet.core.tunables import NetTunables
 from ulnet.lnd.bond.bondni import BondNi
 from ulnet.lnd.bond.config import BondConfig
 from ulnet.lnd.bond.control import ControlChannel
-from ulnet.nid import NetType
+from ulnet.nid import NetType, Nid
 from ulnet.wire.bond import Answer, BondHello, Kind, Mode, Register, Resolve
 from ulnet.wire.errors import WireError
 
@@ -157,6 +157,9 @@ class BondLnd:
 
     def retune(self, ni: NI, timeout: float) -> None:
         """There is nothing to tune: time-outs are the slaves'."""
+
+    def verify(self, ni: NI, nid: Nid) -> None:
+        """Slaves are asked."""
 
     def send(self, ni: NI, msgs: list[Msg]) -> None:
         """Pass messages on to slaves."""

@@ -58,7 +58,8 @@ class Dialer:
     What fails between one pair is not tried there for a while, and goes on at the others. A failure of the
     last one fails what waits for a connection. The pause before the next attempt is a tenth of the time that
     the peer was out of reach, within limits. Those are near where its host just says that nobody listens, or
-    hangs up during the handshake, for its LNet may be back at any moment;
+    hangs up during the handshake, for its LNet may be back at any moment; messages wait such a pause out.
+    A longer one fails them at once, but a message whose owner gave it a time-out cuts it short.
     "not now" (a lost race, a duplicate) is tried again after the shortest pause, three times. Messages for a
     peer that hangs up again and again wait for pauses that grow, too. There is a `Budget` for the attempts of
     all dialers: one that is not answered makes room for others, and goes on when its turn comes again.
@@ -70,6 +71,8 @@ class Dialer:
         "_began",
         "_brief",
         "_called",
+        "_doubted",
+        "_failed_at",
         "_last",
         "_made",
         "_not_before",
@@ -94,6 +97,7 @@ class Dialer:
         self.limit = peer.state.conns_per_peer  # frozen now
         self.incomplete = True  # some connections are missing and worth a try
         self._attempt: Outbound | None = None
+        self._doubted = False  # the connections may be with a former life: the next HELLO tells
         self._soon: asyncio.Handle | None = None  # the next attempt, scheduled
         self._retired = False  # waits for a place among those who call
         self._silence = ""  # it made room for others: why it will fail when its time is up
@@ -102,6 +106,7 @@ class Dialer:
         self._retries = 0
         self._retry_at = 0.0  # when the first pause ends of those where something is missing
         self._last = ""  # why the last attempt failed
+        self._failed_at = 0.0  # when
         self._began = 0.0  # when the present attempt did
         self._called = 0.0  # when its socket was made
         self.watched = False  # by the progress timer
@@ -144,13 +149,23 @@ class Dialer:
             return False
         return all(now >= pair.retry_at + pair.pause for pair in self.pairs.values())
 
-    def call(self) -> Failure | None:
-        """Connect, now or soon; a Failure while the pause after a failed attempt lasts."""
+    def call(self, patience: float = 0.0) -> Failure | None:
+        """Connect, now or soon; a Failure while a long pause after a failed attempt lasts.
+
+        Who waits so many seconds for an answer does not have to wait for the end of a long pause.
+        """
         if self.busy:
             return None
-        wait = self._retry_at - self._shared.loop.time()
+        now = self._shared.loop.time()
+        brief = self._shared.params.refused_reconnectms / 1000
+        if self._retry_at > now + brief and patience > 0:
+            self._shorten(self._failed_at + brief)
+        wait = self._retry_at - now
         if wait <= 0:
             self._next_soon()
+            return None
+        if wait <= max(brief, patience):
+            self._soon = self._shared.loop.call_at(self._retry_at + _LEAST, self._next)
             return None
         return Failure(
             errno.EHOSTUNREACH,
@@ -158,6 +173,13 @@ class Dialer:
             f"no connection to {self._peer} and no attempt before {ceil(wait)} s have passed; "
             f"the last one ended so: {self._last}",
         )
+
+    def _shorten(self, until: float) -> None:
+        """No pause lasts longer than that."""
+        for pair in self.pairs.values():
+            pair.retry_at = min(pair.retry_at, until)
+        self._reckon()
+        self._rest_no_more()
 
     def poke(self) -> None:
         """Some connections are missing: see whether it is time to try for them."""
@@ -209,7 +231,29 @@ class Dialer:
         self._reckon()
         self._rest_no_more()
         if self._peer.conns or self._peer.queue:
+            if self._soon is not None:  # perhaps at the end of a pause
+                self._soon.cancel()
+                self._soon = None
             self.poke()
+
+    def verify(self) -> None:
+        """Ask for one connection more: the HELLO of the peer tells whether it is another life."""
+        self._doubted = True
+        if not self.busy:
+            self._next_soon()
+
+    @property
+    def reached(self) -> bool:
+        """Whether the host of the peer has answered the present attempt."""
+        return self._attempt is not None and self._attempt.connected
+
+    def give_way(self) -> None:
+        """The peer connects with us meanwhile: see later whether anything is still missing."""
+        if self._attempt is not None:
+            self._attempt.cancel()
+        self._over()
+        shortest = self._shared.params.min_reconnectms / 1000
+        self._soon = self._shared.loop.call_later(shortest, self._next)
 
     def leave(self, device: Device, reason: str) -> None:
         """A device failed: an attempt there is given up, and made elsewhere if there is an elsewhere."""
@@ -235,6 +279,7 @@ class Dialer:
     def _over(self) -> None:
         """The present attempt is no more."""
         self._attempt = None
+        self._doubted = False
         self._silence = ""
         self._shared.progress.forget(self)
         self._make_room()
@@ -309,6 +354,11 @@ class Dialer:
             if ctype is not None:
                 self._at = pair
                 return ctype
+        if self._doubted and self._peer.conns:
+            for pair in self.pairs.values():
+                if not pair.device.down:
+                    self._at = pair
+                    return ConnType.CONTROL if self._shared.params.typed_conns else ConnType.ANY
         return None
 
     def _missing(self, pair: Pair) -> ConnType | None:
@@ -429,14 +479,13 @@ class Dialer:
             self._stillborn(sock)
             return
         if peer.conns and (peer.incarnation, peer.version) != (hello.src_incarnation, hello.version):
-            reason = f"{peer} has been restarted"
-            peer.close(list(peer.conns), Failure(errno.ESTALE, HealthStatus.LOCAL_ERROR, reason))
+            peer.end_former_life()
             if not peer.state.open:  # a handler had enough
                 sock.close()
                 return
         if peer.full(ctype, local_ip, remote_ip):
             sock.close()  # the peer was faster: its own connection came in meanwhile
-            self.postponed()
+            self.postponed(hello)
             return
         self._over()  # not before: an old peer without connections would have been forgotten
         self._retries = 0
@@ -453,9 +502,17 @@ class Dialer:
         sock.close()
         self.failed(errno.ECONNRESET, f"{self._peer} reset the connection as soon as it was made")
 
-    def postponed(self) -> None:
+    def postponed(self, hello: Hello | None) -> None:
         """The peer said "not now"."""
+        doubted = self._doubted
+        if hello is not None:
+            self._peer.confirm(hello.src_incarnation)  # before this is over: a peer that is idle is forgotten
+            if not self._peer.state.open:
+                return
         self._over()
+        if doubted:  # it was asked who it is, and has told
+            self._next_soon()
+            return
         if self._out_of_retries("it keeps refusing this connection as a duplicate"):
             return
         shortest = self._shared.params.min_reconnectms / 1000
@@ -463,7 +520,9 @@ class Dialer:
 
     def other_version(self, version: int) -> None:
         """The peer wants another protocol version."""
+        doubted = self._doubted
         self._over()
+        self._doubted = doubted
         self._version = version
         if not self._out_of_retries(f"it cannot make up its mind between protocol {version} and others"):
             self._next_soon()
@@ -501,7 +560,8 @@ class Dialer:
         at = self._at
         assert at is not None
         at.pause = self._next_pause(number, at.pause)
-        at.retry_at = self._shared.loop.time() + at.pause
+        self._failed_at = self._shared.loop.time()
+        at.retry_at = self._failed_at + at.pause
         self._last = reason
         self._shared.core.unconnected(self._peer.ni, self._peer.nid, number)
         if self._wanted() is not None:

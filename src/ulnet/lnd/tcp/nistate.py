@@ -225,12 +225,15 @@ class NiState:
     def _refuses(self, peer: Peer, hello: Hello, ctype: ConnType, local_ip: str, remote_ip: str) -> bool:
         """Whether this connection loses a race, belongs to another life of the peer, or is one too many."""
         dialer = peer.dialer
-        if dialer is not None and dialer.connecting and peer.nid < self.identity.nid:
-            return True
+        if dialer is not None and dialer.connecting:
+            if not dialer.reached and dialer.pair == (sockets.packed(local_ip), sockets.packed(remote_ip)):
+                dialer.give_way()  # nothing answers it, and the peer is there
+            elif peer.nid < self.identity.nid:
+                return True
         if peer.conns and (peer.incarnation, peer.version) != (hello.src_incarnation, hello.version):
-            reason = f"{peer} has been restarted"
-            peer.close(list(peer.conns), Failure(errno.ESTALE, HealthStatus.LOCAL_ERROR, reason))
-            return True
+            same_life = peer.incarnation == hello.src_incarnation
+            peer.end_former_life()
+            return same_life or not self.open  # a handler had enough
         return peer.full(ctype, local_ip, remote_ip)
 
     # Deadlines --------------------------------------------------------------------------------------

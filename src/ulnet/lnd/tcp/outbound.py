@@ -125,7 +125,7 @@ class Outbound:
         if verdict is Verdict.OTHER_VERSION and hello is not None:
             self._dialer.other_version(hello.version)
         else:
-            self._dialer.postponed()
+            self._dialer.postponed(hello)
 
     def _timed_out(self) -> None:
         self._fail(errno.ETIMEDOUT, self.why_timed_out(self._seconds))

@@ -37,6 +37,7 @@ _OVERHEAD: Final = (
 )
 
 
+_SURE: Final = 1.0  # seconds after a HELLO in which its sender has no other life
 _ACK: Final = int(MsgType.ACK)
 _REPLY: Final = int(MsgType.REPLY)
 
@@ -61,6 +62,7 @@ class Peer:
         "_small",
         "addresses",
         "bucket",
+        "confirmed_at",
         "conns",
         "dialer",
         "heard",
@@ -90,6 +92,7 @@ class Peer:
         self.dialer: Dialer | None = None
         self.version = 0  # agreed protocol, while any connection is open
         self.incarnation = 0
+        self.confirmed_at = 0.0  # when a HELLO last told of that
         self.last_alive = state.shared.now
         self.next_keepalive = 0.0
         self.stuck: dict[Conn | Dialer, None] = {}  # what makes no progress
@@ -164,7 +167,8 @@ class Peer:
             if dialer is not None and dialer.incomplete and not dialer.rests():
                 dialer.poke()
             return
-        failure = self._dial()
+        md = msgs[0].md
+        failure = self._dial((md.timeout or 0.0) if md is not None else 0.0)
         if failure is None:
             deadline = self.state.shared.loop.time() + self.timeout
             self.queue += [(deadline, msg) for msg in msgs]
@@ -173,14 +177,14 @@ class Peer:
         for msg in msgs:
             self.state.fail_unsent(msg, failure)
 
-    def _dial(self) -> Failure | None:
-        """See to it that a connection is being made; a Failure if that is not to be."""
+    def _dial(self, patience: float = 0.0) -> Failure | None:
+        """See to it that a connection is being made; a Failure if that is not to be. See `Dialer.call`."""
         if self.dialer is None:
             # A peer that came to us is called back only where all of its connections are at a standstill.
             if self.conns and (self.usable() or self.pid != self.state.identity.pid):
                 return self.unsuited()
             self.dialer = Dialer(self)
-        return self.dialer.call()
+        return self.dialer.call(patience)
 
     def unsuited(self) -> Failure:
         """None of the connections may carry a message."""
@@ -243,6 +247,7 @@ class Peer:
         """A connection is established: use it, also for what waits."""
         self.version = conn.version
         self.incarnation = incarnation
+        self.confirmed_at = self.state.shared.loop.time()
         self.last_alive = self.state.shared.now
         self.conns.append(conn)
         self._choices_changed()
@@ -257,6 +262,32 @@ class Peer:
             else:
                 self.queue.append((deadline, msg))
         self._tell()
+
+    def verify(self) -> None:
+        """See whether the connections are with a former life; where there are none, no pause lasts."""
+        state = self.state
+        if not state.open or state.down:
+            return
+        if not self.conns:
+            if self.dialer is not None:
+                self.dialer.try_again()
+        elif state.shared.lives.get((self.nid, self.pid), self.incarnation) != self.incarnation:
+            self.end_former_life()
+        elif state.shared.loop.time() - self.confirmed_at >= _SURE:
+            if self.dialer is None:
+                self.dialer = Dialer(self)
+            self.dialer.verify()
+
+    def end_former_life(self) -> None:
+        """Close all connections: there is another life behind the NID."""
+        failure = Failure(errno.ESTALE, HealthStatus.LOCAL_ERROR, f"{self} has been restarted")
+        self.close(list(self.conns), failure)
+
+    def confirm(self, incarnation: int) -> None:
+        """The peer tells its incarnation, though it wants no further connection."""
+        self.confirmed_at = self.state.shared.loop.time()
+        if self.conns and self.incarnation != incarnation:
+            self.end_former_life()
 
     def usable(self) -> list[Conn]:
         """The connections that carry: their device is up, and nothing between their addresses is stuck."""

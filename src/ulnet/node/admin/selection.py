@@ -1,7 +1,8 @@
 """`selection net|nid|peer add|del|show`: the documents' commands, onto the same rules (spec udsp.md §7).
 
 A rule of the documents for a net or NIDs is about local and remote ones: two rules of today's list with one
-number, which is its ID. What `udsp` made is shown and deleted here too.
+number, which is its ID. Where the two come to differ, each has an ID. What `udsp` made is shown and deleted
+here, too.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def add_selection(core: LNet, request: SelectionAdd) -> None:
 
 
 def delete_selection(core: LNet, request: SelectionDel) -> None:
-    """Delete the rule that an ID and a pattern (or one of them) name. Raises LNetError(EINVAL, ENOENT)."""
+    """Delete what an ID and a pattern name, or one of them. Raises LNetError(EINVAL, ENOENT)."""
     keys = _keys(request)
     if keys is None and request.id is None:
         raise LNetError(errno.EINVAL, f"no {request.kind} rule is named: give its pattern or its --id")
@@ -55,7 +56,12 @@ def delete_selection(core: LNet, request: SelectionDel) -> None:
         by_match = [rule for rule in core.policies.rules if rule.key in keys]
         what = " to ".join(str(one) for one in keys[0] if one is not None)
         _must_be(by_match, f"the pattern {what}", request.kind)
-        if request.id is not None and {rule.number for rule in by_match} != {request.id}:
+        if request.side != "both" and request.kind != "peer":
+            by_match = [rule for rule in by_match if (rule.src is not None) == (request.side == "local")]
+            _must_be(by_match, f"the pattern {what} on the {request.side} side", request.kind)
+        if request.id is not None:
+            by_match = [rule for rule in by_match if rule.number == request.id]
+        if not by_match:
             raise LNetError(
                 errno.EINVAL,
                 f"the id {request.id} is that of the rule for {chosen[0]}, not of the one for {what}: "
