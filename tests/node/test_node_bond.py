@@ -13,6 +13,7 @@ from ulnet.core.md import MANAGE_REMOTE, OP_PUT
 from ulnet.core.status import LNetError
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid
+from ulnet.wire.lnet import MsgType
 
 PORTAL, BITS = 30, 7
 
@@ -43,9 +44,10 @@ async def test_puts_gets_and_pings_between_bonding_nids(mode: str) -> None:
         assert str(event.initiator) == str(event.source) == here
         assert bytes(memory) == data
         assert (await client.ping(there)).nids  # a GET to the bonding NI
-        await asyncio.gather(*(client.put(there, PORTAL, BITS, b"x", ack=True) for _ in range(50)))
         bond = client.core.nis[Nid.parse(here)]
-        assert sum(bond.stats.sent) == 52
+        await asyncio.gather(*(client.put(there, PORTAL, BITS, b"x", ack=True) for _ in range(50)))
+        # A push may have left as well, since the ping told of a peer that was not up to date, and answers.
+        assert bond.stats.sent[MsgType.PUT] in (51, 52) and bond.stats.sent[MsgType.GET] == 1
         slaves = [
             sum(client.core.nis[Nid.parse(f"127.0.{rail}.2@{net}")].stats.sent)
             for rail, net in (
