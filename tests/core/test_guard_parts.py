@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from support.fabric import Fabric
 from support.shared import shared_path
 from support.stream import NO_PAYLOAD
+from ulnet.control.instance import LNet
 from ulnet.core.event import Event, EventKind
 from ulnet.core.guard import seen as seen_module
 from ulnet.core.guard.identity import (
@@ -400,13 +401,11 @@ def test_a_failed_put_is_sent_again_only_to_the_life_that_it_was_for() -> None:
     world.fabric.run()
 
 
-@pytest.mark.requirement("snd-045")
-def test_a_copy_that_fails_takes_nothing_from_its_original() -> None:
-    """The path of the original only paused, and the connection that its copy took was closed."""
+def copied() -> tuple[Fabric, LNet, Msg, list[Event]]:
+    """A PUT whose path paused is under way twice: fabric, sender, copy, and what its owner is told."""
     fabric = Fabric()
     a = fabric.node("10.0.0.1@tcp", "10.1.0.1@tcp1")
     b = fabric.node("10.0.0.2@tcp", "10.1.0.2@tcp1")
-    a.settings.retry_count = 1
     events: list[Event] = []
     target, other = Nid.parse("10.0.0.2@tcp"), Nid.parse("10.1.0.2@tcp1")
     a.peers.add(target, [other]).guard = tag_of(b.state.cookie)
@@ -419,6 +418,14 @@ def test_a_copy_that_fails_takes_nothing_from_its_original() -> None:
     a.tick(fabric.clock.now)
     _, copy = fabric.wire.pop()
     assert copy.copy_of is original
+    return fabric, a, copy, events
+
+
+@pytest.mark.requirement("snd-045")
+def test_a_copy_that_fails_takes_nothing_from_its_original() -> None:
+    """The path of the original only paused, and the connection that its copy took was closed."""
+    fabric, a, copy, events = copied()
+    a.settings.retry_count = 1
     a.completed([copy], HealthStatus.LOCAL_ERROR, errno.ECONNRESET, "the peer closed the connection")
     fabric.run()
     assert [(event.kind, event.status) for event in events] == [(EventKind.SEND, 0), (EventKind.ACK, 0)]
@@ -429,21 +436,7 @@ def test_a_copy_that_fails_takes_nothing_from_its_original() -> None:
 @pytest.mark.requirement("snd-045")
 def test_a_copy_that_changes_its_path_while_its_original_is_acknowledged_keeps_its_payload() -> None:
     """Between two paths a message is not sent; its ACK took it for sent and emptied it (seed 3011269)."""
-    fabric = Fabric()
-    a = fabric.node("10.0.0.1@tcp", "10.1.0.1@tcp1")
-    b = fabric.node("10.0.0.2@tcp", "10.1.0.2@tcp1")
-    events: list[Event] = []
-    target, other = Nid.parse("10.0.0.2@tcp"), Nid.parse("10.1.0.2@tcp1")
-    a.peers.add(target, [other]).guard = tag_of(b.state.cookie)
-    me = b.memory.me_attach(30, match_bits=1)
-    b.memory.md_attach(me, bytearray(16), options=OP_PUT | MANAGE_REMOTE | TRUNCATE)
-    a.put(a.memory.md_bind(b"data", events.append, threshold=2), target, 30, 1)
-    ((ni, original),) = fabric.wire
-    assert original.next_nid is not None
-    a.path_stalled(ni, original.next_nid)
-    a.tick(fabric.clock.now)
-    _, copy = fabric.wire.pop()
-    assert copy.copy_of is original
+    fabric, a, copy, events = copied()
     fabric.step()  # the original arrives, and its ACK sets out
     a.take_back(copy)
     cores, fabric.cores = fabric.cores, []  # the ACK comes before what take_back has deferred

@@ -82,7 +82,7 @@ class PathLoad:
 class InFlight:
     """Messages under way on a path: they count with the pair of NIs, and with the NI towards that peer.
 
-    All of one size that go the same way may share it: one `begin` and one end for each.
+    All of one size that go the same way may share it; `begin` and `answered` count many at once.
     """
 
     __slots__ = ("_peer", "_size", "pair")

@@ -71,7 +71,7 @@ class Reception:
         self._kinds = {_PUT: self._put, _GET: self._get, _ACK: self._ack, _REPLY: self._reply}
 
     def heard(self, ni: NI, hop: PeerNi) -> None:
-        """Something came over that pair, of which one end is watched."""
+        """Something came over that pair, of which one end is not well."""
         self._parts.heard(ni, hop)
 
     # What a header leads to ------------------------------------------------------------------------

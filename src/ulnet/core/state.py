@@ -140,6 +140,18 @@ class NodeState:
         if not self.running:
             raise LNetError(errno.ESHUTDOWN, "the node is shutting down: it takes nothing new")
 
+    def source_ni(self, source: Nid, *, even_if_leaving: bool) -> NI:
+        """The NI that a request is bound to. Raises LNetError: EINVAL (none), ENETDOWN (it is leaving)."""
+        ni = self.nis.get(source)
+        if ni is None or not ni.active:
+            raise LNetError(
+                errno.EINVAL, f"source NID {source} is not one of this node's: see 'lnetctl net show'"
+            )
+        if not (ni.open or even_if_leaving):
+            text = f"source NID {source} is drained, or being deleted: leave the source out"
+            raise LNetError(errno.ENETDOWN, text)
+        return ni
+
     def defer(self, call: Callable[..., None], *args: Any) -> None:
         """Call call(*args) from the next tick."""
         if not self._deferred:

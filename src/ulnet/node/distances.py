@@ -37,7 +37,8 @@ def distance_to(core: LNet, nid: Nid) -> Distance:
         route for route in core.gateways.table.to(nid.net) if route.alive and route.gateway.net in core.nets
     ]
     if not found:
-        text = f"{nid} is out of reach: net {nid.net} is none of this node's, and has no route that is up"
+        text = f"{nid} is out of reach: net {nid.net} is none of this node's and has no route that is up"
+        text += "; add an NI there, or a route with 'lnetctl route add'"
         raise LNetError(errno.EHOSTUNREACH, text)
     best = min(found, key=lambda route: (route.distance, route.priority, nets.index(route.gateway.net)))
     near = best.gateway.net

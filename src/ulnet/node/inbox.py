@@ -80,7 +80,7 @@ class Inbox:
         if not (0 < slots <= 1 << 20 and 0 < size <= LNET_MTU):
             raise LNetError(
                 errno.EINVAL,
-                f"inbox of {slots} slots of {size} bytes: 1 to {1 << 20} slots of 1 to {LNET_MTU}",
+                f"inbox of {slots} slots of {size} bytes: give 1 to {1 << 20} slots of 1 to {LNET_MTU} bytes",
             )
         self.dropped = 0
         self._memory = memory

@@ -20,7 +20,7 @@ from ulnet.rpc.context import DEADLINE
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
 from ulnet.rpc.pending import AGAIN, Connection, Pending
-from ulnet.rpc.port import Port
+from ulnet.rpc.port import Port, nobody_asks
 from ulnet.rpc.service import bits_of, decoded, encoded
 from ulnet.rpc.stream import Stream
 from ulnet.wire.errors import WireError
@@ -497,11 +497,7 @@ class Client:
         if answered is not None and not answered.done() and frame.token == self._token:
             answered.set_result(frame)
         elif frame.session not in self._connections:  # of an attempt that was given up
-            self._send_close(frame.session, _nobody_asks)
-
-
-def _nobody_asks(error: int, text: str) -> None:
-    """A notice that is lost does no harm."""
+            self._send_close(frame.session, nobody_asks)
 
 
 def _set(known: asyncio.Future[None], error: int, text: str) -> None:

@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ulnet.rpc.errors import Executed, RpcError
+from ulnet.rpc.port import nobody_asks
 from ulnet.rpc.slots import Slots
 from ulnet.wire.rpc import IDEMPOTENT, NO_DEADLINE, CallFrame, Chunk, Frame, Kind, Note, Refused, Reply
 
@@ -137,7 +138,7 @@ class Pending:
         """Tell up to which chunk there is room."""
         frame = self.frame
         head = (frame.session, frame.slot, frame.number, 0, frame.answer_to)
-        self._client.send(Note(*head, Kind.CREDIT, frame.credit).pack(), _nobody_asks)
+        self._client.send(Note(*head, Kind.CREDIT, frame.credit).pack(), nobody_asks)
 
     def _left(self, error: int, text: str) -> None:
         """What became of an attempt's frame."""
@@ -270,9 +271,5 @@ class Pending:
         if not answered and not self.connection.stale and not self._client.closed:
             frame = self.frame
             note = Note(frame.session, frame.slot, frame.number, 0, frame.answer_to, Kind.CANCEL)
-            self._client.send(note.pack(), _nobody_asks)
+            self._client.send(note.pack(), nobody_asks)
         self.connection.give(self.frame.slot)
-
-
-def _nobody_asks(error: int, text: str) -> None:
-    """A notice that is lost does no harm."""

@@ -14,12 +14,16 @@ from ulnet.core.status import LNetError, errno_text
 from ulnet.nid import Nid
 from ulnet.node import Node
 
-__all__ = ["Ended", "Port"]
+__all__ = ["Ended", "Port", "nobody_asks"]
 
 _MOST_FREE: Final = 256
 
 # How a frame ended: 0 or an errno, and why; a frame that found a full inbox ends with ENOBUFS.
 Ended = Callable[[int, str], None]
+
+
+def nobody_asks(error: int, text: str) -> None:
+    """Take a frame's end for nothing: one that is lost does no harm, or is asked for again."""
 
 
 class _Frame:

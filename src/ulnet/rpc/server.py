@@ -21,7 +21,7 @@ from ulnet.rpc.context import DEADLINE
 from ulnet.rpc.counters import MethodCounters, ServerCounters
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
-from ulnet.rpc.port import Port
+from ulnet.rpc.port import Port, nobody_asks
 from ulnet.rpc.schema import described
 from ulnet.rpc.service import Method, Service, encoded
 from ulnet.rpc.sessions import Session, Sessions, Verdict
@@ -508,7 +508,7 @@ class Server:
                     REPLY_PORTAL,
                     call.session.inbox,
                     frame,
-                    ended=_nobody_asks,
+                    ended=nobody_asks,
                     ack=True,
                 )
 
@@ -530,7 +530,7 @@ class Server:
             REPLY_PORTAL,
             asked.answer_to,
             frame,
-            ended=_nobody_asks,
+            ended=nobody_asks,
             source=_bound(message.target),
         )
 
@@ -573,10 +573,6 @@ class Server:
 
 def _bound(nid: Nid) -> Nid | None:
     return None if nid.is_lo else nid
-
-
-def _nobody_asks(error: int, text: str) -> None:
-    """The client asks again if it does not hear."""
 
 
 def _head_of(frame: Frame) -> tuple[int, int, int, int, int]:

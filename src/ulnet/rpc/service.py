@@ -107,7 +107,9 @@ class Service:
     def _adder(self, name: str, kind: Literal["call", "stream"]) -> Callable[[H], H]:
         call_overhead(name)  # raises for a name that cannot be sent
         if name in self.methods:
-            raise LNetError(errno.EEXIST, f"service {self.name} has a method {name} already")
+            raise LNetError(
+                errno.EEXIST, f"service {self.name} has a method {name} already: choose another name"
+            )
 
         def add(handler: H) -> H:
             gives = given(handler, stream=kind == "stream")

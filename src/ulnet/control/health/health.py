@@ -92,12 +92,12 @@ class Health:
             self._state.stats.resend_count += 1
 
     def sent(self, ni: NI, pni: PeerNi) -> None:
-        """A message left, and one of its ends is watched: that says nothing of the NI's health."""
+        """A message left, and one of its ends is not well: that says nothing of the NI's health."""
         if pni.unhealthy:
             self._machines.peer_ni(pni, PeerNiInput.SENT)
 
     def heard(self, ni: NI, pni: PeerNi) -> None:
-        """A message arrived, and one of its ends is watched. One between NIs of this node heals none."""
+        """A message arrived, and one of its ends is not well. One between NIs of this node heals none."""
         if pni.nid not in self._state.nis:
             ni.health_stats.ping_count = 0
             self.values.raise_ni(ni)

@@ -115,7 +115,7 @@ class RoutedSelector:
         if free and not peer.multi_rail and not ping:
             source = self._preferred(dest)
         final = self._final(dest, query, record) if free and peer.multi_rail else dest
-        net = None if source is None else self._own_ni(source, even_if_leaving=bound or ping).net.net
+        net = None if source is None else self._state.source_ni(source, even_if_leaving=bound or ping).net.net
         avoided = not_over or (peer if free else None)
         ways = [way for way in self._ways(final, net, tried) if way.peer_ni.peer is not avoided]
         if not ways:
@@ -126,7 +126,7 @@ class RoutedSelector:
         if self._gateways.is_itself(way.route.gateway, final.nid):
             final = pni  # the gateway is the destination: it takes only what names the NID where it arrives
         if source is not None:
-            own = self._own_ni(source, even_if_leaving=bound or ping)
+            own = self._state.source_ni(source, even_if_leaving=bound or ping)
             _tell(record, f"source given: from that NI over a gateway to {final.nid}")
             return RoutedPath(own, pni, SOURCE_GIVEN, SOURCE_GIVEN, final, way.route)
         key = Key(_ANY_KIND, bound=not pni.peer.multi_rail, ping=True, pid=LNET_PID, cpt=cpt)
@@ -170,21 +170,11 @@ class RoutedSelector:
                 return nid
         return None
 
-    def _own_ni(self, source: Nid, *, even_if_leaving: bool) -> NI:
-        ni = self._state.nis.get(source)
-        if ni is None or not ni.active:
-            raise LNetError(
-                errno.EINVAL, f"source NID {source} is not one of this node's: see 'lnetctl net show'"
-            )
-        if not (ni.open or even_if_leaving):
-            raise LNetError(errno.ENETDOWN, f"source NID {source} is drained, or being deleted: leave it out")
-        return ni
-
     def _way_back(self, source: Nid | None, via: Nid | None) -> tuple[NI, PeerNi] | None:
         """The NI and the gateway by which the request came, if both are still there."""
         if source is None or via is None:
             return None
-        pni, ni = self._state.peers.find_ni(via), self._own_ni(source, even_if_leaving=True)
+        pni, ni = self._state.peers.find_ni(via), self._state.source_ni(source, even_if_leaving=True)
         if pni is None or pni.nid.net != ni.net.net or not self._gateways.is_gateway(pni.peer):
             return None
         return ni, pni

@@ -163,14 +163,7 @@ class Selector:
     def _fill_from_source(self, paths: PathSet, source: Nid, record: Explanation | None) -> None:
         dest, key = paths.dest, paths.key
         _tell_case(record, "source given: from that NI to the NID as given")
-        ni = self._state.nis.get(source)
-        if ni is None or not ni.active:
-            raise LNetError(
-                errno.EINVAL, f"source NID {source} is not one of this node's: see 'lnetctl net show'"
-            )
-        if not (ni.open or key.bound or key.ping):
-            text = f"source NID {source} is drained, or being deleted: leave the source out"
-            raise LNetError(errno.ENETDOWN, text)
+        ni = self._state.source_ni(source, even_if_leaving=key.bound or key.ping)
         if ni.fatal and key.kind in ANSWERS:
             raise LNetError(errno.ENETDOWN, f"the device of {source} failed: another NI has to answer")
         if ni.net.net != dest.nid.net:

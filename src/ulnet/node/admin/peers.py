@@ -38,7 +38,8 @@ def add_peer(core: LNet, request: PeerAdd) -> None:
 def check_count(primary: Nid, nids: Collection[Nid]) -> None:
     """Refuse to configure a peer with too many NIDs. Raises LNetError(ERANGE)."""
     if len(nids) > _MOST_NIDS:
-        text = f"peer {primary} would have {len(nids)} NIDs: a configured peer has at most {_MOST_NIDS}"
+        rule = f"a configured peer has at most {_MOST_NIDS}; leave some out"
+        text = f"peer {primary} would have {len(nids)} NIDs: {rule}"
         raise LNetError(errno.ERANGE, text)
 
 
