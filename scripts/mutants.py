@@ -1,21 +1,26 @@
 """Whether the tests of each requirement notice that it does not hold: one planted mistake after another.
 
 `tests/data/mutants.toml` has the mistakes: a requirement, a file of `src/ulnet`, and text that is replaced
-there. Each is planted in a copy of the sources. The tests that are marked with that requirement run on that,
-after they have passed on a copy without it. A mistake that they do not find has survived: their row of
+there. All tests that show these requirements run once without a mistake, and are timed. Each mistake is then
+planted in a copy of the sources, and the tests that are marked with its requirement run on that, the quickest
+first, up to the first that fails. A mistake that they do not find has survived: their row of
 docs/requirements.md says more than they show. `make mutants` tries all, which takes an hour or more;
-`ARGS="dyn-010 dbg-025"` those of some requirements.
+`ARGS="dyn-010 dbg-025"` those of some requirements. `--times FILE` keeps what the run without a mistake told,
+and takes it from there the next time.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -82,31 +87,75 @@ def shown_by() -> dict[str, list[str]]:
     return {promise.id: [f"tests/{test}" for test in promise.tests] for promise in promises}
 
 
-def try_one(mutant: Mutant | None, tests: Sequence[str], seconds: float = SECONDS, root: Path = ROOT) -> Fate:
-    """Plant one mistake, or none, in a copy of the sources, and run these tests on it."""
+def try_one(
+    mutant: Mutant, tests: Sequence[str], seconds: float = SECONDS, root: Path = ROOT
+) -> tuple[Fate, str]:
+    """Plant one mistake in a copy of the sources, and run these tests on it up to the first that fails.
+
+    The second of what it returns names that test.
+    """
     with tempfile.TemporaryDirectory(prefix="ulnet-mutant-") as name:
         copy = Path(name)
         shutil.copytree(root / "src/ulnet", copy / "ulnet", ignore=shutil.ignore_patterns("__pycache__"))
-        if mutant is not None:
-            mutant.plant(copy / "ulnet")
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
-        command += ["-o", f"pythonpath={copy} tests scripts benchmarks", *tests]
-        environment = os.environ | {"PYTHONPATH": name, "ULNET_SOURCE": name, "PYTHONDONTWRITEBYTECODE": "1"}
-        with tempfile.TemporaryFile() as output:
-            process = subprocess.Popen(
-                command, cwd=root, env=environment, stdout=output, stderr=output, start_new_session=True
-            )
-            try:
-                status = process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                return Fate.TIMED_OUT
-            finally:
-                _end(process)
-            if status in (0, _FAILED):
-                return Fate.FOUND if status else Fate.SURVIVED
-            output.seek(0)
-            sys.stderr.write(output.read().decode(errors="replace")[-2000:])
-            return Fate.BROKEN
+        mutant.plant(copy / "ulnet")
+        return _run_tests(copy, ["-x", *tests], seconds, root)
+
+
+def time_tests(tests: Sequence[str], seconds: float, root: Path = ROOT) -> dict[str, float | None]:
+    """How many seconds each of these tests takes without a mistake; None for one that does not pass there.
+
+    A test that is skipped finds nothing: it is left out.
+    """
+    with tempfile.TemporaryDirectory(prefix="ulnet-mutant-") as name:
+        copy = Path(name)
+        shutil.copytree(root / "src/ulnet", copy / "ulnet", ignore=shutil.ignore_patterns("__pycache__"))
+        report = copy / "report.xml"
+        _run_tests(copy, [f"--junitxml={report}", *tests], seconds, root)
+        return read_report(report, tests) if report.exists() else dict.fromkeys(tests)
+
+
+def read_report(report: Path, tests: Sequence[str]) -> dict[str, float | None]:
+    """The seconds of each of these tests, or modules of tests, from a report of pytest's in JUnit's form."""
+    found: dict[str, float | None] = {}
+    names = {test.replace(".py", "").replace("/", ".").replace("::", "."): test for test in tests}
+    for case in ElementTree.parse(report).iter("testcase"):
+        module, name = case.get("classname", ""), case.get("name", "").partition("[")[0]
+        test = names.get(f"{module}.{name}") or names.get(module)
+        if test is None or case.find("skipped") is not None:
+            continue
+        failed = case.find("failure") is not None or case.find("error") is not None
+        before = found.get(test, 0.0)
+        found[test] = None if failed or before is None else before + float(case.get("time", "0"))
+    return found
+
+
+def _run_tests(copy: Path, words: Sequence[str], seconds: float, root: Path) -> tuple[Fate, str]:
+    """Run pytest with these words on a copy of the sources."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    command += ["-p", "no:support.order"]  # in the order given, not the slow ones first
+    command += ["-o", f"pythonpath={copy} tests scripts benchmarks", *words]
+    environment = os.environ | {
+        "PYTHONPATH": str(copy),
+        "ULNET_SOURCE": str(copy),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            command, cwd=root, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            status = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return Fate.TIMED_OUT, ""
+        finally:
+            _end(process)
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+        if status in (0, _FAILED):
+            failed = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
+            return (Fate.FOUND, failed[1] if failed else "") if status else (Fate.SURVIVED, "")
+        sys.stderr.write(text[-2000:])
+        return Fate.BROKEN, ""
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -116,23 +165,40 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def run(mutants: Iterable[Mutant], tests: dict[str, list[str]], seconds: float = SECONDS) -> list[str]:
+def run(
+    mutants: Iterable[Mutant],
+    tests: dict[str, list[str]],
+    times: dict[str, float | None],
+    seconds: float = SECONDS,
+) -> list[str]:
     """Try them all, telling of each; a line for each that was not found."""
     left = []
-    passes: dict[str, bool] = {}
     for mutant in mutants:
-        name = mutant.requirement
-        shown = tests.get(name, [])
-        if name not in passes:
-            passes[name] = not shown or try_one(None, shown, seconds) is Fate.SURVIVED
-        fate = try_one(mutant, shown, seconds) if shown else Fate.SURVIVED
-        if not passes[name]:
-            fate = Fate.BROKEN
+        timed = [(times[test], test) for test in tests.get(mutant.requirement, []) if test in times]
+        quickest = [test for took, test in sorted(timed, key=lambda one: one[0] or 0.0)]
+        if any(took is None for took, _ in timed):
+            fate, by = Fate.BROKEN, ""
+        else:
+            fate, by = try_one(mutant, quickest, seconds) if quickest else (Fate.SURVIVED, "")
         line = f"{mutant.requirement}: {mutant.file}: {mutant.old.strip().splitlines()[0]!r}: {fate.value}"
-        print(line, flush=True)
+        print(f"{line} by {by}" if by else line, flush=True)
         if fate not in (Fate.FOUND, Fate.TIMED_OUT):
             left.append(line)
     return left
+
+
+def times_of(
+    mutants: Iterable[Mutant], tests: dict[str, list[str]], seconds: float, kept: Path | None
+) -> dict[str, float | None]:
+    """The seconds of the tests of these mistakes' requirements: what was kept, and else by running them."""
+    times: dict[str, float | None] = json.loads(kept.read_text()) if kept and kept.exists() else {}
+    wanted = dict.fromkeys(test for mutant in mutants for test in tests.get(mutant.requirement, []))
+    if unknown := [test for test in wanted if test not in times]:
+        print(f"{len(unknown)} tests run without a mistake", flush=True)
+        times |= time_tests(unknown, seconds * 10)
+        if kept:
+            kept.write_text(json.dumps(times, indent=1))
+    return times
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -144,6 +210,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--seconds", type=float, default=SECONDS, help="for the tests of one requirement (900)"
     )
+    parser.add_argument("--times", type=Path, metavar="FILE", help="keeps how long each test takes")
     given = parser.parse_args(words)
     try:
         mutants = read()
@@ -152,7 +219,8 @@ def main(words: Sequence[str] | None = None) -> int:
         if unknown:
             raise ValueError(f"{', '.join(sorted(unknown))}: no mistake of {LIST.name} is for that")
         chosen = [one for one in mutants if not given.requirements or one.requirement in given.requirements]
-        left = run(chosen, tests, given.seconds)
+        times = times_of(chosen, tests, given.seconds, given.times)
+        left = run(chosen, tests, times, given.seconds)
     except ValueError as wrong:
         print(f"mutants: {wrong}", file=sys.stderr)
         return 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import mutants
-from mutants import ROOT, Fate, Mutant, read, run, shown_by, try_one
+from mutants import ROOT, Fate, Mutant, read, run, shown_by, time_tests, try_one
 from requirements_page import read_promises
 
 NUMBERS = "def double(number: int) -> int:\n    return 2 * number\n"
@@ -17,6 +17,14 @@ from ulnet.numbers import double
 def test_double(): assert double(3) == 6
 def test_zero(): assert double(0) == 0
 def test_hangs(): time.sleep(60 * (double(1) > 2))
+"""
+OTHERS = """
+import pytest
+def test_fails(): assert False
+@pytest.mark.skip
+def test_skips(): pass
+@pytest.mark.parametrize("number", [1, 2])
+def test_has_cases(number): pass
 """
 TESTS = "tests/test_numbers.py"
 WRONG = Mutant("X", "numbers.py", "2 * number", "3 * number")
@@ -43,15 +51,29 @@ def test_each_mistake_has_its_place_and_a_requirement() -> None:
 
 
 def test_what_the_tests_notice_is_found_and_the_sources_stay(root: Path) -> None:
-    assert try_one(None, [TESTS], root=root) is Fate.SURVIVED
-    assert try_one(WRONG, [f"{TESTS}::test_double"], root=root) is Fate.FOUND
-    assert try_one(WRONG, [f"{TESTS}::test_zero"], root=root) is Fate.SURVIVED
-    assert try_one(WRONG, [f"{TESTS}::test_none_such"], root=root) is Fate.BROKEN
+    found_by = f"{TESTS}::test_double"
+    assert try_one(WRONG, [f"{TESTS}::test_zero", found_by], root=root) == (Fate.FOUND, found_by)
+    assert try_one(WRONG, [f"{TESTS}::test_zero"], root=root) == (Fate.SURVIVED, "")
+    assert try_one(WRONG, [f"{TESTS}::test_none_such"], root=root) == (Fate.BROKEN, "")
     assert (root / "src/ulnet/numbers.py").read_text() == NUMBERS
 
 
 def test_tests_that_do_not_end_have_found_it(root: Path) -> None:
-    assert try_one(WRONG, [f"{TESTS}::test_hangs"], seconds=5, root=root) is Fate.TIMED_OUT
+    assert try_one(WRONG, [f"{TESTS}::test_hangs"], seconds=5, root=root) == (Fate.TIMED_OUT, "")
+
+
+def test_tests_are_timed_without_a_mistake(root: Path) -> None:
+    (root / "tests/test_others.py").write_text(OTHERS)
+    module, kinds = "tests/test_others.py", ["fails", "skips", "has_cases"]
+    times = time_tests([TESTS, *(f"{module}::test_{kind}" for kind in kinds)], 60, root)
+    assert times.keys() == {
+        TESTS,
+        f"{module}::test_fails",
+        f"{module}::test_has_cases",
+    }  # a skip finds nothing
+    assert times[f"{module}::test_fails"] is None
+    assert (times[TESTS] or 0.0) > 0 and (times[f"{module}::test_has_cases"] or 0.0) > 0
+    assert time_tests([f"{module}::test_none_such"], 60, root) == {}
 
 
 def test_text_that_is_not_there_once_is_refused(root: Path) -> None:
@@ -80,22 +102,38 @@ def test_items_that_make_no_sense_are_refused(tmp_path: Path, item: str, words: 
 
 def test_survivors_are_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     fates = {"a.py": Fate.FOUND, "b.py": Fate.SURVIVED, "c.py": Fate.TIMED_OUT}
+    orders = []
 
-    def fate(mutant: Mutant | None, tests: object, seconds: float = 0) -> Fate:
-        if mutant is None:
-            return Fate.FOUND if tests == ["fails anyway"] else Fate.SURVIVED
-        return fates[mutant.file]
+    def fate(mutant: Mutant, tests: list[str], seconds: float) -> tuple[Fate, str]:
+        orders.append(tests)
+        return fates[mutant.file], tests[0] if mutant.file == "a.py" else ""
 
     monkeypatch.setattr(mutants, "try_one", fate)
-    of = {"X": ["some"], "Y": ["fails anyway"], "Z": []}
+    of = {"X": ["slow", "quick", "skipped"], "Y": ["quick", "fails anyway"], "Z": []}
     planted = [Mutant(name, file, "old", "new") for name in "XYZ" for file in fates]
-    left = run(planted, of)
+    left = run(planted, of, {"slow": 9.0, "quick": 0.1, "fails anyway": None})
     assert [line.split(": ", 3)[:2] for line in left] == [
         ["X", "b.py"],
         *(["Y", file] for file in fates),
         *(["Z", file] for file in fates),
     ]
-    assert len(capsys.readouterr().out.splitlines()) == 9
+    assert orders == [["quick", "slow"]] * 3
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 9 and lines[0].endswith("found by quick")
+
+
+def test_times_that_were_kept_are_not_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def take(tests: list[str], seconds: float) -> dict[str, float | None]:
+        asked.append(tests)
+        return dict.fromkeys(tests, 1.0)
+
+    monkeypatch.setattr(mutants, "time_tests", take)
+    kept = tmp_path / "times.json"
+    for name in ("X", "X", "Y"):
+        times = mutants.times_of([Mutant(name, "", "", "")], {"X": ["a", "b"], "Y": ["b", "c"]}, 1.0, kept)
+    assert asked == [["a", "b"], ["c"]] and times == dict.fromkeys("abc", 1.0)
 
 
 def test_what_nobody_planted_anything_for_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
