@@ -25,6 +25,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import TypeAlias
 
 from requirements_page import gather, read_promises
 
@@ -32,7 +33,12 @@ ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests/data/mutants.toml"
 SECONDS = 900.0  # for the tests of one requirement
 _KEYS = {"requirement", "file", "old", "new"}
-_FAILED = 1  # pytest's exit status where a test failed
+_SOME_FAILED = 1  # pytest's exit status where a test failed
+
+
+FAILED = "failed"  # without a mistake, too
+NOT_RUN = "not run"  # skipped here, or too long
+Times: TypeAlias = "dict[str, float | str]"  # by test: the seconds that it takes, FAILED or NOT_RUN
 
 
 class Fate(Enum):
@@ -101,32 +107,31 @@ def try_one(
         return _run_tests(copy, ["-x", *tests], seconds, root)
 
 
-def time_tests(tests: Sequence[str], seconds: float, root: Path = ROOT) -> dict[str, float | None]:
-    """How many seconds each of these tests takes without a mistake; None for one that does not pass there.
-
-    A test that is skipped finds nothing: it is left out.
-    """
+def time_tests(tests: Sequence[str], seconds: float, root: Path = ROOT) -> Times:
+    """How long each of these tests takes without a mistake."""
     with tempfile.TemporaryDirectory(prefix="ulnet-mutant-") as name:
         copy = Path(name)
         shutil.copytree(root / "src/ulnet", copy / "ulnet", ignore=shutil.ignore_patterns("__pycache__"))
         report = copy / "report.xml"
         _run_tests(copy, [f"--junitxml={report}", *tests], seconds, root)
-        return read_report(report, tests) if report.exists() else dict.fromkeys(tests)
+        return read_report(report, tests) if report.exists() else dict.fromkeys(tests, FAILED)
 
 
-def read_report(report: Path, tests: Sequence[str]) -> dict[str, float | None]:
-    """The seconds of each of these tests, or modules of tests, from a report of pytest's in JUnit's form."""
-    found: dict[str, float | None] = {}
+def read_report(report: Path, tests: Sequence[str]) -> Times:
+    """What became of each of these tests, or modules of tests, by a report of pytest's in JUnit's form."""
+    found: Times = {}
     names = {test.replace(".py", "").replace("/", ".").replace("::", "."): test for test in tests}
     for case in ElementTree.parse(report).iter("testcase"):
         module, name = case.get("classname", ""), case.get("name", "").partition("[")[0]
         test = names.get(f"{module}.{name}") or names.get(module)
         if test is None or case.find("skipped") is not None:
             continue
-        failed = case.find("failure") is not None or case.find("error") is not None
         before = found.get(test, 0.0)
-        found[test] = None if failed or before is None else before + float(case.get("time", "0"))
-    return found
+        if case.find("failure") is not None or case.find("error") is not None:
+            found[test] = FAILED
+        elif not isinstance(before, str):
+            found[test] = before + float(case.get("time", "0"))
+    return dict.fromkeys(tests, NOT_RUN) | found
 
 
 def _run_tests(copy: Path, words: Sequence[str], seconds: float, root: Path) -> tuple[Fate, str]:
@@ -151,7 +156,7 @@ def _run_tests(copy: Path, words: Sequence[str], seconds: float, root: Path) -> 
             _end(process)
         output.seek(0)
         text = output.read().decode(errors="replace")
-        if status in (0, _FAILED):
+        if status in (0, _SOME_FAILED):
             failed = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
             return (Fate.FOUND, failed[1] if failed else "") if status else (Fate.SURVIVED, "")
         sys.stderr.write(text[-2000:])
@@ -168,18 +173,18 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def run(
     mutants: Iterable[Mutant],
     tests: dict[str, list[str]],
-    times: dict[str, float | None],
+    times: Times,
     seconds: float = SECONDS,
 ) -> list[str]:
     """Try them all, telling of each; a line for each that was not found."""
     left = []
     for mutant in mutants:
-        timed = [(times[test], test) for test in tests.get(mutant.requirement, []) if test in times]
-        quickest = [test for took, test in sorted(timed, key=lambda one: one[0] or 0.0)]
-        if any(took is None for took, _ in timed):
+        shown = [test for test in tests.get(mutant.requirement, []) if times[test] != NOT_RUN]
+        if any(times[test] == FAILED for test in shown):
             fate, by = Fate.BROKEN, ""
         else:
-            fate, by = try_one(mutant, quickest, seconds) if quickest else (Fate.SURVIVED, "")
+            quickest = sorted(shown, key=lambda test: times[test])
+            fate, by = try_one(mutant, quickest, seconds) if shown else (Fate.SURVIVED, "")
         line = f"{mutant.requirement}: {mutant.file}: {mutant.old.strip().splitlines()[0]!r}: {fate.value}"
         print(f"{line} by {by}" if by else line, flush=True)
         if fate not in (Fate.FOUND, Fate.TIMED_OUT):
@@ -189,9 +194,9 @@ def run(
 
 def times_of(
     mutants: Iterable[Mutant], tests: dict[str, list[str]], seconds: float, kept: Path | None
-) -> dict[str, float | None]:
+) -> Times:
     """The seconds of the tests of these mistakes' requirements: what was kept, and else by running them."""
-    times: dict[str, float | None] = json.loads(kept.read_text()) if kept and kept.exists() else {}
+    times: Times = json.loads(kept.read_text()) if kept and kept.exists() else {}
     wanted = dict.fromkeys(test for mutant in mutants for test in tests.get(mutant.requirement, []))
     if unknown := [test for test in wanted if test not in times]:
         print(f"{len(unknown)} tests run without a mistake", flush=True)

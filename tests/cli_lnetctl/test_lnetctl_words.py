@@ -18,7 +18,7 @@ from support.transcripts import read_steps
 from ulnet import __version__
 from ulnet.cli import lnetctl_actions
 from ulnet.cli.lnetctl import main
-from ulnet.cli.lnetctl_grammar import COMMANDS, GROUPS, Command, commands_of
+from ulnet.cli.lnetctl_grammar import COMMANDS, COMMON, GROUPS, Command, commands_of
 from ulnet.cli.lnetctl_grammar_fault import LCTL_FAULTS
 from ulnet.cli.lnetctl_options import BadValue, UsageError, parse
 from ulnet.dlc.model import Ping
@@ -88,6 +88,77 @@ def test_options_as_getopt_takes_them(words: str, options: dict[str, str], opera
 def test_options_have_short_names(command: str, words: str, options: dict[str, str]) -> None:
     (found,) = commands_of(*command.split())
     assert parse(found, words.split()).options == options
+
+
+def short_options_of_the_specification() -> dict[tuple[str, ...], dict[str, str]]:
+    """By command, letter to name: as `../shared/spec` has them in its tables and texts."""
+    found: dict[tuple[str, ...], dict[str, str]] = {}
+    group = ""
+    for line in shared_path("spec/lnetctl.md").read_text().splitlines():
+        if line.startswith("#"):
+            group = line.lstrip("# ")
+        pairs = dict(re.findall(r"(?<![\w-])-(\w)/--([a-z_-]+)", line))
+        if line.startswith("| ") and pairs:
+            word = line.split("|")[1].strip()
+            found[(word,) if group == "Other" else (group, word)] = pairs
+        for command, first, second in re.findall(r"`([a-z]+ [a-z]+) -(\w)/-(\w)`", line):
+            found[tuple(command.split())] = {first: "", second: ""}
+    kinds = ("drop", "delay")
+    for line in shared_path("spec/net-fault.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if match := re.match(r"\| --([a-z_]+)[^|]*\| -(\w) ", line):
+            for kind, use in zip(kinds, cells[2:4], strict=True):
+                if use and use not in ("–", "internal") and f"`{match[2]}` missing from {kind}" not in line:
+                    found.setdefault(("fault", kind, "add"), {})[match[2]] = match[1]
+        elif cells[0].startswith("del:"):
+            pair = re.findall(r"--([a-z]+)/-(\w)|(?<![\w-])-(\w)(?!\w)", cells[0])
+            for kind in kinds:
+                names = found["fault", kind, "add"]
+                found["fault", kind, "del"] = {
+                    letter or other: name or names[other] for name, letter, other in pair
+                }
+    return found
+
+
+def test_short_options_are_those_of_the_specification() -> None:
+    found = short_options_of_the_specification()
+    assert len(found) == 9 and sum(map(len, found.values())) == 34
+    for words, letters in found.items():
+        (command,) = commands_of(*words)
+        ours = {option.short: option.name for option in command.options if option.short}
+        if words[0] == "fault":
+            assert ours == letters, words  # all that there are
+        for letter, name in letters.items():
+            assert letter in ours and ours[letter].startswith(name), (words, letter)
+
+
+@pytest.mark.parametrize("release", ["", "release-2.15.8"])
+def test_short_options_that_real_nodes_took_are_taken(release: str) -> None:
+    taken: set[tuple[str, ...]] = set()
+    for file in sorted((shared_path("reference") / release).glob("*.txt")):
+        text = file.read_text(errors="replace")
+        for line in re.findall(r"^=== \[\w+\] # (.*)$", text, re.MULTILINE):
+            for part in re.findall(r"lnetctl ((?:[^;|<>&$\"']|\"[^\"]*\"|'[^']*')*)", line):
+                taken |= take(shlex.split(part))
+        for kind, action, usage in re.findall(r"lnetctl fault (\w+) (add|del) (.*<.*)", text):
+            (command,) = commands_of("fault", kind, action)
+            for letter, value in re.findall(r"-(\w) <(\w+)>", usage):
+                option = next((one for one in command.options if one.short == letter), None)
+                if (kind, letter) != ("delay", "i"):  # told, and not taken there
+                    assert option is not None and option.name[0] == value[0], usage
+    assert {("net", "show", "v"), ("fault", "drop", "add", "r"), ("peer", "show", "v")} <= taken
+
+
+def take(words: list[str]) -> set[tuple[str, ...]]:
+    """The short options of a command of a real node, each behind the words; all of them are ours."""
+    for count in (3, 2, 1):
+        found = [one for one in commands_of(*words[:count]) if one.words == tuple(words[:count])]
+        short = [word[1] for word in words[count:] if re.match(r"-[a-z]", word)]
+        if found and short:
+            known = {option.short for option in (*found[0].options, *COMMON)}
+            assert known.issuperset(short), words
+            return {(*found[0].words, letter) for letter in short}
+    return set()
 
 
 def test_every_command_that_shows_something_takes_json() -> None:

@@ -163,6 +163,7 @@ async def test_a_file_adds_shows_and_deletes(admin: Admin) -> None:
     assert await nids(admin) == []
 
 
+@pytest.mark.requirement("bck-015")
 async def test_an_older_release_wrote_one_ni_an_item(admin: Admin) -> None:
     older = """\
 net:

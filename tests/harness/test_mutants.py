@@ -64,16 +64,12 @@ def test_tests_that_do_not_end_have_found_it(root: Path) -> None:
 
 def test_tests_are_timed_without_a_mistake(root: Path) -> None:
     (root / "tests/test_others.py").write_text(OTHERS)
-    module, kinds = "tests/test_others.py", ["fails", "skips", "has_cases"]
-    times = time_tests([TESTS, *(f"{module}::test_{kind}" for kind in kinds)], 60, root)
-    assert times.keys() == {
-        TESTS,
-        f"{module}::test_fails",
-        f"{module}::test_has_cases",
-    }  # a skip finds nothing
-    assert times[f"{module}::test_fails"] is None
-    assert (times[TESTS] or 0.0) > 0 and (times[f"{module}::test_has_cases"] or 0.0) > 0
-    assert time_tests([f"{module}::test_none_such"], 60, root) == {}
+    module, kinds = "tests/test_others.py", ["fails", "skips", "has_cases", "none_such"]
+    fails, skips, has_cases, none = (f"{module}::test_{kind}" for kind in kinds)
+    times = time_tests([TESTS, fails, skips, has_cases], 60, root)
+    assert (times[fails], times[skips]) == (mutants.FAILED, mutants.NOT_RUN)
+    assert all(isinstance(times[test], float) for test in (TESTS, has_cases))
+    assert time_tests([none], 60, root) == {none: mutants.NOT_RUN}
 
 
 def test_text_that_is_not_there_once_is_refused(root: Path) -> None:
@@ -111,7 +107,9 @@ def test_survivors_are_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.setattr(mutants, "try_one", fate)
     of = {"X": ["slow", "quick", "skipped"], "Y": ["quick", "fails anyway"], "Z": []}
     planted = [Mutant(name, file, "old", "new") for name in "XYZ" for file in fates]
-    left = run(planted, of, {"slow": 9.0, "quick": 0.1, "fails anyway": None})
+    left = run(
+        planted, of, {"slow": 9.0, "quick": 0.1, "skipped": mutants.NOT_RUN, "fails anyway": mutants.FAILED}
+    )
     assert [line.split(": ", 3)[:2] for line in left] == [
         ["X", "b.py"],
         *(["Y", file] for file in fates),
@@ -125,7 +123,7 @@ def test_survivors_are_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 def test_times_that_were_kept_are_not_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def take(tests: list[str], seconds: float) -> dict[str, float | None]:
+    def take(tests: list[str], seconds: float) -> mutants.Times:
         asked.append(tests)
         return dict.fromkeys(tests, 1.0)
 
