@@ -16,12 +16,14 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import tomllib
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -164,10 +166,10 @@ def _run_tests(copy: Path, words: Sequence[str], seconds: float, root: Path) -> 
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the tests, and what they have started."""
-    if process.poll() is None:
-        os.killpg(process.pid, 9)
-        process.wait()
+    """End the tests, and daemons that they have left: one with a mistake may not end when it should."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def run(

@@ -77,7 +77,7 @@ def test_udsp_commands_say_what_the_real_tool_says(ask: Ask) -> None:
             assert (got.code, got.out, without_our_words(got.err)) == (step.code, step.out, step.err), words
 
 
-@pytest.mark.requirement("cfg-160", "cfg-095", "cfg-100")
+@pytest.mark.requirement("cfg-160", "cfg-015", "cfg-095", "cfg-100")
 def test_rules_come_go_and_are_shown(ask: Ask) -> None:
     assert ask("udsp show") == (0, "", "")
     assert ask("udsp add --src tcp") == (0, "", "")

@@ -271,7 +271,7 @@ def test_a_rule_before_another_overrides_it_and_without_a_priority_it_has_the_hi
     assert [str(one) for one in core.policies.rules] == ["src 10.0.0.2@tcp", "src 10.0.0.[0-255]@tcp"]
 
 
-@pytest.mark.requirement("HLD-selection")
+@pytest.mark.requirement("HLD-selection", "cfg-095")
 def test_rules_outlive_what_they_match_and_apply_to_what_comes_later():
     core, peer = two_rails()
     for one in ("tcp1", "10.1.0.1@tcp1"):
@@ -288,6 +288,7 @@ def test_rules_outlive_what_they_match_and_apply_to_what_comes_later():
     assert (pni.net.priority, pni.preferred_nids) == (4, {nid})
 
 
+@pytest.mark.requirement("cfg-095")
 def test_deleting_a_rule_puts_what_it_overrode_in_force_again():
     core, peer = two_rails()
     pni = next(iter(peer.nis()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections import Counter, defaultdict
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.fabric import Fabric
+from support.fabric import Fabric, Recorder
 from ulnet.core.cpt import CptTable, Partition
 from ulnet.core.md import MdOption
 from ulnet.core.msg import Msg
@@ -314,6 +315,10 @@ def test_a_source_on_another_net_than_the_nid_named_reaches_the_peers_best_nid_t
     assert a.nis[source].stats.sent[1] == 1
     assert a.peers.find_ni(best).stats.sent[1] == 1
     assert b.stats.drop_count == 1  # nobody waits for it there
+    got = Recorder()
+    a.get(a.memory.md_bind(bytearray(4), got), target, 5, 7, source=source, exact=True)
+    fabric.run()
+    assert got[0].status == -errno.EHOSTUNREACH  # that very NID was meant
     peer.mark(remove=PeerFlag.MULTI_RAIL)
     with pytest.raises(LNetError, match="is not on tcp: name one that is"):
         a.explain(target, source=source)

@@ -228,11 +228,17 @@ async def test_bad_input_is_refused_and_changes_nothing(
 @pytest.mark.requirement("cfg-040")
 async def test_one_device_carries_one_ni_of_a_net(admin: Admin) -> None:
     await admin.handle(add("tcp", "eth1"))
+    told = admin.node.core.info.sequence
     for request in (add("tcp", "eth1"), add("tcp", "eth0", "eth1"), model.NetAdd(nids=["10.1.0.1@tcp"])):
         assert (await refused(admin, request))[0] == errno.EEXIST
     assert (await refused(admin, model.NetAdd(nids=["10.1.0.2@tcp"])))[0] == errno.EEXIST
+    assert admin.node.core.info.sequence == told  # no NI came and went
+    nid = Nid.parse("10.1.0.2@tcp")
+    with pytest.raises(LNetError, match="one device carries one NI of a net"):
+        admin.node.core.add_ni(nid.net, nid, interface="eth1")
 
 
+@pytest.mark.requirement("cfg-005")
 async def test_several_interfaces_come_up_all_or_none(admin: Admin, driver: Driver) -> None:
     driver.broken = {"10.1.0.1@tcp"}
     number, text = await refused(admin, add("tcp", "eth0", "eth1"))
@@ -254,7 +260,7 @@ async def test_an_interface_in_the_wrong_net_is_not_deleted(admin: Admin) -> Non
     assert (number, text) == (errno.ENODEV, "interface eth1 is not in net tcp: it has eth0")
 
 
-@pytest.mark.requirement("cfg-020")
+@pytest.mark.requirement("cfg-020", "cfg-060")
 async def test_nis_are_deleted_by_net_interface_and_nid(admin: Admin, driver: Driver) -> None:
     await admin.handle(add("tcp", "eth0", "eth1"))
     await admin.handle(add("tcp1", "eth0", "eth1"))

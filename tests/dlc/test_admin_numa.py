@@ -134,6 +134,7 @@ async def test_cpts_are_changed_of_one_ni_of_several_or_of_all(admin: Admin) -> 
     await admin.handle(model.NetAdd(net="tcp", interfaces=["eth0", "eth1"], cpts="[0]"))
     await admin.handle(model.NetSet(nids=["10.0.0.1@tcp"], cpts="[2,4]"))
     assert [ni_of(admin, nid).cpts for nid in ("10.0.0.1@tcp", "10.1.0.1@tcp")] == [(2, 4), (0,)]
+    assert len(ni_of(admin, "10.0.0.1@tcp").tx_queues) == 2
     await admin.handle(model.NetSet(all=True, cpts="[1]"))
     assert [ni_of(admin, nid).cpts for nid in ("10.0.0.1@tcp", "10.1.0.1@tcp")] == [(1,), (1,)]
     await admin.handle(model.NetSet(nids=["10.[0-1].0.1@tcp"], cpts="*"))

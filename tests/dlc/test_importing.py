@@ -278,10 +278,12 @@ async def test_a_peer_given_again_has_the_nids_of_the_new_list(admin: Admin) -> 
     assert await peers(admin) == {"10.9.0.2@tcp": ["10.9.0.2@tcp", "10.9.1.3@tcp1", "10.9.1.4@tcp1"]}
     await done(admin, "peer:\n  - primary nid: 10.9.0.2@tcp\n")  # says nothing of the others
     assert len((await peers(admin))["10.9.0.2@tcp"]) == 3
+    await done(admin, "peer: [{primary nid: 10.9.0.7@tcp}]")
     shown = await done(admin, peer.format("10.9.1.3@tcp1"), "show")
+    assert [one["primary nid"] for one in shown["peer"]] == ["10.9.0.2@tcp"]
     assert shown["peer"][0]["peer ni"][1]["udsp info"] == {"net priority": -1, "nid priority": -1}
     await done(admin, peer.format("10.9.1.3@tcp1"), "del")
-    assert await peers(admin) == {}
+    assert await peers(admin) == {"10.9.0.7@tcp": ["10.9.0.7@tcp"]}
 
 
 @pytest.mark.requirement("HLD-import", "cfg-080", "snd-065")

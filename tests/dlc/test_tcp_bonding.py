@@ -95,13 +95,14 @@ async def test_it_makes_one_ni_of_all_interfaces(admin: Admin) -> None:
 async def test_nets_that_exist_stay_what_they_are(admin: Admin) -> None:
     await admin.handle(NetAdd("tcp", ["eth0"]))
     await admin.handle(ON)
-    await admin.handle(NetAdd("tcp", ["eth1"]))
+    await admin.handle(NetAdd("tcp", ["eth1", "eth2"]))
     await admin.handle(NetAdd("tcp1", ["eth0", "eth1"]))
     await admin.handle(OFF)
     await admin.handle(NetAdd("tcp2", ["eth0", "eth1"]))
     assert await nets(admin) == [
         ("10.0.0.1@tcp", ["eth0"], None),
         ("10.1.0.1@tcp", ["eth1"], None),
+        ("10.2.0.1@tcp", ["eth2"], None),
         ("10.0.0.1@tcp1", ["eth0", "eth1"], 1),
         ("10.0.0.1@tcp2", ["eth0"], None),
         ("10.1.0.1@tcp2", ["eth1"], None),

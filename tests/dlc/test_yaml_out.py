@@ -39,6 +39,7 @@ def documents(text: str) -> list[dict[str, Any]]:
     return found if all(isinstance(one, dict) for one in found) else []
 
 
+@pytest.mark.requirement("cfg-010", "cfg-045")
 def test_every_document_of_real_nodes_is_emitted_byte_for_byte(transcript: list[Step]) -> None:
     compared: dict[str, int] = dict.fromkeys(SHOWS, 0)
     for step in transcript:

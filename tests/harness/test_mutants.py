@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,11 @@ def test_skips(): pass
 @pytest.mark.parametrize("number", [1, 2])
 def test_has_cases(number): pass
 """
+DAEMON = """
+import subprocess
+def test_leaves_a_daemon():
+    open("daemon", "w").write(str(subprocess.Popen(["sleep", "600"]).pid))
+"""
 TESTS = "tests/test_numbers.py"
 WRONG = Mutant("X", "numbers.py", "2 * number", "3 * number")
 
@@ -41,6 +47,14 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / TESTS).write_text(CHECK)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     return tmp_path
+
+
+def is_running(number: int) -> bool:
+    """Whether a process of that number is there, and no zombie."""
+    try:
+        return "State:\tZ" not in Path(f"/proc/{number}/status").read_text()
+    except OSError:
+        return False
 
 
 def test_each_mistake_has_its_place_and_a_requirement() -> None:
@@ -60,6 +74,14 @@ def test_what_the_tests_notice_is_found_and_the_sources_stay(root: Path) -> None
 
 def test_tests_that_do_not_end_have_found_it(root: Path) -> None:
     assert try_one(WRONG, [f"{TESTS}::test_hangs"], seconds=5, root=root) == (Fate.TIMED_OUT, "")
+
+
+def test_what_tests_leave_behind_is_ended(root: Path) -> None:
+    (root / "tests/test_daemon.py").write_text(DAEMON)
+    assert try_one(WRONG, ["tests/test_daemon.py"], root=root)[0] is Fate.SURVIVED
+    number = int((root / "daemon").read_text())
+    while is_running(number):
+        time.sleep(0.01)
 
 
 def test_tests_are_timed_without_a_mistake(root: Path) -> None:

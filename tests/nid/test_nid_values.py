@@ -50,6 +50,7 @@ large_nids = st.builds(Nid.of, ip_nets, st.binary(min_size=16, max_size=16))
 nids = st.one_of(small_nids, large_nids, st.just(LO_NID))
 
 
+@pytest.mark.requirement("cfg-015")
 @pytest.mark.parametrize(("text", "nid4"), TEXTS.items())
 def test_text_and_64_bits(text: str, nid4: int) -> None:
     nid = Nid.parse(text)
@@ -214,6 +215,7 @@ def test_making_from_parts() -> None:
         Nid.from_nid4(2**64)
 
 
+@pytest.mark.requirement("cfg-015")
 def test_nets() -> None:
     assert Net.parse("tcp") == Net.parse("tcp0") == 0x00020000
     assert (Net.parse("o2ib7").type, Net.parse("o2ib7").number) == (NetType.O2IB, 7)
