@@ -49,6 +49,8 @@ def test_a_nid_belongs_to_one_peer(table):
     table.add(C)
     refused(errno.EEXIST, f"{B1} belongs to the configured peer {B}", table.add, C, [D, B1])
     refused(errno.EEXIST, f"{B1} belongs to the configured peer {B}", table.add, B1)
+    table.add(D1, multi_rail=False)
+    refused(errno.EEXIST, f"{D1} belongs to the configured peer {D1}", table.add, C, [D1])
     assert table.find(D) is None
 
 
@@ -181,6 +183,29 @@ def test_multi_rail_peers_are_used_evenly_over_all_pairs():
     # Each ACK went back along its own rail.
     assert b.nis[B].stats.sent[0] == 5
     assert a.nis[A].stats.received[0] == 5
+    fabric.assert_conserved()
+
+
+@pytest.mark.requirement("snd-045")
+@pytest.mark.parametrize("get", [False, True])
+def test_an_answer_goes_back_by_both_nids_of_its_request_though_others_are_as_good(get):
+    fabric = Fabric()
+    a, b = fabric.node(str(A), str(C)), fabric.node(str(B), str(D))
+    a.peers.add(B, [D])
+    b.peers.add(A, [C])
+    me = b.memory.me_attach(5, match_bits=7)
+    b.memory.md_attach(me, bytearray(8), options=MdOption.OP_GET if get else MdOption.OP_PUT)
+    send = a.get if get else a.put
+    for near, far in ((A, B), (C, B), (A, D), (C, D)):
+        before = [list(ni.stats.sent) for ni in (*a.nis.values(), *b.nis.values())]
+        send(a.memory.md_bind(bytearray(1), None, threshold=2), far, 5, 7, source=near)
+        fabric.run()
+        after = [list(ni.stats.sent) for ni in (*a.nis.values(), *b.nis.values())]
+        assert sum(map(sum, after)) - sum(map(sum, before)) == 2
+        assert (sum(a.nis[near].stats.received), sum(b.nis[far].stats.sent)) == (
+            sum(a.nis[near].stats.sent),
+            sum(b.nis[far].stats.received),
+        )
     fabric.assert_conserved()
 
 

@@ -14,14 +14,14 @@ from support.ports import free_port
 from ulnet.core.stats import MsgStats
 from ulnet.dlc import calls
 from ulnet.dlc.aclient import AsyncClient
-from ulnet.dlc.client import Client
+from ulnet.dlc.client import Client, as_mapping
 from ulnet.dlc.config import read_config
 from ulnet.dlc.deadlines import deadline_of
 from ulnet.dlc.documents import LocalNiView
 from ulnet.dlc.endpoint import Endpoint
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.importing import import_config_async
-from ulnet.dlc.model import Tunables, UseShow
+from ulnet.dlc.model import NetShow, Tunables, UseShow
 from ulnet.dlc.protocol import HEADER_SIZE, VERSION, ProtocolError, decode_request
 from ulnet.dlc.server import ControlServer
 from ulnet.lnd.tcp import TcpParams
@@ -110,6 +110,8 @@ async def test_nis_by_index_and_peers_by_cursor(client: AsyncClient) -> None:
     while isinstance(ni := await ask(calls.show_ni("tcp", len(walked))), LocalNiView):
         walked.append(ni.nid)
     assert walked == ["127.0.1.1@tcp", "127.0.1.2@tcp", "127.0.1.3@tcp"]
+    (net,) = as_mapping(await client.request(NetShow("tcp", index=1)))["net"]
+    assert [ni["nid"] for ni in net["local NI(s)"]] == ["127.0.1.2@tcp"]
     for number in range(1, 8):
         await ask(calls.add_peer(f"127.0.9.{number}@tcp"))
     pages: list[list[str]] = []

@@ -30,7 +30,14 @@ async def peer_ni(node: Node, nid: str) -> dict[str, Any]:
     return shown
 
 
-@pytest.mark.requirement("dbg-050", "dbg-055", "dbg-060")
+async def local_ni(node: Node, nid: str) -> dict[str, Any]:
+    answer = await Admin(node).handle(model.NetShow(verbosity=2))
+    nets = msgspec.to_builtins(answer.document)["net"]
+    (found,) = (ni for net in nets for ni in net["local NI(s)"] if ni["nid"] == nid)
+    return dict(found)
+
+
+@pytest.mark.requirement("dbg-010", "dbg-015", "dbg-050", "dbg-055", "dbg-060")
 async def test_messages_from_and_to_each_peer_ni_are_counted() -> None:
     tcp = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)
     async with Node(tcp=tcp) as one, Node(tcp=tcp) as other:
@@ -42,16 +49,20 @@ async def test_messages_from_and_to_each_peer_ni_are_counted() -> None:
             await one.put(OTHER, 20, 7, bytes(100))
         for _ in range(2):
             await one.get(OTHER, 20, 7, bytearray(100))
+        await asyncio.gather(*(one.put(OTHER, 20, 7, b"") for _ in range(40)))  # some come together
         here, there = (await peer_ni(one, OTHER), await peer_ni(other, ONE))
+        local = [(await local_ni(one, ONE), here), (await local_ni(other, OTHER), there)]
     # Discovery has sent some, too, in both directions; what one side received is what the other sent.
     for got, sent in (
         (here["received_stats"], there["sent_stats"]),
         (there["received_stats"], here["sent_stats"]),
     ):
         assert got == sent
-    assert there["received_stats"]["put"] >= 3
+    for ni, peer in local:  # they have one peer each
+        assert all(ni[name] == peer[name] for name in ("sent_stats", "received_stats"))
+    assert there["received_stats"]["put"] >= 43
     assert there["received_stats"]["get"] >= 2
-    assert here["received_stats"]["ack"] >= 3
+    assert here["received_stats"]["ack"] >= 43
     assert here["received_stats"]["reply"] >= 2
     for shown in (here, there):
         assert shown["statistics"]["recv_count"] == sum(shown["received_stats"].values())

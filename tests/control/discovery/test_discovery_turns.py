@@ -16,6 +16,7 @@ from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
 from ulnet.core.peer import Peer, PeerFlag
 from ulnet.core.status import HealthStatus, LNetError
+from ulnet.core.tunables import NetTunables
 from ulnet.nid import ANY_NID, LO_NID, Nid
 from ulnet.wire.lnet import PING_MATCH_BITS, MsgType
 from ulnet.wire.ping import Feature, NiEntry, NiStatus, PingInfo
@@ -187,6 +188,21 @@ def test_answers_and_pings_start_no_discovery(fabric: Fabric) -> None:
     fabric.run()
     assert peer(b, A).flags == 0
     assert a.stats.recv_count == 3  # ACK, REPLY, ping: nothing else was asked
+
+
+@pytest.mark.requirement("dyn-055")
+def test_an_answer_that_leaves_by_another_ni_starts_no_discovery(fabric: Fabric) -> None:
+    a = fabric.node(str(A))
+    b = fabric.node(str(B), str(C), discovery=True, tunables=NetTunables(peer_credits=1))
+    attach(b)
+    for _ in range(2):
+        a.get(a.memory.md_bind(bytearray(1), None, threshold=2), B, 5, 7)
+    for _ in range(2):
+        fabric.step()
+    b.del_ni(B)  # the second answer waits for the credit that the first one has
+    fabric.run()
+    assert peer(b, A).flags == 0
+    assert b.nis[C].stats.sent[MsgType.REPLY] == 1
 
 
 def test_a_message_that_nobody_can_be_asked_about_fails_with_that_error(fabric: Fabric) -> None:
@@ -453,6 +469,10 @@ def test_every_change_of_our_nis_is_pushed(fabric: Fabric) -> None:
     fabric.run()
     assert b.peers.find_ni(third) is pni
     assert [one.said_down for one in peer(b, A).nis()] == [False, False]
+    for value in (0, 1000):
+        a.health.values.set_ni(a.nis[third], value)
+        fabric.run()
+        assert [one.said_down for one in peer(b, A).nis()] == [False, not value]
     assert peer(a, B).pushed_sequence == a.info.sequence
     fabric.assert_conserved()
 

@@ -6,11 +6,13 @@ import errno
 
 import pytest
 
+from support.fabric import Fabric
 from support.rails import A0, A1, B0, B1, Rails
 from ulnet.core.lnd import NiEvent
 from ulnet.core.status import HealthStatus as S
 from ulnet.core.tunables import LndTunables
 from ulnet.nid import Nid
+from ulnet.wire.lnet import MsgType
 
 C0, C1 = Nid.parse("10.0.1.1@tcp"), Nid.parse("10.0.1.2@tcp")
 
@@ -115,7 +117,7 @@ def test_an_instant_failure_cannot_spin():
     assert 15 < attempts < 25  # both pairs at once; then after 0.1 s, 0.2 s, ... and every 5 s
 
 
-@pytest.mark.requirement("HEALTH-timeouts")
+@pytest.mark.requirement("HEALTH-timeouts", "snd-055")
 def test_the_transaction_timeout_ends_it_and_a_callers_own_is_honoured():
     for timeout, seconds in ((None, 20), (4.0, 4)):
         rails = Rails(retry_count=1000, transaction_timeout=20)
@@ -263,6 +265,24 @@ def test_an_answer_whose_ni_is_deleted_leaves_by_another(get):
     assert (ni.nid, msg.peer_ni.nid) == (B1, A1)
     rails.fabric.run()
     assert rails.events[-1].kind.name == ("REPLY" if get else "ACK")
+
+
+@pytest.mark.requirement("snd-075")
+def test_an_answer_to_a_peer_without_multi_rail_leaves_by_another_ni_when_its_own_is_deleted():
+    fabric = Fabric()
+    a, b = fabric.node(str(A0)), fabric.node(str(C0), str(C1))
+    Rails.serve(b, bytearray(b"answer"))
+    for _ in range(8):  # of all credits: the answer waits
+        b.put(b.memory.md_bind(b"", None, threshold=1), A0, 5, 7, ack=False, source=C0)
+    md = a.memory.md_bind(bytearray(6), None, threshold=2)
+    a.get(md, C0, 5, 7)
+    fabric.wire.rotate(1)
+    fabric.step()
+    b.tick(0.0)
+    b.del_ni(C0)
+    fabric.run()
+    assert bytes(md.fragments[0]) == b"answer"
+    assert (b.nis[C1].stats.sent[MsgType.REPLY], a.nis[A0].stats.received[MsgType.REPLY]) == (1, 1)
 
 
 # What waits leaves a failed path

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.rails import A0, A1, B0, B1, Rails
+from ulnet.control.health.rates import RATE
 from ulnet.core.lnd import NiEvent
 from ulnet.core.states import (
     LOCAL_NET,
@@ -74,6 +75,16 @@ def test_a_local_ni_follows_its_driver_and_its_net_follows_it():
         f"local NI {A0}: device failed, FAILED now",
         "net tcp: all NIs failed, INACTIVE now",
     ]
+
+
+@pytest.mark.requirement("hlt-020", "hlt-025")
+def test_a_device_that_is_fast_again_leaves_an_ni_degraded_that_carries_too_little():
+    rails = Rails()
+    ni = rails.ni(A0)
+    rails.a.ni_event(ni, NiEvent.DEGRADED)
+    ni.degraded[RATE] = "as the test says"
+    rails.a.ni_event(ni, NiEvent.RESTORED)
+    assert (ni.state, list(ni.degraded)) == (NiState.DEGRADED, [RATE])
 
 
 @pytest.mark.requirement("HEALTH-fsm", "dbg-110")
