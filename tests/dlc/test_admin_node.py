@@ -13,8 +13,11 @@ import yaml
 
 from support.ports import free_port
 from support.transcripts import Step
+from ulnet.core.stats import GlobalStats
+from ulnet.core.status import HealthStatus
 from ulnet.dlc import model
 from ulnet.dlc.config import read_config
+from ulnet.dlc.documents import Statistics
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.yaml_out import emit_document
 from ulnet.lnd.tcp import TcpParams
@@ -170,7 +173,7 @@ async def test_bad_peers_are_refused_with_the_documented_errno(admin: Admin) -> 
 
 async def test_a_configured_peer_has_at_most_128_nids(admin: Admin) -> None:
     await admin.handle(model.PeerAdd(primary="10.0.0.1@tcp", nids=["10.0.0.[1-128]@tcp"]))
-    told = "peer 10.0.0.1@tcp would have 129 NIDs: a configured peer has at most 128"
+    told = "peer 10.0.0.1@tcp would have 129 NIDs: a configured peer has at most 128; leave some out"
     more = model.PeerAdd(primary="10.0.0.1@tcp", nids=["10.0.0.129@tcp"])
     assert await refusal(admin, more) == (errno.ERANGE, told)
     listed = model.PeerRefresh(["10.0.0.[1-129]@tcp"], "10.0.0.1@tcp")
@@ -228,7 +231,8 @@ async def test_the_nearest_nid_is_one_of_ours_then_direct_then_over_fewer_hops(a
     number, text = await refusal(admin, model.Distances(["10.9.9.9@tcp9"]))
     assert (number, text) == (
         errno.EHOSTUNREACH,
-        "10.9.9.9@tcp9 is out of reach: net tcp9 is none of this node's, and has no route that is up",
+        "10.9.9.9@tcp9 is out of reach: net tcp9 is none of this node's and has no route that is up; "
+        "add an NI there, or a route with 'lnetctl route add'",
     )
     assert (await refusal(admin, model.Distances([])))[0] == errno.EINVAL
 
@@ -294,6 +298,22 @@ async def test_counters_count_and_are_reset(admin: Admin, other: Node) -> None:
     assert set(counters.values()) == {0}
     await shown(admin, model.Ping(["127.0.2.1@tcp"]))
     assert (await shown(admin, model.StatsShow()))["statistics"]["send_count"] == 1
+
+
+@pytest.mark.requirement("dbg-005", "dbg-045")
+async def test_each_counter_of_the_node_is_shown_by_its_name(admin: Admin) -> None:
+    state, stats = admin.node.core.state, GlobalStats()
+    names = [name for name in Statistics.__struct_fields__ if hasattr(stats, name) and name != "drops"]
+    assert len(names) == 15
+    for number, name in enumerate(names, 100):
+        setattr(stats, name, number)
+    stats.by_status = list(range(200, 211))
+    before, state.stats = state.stats, stats
+    counters = (await shown(admin, model.StatsShow()))["statistics"]
+    state.stats = before
+    assert [counters[name] for name in names] == list(range(100, 115))
+    for status in list(HealthStatus)[1:]:
+        assert counters[f"{status.name.lower()}_count"] == 200 + status
 
 
 async def test_settings_are_changed_together_or_not_at_all(admin: Admin) -> None:
