@@ -7,10 +7,12 @@ import re
 import sys
 from pathlib import Path
 
+import ulnet
+
 __all__ = ["PAGE", "page"]
 
 ROOT = Path(__file__).parent.parent
-SOURCE = ROOT / "src" / "ulnet" / "dlc" / "calls.py"
+SOURCE = Path(ulnet.__file__).parent / "dlc" / "calls.py"
 PAGE = ROOT / "docs" / "dlc.md"
 
 _HEAD = """\

@@ -227,6 +227,18 @@ def test_loopback_never_waits_for_credits(fabric):
     assert me.min_tx_credits > 0
 
 
+@pytest.mark.requirement("LND-lo")
+@pytest.mark.parametrize("into", [[6], [1, 2, 3], [4, 1, 1], [2, 6]])
+def test_fragments_over_loopback(fabric, into):
+    a = fabric.node(str(A))
+    buffers = [bytearray(size) for size in into]
+    me = a.memory.me_attach(5, match_bits=7)
+    a.memory.md_attach(me, buffers, options=TARGET)
+    a.put(a.memory.md_bind([b"ab", b"c", b"def"], None, threshold=2), LO_NID, 5, 7)
+    fabric.run()
+    assert b"".join(buffers)[:6] == b"abcdef"
+
+
 def test_handlers_may_send_at_once_without_recursion(fabric):
     a = fabric.node(str(A))
     memory = bytearray(1)

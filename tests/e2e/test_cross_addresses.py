@@ -100,7 +100,7 @@ def test_an_address_of_one_rail_reaches_one_of_the_other(two_hosts: Cluster, ctl
     assert reached(asks[1], nids[0]) == [nids[0]]
 
 
-@pytest.mark.requirement("snd-005")
+@pytest.mark.requirement("snd-005", "tst-010")
 @pytest.mark.parametrize("large", [False, True], ids=["IPv4", "IPv6"])
 def test_rails_in_one_subnet_leave_by_their_own_devices(two_hosts: Cluster, ctl: Ctl, large: bool) -> None:
     """The rails are not joined, and devices answer for their own addresses: a wrong device leads nowhere."""
