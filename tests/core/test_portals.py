@@ -198,6 +198,7 @@ specs = st.lists(
 messages = st.lists(st.tuples(senders, st.integers(0, 3), st.integers(0, 8)), max_size=15)
 
 
+@pytest.mark.requirement("MD")
 @given(specs, messages)
 def test_matching_agrees_with_a_naive_model(entries, traffic):
     fabric = Fabric()

@@ -56,6 +56,9 @@ def test_puts_and_gets_have_the_bonding_nids_at_both_ends(mode: str) -> None:
     sim.run_until_quiet()
     assert all(one.ok for one in operations)
     assert {(str(one.initiator), str(one.source)) for one in inbox.deliveries} == {("10.0.0.1@bond",) * 2}
+    if mode == "standby":  # on one path they stay in order, those too that waited for the handshake
+        came = [one.number for one in inbox.deliveries if one.kind is EventKind.PUT]
+        assert came == sorted(came)
     bond = b.core.nis[Nid.parse(B_BOND)]
     assert (bond.stats.received[MsgType.PUT], bond.stats.received[MsgType.GET]) == (20, 10)
     assert sum(bond.stats.sent) == 30

@@ -103,7 +103,7 @@ def test_retry_count_0_reports_the_first_failure():
     assert rails.a.stats.failed_resends == 0
 
 
-@pytest.mark.requirement("HEALTH-resend")
+@pytest.mark.requirement("HEALTH-resend", "HEALTH-monitor")
 def test_an_instant_failure_cannot_spin():
     rails = Rails(retry_count=1000, transaction_timeout=150)
     rails.put()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.fabric import Fabric
 from support.rails import A0, A1, B0, B1, Rails
 from ulnet.control.health.rates import RATE
 from ulnet.core.lnd import NiEvent
@@ -75,6 +76,19 @@ def test_a_local_ni_follows_its_driver_and_its_net_follows_it():
         f"local NI {A0}: device failed, FAILED now",
         "net tcp: all NIs failed, INACTIVE now",
     ]
+
+
+@pytest.mark.requirement("HEALTH-fsm")
+def test_a_net_is_active_while_one_of_its_nis_is():
+    core = Fabric().node(str(A0), "10.0.0.9@tcp")
+    net = core.nets[A0.net]
+    states = []
+    for event in (NiEvent.FATAL, NiEvent.RECOVERED):
+        for ni in net.nis:
+            core.ni_event(ni, event)
+            states.append(net.state)
+    active, inactive = NetState.ACTIVE, NetState.INACTIVE
+    assert states == [active, inactive, active, active]
 
 
 @pytest.mark.requirement("hlt-020", "hlt-025")
