@@ -64,6 +64,11 @@ def test_each_mistake_has_its_place_and_a_requirement() -> None:
         assert (ROOT / "src/ulnet" / mutant.file).read_text().count(mutant.old) == 1, mutant
 
 
+def test_every_row_that_is_shown_has_a_mistake() -> None:
+    planted = {mutant.requirement for mutant in read()}
+    assert [name for name, tests in shown_by().items() if tests and name not in planted] == []
+
+
 def test_what_the_tests_notice_is_found_and_the_sources_stay(root: Path) -> None:
     found_by = f"{TESTS}::test_double"
     assert try_one(WRONG, [f"{TESTS}::test_zero", found_by], root=root) == (Fate.FOUND, found_by)
