@@ -78,6 +78,18 @@ def test_an_ni_that_was_unlisted_before_it_is_deleted_is_told_of_once():
     assert [entry.nid for entry in ping(fabric, a).entries] == [B]
 
 
+@pytest.mark.requirement("HLD-dyn")
+def test_an_ni_holds_what_is_under_way():
+    fabric = Fabric()
+    a, _ = fabric.node(str(A)), fabric.node(str(B))
+    assert a.leaving.held(a.nis[A]) == ""
+    for _ in range(2):
+        a.put(a.memory.md_bind(b"1", None, threshold=1), B, 5, 7, ack=False)
+    assert a.leaving.held(a.nis[A]) == f"2 messages under way to {B}"
+    fabric.run()
+    assert a.leaving.held(a.nis[A]) == ""
+
+
 def test_short_ping_buffers_get_what_fits():
     fabric = Fabric()
     a, _ = fabric.node(str(A)), fabric.node(str(B), str(B1))
