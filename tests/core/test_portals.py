@@ -61,11 +61,14 @@ def test_unique_portal_matches_only_its_sender(pair):
     assert b.stats.drop_count == 1
 
 
-def test_another_nid_of_the_same_peer_matches_too(pair):
+@pytest.mark.requirement("MD")
+@pytest.mark.parametrize("nid", [A, C])
+@pytest.mark.parametrize("ignore_bits", [0, 1])
+def test_another_nid_of_the_same_peer_matches_too(pair, nid, ignore_bits):
     fabric, a, b = pair
     b.peers.add(C, [A])
     got = Recorder()
-    entry(b, got, match_bits=7, nid=C, pid=12345)
+    entry(b, got, match_bits=7, nid=nid, pid=12345, ignore_bits=ignore_bits)
     send(fabric, a)
     assert got[0].initiator == C  # the primary NID …
     assert got[0].source == A  # … beside the one it came from

@@ -227,6 +227,7 @@ async def test_both_call_at_once(make: Make, at: Addresses) -> None:
         await until(lambda a=a, b=b: sorted(a.kinds(b.ni.nid)) == sorted(b.kinds(a.ni.nid)) == TYPED)  # type: ignore[misc]
 
 
+@pytest.mark.requirement("LND-sock")
 @pytest.mark.parametrize(("us", "them", "refused"), [(5, 4, True), (4, 5, False)])
 async def test_the_higher_nid_wins_the_race(
     make: Make, at: Addresses, us: int, them: int, refused: bool
