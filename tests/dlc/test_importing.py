@@ -328,6 +328,10 @@ async def test_the_design_document_finds_a_peer_by_any_of_its_nids(admin: Admin)
     assert await peers(admin) == {"10.7.7.7@tcp": ["10.7.7.7@tcp"], "10.5.5.5@tcp2": ["10.5.5.5@tcp2"]}
     await done(admin, "peers:\n  - nids: [10.5.5.5@tcp2]\n", "del")
     assert list(await peers(admin)) == ["10.7.7.7@tcp"]
+    some = ", ".join(f"10.8.{net}.8@tcp{net}" for net in range(1, 4))
+    await done(admin, f"peers:\n  - nids: [10.7.7.7@tcp, {some}]\n")
+    await done(admin, "peers:\n  - nids: [10.8.1.8@tcp1, 10.8.3.8@tcp3]\n", "del")
+    assert await peers(admin) == {"10.7.7.7@tcp": ["10.7.7.7@tcp", "10.8.2.8@tcp2"]}
 
 
 async def test_a_peer_that_is_not_multi_rail_can_be_refreshed_net_by_net(admin: Admin) -> None:

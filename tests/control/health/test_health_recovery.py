@@ -228,6 +228,7 @@ def test_a_deleted_peer_is_not_pinged():
     assert not rails.a.health.recovery.busy
 
 
+@pytest.mark.requirement("HEALTH-value")
 def test_turning_health_off_and_on_again_stops_and_resumes_recovery():
     rails = recovering()
     rails.a.settings.health_sensitivity = 0
