@@ -329,7 +329,7 @@ def test_bad_selection_rules_are_refused_in_words(ask_in_vain: Ask, line: str, t
 # Files ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("cfg-165", "cfg-050", "HLD-selection")
+@pytest.mark.requirement("cfg-165", "cfg-050", "HLD-selection", "cfg-170")
 def test_rules_come_from_files_and_go_into_backups(
     start_daemon: Callable[..., Daemon], tmp_path: Path
 ) -> None:

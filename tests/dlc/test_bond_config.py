@@ -246,7 +246,7 @@ async def test_mode_policy_weights_and_slaves_change_while_it_runs(admin: Admin)
     assert (await the_bond(admin))["failback"] == "stay"
 
 
-@pytest.mark.requirement("BOND-util")
+@pytest.mark.requirement("BOND-util", "BOND-config")
 async def test_slaves_are_switched_off_and_failed_over_by_command(admin: Admin) -> None:
     await admin.handle(add("@tcp", "@tcp1", "@tcp2"))
     active = [(await the_bond(admin))["active"]]
@@ -261,6 +261,8 @@ async def test_slaves_are_switched_off_and_failed_over_by_command(admin: Admin) 
         active.append((await the_bond(admin))["active"])
     assert [nid.partition("@")[2] for nid in active] == ["tcp", "tcp1", "tcp2", "tcp", "tcp1", "tcp"]
     assert (await the_bond(admin))["slave_status"]["10.2.0.1@tcp2"] == "off"
+    await admin.handle(BondSet(NID, ["@tcp", "@tcp2"], BondOptions()))
+    assert (await the_bond(admin))["slave_status"] == {"10.0.0.1@tcp": "up", "10.2.0.1@tcp2": "off"}
 
 
 @pytest.mark.requirement("BOND-ni", "BOND-config")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from support.fabric import Fabric, Recorder
+from ulnet.control.discovery.answers import Answers
 from ulnet.control.instance import LNet
 from ulnet.core.faults import Fault, FaultKind
 from ulnet.core.lnd import NiEvent
@@ -247,6 +248,40 @@ def test_silence_is_given_up_after_the_transaction_timeout(fabric: Fabric) -> No
     assert found is None
     assert error is not None
     assert error.errno == errno.ETIMEDOUT
+
+
+# Late news -------------------------------------------------------------------------------------------
+
+
+def told(sequence: int, *nids: Nid) -> PingInfo:
+    """What a Multi-Rail node says of itself."""
+    entries = [NiEntry(nid, NiStatus.UP) for nid in nids]
+    return PingInfo(int(Feature.NI_STATUS | Feature.MULTI_RAIL | Feature.DISCOVERY), 12345, sequence, entries)
+
+
+@pytest.mark.requirement("HLD-fsm")
+@pytest.mark.parametrize("newer", [True, False])
+def test_of_two_infos_that_reach_a_peer_the_newer_one_counts(fabric: Fabric, newer: bool) -> None:
+    """One came by the NID that it is known by, the other by one that is not known to be its own."""
+    a = node(fabric, A)
+    owner, other = (a.peers.learn(nid) for nid in (B, B1))
+    assert owner is not None and other is not None
+    owner.peer.news = told(2, B)
+    other.peer.news = told(3, B, B1) if newer else told(1, B, B1, B2)
+    other.peer.mark(PeerFlag.MULTI_RAIL)
+    owner.peer.mark(PeerFlag.MULTI_RAIL)
+    assert a.discovery.merging.merge(other.peer) is owner.peer
+    assert known(a, B) == ([B, B1] if newer else [B])
+
+
+@pytest.mark.requirement("HLD-fsm")
+def test_of_two_pushes_the_newer_one_counts() -> None:
+    found = Peer(B, int(PeerFlag.MULTI_RAIL))
+    answers = Answers(lambda: 1, lambda kind, line: None)
+    for sequence in (3, 4, 3):
+        answers.take_push(found, told(sequence, B))
+    assert found.news is not None and found.news.sequence == 4
+    assert found.flags & PeerFlag.FORCE_PING  # the last one was late, or of another life
 
 
 # Sizes -----------------------------------------------------------------------------------------------
