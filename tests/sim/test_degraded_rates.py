@@ -201,6 +201,7 @@ def test_a_slow_peer_is_not_the_nis_fault(ports: tuple[str, ...]) -> None:
     assert not world.lines
 
 
+@pytest.mark.requirement("hlt-015")
 def test_a_peer_that_gets_as_little_as_ever_speaks_for_the_ni() -> None:
     world = World(peers=2)
     world.set_rate("p3.eth1", RATE / 10)
