@@ -15,7 +15,7 @@ from ulnet.core.match import Match, Verdict
 from ulnet.core.md import Md
 from ulnet.core.msg import NO_PAYLOAD, Incoming
 from ulnet.core.ni import NI
-from ulnet.core.path_load import PathLoad, take_answered
+from ulnet.core.path_load import PathLoad
 from ulnet.core.peer import PeerNi
 from ulnet.core.status import HealthStatus
 from ulnet.nid import Nid
@@ -284,16 +284,22 @@ class Receiver:
         md, event = match.md, match.event
         handle = match.handle
         load = self._load(match)
+        loads = self._sender.loads
         waits = self._waits
         now = self._state.clock()
+        most = min(RUN, (end - pos) // size)
+        alike = _alike(raw, buf, pos, most)
         count = 0
-        for _ in range(min(RUN, (end - pos) // size)):
+        for _ in range(most):
             if changes != CHANGES.number or match is not self._match:
                 break
-            if not buf.startswith(same, pos):
+            if alike:
+                alike -= 1
+            elif not buf.startswith(same, pos):
                 wmd = self._next(raw, buf, pos)
                 if wmd == before:
                     same, same_wmd = bytes(view[pos : pos + size]), wmd
+                    alike = _alike(same, buf, pos + size, most - count - 1)
                 before, md = wmd, None
             elif wmd is not same_wmd:
                 wmd, md = same_wmd, None
@@ -313,7 +319,7 @@ class Receiver:
                 waits.append(now - md.sent_at)
                 md.deadline_slot = -1
             if md.in_flight:
-                take_answered(md.in_flight, load).answered(now)
+                loads.answer(md.in_flight, load)
             if event is None or md.threshold >= 0:
                 event = self._acked(match, md, wmd, event)
                 continue
@@ -323,6 +329,7 @@ class Receiver:
                     handler(event)
                 except BaseException as exc:
                     self._memory.handler_failed(event, exc)
+        loads.settle()
         self._count(match, sender, _ACK, count, 0)
         self._settle_waits(sender, _ACK)
         return pos
@@ -434,3 +441,12 @@ class Receiver:
             self._answers.reply(answers, wmds, md, payload, event)
             self._count(match, sender, _GET, count, 0)
         return pos
+
+
+def _alike(raw: bytes, buf: bytearray, pos: int, most: int) -> int:
+    """How many of the next headers, `most` at most, are `raw`; or fewer."""
+    if not buf.startswith(raw, pos):
+        return 0
+    while not buf.startswith(raw * most, pos):
+        most >>= 1
+    return most
