@@ -320,8 +320,8 @@ class Receiver:
                 md.deadline_slot = -1
             if md.in_flight:
                 loads.answer(md.in_flight, load)
-            if event is None or md.threshold >= 0:
-                event = self._acked(match, md, wmd, event)
+            if event is None:
+                event = self._acked(match, md, wmd)
                 continue
             handler = md.handler
             if handler is not None:
@@ -339,22 +339,19 @@ class Receiver:
         hop = match.hop
         return None if hop is None else hop.path_loads.get(self.ni)
 
-    def _acked(self, match: Match, md: Md, wmd: bytes, event: Event | None) -> Event | None:
-        """An ACK for md that is not like the one before; the event that serves for the next ones."""
+    def _acked(self, match: Match, md: Md, wmd: bytes) -> Event | None:
+        """An ACK for md that is not like the one before; the event that serves for the next ones, if any."""
         sender, hdr = match.sender, match.hdr
         assert sender is not None
         if wmd[15]:
             self._reception.end_put(md)
-        if event is None:
-            event = Event(EventKind.ACK, md, hdr, sender.peer.primary_nid, self.nid, hdr.length)
-        elif md.threshold > 0:
-            event = event.copy()
+        event = Event(EventKind.ACK, md, hdr, sender.peer.primary_nid, self.nid, hdr.length)
         if md.threshold > 0:
             md.threshold -= 1
             self._memory.complete(md, event)
             return None
         self._memory.tell(md, event)
-        return event
+        return event if md.threshold < 0 else None
 
     def _settle_waits(self, sender: PeerNi, kind: int) -> None:
         waits = self._waits
