@@ -180,6 +180,21 @@ async def test_a_configured_peer_has_at_most_128_nids(admin: Admin) -> None:
     assert await refusal(admin, listed) == (errno.ERANGE, told)
 
 
+@pytest.mark.requirement("HLD-dyn")
+async def test_what_a_route_needs_stays_until_the_route_is_gone(admin: Admin) -> None:
+    await admin.handle(model.RouteAdd("tcp7", "127.0.1.9@tcp"))
+    delete, add = model.PeerDel(primary="127.0.1.9@tcp"), model.NetAdd(nids=["127.0.7.1@tcp7"])
+    number, text = await refusal(admin, delete)
+    assert number == errno.EBUSY
+    assert text.startswith("peer 127.0.1.9@tcp cannot be deleted: it is a gateway to net tcp7")
+    number, text = await refusal(admin, add)
+    assert number == errno.EUSERS
+    assert text.startswith("net tcp7 is known as remote, over gateway 127.0.1.9@tcp: delete the routes")
+    await admin.handle(model.RouteDel("tcp7", "127.0.1.9@tcp"))
+    for request in (delete, add):
+        await admin.handle(request)
+
+
 async def test_a_learned_peer_that_routes_lead_over_is_not_configured(admin: Admin) -> None:
     await admin.handle(model.RouteAdd("tcp7", "127.0.1.9@tcp"))
     for request in (

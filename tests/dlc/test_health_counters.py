@@ -107,6 +107,8 @@ async def test_devices_that_come_and_go_and_times_are_counted(admin: Admin) -> N
     await admin.node.discover(THEIRS[0])  # tells it who we are by an acknowledged PUT
     sums = [one["statistics"] for one in await peer_nis(admin)]
     assert sum(one["put_ack_samples"] for one in sums) == sum(one["put_egress_samples"] for one in sums) == 1
+    here = [ni["statistics"] for ni in await nis(admin)]
+    assert sum(one["put_ack_samples"] for one in here) == sum(one["put_egress_samples"] for one in here) == 1
     for told in sums:
         assert told["put_egress_min_nsec"] <= told["put_egress_avg_nsec"] <= told["put_egress_max_nsec"]
         assert told["put_ack_min_nsec"] <= told["put_ack_avg_nsec"] <= told["put_ack_max_nsec"]

@@ -68,7 +68,7 @@ def test_networks(text: str, requests: list[NetAdd | NetMatch]) -> None:
     [
         ("tcp0(eth0) 192.168.0.*", [Ip2netsRule("tcp0", ["eth0"], ["192.168.0.*"])]),
         (
-            "tcp(eth[0-1]) 10.0.[1-9/2].*  10.1.0.[1,2] # two ranges\n o2ib2 *.*.*.* ; ",
+            "tcp(eth[0-1]) 10.0.[1-9/2].*  10.1.0.[1,2] # two ranges; o2ib2 *.*.*.* # all\n ; ",
             [
                 Ip2netsRule("tcp", ["eth[0-1]"], ["10.0.[1-9/2].*", "10.1.0.[1,2]"]),
                 Ip2netsRule("o2ib2", [], ["*.*.*.*"]),
