@@ -301,6 +301,7 @@ def test_deleting_a_rule_puts_what_it_overrode_in_force_again():
     assert pni.preferred_nids == frozenset()
 
 
+@pytest.mark.requirement("bck-025")
 def test_a_peer_without_multi_rail_hears_from_the_first_ni_that_a_rule_names():
     core, _ = two_rails()
     pni = core.peers.learn(Nid.parse("10.0.1.9@tcp"))

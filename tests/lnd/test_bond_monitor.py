@@ -71,3 +71,25 @@ def test_a_doubt_makes_the_next_look_come_sooner() -> None:
     monitor.doubted()
     bond.pass_time(0.25)
     assert bond.looks == [0.25, 1.0]
+
+
+@pytest.mark.requirement("BOND-health")
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_keepalive_that_a_connection_took_along_is_sent_once_more(lost: bool) -> None:
+    bond = Bond()
+    asked: list[Callable[[None], None]] = []
+    suspects: list[object] = []
+    path = SimpleNamespace(ni=SimpleNamespace(active=True), nid="there", tries=0, probing=False, again=False)
+    peer = SimpleNamespace(nid="peer", connected=True, paths=[path])
+    bond.peers = {"peer": peer}
+    control = SimpleNamespace(ask=lambda ni, nid, seconds, done: asked.append(done))
+    vars(bond).update(control=control, suspect=lambda peer, path: suspects.append(path))
+    monitor, told = Monitor(cast(Any, bond)), cast(Any, (peer, path))
+    monitor.check(*told)
+    if lost:
+        monitor.check(*told)  # the connection broke once more, with the keepalive under way
+    assert len(asked) == 1
+    asked[0](None)
+    assert (len(asked), suspects) == ((2, []) if lost else (1, [path]))
+    asked[-1](None)
+    assert path in suspects

@@ -46,7 +46,9 @@ def test_every_state_is_reached_from_the_first(table, states, first):
     assert reached == set(states)
 
 
-@pytest.mark.requirement("HEALTH-fsm", "hlt-005", "hlt-010", "hlt-015", "hlt-020", "hlt-025", "snd-080")
+@pytest.mark.requirement(
+    "HEALTH-fsm", "hlt-005", "hlt-010", "hlt-015", "hlt-020", "hlt-025", "snd-080", "dbg-110"
+)
 def test_a_local_ni_follows_its_driver_and_its_net_follows_it():
     rails = Rails()
     ni, net = rails.ni(A0), rails.a.nets[Net.parse("tcp")]
