@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -20,6 +20,7 @@ from ulnet.dlc.yaml_out import emit_document
 from ulnet.lnd.tcp import TcpParams
 from ulnet.node import Node
 from ulnet.node.admin import Admin
+from ulnet.node.admin.table import REQUESTS
 from ulnet.wire.ping import Feature
 
 
@@ -170,7 +171,7 @@ async def test_bad_peers_are_refused_with_the_documented_errno(admin: Admin) -> 
 
 async def test_a_configured_peer_has_at_most_128_nids(admin: Admin) -> None:
     await admin.handle(model.PeerAdd(primary="10.0.0.1@tcp", nids=["10.0.0.[1-128]@tcp"]))
-    told = "peer 10.0.0.1@tcp would have 129 NIDs: a configured peer has at most 128"
+    told = "peer 10.0.0.1@tcp would have 129 NIDs: a configured peer has at most 128; leave some out"
     more = model.PeerAdd(primary="10.0.0.1@tcp", nids=["10.0.0.129@tcp"])
     assert await refusal(admin, more) == (errno.ERANGE, told)
     listed = model.PeerRefresh(["10.0.0.[1-129]@tcp"], "10.0.0.1@tcp")
@@ -228,7 +229,8 @@ async def test_the_nearest_nid_is_one_of_ours_then_direct_then_over_fewer_hops(a
     number, text = await refusal(admin, model.Distances(["10.9.9.9@tcp9"]))
     assert (number, text) == (
         errno.EHOSTUNREACH,
-        "10.9.9.9@tcp9 is out of reach: net tcp9 is none of this node's, and has no route that is up",
+        "10.9.9.9@tcp9 is out of reach: net tcp9 is none of this node's and has no route that is up; "
+        "add an NI there, or a route with 'lnetctl route add'",
     )
     assert (await refusal(admin, model.Distances([])))[0] == errno.EINVAL
 
@@ -423,9 +425,16 @@ async def test_what_was_learned_of_peers_is_no_configuration(admin: Admin, other
     assert [ni["nid"] for ni in peer["peer ni"]] == ["127.0.2.1@tcp", "127.0.2.2@tcp1"]
 
 
+def test_each_request_has_a_row() -> None:
+    life = {model.LnetConfigure, model.LnetUnconfigure}  # they start and stop what others need
+    assert set(get_args(model.Request)) == REQUESTS.keys() | life
+    shown = {kind for kind, row in REQUESTS.items() if kind.verb == "show" and row.changes}
+    assert not shown
+
+
 async def test_configure_all_does_what_the_startup_file_says(admin: Admin) -> None:
     config = read_config("net:\n- net type: tcp5\n  local NI(s):\n  - nid: 127.0.1.5@tcp5\n")
-    admin.startup = config.steps
+    admin = Admin(admin.node, startup=config.steps)
     await admin.handle(model.LnetUnconfigure())
     await admin.handle(model.LnetConfigure(all=True))
     assert [net["net type"] for net in (await shown(admin, model.NetShow()))["net"]] == ["lo", "tcp5"]

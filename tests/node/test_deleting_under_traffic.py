@@ -144,7 +144,7 @@ async def test_a_drained_ni_carries_nothing_until_it_is_used_again(pair: Pair) -
         await pair.ask(model.NetSet(nids=[str(nid)]))
     async with pair.traffic():
         await pair.ask(model.NetSet(nids=[str(nid)], drain=1))
-        (net,) = show_nets(one.core, "tcp", 0)
+        (net,) = show_nets(one.core, model.NetShow("tcp"))
         assert [view.nid for view in net.local_nis if view.drained is not UNSET] == [str(nid)]
         peer = other.core.peers.find(Nid.parse(RAILS[0] % 1))
         assert peer is not None and not peer.owns(nid)

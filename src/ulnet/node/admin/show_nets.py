@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET
 
@@ -23,6 +23,7 @@ from ulnet.dlc.documents import (
     TrafficStats,
     UdspInfo,
 )
+from ulnet.dlc.model import NetShow
 from ulnet.host import HostError, Link, first_address, link_named
 from ulnet.nid import LO_NET, LO_NID, Net, NetType, NidError
 from ulnet.node.admin.bonded_nets import bonding_of, interfaces_of
@@ -32,24 +33,18 @@ from ulnet.node.admin.show_load import load_of_ni
 __all__ = ["backup_nets", "local_net", "message_counts", "policy_of", "show_nets", "traffic"]
 
 
-def show_nets(
-    core: LNet, net: str | None, verbosity: int, load: bool = False, index: int | None = None
-) -> list[LocalNetView]:
+def show_nets(core: LNet, request: NetShow) -> list[LocalNetView]:
     """All nets, or those of a list with commas; of each all NIs, or the one at `index`.
 
     Raises LNetError: ENOENT (no such name), ESRCH (not configured).
     """
     chosen = list(core.nets.values())
-    if net is not None:
-        chosen = [core.nets[one] for one in dict.fromkeys(local_net(core, text) for text in net.split(","))]
-    some = slice(None) if index is None else slice(index, index + 1)
-    bonding = core.settings.use_tcp_bonding if verbosity else 0
-    silent = core.info.silent_nets
+    if request.net is not None:
+        names = request.net.split(",")
+        chosen = [core.nets[net] for net in dict.fromkeys(local_net(core, text) for text in names)]
+    some = slice(None) if request.index is None else slice(request.index, request.index + 1)
     return [
-        LocalNetView(
-            str(local.net), [_ni(core, ni, verbosity, load, bonding, silent) for ni in local.nis[some]]
-        )
-        for local in chosen
+        LocalNetView(str(local.net), [_ni(core, ni, request) for ni in local.nis[some]]) for local in chosen
     ]
 
 
@@ -65,12 +60,13 @@ def local_net(core: LNet, text: str) -> Net:
     return net
 
 
-def _ni(core: LNet, ni: NI, verbosity: int, load: bool, bonding: int, silent: Collection[Net]) -> LocalNiView:
-    up = ni.up and ni.net.net not in silent  # as ping info says
+def _ni(core: LNet, ni: NI, request: NetShow) -> LocalNiView:
+    verbosity = request.verbosity
+    up = ni.up and ni.net.net not in core.info.silent_nets  # as ping info says
     view = LocalNiView(nid=str(ni.nid), status="up" if up else "down", interfaces=interfaces_of(ni))
     if ni.drained:
         view.drained = 1
-    view.tcp_bonding = bonding_of(ni, bonding)
+    view.tcp_bonding = bonding_of(ni, core.settings.use_tcp_bonding if verbosity else 0)
     view.slaves = slaves_of(ni) or UNSET
     if verbosity >= 1:
         view.bond = bond_of(ni, state=True) or UNSET
@@ -85,7 +81,7 @@ def _ni(core: LNet, ni: NI, verbosity: int, load: bool, bonding: int, silent: Co
         view.health_stats = _health(ni)
     if verbosity >= 4:
         view.udsp_info = policy_of(ni)
-    if load:
+    if request.load:
         view.load = load_of_ni(ni)
     return view
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import UNSET
 
 from ulnet.control.instance import LNet
@@ -9,17 +11,21 @@ from ulnet.core.stats import GlobalStats
 from ulnet.core.status import HealthStatus
 from ulnet.core.tunables import GlobalSettings
 from ulnet.dlc.documents import Globals, Statistics
+from ulnet.dlc.model import StatsReset
+from ulnet.node.admin.state import AdminState
+from ulnet.node.admin.sums import reset_nis
 
 __all__ = ["reset_statistics", "show_globals", "show_statistics"]
 
 _USUAL = GlobalSettings().degraded_below
+_VERIFY: Final = 2  # of `discovery`
 
 
 def show_statistics(core: LNet) -> Statistics:
     """`stats show`."""
     stats = core.stats
     count = stats.by_status
-    return Statistics(
+    shown = Statistics(
         msgs_alloc=stats.msgs_alloc,
         msgs_max=stats.msgs_max,
         rst_alloc=core.memory.count_awaited(),
@@ -47,13 +53,24 @@ def show_statistics(core: LNet) -> Statistics:
         route_length=stats.route_length,
         drop_length=stats.drop_length,
     )
+    seen = core.discovery.merging.differences
+    if seen or core.settings.discovery == _VERIFY:  # the real tool knows no such counter
+        shown.differences = seen
+    if stats.drops:  # nor these
+        shown.drops = dict(sorted(stats.drops.items()))
+    return shown
 
 
-def reset_statistics(core: LNet) -> None:
+def reset_statistics(state: AdminState, request: StatsReset) -> None:
     """Zero them; how many messages live and answers are awaited now is a state, not a count, and stays."""
+    core = state.core
     fresh = GlobalStats()
     fresh.msgs_alloc = fresh.msgs_max = core.stats.msgs_alloc
     core.state.stats = fresh
+    core.discovery.merging.differences = 0
+    reset_nis([*core.nis.values(), *core.peers.nis()])
+    if request.all:
+        state.meter.forget()
 
 
 def show_globals(core: LNet) -> Globals:

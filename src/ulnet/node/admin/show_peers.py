@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
 from itertools import islice
 
 from msgspec import UNSET
@@ -12,6 +11,7 @@ from ulnet.control.instance import LNet
 from ulnet.core.peer import Peer, PeerFlag, PeerNi
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.dlc.documents import NidItem, PeerNiHealth, PeerNiView, PeerView, UdspInfo
+from ulnet.dlc.model import PeerList, PeerShow
 from ulnet.nid import LO_NID, NetType, Nid
 from ulnet.node.admin.bonds import bond_of_peer
 from ulnet.node.admin.names import one_nid, read_nids
@@ -23,32 +23,24 @@ __all__ = ["export_peers", "list_peers", "peer_of", "show_peers"]
 _MOST_NIDS = 128  # of one list, as today
 
 
-def show_peers(
-    core: LNet,
-    nids: Sequence[str],
-    verbosity: int,
-    load: bool = False,
-    *,
-    count: int = 0,
-    after: str | None = None,
-) -> list[PeerView]:
+def show_peers(core: LNet, request: PeerShow) -> list[PeerView]:
     """All peers, or those that have the NIDs. Raises LNetError(EINVAL, ENOENT).
 
     Pages (`count` peers, whose primary NIDs come behind `after`) are in the order of NIDs, which stays as it
     is while peers come and go: none is left out or shown twice, and `after` may be gone.
     """
     chosen = _peers(core)
-    if nids:
-        chosen = list(dict.fromkeys(peer_of(core, nid) for nid in read_nids(nids)))
-    if count or after is not None:
-        last = b"" if after is None else one_nid(after)
+    if request.nids:
+        chosen = list(dict.fromkeys(peer_of(core, nid) for nid in read_nids(request.nids)))
+    if request.count or request.after is not None:
+        last = b"" if request.after is None else one_nid(request.after)
         chosen = [peer for peer in chosen if peer.primary_nid > last]
         chosen.sort(key=lambda peer: peer.primary_nid)
-        chosen = chosen[: count or None]
-    return [_peer(core, peer, verbosity, load) for peer in chosen]
+        chosen = chosen[: request.count or None]
+    return [_peer(core, peer, request.verbosity, request.load) for peer in chosen]
 
 
-def list_peers(core: LNet) -> list[NidItem]:
+def list_peers(core: LNet, request: PeerList) -> list[NidItem]:
     """Their primary NIDs."""
     return [NidItem(str(peer.primary_nid)) for peer in _peers(core)]
 
