@@ -252,10 +252,15 @@ _OTHERS = (
             Option("del", "delete what it names", short="d"),
             Option("show", "show what it names", short="s"),
             Option("exec", "ping and discover what it names", short="e"),
+            Option("apply", "bring the node to FILE: what it does not name goes; see ulnet-apply(1)"),
             Option("old-api", "accepted and without effect: there is one way only", short="o"),
         ),
         "[FILE]",
-        ("lnetctl import /etc/lnet.conf", "lnetctl import --del < lnet.yaml"),
+        (
+            "lnetctl import /etc/lnet.conf",
+            "lnetctl import --del < lnet.yaml",
+            "lnetctl import --apply /etc/lnet.conf",
+        ),
         "import",
     ),
     Command(

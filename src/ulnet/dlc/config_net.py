@@ -258,6 +258,9 @@ def _numbered(schema: Schema, node: Node | None, what: str, example: str) -> lis
 def _tunables(schema: Schema, fields: dict[str, Node], item: MapNode) -> tuple[Tunables, str | None]:
     nets = _integers(schema, fields.get("tunables"), "tunables", _NET_TUNABLES, ("CPT",))
     drivers = _integers(schema, fields.get("lnd tunables"), "lnd tunables", _LND_TUNABLES, _OTHER_LNDS)
+    shown = any(key.text == "status" for key, _ in item.items)
+    if shown and str(drivers.get("timeout")) == schema.lnd_timeout:
+        del drivers["timeout"]  # a full export says what is in force, given or not
     cpts = fields.get("CPT")
     if isinstance(cpts, SeqNode):
         words = [one.text for one in cpts.items if isinstance(one, ScalarNode)]

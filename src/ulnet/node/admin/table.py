@@ -24,7 +24,7 @@ from ulnet.node.admin.bonds import add_bond, fail_over, set_bond, switch_slave
 from ulnet.node.admin.discoveries import discover_all
 from ulnet.node.admin.draining import delete_nets, set_nets
 from ulnet.node.admin.explain import explain
-from ulnet.node.admin.export import export
+from ulnet.node.admin.export import export, show_options
 from ulnet.node.admin.faults import add_fault, delete_faults, reset_faults, show_faults
 from ulnet.node.admin.health import debug_peer, set_peers, show_recovery
 from ulnet.node.admin.ip2nets import match_nets
@@ -129,6 +129,7 @@ REQUESTS: dict[type[BaseRequest], Row] = dict(
         _row(model.StatsReset, reset_statistics),
         _shows(model.SumsShow, sums, SumsDocument),
         _row(model.UseShow, lambda state, one: UseDocument(state.meter.read(state.core, one))),
+        _row(model.OptionsShow, show_options),
         _row(model.Export, export),
     ]
 )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import asdict
 
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import DEFAULT_TIMEOUT, LndTunables, NetTunables
 from ulnet.dlc.model import Tunables
 from ulnet.lnd.tcp.params import conns_for_speed
 
-__all__ = ["lnd_tunables", "net_tunables"]
+__all__ = ["live_tunables", "lnd_tunables", "net_tunables"]
 
 _MOST = 2**31 - 1
+_LIVE = ("peer_timeout", "conns_per_peer", "timeout", "tos")
 
 
 def net_tunables(given: Tunables) -> NetTunables:
@@ -40,6 +42,18 @@ def lnd_tunables(given: Tunables, speed_mbps: int | None) -> LndTunables:
         timeout=timeout or default.timeout,
         tos=default.tos if tos is None else tos,
     )
+
+
+def live_tunables(given: Tunables) -> dict[str, int]:
+    """What is given of the tunables that an NI changes while it runs. Raises LNetError(EINVAL)."""
+    values = {**asdict(net_tunables(given)), **asdict(lnd_tunables(given, None))}
+    names = [name for name in Tunables.__struct_fields__ if getattr(given, name) is not None]
+    fixed = [name for name in names if name not in _LIVE]
+    if fixed:
+        raise LNetError(
+            errno.EINVAL, f"{fixed[0]} of a net is that of its first NI: delete the net and add it anew"
+        )
+    return {name: values[name] for name in names}
 
 
 def _checked(name: str, value: int | None, most: int) -> int | None:
