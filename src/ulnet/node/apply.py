@@ -173,9 +173,7 @@ async def _bring(ask: Ask, now: Configuration, wanted: Configuration, tell: Tell
             return Applied(done, refused)
         left = again  # what was in their way may be gone
     if done:
-        refused = [
-            ErrorItem("add", "import", -errno.EAGAIN, f"somebody else changes this node: {change}")
-            for todo in changes(await _configuration(ask), wanted)
-            for change in todo.changes
-        ]
+        rest = [change for todo in changes(await _configuration(ask), wanted) for change in todo.changes]
+        text = "it was done and is not so: {}; if nobody else changes this node, please report it"
+        refused = [ErrorItem("add", "import", -errno.EAGAIN, text.format(change)) for change in rest]
     return Applied(done, refused)

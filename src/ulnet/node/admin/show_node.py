@@ -8,9 +8,9 @@ from msgspec import UNSET
 
 from ulnet.control.instance import LNet
 from ulnet.core.stats import GlobalStats
-from ulnet.core.status import HealthStatus
 from ulnet.core.tunables import GlobalSettings
 from ulnet.dlc.documents import Globals, Statistics
+from ulnet.dlc.documents_counters import read_counters
 from ulnet.dlc.model import StatsReset
 from ulnet.node.admin.state import AdminState
 from ulnet.node.admin.sums import reset_nis
@@ -23,41 +23,12 @@ _VERIFY: Final = 2  # of `discovery`
 
 def show_statistics(core: LNet) -> Statistics:
     """`stats show`."""
-    stats = core.stats
-    count = stats.by_status
-    shown = Statistics(
-        msgs_alloc=stats.msgs_alloc,
-        msgs_max=stats.msgs_max,
-        rst_alloc=core.memory.count_awaited(),
-        errors=stats.errors,
-        send_count=stats.send_count,
-        resend_count=stats.resend_count,
-        response_timeout_count=stats.response_timeout_count,
-        local_interrupt_count=count[HealthStatus.LOCAL_INTERRUPT],
-        local_dropped_count=count[HealthStatus.LOCAL_DROPPED],
-        local_aborted_count=count[HealthStatus.LOCAL_ABORTED],
-        local_no_route_count=count[HealthStatus.LOCAL_NO_ROUTE],
-        local_timeout_count=count[HealthStatus.LOCAL_TIMEOUT],
-        local_error_count=count[HealthStatus.LOCAL_ERROR],
-        remote_dropped_count=count[HealthStatus.REMOTE_DROPPED],
-        remote_error_count=count[HealthStatus.REMOTE_ERROR],
-        remote_timeout_count=count[HealthStatus.REMOTE_TIMEOUT],
-        network_timeout_count=count[HealthStatus.NETWORK_TIMEOUT],
-        failed_resends=stats.failed_resends,
-        successful_resends=stats.successful_resends,
-        recv_count=stats.recv_count,
-        route_count=stats.route_count,
-        drop_count=stats.drop_count,
-        send_length=stats.send_length,
-        recv_length=stats.recv_length,
-        route_length=stats.route_length,
-        drop_length=stats.drop_length,
-    )
+    shown = read_counters(Statistics, core)
     seen = core.discovery.merging.differences
     if seen or core.settings.discovery == _VERIFY:  # the real tool knows no such counter
         shown.differences = seen
-    if stats.drops:  # nor these
-        shown.drops = dict(sorted(stats.drops.items()))
+    if core.stats.drops:  # nor these
+        shown.drops = dict(sorted(core.stats.drops.items()))
     return shown
 
 

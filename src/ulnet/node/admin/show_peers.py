@@ -9,14 +9,15 @@ from msgspec import UNSET
 
 from ulnet.control.instance import LNet
 from ulnet.core.peer import Peer, PeerFlag, PeerNi
-from ulnet.core.status import HealthStatus, LNetError
-from ulnet.dlc.documents import NidItem, PeerNiHealth, PeerNiView, PeerView, UdspInfo
+from ulnet.core.status import LNetError
+from ulnet.dlc.documents import NidItem, PeerNiHealth, PeerNiView, PeerView, TrafficStats, UdspInfo
+from ulnet.dlc.documents_counters import read_counters
 from ulnet.dlc.model import PeerList, PeerShow
 from ulnet.nid import LO_NID, NetType, Nid
 from ulnet.node.admin.bonds import bond_of_peer
 from ulnet.node.admin.names import one_nid, read_nids
 from ulnet.node.admin.show_load import load_of_peer_ni
-from ulnet.node.admin.show_nets import message_counts, policy_of, traffic
+from ulnet.node.admin.show_nets import message_counts, policy_of
 
 __all__ = ["export_peers", "list_peers", "peer_of", "show_peers"]
 
@@ -100,11 +101,11 @@ def _peer_ni(core: LNet, pni: PeerNi, verbosity: int, load: bool) -> PeerNiView:
         view.available_rtr_credits = pni.rtr_credits
         view.min_rtr_credits = pni.min_rtr_credits
         view.refcount = pni.refs
-        view.statistics = traffic(pni)
+        view.statistics = read_counters(TrafficStats, pni)
         view.bond = bond_of_peer(core, pni) or UNSET
     if verbosity >= 2:
         view.sent_stats, view.received_stats, view.dropped_stats = message_counts(pni.stats)
-        view.health_stats = _health(pni)
+        view.health_stats = read_counters(PeerNiHealth, pni)
     if verbosity >= 4:
         view.udsp_info = _policy(pni)
     if load:
@@ -122,16 +123,3 @@ def _policy(pni: PeerNi) -> UdspInfo:
         names = sorted(map(str, pni.preferred_nids))[:_MOST_NIDS]
         info.sources = {f"NID-{at}": name for at, name in enumerate(names)}
     return info
-
-
-def _health(pni: PeerNi) -> PeerNiHealth:
-    count = pni.health_stats.by_status
-    return PeerNiHealth(
-        health_value=pni.health,
-        dropped=count[HealthStatus.REMOTE_DROPPED],
-        timeout=count[HealthStatus.REMOTE_TIMEOUT],
-        error=count[HealthStatus.REMOTE_ERROR],
-        network_timeout=count[HealthStatus.NETWORK_TIMEOUT],
-        ping_count=pni.health_stats.ping_count,
-        next_ping=int(pni.health_stats.next_ping),
-    )
