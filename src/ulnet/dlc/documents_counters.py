@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from msgspec import UNSET, Struct, UnsetType
@@ -76,15 +76,18 @@ def metrics_of(view: type[Struct], prefix: str) -> dict[str, Metric]:
 
 def read_counters(view: type[T], counted: object) -> T:
     """The counters of a part of a document as they are now."""
-    return view(**{name: _number(get(counted), places) for name, get, places in _readers(view)})
+    get, places = _reader(view)
+    values = zip(get(counted), places, strict=True)  # the fields without counter come last
+    return view(*[value if type(value) is int else _number(value, some) for value, some in values])
 
 
 @cache
-def _readers(view: type[Struct]) -> list[tuple[str, Callable[[Any], Any], tuple[int, ...]]]:
-    return [
-        (name, attrgetter(one.path) if one.path else lambda counted: counted, one.places)
-        for name, one in _declared(view).items()
-    ]
+def _reader(view: type[Struct]) -> tuple[Callable[[Any], Any], list[tuple[int, ...]]]:
+    declared = _declared(view).values()
+    places = [one.places for one in declared]
+    if any(one.path for one in declared):
+        return attrgetter(*(one.path for one in declared)), places
+    return itemgetter(*(some[0] for some in places)), places
 
 
 def _number(value: Any, places: tuple[int, ...]) -> int:
