@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["GlobalStats", "HealthStats", "Latency", "MsgStats"]
+from ulnet.wire.lnet import MsgType
+
+__all__ = ["GlobalStats", "HealthStats", "Latency", "MsgStats", "MsgType"]
 
 # Why an attempt to connect failed, by its errno (counters of the Health design); else `connect_err`.
 _CONNECT_FAILURES: Final = {

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from ulnet.core.routing.settings import RoutingSettings
+from ulnet.core.routing import RoutingSettings
 from ulnet.core.tunables import UNSET_TIMEOUT, GlobalSettings
 from ulnet.dlc import model
 from ulnet.dlc.differences import Change, compare, meaning_of

@@ -13,8 +13,8 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from msgspec import UNSET, Struct, UnsetType
 
+from ulnet.core.stats import MsgType
 from ulnet.core.status import HealthStatus as S
-from ulnet.wire.lnet import MsgType
 
 __all__ = [
     "Metric",

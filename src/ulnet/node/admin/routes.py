@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 
 from ulnet.control.instance import LNet
-from ulnet.core.routing import Route
-from ulnet.core.routing.table import check_numbers
+from ulnet.core.routing import Route, check_numbers
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents_routing import RouteView
 from ulnet.dlc.model import RouteAdd, RouteDel, RouteShow

@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from ulnet.control.instance import LNet
-from ulnet.core.routing import RoutingState
-from ulnet.core.routing.pools import BufferPool
+from ulnet.core.routing import BufferPool, RoutingState
 from ulnet.dlc.documents_routing import BufferView, RoutingDocument
 from ulnet.dlc.model import BuffersSet, RouterSet, RoutingSet
 
