@@ -20,13 +20,14 @@ from ulnet.dlc import model
 from ulnet.dlc.differences import Change, compare, meaning_of
 from ulnet.dlc.model import Request, Tunables
 from ulnet.dlc.model_bond import BondAdd, BondSet
+from ulnet.dlc.tunables import TUNABLES
 
 __all__ = ["Configuration", "Todo", "changes", "place_of"]
 
 K = TypeVar("K")
 R = TypeVar("R", bound=Request)
-_OF_NET = ("peer_credits", "peer_buffer_credits", "credits")  # fixed by the first NI of a net
-_LIVE = ("conns_per_peer", "timeout", "tos")
+_OF_NET = [name for name, one in TUNABLES.items() if not one.live]  # fixed by the first NI of a net
+_LIVE = [name for name, one in TUNABLES.items() if one.driver and one.live]
 _READ_ONLY = frozenset({"lnd_timeout", "recovery_interval"})
 _SHOWN_IF_SET = ("use_tcp_bonding", "degraded_below")
 _Place = tuple[str, str]  # a net, and the interfaces of an NI or, without interface, its NID
@@ -99,29 +100,27 @@ def changes(now: Configuration, wanted: Configuration) -> list[Todo]:
     anew = {place for old, _ in groups for place in old}
     nids = {now.nids[place] for place in anew}
     bonds = _bonds_anew(now, wanted, nids)
-    bonds_gone = [nid for nid in now.bonds if nid in bonds or nid not in wanted.bonds]
-    blocking = [nid for nid in bonds_gone if nid in bonds or not nids.isdisjoint(now.bonds[nid].slaves)]
-    going = {nid for peer in now.peers.values() if _must_go(peer, wanted) for nid in _nids_of(peer)}
-    routes = [route for _, route in _missing(now.routes, wanted.routes)]
+    blocking, others_gone = _gone_bonds(now, wanted, bonds, nids)
+    free_routes, blocked_routes = _new_routes(now, wanted)
     return [
         *_settings(now, wanted),
         *_changed_nets(now, wanted, nets),
         *(_added(ni) for place, ni in _missing(now.nis, wanted.nis) if place[0] not in nets),
         *_changed_nis(now, wanted, anew),
-        *(_added(bond) for nid, bond in wanted.bonds.items() if nid not in now.bonds and nid not in bonds),
-        *(_added(route) for route in routes if route.gateway not in going),
+        *(_added(bond) for nid, bond in _missing(now.bonds, wanted.bonds) if nid not in bonds),
+        *free_routes,
         *_changed_routes(now, wanted),
         *_peers(now, wanted),
         *_changed_bonds(now, wanted, bonds),
-        *(_gone(model.NetDel(nids=[nid]), now.bonds[nid]) for nid in bonds_gone if nid in blocking),
+        *blocking,
         *(todo for old, new in groups for todo in _anew(now, wanted, old, new)),
         *(_added(wanted.bonds[nid]) for nid in bonds),
         *_rules(now.rules, wanted.rules),
         *(_gone(model.RouteDel(*key), route) for key, route in _missing(wanted.routes, now.routes)),
         *_gone_peers(now, wanted),
-        *(_added(route) for route in routes if route.gateway in going),
-        *(_gone(model.NetDel(nids=[nid]), now.bonds[nid]) for nid in bonds_gone if nid not in blocking),
-        *(_ni_gone(now, place) for place in now.nis if place not in wanted.nis and place not in anew),
+        *blocked_routes,
+        *others_gone,
+        *(_ni_gone(now, place) for place, _ in _missing(wanted.nis, now.nis) if place not in anew),
         *_last_settings(now, wanted),
     ]
 
@@ -179,6 +178,14 @@ def _lower_limit(now: Configuration, wanted: Configuration) -> bool:
 
 def _others(now: Mapping[str, int], wanted: Mapping[str, int]) -> dict[str, int]:
     return {name: value for name, value in wanted.items() if now.get(name) != value}
+
+
+def _new_routes(now: Configuration, wanted: Configuration) -> tuple[list[Todo], list[Todo]]:
+    """Those that can come at once, and those whose gateways are peers that first have to go."""
+    going = {nid for peer in now.peers.values() if _must_go(peer, wanted) for nid in _nids_of(peer)}
+    routes = [route for _, route in _missing(now.routes, wanted.routes)]
+    free = [_added(route) for route in routes if route.gateway not in going]
+    return free, [_added(route) for route in routes if route.gateway in going]
 
 
 def _changed_routes(now: Configuration, wanted: Configuration) -> Iterator[Todo]:
@@ -264,6 +271,17 @@ def _bonds_anew(now: Configuration, wanted: Configuration, nids: Collection[str]
         for nid, bond in wanted.bonds.items()
     }
     return [nid for nid, some in slaves.items() if not some.isdisjoint(nids)]
+
+
+def _gone_bonds(
+    now: Configuration, wanted: Configuration, anew: Collection[str], nids: Collection[str]
+) -> tuple[list[Todo], list[Todo]]:
+    """Those that keep NIs from going for a moment, which come back anew or not, and the others."""
+    gone = {nid: bond for nid, bond in now.bonds.items() if nid in anew or nid not in wanted.bonds}
+    blocking = {nid for nid, bond in gone.items() if nid in anew or not set(bond.slaves).isdisjoint(nids)}
+    todos = {nid: _gone(model.NetDel(nids=[nid]), bond) for nid, bond in gone.items()}
+    others = [todo for nid, todo in todos.items() if nid not in blocking]
+    return [todo for nid, todo in todos.items() if nid in blocking], others
 
 
 def _changed_bonds(now: Configuration, wanted: Configuration, anew: Collection[str]) -> Iterator[Todo]:

@@ -16,6 +16,7 @@ from ulnet.dlc.model import Ip2netsRule, NetAdd, NetDel, NetMatch, NetShow, Requ
 from ulnet.dlc.model_bond import BondAdd
 from ulnet.dlc.schema import Schema
 from ulnet.dlc.steps import Step, Verb
+from ulnet.dlc.tunables import TUNABLES
 from ulnet.dlc.yaml_in import MapNode, Node, ScalarNode, SeqNode
 from ulnet.nid import Net, NetType, Nid, NidError
 from ulnet.nid.expr import split_list
@@ -34,8 +35,8 @@ COUNTERS = (
 )
 _NI_STATE = (*COUNTERS, "status", "drained", "dev cpt", "refcount", "peer_ni", "state")
 _NI = ("nid", "interfaces", "tunables", "lnd tunables", "tcp bonding", "CPT", *BOND_KEYS)
-_NET_TUNABLES = ("peer_timeout", "peer_credits", "peer_buffer_credits", "credits")
-_LND_TUNABLES = ("conns_per_peer", "timeout", "tos")
+_NET_TUNABLES = tuple(name for name, one in TUNABLES.items() if not one.driver)
+_LND_TUNABLES = tuple(name for name, one in TUNABLES.items() if one.driver)
 _OF_NET = ("tunables", "lnd tunables", "CPT")  # for each NI that does not say otherwise
 _OTHER_LNDS = (
     *("peercredits_hiw", "map_on_demand", "concurrent_sends", "fmr_pool_size", "fmr_flush_trigger"),
