@@ -124,6 +124,75 @@ def test_a_plan_knows_the_speed_of_interfaces_that_are_there() -> None:
     assert (known.speed_mbps, known.mtu, known.numa_node) == (100_000, 9000, 1)
 
 
+def test_a_node_is_brought_to_a_file(
+    tmp_path: Path, node: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask, file = node.lnetctl, tmp_path / "wanted.yaml"
+
+    def run(command: str) -> tuple[int, list[str]]:
+        status = main([command, "--socket", str(node.path), str(file)])
+        return status, capsys.readouterr().out.splitlines()
+
+    assert ask("net", "add", "--nid", "127.0.0.7@tcp").code == 0
+    assert ask("peer", "add", "--prim_nid", "10.0.0.2@tcp").code == 0
+    file.write_text(ask("export", "--backup").out)
+    assert run("plan") == (0, [])
+    assert run("apply") == (0, ["nothing to change"])
+    assert ask("import", "--apply", str(file)).out == "apply: nothing to change\n"
+    file.write_text(ask("export").out.replace("tos: -1", "tos: 16"))
+    lines = ["~ net tcp NI 127.0.0.7@tcp: tos -1 -> 16"]
+    assert run("plan") == (1, lines)
+    assert run("apply") == (0, lines)
+    assert "tos: 16" in ask("net", "show", "-v").out
+    nets = "[{net: tcp, nid: 127.0.0.7@tcp}, {net: tcp1, nid: 127.0.0.8@tcp1}]"
+    file.write_text(f"net: {nets}\nretry_count: 4\n")
+    status, lines = run("plan")
+    assert status == 1
+    assert [line.partition(": ")[0] for line in lines] == [
+        "~ setting retry_count",
+        "+ net tcp1 NI 127.0.0.8@tcp1",
+        "~ net tcp NI 127.0.0.7@tcp",
+        "- peer 10.0.0.2@tcp",
+    ]
+    assert run("apply") == (0, lines)
+    assert run("apply") == (0, ["nothing to change"])
+    before = ask("export", "--backup").out
+    wrong = "net: [{net: tcp2, nid: 127.0.0.9@tcp2}, {net: tcp, intf: nix0}]\n"
+    for text, words in ((wrong, "no interface is named"), ("", "asks for nothing"), ("foo: 1\n", "foo")):
+        file.write_text(text)
+        for command in ("plan", "apply"):
+            status, lines = run(command)
+            assert status == 3
+            assert len(lines) == 1
+            assert lines[0].startswith("! ")
+            assert words in lines[0]
+        assert ask("import", "--apply", str(file)).code != 0
+        assert ask("export", "--backup").out == before
+    file.write_text(before.replace("retry_count: 4", "retry_count: 5"))
+    assert main(["apply", "--json", "--socket", str(node.path), str(file)]) == 0
+    assert json.loads(capsys.readouterr().out)["changes"][0]["after"] == 5
+    assert main(["apply", "--socket", str(tmp_path / "none"), str(file)]) == 2
+    assert main(["apply", "--socket", str(node.path), str(tmp_path / "none")]) == 2
+
+
+def test_what_the_options_name_holds_beneath_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    modprobe, file = tmp_path / "lustre.conf", tmp_path / "wanted.yaml"
+    modprobe.write_text("options lnet lnet_retry_count=5\noptions ksocklnd credits=99 tos=4\n")
+    file.write_text("net: [{net: tcp, nid: 127.0.0.9@tcp}]\n")
+    options = ("--accept", "all", "--accept-port", str(free_port()), "--modprobe", str(modprobe))
+    daemon = Daemon(tmp_path / "lnetd.sock", *options, "--config", str(file))
+    try:
+        assert main(["apply", "--socket", str(daemon.path), str(file)]) == 0
+        assert capsys.readouterr().out == "nothing to change\n"
+        file.write_text(file.read_text() + "retry_count: 1\n")
+        assert main(["apply", "--socket", str(daemon.path), str(file)]) == 0
+        assert capsys.readouterr().out == "~ setting retry_count: value 5 -> 1\n"
+    finally:
+        daemon.end()
+
+
 def test_a_plan_changes_nothing(tmp_path: Path, node: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     ask = node.lnetctl
     assert ask("net", "add", "--nid", "127.0.0.9@tcp").code == 0
@@ -135,7 +204,7 @@ def test_a_plan_changes_nothing(tmp_path: Path, node: Daemon, capsys: pytest.Cap
         "{net: tcp, intf: nix0}\n"
         "peer: [{primary nid: 10.0.0.2@tcp, peer ni: [{nid: 10.0.1.3@tcp1}]}]\nretry_count: 4\n"
     )
-    plan = ["plan", "--socket", str(node.path), str(file)]
+    plan = ["plan", "--import", "--socket", str(node.path), str(file)]
     assert main(plan) == 3
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == [
@@ -150,7 +219,7 @@ def test_a_plan_changes_nothing(tmp_path: Path, node: Daemon, capsys: pytest.Cap
     ]
     assert ask("export", "--backup").out == before
     assert ask("import", str(file)).code != 0  # and now it is so
-    assert main(["plan", "--json", "--socket", str(node.path), str(file)]) == 3
+    assert main(["plan", "--import", "--json", "--socket", str(node.path), str(file)]) == 3
     assert json.loads(capsys.readouterr().out)["changes"] == []
     file.write_text("retry_count: 4\n")
     assert main(plan) == 0
@@ -158,6 +227,6 @@ def test_a_plan_changes_nothing(tmp_path: Path, node: Daemon, capsys: pytest.Cap
     assert main(plan) == 1
     file.write_text("net: [{net: tcp1}]\n")
     capsys.readouterr()
-    assert main(["plan", "--del", *plan[1:]]) == 1
+    assert main(["plan", "--del", *plan[2:]]) == 1
     assert capsys.readouterr().out.startswith("- net tcp1 NI 127.0.0.8@tcp1")
     assert main(["plan", "--socket", str(tmp_path / "none"), str(file)]) == 2

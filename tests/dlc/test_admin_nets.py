@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from socket import AF_INET6
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 
 from ulnet.core.ni import NI
 from ulnet.core.status import LNetError
+from ulnet.core.tunables import DEFAULT_TIMEOUT, LndTunables, NetTunables
 from ulnet.dlc import model
 from ulnet.dlc.errors import DlcError
-from ulnet.dlc.model import Tunables
+from ulnet.dlc.request import Tunables
+from ulnet.dlc.tunables import TUNABLES
 from ulnet.host import Address, Link, NumaNode, Topology
 from ulnet.nid import NetType, Nid
 from ulnet.node import Node
@@ -304,6 +307,13 @@ async def test_tunables_that_differ_from_the_nets_are_logged(
         "10.1.0.1@tcp asks for peer_credits 16 (the net has 4): the first NI of a net sets it for all, "
         "delete the net to change it"
     ]
+
+
+def test_tunables_are_described_once() -> None:
+    assert TUNABLES.keys() == set(Tunables.__struct_fields__)
+    defaults = {**asdict(NetTunables()), **asdict(LndTunables()), "timeout": DEFAULT_TIMEOUT}
+    assert {name: one.default for name, one in TUNABLES.items()} == {**defaults, "conns_per_peer": None}
+    assert {name for name, one in TUNABLES.items() if one.driver} == asdict(LndTunables()).keys()
 
 
 async def test_a_nets_tunables_are_those_of_its_first_ni(admin: Admin) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -23,6 +23,7 @@ from ulnet.dlc.yaml_out import emit_document
 from ulnet.lnd.tcp import TcpParams
 from ulnet.node import Node
 from ulnet.node.admin import Admin
+from ulnet.node.admin.table import REQUESTS
 from ulnet.wire.ping import Feature
 
 
@@ -458,9 +459,16 @@ async def test_what_was_learned_of_peers_is_no_configuration(admin: Admin, other
     assert [ni["nid"] for ni in peer["peer ni"]] == ["127.0.2.1@tcp", "127.0.2.2@tcp1"]
 
 
+def test_each_request_has_a_row() -> None:
+    life = {model.LnetConfigure, model.LnetUnconfigure}  # they start and stop what others need
+    assert set(get_args(model.Request)) == REQUESTS.keys() | life
+    shown = {kind for kind, row in REQUESTS.items() if kind.verb == "show" and row.changes}
+    assert not shown
+
+
 async def test_configure_all_does_what_the_startup_file_says(admin: Admin) -> None:
     config = read_config("net:\n- net type: tcp5\n  local NI(s):\n  - nid: 127.0.1.5@tcp5\n")
-    admin.startup = config.steps
+    admin = Admin(admin.node, startup=config.steps)
     await admin.handle(model.LnetUnconfigure())
     await admin.handle(model.LnetConfigure(all=True))
     assert [net["net type"] for net in (await shown(admin, model.NetShow()))["net"]] == ["lo", "tcp5"]

@@ -61,6 +61,7 @@ REQUESTS: list[model.Request] = [
     model.Discover(["10.0.0.2@tcp"], force=True),
     model.Ping(["fd00::1@tcp"], source="fd00::2@tcp", timeout=0.5),
     model.NumaShow(),
+    model.OptionsShow(),
     model.CptOfNids(["10.0.0.1@tcp"]),
     model.StatsShow(),
     model.StatsReset(all=True),

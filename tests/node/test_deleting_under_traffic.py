@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import yaml
 from msgspec import UNSET
 
 from support.ports import free_port
@@ -16,11 +17,14 @@ from ulnet import Node
 from ulnet.core.md import MdOption
 from ulnet.core.status import LNetError
 from ulnet.dlc import model
+from ulnet.dlc.config import read_config
 from ulnet.dlc.errors import DlcError
+from ulnet.host import links
 from ulnet.lnd.tcp import TcpParams
-from ulnet.nid import Nid
+from ulnet.nid import Net, Nid
 from ulnet.node.admin import Admin
 from ulnet.node.admin.show_nets import show_nets
+from ulnet.node.apply import Applied, apply_config, ask_admin
 
 RAILS = ("127.0.1.%d@tcp", "127.0.2.%d@tcp", "127.0.3.%d@tcp1")
 SIZE = 40_000
@@ -144,7 +148,7 @@ async def test_a_drained_ni_carries_nothing_until_it_is_used_again(pair: Pair) -
         await pair.ask(model.NetSet(nids=[str(nid)]))
     async with pair.traffic():
         await pair.ask(model.NetSet(nids=[str(nid)], drain=1))
-        (net,) = show_nets(one.core, "tcp", 0)
+        (net,) = show_nets(one.core, model.NetShow("tcp"))
         assert [view.nid for view in net.local_nis if view.drained is not UNSET] == [str(nid)]
         peer = other.core.peers.find(Nid.parse(RAILS[0] % 1))
         assert peer is not None and not peer.owns(nid)
@@ -226,3 +230,39 @@ async def test_force_waits_for_nothing(pair: Pair) -> None:
     with pytest.raises(LNetError):
         await put
     await other.close(drain=0)  # it would wait for what waits for memory
+
+
+def configuration(rails: int, credits: int, tos: int, peer: bool) -> str:
+    """Some rails of the first node, the others without peer and net; `credits` of the last one's net."""
+    nis = [{"nid": rail % 1, "lnd tunables": {"tos": tos}} for rail in RAILS]
+    last = nis[2] | {"tunables": {"credits": credits}}
+    nets = [
+        {"net type": "tcp", "local NI(s)": nis[: min(rails, 2)]},
+        {"net type": "tcp1", "local NI(s)": [last]},
+    ]
+    nids = [{"nid": rail % 2} for rail in RAILS]
+    peers = [{"primary nid": nids[0]["nid"], "peer ni": nids}] if peer else []
+    return yaml.safe_dump({"net": nets[: 1 + rails // 3], "peer": peers, "global": {"retry_count": 3}})
+
+
+@pytest.mark.requirement("HLD-dyn", "cfg-170")
+async def test_a_node_is_brought_to_files_and_nothing_is_lost(pair: Pair) -> None:
+    """A net goes and comes back with other credits, NIs and peers come and go, tunables change."""
+    ask, host = ask_admin(pair.admins[0]), links()
+    core = pair.nodes[0].core
+    async with pair.traffic():
+        for rails, credits, tos, peer in (
+            *((3, 256, 8, True), (3, 64, 8, True), (3, 128, -1, False)),
+            *((2, 0, -1, True), (1, 0, 16, False), (3, 256, 8, True)),
+        ):
+            config = read_config(configuration(rails, credits, tos, peer))
+            applied = await apply_config(ask, config, host)
+            assert applied.done
+            assert applied.refused == []
+            assert await apply_config(ask, config, host) == Applied([], [])
+            assert len(core.nis) == 1 + rails
+            assert {ni.lnd_tunables.tos for ni in core.nis.values() if ni.lnd_tunables is not None} == {tos}
+            if rails == 3:
+                assert core.nets[Net.parse("tcp1")].tunables.credits == credits
+            await pair.more(50)
+    assert core.stats.response_timeout_count == 0

@@ -23,6 +23,7 @@ from ulnet.core.states import NiState
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import LndTunables
 from ulnet.dlc.documents import LocalNiView
+from ulnet.dlc.model import NetShow
 from ulnet.nid import LO_NID, Nid
 from ulnet.node.admin.show_nets import show_nets
 
@@ -320,7 +321,7 @@ def test_a_rail_that_carries_far_less_than_it_did_is_degraded_until_it_is_good_a
 
 async def shown(core: LNet) -> list[LocalNiView]:
     """`net show --net tcp1 --load`."""
-    return show_nets(core, "tcp1", 0, load=True)[0].local_nis
+    return show_nets(core, NetShow("tcp1", load=True))[0].local_nis
 
 
 @pytest.mark.requirement("dyn-065", "hlt-005", "HEALTH-resend")

@@ -22,7 +22,7 @@ from ulnet.core.md import INFINITE
 from ulnet.core.ni import MAX_HEALTH
 from ulnet.core.routing import RoutingState
 from ulnet.core.status import LNetError
-from ulnet.dlc.model import RouteShow
+from ulnet.dlc.model import NetShow, RouteShow
 from ulnet.nid import Net, Nid
 from ulnet.node.admin.routes import show_routes
 from ulnet.node.admin.show_nets import show_nets
@@ -498,7 +498,7 @@ def test_a_router_shows_nis_of_a_net_that_nobody_pings_as_down() -> None:
     one.loop.enter(one.core.router.enable, True)
 
     def statuses() -> dict[str, str]:
-        nets = show_nets(one.core, None, 0)
+        nets = show_nets(one.core, NetShow())
         return {str(ni.nid): str(ni.status) for net in nets for ni in net.local_nis}
 
     assert set(statuses().values()) == {"up"}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ulnet.cli.findings import Finding
 from ulnet.control.instance import LNet
-from ulnet.core.selection.descriptor import Descriptor
+from ulnet.control.policy import Descriptor
 from ulnet.core.tunables import NetTunables
 from ulnet.dlc.model import NetAdd, UdspAdd
 from ulnet.dlc.steps import Step

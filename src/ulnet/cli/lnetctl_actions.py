@@ -26,6 +26,7 @@ from ulnet.dlc.client import Client, as_mapping, not_sent
 from ulnet.dlc.deadlines import deadline_of
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.protocol import Reply
+from ulnet.dlc.tunables import TUNABLES
 from ulnet.dlc.yaml_out import PING, emit, emit_document
 
 __all__ = ["perform"]
@@ -87,14 +88,8 @@ def _net_add(parsed: Parsed) -> model.Request:
     if bond is not None:
         return bond
     try:
-        tunables = model.Tunables(
-            peer_timeout=parsed.number("peer-timeout"),
-            peer_credits=parsed.number("peer-credits"),
-            peer_buffer_credits=parsed.number("peer-buffer-credits"),
-            credits=parsed.number("credits"),
-            conns_per_peer=parsed.number("conns-per-peer"),
-            tos=parsed.number("tos"),
-        )
+        names = [name for name, one in TUNABLES.items() if one.option]
+        tunables = model.Tunables(**{name: parsed.number(name.replace("_", "-")) for name in names})
     except BadValue as bad:
         raise _refused(model.NetAdd, errno.EINVAL, str(bad)) from None
     if parsed.flag("ip2net"):

@@ -10,6 +10,7 @@ from ulnet.cli.lnetctl_grammar_routing import ROUTER_SETTINGS, ROUTES
 from ulnet.cli.lnetctl_kernel import KERNEL_ONLY
 from ulnet.cli.lnetctl_nidlist import NIDLIST
 from ulnet.cli.lnetctl_words import Command, Option
+from ulnet.dlc.tunables import TUNABLES
 
 __all__ = ["COMMANDS", "COMMON", "GROUPS", "SETTINGS", "Command", "Option", "commands_of"]
 
@@ -25,6 +26,15 @@ _IF = Option("if", "interfaces, such as eth0,eth1; CPTs of each in brackets: eth
 _VERBOSE = Option("verbose", "more about each: 1, or the LEVEL from 0 to 4", "LEVEL", "v", "level")
 _LOAD = Option("load", "how busy each is, and how often it was chosen, by the criterion that decided")
 _TIMEOUT = Option("timeout", "seconds to wait for each answer (1)", "S", "t", "seconds")
+
+
+def _tunables(driver: bool) -> list[Option]:
+    return [
+        Option(name.replace("_", "-"), one.help, one.metavar, kind="number")
+        for name, one in TUNABLES.items()
+        if one.option and one.driver is driver
+    ]
+
 
 _LNET = (
     Command(
@@ -54,22 +64,9 @@ _NETS = (
             _IF,
             Option("nid", "NIDs to bring up, in place of --net and --if", "LIST"),
             Option("ip2net", "rules by address, in place of --net and --if: 'tcp(eth0) 10.0.*.*'", "RULES"),
-            Option(
-                "peer-timeout",
-                "seconds for which a router takes a next hop for dead (180)",
-                "S",
-                kind="number",
-            ),
-            Option("peer-credits", "messages in flight to one peer NI (8)", "N", kind="number"),
-            Option(
-                "peer-buffer-credits", "router buffers for one peer (0: peer-credits)", "N", kind="number"
-            ),
-            Option("credits", "messages in flight over one NI (256)", "N", kind="number"),
+            *_tunables(driver=False),
             Option("cpt", "CPU partitions of the NIs, such as [0,2-3] (all)", "CPTS"),
-            Option(
-                "conns-per-peer", "TCP connections of each type, 0 to 127 (0: by speed)", "N", kind="number"
-            ),
-            Option("tos", "IP's type of service, 0 to 255 (-1: unset)", "N", kind="number"),
+            *_tunables(driver=True),
             Option("skip-mr-route-setup", "accepted and without effect: no kernel routes are touched here"),
             *BOND_OPTIONS,
         ),
@@ -252,10 +249,15 @@ _OTHERS = (
             Option("del", "delete what it names", short="d"),
             Option("show", "show what it names", short="s"),
             Option("exec", "ping and discover what it names", short="e"),
+            Option("apply", "bring the node to FILE: what it does not name goes; see ulnet-apply(1)"),
             Option("old-api", "accepted and without effect: there is one way only", short="o"),
         ),
         "[FILE]",
-        ("lnetctl import /etc/lnet.conf", "lnetctl import --del < lnet.yaml"),
+        (
+            "lnetctl import /etc/lnet.conf",
+            "lnetctl import --del < lnet.yaml",
+            "lnetctl import --apply /etc/lnet.conf",
+        ),
         "import",
     ),
     Command(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from typing import cast
 
 from ulnet.cli.files import LONGEST, Unreadable, standard_input
 from ulnet.cli.lnetctl_errors import report_errors
@@ -14,6 +15,7 @@ from ulnet.dlc.config import Verb, read_config
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.importing import import_config
 from ulnet.dlc.yaml_out import emit_document, emit_errors
+from ulnet.host import HostError
 
 __all__ = ["run_import"]
 
@@ -22,7 +24,7 @@ _VERBS: tuple[Verb, ...] = ("add", "del", "show", "exec")
 
 def run_import(parsed: Parsed, socket_path: str | None) -> int:
     """The exit status: that of the first error in the file."""
-    chosen = [verb for verb in _VERBS if parsed.flag(verb)]
+    chosen = [word for word in (*_VERBS, "apply") if parsed.flag(word)]
     if len(chosen) > 1:
         text = f"--{chosen[0]} and --{chosen[1]} exclude each other: give one of them"
         return report_errors([ErrorItem("add", "import", -errno.EINVAL, text)])
@@ -31,7 +33,10 @@ def run_import(parsed: Parsed, socket_path: str | None) -> int:
     except Unreadable as bad:
         sys.stderr.write(emit_errors([ErrorItem("yaml", "builder", -1, str(bad))]))
         return 256 - bad.errno
-    config = read_config(text, chosen[0] if chosen else "add")
+    verb = chosen[0] if chosen else "add"
+    if verb == "apply":
+        return _apply(text, socket_path)
+    config = read_config(text, cast(Verb, verb))
     try:
         with Client(socket_path) as client:
             document, errors = import_config(client, config)
@@ -39,6 +44,19 @@ def run_import(parsed: Parsed, socket_path: str | None) -> int:
         return report_errors([refused.item])
     sys.stdout.write(emit_document(document))
     return report_errors(errors)
+
+
+def _apply(text: str, socket_path: str | None) -> int:
+    from ulnet.cli.apply import applied  # late: it is a node
+
+    try:
+        done, refused = applied(read_config(text), socket_path, lambda change: None)
+    except DlcError as bad:
+        return report_errors([bad.item])
+    except HostError as bad:
+        return report_errors([ErrorItem("add", "import", -bad.errno, bad.text)])
+    sys.stdout.write(emit_document({"apply": [str(change) for change in done] or "nothing to change"}))
+    return report_errors(refused)
 
 
 def _read(operands: list[str]) -> str:

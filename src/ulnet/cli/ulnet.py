@@ -12,6 +12,7 @@ from ulnet.cli.output import run_to_its_end
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
+    "apply": "bring a running node to a configuration file",
     "check": "find what is wrong with configuration files, without a node",
     "convert": "write module parameters and older YAML as today's YAML",
     "decode": "print a packet capture as LNet conversation",
@@ -21,7 +22,7 @@ COMMANDS = {
     "ping": "ask LNet nodes for their NIDs, without a daemon",
     "rpc": "ask a service of ulnet.rpc for its methods, and call them",
     "sim": "run a scenario, or random clusters with faults, in the simulator",
-    "plan": "show what an import would change, and change nothing",
+    "plan": "show what apply, or an import, would change, and change nothing",
     "which-nid": "tell which of some NIDs is the nearest to a node",
     "trace": "follow a running node: which pair of NIDs carries what, and why",
 }

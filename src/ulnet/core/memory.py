@@ -27,7 +27,7 @@ from ulnet.nid import ANY_NID, PID_ANY, Nid
 if TYPE_CHECKING:
     from ulnet.core.parts import Parts
 
-__all__ = ["Memory"]
+__all__ = ["MatchEntry", "Memory"]
 
 _WMD = struct.Struct("<QQ")
 

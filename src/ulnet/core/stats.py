@@ -9,7 +9,7 @@ from typing import Final
 
 from ulnet.wire.lnet import MsgType
 
-__all__ = ["GlobalStats", "HealthStats", "Latency", "MsgStats"]
+__all__ = ["GlobalStats", "HealthStats", "Latency", "MsgStats", "MsgType"]
 
 # Why an attempt to connect failed, by its errno (counters of the Health design); else `connect_err`.
 _CONNECT_FAILURES: Final = {
@@ -33,17 +33,6 @@ class MsgStats:
         self.sent = [0, 0, 0, 0, 0]
         self.received = [0, 0, 0, 0, 0]
         self.dropped = [0, 0, 0, 0, 0]
-
-    @staticmethod
-    def by_name(counts: list[int]) -> dict[str, int]:
-        """The counts under lnetctl's names, in its order."""
-        return {
-            "put": counts[MsgType.PUT],
-            "get": counts[MsgType.GET],
-            "reply": counts[MsgType.REPLY],
-            "ack": counts[MsgType.ACK],
-            "hello": counts[MsgType.HELLO],
-        }
 
     def reset(self) -> None:
         """Zero everything."""

@@ -7,7 +7,7 @@ errors, all of them reported at once.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ulnet.dlc.config_net import read_ip2nets_section, read_nets
 from ulnet.dlc.config_node import (
@@ -28,7 +28,7 @@ from ulnet.dlc.config_peer import read_peers, read_peers_by_nids
 from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.schema import Schema
 from ulnet.dlc.steps import Config, Step, Verb, step_error
-from ulnet.dlc.yaml_in import Node, YamlError, read_sections
+from ulnet.dlc.yaml_in import MapNode, Node, ScalarNode, YamlError, read_sections
 
 __all__ = ["Config", "Step", "Verb", "read_config", "step_error"]
 
@@ -51,6 +51,16 @@ _SECTIONS: dict[str, Callable[[Schema, Node, Verb], Iterator[Step]]] = {
 _AT_ONCE = frozenset({"ping", "discover"})  # all that `import --exec` looks at
 
 
+def _lnd_timeout(sections: Sequence[tuple[ScalarNode, Node]]) -> str | None:
+    """What an export says the time-out is that follows from its settings."""
+    for key, node in sections:
+        if key.text == "global" and isinstance(node, MapNode):
+            for name, value in node.items:
+                if name.text == "lnd_timeout" and isinstance(value, ScalarNode):
+                    return value.text
+    return None
+
+
 def read_config(text: str, verb: Verb = "add") -> Config:
     """The requests of a file in its order, and all that is wrong with it.
 
@@ -62,6 +72,7 @@ def read_config(text: str, verb: Verb = "add") -> Config:
         sections = read_sections(text)
     except YamlError as bad:
         return Config([], [ErrorItem(verb, "import", -errno.EINVAL, str(bad))], [0])
+    schema.lnd_timeout = _lnd_timeout(sections)
     for key, node in sections:
         name = key.text
         if name in _SECTIONS:

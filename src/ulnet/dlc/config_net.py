@@ -16,6 +16,7 @@ from ulnet.dlc.model import Ip2netsRule, NetAdd, NetDel, NetMatch, NetShow, Requ
 from ulnet.dlc.model_bond import BondAdd
 from ulnet.dlc.schema import Schema
 from ulnet.dlc.steps import Step, Verb
+from ulnet.dlc.tunables import TUNABLES
 from ulnet.dlc.yaml_in import MapNode, Node, ScalarNode, SeqNode
 from ulnet.nid import Net, NetType, Nid, NidError
 from ulnet.nid.expr import split_list
@@ -34,8 +35,8 @@ COUNTERS = (
 )
 _NI_STATE = (*COUNTERS, "status", "drained", "dev cpt", "refcount", "peer_ni", "state")
 _NI = ("nid", "interfaces", "tunables", "lnd tunables", "tcp bonding", "CPT", *BOND_KEYS)
-_NET_TUNABLES = ("peer_timeout", "peer_credits", "peer_buffer_credits", "credits")
-_LND_TUNABLES = ("conns_per_peer", "timeout", "tos")
+_NET_TUNABLES = tuple(name for name, one in TUNABLES.items() if not one.driver)
+_LND_TUNABLES = tuple(name for name, one in TUNABLES.items() if one.driver)
 _OF_NET = ("tunables", "lnd tunables", "CPT")  # for each NI that does not say otherwise
 _OTHER_LNDS = (
     *("peercredits_hiw", "map_on_demand", "concurrent_sends", "fmr_pool_size", "fmr_flush_trigger"),
@@ -258,6 +259,9 @@ def _numbered(schema: Schema, node: Node | None, what: str, example: str) -> lis
 def _tunables(schema: Schema, fields: dict[str, Node], item: MapNode) -> tuple[Tunables, str | None]:
     nets = _integers(schema, fields.get("tunables"), "tunables", _NET_TUNABLES, ("CPT",))
     drivers = _integers(schema, fields.get("lnd tunables"), "lnd tunables", _LND_TUNABLES, _OTHER_LNDS)
+    shown = any(key.text == "status" for key, _ in item.items)
+    if shown and str(drivers.get("timeout")) == schema.lnd_timeout:
+        del drivers["timeout"]  # a full export says what is in force, given or not
     cpts = fields.get("CPT")
     if isinstance(cpts, SeqNode):
         words = [one.text for one in cpts.items if isinstance(one, ScalarNode)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ulnet.dlc import model
 from ulnet.dlc.config_net import SHOWN
@@ -148,7 +148,7 @@ def read_routes(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
         net = schema.text(fields, "net", item, required=verb != "show")
         gateway = schema.text(fields, "gateway", item, required=verb != "show")
         numbers = {name: schema.integer(fields, name) for name in ("hop", "priority", "health_sensitivity")}
-        given = {name: value for name, value in numbers.items() if value is not None}
+        given: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
         seq_no = schema.integer(fields, "seq_no")
         if not schema.good(mark):
             continue

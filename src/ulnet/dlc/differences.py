@@ -5,27 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ulnet.core.tunables import DEFAULT_TIMEOUT, GlobalSettings, LndTunables, NetTunables
+from ulnet.core.tunables import GlobalSettings
 from ulnet.dlc import model
 from ulnet.dlc.config_bond import bond_item
 from ulnet.dlc.model import Request, Tunables
 from ulnet.dlc.model_bond import BondAdd
+from ulnet.dlc.tunables import TUNABLES
 from ulnet.nid import Net, Nid, NidError, NidList
 
 __all__ = ["Change", "Meaning", "compare", "meaning_of"]
 
 _MANY = 4096
 _READ_ONLY = frozenset({"lnd_timeout", "recovery_interval"})
-_NETS = NetTunables()
-_DEFAULTS: dict[str, object] = {
-    **{
-        name: getattr(_NETS, name)
-        for name in ("peer_timeout", "peer_credits", "peer_buffer_credits", "credits")
-    },
-    "timeout": DEFAULT_TIMEOUT,
-    "tos": LndTunables().tos,
-}
-_UNKNOWN = frozenset({"nid", "conns_per_peer", "CPT"})  # without a value the host decides
+_DEFAULTS = {name: one.default for name, one in TUNABLES.items()}
+_UNKNOWN = frozenset({"nid", "CPT", *(name for name, default in _DEFAULTS.items() if default is None)})
 
 Meaning = dict[str, dict[str, Any]]  # "peer 10.0.0.2@tcp": {"Multi-Rail": True, "NIDs": [...]}
 

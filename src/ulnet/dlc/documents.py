@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec import UNSET, Struct, UnsetType
 
 from ulnet.dlc.documents_bond import BondPeerView, BondView
+from ulnet.dlc.documents_counters import MsgCounts, NiHealth, PeerNiHealth, Statistics, TrafficStats
 from ulnet.dlc.documents_load import NiLoad, PeerNiLoad
 from ulnet.dlc.documents_policy import UdspView
 from ulnet.dlc.documents_routing import RouteView
@@ -47,36 +48,6 @@ __all__ = [
 ]
 
 
-class TrafficStats(Struct):
-    """`statistics:` of an NI or peer NI."""
-
-    send_count: int
-    recv_count: int
-    drop_count: int
-    put_egress_samples: int
-    put_egress_min_nsec: int
-    put_egress_max_nsec: int
-    put_egress_avg_nsec: int
-    get_rtt_samples: int
-    get_rtt_min_nsec: int
-    get_rtt_max_nsec: int
-    get_rtt_avg_nsec: int
-    put_ack_samples: int
-    put_ack_min_nsec: int
-    put_ack_max_nsec: int
-    put_ack_avg_nsec: int
-
-
-class MsgCounts(Struct):
-    """Messages by type."""
-
-    put: int
-    get: int
-    reply: int
-    ack: int
-    hello: int
-
-
 class UdspInfo(
     Struct,
     rename={
@@ -101,21 +72,6 @@ class UdspInfo(
     net_weight: int | UnsetType = UNSET
     nid_weight: int | UnsetType = UNSET
     turns: dict[str, int] | UnsetType = UNSET
-
-
-class NiHealth(Struct, rename={"health_value": "health value", "no_route": "no route"}):
-    """`health stats:` of an NI."""
-
-    fatal_error: int
-    health_value: int
-    interrupts: int
-    dropped: int
-    aborted: int
-    no_route: int
-    timeouts: int
-    error: int
-    ping_count: int
-    next_ping: int
 
 
 class NetTunablesView(Struct):
@@ -185,18 +141,6 @@ class NidItem(Struct):
     """A NID in a list of NIDs."""
 
     nid: str
-
-
-class PeerNiHealth(Struct, rename={"health_value": "health value", "network_timeout": "network timeout"}):
-    """`health stats:` of a peer NI."""
-
-    health_value: int
-    dropped: int
-    timeout: int
-    error: int
-    network_timeout: int
-    ping_count: int
-    next_ping: int
 
 
 class PeerNiView(Struct, rename={"udsp_info": "udsp info", "health_stats": "health stats"}):
@@ -278,39 +222,6 @@ class DiscoverDocument(Struct):
     """`discover`: the peers that were discovered, in the order asked."""
 
     discover: list[DiscoverView]
-
-
-class Statistics(Struct):
-    """Counters of the node."""
-
-    msgs_alloc: int
-    msgs_max: int
-    rst_alloc: int
-    errors: int
-    send_count: int
-    resend_count: int
-    response_timeout_count: int
-    local_interrupt_count: int
-    local_dropped_count: int
-    local_aborted_count: int
-    local_no_route_count: int
-    local_timeout_count: int
-    local_error_count: int
-    remote_dropped_count: int
-    remote_error_count: int
-    remote_timeout_count: int
-    network_timeout_count: int
-    failed_resends: int
-    successful_resends: int
-    recv_count: int
-    route_count: int
-    drop_count: int
-    send_length: int
-    recv_length: int
-    route_length: int
-    drop_length: int
-    differences: int | UnsetType = UNSET  # between peers as configured and as they say they are
-    drops: dict[str, int] | UnsetType = UNSET  # dropped messages by reason, where there are any
 
 
 class StatsDocument(Struct):

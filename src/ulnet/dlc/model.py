@@ -51,6 +51,7 @@ __all__ = [
     "NetSet",
     "NetShow",
     "NumaShow",
+    "OptionsShow",
     "PeerAdd",
     "PeerDebug",
     "PeerDel",
@@ -292,6 +293,13 @@ class GlobalSet(_Request, tag="global.set"):
     values: dict[str, int]
 
 
+class OptionsShow(_Request, tag="options.show"):
+    """What a node was started with that holds beneath any file."""
+
+    verb = "show"
+    entity = "options"
+
+
 class Export(_Request, tag="export"):
     """The whole configuration; `backup` leaves out what a restore does not need."""
 
@@ -348,5 +356,6 @@ Request = (
     | FaultDel
     | FaultReset
     | FaultShow
+    | OptionsShow
     | Export
 )

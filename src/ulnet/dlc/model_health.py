@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from ulnet.dlc.request import BaseRequest
+from ulnet.dlc.request import BaseRequest, Tunables
 
 __all__ = ["NetSet", "PeerDebug", "PeerSet", "RecoveryShow"]
 
@@ -17,7 +17,8 @@ class NetSet(BaseRequest, tag="net.set"):
     """Change `nids`, or `all` NIs but `0@lo`: CPTs, health, connections; or the time-out of net type `net`.
 
     `lnd_timeout` is in seconds; 0 derives it from the transaction timeout. `drain` 1: nothing new leaves by
-    them, and peers send elsewhere, until it is 0 again.
+    them, and peers send elsewhere, until it is 0 again. Of `tunables` those that an NI changes while it runs
+    may be given: peer_timeout, of its whole net, conns_per_peer, timeout, tos.
     """
 
     verb = "set"
@@ -30,6 +31,7 @@ class NetSet(BaseRequest, tag="net.set"):
     drain: Annotated[int, msgspec.Meta(ge=0, le=1)] | None = None
     net: str | None = None
     lnd_timeout: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
+    tunables: Tunables = Tunables()
 
 
 class PeerSet(BaseRequest, tag="peer.set"):

@@ -10,7 +10,10 @@ __all__ = ["BuffersSet", "RouteAdd", "RouteDel", "RouteShow", "RouterSet", "Rout
 
 
 class RouteAdd(BaseRequest, tag="route.add"):
-    """A net is reached through gateways; `gateway` may be a range or a list, hop -1 is undefined."""
+    """A net is reached through gateways; `gateway` may be a range or a list, hop -1 is undefined.
+
+    With `replace` a route that is there gets this hop and priority.
+    """
 
     verb = "add"
     entity = "route"
@@ -19,6 +22,7 @@ class RouteAdd(BaseRequest, tag="route.add"):
     hop: int = -1
     priority: int = 0
     health_sensitivity: int = 1
+    replace: bool = False
 
 
 class RouteDel(BaseRequest, tag="route.del"):

@@ -22,6 +22,7 @@ from ulnet.dlc.model import (
     RoutingSet,
     Tunables,
 )
+from ulnet.dlc.tunables import TUNABLES
 from ulnet.nid import Net, NetType, NidError
 
 __all__ = ["Parameters", "is_setting", "module_requests", "read_modprobe", "tune"]
@@ -48,9 +49,8 @@ _ROUTER = (
     *("avoid_asym_router_failure", "peer_buffer_credits"),
 )
 # Parameters of drivers that are tunables of their nets today.
-_BOTH = ("peer_timeout", "peer_credits", "peer_buffer_credits", "credits", "conns_per_peer")
-_KSOCKLND = {**{name: name for name in _BOTH}, "tos": "tos", "sock_timeout": "timeout"}
-_KO2IBLND = {**{name: name for name in _BOTH}, "tos": "tos", "timeout": "timeout"}
+_KSOCKLND = {one.parameter or name: name for name, one in TUNABLES.items()}
+_KO2IBLND = {name: name for name in TUNABLES}
 _DAEMON = {
     "accept": "--accept",
     "accept_port": "--accept-port",

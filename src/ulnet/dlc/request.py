@@ -20,7 +20,7 @@ class BaseRequest(msgspec.Struct, tag_field="op", forbid_unknown_fields=True, om
 
 
 class Tunables(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True):
-    """Of a net and its driver; None and -1 are the default."""
+    """Of a net and its driver (`ulnet.dlc.tunables`); None and -1 are the default."""
 
     peer_timeout: int | None = None
     peer_credits: int | None = None

@@ -18,6 +18,7 @@ class Schema:
         self.verb = verb
         self.errors: list[ErrorItem] = []
         self.lines: list[int] = []  # of the errors
+        self.lnd_timeout: str | None = None  # what an export says that follows from its settings
 
     def mark(self) -> int:
         """How much is wrong so far, to be given to `good` at the end of an item."""

@@ -10,10 +10,11 @@ from ulnet.dlc.config_bond import bond_item
 from ulnet.dlc.config_peer import LOCKED
 from ulnet.dlc.model import Request, Tunables
 from ulnet.dlc.model_bond import BondAdd
+from ulnet.dlc.tunables import TUNABLES
 
 __all__ = ["document_of"]
 
-_LND = ("conns_per_peer", "timeout", "tos")
+_LND = [name for name, one in TUNABLES.items() if one.driver]
 _ORDER = (
     *("use_tcp_bonding", "net", "ip2nets", "route", "routing", "buffers", "peer", "peers", "global", "udsp"),
     "selection",

@@ -9,8 +9,7 @@ from typing import Self
 
 from ulnet.core.event import Event
 from ulnet.core.md import Md
-from ulnet.core.memory import Memory
-from ulnet.core.portal import MatchEntry
+from ulnet.core.memory import MatchEntry, Memory
 from ulnet.core.status import LNetError
 
 __all__ = ["MAX_EVENTS", "Attachment"]

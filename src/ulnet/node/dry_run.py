@@ -16,7 +16,8 @@ from ulnet.control.instance import LNet
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
 from ulnet.core.status import HealthStatus
-from ulnet.dlc.model import NetAdd, Request
+from ulnet.dlc.model import LnetConfigure, NetAdd, Request
+from ulnet.dlc.modprobe import Parameters
 from ulnet.host import Address, Link, NumaNode, Topology
 from ulnet.nid import NetType, Nid, NidError, NidList
 from ulnet.nid.expr import split_list
@@ -59,9 +60,14 @@ class _Paper:
 
 @asynccontextmanager
 async def dry_run(
-    links: Sequence[Link], *, cpts: int = 1, nets: Iterable[NetType] = (NetType.TCP, NetType.O2IB)
+    links: Sequence[Link],
+    *,
+    cpts: int = 1,
+    nets: Iterable[NetType] = (NetType.TCP, NetType.O2IB),
+    parameters: Sequence[Parameters] = (),
+    large: bool = False,
 ) -> AsyncIterator[Admin]:
-    """A running node with these interfaces and so many CPTs."""
+    """A running node with these interfaces, so many CPTs, and the settings among module parameters."""
     nodes = tuple(
         NumaNode(at, (at,), tuple(10 if at == to else 20 for to in range(cpts))) for at in range(cpts)
     )
@@ -70,9 +76,10 @@ async def dry_run(
         return [_Paper(core, net_type) for net_type in nets]
 
     node = Node(topology=Topology(nodes), drivers=drivers, report=lambda line: None)
-    await node.start()
+    admin = Admin(node, host=lambda: links, parameters=parameters, drain=0.1)
+    await admin.handle(LnetConfigure(large=large))
     try:
-        yield Admin(node, host=lambda: links)
+        yield admin
     finally:
         await node.close(drain=0)  # nothing is on its way to anybody
 

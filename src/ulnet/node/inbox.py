@@ -17,8 +17,7 @@ from typing import Final, Self
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import MAX_SIZE, OP_PUT, TRUNCATE
-from ulnet.core.memory import Memory
-from ulnet.core.portal import MatchEntry
+from ulnet.core.memory import MatchEntry, Memory
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.wire.lnet import LNET_MTU

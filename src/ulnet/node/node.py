@@ -20,6 +20,7 @@ from ulnet.core.tunables import LndTunables, NetTunables
 from ulnet.host import Topology
 from ulnet.lnd.bond import BondLnd, bond_config
 from ulnet.lnd.lo import LoLnd
+from ulnet.lnd.registry import installed_drivers
 from ulnet.lnd.tcp import TcpLnd, TcpParams
 from ulnet.nid import ANY_NID, PID_ANY, Nid
 from ulnet.nid.errors import shown
@@ -45,9 +46,9 @@ class Node(MessageCalls, PeerCalls):
     Everything runs in the thread of the event loop; nothing here is thread-safe. `topology` stands in for
     the machine's NUMA nodes; `cpu_pattern` or `cpu_npartitions` divides them into CPTs, by default one a
     node. `balance` tells how path selection weighs load, `recovery` how those that failed get well.
-    `drivers` makes the drivers of a core, in the place of TCP's; `cookie` gives a number that no earlier life
-    of the node used; `report` takes lines for the log (by default warnings, and errors where an NI changes or
-    a message switches paths); `chance` gives random numbers, for fault rules.
+    `drivers` makes the drivers of a core, in the place of TCP's and those of other packages; `cookie` gives a
+    number that no earlier life of the node used; `report` takes lines for the log (by default warnings, and
+    errors where an NI changes or a message switches paths); `chance` gives random numbers, for fault rules.
     Raises LNetError(EINVAL) for a division that cannot be, and for words that are not known.
     """
 
@@ -80,6 +81,7 @@ class Node(MessageCalls, PeerCalls):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._core: LNet | None = None
         self._operations: Operations | None = None
+        self._installed: list[Lnd] = []  # drivers of other packages
         self.tcp: TcpLnd | None = None
         self.bond: BondLnd | None = None
 
@@ -126,6 +128,7 @@ class Node(MessageCalls, PeerCalls):
             devices = Devices(loop, self._report)
             self.tcp = TcpLnd(core, loop, self._tcp_params, report=self._report, watch=devices)
             core.register_lnd(self.tcp)
+            self._register_installed(core, loop)
         else:
             for driver in self._drivers(core):
                 core.register_lnd(driver)
@@ -135,6 +138,17 @@ class Node(MessageCalls, PeerCalls):
         self._operations = Operations(core, loop)
         core.start()
         return self
+
+    def _register_installed(self, core: LNet, loop: asyncio.AbstractEventLoop) -> None:
+        """The drivers of other packages, of which a broken one is told and left out."""
+        for name, load in installed_drivers().items():
+            try:
+                driver = load()(core, loop)
+            except Exception as broken:
+                self._report(f"driver {name} cannot be used: {type(broken).__name__}: {broken}")
+                continue
+            core.register_lnd(driver)
+            self._installed.append(driver)
 
     async def close(self, drain: float = 5.0) -> None:
         """Shut down. Messages under way get up to `drain` seconds to finish and be answered; the rest fail.
@@ -159,6 +173,9 @@ class Node(MessageCalls, PeerCalls):
         finally:  # a handler may end the program
             if self.tcp is not None:
                 self.tcp.close()
+            for driver in self._installed:
+                getattr(driver, "close", _nothing)()
+            self._installed.clear()
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
@@ -337,6 +354,10 @@ class Node(MessageCalls, PeerCalls):
             size=size,
             handler=handler,
         )
+
+
+def _nothing() -> None:
+    """A driver need not have anything to close."""
 
 
 def _must_be_known(name: str, word: str, words: tuple[str, ...]) -> None:

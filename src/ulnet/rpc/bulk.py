@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, Buffer, fragments_of
-from ulnet.core.memory import Memory
-from ulnet.core.portal import MatchEntry
+from ulnet.core.memory import MatchEntry, Memory
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.node import Node

@@ -3,3 +3,7 @@
 `identity`: the handle that tells one PUT from all others; `notes`: which of them were taken; `once`: the
 receiving half; `again`: the sending half.
 """
+
+from ulnet.core.guard.identity import tag_of
+
+__all__ = ["tag_of"]

@@ -10,7 +10,7 @@ from ulnet.core.status import LNetError
 from ulnet.nid import LO_NET, Net, Nid
 from ulnet.nid.net import ANY_NET
 
-__all__ = ["MAX_HOPS", "MAX_ROUTES", "UNDEFINED_HOPS", "Route", "RouteTable"]
+__all__ = ["MAX_HOPS", "MAX_ROUTES", "UNDEFINED_HOPS", "Route", "RouteTable", "check_numbers"]
 
 UNDEFINED_HOPS: Final = -1
 MAX_HOPS: Final = 255
@@ -46,6 +46,16 @@ class Route:
     def ends_there(self) -> bool:
         """Whether the gateway is on the net itself, by configuration or by what it tells."""
         return self.hops == 1 or self.single_hop
+
+
+def check_numbers(hops: int, priority: int) -> None:
+    """Whether a route can have these. Raises LNetError(EINVAL)."""
+    if hops != UNDEFINED_HOPS and not 1 <= hops <= MAX_HOPS:
+        raise LNetError(errno.EINVAL, f"hop {hops} is out of range: use 1 to {MAX_HOPS}, or leave it out")
+    if not 0 <= priority <= MAX_PRIORITY:
+        raise LNetError(
+            errno.EINVAL, f"priority {priority} is out of range: use 0, the best, to {MAX_PRIORITY}"
+        )
 
 
 class RouteTable:
@@ -94,14 +104,7 @@ class RouteTable:
                 errno.EINVAL,
                 f"gateway {gateway} is on net {net} itself: give its NID on a net that this node is on",
             )
-        if route.hops != UNDEFINED_HOPS and not 1 <= route.hops <= MAX_HOPS:
-            raise LNetError(
-                errno.EINVAL, f"hop {route.hops} is out of range: use 1 to {MAX_HOPS}, or leave it out"
-            )
-        if not 0 <= route.priority <= MAX_PRIORITY:
-            raise LNetError(
-                errno.EINVAL, f"priority {route.priority} is out of range: use 0, the best, to {MAX_PRIORITY}"
-            )
+        check_numbers(route.hops, route.priority)
         if net in local_nets:
             raise LNetError(errno.EEXIST, f"this node is on net {net} itself: no route to it is needed")
         if gateway.net not in local_nets:

@@ -17,8 +17,8 @@ from ulnet.wire.lnet import PING_PORTAL
 
 if TYPE_CHECKING:
     from ulnet.control.instance import LNet
+    from ulnet.core.memory import MatchEntry
     from ulnet.core.ni import NI
-    from ulnet.core.portal import MatchEntry
     from ulnet.nid import Nid
 
 __all__ = ["VERSION", "ControlChannel", "Received"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ulnet.core.guard.identity import tag_of
+from ulnet.core.guard import tag_of
 from ulnet.lnd.bond.connect import ANSWER_TIME
 from ulnet.lnd.bond.hello import INCOMING, Stamp, is_older, stamp_of
 from ulnet.wire.bond import BondHello, Capability, Configuration, Kind, Mode, SlaveStatus

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from ulnet.core.selection import Stage
-from ulnet.core.selection.criteria import Step
+from ulnet.core.selection import Stage, Step
 from ulnet.lnd.bond.balance import COSTS
 from ulnet.lnd.bond.paths import Path, choose_from
 

@@ -55,7 +55,6 @@ class NiState:
         "shared",
         "slow",
         "timeout",
-        "tos",
     )
 
     def __init__(
@@ -77,10 +76,8 @@ class NiState:
         self.down = ""  # why none of them can carry anything now
         self.slow = ""  # why they carry less than they should
         self.timeout = params.sock_timeout
-        self.tos = params.tos
         if tunables is not None:
             self.timeout = float(tunables.timeout if tunables.timeout > 0 else ni.timeout)
-            self.tos = tunables.tos if tunables.tos >= 0 else self.tos
         self.conns_per_peer = conns_per_peer
         self.min_bulk = params.min_bulk
         self.nonblk_zcack = params.nonblk_zcack
@@ -99,6 +96,12 @@ class NiState:
         """End a message of which nothing has left, soon."""
         msg.unsent = True
         self.failures.add(msg, failure.status, failure.errno, failure.reason)
+
+    @property
+    def tos(self) -> int:
+        """The type of service of new connections."""
+        tunables = self.ni.lnd_tunables
+        return self.shared.params.tos if tunables is None or tunables.tos < 0 else tunables.tos
 
     def set_timeout(self, seconds: float) -> None:
         """The time-out of all that is under way, and of what comes."""

@@ -28,10 +28,10 @@ _POLICY_NAMES = {policy: name for name, policy in POLICIES.items()}
 _MOST_PATHS = 128
 
 
-def add_bond(core: LNet, bonds: BondLnd, request: BondAdd) -> NI:
+def add_bond(core: LNet, bonds: BondLnd, request: BondAdd) -> None:
     """Add a bonding NI. Raises LNetError."""
     net = read_net(request.net, errno.ENOENT)
-    return bonds.add(bond_config(net, request.slaves, core.nis, **_given(request.options)))
+    bonds.add(bond_config(net, request.slaves, core.nis, **_given(request.options)))
 
 
 def _given(options: BondOptions) -> dict[str, Any]:

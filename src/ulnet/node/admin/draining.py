@@ -9,14 +9,29 @@ from collections.abc import Sequence
 from ulnet.control.instance import LNet
 from ulnet.core.ni import NI
 from ulnet.core.status import LNetError
-from ulnet.dlc.model import NetDel
-from ulnet.node.admin.nets import delete_nis, nis_to_delete
+from ulnet.dlc.model import NetDel, NetSet
+from ulnet.node.admin.health import set_nis
+from ulnet.node.admin.nets import delete_nis, nis_to_delete, without_labels
+from ulnet.node.admin.state import AdminState
 
-__all__ = ["drain_and_delete", "set_drained"]
+__all__ = ["delete_nets", "drain_and_delete", "set_nets"]
 
 _PAUSE = 0.01
 _QUIET = 0.1  # seconds without a message that comes in
 _TELLING = 1.0  # seconds for peers to acknowledge that they know; dead ones never do
+
+
+async def delete_nets(state: AdminState, request: NetDel) -> None:
+    """`net del`. Raises LNetError."""
+    request = without_labels(state.core, request, state.links())
+    await drain_and_delete(state.core, request, state.drain)
+
+
+async def set_nets(state: AdminState, request: NetSet) -> None:
+    """`net set`. Raises LNetError."""
+    nis = set_nis(state.core, request)
+    if request.drain is not None:
+        await _set_drained(state.core, nis, bool(request.drain), state.drain)
 
 
 async def drain_and_delete(core: LNet, request: NetDel, seconds: float) -> None:
@@ -34,7 +49,7 @@ async def drain_and_delete(core: LNet, request: NetDel, seconds: float) -> None:
         raise
 
 
-async def set_drained(core: LNet, nis: Sequence[NI], drained: bool, seconds: float) -> None:
+async def _set_drained(core: LNet, nis: Sequence[NI], drained: bool, seconds: float) -> None:
     """Let NIs take nothing new, as if they were to be deleted, or be used again. Raises LNetError(EBUSY)."""
     if drained:
         core.leaving.begin(nis)

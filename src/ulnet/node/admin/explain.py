@@ -6,9 +6,7 @@ from typing import Any
 
 from ulnet.control.instance import LNet
 from ulnet.core.peer import PeerNet
-from ulnet.core.selection import Explanation, Stage
-from ulnet.core.selection.criteria import HIGHER_IS_BETTER, YES_OR_NO
-from ulnet.core.selection.paths import NetPair
+from ulnet.core.selection import HIGHER_IS_BETTER, YES_OR_NO, Explanation, NetPair, Stage
 from ulnet.dlc.documents_explain import CandidateView, ExplainView, StageView
 from ulnet.dlc.model import Explain
 from ulnet.lnd.bond.bondni import BondNi

@@ -42,9 +42,9 @@ def add_fault(core: LNet, request: FaultAdd) -> None:
     )
 
 
-def delete_faults(core: LNet, request: FaultDel) -> int:
-    """Delete rules; how many there were. Raises LNetError(EINVAL)."""
-    return core.faults.delete(FaultKind(request.kind), _read(request.source), _read(request.dest))
+def delete_faults(core: LNet, request: FaultDel) -> None:
+    """Delete rules. Raises LNetError(EINVAL)."""
+    core.faults.delete(FaultKind(request.kind), _read(request.source), _read(request.dest))
 
 
 def _read(text: str | None) -> Nid:
@@ -83,9 +83,9 @@ def _mask(what: str, known: dict[str, int], names: list[str]) -> int:
     return sum(known[name] for name in set(names))
 
 
-def reset_faults(core: LNet, request: FaultReset) -> int:
-    """Zero the counters of rules; how many there are."""
-    return core.faults.reset(FaultKind(request.kind))
+def reset_faults(core: LNet, request: FaultReset) -> None:
+    """Zero the counters of rules."""
+    core.faults.reset(FaultKind(request.kind))
 
 
 def show_faults(core: LNet, request: FaultShow) -> list[FaultView]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ulnet.control.instance import LNet
 from ulnet.control.meter import Meter
@@ -12,8 +12,10 @@ from ulnet.core.peer import PeerNi
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents_health import RecoveryDocument
 from ulnet.dlc.model_health import NetSet, PeerDebug, PeerSet, RecoveryShow
+from ulnet.dlc.request import Tunables
 from ulnet.nid import LO_NID, Net, NetType, Nid, NidError
 from ulnet.node.admin.names import read_cpts, read_nids
+from ulnet.node.admin.tunables import live_tunables
 
 __all__ = ["debug_peer", "set_nis", "set_peers", "show_recovery"]
 
@@ -28,12 +30,14 @@ def set_nis(core: LNet, request: NetSet) -> list[NI]:
         return []
     if request.all == bool(request.nids):
         raise LNetError(errno.EINVAL, "say which NIs are meant: either --nid NID, or --all")
-    if not request.cpts and (request.health, request.conns_per_peer, request.drain) == (None, None, None):
+    values = (request.health, request.conns_per_peer, request.drain)
+    if not request.cpts and values == (None, None, None) and request.tunables == Tunables():
         raise LNetError(
             errno.EINVAL,
             "nothing is to be set: give --health 0..1000, --conns-per-peer 0..127, --cpt [0,1] or --drain",
         )
     cpts = read_cpts(request.cpts, core.cpts.count) if request.cpts else None
+    given = live_tunables(request.tunables)
     nids = [nid for nid in core.nis if nid != LO_NID] if request.all else read_nids(request.nids)
     nis = [_ni(core, nid) for nid in nids]
     for ni in nis:
@@ -41,10 +45,21 @@ def set_nis(core: LNet, request: NetSet) -> list[NI]:
             core.set_cpts(ni.nid, cpts)
         if request.health is not None:
             core.health.values.set_ni(ni, request.health)
-        if request.conns_per_peer is not None and ni.lnd_tunables is not None:
-            ni.lnd_tunables.conns_per_peer = request.conns_per_peer
-            core.retune(ni)
+        if request.conns_per_peer is not None:
+            given["conns_per_peer"] = request.conns_per_peer
+        _retune(core, ni, given)
     return nis
+
+
+def _retune(core: LNet, ni: NI, given: Mapping[str, int]) -> None:
+    for name, value in given.items():
+        if name == "peer_timeout":
+            for tunables in [ni.net.tunables, *(one.tunables for one in ni.net.nis)]:
+                tunables.peer_timeout = value
+        elif ni.lnd_tunables is not None:
+            setattr(ni.lnd_tunables, name, value)
+    if given:
+        core.retune(ni)
 
 
 def _ni(core: LNet, nid: Nid) -> NI:

@@ -17,19 +17,19 @@ from ulnet.core.status import LNetError
 from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import Ip2netsRule, NetAdd, NetDel, NetMatch
 from ulnet.dlc.model_bond import BondAdd
+from ulnet.dlc.protocol import Answer
 from ulnet.host import Address, HostError, Link, first_address, link_named
-from ulnet.lnd.bond import BondLnd
 from ulnet.nid import AddressPattern, InterfacePattern, Net, Nid, NidError
 from ulnet.nid.address import parse_ipv4, parse_ipv6
 from ulnet.node.admin.bonded_nets import is_to_be_bonded
 from ulnet.node.admin.bonds import add_bond
 from ulnet.node.admin.draining import drain_and_delete
-from ulnet.node.admin.names import read_net
+from ulnet.node.admin.names import NO_MATCH, read_net
 from ulnet.node.admin.nets import add_nis, delete_nis
+from ulnet.node.admin.state import AdminState
 
-__all__ = ["NO_MATCH", "Chosen", "choose", "match_nets"]
+__all__ = ["Chosen", "choose", "match_nets"]
 
-NO_MATCH = errno.ENOMSG  # 42, lnetctl's "no match"
 _WITH_CPTS = re.compile(r"(.+?)(\[[^\[\]]*\])\Z")
 
 
@@ -41,13 +41,13 @@ class Chosen(NamedTuple):
     cpts: str | None
 
 
-async def match_nets(
-    core: LNet, request: NetMatch, host: Sequence[Link], large: bool, bonds: BondLnd | None, drain: float
-) -> list[ErrorItem]:
+async def match_nets(state: AdminState, request: NetMatch) -> Answer:
     """Add or delete what the rules choose, each all or none; the errors of those that were refused.
 
-    Bonding NIs come after all others, and go before them. What goes has `drain` seconds to end its work.
+    Bonding NIs come after all others, and go before them.
     """
+    state.tune(request)
+    core, host = state.core, state.links()
     errors: list[ErrorItem] = []
     done: dict[Net, set[str]] = {}  # interfaces that earlier rules chose
     matched = False
@@ -58,7 +58,7 @@ async def match_nets(
             net = read_net(rule.net, errno.EINVAL)
             if request.first_wins and net in done:
                 continue
-            chosen = choose(rule, host, large)
+            chosen = choose(rule, host, state.large)
             if not chosen:
                 continue
             matched = True
@@ -68,11 +68,11 @@ async def match_nets(
                 continue
             before |= {one.link.name for one in chosen}
             if rule.bond is not None:
-                await _bond(core, rule.bond, net, request.delete, bonds, drain)
+                await _bond(state, rule.bond, net, request.delete)
             elif request.delete:
-                await _delete(core, net, chosen, drain)
+                await _delete(core, net, chosen, state.drain)
             else:
-                _add(core, rule, net, chosen, host, large)
+                _add(core, rule, net, chosen, host, state.large)
         except LNetError as refused:
             matched = True
             where = f"rule {index}: " if len(request.rules) > 1 else ""
@@ -81,7 +81,7 @@ async def match_nets(
             errors.append(ErrorItem(verb, entity, -refused.errno, where + refused.text))
     if not matched:
         errors.append(ErrorItem(request.verb, "import", -NO_MATCH, _nothing(request.rules, host)))
-    return errors
+    return Answer(errors=errors)
 
 
 def _nothing(rules: Sequence[Ip2netsRule], host: Sequence[Link]) -> str:
@@ -226,13 +226,11 @@ def _add(
         raise LNetError(refused.errno, refused.text) from refused
 
 
-async def _bond(
-    core: LNet, bond: BondAdd, net: Net, delete: bool, bonds: BondLnd | None, drain: float
-) -> None:
+async def _bond(state: AdminState, bond: BondAdd, net: Net, delete: bool) -> None:
     if delete:
-        await drain_and_delete(core, NetDel(net=str(net)), drain)
-    elif bonds is not None:
-        add_bond(core, bonds, bond)
+        await drain_and_delete(state.core, NetDel(net=str(net)), state.drain)
+    else:
+        add_bond(state.core, state.bonds, bond)
 
 
 async def _delete(core: LNet, net: Net, chosen: Sequence[Chosen], drain: float) -> None:

@@ -11,8 +11,9 @@ from ulnet.nid import LO_NET, Net, Nid, NidError, NidList
 from ulnet.nid.expr import NumberSet
 from ulnet.nid.net import NAMES
 
-__all__ = ["one_nid", "read_cpts", "read_interface", "read_net", "read_nids"]
+__all__ = ["NO_MATCH", "one_nid", "read_cpts", "read_interface", "read_net", "read_nids"]
 
+NO_MATCH = errno.ENOMSG  # 42, lnetctl's "no match"
 _MANY = 1024  # NIDs in one request
 _NUMBERED = re.compile(rf"(?:{'|'.join(NAMES)})[0-9]+\Z")  # a known type with too high a number
 _INTERFACE = re.compile(r"([^\[\]\s,]+)(\[[^\[\]]*\])?\Z")

@@ -13,20 +13,22 @@ from ulnet.control.instance import LNet
 from ulnet.core.ni import NI, LocalNet, Place
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import NetTunables
+from ulnet.dlc.errors import DlcError
 from ulnet.dlc.model import NetAdd, NetDel, Tunables
 from ulnet.host import HostError, Link, first_address, link_named, link_with_address
 from ulnet.nid import LO_NID, Net, Nid, NidError
 from ulnet.node.admin.bonded_nets import is_to_be_bonded, must_name_all
-from ulnet.node.admin.names import one_nid, read_cpts, read_interface, read_net, read_nids
+from ulnet.node.admin.names import NO_MATCH, one_nid, read_cpts, read_interface, read_net, read_nids
+from ulnet.node.admin.state import AdminState
 from ulnet.node.admin.tunables import lnd_tunables, net_tunables
 
-__all__ = ["NoInterface", "add_nis", "delete_nis", "nis_to_delete", "without_labels"]
+__all__ = ["add_nets", "add_nis", "delete_nis", "nis_to_delete", "without_labels"]
 
 
 _log = logging.getLogger("ulnet")
 
 
-class NoInterface(LNetError):
+class _NoInterface(LNetError):
     """This host has no interface of that name."""
 
 
@@ -46,6 +48,17 @@ class _NewNi(NamedTuple):
     def interface(self) -> str | None:
         """The device; None on loopback, whose every address can be an NI of its own."""
         return None if self.link.loopback else self.link.name
+
+
+def add_nets(state: AdminState, request: NetAdd) -> None:
+    """`net add`, and the NIs of files. Raises LNetError, DlcError."""
+    state.tune(request)
+    try:
+        add_nis(state.core, request, state.links(), state.large)
+    except _NoInterface as missing:
+        if not request.in_file:
+            raise
+        raise DlcError(NO_MATCH, missing.text, verb="add", entity="import") from None
 
 
 def add_nis(core: LNet, request: NetAdd, host: Sequence[Link], large: bool) -> None:
@@ -163,7 +176,7 @@ def _usable(name: str, host: Sequence[Link]) -> Link:
     try:
         link = link_named(name, host)
     except HostError as missing:
-        raise NoInterface(errno.ENETDOWN, missing.text) from None
+        raise _NoInterface(errno.ENETDOWN, missing.text) from None
     if link.loopback:
         raise LNetError(
             errno.ENETDOWN,

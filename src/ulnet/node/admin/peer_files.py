@@ -11,6 +11,7 @@ from ulnet.core.peer_rules import not_of_others
 from ulnet.core.status import LNetError
 from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import PeerRefresh, PeerRemove
+from ulnet.dlc.protocol import Answer
 from ulnet.nid import Nid, NidError, NidList
 from ulnet.node.admin.names import one_nid
 from ulnet.node.admin.peers import check_count
@@ -48,7 +49,7 @@ class _Listed:
         return [item for _, item in sorted(self._noted, key=lambda noted: noted[0])]
 
 
-def refresh_peer(core: LNet, request: PeerRefresh) -> list[ErrorItem]:
+def refresh_peer(core: LNet, request: PeerRefresh) -> Answer:
     """Make the list the peer's NIDs; what was wrong with some of them. Raises LNetError, nothing changed."""
     listed = _Listed(request)
     known = _known(core, request, listed)
@@ -67,7 +68,7 @@ def refresh_peer(core: LNet, request: PeerRefresh) -> list[ErrorItem]:
     lock = request.lock_primary
     if known is None:
         core.peers.add(primary, others, multi_rail, lock)
-        return listed.errors
+        return Answer(errors=listed.errors)
     before = _Remembered(known)
     if known.primary_nid != primary:
         core.peers.delete(known.primary_nid, force=True)
@@ -80,7 +81,7 @@ def refresh_peer(core: LNet, request: PeerRefresh) -> list[ErrorItem]:
     except LNetError:
         before.restore(core)
         raise
-    return listed.errors
+    return Answer(errors=listed.errors)
 
 
 class _Remembered:
@@ -145,7 +146,7 @@ def _leave_out(core: LNet, listed: _Listed, primary: Nid, known: Peer | None, mu
             nets.add(nid.net)
 
 
-def remove_nids(core: LNet, request: PeerRemove) -> list[ErrorItem]:
+def remove_nids(core: LNet, request: PeerRemove) -> Answer:
     """Take NIDs from a peer; what was wrong with some of them. Raises LNetError, nothing changed."""
     listed = _Listed(request)
     peer = _owner(core, request, listed)
@@ -166,7 +167,7 @@ def remove_nids(core: LNet, request: PeerRemove) -> list[ErrorItem]:
             core.peers.delete(peer.primary_nid, list(listed.nids))
     else:
         _remove_primary(core, peer, left if request.primary is None else [])
-    return listed.errors
+    return Answer(errors=listed.errors)
 
 
 def _remove_primary(core: LNet, peer: Peer, left: Sequence[Nid]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from ulnet.control.instance import LNet
 from ulnet.core.status import LNetError
 from ulnet.dlc.model import PeerAdd, PeerDel
+from ulnet.dlc.protocol import Answer
 from ulnet.nid import Nid
 from ulnet.node.admin.names import one_nid, read_nids
 from ulnet.node.admin.show_peers import peer_of
@@ -50,10 +51,10 @@ def _no_gateway(core: LNet, nid: Nid) -> None:
         raise LNetError(errno.EBUSY, f"{nid} cannot be configured as a peer's: {why}")
 
 
-def delete_peer(core: LNet, request: PeerDel) -> list[str]:
+def delete_peer(core: LNet, request: PeerDel) -> Answer:
     """Delete NIDs of a peer, or the peer; without primary NID, of the one that has them. Raises LNetError.
 
-    Returns what should be known of it.
+    The answer notes what should be known of it.
     """
     nids = read_nids(request.nids)
     if request.primary is not None:
@@ -67,12 +68,12 @@ def delete_peer(core: LNet, request: PeerDel) -> list[str]:
     peer = core.peers.find(primary)
     core.peers.delete(primary, nids or None, request.force)
     if peer is None or peer.configured:
-        return []
+        return Answer()
     if nids and primary not in nids:
         text = f"peer {primary} was discovered, not configured: what it tells of itself brings such NIDs back"
     else:
         text = f"peer {primary} was discovered, not configured: it comes back with the next message"
-    return [text]
+    return Answer(notes=[text])
 
 
 def _primary(text: str) -> Nid:

@@ -1,19 +1,21 @@
-"""`ping` (spec lnetctl.md §5): many at once, answers in the order asked."""
+"""`ping` (spec lnetctl.md §5): many at once, answers in the order asked; how far NIDs are."""
 
 from __future__ import annotations
 
 import asyncio
 
+from ulnet.control.instance import LNet
 from ulnet.core.status import LNetError, errno_text
-from ulnet.dlc.documents import NidItem, PingDocument, PingView
+from ulnet.dlc.documents import DistanceView, NidItem, PingDocument, PingView
 from ulnet.dlc.errors import ErrorItem
-from ulnet.dlc.model import PINGS_AT_ONCE, Ping
+from ulnet.dlc.model import PINGS_AT_ONCE, Distances, Ping
 from ulnet.dlc.protocol import Answer
 from ulnet.nid import Nid
 from ulnet.node.admin.names import one_nid, read_nids
+from ulnet.node.distances import by_distance
 from ulnet.node.node import Node
 
-__all__ = ["ping_all", "why"]
+__all__ = ["ping_all", "show_distances", "why"]
 
 
 async def ping_all(node: Node, request: Ping) -> Answer:
@@ -52,3 +54,9 @@ def why(failed: LNetError, target: Nid) -> str:
     if reason.casefold().startswith(words.casefold()):
         return words + reason[len(words) :]
     return f"{words} ({reason})"
+
+
+def show_distances(core: LNet, request: Distances) -> list[DistanceView]:
+    """The nearest first. Raises LNetError: EINVAL, EHOSTUNREACH."""
+    found = by_distance(core, read_nids(request.nids))
+    return [DistanceView(str(one.nid), one.hops, str(one.source)) for one in found]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 
 from ulnet.control.instance import LNet
-from ulnet.core.routing import Route
+from ulnet.core.routing import Route, check_numbers
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents_routing import RouteView
 from ulnet.dlc.model import RouteAdd, RouteDel, RouteShow
-from ulnet.nid import Net, NetType, NidError
+from ulnet.nid import Net, NetType, Nid, NidError
 from ulnet.node.admin.names import read_nids
 
 __all__ = ["add_routes", "backup_routes", "delete_routes", "show_routes"]
@@ -25,6 +25,9 @@ def add_routes(core: LNet, request: RouteAdd) -> None:
             f"health_sensitivity {request.health_sensitivity} is out of range: use 1 or more, or leave it out"
         )
         raise LNetError(errno.EINVAL, text)
+    if request.replace:
+        _change_routes(core, net, nids, request)
+        return
     for nid in nids:
         gateways.table.check(Route(net, nid, request.hop, request.priority), core.nets, core.nis)
     added = []
@@ -35,6 +38,14 @@ def add_routes(core: LNet, request: RouteAdd) -> None:
         for route in added:
             gateways.delete(net, route.gateway)
         raise
+
+
+def _change_routes(core: LNet, net: Net, nids: list[Nid], request: RouteAdd) -> None:
+    """Give routes another hop and priority; what uses them goes on."""
+    check_numbers(request.hop, request.priority)
+    for route in [route for nid in nids for route in core.gateways.table.find(net, nid)]:
+        route.hops, route.priority = request.hop, request.priority
+    core.gateways.routes_changed()
 
 
 def delete_routes(core: LNet, request: RouteDel) -> None:

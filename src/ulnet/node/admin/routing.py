@@ -5,12 +5,11 @@ from __future__ import annotations
 from math import ceil
 
 from ulnet.control.instance import LNet
-from ulnet.core.routing import RoutingState
-from ulnet.core.routing.pools import BufferPool
+from ulnet.core.routing import BufferPool, RoutingState
 from ulnet.dlc.documents_routing import BufferView, RoutingDocument
-from ulnet.dlc.model import BuffersSet, RoutingSet
+from ulnet.dlc.model import BuffersSet, RouterSet, RoutingSet
 
-__all__ = ["backup_routing", "set_buffers", "set_routing", "show_routing"]
+__all__ = ["backup_routing", "set_buffers", "set_router", "set_routing", "show_routing"]
 
 _SIZES = ("tiny", "small", "large")
 _ROUTES = (RoutingState.ENABLED, RoutingState.STARTING)
@@ -24,6 +23,11 @@ def set_routing(core: LNet, request: RoutingSet) -> None:
 def set_buffers(core: LNet, request: BuffersSet) -> None:
     """Have so many buffers. Raises LNetError(EINVAL)."""
     core.router.set_buffers(*((None if n == -1 else n) for n in (request.tiny, request.small, request.large)))
+
+
+def set_router(core: LNet, request: RouterSet) -> None:
+    """Set what gateways are judged by: all values or none. Raises LNetError(EINVAL)."""
+    core.gateways.set(request.values)
 
 
 def show_routing(core: LNet) -> RoutingDocument:

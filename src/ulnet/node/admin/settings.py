@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
 from dataclasses import fields, replace
 
 from ulnet.control.instance import LNet
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import GlobalSettings
+from ulnet.dlc.model import GlobalSet
 
 __all__ = ["change_settings"]
 
@@ -34,8 +34,9 @@ _READ_ONLY = frozenset({"lnd_timeout", "recovery_interval"})  # accepted from ex
 _FEWEST_INTERFACES = 16
 
 
-def change_settings(core: LNet, values: Mapping[str, int]) -> None:
+def change_settings(core: LNet, request: GlobalSet) -> None:
     """Set all values or none. Raises LNetError(EINVAL)."""
+    values = request.values
     for name, value in values.items():
         _check_range(name, value)
     wanted = replace(core.settings, **{n: v for n, v in values.items() if n not in _READ_ONLY})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET
 
@@ -11,7 +11,7 @@ from ulnet.control.instance import LNet
 from ulnet.core.ni import NI, NO_PRIORITY
 from ulnet.core.peer import PeerNi
 from ulnet.core.stats import MsgStats
-from ulnet.core.status import HealthStatus, LNetError
+from ulnet.core.status import LNetError
 from ulnet.core.tunables import UNSET_TIMEOUT, LndTunables
 from ulnet.dlc.documents import (
     LndTunablesView,
@@ -23,33 +23,29 @@ from ulnet.dlc.documents import (
     TrafficStats,
     UdspInfo,
 )
+from ulnet.dlc.documents_counters import read_counters
+from ulnet.dlc.model import NetShow
 from ulnet.host import HostError, Link, first_address, link_named
 from ulnet.nid import LO_NET, LO_NID, Net, NetType, NidError
 from ulnet.node.admin.bonded_nets import bonding_of, interfaces_of
 from ulnet.node.admin.bonds import bond_of, slaves_of
 from ulnet.node.admin.show_load import load_of_ni
 
-__all__ = ["backup_nets", "local_net", "message_counts", "policy_of", "show_nets", "traffic"]
+__all__ = ["backup_nets", "local_net", "message_counts", "policy_of", "show_nets"]
 
 
-def show_nets(
-    core: LNet, net: str | None, verbosity: int, load: bool = False, index: int | None = None
-) -> list[LocalNetView]:
+def show_nets(core: LNet, request: NetShow) -> list[LocalNetView]:
     """All nets, or those of a list with commas; of each all NIs, or the one at `index`.
 
     Raises LNetError: ENOENT (no such name), ESRCH (not configured).
     """
     chosen = list(core.nets.values())
-    if net is not None:
-        chosen = [core.nets[one] for one in dict.fromkeys(local_net(core, text) for text in net.split(","))]
-    some = slice(None) if index is None else slice(index, index + 1)
-    bonding = core.settings.use_tcp_bonding if verbosity else 0
-    silent = core.info.silent_nets
+    if request.net is not None:
+        names = request.net.split(",")
+        chosen = [core.nets[net] for net in dict.fromkeys(local_net(core, text) for text in names)]
+    some = slice(None) if request.index is None else slice(request.index, request.index + 1)
     return [
-        LocalNetView(
-            str(local.net), [_ni(core, ni, verbosity, load, bonding, silent) for ni in local.nis[some]]
-        )
-        for local in chosen
+        LocalNetView(str(local.net), [_ni(core, ni, request) for ni in local.nis[some]]) for local in chosen
     ]
 
 
@@ -65,16 +61,17 @@ def local_net(core: LNet, text: str) -> Net:
     return net
 
 
-def _ni(core: LNet, ni: NI, verbosity: int, load: bool, bonding: int, silent: Collection[Net]) -> LocalNiView:
-    up = ni.up and ni.net.net not in silent  # as ping info says
+def _ni(core: LNet, ni: NI, request: NetShow) -> LocalNiView:
+    verbosity = request.verbosity
+    up = ni.up and ni.net.net not in core.info.silent_nets  # as ping info says
     view = LocalNiView(nid=str(ni.nid), status="up" if up else "down", interfaces=interfaces_of(ni))
     if ni.drained:
         view.drained = 1
-    view.tcp_bonding = bonding_of(ni, bonding)
+    view.tcp_bonding = bonding_of(ni, core.settings.use_tcp_bonding if verbosity else 0)
     view.slaves = slaves_of(ni) or UNSET
     if verbosity >= 1:
         view.bond = bond_of(ni, state=True) or UNSET
-        view.statistics = traffic(ni)
+        view.statistics = read_counters(TrafficStats, ni)
         view.tunables = _tunables(ni)
         if ni.lnd_tunables is not None:
             view.lnd_tunables = _lnd_tunables(ni.lnd_tunables, ni.timeout)
@@ -82,10 +79,12 @@ def _ni(core: LNet, ni: NI, verbosity: int, load: bool, bonding: int, silent: Co
         view.cpt = _cpts(ni.cpts)
     if verbosity >= 2:
         view.sent_stats, view.received_stats, view.dropped_stats = message_counts(ni.stats)
-        view.health_stats = _health(ni)
+        view.health_stats = read_counters(NiHealth, ni)
+        if ni.nid == LO_NID:
+            view.health_stats.health_value = 0  # as the real tool shows it
     if verbosity >= 4:
         view.udsp_info = policy_of(ni)
-    if load:
+    if request.load:
         view.load = load_of_ni(ni)
     return view
 
@@ -124,17 +123,6 @@ def _is_first_address(ni: NI, interface: str, host: Sequence[Link]) -> bool:
         return False
 
 
-def traffic(ni: NI | PeerNi) -> TrafficStats:
-    """`statistics:`."""
-    stats, put, get, ack = ni.stats, ni.latency_egress, ni.latency_get, ni.latency_ack
-    return TrafficStats(
-        *(sum(stats.sent), sum(stats.received), sum(stats.dropped)),
-        *(put.samples, put.min, put.max, put.avg),
-        *(get.samples, get.min, get.max, get.avg),
-        *(ack.samples, ack.min, ack.max, ack.avg),
-    )
-
-
 def shown_priority(priority: int) -> int:
     """A priority as it is printed: -1 where no rule gave one."""
     return -1 if priority == NO_PRIORITY else priority
@@ -153,26 +141,9 @@ def policy_of(one: NI | PeerNi) -> UdspInfo:
 def message_counts(stats: MsgStats) -> tuple[MsgCounts, MsgCounts, MsgCounts]:
     """`sent_stats:`, `received_stats:`, `dropped_stats:`."""
     sent, received, dropped = (
-        MsgCounts(**stats.by_name(counts)) for counts in (stats.sent, stats.received, stats.dropped)
+        read_counters(MsgCounts, one) for one in (stats.sent, stats.received, stats.dropped)
     )
     return sent, received, dropped
-
-
-def _health(ni: NI) -> NiHealth:
-    count = ni.health_stats.by_status
-    return NiHealth(
-        fatal_error=int(ni.fatal),
-        health_value=0 if ni.nid == LO_NID else ni.health,  # as the real tool shows it
-        interrupts=count[HealthStatus.LOCAL_INTERRUPT],
-        dropped=count[HealthStatus.LOCAL_DROPPED],
-        aborted=count[HealthStatus.LOCAL_ABORTED],
-        no_route=count[HealthStatus.LOCAL_NO_ROUTE],
-        # Drivers for tcp cannot tell at which end it was: a time-out is one of either.
-        timeouts=count[HealthStatus.LOCAL_TIMEOUT] + count[HealthStatus.NETWORK_TIMEOUT],
-        error=count[HealthStatus.LOCAL_ERROR],
-        ping_count=ni.health_stats.ping_count,
-        next_ping=int(ni.health_stats.next_ping),
-    )
 
 
 def _tunables(ni: NI) -> NetTunablesView:

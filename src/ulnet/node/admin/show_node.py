@@ -2,58 +2,46 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import UNSET
 
 from ulnet.control.instance import LNet
 from ulnet.core.stats import GlobalStats
-from ulnet.core.status import HealthStatus
 from ulnet.core.tunables import GlobalSettings
 from ulnet.dlc.documents import Globals, Statistics
+from ulnet.dlc.documents_counters import read_counters
+from ulnet.dlc.model import StatsReset
+from ulnet.node.admin.state import AdminState
+from ulnet.node.admin.sums import reset_nis
 
 __all__ = ["reset_statistics", "show_globals", "show_statistics"]
 
 _USUAL = GlobalSettings().degraded_below
+_VERIFY: Final = 2  # of `discovery`
 
 
 def show_statistics(core: LNet) -> Statistics:
     """`stats show`."""
-    stats = core.stats
-    count = stats.by_status
-    return Statistics(
-        msgs_alloc=stats.msgs_alloc,
-        msgs_max=stats.msgs_max,
-        rst_alloc=core.memory.count_awaited(),
-        errors=stats.errors,
-        send_count=stats.send_count,
-        resend_count=stats.resend_count,
-        response_timeout_count=stats.response_timeout_count,
-        local_interrupt_count=count[HealthStatus.LOCAL_INTERRUPT],
-        local_dropped_count=count[HealthStatus.LOCAL_DROPPED],
-        local_aborted_count=count[HealthStatus.LOCAL_ABORTED],
-        local_no_route_count=count[HealthStatus.LOCAL_NO_ROUTE],
-        local_timeout_count=count[HealthStatus.LOCAL_TIMEOUT],
-        local_error_count=count[HealthStatus.LOCAL_ERROR],
-        remote_dropped_count=count[HealthStatus.REMOTE_DROPPED],
-        remote_error_count=count[HealthStatus.REMOTE_ERROR],
-        remote_timeout_count=count[HealthStatus.REMOTE_TIMEOUT],
-        network_timeout_count=count[HealthStatus.NETWORK_TIMEOUT],
-        failed_resends=stats.failed_resends,
-        successful_resends=stats.successful_resends,
-        recv_count=stats.recv_count,
-        route_count=stats.route_count,
-        drop_count=stats.drop_count,
-        send_length=stats.send_length,
-        recv_length=stats.recv_length,
-        route_length=stats.route_length,
-        drop_length=stats.drop_length,
-    )
+    shown = read_counters(Statistics, core)
+    seen = core.discovery.merging.differences
+    if seen or core.settings.discovery == _VERIFY:  # the real tool knows no such counter
+        shown.differences = seen
+    if core.stats.drops:  # nor these
+        shown.drops = dict(sorted(core.stats.drops.items()))
+    return shown
 
 
-def reset_statistics(core: LNet) -> None:
+def reset_statistics(state: AdminState, request: StatsReset) -> None:
     """Zero them; how many messages live and answers are awaited now is a state, not a count, and stays."""
+    core = state.core
     fresh = GlobalStats()
     fresh.msgs_alloc = fresh.msgs_max = core.stats.msgs_alloc
     core.state.stats = fresh
+    core.discovery.merging.differences = 0
+    reset_nis([*core.nis.values(), *core.peers.nis()])
+    if request.all:
+        state.meter.forget()
 
 
 def show_globals(core: LNet) -> Globals:

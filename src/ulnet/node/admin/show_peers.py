@@ -3,52 +3,45 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
 from itertools import islice
 
 from msgspec import UNSET
 
 from ulnet.control.instance import LNet
 from ulnet.core.peer import Peer, PeerFlag, PeerNi
-from ulnet.core.status import HealthStatus, LNetError
-from ulnet.dlc.documents import NidItem, PeerNiHealth, PeerNiView, PeerView, UdspInfo
+from ulnet.core.status import LNetError
+from ulnet.dlc.documents import NidItem, PeerNiHealth, PeerNiView, PeerView, TrafficStats, UdspInfo
+from ulnet.dlc.documents_counters import read_counters
+from ulnet.dlc.model import PeerList, PeerShow
 from ulnet.nid import LO_NID, NetType, Nid
 from ulnet.node.admin.bonds import bond_of_peer
 from ulnet.node.admin.names import one_nid, read_nids
 from ulnet.node.admin.show_load import load_of_peer_ni
-from ulnet.node.admin.show_nets import message_counts, policy_of, traffic
+from ulnet.node.admin.show_nets import message_counts, policy_of
 
 __all__ = ["export_peers", "list_peers", "peer_of", "show_peers"]
 
 _MOST_NIDS = 128  # of one list, as today
 
 
-def show_peers(
-    core: LNet,
-    nids: Sequence[str],
-    verbosity: int,
-    load: bool = False,
-    *,
-    count: int = 0,
-    after: str | None = None,
-) -> list[PeerView]:
+def show_peers(core: LNet, request: PeerShow) -> list[PeerView]:
     """All peers, or those that have the NIDs. Raises LNetError(EINVAL, ENOENT).
 
     Pages (`count` peers, whose primary NIDs come behind `after`) are in the order of NIDs, which stays as it
     is while peers come and go: none is left out or shown twice, and `after` may be gone.
     """
     chosen = _peers(core)
-    if nids:
-        chosen = list(dict.fromkeys(peer_of(core, nid) for nid in read_nids(nids)))
-    if count or after is not None:
-        last = b"" if after is None else one_nid(after)
+    if request.nids:
+        chosen = list(dict.fromkeys(peer_of(core, nid) for nid in read_nids(request.nids)))
+    if request.count or request.after is not None:
+        last = b"" if request.after is None else one_nid(request.after)
         chosen = [peer for peer in chosen if peer.primary_nid > last]
         chosen.sort(key=lambda peer: peer.primary_nid)
-        chosen = chosen[: count or None]
-    return [_peer(core, peer, verbosity, load) for peer in chosen]
+        chosen = chosen[: request.count or None]
+    return [_peer(core, peer, request.verbosity, request.load) for peer in chosen]
 
 
-def list_peers(core: LNet) -> list[NidItem]:
+def list_peers(core: LNet, request: PeerList) -> list[NidItem]:
     """Their primary NIDs."""
     return [NidItem(str(peer.primary_nid)) for peer in _peers(core)]
 
@@ -108,11 +101,11 @@ def _peer_ni(core: LNet, pni: PeerNi, verbosity: int, load: bool) -> PeerNiView:
         view.available_rtr_credits = pni.rtr_credits
         view.min_rtr_credits = pni.min_rtr_credits
         view.refcount = pni.refs
-        view.statistics = traffic(pni)
+        view.statistics = read_counters(TrafficStats, pni)
         view.bond = bond_of_peer(core, pni) or UNSET
     if verbosity >= 2:
         view.sent_stats, view.received_stats, view.dropped_stats = message_counts(pni.stats)
-        view.health_stats = _health(pni)
+        view.health_stats = read_counters(PeerNiHealth, pni)
     if verbosity >= 4:
         view.udsp_info = _policy(pni)
     if load:
@@ -130,16 +123,3 @@ def _policy(pni: PeerNi) -> UdspInfo:
         names = sorted(map(str, pni.preferred_nids))[:_MOST_NIDS]
         info.sources = {f"NID-{at}": name for at, name in enumerate(names)}
     return info
-
-
-def _health(pni: PeerNi) -> PeerNiHealth:
-    count = pni.health_stats.by_status
-    return PeerNiHealth(
-        health_value=pni.health,
-        dropped=count[HealthStatus.REMOTE_DROPPED],
-        timeout=count[HealthStatus.REMOTE_TIMEOUT],
-        error=count[HealthStatus.REMOTE_ERROR],
-        network_timeout=count[HealthStatus.NETWORK_TIMEOUT],
-        ping_count=pni.health_stats.ping_count,
-        next_ping=int(pni.health_stats.next_ping),
-    )

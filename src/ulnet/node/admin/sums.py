@@ -14,6 +14,7 @@ from ulnet.core.ni import NI
 from ulnet.core.peer import Peer, PeerNi
 from ulnet.core.stats import Latency, MsgStats
 from ulnet.dlc.documents import MsgCounts
+from ulnet.dlc.documents_counters import read_counters
 from ulnet.dlc.documents_stats import SumView, UseView
 from ulnet.dlc.model import SumsShow, UseShow
 from ulnet.nid import LO_NID, Nid
@@ -59,9 +60,9 @@ def _sum(nis: Sequence[NI | PeerNi]) -> SumView:
         send_count=sum(total.sent),
         recv_count=sum(total.received),
         drop_count=sum(total.dropped),
-        sent_stats=MsgCounts(**total.by_name(total.sent)),
-        received_stats=MsgCounts(**total.by_name(total.received)),
-        dropped_stats=MsgCounts(**total.by_name(total.dropped)),
+        sent_stats=read_counters(MsgCounts, total.sent),
+        received_stats=read_counters(MsgCounts, total.received),
+        dropped_stats=read_counters(MsgCounts, total.dropped),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ulnet.control.instance import LNet
-from ulnet.core.selection.live import RING, LiveTrace, Tally, Traced
+from ulnet.core.selection import RING, LiveTrace, Tally, Traced
 from ulnet.dlc.documents_trace import TracedMessage, TracedPair, TraceView
 from ulnet.dlc.model import Trace
 from ulnet.nid import Nid

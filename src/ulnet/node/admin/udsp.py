@@ -12,7 +12,7 @@ from ulnet.control.policy import Descriptor, Effect, Rule
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents_policy import Action, UdspView
 from ulnet.dlc.errors import DlcError
-from ulnet.dlc.model import UdspAdd, UdspDel
+from ulnet.dlc.model import UdspAdd, UdspDel, UdspShow
 from ulnet.nid import NidError
 
 __all__ = ["add_rule", "delete_rules", "show_rules"]
@@ -70,12 +70,12 @@ def _delete_matching(core: LNet, request: UdspDel) -> None:
     core.policies.remove(found)
 
 
-def show_rules(core: LNet, idx: int | None = None, verbosity: int = 0) -> list[UdspView]:
+def show_rules(core: LNet, request: UdspShow) -> list[UdspView]:
     """All rules, or one; none if there is no such one, as today."""
     views = []
-    in_force = core.policies.in_force() if verbosity else None
+    in_force = core.policies.in_force() if request.verbosity else None
     for at, rule in enumerate(core.policies.rules):
-        if idx is None or idx == at:
+        if request.idx in (None, at):
             view = _view(at, rule)
             if in_force is not None:
                 _tell_effect(core, view, rule, in_force[rule])

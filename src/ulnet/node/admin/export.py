@@ -1,0 +1,33 @@
+"""`export` (spec lnetctl.md §4), and what is no part of it."""
+
+from __future__ import annotations
+
+from ulnet.dlc.documents import ExportDocument
+from ulnet.dlc.documents_options import OptionsDocument
+from ulnet.dlc.model import Export, NetShow, OptionsShow, RouteShow, UdspShow
+from ulnet.node.admin.routes import backup_routes, show_routes
+from ulnet.node.admin.routing import backup_routing
+from ulnet.node.admin.show_nets import backup_nets, show_nets
+from ulnet.node.admin.show_node import show_globals
+from ulnet.node.admin.show_peers import export_peers
+from ulnet.node.admin.state import AdminState
+from ulnet.node.admin.udsp import show_rules
+
+__all__ = ["export", "show_options"]
+
+
+def export(state: AdminState, request: Export) -> ExportDocument:
+    """The whole configuration; a backup is what a restore needs."""
+    core = state.core
+    nets = backup_nets(core, state.host()) if request.backup else show_nets(core, NetShow(verbosity=2))
+    routes = backup_routes(core) if request.backup else show_routes(core, RouteShow(verbosity=1))
+    peers = export_peers(core, request.backup)
+    rules = show_rules(core, UdspShow())
+    return ExportDocument(nets, routes, peers, *backup_routing(core), show_globals(core), rules)
+
+
+def show_options(state: AdminState, request: OptionsShow) -> OptionsDocument:
+    """What a restart would begin with, whatever file it were given."""
+    requests = [one for parameters in state.parameters for one in parameters.requests]
+    drivers = [parameters.drivers for parameters in state.parameters]
+    return OptionsDocument(state.core.cpts.count, state.large, requests, drivers)

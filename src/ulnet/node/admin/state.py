@@ -1,0 +1,55 @@
+"""What an administration holds beside its node."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ulnet.control.instance import LNet
+from ulnet.dlc.config import Step
+from ulnet.dlc.model import NetAdd, NetMatch
+from ulnet.dlc.modprobe import Parameters, tune
+from ulnet.host import Link, placed
+from ulnet.lnd.bond import BondLnd
+from ulnet.node.admin.sums import UseMeter
+from ulnet.node.node import Node
+
+__all__ = ["AdminState"]
+
+
+@dataclass(slots=True)
+class AdminState:
+    """`host` lists the host's links; `startup` is what `lnet configure --all` does, in order.
+
+    `parameters` are those of the modules; `drain` is how many seconds what goes has to end its work; `large`
+    prefers IPv6 NIDs.
+    """
+
+    node: Node
+    host: Callable[[], Sequence[Link]]
+    startup: Sequence[Step]
+    parameters: Sequence[Parameters]
+    drain: float
+    large: bool = False
+    meter: UseMeter = field(default_factory=lambda: UseMeter(time.monotonic))
+
+    @property
+    def core(self) -> LNet:
+        """Raises LNetError(ENETDOWN) while LNet is not configured."""
+        return self.node.core
+
+    @property
+    def bonds(self) -> BondLnd:
+        """The driver of bonding NIs."""
+        assert self.node.bond is not None
+        return self.node.bond
+
+    def links(self) -> list[Link]:
+        """The host's links, each with its NUMA node."""
+        return placed(self.host(), self.node.machine.topology)
+
+    def tune(self, request: NetAdd | NetMatch) -> None:
+        """What the drivers' module parameters say holds where the request says nothing."""
+        for parameters in reversed(self.parameters):  # the last one counts
+            tune([request], parameters.drivers)

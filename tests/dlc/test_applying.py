@@ -1,0 +1,64 @@
+"""`ulnet apply`: a running node is brought to a file; what it is already is left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from support.configurations import LINKS, configurations, content, done, exported
+from ulnet.dlc.config import read_config
+from ulnet.node.admin import Admin
+from ulnet.node.apply import Applied, apply_config, ask_admin, plan_config
+from ulnet.node.dry_run import dry_run
+
+WHOLE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def written(configuration: dict[str, Any]) -> str:
+    return yaml.safe_dump(configuration, sort_keys=False)
+
+
+async def apply(admin: Admin, text: str) -> Applied:
+    return await apply_config(ask_admin(admin), read_config(text), LINKS)
+
+
+def unordered(text: str) -> Any:
+    """NIs and nets have no order that could be changed while they run."""
+    document = content(text)
+    for net in document.get("net", []):
+        net["local NI(s)"].sort(key=str)
+    document["net"] = sorted(document.get("net", []), key=str)
+    for peer in document["peer"]:
+        peer["peer ni"].sort(key=str)
+    return document
+
+
+@pytest.mark.requirement("cfg-170")
+@WHOLE
+@given(before=configurations(), after=configurations())
+async def test_a_node_becomes_what_a_fresh_one_is(before: dict[str, Any], after: dict[str, Any]) -> None:
+    assume(read_config(written(after)).steps)
+    async with dry_run(LINKS, cpts=2) as admin, dry_run(LINKS, cpts=2) as fresh:
+        await done(admin, written(before))
+        await done(fresh, written(after))
+        planned = await plan_config(ask_admin(admin), read_config(written(after)), LINKS)
+        applied = await apply(admin, written(after))
+        assert applied.refused == []
+        assert unordered(await exported(admin, True)) == unordered(await exported(fresh, True))
+        assert planned == applied
+        assert await apply(admin, written(after)) == Applied([], [])
+
+
+@pytest.mark.requirement("cfg-170")
+@WHOLE
+@given(configuration=configurations(), backup=st.booleans())
+async def test_a_nodes_own_export_changes_nothing(configuration: dict[str, Any], backup: bool) -> None:
+    async with dry_run(LINKS, cpts=2) as admin:
+        await done(admin, written(configuration))
+        text = await exported(admin, backup)
+        assert await apply(admin, text) == Applied([], [])
+        assert await exported(admin, backup) == text
