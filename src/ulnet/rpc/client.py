@@ -23,6 +23,7 @@ from ulnet.rpc.pending import AGAIN, Connection, Pending
 from ulnet.rpc.port import Port, nobody_asks
 from ulnet.rpc.service import bits_of, decoded, encoded
 from ulnet.rpc.stream import Stream
+from ulnet.rpc.watch import Watch
 from ulnet.wire.errors import WireError
 from ulnet.wire.rpc import (
     BODY,
@@ -116,6 +117,7 @@ class Client:
         self._services: dict[str, Estimate] = {}  # service times, by method
         self._inbox_bits = random(64)
         self._port = Port(node)
+        self.watch: Watch[Pending] = Watch(self.loop, Pending.due)
         self._inbox = node.inbox(
             REPLY_PORTAL, self._inbox_bits, slots=max(64, slots), size=largest, handler=self._arrived
         )
@@ -150,6 +152,7 @@ class Client:
             connection.end()
         self._connection = None
         self.closed = True
+        self.watch.close()
         self._inbox.close()
         if told:
             await asyncio.wait(told)
@@ -417,19 +420,25 @@ class Client:
             self.send(frame.pack(), left, ack=True)
             if attempt > 1:
                 self.look_for_server(attempt)
-            try:
-                async with asyncio.timeout(patience):
-                    got = await answered
-            except TimeoutError:
+            got = await self._heard_within(patience, answered)
+            if got is None:
                 patience = min(2 * patience, 8.0)
                 continue
-            finally:
-                self._answered = None
             connection = Connection(got.session, got.slots, got.largest)
             self._connection = self._connections[got.session] = connection
             self.counters.sessions += 1
             return connection
         raise RpcError(errno.ETIMEDOUT, f"{self.target}: no session with {self.service!r}: {last}", "no")
+
+    async def _heard_within(self, patience: float, answered: asyncio.Future[Connected]) -> Connected | None:
+        """The answer to a CONNECT; None if there is none in time."""
+        try:
+            async with asyncio.timeout(patience):
+                return await answered
+        except TimeoutError:
+            return None
+        finally:
+            self._answered = None
 
     def session_is_stale(self, connection: Connection) -> None:
         """The server does not know it any more: the next call makes another."""

@@ -76,11 +76,11 @@ class Pending:
         "_client",
         "_last",
         "_sent",
-        "_timer",
         "chunks",
         "connection",
         "deadline",
         "done",
+        "due_at",
         "frame",
         "heard_at",
         "news",
@@ -111,7 +111,7 @@ class Pending:
         self.read = 0  # chunks that were
         self._sent = 0  # attempts of which something may have left
         self._last = ""  # why the last attempt failed
-        self._timer: asyncio.TimerHandle | None = None
+        self.due_at = 0.0  # when the client looks at it again; 0: it does not
         self.untouched = False  # the server has not begun it, for sure
 
     # Out -------------------------------------------------------------------------------------------
@@ -154,18 +154,21 @@ class Pending:
 
     def _arm(self, seconds: float) -> None:
         """The next look is in so many seconds, or at the deadline."""
-        if self._timer is not None:
-            self._timer.cancel()
-        when = self._client.loop.time() + seconds
-        if self.deadline is not None:
-            when = min(when, self.deadline)
-        self._timer = self._client.loop.call_at(when, self._due)
+        client = self._client
+        when = client.loop.time() + seconds
+        if self.deadline is not None and self.deadline < when:
+            when = self.deadline
+        if self.due_at:
+            client.watch.discard(self, self.due_at)
+        self.due_at = when
+        client.watch.add(self, when)
 
-    def _due(self) -> None:
-        self._timer = None
+    def due(self) -> None:
+        """It is to be looked at: time is over, or nothing was heard in time."""
+        now = max(self._client.loop.time(), self.due_at)
+        self.due_at = 0.0
         if self.done.done():
             return
-        now = self._client.loop.time()
         if self.deadline is not None and now >= self.deadline:
             self._client.counters.timeouts += 1
             why = f" ({self._last})" if self._last else ""
@@ -252,9 +255,9 @@ class Pending:
         self._stop()
 
     def _stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self.due_at:
+            self._client.watch.discard(self, self.due_at)
+            self.due_at = 0.0
         if self.news is not None:
             self.news.set()
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import aclosing
 from contextvars import copy_context
 from dataclasses import asdict
-from functools import partial
 from typing import Any, Final, Self
 
 from ulnet.core.status import LNetError
@@ -25,6 +24,7 @@ from ulnet.rpc.port import Port, nobody_asks
 from ulnet.rpc.schema import described
 from ulnet.rpc.service import Method, Service, encoded
 from ulnet.rpc.sessions import Session, Sessions, Verdict
+from ulnet.rpc.watch import Watch
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import LNET_MTU
 from ulnet.wire.rpc import (
@@ -118,6 +118,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
         self._port = Port(self.node)
+        self._watch: Watch[Call] = Watch(self._loop, self._due)
         self._inbox = self.node.inbox(
             REQUEST_PORTAL, self.service.match_bits, slots=256, size=self._largest, handler=self._arrived
         )
@@ -131,9 +132,11 @@ class Server:
         self._inbox.close()
         tasks = []
         for call in list(self._calls):
-            if call.cancel() and call.task is not None:
-                tasks.append(call.task)
+            assert call.task is not None
+            tasks.append(call.task)
+            self._cancel(call, call.task)
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._watch.close()
         if self._purge is not None:
             self._purge.cancel()
 
@@ -267,7 +270,7 @@ class Server:
         """A request that waited makes room for one of another client."""
         self.counters.busy += 1
         call.over = True
-        call.stop_timer()
+        call.due(self._watch, 0.0)
         self._sessions.take_back(call.session, call.slot, call.number)
         wait = self._admission.retry_ms(self._service_time.expected)
         self._answer(call, Note(*_head_of_call(call), Kind.BUSY, wait).pack())
@@ -330,9 +333,9 @@ class Server:
         call.started_at = self._loop.time()
         run = self._stream if call.method.kind == "stream" else self._execute
         call.task = self._loop.create_task(run(call), context=self._context.copy())
-        call.task.add_done_callback(partial(self._task_ended, call))
 
     async def _execute(self, call: Call) -> None:
+        call.begun = True
         DEADLINE.set(call.deadline)
         try:
             if call.flags & BODY:
@@ -343,8 +346,16 @@ class Server:
             self._finish(call, 0, result)
         except Exception as failed:
             self._failed(call, failed)
+        except GeneratorExit:  # its loop is gone
+            raise
+        except BaseException:
+            self._cancelled(call)
+            raise
+        finally:
+            self._calls.discard(call)
 
     async def _stream(self, call: Call) -> None:
+        call.begun = True
         DEADLINE.set(call.deadline)
         try:
             async with aclosing(call.method.start(call)) as values:
@@ -357,6 +368,13 @@ class Server:
             self._finish(call, 0, b"")
         except Exception as failed:
             self._failed(call, failed)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            self._cancelled(call)
+            raise
+        finally:
+            self._calls.discard(call)
 
     @staticmethod
     def _must_fit(call: Call, data: Any) -> None:
@@ -376,12 +394,14 @@ class Server:
         room = max(call.session.largest - _REPLY_SIZE, 0)
         self._finish(call, status, text.encode("utf-8", "replace")[:room])
 
-    def _task_ended(self, call: Call, task: asyncio.Task[None]) -> None:
-        self._calls.discard(call)
-        if not call.over:  # it was cancelled, perhaps before it began
-            self._finish(call, errno.ECANCELED, b"the server cancelled the call")
-        elif not task.cancelled():
-            task.exception()
+    def _cancel(self, call: Call, task: asyncio.Task[None]) -> None:
+        task.cancel()
+        if not call.begun:  # and never will
+            self._calls.discard(call)
+            self._cancelled(call)
+
+    def _cancelled(self, call: Call) -> None:
+        self._finish(call, errno.ECANCELED, b"the server cancelled the call")
 
     def _finish(self, call: Call, status: int, data: Any) -> None:
         """A handler has ended: the reply goes out, unless nobody waits for it."""
@@ -394,7 +414,7 @@ class Server:
                 self._failed(call, too_long)
                 return
         call.over = True
-        call.stop_timer()
+        call.due(self._watch, 0.0)
         now = self._loop.time()
         took = now - call.started_at
         counters = self._count(call.method.name)
@@ -444,9 +464,9 @@ class Server:
         self._end_early(call)
 
     def _end_early(self, call: Call) -> None:
-        call.stop_timer()
+        call.due(self._watch, 0.0)
         if call.task is not None:
-            call.cancel()
+            self._cancel(call, call.task)
             return
         call.over = True
         self._admission.remove(call.session.id, call)
@@ -460,9 +480,15 @@ class Server:
         patience = min(max(call.patience, _LEAST_PATIENCE), _MOST_PATIENCE)
         due = self._loop.time() + 0.75 * patience
         if call.deadline is not None and call.deadline < due:
-            call.at(call.deadline, self._overdue)
+            due = call.deadline
+        call.due(self._watch, due)
+
+    def _due(self, call: Call) -> None:
+        due, call.due_at = call.due_at, 0.0
+        if call.deadline is not None and due >= call.deadline:
+            self._overdue(call)
         else:
-            call.at(due, self._still_working)
+            self._still_working(call)
 
     def _still_working(self, call: Call) -> None:
         """Tell the client, and when it hears again; who is gone needs no reply."""
