@@ -41,6 +41,7 @@ class Call:
         "due_at",
         "flags",
         "given_up",
+        "heard_at",
         "loop",
         "method",
         "news",
@@ -91,6 +92,7 @@ class Call:
         self.via: tuple[Nid, Nid] | None = None  # the NID of the client that asked, and the one that it asked
         self.size = 0  # as it was admitted
         self.started_at = now
+        self.heard_at = now  # when the client, or its memory for replies, was known to be there
         self.task: asyncio.Task[None] | None = None
         self.begun = False  # its task has begun to run
         self.due_at = 0.0  # when the server looks at it again; 0: it does not

@@ -166,6 +166,11 @@ class Client:
         """How many calls are under way."""
         return sum(len(connection.calls) for connection in self._connections.values())
 
+    def frames_under_way(self) -> list[bytes]:
+        """The requests of the calls under way, as they were last sent."""
+        calls = (call for connection in self._connections.values() for call in connection.calls.values())
+        return [call.frame.pack() for call in calls]
+
     @property
     def node_is_closed(self) -> bool:
         """Whether its node was shut down."""

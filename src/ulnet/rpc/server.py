@@ -51,6 +51,7 @@ __all__ = ["METHODS", "TYPES", "Server"]
 METHODS: Final = "ulnet.methods"
 TYPES: Final = "ulnet.types"
 _KEEP: Final = 60.0  # seconds that the reply of a call without deadline is kept
+_SILENCE: Final = 60.0  # seconds after which a client is gone whose node takes no notice
 _LEAST_PATIENCE: Final = 0.05
 _MOST_PATIENCE: Final = 10.0
 _PAUSE: Final = 0.05  # before a chunk that failed is sent again, doubled up to
@@ -159,6 +160,16 @@ class Server:
     def kept_bytes(self) -> int:
         """The bytes of replies that are kept."""
         return self._sessions.kept
+
+    def kept(self) -> dict[str, int]:
+        """All that it has of calls: nothing, once all have ended and no reply can be asked for."""
+        return {
+            "handlers": self.running,
+            "requests": self.waiting,
+            "bytes of requests": self._admission.bytes,
+            "bytes of replies": self.kept_bytes,
+            "calls to be looked at": len(self._watch),
+        }
 
     # Frames in -------------------------------------------------------------------------------------
 
@@ -282,6 +293,7 @@ class Server:
         call.via = (message.source, message.target)
         call.attempt = frame.attempt
         call.patience = frame.patience / 1000
+        call.heard_at = self._loop.time()
         self._credit(call, frame.credit)
         self._still_working(call)
 
@@ -498,7 +510,10 @@ class Server:
         note = Note(*_head_of_call(call), Kind.WORKING, int(1000 * patience)).pack()
 
         def ended(error: int, text: str) -> None:
-            if error == errno.ENOENT or self._port.closed:
+            now = self._loop.time()
+            if not error or error == errno.ENOBUFS:
+                call.heard_at = now
+            elif error == errno.ENOENT or self._port.closed or now - call.heard_at >= _SILENCE:
                 self._client_is_gone(call)
 
         self._send(call, note, ended, ack=True)

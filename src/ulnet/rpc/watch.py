@@ -48,6 +48,9 @@ class Watch(Generic[T]):
         if bucket is not None:
             bucket.pop(item, None)
 
+    def __len__(self) -> int:
+        return sum(map(len, self._buckets.values()))
+
     def close(self) -> None:
         """Call nothing any more."""
         for bucket in self._buckets.values():
