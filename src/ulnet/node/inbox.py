@@ -90,7 +90,7 @@ class Inbox:
         self._entries: dict[int, MatchEntry] = {}  # of blocks with room, by the handle of their memory
         self._last: MatchEntry | None = None  # takes what finds no block
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
+        self._home_thread = threading.get_ident()
         self._messages: deque[Message] = deque()
         self._handler = self._messages.append if handler is None else handler
         self._news: asyncio.Event | None = asyncio.Event() if handler is None else None
@@ -135,7 +135,7 @@ class Inbox:
         self._live.pop(id(block), None)
         if self.closed or self._loop.is_closed():
             return
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self._home_thread:
             self._loop.call_soon(self._arm_again)
         else:
             self._loop.call_soon_threadsafe(self._arm_again)
