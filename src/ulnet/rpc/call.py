@@ -71,8 +71,8 @@ class Call:
         method: Method,
         frame: CallFrame,
         window: int,
+        now: float,
     ) -> None:
-        now = loop.time()
         self.node = node
         self.loop = loop
         self.session = session

@@ -248,7 +248,8 @@ class Server:
             text = f"data of {size} bytes: this server takes at most {self._queue_bytes}; use bulk"
             self._refuse(frame, message, errno.EMSGSIZE, text)
             return
-        call = Call(self.node, self._loop, session, method, frame, self._window)
+        now = self._loop.time()
+        call = Call(self.node, self._loop, session, method, frame, self._window, now)
         call.via = (message.source, message.target)
         call.size = size
         instead = None
@@ -264,13 +265,13 @@ class Server:
             self._give_up(before)
         if instead is not None:
             self._send_away(instead)
-        self._arm(call)
+        self._arm(call, now)
         if method.kind == "stream":
             self._streams_left -= 1
             call.news = asyncio.Event()
-            self._start(call)
+            self._start(call, now)
         else:
-            self._start_next()
+            self._start_next(now)
 
     def _busy(self, frame: CallFrame, message: Message) -> None:
         self.counters.busy += 1
@@ -331,18 +332,18 @@ class Server:
 
     # Handlers --------------------------------------------------------------------------------------
 
-    def _start_next(self) -> None:
+    def _start_next(self, now: float) -> None:
         while (found := self._admission.next()) is not None:
             call, size = found
-            if call.deadline is not None and call.deadline <= self._loop.time():
+            if call.deadline is not None and call.deadline <= now:
                 self._admission.done(size)
                 self._overdue(call)
             else:
-                self._start(call)
+                self._start(call, now)
 
-    def _start(self, call: Call) -> None:
+    def _start(self, call: Call, now: float) -> None:
         self._calls.add(call)
-        call.started_at = self._loop.time()
+        call.started_at = now
         run = self._stream if call.method.kind == "stream" else self._execute
         call.task = self._loop.create_task(run(call), context=self._context.copy())
 
@@ -450,7 +451,7 @@ class Server:
             if self._purge is None:
                 self._purge = self._loop.call_at(until, self._forget)
         if not self._closed:
-            self._start_next()
+            self._start_next(now)
 
     def _forget(self) -> None:
         """Replies that nobody can ask for any more are not kept."""
@@ -487,10 +488,10 @@ class Server:
 
     # Notices ---------------------------------------------------------------------------------------
 
-    def _arm(self, call: Call) -> None:
+    def _arm(self, call: Call, now: float) -> None:
         """The next notice is due before the client loses its patience; or its deadline is."""
         patience = min(max(call.patience, _LEAST_PATIENCE), _MOST_PATIENCE)
-        due = self._loop.time() + 0.75 * patience
+        due = now + 0.75 * patience
         if call.deadline is not None and call.deadline < due:
             due = call.deadline
         call.due(self._watch, due)
@@ -506,7 +507,7 @@ class Server:
         """Tell the client, and when it hears again; who is gone needs no reply."""
         patience = min(max(2 * call.patience, _LEAST_PATIENCE), _MOST_PATIENCE)
         call.patience = patience
-        self._arm(call)
+        self._arm(call, self._loop.time())
         note = Note(*_head_of_call(call), Kind.WORKING, int(1000 * patience)).pack()
 
         def ended(error: int, text: str) -> None:
