@@ -109,6 +109,30 @@ def _of_crowd(crowd: dict[str, Any]) -> list[Line]:
     return table
 
 
+def _of_calls(figures: dict[str, Any]) -> list[Line]:
+    table = []
+    for kind, what, others in (
+        ("echo", "calls of 64 B", _ECHO),
+        ("fetch", "8 MiB fetched by a call", _FETCH),
+    ):
+        for name, found in figures.items():
+            begin, _, rest = name.partition(", ")
+            where, _, other = rest.partition(", ")
+            if begin == kind:
+                title, least = others[other]
+                aim = f"≥ {least:g}×"
+                table.append(
+                    _absolute(f"{what}, {where}", "rate, compiled", aim, found, _at_least(least), "×", title)
+                )
+    many, memory = figures.get("crowd"), figures.get("memory")
+    one = "one client, as many calls"
+    table.append(_absolute("1,000 clients", "rate, compiled", "≥ 0.6×", many, _at_least(0.6), "×", one))
+    table.append(
+        _absolute("an idle client, at its server", "memory", "≤ 40 KiB", memory, _at_most(40), " KiB")
+    )
+    return table
+
+
 def _of_choice(figures: dict[str, Any]) -> list[Line]:
     good, table = _at_least(0.8), []
     for way in ("in batches", "one by one"):
@@ -125,7 +149,17 @@ def _of_simulator(figures: dict[str, Any]) -> list[Line]:
     return table
 
 
-_SECTIONS = {"choice": _of_choice, "crowd": _of_crowd, "simulator": _of_simulator}
+_ECHO = {
+    "grpc": ("grpc.aio", 10),
+    "zmq": ("zmq.asyncio DEALER/ROUTER", 3),
+    "asyncio": ("asyncio protocol by hand", 0.7),
+}
+_FETCH = {
+    "gets": ("plain `get`s", 0.9),
+    "zmq": ("zmq.asyncio DEALER/ROUTER", 2),
+    "grpc": ("grpc.aio", 6),
+}
+_SECTIONS = {"calls": _of_calls, "choice": _of_choice, "crowd": _of_crowd, "simulator": _of_simulator}
 PARTS = (LOOPBACK, *_SECTIONS)  # of the page, for which something was aimed at
 
 

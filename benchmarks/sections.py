@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import calls
 import choice
 import crowd
 import simulator
@@ -15,10 +16,11 @@ import start
 from players import builds
 from report import machine, origin
 
-NAMES = ("choice", "crowd", "start", "rails", "failover", "routed", "simulator")
+NAMES = ("choice", "calls", "crowd", "start", "rails", "failover", "routed", "simulator")
 CHOICE_ROUNDS, CHOICES = 15, 5000
 SMALL_ROUNDS, SMALL = 3, 20_000
 START_ROUNDS = 5
+CALL_ROUNDS, CALL_SECONDS = 3, 1.0
 # What gives steady figures is measured but once or twice, so that all of it takes a quarter of an hour.
 RAIL_ROUNDS, RAIL_SECONDS = 1, 3.0
 FAILOVER_ROUNDS = 1
@@ -48,6 +50,7 @@ def measure(name: str, quick: bool, rounds: int | None, tell: Tell) -> Section |
     where = origin(machine())
     makers = {
         "choice": _choice,
+        "calls": _calls,
         "crowd": _crowd,
         "start": _start,
         "rails": _rails,
@@ -74,6 +77,21 @@ def _choice(quick: bool, rounds: int | None, tell: Tell) -> Section:
         "16×16, in batches": 1 / choice.ratio(costs, "16×16 on one net, batches"),
         "16×16, one by one": 1 / choice.ratio(costs, "16×16 on one net"),
     }
+    return section
+
+
+def _calls(quick: bool, rounds: int | None, tell: Tell) -> Section:
+    seconds = CALL_SECONDS / (2 if quick else 1)
+    clients = crowd.peers_possible(calls.CLIENTS // (5 if quick else 1))
+    results = calls.measure(rounds or (1 if quick else CALL_ROUNDS), seconds, clients, tell)
+    section = Section("calls", "Calls", [calls.HOW], runs=calls.to_dict(results))
+    for where, runs in results.small.items():
+        section.tables.append((f"64 tasks, {where}", calls.SMALL_HEADS, calls.small_cells(runs)))
+    for where, runs in results.bulk.items():
+        section.tables.append((f"Bulk, {where}", calls.BULK_HEADS, calls.bulk_cells(runs)))
+    section.tables.append(("Many clients of one server", calls.CROWD_HEADS, calls.crowd_cells(results.crowd)))
+    section.tables.append(("Memory", calls.MEMORY_HEADS, calls.memory_cells(results.memory)))
+    section.figures = calls.figures(results)
     return section
 
 

@@ -91,7 +91,7 @@ def test_an_unknown_section_gets_the_list(
     monkeypatch.setattr("sys.argv", ["run.py", "--only", "roads"])
     with pytest.raises(SystemExit):
         main()
-    assert "choice, crowd, start, rails" in capsys.readouterr().err
+    assert "choice, calls, crowd, start, rails" in capsys.readouterr().err
 
 
 def test_the_simulator_is_measured_by_number_of_nodes() -> None:

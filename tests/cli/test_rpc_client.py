@@ -8,6 +8,7 @@ import enum
 import importlib.util
 import sys
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -16,6 +17,7 @@ import msgspec
 import pytest
 import yaml
 
+import ulnet.sync
 from cli.test_rpc_command import Run
 from support.ports import free_port
 from support.shared import ROOT
@@ -173,6 +175,33 @@ async def test_a_generated_client_has_types_and_calls(served: Run, tmp_path: Pat
             assert await client.fill(7, into=into, timeout=60) == len(into)
             assert into == b"\7" * len(into)
             assert [pair async for pair in client.count(3, timeout=60)] == [(n, b"x") for n in range(3)]
+
+
+async def test_a_generated_client_without_asyncio_calls(served: Run, tmp_path: Path) -> None:
+    _, text, _ = await served("client", NID, "shapes & more", "--sync")
+    path = tmp_path / "shapes_threads.py"
+    path.write_text(text)
+    made: Any = loaded(path)
+
+    def use() -> None:
+        params = TcpParams(listen=False, accept_port=PORT)
+        with ulnet.sync.Node(tcp=params) as node:
+            node.add_ni("127.4.5.5@tcp")
+            with ulnet.sync.Client(node, NID, made.SERVICE) as plain:
+                client = made.ShapesMoreClient(plain)
+                square = made.Square(side_length=2.0, colour="blue", list_={5: {1}})
+                assert client.area(square) == 4.0
+                assert client.copy_square(square).list_ == {5: {1}}
+                assert client.list_([(1, b"a"), (2, b"b")]) == [(2, b"b"), (1, b"a")]
+                assert client.forget() is None
+                assert client.unknown("a").as_type(dict) == {"got": "a"}
+                into = bytearray(2 << 20)
+                assert client.fill(7, into=into, timeout=60) == len(into)
+                assert into == b"\7" * len(into)
+                assert list(client.count(3, timeout=60)) == [(n, b"x") for n in range(3)]
+
+    with ThreadPoolExecutor(1) as thread:
+        await asyncio.get_running_loop().run_in_executor(thread, use)
 
 
 def test_what_a_service_tells_is_not_executed(tmp_path: Path) -> None:

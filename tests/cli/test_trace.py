@@ -29,7 +29,9 @@ from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid
 from ulnet.node import Node
 from ulnet.node.admin import Admin
+from ulnet.rpc import Call, Client, Server, Service
 from ulnet.wire.lnet import HEADER_SIZE, Header, MsgType
+from ulnet.wire.rpc import REPLY_PORTAL
 
 HERE = ["127.0.0.1@tcp", "127.0.1.1@tcp1"]
 THERE = ["127.0.0.2@tcp", "127.0.1.2@tcp1"]
@@ -270,3 +272,33 @@ async def test_it_ends_on_interrupt_and_when_the_node_is_shut_down(
         await server.close()
     with pytest.raises(LNetError):
         _ = here.core
+
+
+@pytest.mark.requirement("ULP")
+async def test_requests_are_shown_with_their_methods(pair: tuple[Node, Node]) -> None:
+    here, there = pair
+    service = Service("shop")
+
+    @service.method("buy")
+    async def buy(call: Call) -> bytes:
+        return b"done"
+
+    client_side, server_side = Follower(here, every_message=True), Follower(there, every_message=True)
+    await client_side.rows(), await server_side.rows()
+    there.attach(REPLY_PORTAL, 1, bytearray(100))
+    there.add_peer(HERE[0], HERE[1:])
+    async with Server(service, there), Client(here, THERE[0], "shop") as client:
+        await client.call("buy", b"a book")
+        await here.put(THERE[0], REPLY_PORTAL, 1, b"no frame")
+        sent = [row for row in await client_side.rows() if row["kind"] == "message"]
+        answered = [row for row in await server_side.rows() if row["kind"] == "message"]
+    frames = [row.get("rpc") or {} for row in sent if row["type"] == "PUT"]
+    assert [(frame.get("kind"), frame.get("method")) for frame in frames] == [
+        ("CONNECT", None),
+        ("CALL", "buy"),
+        (None, None),
+    ]
+    answers = [row["rpc"]["kind"] for row in answered if row["type"] == "PUT" and row["rpc"]]
+    assert answers == ["CONNECTED", "REPLY"]
+    (call,) = [as_text(row) for row in sent if (row["rpc"] or {}).get("kind") == "CALL"]
+    assert ": PUT of " in call and " bytes, rpc CALL buy; by " in call

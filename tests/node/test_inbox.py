@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import mmap
 import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -154,6 +156,19 @@ async def test_memory_that_another_thread_lets_go_is_used_again(nodes: list[Node
             await asyncio.sleep(0)
     assert bytes((await inbox.receive()).data) == b"two"
     inbox.close()
+
+
+async def test_an_inbox_takes_no_memory_before_messages_come(nodes: list[Node]) -> None:
+    nodes[0].inbox(PORTAL, 0, slots=64, size=16384).close()
+    before = resident()
+    inboxes = [nodes[0].inbox(PORTAL, bits, slots=64, size=16384) for bits in range(1, 51)]  # 50 MiB
+    assert resident() - before < 10 << 20
+    await nodes[1].put(HOSTS[0], PORTAL, 50, b"one")
+    assert bytes((await inboxes[-1].receive()).data) == b"one"
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
 @pytest.mark.parametrize(("slots", "size"), [(0, 10), (10, 0), (10, (1 << 20) + 1)])

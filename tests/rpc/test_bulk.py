@@ -6,6 +6,7 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -178,6 +179,43 @@ async def test_progress_and_a_rail_that_goes_in_between(nodes: Nodes) -> None:
         assert into == data
         assert told[-1] == (len(data), len(data))
         assert [moved for moved, _ in told] == sorted(moved for moved, _ in told)
+
+
+@pytest.mark.parametrize("way", ["read", "write"])
+async def test_the_client_hears_of_each_piece_of_its_memory(client: Client, way: str) -> None:
+    data = some_bytes(5 * LNET_MTU + 7)
+    await client.call("write", bulk=data)
+    told: list[tuple[int, int]] = []
+
+    def progress(moved: int, total: int) -> None:
+        told.append((moved, total))
+
+    memory = bytearray(data)
+    lent: dict[str, Any] = {"into": memory} if way == "read" else {"bulk": memory}
+    await client.call(way, progress=progress, **lent)
+    count = len(told)
+    assert {total for _, total in told} == {len(data)}
+    assert [moved for moved, _ in told] == sorted({moved for moved, _ in told})
+    assert all(moved % LNET_MTU in (0, 7) for moved, _ in told)
+    if way == "read":  # each piece was acknowledged before the reply left
+        assert told[-1] == (len(data), len(data)) and count == 6
+    await client.call(way, **lent)
+    assert len(told) == count
+
+
+async def test_a_clients_progress_that_raises_ends_the_call(client: Client, nodes: Nodes) -> None:
+    await client.call("write", bulk=some_bytes(5 * LNET_MTU))
+
+    def progress(moved: int, total: int) -> None:
+        raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"):
+        await client.call("read", into=bytearray(5 * LNET_MTU), progress=progress)
+    task = asyncio.current_task()
+    assert task is not None and not task.cancelling()
+    assert client.under_way == 0
+    into = bytearray(5 * LNET_MTU)
+    assert (await client.call("read", into=into)).pushed == len(into)
 
 
 async def test_a_client_that_gives_up_takes_its_memory_away(nodes: Nodes) -> None:

@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
 
-from rpc.sim_calls import run_seed
+from ulnet.rpc import Call, Client, Server, Service
 from ulnet.rpc.pending import Pending
+from ulnet.rpc.played import RECIPE
 from ulnet.rpc.sessions import Session, Verdict
+from ulnet.sim import Simulation
+from ulnet.sim.random_run import replay
 
 pytestmark = pytest.mark.requirement("ULP")
 
-GROUP = 30
+GROUP = 20
+IN_C = pytest.mark.pure  # methods that the compiled build calls without looking them up
 
 
-@pytest.mark.parametrize("first", range(1, 121, GROUP))
+@pytest.mark.parametrize("first", range(1, 81, GROUP))
 def test_random_worlds(first: int) -> None:
     for seed in range(first, first + GROUP):
-        run_seed(seed)
+        assert replay(RECIPE, seed).failure == "", seed
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(10_000, 30_000, 500))
 def test_more_random_worlds(first: int) -> None:
     for seed in range(first, first + 500):
-        run_seed(seed)
+        assert replay(RECIPE, seed).failure == "", seed
 
 
-def fails_within(seeds: int) -> bool:
-    for seed in range(1, seeds + 1):
-        try:
-            run_seed(seed)
-        except AssertionError:
-            return True
-    return False
+def failures(seeds: int) -> set[str]:
+    return {replay(RECIPE, seed).failure.partition(": ")[2] for seed in range(1, seeds + 1)} - {""}
 
 
+@IN_C
 def test_a_server_that_executes_repetitions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = Session.judge
 
@@ -43,10 +45,63 @@ def test_a_server_that_executes_repetitions_is_found(monkeypatch: pytest.MonkeyP
         return Verdict.NEW if verdict in (Verdict.ANSWERED, Verdict.RUNNING) else verdict
 
     monkeypatch.setattr(Session, "judge", wrong)
-    assert fails_within(30)
+    assert "it was executed more than once" in failures(40)
 
 
+@IN_C
 def test_a_client_that_is_too_sure_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     end = Pending._not_known_there
     monkeypatch.setattr(Pending, "_not_known_there", lambda self, sure: end(self, True))
-    assert fails_within(30)
+    found = failures(150)
+    assert any(
+        words.startswith("it was executed, and the client was told that it was not") for words in found
+    ) or ("it was executed more than once" in found)
+
+
+@IN_C
+def test_replies_that_are_kept_for_ever_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Server, "_forget", lambda self: None)
+    found = [replay(RECIPE, seed).failure for seed in range(1, 8)]
+    assert any("not quiet" in failure for failure in found)
+
+
+@pytest.mark.parametrize("kind", ["stream", "call"])
+def test_a_client_that_is_never_heard_again_is_not_worked_for(kind: str) -> None:
+    sim = Simulation(1)
+    home, other = sim.node("s", "10.0.0.1@tcp"), sim.node("c", "10.0.0.2@tcp")
+    service = Service("long")
+
+    @service.stream("stream")
+    async def endless(call: Call) -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(10)
+
+    @service.method("call")
+    async def never(call: Call) -> None:
+        await home.node.inbox(30, 1).receive()
+
+    server: list[Server] = []
+
+    def serve() -> None:
+        server.append(Server(service, home.node))
+        server[0].start()
+
+    home.loop.enter(serve)
+
+    async def ask() -> None:
+        client = Client(other.node, "10.0.0.1@tcp", "long")
+        if kind == "call":
+            await client.call("call")
+        stream = client.stream("stream")
+        await anext(stream)
+        await home.node.inbox(31, 1).receive()  # and reads no further
+
+    other.spawn(ask())
+    sim.run_until(lambda: server[0].running == 1)
+    sim.run(1.0)
+    other.kill(silent=True)
+    sim.run(20.0)
+    assert server[0].running == 1  # it may be back soon
+    sim.run_until(lambda: server[0].running == 0, 200.0)
+    sim.run_until(lambda: not any(server[0].kept().values()), 200.0)
+    home.call(server[0].close())

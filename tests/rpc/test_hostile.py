@@ -375,6 +375,7 @@ async def test_what_may_have_been_executed_in_a_former_session_is_not_denied(nod
     await mute
 
 
+@pytest.mark.pure  # a method that the compiled build calls without looking it up
 async def test_a_stream_goes_on_after_a_notice_of_credit_was_lost(nodes: Nodes) -> None:
     service = Service("tested")
 

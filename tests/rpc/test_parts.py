@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,8 @@ from ulnet.rpc.admission import Admission
 from ulnet.rpc.estimate import Estimate
 from ulnet.rpc.sessions import Session, Sessions, Verdict
 from ulnet.rpc.slots import Slots
+from ulnet.rpc.watch import Watch
+from ulnet.sim import Simulation
 
 pytestmark = pytest.mark.requirement("ULP")
 
@@ -191,3 +194,56 @@ def test_expected_times_follow_what_was_observed() -> None:
     assert 1.0 <= estimate.expected < 1.2
     estimate.observe(-5.0)
     assert estimate.expected > 0
+
+
+class Item:
+    """Something that is due."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def watched(sim: Simulation, due: Callable[[Item], None]) -> Watch[Item]:
+    node = sim.node("n", "10.0.0.1@tcp")
+    return Watch(node.loop, due)
+
+
+def test_items_are_due_in_order_and_not_once_they_are_taken_out() -> None:
+    sim, seen = Simulation(1), []
+    watch = watched(sim, lambda item: seen.append((item.name, now())))
+    now = sim.nodes["n"].loop.time
+    begin = now()
+    times = {"late": 7.3, "b": 0.0052, "a": 0.0051, "never": 0.0053, "c": 0.02}
+    items = {name: Item(name) for name in times}
+    for name, item in items.items():
+        watch.add(item, begin + times[name])
+    watch.discard(items["never"], begin + times["never"])
+    watch.discard(items["never"], begin + 99)
+    assert len(watch) == 4
+    sim.run(10.0)
+    assert [name for name, _ in seen] == ["a", "b", "c", "late"]
+    assert all(0 <= when - begin - times[name] < 0.001 for name, when in seen)
+    assert len(watch) == 0
+
+
+def test_an_item_that_is_due_may_take_out_others_and_be_due_again() -> None:
+    sim, seen = Simulation(1), []
+    loop = sim.node("n", "10.0.0.1@tcp").loop
+    items = [Item("first"), Item("second")]
+    begin = loop.time()
+
+    def due(item: Item) -> None:
+        seen.append(item.name)
+        watch.discard(items[1], begin + 0.0012)
+        if len(seen) < 3:
+            watch.add(item, loop.time() + 0.0001)
+
+    watch: Watch[Item] = Watch(loop, due)
+    watch.add(items[1], begin + 0.0012)
+    watch.add(items[0], begin + 0.0011)
+    sim.run(1.0)
+    assert seen == ["first"] * 3
+    watch.add(items[0], begin + 2.0)
+    watch.close()
+    sim.run(5.0)
+    assert len(seen) == 3

@@ -24,8 +24,8 @@ began, told = threading.Event(), threading.Event()
 
 @service.method("wait")
 def wait(call):
-    began.set()
     print("began", flush=True)
+    began.set()
     while not call.cancelled:
         time.sleep(0.01)
     print("cancelled\\n", end="", flush=True)

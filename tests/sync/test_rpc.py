@@ -261,3 +261,23 @@ def test_calls_end_when_the_clients_node_is_closed(nodes: Nodes, shop: Shop) -> 
 def test_a_server_needs_a_thread(nodes: Nodes) -> None:
     with pytest.raises(LNetError, match="one or more"):
         Server(Service("shop"), nodes[1], threads=0)
+
+
+def test_the_progress_of_a_call_is_told_in_the_thread_that_waits(client: Client) -> None:
+    client.call("put", bulk=VALUE, timeout=60)
+    told: list[tuple[int, int, str]] = []
+
+    def progress(moved: int, total: int) -> None:
+        told.append((moved, total, threading.current_thread().name))
+
+    into = bytearray(len(VALUE))
+    client.call("get", into=into, timeout=60, progress=progress)
+    assert into == VALUE
+    assert told[-1] == (len(VALUE), len(VALUE), threading.current_thread().name)
+
+    def raises(moved: int, total: int) -> None:
+        raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"):
+        client.call("get", into=into, timeout=60, progress=raises)
+    assert client.under_way == 0

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ulnet.cli.sim_report import Report, print_report, report_of
+from ulnet.rpc import played  # noqa: F401 - registers its recipe
 from ulnet.sim.errors import PlanError
 from ulnet.sim.meter import Meter
 from ulnet.sim.plan import Plan

@@ -95,7 +95,9 @@ def _pair(row: Row) -> str:
 
 def _message(row: Row) -> str:
     changed = f" (before: {row['before'][0]} -> {row['before'][1]})" if row["before"] else ""
-    return f"{_way(row)}: {row['type']} of {row['bytes']} bytes; by {row['reason']}{changed}"
+    frame = row.get("rpc")
+    rpc = "" if frame is None else f", rpc {' '.join(filter(None, (frame['kind'], frame.get('method'))))}"
+    return f"{_way(row)}: {row['type']} of {row['bytes']} bytes{rpc}; by {row['reason']}{changed}"
 
 
 _TEXTS: dict[str, Callable[[Row], str]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-__all__ = ["TraceDocument", "TraceView", "TracedMessage", "TracedPair"]
+__all__ = ["TraceDocument", "TraceView", "TracedFrame", "TracedMessage", "TracedPair"]
 
 
 class TracedPair(Struct, rename={"source": "from", "target": "to"}):
@@ -19,6 +19,16 @@ class TracedPair(Struct, rename={"source": "from", "target": "to"}):
     reasons: dict[str, int]
 
 
+class TracedFrame(Struct, omit_defaults=True):
+    """What a message is to `ulnet.rpc`: the kind of its frame (docs/wire-rpc.md), the method of a CALL."""
+
+    kind: str
+    session: str
+    slot: int
+    number: int
+    method: str | None = None
+
+
 class TracedMessage(Struct, rename={"source": "from", "target": "to"}):
     """One message; `before` is the pair of the peer's message before, where it was another one."""
 
@@ -30,6 +40,7 @@ class TracedMessage(Struct, rename={"source": "from", "target": "to"}):
     target: str
     reason: str
     before: list[str] | None = None
+    rpc: TracedFrame | None = None
 
 
 class TraceView(Struct):

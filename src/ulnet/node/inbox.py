@@ -2,13 +2,14 @@
 
 Its memory is in blocks, each of which serves so many messages. A block that is used up is not used again: the
 next one is new memory. So a message has its bytes for itself for as long as anybody holds a view of them,
-and a block counts as free when nobody does.
+and a block counts as free when nobody does. Pages of a block that nothing was written to take no memory.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import mmap
 import threading
 import weakref
 from collections import deque
@@ -27,10 +28,6 @@ __all__ = ["Inbox", "Message"]
 _BLOCKS: Final = 4
 _SHORT: Final = 16  # times as many short messages may be in a block
 _NOTHING: Final = memoryview(b"")
-
-
-class _Block(bytearray):
-    """Memory of some messages, of which weak references tell when the last view of it is gone."""
 
 
 class Message:
@@ -88,11 +85,11 @@ class Inbox:
         self._size = size
         self._blocks = min(_BLOCKS, slots)
         self._per_block = -(-slots // self._blocks)
-        self._live: dict[int, weakref.ref[_Block]] = {}  # by their own id: they have no hash
+        self._live: dict[int, weakref.ref[mmap.mmap]] = {}  # by their own id
         self._entries: dict[int, MatchEntry] = {}  # of blocks with room, by the handle of their memory
         self._last: MatchEntry | None = None  # takes what finds no block
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
+        self._home_thread = threading.get_ident()
         self._messages: deque[Message] = deque()
         self._handler = self._messages.append if handler is None else handler
         self._news: asyncio.Event | None = asyncio.Event() if handler is None else None
@@ -118,11 +115,11 @@ class Inbox:
     def _arm(self) -> None:
         """Attach as many blocks as there may be; those go before the descriptor without memory."""
         while not self.closed and len(self._live) < self._blocks:
-            block = _Block(self._per_block * self._size)
+            block = mmap.mmap(-1, self._per_block * self._size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             me = self._entry(at_head=True)
             md = self._memory.md_attach(
                 me,
-                block,
+                memoryview(block),
                 self._arrived,
                 options=OP_PUT | MAX_SIZE,
                 max_size=self._size,
@@ -132,12 +129,12 @@ class Inbox:
             watch = weakref.ref(block, self._freed)
             self._live[id(watch)] = watch
 
-    def _freed(self, block: weakref.ref[_Block]) -> None:
+    def _freed(self, block: weakref.ref[mmap.mmap]) -> None:
         """Nobody holds anything of a block any more; this may be any thread."""
         self._live.pop(id(block), None)
         if self.closed or self._loop.is_closed():
             return
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self._home_thread:
             self._loop.call_soon(self._arm_again)
         else:
             self._loop.call_soon_threadsafe(self._arm_again)

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from ulnet.core.event import Event, EventKind
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, Buffer, fragments_of
 from ulnet.core.memory import MatchEntry, Memory
 from ulnet.core.status import LNetError
@@ -18,13 +19,14 @@ from ulnet.rpc.estimate import Estimate
 from ulnet.wire.lnet import LNET_MTU
 from ulnet.wire.rpc import BULK_PORTAL, MAX_BULK, REGION, Bulk
 
-__all__ = ["Loan", "Progress", "checksum", "flat", "move"]
+__all__ = ["Loan", "Meter", "Progress", "checksum", "flat", "move"]
 
 Progress = Callable[[int, int], None]  # bytes that were moved, of so many
 _PAUSE: Final = 0.05  # seconds, doubled up to
 _LONG_PAUSE: Final = 1.0
 _FIRST_PIECE: Final = 2.5  # seconds that a piece may take, before the first has come
 _LEAST_PIECE: Final = 1.0
+_MOVED: Final = (EventKind.PUT, EventKind.GET)
 # What ends a transfer at once: the client has taken its memory away, or this node is closed.
 _FINAL: Final = frozenset({errno.ENOENT, errno.EMSGSIZE, errno.EINVAL})
 
@@ -43,12 +45,57 @@ async def checksum(memory: memoryview) -> int:
     return crc
 
 
+class Meter:
+    """How much of the memory that a call lends was moved: `progress` hears of each piece, and of none twice.
+
+    What it raises ends the call, whose task this is made in.
+    """
+
+    __slots__ = ("_moved", "_progress", "_seen", "_task", "failed", "total")
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress: Progress | None = progress
+        self._moved = 0
+        self._seen: set[tuple[int, int]] = set()  # match bits and offsets
+        self._task = asyncio.current_task()
+        self.total = 0
+        self.failed: Exception | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Of the memory."""
+        place = event.match_bits, event.offset
+        if self._progress is None or event.status or event.kind not in _MOVED or place in self._seen:
+            return
+        self._seen.add(place)
+        self._moved += event.mlength
+        try:
+            self._progress(self._moved, self.total)
+        except Exception as failed:
+            self.failed = failed
+            self.end()
+            if self._task is not None:
+                self._task.cancel()
+
+    def end(self) -> None:
+        """The call has ended."""
+        self._progress = None
+
+
 class Loan:
     """Memory of a client that its server may write to, or read: `bulk` is what the request tells of it."""
 
     __slots__ = ("_entries", "_memory", "bulk", "view")
 
-    def __init__(self, memory: Memory, view: memoryview, bits: int, *, writable: bool, crc: int = 0) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        view: memoryview,
+        bits: int,
+        *,
+        writable: bool,
+        crc: int = 0,
+        meter: Meter | None = None,
+    ) -> None:
         if view.nbytes > MAX_BULK:
             raise RpcError(
                 errno.EMSGSIZE, f"bulk of {view.nbytes} bytes: at most {MAX_BULK}; make several calls", "no"
@@ -64,7 +111,7 @@ class Loan:
             for number, begin in enumerate(range(0, view.nbytes, REGION)):
                 me = memory.me_attach(BULK_PORTAL, match_bits=bits + number)
                 self._entries.append(me)
-                memory.md_attach(me, view[begin : begin + REGION], options=options)
+                memory.md_attach(me, view[begin : begin + REGION], meter, options=options)
         except BaseException:
             self.end()
             raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import zlib
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.md import Buffer
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from ulnet.node import Node
     from ulnet.rpc.service import Method
     from ulnet.rpc.sessions import Session
+    from ulnet.rpc.watch import Watch
 
 __all__ = ["Call"]
 
@@ -31,14 +31,17 @@ class Call:
 
     __slots__ = (
         "attempt",
+        "begun",
         "chunks",
         "client",
         "crc",
         "credit",
         "data",
         "deadline",
+        "due_at",
         "flags",
         "given_up",
+        "heard_at",
         "loop",
         "method",
         "news",
@@ -55,7 +58,6 @@ class Call:
         "source",
         "started_at",
         "task",
-        "timer",
         "under_way",
         "via",
         "window",
@@ -69,8 +71,8 @@ class Call:
         method: Method,
         frame: CallFrame,
         window: int,
+        now: float,
     ) -> None:
-        now = loop.time()
         self.node = node
         self.loop = loop
         self.session = session
@@ -90,8 +92,10 @@ class Call:
         self.via: tuple[Nid, Nid] | None = None  # the NID of the client that asked, and the one that it asked
         self.size = 0  # as it was admitted
         self.started_at = now
+        self.heard_at = now  # when the client, or its memory for replies, was known to be there
         self.task: asyncio.Task[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
+        self.begun = False  # its task has begun to run
+        self.due_at = 0.0  # when the server looks at it again; 0: it does not
         self.given_up = self.overdue = self.over = False
         self.pushed = self.crc = 0
         self.chunks = 0
@@ -214,17 +218,10 @@ class Call:
             news.clear()
             await news.wait()
 
-    def cancel(self) -> bool:
-        """Whether its handler runs, and was told to end."""
-        return self.task is not None and self.task.cancel()
-
-    def stop_timer(self) -> None:
-        """Nothing is due any more."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
-
-    def at(self, when: float, call: Callable[[Call], None]) -> None:
-        """Call at that time."""
-        self.stop_timer()
-        self.timer = self.loop.call_at(when, call, self)
+    def due(self, watch: Watch[Call], when: float) -> None:
+        """Have the server look at it then; at 0: not any more."""
+        if self.due_at:
+            watch.discard(self, self.due_at)
+        self.due_at = when
+        if when:
+            watch.add(self, when)

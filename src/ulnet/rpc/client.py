@@ -15,7 +15,7 @@ from ulnet.core.peer import Peer
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.node import Message, Node
-from ulnet.rpc.bulk import Loan, checksum, flat
+from ulnet.rpc.bulk import Loan, Meter, Progress, checksum, flat
 from ulnet.rpc.context import DEADLINE
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
@@ -23,6 +23,7 @@ from ulnet.rpc.pending import AGAIN, Connection, Pending
 from ulnet.rpc.port import Port, nobody_asks
 from ulnet.rpc.service import bits_of, decoded, encoded
 from ulnet.rpc.stream import Stream
+from ulnet.rpc.watch import Watch
 from ulnet.wire.errors import WireError
 from ulnet.wire.rpc import (
     BODY,
@@ -116,6 +117,7 @@ class Client:
         self._services: dict[str, Estimate] = {}  # service times, by method
         self._inbox_bits = random(64)
         self._port = Port(node)
+        self.watch: Watch[Pending] = Watch(self.loop, Pending.due)
         self._inbox = node.inbox(
             REPLY_PORTAL, self._inbox_bits, slots=max(64, slots), size=largest, handler=self._arrived
         )
@@ -150,6 +152,7 @@ class Client:
             connection.end()
         self._connection = None
         self.closed = True
+        self.watch.close()
         self._inbox.close()
         if told:
             await asyncio.wait(told)
@@ -162,6 +165,11 @@ class Client:
     def under_way(self) -> int:
         """How many calls are under way."""
         return sum(len(connection.calls) for connection in self._connections.values())
+
+    def frames_under_way(self) -> list[bytes]:
+        """The requests of the calls under way, as they were last sent."""
+        calls = (call for connection in self._connections.values() for call in connection.calls.values())
+        return [call.frame.pack() for call in calls]
 
     @property
     def node_is_closed(self) -> bool:
@@ -180,26 +188,37 @@ class Client:
         timeout: float | None = None,
         idempotent: bool = False,
         check: bool = False,
+        progress: Progress | None = None,
     ) -> Answer:
         """Call a method, and wait for its reply.
 
         `data` are bytes, None or what msgspec encodes, of any size; `into` is memory that the handler may
         push to, `bulk` memory that it may pull from; they must be left alone meanwhile. `idempotent` calls
-        may be executed more than once. `check` has bulk compared by a checksum. Raises RpcError.
+        may be executed more than once. `check` has bulk compared by a checksum. `progress(moved, total)`
+        is called for each piece of `into` and `bulk` that was moved; what it raises ends the call, and is
+        raised here. Raises RpcError.
         """
         plain = encoded(data)
         deadline = self._deadline(timeout)
         loans: list[Loan] = []
+        meter = None if progress is None else Meter(progress)
         try:
-            frame = await self._request(method, plain, deadline, into, bulk, check, loans)
+            frame = await self._request(method, plain, deadline, into, bulk, check, loans, meter)
             if idempotent:
                 frame.flags |= IDEMPOTENT
             self.counters.calls += 1
             reply = await self._outcome(frame, deadline)
             return await self._answer(method, reply, into if check else None)
+        except asyncio.CancelledError:
+            if meter is None or meter.failed is None:
+                raise
+            _uncancel()
+            raise meter.failed from None
         finally:
             for loan in loans:
                 loan.end()
+            if meter is not None:
+                meter.end()
 
     async def _outcome(self, frame: CallFrame, deadline: float | None) -> Reply:
         """The reply to a call, which may take several sessions. Raises RpcError."""
@@ -249,6 +268,7 @@ class Client:
         bulk: Buffer | None,
         check: bool,
         loans: list[Loan],
+        meter: Meter | None = None,
     ) -> CallFrame:
         """The frame of a call, and the memory that it lends. Raises RpcError."""
         connection = self._connection or await self._session(method, deadline)
@@ -260,7 +280,7 @@ class Client:
         frame = CallFrame(method=method, data=data, flags=CHECK if check else 0)
         frame.answer_to = self._inbox_bits
         if into is not None:
-            frame.sink = self._lend(flat(into), loans, writable=True).bulk
+            frame.sink = self._lend(flat(into), loans, writable=True, meter=meter).bulk
         source = None if bulk is None else flat(bulk)
         size = data.nbytes if isinstance(data, memoryview) else len(data)
         if size + overhead > largest:
@@ -271,18 +291,28 @@ class Client:
                     "put them into the bulk",
                     "no",
                 )
-            source = flat(data)
+            source, meter = flat(data), None
             frame.data = b""
             frame.flags |= BODY
         if source is not None:
             crc = await checksum(source) if check else 0
-            frame.source = self._lend(source, loans, writable=False, crc=crc).bulk
+            frame.source = self._lend(source, loans, writable=False, crc=crc, meter=meter).bulk
         return frame
 
-    def _lend(self, view: memoryview, loans: list[Loan], *, writable: bool, crc: int = 0) -> Loan:
+    def _lend(
+        self,
+        view: memoryview,
+        loans: list[Loan],
+        *,
+        writable: bool,
+        crc: int = 0,
+        meter: Meter | None = None,
+    ) -> Loan:
+        if meter is not None:
+            meter.total += view.nbytes
         bits = self.random(_BULK_BITS) << 16
         try:
-            loan = Loan(self.node.core.memory, view, bits, writable=writable, crc=crc)
+            loan = Loan(self.node.core.memory, view, bits, writable=writable, crc=crc, meter=meter)
         except RpcError:
             raise
         except LNetError as refused:
@@ -417,19 +447,25 @@ class Client:
             self.send(frame.pack(), left, ack=True)
             if attempt > 1:
                 self.look_for_server(attempt)
-            try:
-                async with asyncio.timeout(patience):
-                    got = await answered
-            except TimeoutError:
+            got = await self._heard_within(patience, answered)
+            if got is None:
                 patience = min(2 * patience, 8.0)
                 continue
-            finally:
-                self._answered = None
             connection = Connection(got.session, got.slots, got.largest)
             self._connection = self._connections[got.session] = connection
             self.counters.sessions += 1
             return connection
         raise RpcError(errno.ETIMEDOUT, f"{self.target}: no session with {self.service!r}: {last}", "no")
+
+    async def _heard_within(self, patience: float, answered: asyncio.Future[Connected]) -> Connected | None:
+        """The answer to a CONNECT; None if there is none in time."""
+        try:
+            async with asyncio.timeout(patience):
+                return await answered
+        except TimeoutError:
+            return None
+        finally:
+            self._answered = None
 
     def session_is_stale(self, connection: Connection) -> None:
         """The server does not know it any more: the next call makes another."""
@@ -503,6 +539,13 @@ class Client:
 def _set(known: asyncio.Future[None], error: int, text: str) -> None:
     if not known.done():
         known.set_result(None)
+
+
+def _uncancel() -> None:
+    """What has cancelled this task is raised by it instead."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
 
 
 def _found(error: LNetError | None, peer: Peer | None) -> None:

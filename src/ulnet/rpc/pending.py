@@ -76,11 +76,11 @@ class Pending:
         "_client",
         "_last",
         "_sent",
-        "_timer",
         "chunks",
         "connection",
         "deadline",
         "done",
+        "due_at",
         "frame",
         "heard_at",
         "news",
@@ -105,13 +105,13 @@ class Pending:
         self.deadline = deadline
         self.patience = patience
         self.done: asyncio.Future[Reply] = client.loop.create_future()
-        self.heard_at = self.sent_at = client.loop.time()
+        self.heard_at = self.sent_at = 0.0  # set by `send`
         self.news = news  # of chunks, for a stream
         self.chunks: dict[int, bytes] = {}  # that were not read
         self.read = 0  # chunks that were
         self._sent = 0  # attempts of which something may have left
         self._last = ""  # why the last attempt failed
-        self._timer: asyncio.TimerHandle | None = None
+        self.due_at = 0.0  # when the client looks at it again; 0: it does not
         self.untouched = False  # the server has not begun it, for sure
 
     # Out -------------------------------------------------------------------------------------------
@@ -121,12 +121,14 @@ class Pending:
         client, frame = self._client, self.frame
         now = client.loop.time()
         left = self.deadline - now if self.deadline is not None else None
+        if not self._sent:
+            self.heard_at = now
         frame.attempt = min(frame.attempt + 1, _MOST_ATTEMPTS)
         frame.left = NO_DEADLINE if left is None else min(max(int(1000 * left), 1), NO_DEADLINE - 1)
         frame.patience = int(1000 * self.patience)
         self.sent_at = now
         self._sent += 1
-        self._arm(self.patience)
+        self._arm(now + self.patience)
         self.patience = min(2 * self.patience, _MOST_PATIENCE)
         again = frame.attempt > 1
         if again:
@@ -152,20 +154,22 @@ class Pending:
         elif error == errno.EMSGSIZE:
             self.fail(error, f"the request does not fit the server's inbox: {text}", "no")
 
-    def _arm(self, seconds: float) -> None:
-        """The next look is in so many seconds, or at the deadline."""
-        if self._timer is not None:
-            self._timer.cancel()
-        when = self._client.loop.time() + seconds
-        if self.deadline is not None:
-            when = min(when, self.deadline)
-        self._timer = self._client.loop.call_at(when, self._due)
+    def _arm(self, when: float) -> None:
+        """The next look is at that time, or at the deadline."""
+        client = self._client
+        if self.deadline is not None and self.deadline < when:
+            when = self.deadline
+        if self.due_at:
+            client.watch.discard(self, self.due_at)
+        self.due_at = when
+        client.watch.add(self, when)
 
-    def _due(self) -> None:
-        self._timer = None
+    def due(self) -> None:
+        """It is to be looked at: time is over, or nothing was heard in time."""
+        now = max(self._client.loop.time(), self.due_at)
+        self.due_at = 0.0
         if self.done.done():
             return
-        now = self._client.loop.time()
         if self.deadline is not None and now >= self.deadline:
             self._client.counters.timeouts += 1
             why = f" ({self._last})" if self._last else ""
@@ -196,24 +200,24 @@ class Pending:
             seconds = frame.value / 1000
             if frame.kind is Kind.WORKING:
                 self.patience = client.patience_of(self.frame.method)
-                self._arm(seconds + client.network.expected)
+                self._arm(now + seconds + client.network.expected)
                 if self.news is not None:
                     self.send_credit()  # the last notice may be lost, and the server wait for it
             elif frame.kind is Kind.BUSY:
                 client.counters.busy += 1
                 self.patience = client.patience_of(self.frame.method)
-                self._arm(seconds * (1 + client.random(16) / 65536))
+                self._arm(now + seconds * (1 + client.random(16) / 65536))
                 self._last = "the server was busy"
         elif type(frame) is Chunk:
-            self._chunk(frame)
+            self._chunk(frame, now)
         elif type(frame) is Refused:
             self._refused(frame)
 
-    def _chunk(self, frame: Chunk) -> None:
+    def _chunk(self, frame: Chunk, now: float) -> None:
         if self.news is None or not self.read <= frame.index < self.frame.credit:
             return
         self.chunks.setdefault(frame.index, bytes(frame.data))
-        self._arm(_MOST_PATIENCE)
+        self._arm(now + _MOST_PATIENCE)
         self.news.set()
 
     def _refused(self, frame: Refused) -> None:
@@ -252,9 +256,9 @@ class Pending:
         self._stop()
 
     def _stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self.due_at:
+            self._client.watch.discard(self, self.due_at)
+            self.due_at = 0.0
         if self.news is not None:
             self.news.set()
 

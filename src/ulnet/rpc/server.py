@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import aclosing
 from contextvars import copy_context
 from dataclasses import asdict
-from functools import partial
 from typing import Any, Final, Self
 
 from ulnet.core.status import LNetError
@@ -25,6 +24,7 @@ from ulnet.rpc.port import Port, nobody_asks
 from ulnet.rpc.schema import described
 from ulnet.rpc.service import Method, Service, encoded
 from ulnet.rpc.sessions import Session, Sessions, Verdict
+from ulnet.rpc.watch import Watch
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import LNET_MTU
 from ulnet.wire.rpc import (
@@ -51,6 +51,7 @@ __all__ = ["METHODS", "TYPES", "Server"]
 METHODS: Final = "ulnet.methods"
 TYPES: Final = "ulnet.types"
 _KEEP: Final = 60.0  # seconds that the reply of a call without deadline is kept
+_SILENCE: Final = 60.0  # seconds after which a client is gone whose node takes no notice
 _LEAST_PATIENCE: Final = 0.05
 _MOST_PATIENCE: Final = 10.0
 _PAUSE: Final = 0.05  # before a chunk that failed is sent again, doubled up to
@@ -118,6 +119,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
         self._port = Port(self.node)
+        self._watch: Watch[Call] = Watch(self._loop, self._due)
         self._inbox = self.node.inbox(
             REQUEST_PORTAL, self.service.match_bits, slots=256, size=self._largest, handler=self._arrived
         )
@@ -131,9 +133,11 @@ class Server:
         self._inbox.close()
         tasks = []
         for call in list(self._calls):
-            if call.cancel() and call.task is not None:
-                tasks.append(call.task)
+            assert call.task is not None
+            tasks.append(call.task)
+            self._cancel(call, call.task)
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._watch.close()
         if self._purge is not None:
             self._purge.cancel()
 
@@ -156,6 +160,16 @@ class Server:
     def kept_bytes(self) -> int:
         """The bytes of replies that are kept."""
         return self._sessions.kept
+
+    def kept(self) -> dict[str, int]:
+        """All that it has of calls: nothing, once all have ended and no reply can be asked for."""
+        return {
+            "handlers": self.running,
+            "requests": self.waiting,
+            "bytes of requests": self._admission.bytes,
+            "bytes of replies": self.kept_bytes,
+            "calls to be looked at": len(self._watch),
+        }
 
     # Frames in -------------------------------------------------------------------------------------
 
@@ -234,7 +248,8 @@ class Server:
             text = f"data of {size} bytes: this server takes at most {self._queue_bytes}; use bulk"
             self._refuse(frame, message, errno.EMSGSIZE, text)
             return
-        call = Call(self.node, self._loop, session, method, frame, self._window)
+        now = self._loop.time()
+        call = Call(self.node, self._loop, session, method, frame, self._window, now)
         call.via = (message.source, message.target)
         call.size = size
         instead = None
@@ -250,13 +265,13 @@ class Server:
             self._give_up(before)
         if instead is not None:
             self._send_away(instead)
-        self._arm(call)
+        self._arm(call, now)
         if method.kind == "stream":
             self._streams_left -= 1
             call.news = asyncio.Event()
-            self._start(call)
+            self._start(call, now)
         else:
-            self._start_next()
+            self._start_next(now)
 
     def _busy(self, frame: CallFrame, message: Message) -> None:
         self.counters.busy += 1
@@ -267,7 +282,7 @@ class Server:
         """A request that waited makes room for one of another client."""
         self.counters.busy += 1
         call.over = True
-        call.stop_timer()
+        call.due(self._watch, 0.0)
         self._sessions.take_back(call.session, call.slot, call.number)
         wait = self._admission.retry_ms(self._service_time.expected)
         self._answer(call, Note(*_head_of_call(call), Kind.BUSY, wait).pack())
@@ -279,6 +294,7 @@ class Server:
         call.via = (message.source, message.target)
         call.attempt = frame.attempt
         call.patience = frame.patience / 1000
+        call.heard_at = self._loop.time()
         self._credit(call, frame.credit)
         self._still_working(call)
 
@@ -316,23 +332,23 @@ class Server:
 
     # Handlers --------------------------------------------------------------------------------------
 
-    def _start_next(self) -> None:
+    def _start_next(self, now: float) -> None:
         while (found := self._admission.next()) is not None:
             call, size = found
-            if call.deadline is not None and call.deadline <= self._loop.time():
+            if call.deadline is not None and call.deadline <= now:
                 self._admission.done(size)
                 self._overdue(call)
             else:
-                self._start(call)
+                self._start(call, now)
 
-    def _start(self, call: Call) -> None:
+    def _start(self, call: Call, now: float) -> None:
         self._calls.add(call)
-        call.started_at = self._loop.time()
+        call.started_at = now
         run = self._stream if call.method.kind == "stream" else self._execute
         call.task = self._loop.create_task(run(call), context=self._context.copy())
-        call.task.add_done_callback(partial(self._task_ended, call))
 
     async def _execute(self, call: Call) -> None:
+        call.begun = True
         DEADLINE.set(call.deadline)
         try:
             if call.flags & BODY:
@@ -343,8 +359,16 @@ class Server:
             self._finish(call, 0, result)
         except Exception as failed:
             self._failed(call, failed)
+        except GeneratorExit:  # its loop is gone
+            raise
+        except BaseException:
+            self._cancelled(call)
+            raise
+        finally:
+            self._calls.discard(call)
 
     async def _stream(self, call: Call) -> None:
+        call.begun = True
         DEADLINE.set(call.deadline)
         try:
             async with aclosing(call.method.start(call)) as values:
@@ -357,6 +381,13 @@ class Server:
             self._finish(call, 0, b"")
         except Exception as failed:
             self._failed(call, failed)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            self._cancelled(call)
+            raise
+        finally:
+            self._calls.discard(call)
 
     @staticmethod
     def _must_fit(call: Call, data: Any) -> None:
@@ -376,12 +407,14 @@ class Server:
         room = max(call.session.largest - _REPLY_SIZE, 0)
         self._finish(call, status, text.encode("utf-8", "replace")[:room])
 
-    def _task_ended(self, call: Call, task: asyncio.Task[None]) -> None:
-        self._calls.discard(call)
-        if not call.over:  # it was cancelled, perhaps before it began
-            self._finish(call, errno.ECANCELED, b"the server cancelled the call")
-        elif not task.cancelled():
-            task.exception()
+    def _cancel(self, call: Call, task: asyncio.Task[None]) -> None:
+        task.cancel()
+        if not call.begun:  # and never will
+            self._calls.discard(call)
+            self._cancelled(call)
+
+    def _cancelled(self, call: Call) -> None:
+        self._finish(call, errno.ECANCELED, b"the server cancelled the call")
 
     def _finish(self, call: Call, status: int, data: Any) -> None:
         """A handler has ended: the reply goes out, unless nobody waits for it."""
@@ -394,7 +427,7 @@ class Server:
                 self._failed(call, too_long)
                 return
         call.over = True
-        call.stop_timer()
+        call.due(self._watch, 0.0)
         now = self._loop.time()
         took = now - call.started_at
         counters = self._count(call.method.name)
@@ -418,7 +451,7 @@ class Server:
             if self._purge is None:
                 self._purge = self._loop.call_at(until, self._forget)
         if not self._closed:
-            self._start_next()
+            self._start_next(now)
 
     def _forget(self) -> None:
         """Replies that nobody can ask for any more are not kept."""
@@ -444,9 +477,9 @@ class Server:
         self._end_early(call)
 
     def _end_early(self, call: Call) -> None:
-        call.stop_timer()
+        call.due(self._watch, 0.0)
         if call.task is not None:
-            call.cancel()
+            self._cancel(call, call.task)
             return
         call.over = True
         self._admission.remove(call.session.id, call)
@@ -455,24 +488,33 @@ class Server:
 
     # Notices ---------------------------------------------------------------------------------------
 
-    def _arm(self, call: Call) -> None:
+    def _arm(self, call: Call, now: float) -> None:
         """The next notice is due before the client loses its patience; or its deadline is."""
         patience = min(max(call.patience, _LEAST_PATIENCE), _MOST_PATIENCE)
-        due = self._loop.time() + 0.75 * patience
+        due = now + 0.75 * patience
         if call.deadline is not None and call.deadline < due:
-            call.at(call.deadline, self._overdue)
+            due = call.deadline
+        call.due(self._watch, due)
+
+    def _due(self, call: Call) -> None:
+        due, call.due_at = call.due_at, 0.0
+        if call.deadline is not None and due >= call.deadline:
+            self._overdue(call)
         else:
-            call.at(due, self._still_working)
+            self._still_working(call)
 
     def _still_working(self, call: Call) -> None:
         """Tell the client, and when it hears again; who is gone needs no reply."""
         patience = min(max(2 * call.patience, _LEAST_PATIENCE), _MOST_PATIENCE)
         call.patience = patience
-        self._arm(call)
+        self._arm(call, self._loop.time())
         note = Note(*_head_of_call(call), Kind.WORKING, int(1000 * patience)).pack()
 
         def ended(error: int, text: str) -> None:
-            if error == errno.ENOENT or self._port.closed:
+            now = self._loop.time()
+            if not error or error == errno.ENOBUFS:
+                call.heard_at = now
+            elif error == errno.ENOENT or self._port.closed or now - call.heard_at >= _SILENCE:
                 self._client_is_gone(call)
 
         self._send(call, note, ended, ack=True)

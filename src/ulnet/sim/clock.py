@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from inspect import CORO_CREATED, getcoroutinestate
 from random import Random
+from types import CoroutineType
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from ulnet.sim.scheduler import Clock, Scheduler
@@ -121,7 +122,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         """Nothing happens here any more, not even the end of what is under way: that stays as it is."""
         self.alive = False
         for coro in self._tasks.values():
-            if getcoroutinestate(coro) == CORO_CREATED:
+            if isinstance(coro, CoroutineType) and getcoroutinestate(coro) == CORO_CREATED:  # Python's own
                 coro.close()
 
     # What asyncio asks for ------------------------------------------------------------------------

@@ -211,6 +211,11 @@ class SimNode:
         self._configuration.append(add_again)
         return ni
 
+    def each_life(self, begin: Callable[[], None]) -> None:
+        """Have a program begin now, and again in each later life."""
+        self.loop.enter(begin)
+        self._startup.append(begin)
+
     def del_ni(self, nid: Nid | str) -> None:
         """Remove an NI at once, whatever waits on it. Raises LNetError."""
         self.loop.enter(self.core.del_ni, _nid(nid))

@@ -7,6 +7,7 @@ import errno
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import ulnet.rpc
@@ -14,8 +15,10 @@ from ulnet.core.md import Buffer
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.rpc import Answer, RpcError
+from ulnet.rpc.bulk import Progress
 from ulnet.rpc.client import ClientCounters
 from ulnet.sync.node import Node, Part
+from ulnet.sync.thread import Wait
 
 __all__ = ["Client", "Stream"]
 
@@ -69,15 +72,19 @@ class Client(Part):
         timeout: float | None = None,
         idempotent: bool = False,
         check: bool = False,
+        progress: Progress | None = None,
     ) -> Answer:
         """Call a method, and wait for its reply. See `ulnet.rpc.Client.call`. Raises RpcError.
 
+        `progress(moved, total)` is called in this thread.
+
         What interrupts it (KeyboardInterrupt) cancels the call: the server is told.
         """
+        wait = Wait()
+        told = None if progress is None else lambda *at: wait.tell(partial(progress, *at))
+        more: dict[str, Any] = {"idempotent": idempotent, "check": check, "progress": told}
         return self.run(
-            lambda: self._client.call(
-                method, data, into=into, bulk=bulk, timeout=timeout, idempotent=idempotent, check=check
-            )
+            lambda: self._client.call(method, data, into=into, bulk=bulk, timeout=timeout, **more), wait
         )
 
     def stream(self, method: str, data: Any = None, *, timeout: float | None = None) -> Stream:
@@ -90,10 +97,10 @@ class Client(Part):
 
         return Stream(self, self.run(begin))
 
-    def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    def run(self, make: Callable[[], Coroutine[Any, Any, T]], wait: Wait | None = None) -> T:
         """Run a coroutine in the node's loop. Raises RpcError(ESHUTDOWN) where that was closed."""
         try:
-            return self._thread.run(make)
+            return self._thread.run(make, wait=wait)
         except RpcError:
             raise
         except LNetError as failed:

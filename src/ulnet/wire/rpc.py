@@ -38,6 +38,7 @@ __all__ = [
     "Refused",
     "Reply",
     "call_overhead",
+    "kind_of",
     "unpack",
 ]
 
@@ -264,6 +265,11 @@ def unpack(frame: Buffer) -> Frame:
         return read(head, view[HEAD_SIZE:], kind, flags)
     except struct.error:
         raise WireError(f"frame of kind {kind} with {view.nbytes} bytes: it is cut off") from None
+
+
+def kind_of(frame: Buffer) -> Kind:
+    """The kind of a frame that `unpack` reads."""
+    return Kind(frame[3])
 
 
 def _connect(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:

@@ -17,13 +17,15 @@ from ulnet.core.selection.choice import ONLY_ONE
 from ulnet.nid import Nid
 from ulnet.wire.lnet import MsgType
 
-__all__ = ["LINGER", "MAX_PAIRS", "RING", "LiveTrace", "Tally", "Traced"]
+__all__ = ["LINGER", "MAX_PAIRS", "RING", "START", "LiveTrace", "Tally", "Traced"]
 
 RING: Final = 4096  # messages
 MAX_PAIRS: Final = 1024
 LINGER: Final = 10.0  # seconds without a reader
+START: Final = 384  # bytes
 
 _GET: Final = int(MsgType.GET)
+_PUT: Final = int(MsgType.PUT)
 _Pair: TypeAlias = tuple[Nid, Nid]
 
 
@@ -38,6 +40,8 @@ class Traced(NamedTuple):
     target: Nid
     reason: str
     before: _Pair | None
+    portal: int
+    start: bytes  # of the payload of a PUT: what upper layers say of it
 
 
 class Tally:
@@ -99,7 +103,9 @@ class LiveTrace:
         if now <= self._all_until:
             before = None if before == pair else before
             self.noted += 1
-            self._ring.append(Traced(now - self.began, hdr.type, size, peer, *pair, reason, before))
+            start = bytes(msg.payload[0][:START]) if hdr.type == _PUT and msg.payload else b""
+            at = now - self.began
+            self._ring.append(Traced(at, hdr.type, size, peer, *pair, reason, before, hdr.portal, start))
         return True
 
     def since(self, cursor: int, limit: int) -> tuple[int, int, Iterator[Traced]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from ulnet.control.instance import LNet
 from ulnet.core.selection import RING, LiveTrace, Tally, Traced
-from ulnet.dlc.documents_trace import TracedMessage, TracedPair, TraceView
+from ulnet.dlc.documents_trace import TracedFrame, TracedMessage, TracedPair, TraceView
 from ulnet.dlc.model import Trace
 from ulnet.nid import Nid
 from ulnet.node.admin.names import one_nid
+from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import MsgType
+from ulnet.wire.rpc import REPLY_PORTAL, REQUEST_PORTAL, CallFrame, OtherVersion, kind_of, unpack
 
 __all__ = ["read_trace"]
 
@@ -67,4 +69,19 @@ def _message(one: Traced) -> TracedMessage:
         target=str(one.target),
         reason=one.reason,
         before=None if one.before is None else [str(nid) for nid in one.before],
+        rpc=_frame(one),
     )
+
+
+def _frame(one: Traced) -> TracedFrame | None:
+    """What it is to `ulnet.rpc`; None for what is no such frame."""
+    if one.portal not in (REQUEST_PORTAL, REPLY_PORTAL):
+        return None
+    try:
+        frame = unpack(one.start)
+    except WireError:
+        return None
+    if isinstance(frame, OtherVersion):
+        return None
+    method = frame.method if isinstance(frame, CallFrame) else None
+    return TracedFrame(kind_of(one.start).name, f"{frame.session:#x}", frame.slot, frame.number, method)
