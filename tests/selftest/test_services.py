@@ -215,7 +215,7 @@ async def test_a_client_tells_corrupted_data(lab: Lab) -> None:
 async def test_a_big_endian_source_has_its_own_pattern(lab: Lab) -> None:
     for byteorder, status in (("big", 0), ("little", errno.EBADMSG)):
         bits = lab.next_id()
-        data = source_data(PAGE, False, byteorder)  # type: ignore[arg-type]
+        data = source_data(PAGE, False, byteorder)
         at = lab.a.attach(BULK_PORTAL, bits, bytearray(data), nid=lab.nid(1), pid=12345)
         request = BrwRequest(lab.next_id(), bits, Direction.WRITE, PAGE, Check.FULL)
         reply = await lab.say_message(Message(request, BULK_LEN, byteorder="big"))

@@ -213,7 +213,7 @@ class Framework:
         )
         # fmt: on
         lengths = (stats.send_length, stats.recv_length, stats.route_length, stats.drop_length)
-        return LnetCounters(*(count & _U32 for count in counts), *lengths)
+        return LnetCounters._make((*(count & _U32 for count in counts), *lengths))
 
     # Tests and batches -----------------------------------------------------------------------------
 
@@ -224,11 +224,9 @@ class Framework:
         session = self.session
         if session is None or session.id != request.sid:
             return errno.ENOENT
-        batch = session.batches.get(request.batch, Batch())
-        if batch.active:
-            return errno.EBUSY
-        if len(batch.tests) >= _MOST_TESTS or len(session.batches) >= _MOST_BATCHES:
-            return errno.ENOMEM
+        refused = _takes_no_test(session, request.batch)
+        if refused:
+            return refused
         clients: Callable[[], list[TestClient]] = list
         if request.is_client:
             if not _has_room(request):
@@ -239,10 +237,11 @@ class Framework:
                 return failed.errno
             if self.session is not session:
                 return errno.ENOENT
-            if batch.active:
-                return errno.EBUSY
+            refused = _takes_no_test(session, request.batch)
+            if refused:
+                return refused
             clients = self._clients_of(request, session, targets)
-        batch = session.batches.setdefault(request.batch, batch)
+        batch = session.batches.setdefault(request.batch, Batch())
         service = Service(request.service)
         batch.tests.append(Test(service, request.loop, bool(request.stop_on_error), clients, session.failed))
         return 0
@@ -293,6 +292,16 @@ class Framework:
         elif request.index:
             return BatchReply(0, session.id, len(batch.tests[request.index - 1].units))
         return BatchReply(0, session.id, batch.active)
+
+
+def _takes_no_test(session: Session, number: int) -> int:
+    """The errno where a batch runs, or has all the tests that it may have; else 0."""
+    batch = session.batches.get(number)
+    if batch is None:
+        return errno.ENOMEM if len(session.batches) >= _MOST_BATCHES else 0
+    if batch.active:
+        return errno.EBUSY
+    return errno.ENOMEM if len(batch.tests) >= _MOST_TESTS else 0
 
 
 def _can_be(request: TestRequest) -> bool:

@@ -7,6 +7,8 @@ import errno
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 from ulnet.core.status import LNetError
 from ulnet.dlc import model, model_bond
 from ulnet.dlc.config import Step, step_error
@@ -16,6 +18,7 @@ from ulnet.dlc.documents import (
     DistanceView,
     ExportDocument,
     GlobalDocument,
+    Globals,
     NetDocument,
     NumaDocument,
     PeerDocument,
@@ -31,6 +34,7 @@ from ulnet.dlc.modprobe import Parameters, is_setting, tune
 from ulnet.dlc.protocol import Answer
 from ulnet.host import HostError, Link, links, placed
 from ulnet.lnd.bond import BondLnd
+from ulnet.node.admin.addition import Addition
 from ulnet.node.admin.bonds import add_bond, fail_over, set_bond, switch_slave
 from ulnet.node.admin.discoveries import discover_all
 from ulnet.node.admin.draining import drain_and_delete, set_drained
@@ -67,7 +71,7 @@ class Admin:
 
     `host` lists the host's links; `startup` is what `lnet configure --all` does, in order; `parameters` are
     those of the modules: their settings are in force once LNet is configured, and those of drivers for
-    all nets that say nothing else.
+    all nets that say nothing else. `additions` take requests of their own.
     """
 
     def __init__(
@@ -78,8 +82,10 @@ class Admin:
         startup: Sequence[Step] = (),
         parameters: Sequence[Parameters] = (),
         drain: float = 5.0,
+        additions: Sequence[Addition] = (),
     ) -> None:
         self.node = node
+        self._additions = additions
         self.startup = startup
         self._parameters = parameters
         self._host = host
@@ -136,6 +142,8 @@ class Admin:
             model.Export: self._export,
             **Statistician(node).handlers,
         }
+        for addition in additions:
+            self._handlers |= addition.handlers
 
     async def handle(self, request: model.Request) -> Answer:
         """Execute a request. Raises DlcError when it is refused; nothing has changed then."""
@@ -169,9 +177,20 @@ class Admin:
             if self.node.running:
                 return _DONE
             await self.node.start()
+            self.begin_additions()
             self._large = request.large
         errors = await self.set_parameters()
         return Answer(errors=errors + (await self.apply(self.startup) if request.all else []))
+
+    def begin_additions(self) -> None:
+        """LNet is up. Raises LNetError."""
+        for addition in self._additions:
+            addition.begin()
+
+    async def end_additions(self) -> None:
+        """LNet is about to shut down."""
+        for addition in self._additions:
+            await addition.end()
 
     async def set_parameters(self) -> list[ErrorItem]:
         """Put the settings among the module parameters in force."""
@@ -180,6 +199,7 @@ class Admin:
 
     async def _unconfigure(self, request: model.LnetUnconfigure) -> Answer:
         async with self._changing:
+            await self.end_additions()
             await self.node.close(self._drain)
         return _DONE
 
@@ -387,11 +407,23 @@ class Admin:
         return Answer(DistanceDocument([DistanceView(str(a.nid), a.hops, str(a.source)) for a in found]))
 
     async def _global_show(self, request: model.GlobalShow) -> Answer:
-        return Answer(GlobalDocument(show_globals(self.node.core)))
+        return Answer(GlobalDocument(self._globals()))
+
+    def _globals(self) -> Globals:
+        shown = show_globals(self.node.core)
+        for addition in self._additions:
+            for name, setting in addition.settings.items():
+                setattr(shown, name, setting.get() or UNSET)
+        return shown
 
     async def _global_set(self, request: model.GlobalSet) -> Answer:
+        added = {name: setting for one in self._additions for name, setting in one.settings.items()}
         async with self._changing:
-            change_settings(self.node.core, request.values)
+            change_settings(
+                self.node.core, {name: value for name, value in request.values.items() if name not in added}
+            )
+            for name in added.keys() & request.values.keys():
+                added[name].set(request.values[name])
         return _DONE
 
     # Fault rules -----------------------------------------------------------------------------------
@@ -418,7 +450,7 @@ class Admin:
         routes = backup_routes(core) if request.backup else show_routes(core, model.RouteShow(verbosity=1))
         routing, buffers = backup_routing(core)
         return Answer(
-            ExportDocument(nets, routes, peers, routing, buffers, show_globals(core), show_rules(core))
+            ExportDocument(nets, routes, peers, routing, buffers, self._globals(), show_rules(core))
         )
 
 
