@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -65,7 +64,7 @@ class Console:
         self._reach = reach
         self._ended = ended
         self._last_batch = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._idle: asyncio.TimerHandle | None = None
         self.roster: Roster | None = None
         self._does: Mapping[type[Any], Callable[[Any], Awaitable[Struct | None]]] = {
@@ -124,7 +123,7 @@ class Console:
                     "with `lst end_session`, or take its place with --force",
                 )
             await self.close()
-        sid = SessionId(self._own_nid().truncated_nid4(), time.time_ns() // 10**6)
+        sid = SessionId(self._own_nid().truncated_nid4(), self._exchange.wall() // 10**6)
         self.roster = roster = Roster(
             self._exchange,
             key=key,
@@ -158,8 +157,8 @@ class Console:
 
     def _spawn(self, work: Any) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def close(self) -> None:
         """End the session on all nodes, if there is one."""

@@ -91,14 +91,17 @@ Handler = Callable[[Incoming], Coroutine[Any, Any, None]]
 
 
 class Exchange:
-    """What selftest sends and receives on one node. `first` is where its match bits begin."""
+    """What selftest sends and receives on one node. `wall` is the time of day in nanoseconds."""
 
-    def __init__(self, node: Node, *, first: int | None = None) -> None:
+    def __init__(self, node: Node, *, wall: Callable[[], int] = time.time_ns) -> None:
         self.node = node
-        self._last = (int(time.time()) << 48 if first is None else first) & _ID_MASK
+        self.wall = wall
+        self._last = (wall() // 10**9 << 48) & _ID_MASK
+        self._last_ping = -1
         self._inboxes: list[Inbox] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._handler: Handler | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.errors = 0
         self.sent = 0
         self.received = 0
@@ -111,6 +114,11 @@ class Exchange:
         """Match bits that nobody else uses."""
         self._last = (self._last + 1) & _ID_MASK
         return self._last
+
+    def next_ping(self) -> int:
+        """The sequence number of a ping."""
+        self._last_ping = (self._last_ping + 1) & 0xFFFFFFFF
+        return self._last_ping
 
     def counters(self) -> RpcCounters:
         """As statistics tell them."""
@@ -129,10 +137,16 @@ class Exchange:
         """Whether requests are taken, in this life of the node."""
         return bool(self._inboxes) and not self._inboxes[0].closed
 
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being served."""
+        return bool(self._tasks)
+
     def serve(self, handler: Handler) -> None:
         """Take requests; each goes to `handler`, as a task. Raises LNetError."""
         self.stop()
         self._handler = handler
+        self._loop = asyncio.get_running_loop()
         try:
             for portal in (TEST_PORTAL, FRAMEWORK_PORTAL):
                 arrived = self._arrived_at(portal)
@@ -175,16 +189,13 @@ class Exchange:
         expected = FRAMEWORK_PORTAL if is_framework(service) else TEST_PORTAL
         if not isinstance(message.body, Request) or arrival.match_bits != service or portal != expected:
             return False
-        if self._handler is None or len(self._tasks) >= _MOST_TASKS:
+        if self._handler is None or self._loop is None or len(self._tasks) >= _MOST_TASKS:
             return False
-        self.spawn(self._handler(Incoming(message, arrival.source, arrival.target)))
+        work = self._handler(Incoming(message, arrival.source, arrival.target))
+        task = self._loop.create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return True
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something that `stop` gives up."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def reply(self, incoming: Incoming, reply: Reply, features: int) -> None:
         """Answer a request, from the NID that it came to; what cannot be sent is counted."""

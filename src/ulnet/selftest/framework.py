@@ -68,7 +68,7 @@ class Framework:
         self.rpc_timeout = rpc_timeout
         self.session: Session | None = None
         self.zombies: set[Session] = set()
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: dict[asyncio.Task[None], None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -81,10 +81,11 @@ class Framework:
         """What replies say."""
         return self.session.features if self.session is not None else FEATURES
 
-    def data_corrupted(self) -> None:
+    def data_corrupted(self, source: Nid) -> None:
         """A server of this node got data that are not what a source sends."""
         if self.session is not None:
-            self.session.failed(Service.BRW)
+            text = f"{source}: data of brw came corrupted from there"
+            self.session.failed(Service.BRW, LNetError(errno.EBADMSG, text))
 
     async def answer(self, incoming: Incoming) -> Reply | None:
         """Do what a request asks; None is for what gets no answer."""
@@ -156,8 +157,8 @@ class Framework:
         if units:
             self.zombies.add(session)
             task = asyncio.get_running_loop().create_task(self._bury(session, units))
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            self._ending[task] = None
+            task.add_done_callback(self._ending.pop)
 
     async def _bury(self, session: Session, units: list[asyncio.Task[None]]) -> None:
         await asyncio.wait(units)

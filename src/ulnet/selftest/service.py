@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import time
+from collections.abc import Callable
 from typing import Final
 
 from ulnet.node import Node
@@ -30,8 +32,8 @@ RPC_TIMEOUT: Final = 64.0
 class Selftest:
     """The node's side of selftest: `start` it when the node is up; `on` is whether tests are taken.
 
-    While it is off each request is answered by EOPNOTSUPP. `first` is where its match bits begin, by default
-    they follow from the time.
+    While it is off each request is answered by EOPNOTSUPP. `wall` is the time of day in nanoseconds, from
+    which match bits follow.
     """
 
     def __init__(
@@ -41,10 +43,10 @@ class Selftest:
         on: bool = True,
         session_timeout: float = SESSION_TIMEOUT,
         rpc_timeout: float = RPC_TIMEOUT,
-        first: int | None = None,
+        wall: Callable[[], int] = time.time_ns,
     ) -> None:
         self.node = node
-        self.exchange = Exchange(node, first=first)
+        self.exchange = Exchange(node, wall=wall)
         self.framework = Framework(self.exchange, session_timeout=session_timeout, rpc_timeout=rpc_timeout)
         self._services = TestServices(self.exchange, self.framework.data_corrupted, timeout=rpc_timeout)
         self._on = on

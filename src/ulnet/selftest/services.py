@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
@@ -40,7 +39,7 @@ class TestServices:
 
     __test__ = False
 
-    def __init__(self, exchange: Exchange, failed: Callable[[], None], *, timeout: float) -> None:
+    def __init__(self, exchange: Exchange, failed: Callable[[Nid], None], *, timeout: float) -> None:
         self._exchange = exchange
         self._failed = failed
         self._timeout = timeout
@@ -102,7 +101,7 @@ class TestServices:
             self._spare.append(buffer)
         if intact:
             return 0
-        self._failed()
+        self._failed(incoming.source)
         return errno.EBADMSG
 
     def _memory(self, length: int) -> bytearray:
@@ -150,13 +149,9 @@ class TestClient(ABC):
 class PingClient(TestClient):
     """Pings; their sequence numbers are those of the whole node."""
 
-    _sequence = -1
-
     async def once(self) -> None:
         """One ping, which has to be echoed."""
-        PingClient._sequence = sequence = (PingClient._sequence + 1) & 0xFFFFFFFF
-        now = time.time_ns()
-        bits = self.exchange.next_id()
+        sequence, bits, now = self.exchange.next_ping(), self.exchange.next_id(), self.exchange.wall()
         ping = PingRequest(bits, PING_MAGIC, sequence, now // 10**9, now % 10**9)
         message = await self.exchange.call(self.target, ping, self.features, timeout=self.timeout)
         reply = message.body

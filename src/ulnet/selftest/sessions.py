@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,6 +16,9 @@ from ulnet.wire.selftest_bodies import Service, SessionId
 __all__ = ["Batch", "Session", "Test"]
 
 _ENDLESS: Final = 1 << 31  # loops are signed: that many and more is less than none
+_log = logging.getLogger("ulnet.selftest")
+_TOLD: Final = 10  # errors of a session that the log tells, and each so many after that
+_TOLD_EACH: Final = 1000
 _PAUSE: Final = 0.1  # seconds after a request that failed
 
 
@@ -31,7 +36,7 @@ class Test:
         loop: int,
         stop_on_error: bool,
         clients: Callable[[], Sequence[TestClient]],
-        failed: Callable[[Service], None],
+        failed: Callable[[Service, LNetError], None],
     ) -> None:
         self.service = service
         self._loop = loop
@@ -39,7 +44,7 @@ class Test:
         self._clients = clients
         self._failed = failed
         self._stopping = False
-        self.units: set[asyncio.Task[None]] = set()
+        self.units: dict[asyncio.Task[None], None] = {}
 
     def run(self) -> None:
         """Begin; what runs goes on."""
@@ -49,8 +54,8 @@ class Test:
         loop = asyncio.get_running_loop()
         for client in self._clients():
             unit = loop.create_task(self._unit(client))
-            self.units.add(unit)
-            unit.add_done_callback(self.units.discard)
+            self.units[unit] = None
+            unit.add_done_callback(self.units.pop)
 
     def stop(self, at_once: bool) -> None:
         """Let the units end with the request under way, or give that up."""
@@ -64,8 +69,8 @@ class Test:
         while not self._stopping:
             try:
                 await client.once()
-            except LNetError:
-                self._failed(self.service)
+            except LNetError as error:
+                self._failed(self.service, error)
                 if self._stop_on_error:
                     return
                 await asyncio.sleep(_PAUSE)
@@ -109,6 +114,7 @@ class Session:
     batches: dict[int, Batch] = field(default_factory=dict)
     brw_errors: int = 0
     ping_errors: int = 0
+    corrupted: int = 0  # of both
 
     @property
     def active(self) -> int:
@@ -120,9 +126,15 @@ class Session:
         for batch in self.batches.values():
             batch.stop(at_once=True)
 
-    def failed(self, service: Service) -> None:
-        """Count a request of a test that failed."""
+    def failed(self, service: Service, error: LNetError) -> None:
+        """Count a request of a test that failed; the log tells some, and all corrupted data at first."""
         if service == Service.PING:
             self.ping_errors += 1
         else:
             self.brw_errors += 1
+        corrupted = error.errno == errno.EBADMSG
+        self.corrupted += corrupted
+        count = self.corrupted if corrupted else self.brw_errors + self.ping_errors - self.corrupted
+        if count <= _TOLD or not count % _TOLD_EACH:
+            level = logging.ERROR if corrupted else logging.WARNING
+            _log.log(level, "selftest, session %s: %s (error %d of this kind)", self.name, error.text, count)
