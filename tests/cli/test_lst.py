@@ -273,3 +273,61 @@ def _port_of(lab: Lab) -> str:
     words = lab.daemons[0].process.args
     assert isinstance(words, list)
     return str(words[words.index("--accept-port") + 1])
+
+
+PLAN = """\
+name: pair
+groups:
+  c: [{0}]
+  s: [{1}]
+interval: 0.2
+tests:
+- name: bulk
+  from: c
+  to: s
+  brw: write
+  size: 64k
+  seconds: 0.5
+  expect: {{bandwidth: {2}}}
+matrix:
+  group: c
+  seconds: 0.1
+"""
+
+
+def selftest(socket: Path, *words: str) -> Done:
+    done = subprocess.run(
+        [sys.executable, "-m", "ulnet", "selftest", *words],
+        env=environment(ULNET_SOCKET=str(socket)) | {"ULNET_SOCKET": str(socket)},
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("daemon", [True, False], ids=["by lnetd", "by a node of its own"])
+def test_a_plan_is_run_reported_and_compared(lab: Lab, tmp_path: Path, daemon: bool) -> None:
+    socket = lab.daemons[0].path if daemon else tmp_path / "none.sock"
+    plan, report, page = tmp_path / "plan.yaml", tmp_path / "report.json", tmp_path / "report.html"
+    words = ["--port", _port_of(lab), "--json", str(report), "--html", str(page)]
+    plan.write_text(PLAN.format(lab.nids[1], lab.nids[2], 0.001))
+    done = selftest(socket, "run", str(plan), *words)
+    assert (done.code, done.err) == (0, ""), done
+    assert done.out.startswith("bulk: brw write, ") and ": met\n" in done.out
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    same = selftest(socket, "compare", str(report), str(report))
+    assert same.code == 0 and "bulk: bandwidth" in same.out and "WORSE" not in same.out
+    plan.write_text(PLAN.format(lab.nids[1], lab.nids[2], 1e9))
+    missed = selftest(socket, "run", str(plan), "--port", _port_of(lab))
+    assert missed.code == 1 and "MISSED" in missed.out
+    odd = selftest(socket, "run", str(report), "--port", _port_of(lab))
+    assert odd.code == 2 and "no plan of tests" in odd.err
+
+
+def test_words_of_ulnet_selftest(tmp_path: Path) -> None:
+    assert "run takes 1 files" in selftest(tmp_path / "x", "run").err
+    assert selftest(tmp_path / "x", "run", str(tmp_path / "none.yaml")).code == 2
+    nameless = selftest(tmp_path / "x", "serve", "--socket", str(tmp_path / "y"))
+    assert nameless.code == 1 and "--networks or --nid" in nameless.err

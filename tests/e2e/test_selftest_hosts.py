@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -150,3 +151,23 @@ def test_a_rail_is_cut_and_mended_under_bulk(nodes: Nodes, number: int) -> None:
         assert "corrupted" not in nodes.log(host).read_text(), errors
         assert "Traceback" not in nodes.log(host).read_text()
     assert "Total 0 error nodes in s" in errors or "0 brw errors" in errors.split("s:\n")[1], errors
+
+
+def test_from_nothing_to_a_matrix(make_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+    """Three hosts without lnetd: each serves tests, one of them runs a plan."""
+    cluster = make_cluster(3, 1, "200mbit")
+    sockets = []
+    for host in cluster:
+        sockets.append(tmp_path / f"{host.number}" / "lnetd.sock")
+        words = [sys.executable, "-m", "ulnet", "selftest", "serve", "--networks", "tcp(rail0)"]
+        process = host.start("env", f"ULNET_SOCKET={sockets[-1]}", *words)
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    plan, report = tmp_path / "plan.yaml", tmp_path / "report.json"
+    matrix = "{group: all, brw: write, size: 64k, concurrency: 2, seconds: 1, expect: {slowest: 0.01}}"
+    plan.write_text(f"groups: {{all: ['10.0.0.[1-3]@tcp']}}\nmatrix: {matrix}\n")
+    words = [sys.executable, "-m", "ulnet", "selftest", "run", str(plan), "--json", str(report)]
+    done = cluster.hosts[0].run("env", f"ULNET_SOCKET={sockets[0]}", *words, timeout=180)
+    cells = json.loads(report.read_text())["tests"][0]["cells"]
+    assert len(cells) == 6 and all(cell["bandwidth"] > 0 and not cell["errors"] for cell in cells), (
+        done.stdout
+    )

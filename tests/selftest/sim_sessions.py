@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -54,7 +55,9 @@ class World:
         self.tests[node] = test
         self.consoles[node] = Console(test.exchange)
 
-    def wall(self, node: SimNode):  # type: ignore[no-untyped-def]
+    @staticmethod
+    def wall(node: SimNode) -> Callable[[], int]:
+        """The time of day in this life of the node, in nanoseconds."""
         loop = node.loop
         return lambda: int(loop.time() * 1e9)
 
@@ -86,7 +89,8 @@ class World:
         await do(ask.BatchRun())
         for _ in range(rng.randint(1, 4)):
             await asyncio.sleep(rng.choice([0.01, 0.5, 5.0, 20.0]))
-            told = await do(rng.choice([ask.Counters(["c", "s"]), ask.BatchQuery(), ask.NodesPing()]))
+            looks: list[ask.Command] = [ask.Counters(["c", "s"]), ask.BatchQuery(), ask.NodesPing()]
+            told = await do(rng.choice(looks))
             if isinstance(told, CountersDocument):
                 self.look(told)
         if rng.random() < 0.7:

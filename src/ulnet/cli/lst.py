@@ -9,12 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from ulnet import __version__
+from ulnet.cli.console_socket import console_socket
 from ulnet.cli.lst_text import Picked, batch_lines, error_lines, rates, table
 from ulnet.cli.lst_words import COMMANDS, BadWords, parse, read_brw
 from ulnet.cli.output import run_to_its_end
@@ -116,7 +116,7 @@ class _Console:
 
     def __init__(self, key: int) -> None:
         self._key = key
-        self._client = Client(_own_socket())
+        self._client = Client(console_socket())
 
     def __enter__(self) -> _Console:
         return self
@@ -151,17 +151,21 @@ class _Console:
             if failed.errno != errno.ECONNREFUSED:
                 raise
         _start_node(options)
-        self._client = Client(_own_socket())
+        self._client = Client(console_socket())
         return self.ask(command, told.SessionDocument).session
-
-
-def _own_socket() -> str:
-    return str(Path(default_socket()).with_name("lst.sock"))
 
 
 def _start_node(options: argparse.Namespace) -> None:
     """A node that keeps one session, in the background."""
-    words = [sys.executable, "-m", "ulnet.cli.selftest", "serve", "--one-session", "--socket", _own_socket()]
+    words = [
+        sys.executable,
+        "-m",
+        "ulnet.cli.selftest",
+        "serve",
+        "--one-session",
+        "--socket",
+        console_socket(),
+    ]
     words += ["--port", str(options.port)]
     if options.networks:
         words += ["--networks", options.networks]

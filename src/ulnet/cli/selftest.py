@@ -1,4 +1,4 @@
-"""`ulnet selftest`: a node that takes part in tests, without a daemon."""
+"""`ulnet selftest`: a node that takes part in tests, without a daemon; plans of tests, and their reports."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import errno
 import logging
 import signal
 import sys
-from pathlib import Path
 from typing import Final
 
+from ulnet.cli.console_socket import console_socket
 from ulnet.cli.ping import own_nid
 from ulnet.core.status import LNetError
 from ulnet.dlc.config import Step
@@ -18,7 +18,6 @@ from ulnet.dlc.endpoint import Endpoint
 from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.legacy import LegacyError
 from ulnet.dlc.modprobe import module_requests
-from ulnet.dlc.paths import default_socket
 from ulnet.dlc.protocol import ProtocolError
 from ulnet.dlc.server import ControlServer
 from ulnet.host import HostError, source_address_for
@@ -29,33 +28,43 @@ from ulnet.node import Node
 from ulnet.node.admin import Admin
 from ulnet.selftest.addition import SelftestAddition
 
-__all__ = ["console_socket", "main"]
+__all__ = ["main"]
 
 _log = logging.getLogger("ulnet.selftest")
+_FILES: Final = {"serve": 0, "run": 1, "compare": 2}
 _PATIENCE: Final = 60.0  # seconds until somebody has begun a session
 
 _EXAMPLES = """\
 example:
   ulnet selftest serve --networks 'tcp(eth0,eth1)'
   ulnet selftest serve --nid 10.0.0.2@tcp --accept all
+  ulnet selftest run plan.yaml --json today.json --html today.html
+  ulnet selftest compare yesterday.json today.json --tolerance 5
 
 serve: takes part in tests of any console (`lst` here, or that of kernel nodes) until SIGTERM or SIGINT; the
 socket takes the commands of `lst` and lnetctl. A host with an lnetd needs none: `lnetctl set selftest 1`.
-Exit status: 0, 1 where it cannot start, 2 usage.
+run: does what a plan says, from the lnetd of this host, or by a node of its own where there is none.
+Exit status: 0, 1 where it cannot start, an expectation is missed or a report is worse, 2 usage.
 """
-
-
-def console_socket() -> str:
-    """Where the node of a `lst` listens that found no lnetd."""
-    return str(Path(default_socket()).with_name("lst.sock"))
 
 
 def main(argv: list[str]) -> int:
     """Run the command; see `ulnet selftest --help`."""
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if len(options.files) != _FILES[options.what]:
+        parser.error(f"{options.what} takes {_FILES[options.what]} files")
     logging.basicConfig(level="WARNING", format="ulnet selftest: %(message)s")
     try:
+        if options.what == "compare":
+            from ulnet.cli.selftest_run import compare_reports
+
+            return compare_reports(options)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            if options.what == "run":
+                from ulnet.cli.selftest_run import run
+
+                return run(options, lambda: _own_node(options), runner)
             return runner.run(_serve(options))
     except (LNetError, HostError, ProtocolError) as refused:
         print(f"ulnet selftest: {refused.text}", file=sys.stderr)
@@ -67,11 +76,18 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ulnet selftest",
-        description="Take part in LNet selftest, without a daemon.",
+        description="Take part in LNet selftest without a daemon, run plans of tests, compare their reports.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", choices=["serve"], help="what to do")
+    parser.add_argument("what", choices=list(_FILES), help="what to do")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="run: the plan; compare: two reports (JSON)")
+    parser.add_argument("--json", metavar="FILE", help="run: write the report there")
+    parser.add_argument("--html", metavar="FILE", help="run: write it with plots there")
+    parser.add_argument("--force", action="store_true", help="run: take the place of other sessions")
+    parser.add_argument(
+        "--tolerance", type=float, default=10.0, metavar="P", help="compare: worse is P percent less (10)"
+    )
     parser.add_argument("--networks", metavar="TEXT", help="NIs as the module parameter: tcp0(eth0,eth1)")
     parser.add_argument("--nid", action="append", default=[], metavar="NID", help="an NI by its NID")
     parser.add_argument("--socket", metavar="PATH", default=console_socket(), help="control socket")
@@ -84,6 +100,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, default=988, help="TCP port of this and other nodes (988)")
     parser.add_argument("--one-session", action="store_true", help=argparse.SUPPRESS)  # for `lst`
     return parser
+
+
+async def _own_node(options: argparse.Namespace) -> tuple[Node, SelftestAddition]:
+    """A node with a console, for a plan where no lnetd is there. Raises LNetError, NidError."""
+    options.one_session = True
+    node = Node(tcp=TcpParams(accept=options.accept, accept_port=options.port))
+    addition = SelftestAddition(node, on=True, reach=lambda nid: _reach(node, nid))
+    await node.start()
+    addition.begin()
+    await _configure(node, Admin(node), options)
+    return node, addition
 
 
 async def _serve(options: argparse.Namespace) -> int:
