@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from selftest.sim_sessions import SESSION, World
+from support.routed import SETTLED, add_route, make_router
 from ulnet.dlc import model_selftest as ask
 from ulnet.dlc.documents_selftest import CountersDocument, GroupDocument
 from ulnet.selftest import Selftest
@@ -155,3 +156,44 @@ def test_the_same_seed_is_the_same_run() -> None:
         world.run()
         runs.append((world.sim.now, dict(world.counts), world.moved))
     assert runs[0] == runs[1]
+
+
+def test_bulk_passes_a_router() -> None:
+    sim = Simulation(1, link=LinkParams(rate=1e9, delay=0.001))
+    client, server = sim.node("c", "10.1.0.1@tcp1"), sim.node("s", "10.2.0.2@tcp2")
+    make_router(sim.node("r", "10.1.0.9@tcp1", "10.2.0.9@tcp2"))
+    add_route(client, "tcp2", ["10.1.0.9@tcp1"])
+    add_route(server, "tcp1", ["10.2.0.9@tcp2"])
+    tests = []
+    for node in (client, server):
+        tests.append(Selftest(node.node, wall=World.wall(node)))
+        node.loop.enter(tests[-1].start)
+    sim.run(SETTLED)
+    # fmt: off
+    told = Told(client, Console(tests[0].exchange), ask.SessionNew(), ask.GroupAdd("c", [str(client.nid)]),
+                ask.GroupAdd("s", [str(server.nid)]),
+                ask.TestAdd("c", "s", loop=20, concurrency=2, brw=ask.Brw("read", 1 << 18, "full")),
+                ask.TestAdd("c", "s", loop=20, concurrency=2, brw=ask.Brw("write", 1 << 18, "full")),
+                ask.BatchRun(), 5.0, ask.Counters(["c", "s"]), ask.SessionEnd())
+    # fmt: on
+    sim.run(30.0)
+    counters = told.answers[-2]
+    assert isinstance(counters, CountersDocument)
+    for view in counters.of:
+        (node,) = view.nodes
+        lists = node.rpc["bulk_get"] - (40 << 18)  # of two tests, each with one node
+        assert (lists, node.rpc["bulk_put"]) == (24 if view.name == "c" else 0, 40 << 18)
+        assert node.framework["brw_errors"] == 0
+
+
+@pytest.mark.long
+def test_a_thousand_nodes_are_polled() -> None:
+    sim, nodes, _, console = lab(1000)
+    polls = [ask.Counters(["all"])] * 5
+    everybody = ["10.0.[0-3].[0-255]@tcp"]
+    told = Told(nodes[0], console, ask.SessionNew(), ask.GroupAdd("all", everybody), *polls, ask.SessionEnd())
+    sim.run(300.0)
+    counters = told.answers[-2]
+    assert isinstance(counters, CountersDocument)
+    answers = [node for node in counters.of[0].nodes if not node.error]
+    assert len(answers) == 1000

@@ -27,7 +27,7 @@ from ulnet.dlc.documents_selftest import (
 )
 from ulnet.nid import ANY_NID, Nid, NidError
 from ulnet.selftest.exchange import Exchange
-from ulnet.selftest.members import RUNNING, Batch, Group, Member, read_ids
+from ulnet.selftest.members import RUNNING, Batch, Group, Member, plain_name, read_ids
 from ulnet.selftest.roster import DEFAULT_BATCH, Roster
 from ulnet.wire.selftest_bodies import (
     FEATURES,
@@ -262,7 +262,8 @@ class Console:
         if reply.status:
             return PingedView(str(member.nid), "unknown", error=errno_text(reply.status))
         state = "active" if reply.sid == roster.sid else "busy"
-        return PingedView(str(member.nid), state, reply.name, str(Nid.from_nid4(reply.sid.nid)))
+        owner = str(Nid.from_nid4(reply.sid.nid))
+        return PingedView(str(member.nid), state, plain_name(reply.name), owner)
 
     @staticmethod
     async def _each(members: Sequence[Member], work: Callable[[Member], Awaitable[Any]]) -> list[Any]:

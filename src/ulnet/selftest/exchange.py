@@ -21,6 +21,7 @@ from ulnet.wire.errors import WireError
 from ulnet.wire.selftest import (
     BULK_PORTAL,
     FRAMEWORK_PORTAL,
+    MAX_BULK,
     MESSAGE_SIZE,
     TEST_PORTAL,
     Message,
@@ -98,6 +99,7 @@ class Exchange:
         self.wall = wall
         self._last = (wall() // 10**9 << 48) & _ID_MASK
         self._last_ping = -1
+        self._scratch: memoryview | None = None
         self._inboxes: list[Inbox] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._handler: Handler | None = None
@@ -114,6 +116,12 @@ class Exchange:
         """Match bits that nobody else uses."""
         self._last = (self._last + 1) & _ID_MASK
         return self._last
+
+    def scratch(self, length: int) -> memoryview:
+        """Memory for data at which nobody looks; all who move such data share it."""
+        if self._scratch is None:
+            self._scratch = memoryview(bytearray(MAX_BULK))
+        return self._scratch[:length]
 
     def next_ping(self) -> int:
         """The sequence number of a ping."""

@@ -18,6 +18,7 @@ __all__ = [
     "Member",
     "State",
     "Test",
+    "plain_name",
     "read_ids",
     "server_loop",
     "span_of",
@@ -39,6 +40,11 @@ def read_ids(texts: Sequence[str]) -> list[Nid]:
     if len(found) > _MOST_IDS:
         raise NidError(f"{len(found)} nodes are more than the {_MOST_IDS} of one command: split it")
     return list(found)
+
+
+def plain_name(name: str) -> str:
+    """A name that came by the wire, as text that can be shown: its bytes need not be UTF-8."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 @dataclass(slots=True, eq=False)

@@ -11,7 +11,7 @@ from ulnet.core.status import LNetError, errno_text
 from ulnet.dlc.model_selftest import Brw, TestAdd
 from ulnet.nid import Nid
 from ulnet.selftest.exchange import Bulk, Exchange
-from ulnet.selftest.members import Batch, Group, Member, Test, server_loop, span_of
+from ulnet.selftest.members import Batch, Group, Member, Test, plain_name, server_loop, span_of
 from ulnet.selftest.targets import pack_targets
 from ulnet.wire.selftest import PAGE
 from ulnet.wire.selftest_bodies import (
@@ -142,7 +142,7 @@ class Roster:
                 self.silence = min(self.silence, reply.timeout / 4)
         elif reply.status == errno.EBUSY:
             owner = Nid.from_nid4(reply.sid.nid)
-            member.state, member.error = "busy", f"it has session {reply.name} of {owner}"
+            member.state, member.error = "busy", f"it has session {plain_name(reply.name)} of {owner}"
         elif reply.status == errno.EOPNOTSUPP:
             member.state = "unknown"
             member.error = "selftest is off there: switch it on with `lnetctl set selftest 1`"

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from ulnet.core.status import LNetError
 from ulnet.node import Node
 from ulnet.selftest.exchange import Exchange, Incoming
 from ulnet.selftest.framework import Framework
@@ -82,7 +83,10 @@ class Selftest:
         await self.close()
 
     async def _answer(self, incoming: Incoming) -> None:
-        reply = await self._reply_to(incoming)
+        try:
+            reply = await self._reply_to(incoming)
+        except LNetError:  # the node is shutting down
+            reply = None
         if reply is None:
             self.exchange.dropped += 1
         else:

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
+from ulnet.core.md import Buffer
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.selftest.exchange import Bulk, Exchange, Incoming
@@ -85,20 +86,24 @@ class TestServices:
         return 0
 
     async def _fetch(self, incoming: Incoming, request: BrwRequest) -> int:
-        buffer = self._memory(request.length)
-        if request.check in _CHECKED:
+        checked = request.check in _CHECKED
+        if checked:
+            buffer = self._memory(request.length)
             blank(buffer)
         node = self._exchange.node
+        memory = buffer if checked else self._exchange.scratch(request.length)
         # fmt: off
         got = await node.get(
-            incoming.source, BULK_PORTAL, request.bulkid, buffer, source=incoming.target,
+            incoming.source, BULK_PORTAL, request.bulkid, memory, source=incoming.target,
             timeout=self._timeout,
         )
         # fmt: on
         self._exchange.bulk_get += got
-        intact = got == request.length and is_intact(buffer, request.check, incoming.message.byteorder)
-        if len(self._spare) < _MOST_SPARE:  # after an error it may be in use still
-            self._spare.append(buffer)
+        intact = got == request.length
+        if checked:
+            intact = intact and is_intact(buffer, request.check, incoming.message.byteorder)
+            if len(self._spare) < _MOST_SPARE:  # after an error it may be in use still
+                self._spare.append(buffer)
         if intact:
             return 0
         self._failed(incoming.source)
@@ -188,7 +193,11 @@ class BrwClient(TestClient):
         reads = direction == Direction.READ
         bits, bulk_bits = self.exchange.next_id(), self.exchange.next_id()
         request = BrwRequest(bits, bulk_bits, direction, length, check)
-        memory = self._memory() if reads else source_data(length, check == Check.SIMPLE)
+        memory: Buffer
+        if not reads:
+            memory = source_data(length, check == Check.SIMPLE)
+        else:
+            memory = self._memory() if check in _CHECKED else self.exchange.scratch(length)
         bulk = Bulk(bulk_bits, memory, length, source=not reads)
         message = await self.exchange.call(
             self.target, request, self.features, timeout=self.timeout, bulk=bulk
@@ -196,8 +205,7 @@ class BrwClient(TestClient):
         assert isinstance(message.body, BrwReply)
         if message.body.status:
             raise LNetError(message.body.status, f"{self.target}: brw failed there")
-        if reads:
-            assert isinstance(memory, bytearray)
+        if isinstance(memory, bytearray):
             self._sink = memory  # it is not in use any more
             if not is_intact(memory, check, message.byteorder, offset):
                 raise LNetError(errno.EBADMSG, f"{self.target}: data of brw came corrupted")
@@ -206,6 +214,5 @@ class BrwClient(TestClient):
         memory, self._sink = self._sink, bytearray()
         if not memory:
             memory = bytearray(self._parameters.length)
-        if self._parameters.check in _CHECKED:
-            blank(memory)
+        blank(memory)
         return memory

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ulnet.core.status import LNetError
+from ulnet.nid.errors import shown
 from ulnet.selftest.services import TestClient
 from ulnet.wire.selftest_bodies import Service, SessionId
 
@@ -137,4 +138,6 @@ class Session:
         count = self.corrupted if corrupted else self.brw_errors + self.ping_errors - self.corrupted
         if count <= _TOLD or not count % _TOLD_EACH:
             level = logging.ERROR if corrupted else logging.WARNING
-            _log.log(level, "selftest, session %s: %s (error %d of this kind)", self.name, error.text, count)
+            _log.log(
+                level, "selftest, session %s: %s (error %d of this kind)", shown(self.name), error.text, count
+            )
