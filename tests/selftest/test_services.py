@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from selftest.conftest import SID, Lab, until
@@ -41,6 +41,7 @@ checks = st.sampled_from(list(Check))
 # The data ----------------------------------------------------------------------------------------------
 
 
+@example(9, Check.SIMPLE, "little", 0)  # both words of the page overlap
 @given(st.integers(1, 3 * PAGE + 40), checks, st.sampled_from(("little", "big")), st.integers(0, 511))
 def test_what_a_source_sends_is_intact(length: int, check: Check, byteorder: Any, offset: int) -> None:
     data = bytearray(source_data(length, check == Check.SIMPLE, byteorder))

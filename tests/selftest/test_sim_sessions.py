@@ -180,10 +180,10 @@ def test_bulk_passes_a_router() -> None:
     counters = told.answers[-2]
     assert isinstance(counters, CountersDocument)
     for view in counters.of:
-        (node,) = view.nodes
-        lists = node.rpc["bulk_get"] - (40 << 18)  # of two tests, each with one node
-        assert (lists, node.rpc["bulk_put"]) == (24 if view.name == "c" else 0, 40 << 18)
-        assert node.framework["brw_errors"] == 0
+        (told_of,) = view.nodes
+        lists = told_of.rpc["bulk_get"] - (40 << 18)  # of two tests, each with one node
+        assert (lists, told_of.rpc["bulk_put"]) == (24 if view.name == "c" else 0, 40 << 18)
+        assert told_of.framework["brw_errors"] == 0
 
 
 @pytest.mark.long

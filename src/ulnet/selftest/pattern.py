@@ -52,13 +52,14 @@ def is_intact(buffer: bytearray, check: int, byteorder: ByteOrder, offset: int =
 
 
 def _ends_are_intact(buffer: bytearray, magic: bytes, offset: int) -> bool:
-    """Whether the first and the last word of each page are the magic."""
+    """Whether the first and the last word of each page are the magic; of two that overlap, the last."""
     start, length = 0, len(buffer)
     end = min(PAGE - offset, length)
     while start < length:
-        if end - start >= _WORD and not (
-            buffer.startswith(magic, start) and buffer.endswith(magic, start, end)
-        ):
+        size = end - start
+        if size >= _WORD and not buffer.endswith(magic, start, end):
+            return False
+        if size >= 2 * _WORD and not buffer.startswith(magic, start):
             return False
         start, end = end, min(end + PAGE, length)
     return True
