@@ -125,7 +125,17 @@ def _of_simulator(figures: dict[str, Any]) -> list[Line]:
     return table
 
 
-_SECTIONS = {"choice": _of_choice, "crowd": _of_crowd, "simulator": _of_simulator}
+def _of_selftest(figures: dict[str, Any]) -> list[Line]:
+    good, table = _at_least(0.9), []
+    for name, plain in (("brw write", "PUT"), ("brw read", "GET")):
+        words = (f"selftest, {name} of 1 MiB", "rate, pure", "≥ 0.9×")
+        table.append(_absolute(*words, figures.get(name), good, "×", plain))
+    return table
+
+
+_SECTIONS = {
+    "choice": _of_choice, "crowd": _of_crowd, "selftest": _of_selftest, "simulator": _of_simulator
+}  # fmt: skip
 PARTS = (LOOPBACK, *_SECTIONS)  # of the page, for which something was aimed at
 
 
