@@ -159,7 +159,23 @@ _FETCH = {
     "zmq": ("zmq.asyncio DEALER/ROUTER", 2),
     "grpc": ("grpc.aio", 6),
 }
-_SECTIONS = {"calls": _of_calls, "choice": _of_choice, "crowd": _of_crowd, "simulator": _of_simulator}
+
+
+def _of_selftest(figures: dict[str, Any]) -> list[Line]:
+    good, table = _at_least(0.9), []
+    for name, plain in (("brw write", "PUT"), ("brw read", "GET")):
+        words = (f"selftest, {name} of 1 MiB", "rate, pure", "≥ 0.9×")
+        table.append(_absolute(*words, figures.get(name), good, "×", plain))
+    return table
+
+
+_SECTIONS = {
+    "calls": _of_calls,
+    "choice": _of_choice,
+    "crowd": _of_crowd,
+    "selftest": _of_selftest,
+    "simulator": _of_simulator,
+}
 PARTS = (LOOPBACK, *_SECTIONS)  # of the page, for which something was aimed at
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import brw
 import calls
 import choice
 import crowd
@@ -16,7 +17,7 @@ import start
 from players import builds
 from report import machine, origin
 
-NAMES = ("choice", "calls", "crowd", "start", "rails", "failover", "routed", "simulator")
+NAMES = ("choice", "calls", "crowd", "start", "rails", "failover", "routed", "selftest", "simulator")
 CHOICE_ROUNDS, CHOICES = 15, 5000
 SMALL_ROUNDS, SMALL = 3, 20_000
 START_ROUNDS = 5
@@ -56,6 +57,7 @@ def measure(name: str, quick: bool, rounds: int | None, tell: Tell) -> Section |
         "rails": _rails,
         "failover": _failover,
         "routed": _routed,
+        "selftest": _selftest,
         "simulator": _simulator,
     }
     section = makers[name](quick, rounds, tell)
@@ -169,6 +171,14 @@ def _routed(quick: bool, rounds: int | None, tell: Tell) -> Section | None:
     section.runs = routed.to_dict(results, killed)
     section.tables.append(("", *routed.cells(results)))
     section.tables.append(("", *routed.killed_cells(killed)))
+    return section
+
+
+def _selftest(quick: bool, rounds: int | None, tell: Tell) -> Section:
+    results = brw.measure(rounds or (1 if quick else brw.ROUNDS), 0.5 if quick else brw.SECONDS, tell)
+    section = Section("selftest", "Bulk of selftest", [brw.HOW], runs=brw.to_dict(results))
+    section.tables.append(("", brw.HEADS, brw.cells(results)))
+    section.figures = {name: brw.ratio(results, name) for name in ("brw write", "brw read")}
     return section
 
 

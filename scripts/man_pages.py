@@ -9,6 +9,8 @@ from pathlib import Path
 
 from ulnet.cli.lnetctl_grammar import COMMON, GROUPS, Command, commands_of
 from ulnet.cli.lnetctl_words import Option
+from ulnet.cli.lst_words import COMMANDS as LST
+from ulnet.cli.lst_words import parser_of as lst_parser
 from ulnet.cli.parsers import actions_of, parsers_of
 from ulnet.cli.ulnet import COMMANDS as ULNET
 
@@ -23,6 +25,10 @@ control socket of root's lnetd; others: $XDG_RUNTIME_DIR/ulnet/lnetd.sock
 .I /etc/lnet.conf
 what lnetd is told when it starts as a service
 """
+_LST = (
+    "It drives one session of tests over many nodes: lnetd keeps the session, or, where none answers, a node "
+    "that the first command starts. IDs of nodes are NIDs with ranges, or pid-NID."
+)
 _STATUS = "0 on success, else 256 - errno of the first error; 255 for words that make no command."
 
 
@@ -31,6 +37,7 @@ def pages() -> dict[str, str]:
     found = {"man8/lnetctl.8": _lnetctl(), "man1/ulnet.1": _ulnet()}
     for group in GROUPS:
         found[f"man8/lnetctl-{group}.8"] = _group(group)
+    found["man8/lst.8"] = _lst()
     found["man8/lnetd.8"] = _program("lnetd", "lnetd", 8, "an LNet node as a daemon")
     for name, summary in ULNET.items():
         found[f"man1/ulnet-{name}.1"] = _program(name, f"ulnet {name}", 1, summary)
@@ -155,6 +162,24 @@ def _action(action: argparse.Action) -> str:
     head = " ".join(part for part in (names, _metavar(action)) if part)
     told = (action.help or "").replace("%(default)s", str(action.default)).replace("%%", "%")
     return f".TP\n.B {_text(head)}\n{_text(told)}\n"
+
+
+def _lst() -> str:
+    text = _head("lst", 8, "the console of LNet selftest")
+    text += ".SH SYNOPSIS\n.B lst\nCOMMAND [OPTIONS] [ARGS]\n.SH DESCRIPTION\n"
+    text += _text(f"{_LST}") + "\n"
+    for name, (summary, _) in LST.items():
+        parser = lst_parser(name)
+        text += f".SS {_text(name)}\n{_text(summary[:1].upper() + summary[1:])}.\n.PP\n"
+        text += _verbatim([_usage(parser)])
+        text += "".join(_action(action) for action in actions_of(parser) if action.dest != "help")
+    text += ".SH ENVIRONMENT\n.TP\n.B LST_SESSION\nthe key of the session, a number\n"
+    text += ".TP\n.B LST_FEATURES\nits features: 1 (default) for bulk of any length, 0 for whole pages\n"
+    text += (
+        ".TP\n.B ULNET_SOCKET\nthe control socket of lnetd; that of a node of its own is lst.sock beside it\n"
+    )
+    text += ".SH EXIT STATUS\n0 on success, 1 where the command fails, 2 for words that make none.\n"
+    return text + ".SH SEE ALSO\nulnet\\-selftest(1), lnetd(8), lnetctl(8)\n"
 
 
 # roff ----------------------------------------------------------------------------------------------------

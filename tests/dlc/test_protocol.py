@@ -17,6 +17,7 @@ from ulnet.dlc import model
 from ulnet.dlc.documents import LocalNetView, LocalNiView, NetDocument
 from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model_bond import BondAdd, BondFailover, BondOptions, BondSet, BondSwitch
+from ulnet.dlc.model_selftest import Brw, TestAdd
 from ulnet.dlc.protocol import (
     HEADER_SIZE,
     VERSION,
@@ -83,6 +84,7 @@ REQUESTS: list[model.Request] = [
     model.SelectionDel("nid", nid="10.0.0.*@tcp", id=4),
     model.SelectionShow("net", net="tcp"),
     model.Export(backup=True),
+    model.Lst(7, TestAdd("c", "s", distribute=2, brw=Brw("write", 1 << 20, "full", 8))),
 ]
 
 

@@ -20,6 +20,8 @@ SLOW = (
     "bench/test_routed",
     "sim/test_discovery_names",
     "cli_lnetctl/test_lnetctl_replay",
+    "e2e/test_selftest_hosts",
+    "cli/test_lst",
     "e2e/test_routed_hosts",
     "cli_lnetctl/test_lnetctl_policy",
     "harness/test_harness",

@@ -287,6 +287,7 @@ SETTINGS = {
     "max_recovery_ping_interval": "most seconds between recovery pings; above 0",
     "use_tcp_bonding": "1: a tcp net added from now on is one NI over all interfaces named; 0: an NI each",
     "degraded_below": "percent of its usual rate below which an NI is degraded, 0 to 90; 0 does not judge",
+    "selftest": "take part in tests of `lst` and other consoles: 1, or 0 to refuse them",
 }
 # Values for examples, where 1 would be a strange one.
 _VALUES = {

@@ -30,6 +30,7 @@ from ulnet.lnd.loop import new_event_loop
 from ulnet.lnd.tcp import TcpParams
 from ulnet.node import Node
 from ulnet.node.admin import Admin
+from ulnet.selftest.addition import SelftestAddition
 
 __all__ = ["main"]
 
@@ -126,6 +127,9 @@ def _parser() -> argparse.ArgumentParser:
         choices=("backoff", "documents"),
         default="backoff",
         help="ping what failed after 1, 2, 4, ... s (default), or by the documents: each second, up by 1",
+    )
+    parser.add_argument(
+        "--selftest", action="store_true", help="take part in tests of `lst` and other consoles"
     )
     parser.add_argument("--drain", type=_seconds, default=5.0, metavar="S", help="seconds to finish in (5)")
     parser.add_argument("--log-level", choices=_LEVELS, default="info", help="what goes to stderr (info)")
@@ -233,8 +237,9 @@ async def _run(options: argparse.Namespace, parameters: list[Parameters], steps:
         balance=options.balance,
         recovery=options.recovery,
     )
+    selftest = SelftestAddition(node, on=options.selftest)
     startup = [Step(one, 0) for given in parameters for one in given.requests if not is_setting(one)] + steps
-    admin = Admin(node, startup=startup, parameters=parameters, drain=options.drain)
+    admin = Admin(node, startup=startup, parameters=parameters, drain=options.drain, additions=[selftest])
     endpoint = Endpoint(options.socket)
     server = ControlServer(endpoint, admin.handle)
     try:
@@ -242,6 +247,7 @@ async def _run(options: argparse.Namespace, parameters: list[Parameters], steps:
             loop.add_signal_handler(number, begin_to_end)
         if not options.unconfigured:
             await node.start()
+            admin.begin_additions()
             errors = await admin.set_parameters() + await admin.apply(startup)
             if errors:
                 raise _ConfigError(errors)
@@ -253,6 +259,7 @@ async def _run(options: argparse.Namespace, parameters: list[Parameters], steps:
         _tell_systemd("STOPPING=1")
     finally:
         await server.close(options.drain)
+        await admin.end_additions()
         await node.close(options.drain)
     _log.info("stopped")
     return 0

@@ -21,6 +21,7 @@ COMMANDS = {
     "doctor": "find what on this host would trouble LNet over several interfaces",
     "ping": "ask LNet nodes for their NIDs, without a daemon",
     "rpc": "ask a service of ulnet.rpc for its methods, and call them",
+    "selftest": "take part in LNet selftest, run plans of tests",
     "sim": "run a scenario, or random clusters with faults, in the simulator",
     "plan": "show what apply, or an import, would change, and change nothing",
     "which-nid": "tell which of some NIDs is the nearest to a node",

@@ -32,13 +32,13 @@ GLOBALS = (
     *("numa_range", "max_interfaces", "max_intf", "discovery", "drop_asym_route", "retry_count"),
     *("transaction_timeout", "health_sensitivity", "recovery_interval", "router_sensitivity", "lnd_timeout"),
     *("response_tracking", "recovery_limit", "max_recovery_ping_interval", "degraded_below"),
-    "use_tcp_bonding",
+    *("use_tcp_bonding", "selftest"),
 )
 _Rule = TypeVar("_Rule")
 _ALIASES = {"max_intf": "max_interfaces"}
 # What `import --del` restores; it leaves other settings alone.
 _DEFAULTS = {
-    **dict.fromkeys(("numa_range", "drop_asym_route", "use_tcp_bonding"), 0),
+    **dict.fromkeys(("numa_range", "drop_asym_route", "use_tcp_bonding", "selftest"), 0),
     "max_interfaces": 4096,
     "discovery": 1,
 }

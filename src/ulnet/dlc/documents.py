@@ -280,7 +280,7 @@ class DistanceDocument(Struct, rename={"which_nid": "which-nid"}):
 
 
 class Globals(Struct):
-    """Node-wide settings. The real tool has no `degraded_below`: it is told where it is not the default."""
+    """Node-wide settings. Those that the real tool has not are told where they are not the default."""
 
     numa_range: int
     max_interfaces: int
@@ -297,6 +297,7 @@ class Globals(Struct):
     max_recovery_ping_interval: int
     use_tcp_bonding: int | UnsetType = UNSET
     degraded_below: int | UnsetType = UNSET
+    selftest: int | UnsetType = UNSET
 
 
 class GlobalDocument(Struct, rename={"settings": "global"}):

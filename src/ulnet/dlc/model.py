@@ -24,6 +24,7 @@ from ulnet.dlc.model_routing import (
     RoutingSet,
     RoutingShow,
 )
+from ulnet.dlc.model_selftest import Lst
 from ulnet.dlc.model_stats import SumsShow, UseShow
 from ulnet.dlc.request import BaseRequest as _Request
 from ulnet.dlc.request import Seconds, Tunables, Verbosity
@@ -45,6 +46,7 @@ __all__ = [
     "Ip2netsRule",
     "LnetConfigure",
     "LnetUnconfigure",
+    "Lst",
     "NetAdd",
     "NetDel",
     "NetMatch",
@@ -358,4 +360,5 @@ Request = (
     | FaultShow
     | OptionsShow
     | Export
+    | Lst
 )

@@ -6,6 +6,7 @@ import asyncio
 import errno
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 from ulnet.core.status import LNetError
 from ulnet.dlc import model
@@ -14,6 +15,7 @@ from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.modprobe import Parameters, is_setting
 from ulnet.dlc.protocol import Answer
 from ulnet.host import HostError, Link, links
+from ulnet.node.admin.addition import Addition
 from ulnet.node.admin.state import AdminState
 from ulnet.node.admin.table import REQUESTS, Row
 from ulnet.node.node import Node
@@ -26,7 +28,7 @@ class Admin:
 
     `host` lists the host's links; `startup` is what `lnet configure --all` does, in order; `parameters` are
     those of the modules: their settings are in force once LNet is configured, and those of drivers for
-    all nets that say nothing else.
+    all nets that say nothing else. `additions` take requests of their own.
     """
 
     def __init__(
@@ -37,18 +39,22 @@ class Admin:
         startup: Sequence[Step] = (),
         parameters: Sequence[Parameters] = (),
         drain: float = 5.0,
+        additions: Sequence[Addition] = (),
     ) -> None:
         self.node = node
-        self._state = AdminState(node, host, startup, parameters, drain)
+        self._state = AdminState(node, host, startup, parameters, drain, additions)
         self._changing = asyncio.Lock()
         self._life = {
             model.LnetConfigure: Row(self._configure, changes=False),  # what it configures takes its turn
             model.LnetUnconfigure: Row(self._unconfigure, changes=True),
         }
+        self._rows = REQUESTS | {
+            kind: _added(do) for addition in additions for kind, do in addition.handlers.items()
+        }
 
     async def handle(self, request: model.Request) -> Answer:
         """Execute a request. Raises DlcError when it is refused; nothing has changed then."""
-        row = self._life.get(type(request)) or REQUESTS[type(request)]
+        row = self._life.get(type(request)) or self._rows[type(request)]
         try:
             if not self.node.running and type(request) not in self._life:
                 raise _not_configured(request)
@@ -82,12 +88,28 @@ class Admin:
             if self.node.running:
                 return Answer()
             await self.node.start()
+            self.begin_additions()
             state.large = request.large
         errors = await self.set_parameters()
         return Answer(errors=errors + (await self.apply(state.startup) if request.all else []))
 
     async def _unconfigure(self, state: AdminState, request: model.LnetUnconfigure) -> None:
+        await self.end_additions()
         await self.node.close(state.drain)
+
+    def begin_additions(self) -> None:
+        """LNet is up. Raises LNetError."""
+        for addition in self._state.additions:
+            addition.begin()
+
+    async def end_additions(self) -> None:
+        """LNet is about to shut down."""
+        for addition in self._state.additions:
+            await addition.end()
+
+
+def _added(do: Callable[[Any], Awaitable[Answer]]) -> Row:
+    return Row(lambda _, request: do(request), changes=False)
 
 
 def _not_configured(request: model.Request) -> LNetError:

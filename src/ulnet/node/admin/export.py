@@ -7,8 +7,8 @@ from ulnet.dlc.documents_options import OptionsDocument
 from ulnet.dlc.model import Export, NetShow, OptionsShow, RouteShow, UdspShow
 from ulnet.node.admin.routes import backup_routes, show_routes
 from ulnet.node.admin.routing import backup_routing
+from ulnet.node.admin.settings import settings_of
 from ulnet.node.admin.show_nets import backup_nets, show_nets
-from ulnet.node.admin.show_node import show_globals
 from ulnet.node.admin.show_peers import export_peers
 from ulnet.node.admin.state import AdminState
 from ulnet.node.admin.udsp import show_rules
@@ -23,7 +23,7 @@ def export(state: AdminState, request: Export) -> ExportDocument:
     routes = backup_routes(core) if request.backup else show_routes(core, RouteShow(verbosity=1))
     peers = export_peers(core, request.backup)
     rules = show_rules(core, UdspShow())
-    return ExportDocument(nets, routes, peers, *backup_routing(core), show_globals(core), rules)
+    return ExportDocument(nets, routes, peers, *backup_routing(core), settings_of(state), rules)
 
 
 def show_options(state: AdminState, request: OptionsShow) -> OptionsDocument:

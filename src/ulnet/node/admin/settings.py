@@ -5,12 +5,17 @@ from __future__ import annotations
 import errno
 from dataclasses import fields, replace
 
+from msgspec import UNSET
+
 from ulnet.control.instance import LNet
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import GlobalSettings
+from ulnet.dlc.documents import Globals
 from ulnet.dlc.model import GlobalSet
+from ulnet.node.admin.show_node import show_globals
+from ulnet.node.admin.state import AdminState
 
-__all__ = ["change_settings"]
+__all__ = ["change_settings", "settings_of"]
 
 _MOST = 2**31 - 1
 _RANGES = {
@@ -34,9 +39,29 @@ _READ_ONLY = frozenset({"lnd_timeout", "recovery_interval"})  # accepted from ex
 _FEWEST_INTERFACES = 16
 
 
-def change_settings(core: LNet, request: GlobalSet) -> None:
-    """Set all values or none. Raises LNetError(EINVAL)."""
-    values = request.values
+def change_settings(state: AdminState, request: GlobalSet) -> None:
+    """Set all values or none. Raises LNetError(EINVAL), and what setting those of additions raises."""
+    added = state.settings
+    before = {name: added[name].get() for name in added.keys() & request.values.keys()}
+    try:
+        for name in before:
+            added[name].set(request.values[name])
+        _change(state.core, {name: value for name, value in request.values.items() if name not in before})
+    except LNetError:
+        for name, value in before.items():
+            added[name].set(value)
+        raise
+
+
+def settings_of(state: AdminState) -> Globals:
+    """What they are."""
+    shown = show_globals(state.core)
+    for name, setting in state.settings.items():
+        setattr(shown, name, setting.get() or UNSET)
+    return shown
+
+
+def _change(core: LNet, values: dict[str, int]) -> None:
     for name, value in values.items():
         _check_range(name, value)
     wanted = replace(core.settings, **{n: v for n, v in values.items() if n not in _READ_ONLY})

@@ -12,6 +12,7 @@ from ulnet.dlc.model import NetAdd, NetMatch
 from ulnet.dlc.modprobe import Parameters, tune
 from ulnet.host import Link, placed
 from ulnet.lnd.bond import BondLnd
+from ulnet.node.admin.addition import Addition, Setting
 from ulnet.node.admin.sums import UseMeter
 from ulnet.node.node import Node
 
@@ -22,8 +23,8 @@ __all__ = ["AdminState"]
 class AdminState:
     """`host` lists the host's links; `startup` is what `lnet configure --all` does, in order.
 
-    `parameters` are those of the modules; `drain` is how many seconds what goes has to end its work; `large`
-    prefers IPv6 NIDs.
+    `parameters` are those of the modules; `additions` are parts above the node; `drain` is how many seconds
+    what goes has to end its work; `large` prefers IPv6 NIDs.
     """
 
     node: Node
@@ -31,6 +32,7 @@ class AdminState:
     startup: Sequence[Step]
     parameters: Sequence[Parameters]
     drain: float
+    additions: Sequence[Addition] = ()
     large: bool = False
     meter: UseMeter = field(default_factory=lambda: UseMeter(time.monotonic))
 
@@ -44,6 +46,11 @@ class AdminState:
         """The driver of bonding NIs."""
         assert self.node.bond is not None
         return self.node.bond
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """Those of the additions, by name."""
+        return {name: setting for one in self.additions for name, setting in one.settings.items()}
 
     def links(self) -> list[Link]:
         """The host's links, each with its NUMA node."""

@@ -36,9 +36,9 @@ from ulnet.node.admin.pings import ping_all, show_distances
 from ulnet.node.admin.routes import add_routes, delete_routes, show_routes
 from ulnet.node.admin.routing import set_buffers, set_router, set_routing, show_routing
 from ulnet.node.admin.selection import add_selection, delete_selection, show_selection
-from ulnet.node.admin.settings import change_settings
+from ulnet.node.admin.settings import change_settings, settings_of
 from ulnet.node.admin.show_nets import show_nets
-from ulnet.node.admin.show_node import reset_statistics, show_globals, show_statistics
+from ulnet.node.admin.show_node import reset_statistics, show_statistics
 from ulnet.node.admin.show_peers import list_peers, show_peers
 from ulnet.node.admin.state import AdminState
 from ulnet.node.admin.sums import sums
@@ -119,8 +119,8 @@ REQUESTS: dict[type[BaseRequest], Row] = dict(
         _does(model.RoutingShow, lambda core, _: show_routing(core)),
         _shows(model.NumaShow, lambda core, _: show_numa(core), documents.NumaDocument),
         _shows(model.CptOfNids, cpts_of_nids, documents.CptOfNidDocument),
-        _changes(model.GlobalSet, change_settings),
-        _shows(model.GlobalShow, lambda core, _: show_globals(core), documents.GlobalDocument),
+        _row(model.GlobalSet, change_settings, True),
+        _row(model.GlobalShow, lambda state, _: documents.GlobalDocument(settings_of(state))),
         _does(model.FaultAdd, add_fault),
         _does(model.FaultDel, delete_faults),
         _does(model.FaultReset, reset_faults),

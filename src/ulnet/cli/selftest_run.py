@@ -1,0 +1,209 @@
+"""`ulnet selftest run` and `compare`: a plan of tests, its live picture and its reports."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+from rich.console import Console as Screen
+from rich.live import Live
+from rich.table import Table
+
+from ulnet.cli.console_socket import console_socket
+from ulnet.cli.files import Unreadable, read_text
+from ulnet.core.status import LNetError
+from ulnet.dlc import documents_selftest as told
+from ulnet.dlc import model_selftest as ask
+from ulnet.dlc.aclient import AsyncClient
+from ulnet.dlc.errors import DlcError
+from ulnet.dlc.paths import default_socket
+from ulnet.node import Node
+from ulnet.selftest.addition import SelftestAddition
+from ulnet.selftest.html import as_html
+from ulnet.selftest.plan import Plan, PlanError, read_plan
+from ulnet.selftest.report import Difference, Report, Sample, TestResult, compare
+from ulnet.selftest.runner import Ask, Progress, run_plan
+
+__all__ = ["compare_reports", "run"]
+
+_DEADLINE: Final = 300.0
+_DOCUMENTS: Final[dict[type[Any], Any]] = {
+    ask.SessionNew: told.SessionDocument,
+    ask.GroupAdd: told.GroupDocument,
+    ask.Counters: told.CountersDocument,
+    ask.BatchStop: told.ActiveDocument,
+    ask.BatchQuery: told.ActiveDocument,
+}
+
+MakeNode = Callable[[], Awaitable[tuple[Node, SelftestAddition]]]
+
+
+def run(options: argparse.Namespace, make_node: MakeNode, runner: asyncio.Runner) -> int:
+    """Run a plan: exit status 0 where all was as expected, 1 where not, 2 for a plan that cannot be."""
+    try:
+        plan = read_plan(yaml.safe_load(read_text(options.files[0])))
+    except (PlanError, Unreadable) as bad:
+        print(f"ulnet selftest: {options.files[0]}: {bad}", file=sys.stderr)
+        return 2
+    except yaml.YAMLError as bad:
+        print(f"ulnet selftest: {options.files[0]}: no YAML: {' '.join(str(bad).split())}", file=sys.stderr)
+        return 2
+    screen = Screen()
+    picture = _Picture(plan)
+    with Live(picture.table(), console=screen, transient=True) if screen.is_terminal else _Still() as live:
+
+        def progress(name: str, share: float, sample: Sample) -> None:
+            picture.look(name, share, sample)
+            live.update(picture.table())
+
+        report = runner.run(_run(plan, options, make_node, _who_answers(), progress))
+    for line in _lines(report):
+        print(line)
+    _write(options.json, msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+    _write(options.html, as_html(report))
+    return 0 if report.good else 1
+
+
+def _write(path: str | None, text: str) -> None:
+    if path is not None:
+        Path(path).write_text(text)
+
+
+async def _run(
+    plan: Plan, options: argparse.Namespace, make_node: MakeNode, path: str | None, progress: Progress
+) -> Report:
+    async with AsyncExitStack() as stack:
+        do = await _asker(stack, make_node, path)
+        return await run_plan(plan, do, progress, force=options.force)
+
+
+def _who_answers() -> str | None:
+    """The control socket of a node on this host: one that serves tests, else lnetd."""
+    for path in (console_socket(), default_socket()):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(5.0)
+            with suppress(OSError):
+                probe.connect(path)
+                return path
+    return None
+
+
+async def _asker(stack: AsyncExitStack, make_node: MakeNode, path: str | None) -> Ask:
+    """Commands go to the node at that socket, or to a console of this process."""
+    key = os.getpid()
+    if path is not None:
+        client = await stack.enter_async_context(AsyncClient(path))
+        return lambda command: _ask_daemon(client, ask.Lst(key, command))
+    node, addition = await make_node()
+    stack.push_async_callback(node.close)
+    stack.push_async_callback(addition.end)
+    return lambda command: addition.console.do(ask.Lst(key, command))
+
+
+async def _ask_daemon(client: AsyncClient, request: ask.Lst) -> Any:
+    """The document that lnetd answers with. Raises LNetError."""
+    try:
+        reply = await client.request(request, _DEADLINE)
+    except DlcError as failed:
+        raise LNetError(failed.errno, failed.descr) from None
+    if reply.errors:
+        raise LNetError(abs(reply.errors[0].errno), reply.errors[0].descr)
+    document = _DOCUMENTS.get(type(request.command))
+    return None if document is None else msgspec.json.decode(reply.result, type=document)
+
+
+# What is shown -----------------------------------------------------------------------------------------
+
+
+class _Still:
+    """In the place of a live picture, where nobody sees one."""
+
+    def __enter__(self) -> _Still:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        pass
+
+    def update(self, table: Table) -> None:
+        """Shows nothing."""
+
+
+class _Picture:
+    """How fast each client is just now."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._title = plan.name
+        self._sample: Sample | None = None
+
+    def look(self, name: str, share: float, sample: Sample) -> None:
+        """There is news."""
+        self._title = f"{name}: {share:.0%}, {sample.errors} errors"
+        self._sample = sample
+
+    def table(self) -> Table:
+        """The picture."""
+        table = Table("client", "MiB/s", "", title=self._title)
+        spread = self._sample.bandwidth if self._sample is not None else {}
+        top = max(spread.values(), default=0.0) or 1.0
+        for node, bandwidth in list(spread.items())[:40]:
+            table.add_row(node, f"{bandwidth:.1f}", "█" * round(30 * bandwidth / top))
+        return table
+
+
+def _lines(report: Report) -> list[str]:
+    lines = []
+    for test in report.tests:
+        lines.append(
+            f"{test.name}: {test.kind}, {test.bandwidth:.2f} MiB/s, {test.rate:.0f} requests/s, "
+            f"{test.errors} errors"
+        )
+        lines += [f"  {node.id}: {node.lost}" for node in test.nodes if node.lost]
+        lines += _matrix(test)
+        for one in test.expectations:
+            verdict = "met" if one.met else "MISSED"
+            lines.append(f"  {one.what}: {one.found:.4g}, wanted {one.wanted:g}: {verdict}")
+    if report.error:
+        lines.append(f"ended early: {report.error}")
+    return lines
+
+
+def _matrix(test: TestResult) -> list[str]:
+    """The pairs, the slowest first."""
+    what = "rate" if test.kind == "ping" else "bandwidth"
+    unit = "requests/s" if test.kind == "ping" else "MiB/s"
+    cells = sorted(test.cells, key=lambda cell: float(getattr(cell, what)))
+    return [
+        f"  {cell.source} to {cell.sink}: {getattr(cell, what):.2f} {unit}"
+        + (f", {cell.errors} errors" if cell.errors else "")
+        for cell in cells
+    ]
+
+
+def compare_reports(options: argparse.Namespace) -> int:
+    """Compare two reports: exit status 1 where the second one is worse."""
+    try:
+        before, after = (msgspec.json.decode(read_text(path), type=Report) for path in options.files)
+    except (Unreadable, msgspec.DecodeError) as bad:
+        print(f"ulnet selftest: no report: {bad}", file=sys.stderr)
+        return 2
+    found = list(compare(before, after, options.tolerance))
+    for one in found:
+        print(_line(one))
+    if not found:
+        print("ulnet selftest: the reports have no test in common", file=sys.stderr)
+        return 2
+    return 1 if any(one.worse for one in found) else 0
+
+
+def _line(one: Difference) -> str:
+    worse = "  WORSE" if one.worse else ""
+    return f"{one.test}: {one.what} {one.before:.4g} -> {one.after:.4g} ({one.change:+.1f} %){worse}"

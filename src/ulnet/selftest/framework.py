@@ -1,0 +1,331 @@
+"""The framework services of a node: one session, its batches and tests, counters (spec selftest.md §3)."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from ulnet.core.md import MAX_FRAGMENTS
+from ulnet.core.status import LNetError
+from ulnet.nid import Nid, NidError
+from ulnet.selftest.exchange import Exchange, Incoming
+from ulnet.selftest.services import BrwClient, PingClient, TestClient, brw_parameters
+from ulnet.selftest.sessions import Batch, Session, Test
+from ulnet.selftest.targets import PER_PAGE, read_targets, targets_size
+from ulnet.wire.selftest import BULK_PORTAL
+from ulnet.wire.selftest_bodies import (
+    ANY_SESSION,
+    FEATURES,
+    BatchOp,
+    BatchReply,
+    BatchRequest,
+    BulkBytes,
+    BulkPages,
+    Check,
+    DebugReply,
+    DebugRequest,
+    Direction,
+    FrameworkCounters,
+    LnetCounters,
+    MakeSessionReply,
+    MakeSessionRequest,
+    PingParameters,
+    RemoveSessionReply,
+    RemoveSessionRequest,
+    Reply,
+    Service,
+    SessionId,
+    StatReply,
+    StatRequest,
+    TestReply,
+    TestRequest,
+)
+
+__all__ = ["Framework"]
+
+_MOST_CONCURRENT: Final = 1024
+_MOST_TARGETS: Final = MAX_FRAGMENTS * PER_PAGE
+_MOST_UNITS: Final = 65536  # of one test
+_MOST_MEMORY: Final = 1 << 30  # of one test's sinks that are checked
+_MOST_BATCHES: Final = 1024
+_MOST_TESTS: Final = 1024  # of a batch
+_U32: Final = 0xFFFFFFFF
+
+R = TypeVar("R", bound=Reply)
+
+
+class Framework:
+    """The session that a node has now, and those whose last requests are still under way.
+
+    A session of which nobody asks anything for `session_timeout` seconds ends (0: never).
+    """
+
+    def __init__(self, exchange: Exchange, *, session_timeout: float, rpc_timeout: float) -> None:
+        self._exchange = exchange
+        self.session_timeout = session_timeout
+        self.rpc_timeout = rpc_timeout
+        self.session: Session | None = None
+        self.zombies: set[Session] = set()
+        self._ending: dict[asyncio.Task[None], None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def sid(self) -> SessionId:
+        """The ID of the session, or of none."""
+        return self.session.id if self.session is not None else ANY_SESSION
+
+    @property
+    def features(self) -> int:
+        """What replies say."""
+        return self.session.features if self.session is not None else FEATURES
+
+    def data_corrupted(self, source: Nid) -> None:
+        """A server of this node got data that are not what a source sends."""
+        if self.session is not None:
+            text = f"{source}: data of brw came corrupted from there"
+            self.session.failed(Service.BRW, LNetError(errno.EBADMSG, text))
+
+    async def answer(self, incoming: Incoming) -> Reply | None:
+        """Do what a request asks; None is for what gets no answer."""
+        self._stop_timer()
+        try:
+            request = incoming.request
+            session = self.session
+            foreign = session is not None and incoming.message.features != session.features
+            match request:
+                case MakeSessionRequest():
+                    return self._make_session(request, incoming.message.features)
+                case DebugRequest():
+                    return self._debug()
+                case RemoveSessionRequest():
+                    return RemoveSessionReply(errno.EPROTO, self.sid) if foreign else self._remove(request)
+                case BatchRequest():
+                    return BatchReply(errno.EPROTO, self.sid) if foreign else self._batch(request)
+                case StatRequest():
+                    return StatReply(errno.EPROTO, self.sid) if foreign else self._stat(request)
+                case TestRequest():
+                    status = errno.EPROTO if foreign else await self._add_test(request, incoming)
+                    return TestReply(status, self.sid)
+            return None
+        finally:
+            self._start_timer()
+
+    # Sessions --------------------------------------------------------------------------------------
+
+    def _make_session(self, request: MakeSessionRequest, features: int) -> MakeSessionReply:
+        session = self.session
+        status = 0
+        if request.sid.nid == ANY_SESSION.nid:
+            return MakeSessionReply(errno.EINVAL, self.sid)
+        if session is not None and session.id == request.sid:
+            session.refs += 1
+        elif session is not None and not request.force:
+            return MakeSessionReply(errno.EBUSY, session.id, self._timeout, session.name)
+        elif features & ~FEATURES:
+            status = errno.EPROTO
+        else:
+            self.end_session()
+            began = asyncio.get_running_loop().time()
+            self.session = Session(request.sid, request.name, features, began)
+        return MakeSessionReply(status, self.sid, self._timeout)
+
+    @property
+    def _timeout(self) -> int:
+        return int(self.session_timeout) & _U32
+
+    def _remove(self, request: RemoveSessionRequest) -> RemoveSessionReply:
+        session = self.session
+        if session is None:
+            return RemoveSessionReply(errno.ESRCH)
+        if session.id != request.sid:
+            return RemoveSessionReply(errno.EBUSY, session.id)
+        session.refs -= 1
+        if not session.refs:
+            self.end_session()
+        return RemoveSessionReply(0, self.sid)
+
+    def end_session(self) -> None:
+        """Give up the tests of the session, if there is one, and forget it."""
+        session, self.session = self.session, None
+        self._stop_timer()
+        if session is None:
+            return
+        session.abort()
+        units = [unit for batch in session.batches.values() for test in batch.tests for unit in test.units]
+        if units:
+            self.zombies.add(session)
+            task = asyncio.get_running_loop().create_task(self._bury(session, units))
+            self._ending[task] = None
+            task.add_done_callback(self._ending.pop)
+
+    async def _bury(self, session: Session, units: list[asyncio.Task[None]]) -> None:
+        await asyncio.wait(units)
+        self.zombies.discard(session)
+
+    async def ended(self) -> None:
+        """Wait for the last requests of sessions that have ended."""
+        while self._ending:
+            await asyncio.wait(self._ending)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start_timer(self) -> None:
+        self._stop_timer()
+        if self.session is not None and self.session_timeout:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self.session_timeout, self.end_session)
+
+    def _debug(self) -> DebugReply:
+        session = self.session
+        if session is None:
+            return DebugReply(errno.ESRCH)
+        return DebugReply(0, session.id, self._timeout, len(session.batches), session.name)
+
+    # Statistics ------------------------------------------------------------------------------------
+
+    def _stat(self, request: StatRequest) -> StatReply:
+        session = self.session
+        if request.sid.nid == ANY_SESSION.nid:
+            return StatReply(errno.EINVAL, self.sid)
+        if session is None or session.id != request.sid:
+            return StatReply(errno.ESRCH, self.sid)
+        running = asyncio.get_running_loop().time() - session.began
+        # fmt: off
+        framework = FrameworkCounters(
+            int(running * 1000) & _U32, session.active, len(self.zombies), session.brw_errors & _U32,
+            session.ping_errors & _U32,
+        )
+        # fmt: on
+        return StatReply(0, session.id, framework, self._exchange.counters(), self._lnet_counters())
+
+    def _lnet_counters(self) -> LnetCounters:
+        core = self._exchange.node.core
+        core.settle()
+        stats = core.stats
+        # fmt: off
+        counts = (
+            stats.msgs_alloc, stats.msgs_max, stats.errors, stats.send_count, stats.recv_count,
+            stats.route_count, stats.drop_count,
+        )
+        # fmt: on
+        lengths = (stats.send_length, stats.recv_length, stats.route_length, stats.drop_length)
+        return LnetCounters._make((*(count & _U32 for count in counts), *lengths))
+
+    # Tests and batches -----------------------------------------------------------------------------
+
+    async def _add_test(self, request: TestRequest, incoming: Incoming) -> int:
+        """The errno, or 0."""
+        if not _can_be(request):
+            return errno.EINVAL
+        session = self.session
+        if session is None or session.id != request.sid:
+            return errno.ENOENT
+        refused = _takes_no_test(session, request.batch)
+        if refused:
+            return refused
+        clients: Callable[[], list[TestClient]] = list
+        if request.is_client:
+            if not _has_room(request):
+                return errno.ENOMEM
+            try:
+                targets = await self._fetch_targets(request, incoming)
+            except LNetError as failed:
+                return failed.errno
+            if self.session is not session:
+                return errno.ENOENT
+            refused = _takes_no_test(session, request.batch)
+            if refused:
+                return refused
+            clients = self._clients_of(request, session, targets)
+        batch = session.batches.setdefault(request.batch, Batch())
+        service = Service(request.service)
+        batch.tests.append(Test(service, request.loop, bool(request.stop_on_error), clients, session.failed))
+        return 0
+
+    async def _fetch_targets(self, request: TestRequest, incoming: Incoming) -> list[Nid]:
+        """The nodes that a client is to ask. Raises LNetError."""
+        buffer = bytearray(targets_size(request.targets, incoming.message.features))
+        got = await self._exchange.node.get(
+            incoming.source, BULK_PORTAL, request.bulkid, buffer, source=incoming.target
+        )
+        self._exchange.bulk_get += got
+        try:
+            return read_targets(memoryview(buffer)[:got], request.targets, incoming.message.byteorder)
+        except (ValueError, NidError) as bad:
+            raise LNetError(errno.EPROTO, f"{incoming.source}: a list of nodes that is none: {bad}") from None
+
+    def _clients_of(
+        self, request: TestRequest, session: Session, targets: list[Nid]
+    ) -> Callable[[], list[TestClient]]:
+        exchange, timeout, features = self._exchange, self.rpc_timeout, session.features
+        each = range(request.concurrency)
+        if request.service == Service.PING:
+            return lambda: [
+                PingClient(exchange, target, features, timeout) for target in targets for _ in each
+            ]
+        assert isinstance(request.parameters, BulkBytes | BulkPages)
+        bulk = brw_parameters(request.parameters)
+        assert bulk is not None
+        return lambda: [
+            BrwClient(exchange, target, features, timeout, bulk) for target in targets for _ in each
+        ]
+
+    def _batch(self, request: BatchRequest) -> BatchReply | None:
+        session = self.session
+        if session is None or session.id != request.sid:
+            return BatchReply(errno.ESRCH, self.sid)
+        batch = session.batches.get(request.batch)
+        if batch is None:
+            return BatchReply(errno.ENOENT, session.id)
+        if request.op == BatchOp.RUN:
+            batch.run()
+        elif request.op == BatchOp.STOP:
+            batch.stop(at_once=bool(request.arg))
+        elif request.op != BatchOp.QUERY:
+            return None
+        elif request.index > len(batch.tests):
+            return BatchReply(errno.ENOENT, session.id)
+        elif request.index:
+            return BatchReply(0, session.id, len(batch.tests[request.index - 1].units))
+        return BatchReply(0, session.id, batch.active)
+
+
+def _takes_no_test(session: Session, number: int) -> int:
+    """The errno where a batch runs, or has all the tests that it may have; else 0."""
+    batch = session.batches.get(number)
+    if batch is None:
+        return errno.ENOMEM if len(session.batches) >= _MOST_BATCHES else 0
+    if batch.active:
+        return errno.EBUSY
+    return errno.ENOMEM if len(batch.tests) >= _MOST_TESTS else 0
+
+
+def _can_be(request: TestRequest) -> bool:
+    if request.sid.nid == ANY_SESSION.nid or not request.loop:
+        return False
+    if not 0 < request.concurrency <= _MOST_CONCURRENT or request.targets > _MOST_TARGETS:
+        return False
+    if request.service not in (Service.BRW, Service.PING) or (request.is_client and not request.targets):
+        return False
+    parameters = request.parameters
+    if isinstance(parameters, BulkBytes | BulkPages):
+        return brw_parameters(parameters) is not None
+    return isinstance(parameters, PingParameters)
+
+
+def _has_room(request: TestRequest) -> bool:
+    """Whether a client's units have room in this node."""
+    units = request.targets * request.concurrency
+    parameters = request.parameters
+    sinks = 0
+    if isinstance(parameters, BulkBytes | BulkPages):
+        bulk = brw_parameters(parameters)
+        assert bulk is not None
+        checked = bulk.check in (Check.SIMPLE, Check.FULL) and bulk.direction == Direction.READ
+        sinks = bulk.length if checked else 0
+    return units <= _MOST_UNITS and units * sinks <= _MOST_MEMORY

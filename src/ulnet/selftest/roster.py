@@ -1,0 +1,252 @@
+"""A console's session: its nodes, groups and batches, and what is said to the nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ulnet.core.status import LNetError, errno_text
+from ulnet.dlc.model_selftest import Brw, TestAdd
+from ulnet.nid import Nid
+from ulnet.selftest.exchange import Bulk, Exchange
+from ulnet.selftest.members import Batch, Group, Member, Test, plain_name, server_loop, span_of
+from ulnet.selftest.targets import pack_targets
+from ulnet.wire.selftest import PAGE
+from ulnet.wire.selftest_bodies import (
+    BULK_LEN,
+    BulkBytes,
+    BulkPages,
+    Check,
+    DebugRequest,
+    Direction,
+    MakeSessionReply,
+    MakeSessionRequest,
+    PingParameters,
+    RemoveSessionRequest,
+    Reply,
+    Request,
+    Service,
+    SessionId,
+    TestRequest,
+)
+
+__all__ = ["DEFAULT_BATCH", "Roster"]
+
+DEFAULT_BATCH: Final = "batch"
+_LEAVE_TIMEOUT: Final = 5.0
+_LONGEST_SILENCE: Final = 25.0  # seconds; a quarter of what kernel nodes bear
+_U32: Final = 0xFFFFFFFF
+
+
+class Roster:
+    """What belongs to one session. `idle` is after how many seconds without commands it ends."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        *,
+        key: int,
+        name: str,
+        features: int,
+        idle: int,
+        force: bool,
+        sid: SessionId,
+    ) -> None:
+        self._exchange = exchange
+        self.key = key
+        self.name = name
+        self.features = features
+        self.idle = idle
+        self.force = force
+        self.sid = sid
+        self.silence = _LONGEST_SILENCE  # how long nodes may hear nothing
+        self.members: dict[Nid, Member] = {}
+        self.groups: dict[str, Group] = {}
+        self.batches: dict[str, Batch] = {}
+
+    # What there is ---------------------------------------------------------------------------------
+
+    def group(self, name: str) -> Group:
+        """The group of that name. Raises LNetError(ENOENT)."""
+        if name not in self.groups:
+            raise LNetError(errno.ENOENT, f"there is no group {name}: `lst list_group` tells all")
+        return self.groups[name]
+
+    def batch(self, name: str) -> Batch:
+        """The batch of that name. Raises LNetError(ENOENT)."""
+        if name not in self.batches:
+            raise LNetError(errno.ENOENT, f"there is no batch {name}: make it with `lst add_batch {name}`")
+        return self.batches[name]
+
+    def member(self, nid: Nid) -> Member:
+        """The node with that NID, for one group more."""
+        member = self.members.setdefault(nid, Member(nid))
+        member.refs += 1
+        return member
+
+    def known(self, nid: Nid) -> Member:
+        """The node with that NID. Raises LNetError(ENOENT)."""
+        if nid not in self.members:
+            raise LNetError(errno.ENOENT, f"{nid} is in no group: add it with `lst add_group`")
+        return self.members[nid]
+
+    # What is said ----------------------------------------------------------------------------------
+
+    async def ask(
+        self,
+        member: Member,
+        make: Callable[[int], Request],
+        timeout: float,
+        bulk: Bulk | None = None,
+    ) -> Reply:
+        """The reply of a node; whether it is there is noted. Raises LNetError."""
+        request = make(self._exchange.next_id())
+        try:
+            message = await self._exchange.call(
+                member.nid, request, self.features, timeout=timeout, bulk=bulk
+            )
+        except LNetError as failed:
+            member.state, member.error = "down", failed.text
+            raise
+        reply = message.body
+        assert isinstance(reply, Reply)
+        member.heard = asyncio.get_running_loop().time()
+        if reply.status == errno.ESRCH and member.joined:
+            member.joined = False
+            member.state, member.error = "unknown", "it has lost the session"
+        elif member.state == "down":  # it is there again
+            member.state = "active" if member.joined else "unknown"
+        return reply
+
+    async def join(self, members: Iterable[Member], timeout: float) -> None:
+        """Make the session on nodes that have it not."""
+        wanted = [member for member in members if member.state != "active"]
+        await asyncio.gather(*(self._join(member, timeout) for member in wanted))
+
+    async def _join(self, member: Member, timeout: float) -> None:
+        try:
+            reply = await self.ask(
+                member,
+                lambda bits: MakeSessionRequest(bits, self.sid, int(self.force), self.name),
+                timeout,
+            )
+        except LNetError:
+            return
+        assert isinstance(reply, MakeSessionReply)
+        if not reply.status:
+            member.joined = True
+            member.state, member.error = "active", ""
+            if reply.timeout:
+                self.silence = min(self.silence, reply.timeout / 4)
+        elif reply.status == errno.EBUSY:
+            owner = Nid.from_nid4(reply.sid.nid)
+            member.state, member.error = "busy", f"it has session {plain_name(reply.name)} of {owner}"
+        elif reply.status == errno.EOPNOTSUPP:
+            member.state = "unknown"
+            member.error = "selftest is off there: switch it on with `lnetctl set selftest 1`"
+        else:
+            member.state, member.error = "unknown", errno_text(reply.status)
+
+    async def release(self, members: Iterable[Member]) -> None:
+        """One group less has these nodes; those in none leave the session."""
+        gone = []
+        for member in members:
+            member.refs -= 1
+            if not member.refs:
+                del self.members[member.nid]
+                gone.append(member)
+        await self.leave(gone)
+
+    async def leave(self, members: Iterable[Member]) -> None:
+        """Remove the session from nodes that have it."""
+        there = [member for member in members if member.joined]
+        await asyncio.gather(*(self._leave(member) for member in there))
+
+    async def _leave(self, member: Member) -> None:
+        try:
+            await self.ask(member, lambda bits: RemoveSessionRequest(bits, self.sid), _LEAVE_TIMEOUT)
+        except LNetError:
+            return  # its session will expire
+        finally:
+            member.joined = False
+        member.state = "unknown"
+
+    async def keep_alive(self) -> None:
+        """Ask those that have heard nothing for a while, so that their session does not expire."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self.silence / 2)
+            early = loop.time() - self.silence / 2
+            quiet = [one for one in self.members.values() if one.joined and one.heard <= early]
+            await asyncio.gather(*(self._wake(member) for member in quiet))
+
+    async def _wake(self, member: Member) -> None:
+        try:
+            await self.ask(member, lambda bits: DebugRequest(bits, self.sid), self.silence)
+        except LNetError:
+            return  # it counts as down now
+
+    # Tests -----------------------------------------------------------------------------------------
+
+    async def add_test(self, batch: Batch, command: TestAdd, timeout: float) -> None:
+        """Add a test: to the servers first, then to the clients. Raises LNetError."""
+        parameters = self._parameters(command.brw)
+        clients, servers = (
+            [member for member in self.group(name).members if member.state == "active"]
+            for name in (command.source, command.sink)
+        )
+        for name, members in ((command.source, clients), (command.sink, servers)):
+            if not members:
+                raise LNetError(errno.ENODEV, f"group {name} has no active node: see `lst list_group {name}`")
+        service = Service.PING if command.brw is None else Service.BRW
+        loop = server_loop(len(clients), len(servers), command.distribute, command.span, command.concurrency)
+
+        def request(bits: int, **more: int) -> TestRequest:
+            fields = {"bulkid": 0, "loop": loop & _U32, **more}
+            return TestRequest(
+                rpyid=bits,
+                sid=self.sid,
+                batch=batch.id,
+                service=service,
+                concurrency=command.concurrency,
+                stop_on_error=int(command.stop_on_error),
+                parameters=parameters,
+                **fields,
+            )
+
+        async def tell_server(member: Member) -> None:
+            _must_be_good(member, await self.ask(member, request, timeout))
+
+        async def tell_client(index: int, member: Member) -> None:
+            targets = span_of(index, servers, command.distribute, command.span)
+            packed = pack_targets(targets)
+            bulk = Bulk(self._exchange.next_id(), packed, len(packed), source=True, optional=True)
+            more = {
+                "bulkid": bulk.bits, "loop": command.loop & _U32, "is_client": 1, "targets": len(targets)
+            }  # fmt: skip
+            _must_be_good(member, await self.ask(member, lambda bits: request(bits, **more), timeout, bulk))
+
+        await asyncio.gather(*(tell_server(member) for member in servers))
+        await asyncio.gather(*(tell_client(index, member) for index, member in enumerate(clients)))
+        kind = "ping" if command.brw is None else "brw"
+        batch.tests.append(Test(kind, command.loop, command.concurrency, clients, servers))
+
+    def _parameters(self, brw: Brw | None) -> PingParameters | BulkBytes | BulkPages:
+        if brw is None:
+            return PingParameters()
+        direction, check = Direction[brw.direction.upper()], Check[brw.check.upper()]
+        if self.features & BULK_LEN:
+            return BulkBytes(direction, check, brw.size, brw.offset)
+        if brw.size % PAGE or brw.offset:
+            raise LNetError(
+                errno.EINVAL,
+                f"brw of {brw.size} bytes at offset {brw.offset}: without feature 1 it is whole pages",
+            )
+        return BulkPages(direction, brw.size // PAGE, check)
+
+
+def _must_be_good(member: Member, reply: Reply) -> None:
+    if reply.status:
+        raise LNetError(reply.status, f"{member.nid} does not take the test: {errno_text(reply.status)}")

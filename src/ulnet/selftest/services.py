@@ -1,0 +1,218 @@
+"""The test services, brw and ping: what answers them on a node, and what a test's units do."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final
+
+from ulnet.core.md import Buffer
+from ulnet.core.status import LNetError
+from ulnet.nid import Nid
+from ulnet.selftest.exchange import Bulk, Exchange, Incoming
+from ulnet.selftest.pattern import blank, is_intact, source_data
+from ulnet.wire.selftest import BULK_PORTAL, MAX_BULK, PAGE
+from ulnet.wire.selftest_bodies import (
+    BULK_LEN,
+    FEATURES,
+    BrwReply,
+    BrwRequest,
+    BulkBytes,
+    BulkPages,
+    Check,
+    Direction,
+    PingReply,
+    PingRequest,
+)
+
+__all__ = ["PING_MAGIC", "BrwClient", "PingClient", "TestClient", "TestServices", "brw_parameters"]
+
+PING_MAGIC: Final = 0xBABEFACE
+_BULK_AT_ONCE: Final = 128  # bulk that a server moves at the same time
+_MOST_SPARE: Final = 32
+_CHECKED: Final = (Check.SIMPLE, Check.FULL)
+
+
+class TestServices:
+    """Answers to brw and ping. `failed` hears of data that came corrupted."""
+
+    __test__ = False
+
+    def __init__(self, exchange: Exchange, failed: Callable[[Nid], None], *, timeout: float) -> None:
+        self._exchange = exchange
+        self._failed = failed
+        self._timeout = timeout
+        self._turns = asyncio.Semaphore(_BULK_AT_ONCE)
+        self._spare: list[bytearray] = []
+
+    def ping(self, incoming: Incoming, features: int | None) -> PingReply | None:
+        """The echo; None for what is no ping. `features` are those of the session, if there is one."""
+        request = incoming.request
+        assert isinstance(request, PingRequest)
+        if request.magic != PING_MAGIC:
+            return None
+        status = errno.EPROTO if _foreign(incoming, features) else 0
+        return PingReply(status, request.magic, request.sequence)
+
+    async def brw(self, incoming: Incoming, features: int | None) -> BrwReply:
+        """Move the bulk, check it, and tell."""
+        request = incoming.request
+        assert isinstance(request, BrwRequest)
+        if _foreign(incoming, features):
+            return BrwReply(errno.EPROTO)
+        if not _can_be(request, incoming.message.features):
+            return BrwReply(errno.EINVAL)
+        async with self._turns:
+            try:
+                if request.direction == Direction.READ:
+                    return BrwReply(await self._send(incoming, request))
+                return BrwReply(await self._fetch(incoming, request))
+            except LNetError as failed:
+                self._exchange.errors += 1
+                return BrwReply(failed.errno)
+
+    async def _send(self, incoming: Incoming, request: BrwRequest) -> int:
+        data = source_data(request.length, request.check == Check.SIMPLE)
+        node = self._exchange.node
+        # fmt: off
+        await node.put(
+            incoming.source, BULK_PORTAL, request.bulkid, data, ack=False, source=incoming.target,
+            timeout=self._timeout,
+        )
+        # fmt: on
+        self._exchange.bulk_put += request.length
+        return 0
+
+    async def _fetch(self, incoming: Incoming, request: BrwRequest) -> int:
+        checked = request.check in _CHECKED
+        if checked:
+            buffer = self._memory(request.length)
+            blank(buffer)
+        node = self._exchange.node
+        memory = buffer if checked else self._exchange.scratch(request.length)
+        # fmt: off
+        got = await node.get(
+            incoming.source, BULK_PORTAL, request.bulkid, memory, source=incoming.target,
+            timeout=self._timeout,
+        )
+        # fmt: on
+        self._exchange.bulk_get += got
+        intact = got == request.length
+        if checked:
+            intact = intact and is_intact(buffer, request.check, incoming.message.byteorder)
+            if len(self._spare) < _MOST_SPARE:  # after an error it may be in use still
+                self._spare.append(buffer)
+        if intact:
+            return 0
+        self._failed(incoming.source)
+        return errno.EBADMSG
+
+    def _memory(self, length: int) -> bytearray:
+        if self._spare:
+            spare = self._spare.pop()
+            if len(spare) == length:
+                return spare
+        return bytearray(length)
+
+
+def _foreign(incoming: Incoming, features: int | None) -> bool:
+    """Whether a test's request has features that the node, or its session, has not."""
+    own = incoming.message.features
+    return bool(own & ~FEATURES) or (features is not None and own != features)
+
+
+def _can_be(request: BrwRequest, features: int) -> bool:
+    return (
+        request.direction in (Direction.READ, Direction.WRITE)
+        and Check.NONE <= request.check <= Check.DISCARD
+        and 0 < request.length <= MAX_BULK
+        and (bool(features & BULK_LEN) or request.length % PAGE == 0)
+    )
+
+
+# Units of tests ----------------------------------------------------------------------------------------
+
+
+class TestClient(ABC):
+    """What one unit of a test sends to one node, again and again."""
+
+    __test__ = False
+
+    def __init__(self, exchange: Exchange, target: Nid, features: int, timeout: float) -> None:
+        self.exchange = exchange
+        self.target = target
+        self.features = features
+        self.timeout = timeout
+
+    @abstractmethod
+    async def once(self) -> None:
+        """One request. Raises LNetError for whatever goes wrong."""
+
+
+class PingClient(TestClient):
+    """Pings; their sequence numbers are those of the whole node."""
+
+    async def once(self) -> None:
+        """One ping, which has to be echoed."""
+        sequence, bits, now = self.exchange.next_ping(), self.exchange.next_id(), self.exchange.wall()
+        ping = PingRequest(bits, PING_MAGIC, sequence, now // 10**9, now % 10**9)
+        message = await self.exchange.call(self.target, ping, self.features, timeout=self.timeout)
+        reply = message.body
+        assert isinstance(reply, PingReply)
+        if reply.status:
+            raise LNetError(reply.status, f"{self.target}: the ping was refused")
+        if (reply.magic, reply.sequence) != (PING_MAGIC, sequence):
+            raise LNetError(errno.EBADMSG, f"{self.target}: the echo of the ping is another one's")
+
+
+def brw_parameters(parameters: BulkBytes | BulkPages) -> BulkBytes | None:
+    """What a brw test is to do, in bytes; None where that cannot be."""
+    if isinstance(parameters, BulkPages):
+        length = parameters.pages * PAGE
+        parameters = BulkBytes(parameters.direction, parameters.check, length, 0)
+    request = BrwRequest(0, 0, parameters.direction, parameters.length, parameters.check)
+    fits = parameters.offset % 8 == 0 and parameters.offset < PAGE
+    return parameters if fits and _can_be(request, BULK_LEN) else None
+
+
+class BrwClient(TestClient):
+    """Bulk in one direction, in memory of its own where it is checked here."""
+
+    def __init__(
+        self, exchange: Exchange, target: Nid, features: int, timeout: float, parameters: BulkBytes
+    ) -> None:
+        super().__init__(exchange, target, features, timeout)
+        self._parameters = parameters
+        self._sink = bytearray()
+
+    async def once(self) -> None:
+        """One request, with its bulk, whose data have to be intact."""
+        direction, check, length, offset = self._parameters
+        reads = direction == Direction.READ
+        bits, bulk_bits = self.exchange.next_id(), self.exchange.next_id()
+        request = BrwRequest(bits, bulk_bits, direction, length, check)
+        memory: Buffer
+        if not reads:
+            memory = source_data(length, check == Check.SIMPLE)
+        else:
+            memory = self._memory() if check in _CHECKED else self.exchange.scratch(length)
+        bulk = Bulk(bulk_bits, memory, length, source=not reads)
+        message = await self.exchange.call(
+            self.target, request, self.features, timeout=self.timeout, bulk=bulk
+        )
+        assert isinstance(message.body, BrwReply)
+        if message.body.status:
+            raise LNetError(message.body.status, f"{self.target}: brw failed there")
+        if isinstance(memory, bytearray):
+            self._sink = memory  # it is not in use any more
+            if not is_intact(memory, check, message.byteorder, offset):
+                raise LNetError(errno.EBADMSG, f"{self.target}: data of brw came corrupted")
+
+    def _memory(self) -> bytearray:
+        memory, self._sink = self._sink, bytearray()
+        if not memory:
+            memory = bytearray(self._parameters.length)
+        blank(memory)
+        return memory

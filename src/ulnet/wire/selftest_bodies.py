@@ -1,0 +1,564 @@
+"""What the messages of LNet selftest hold, service by service (spec selftest.md §2)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, ClassVar, Final, NamedTuple, Self
+
+from ulnet.wire.errors import ByteOrder, WireError
+
+__all__ = [
+    "ANY_SESSION",
+    "BULK_LEN",
+    "FEATURES",
+    "REPLIES",
+    "REQUESTS",
+    "BatchOp",
+    "BatchReply",
+    "BatchRequest",
+    "Body",
+    "BrwReply",
+    "BrwRequest",
+    "BulkBytes",
+    "BulkPages",
+    "Check",
+    "DebugReply",
+    "DebugRequest",
+    "Direction",
+    "FrameworkCounters",
+    "JoinReply",
+    "JoinRequest",
+    "LnetCounters",
+    "MakeSessionReply",
+    "MakeSessionRequest",
+    "PingParameters",
+    "PingReply",
+    "PingRequest",
+    "RemoveSessionReply",
+    "RemoveSessionRequest",
+    "Reply",
+    "Request",
+    "RpcCounters",
+    "Service",
+    "SessionId",
+    "StatReply",
+    "StatRequest",
+    "TestReply",
+    "TestRequest",
+    "reply_type",
+    "request_type",
+]
+
+BULK_LEN: Final = 0x1  # bulk has any length, and an offset
+FEATURES: Final = BULK_LEN  # all that there are
+_NAME_SIZE: Final = 32
+_PARAMETERS_SIZE: Final = 12
+_U64_MAX: Final = (1 << 64) - 1
+
+
+class Service(IntEnum):
+    """Services: the match bits of their requests."""
+
+    DEBUG = 0
+    MAKE_SESSION = 1
+    REMOVE_SESSION = 2
+    BATCH = 3
+    TEST = 4
+    QUERY_STAT = 5
+    JOIN = 6
+    BRW = 11
+    PING = 12
+
+
+class BatchOp(IntEnum):
+    """What to do with a batch."""
+
+    RUN = 1
+    STOP = 2
+    QUERY = 3
+
+
+class Direction(IntEnum):
+    """Where the data of a brw go, as its client sees it."""
+
+    READ = 1
+    WRITE = 2
+
+
+class Check(IntEnum):
+    """How data of a brw are checked by the side that gets them."""
+
+    NONE = 1
+    SIMPLE = 2
+    FULL = 3
+    DISCARD = 4
+
+
+_REQUEST_TYPES: Final = {
+    Service.DEBUG: 10,
+    Service.MAKE_SESSION: 0,
+    Service.REMOVE_SESSION: 2,
+    Service.BATCH: 4,
+    Service.TEST: 8,
+    Service.QUERY_STAT: 6,
+    Service.JOIN: 16,
+    Service.BRW: 12,
+    Service.PING: 14,
+}
+
+
+def request_type(service: Service) -> int:
+    """The message type of a service's requests."""
+    return _REQUEST_TYPES[service]
+
+
+def reply_type(service: Service) -> int:
+    """The message type of a service's replies."""
+    return _REQUEST_TYPES[service] + 1
+
+
+class SessionId(NamedTuple):
+    """Who made a session (a NID of 64 bits), and when (milliseconds)."""
+
+    nid: int
+    stamp: int
+
+
+ANY_SESSION: Final = SessionId(_U64_MAX, -1)
+
+
+class FrameworkCounters(NamedTuple):
+    """What a node counts of its session."""
+
+    running_ms: int = 0
+    active_batches: int = 0
+    zombie_sessions: int = 0
+    brw_errors: int = 0
+    ping_errors: int = 0
+
+
+class RpcCounters(NamedTuple):
+    """What a node counts of requests; bulk in bytes."""
+
+    errors: int = 0
+    rpcs_sent: int = 0
+    rpcs_rcvd: int = 0
+    rpcs_dropped: int = 0
+    rpcs_expired: int = 0
+    bulk_get: int = 0
+    bulk_put: int = 0
+
+
+class LnetCounters(NamedTuple):
+    """What LNet counts on a node (spec wire-lnet.md §8)."""
+
+    msgs_alloc: int = 0
+    msgs_max: int = 0
+    errors: int = 0
+    send_count: int = 0
+    recv_count: int = 0
+    route_count: int = 0
+    drop_count: int = 0
+    send_length: int = 0
+    recv_length: int = 0
+    route_length: int = 0
+    drop_length: int = 0
+
+
+class PingParameters(NamedTuple):
+    """Of a ping test."""
+
+    size: int = 0
+    flags: int = 0
+
+
+class BulkPages(NamedTuple):
+    """Of a brw test without BULK_LEN: whole pages."""
+
+    direction: int
+    pages: int
+    check: int
+
+
+class BulkBytes(NamedTuple):
+    """Of a brw test with BULK_LEN."""
+
+    direction: int
+    check: int
+    length: int
+    offset: int
+
+
+_NO_FRAMEWORK: Final = FrameworkCounters()
+_NO_RPC: Final = RpcCounters()
+_NO_LNET: Final = LnetCounters()
+_ORDERS: Final[dict[ByteOrder, str]] = {"little": "<", "big": ">"}
+
+
+class Body:
+    """The part of a message behind its head; subclasses have the fields, flat in the order of the wire."""
+
+    __slots__ = ()
+    SERVICE: ClassVar[Service]
+    LAYOUT: ClassVar[str]
+
+    def pack(self, byteorder: ByteOrder) -> bytes:
+        """The body as bytes. Raises struct.error or WireError for what has no room."""
+        return struct.pack(_ORDERS[byteorder] + self.LAYOUT, *self._values())
+
+    @classmethod
+    def unpack(cls, view: memoryview, byteorder: ByteOrder, features: int) -> Self:
+        """Read a body from the start of view; `features` decide what some fields mean."""
+        return cls._of(struct.unpack_from(_ORDERS[byteorder] + cls.LAYOUT, view))
+
+    def _values(self) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    @classmethod
+    def _of(cls, values: tuple[Any, ...]) -> Self:
+        raise NotImplementedError
+
+
+class _Flat(Body):
+    """A body whose fields are numbers, session IDs and names."""
+
+    __slots__ = ()
+    __match_args__: ClassVar[tuple[str, ...]]
+
+    def _values(self) -> tuple[Any, ...]:
+        flat: list[Any] = []
+        for name in self.__match_args__:
+            value = getattr(self, name)
+            if isinstance(value, tuple):
+                flat += value
+            elif isinstance(value, str):
+                flat.append(_packed_name(value))
+            else:
+                flat.append(value)
+        return tuple(flat)
+
+    @classmethod
+    def _of(cls, values: tuple[Any, ...]) -> Self:
+        at = 0
+        fields: list[Any] = []
+        for name in cls.__match_args__:
+            nested = _NESTED.get(name)
+            if nested is not None:
+                size = len(nested._fields)
+                fields.append(nested._make(values[at : at + size]))
+                at += size
+            else:
+                value = values[at]
+                fields.append(_read_name(value) if isinstance(value, bytes) else value)
+                at += 1
+        return cls(*fields)
+
+
+_NESTED: Final[dict[str, Any]] = {
+    "sid": SessionId,
+    "framework": FrameworkCounters,
+    "rpc": RpcCounters,
+    "lnet": LnetCounters,
+}
+
+
+class Request(_Flat):
+    """A request; `rpyid` are the match bits of the buffer that waits for its reply."""
+
+    __slots__ = ()
+    rpyid: int
+
+
+class Reply(_Flat):
+    """A reply; `status` is 0 or an errno. That of a ping is its first field, too."""
+
+    __slots__ = ()
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class MakeSessionRequest(Request):
+    """Make a session, or hold the one that there is; with `force` in the place of another."""
+
+    SERVICE = Service.MAKE_SESSION
+    LAYOUT = "QQqI32s"
+    rpyid: int
+    sid: SessionId
+    force: int = 0
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MakeSessionReply(Reply):
+    """The session that the node has now, and after how many silent seconds it ends it."""
+
+    SERVICE = Service.MAKE_SESSION
+    LAYOUT = "IQqI32s"
+    status: int
+    sid: SessionId = ANY_SESSION
+    timeout: int = 0
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveSessionRequest(Request):
+    """Let a session go."""
+
+    SERVICE = Service.REMOVE_SESSION
+    LAYOUT = "QQq"
+    rpyid: int
+    sid: SessionId
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveSessionReply(Reply):
+    """The session that is left."""
+
+    SERVICE = Service.REMOVE_SESSION
+    LAYOUT = "IQq"
+    status: int
+    sid: SessionId = ANY_SESSION
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest(Request):
+    """Join a group: no node has that service."""
+
+    SERVICE = Service.JOIN
+    LAYOUT = "QQq32s"
+    rpyid: int
+    sid: SessionId
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinReply(Reply):
+    """The session that was joined."""
+
+    SERVICE = Service.JOIN
+    LAYOUT = "IQqI32s"
+    status: int
+    sid: SessionId = ANY_SESSION
+    timeout: int = 0
+    session: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DebugRequest(Request):
+    """What session has the node; consoles keep sessions alive by it."""
+
+    SERVICE = Service.DEBUG
+    LAYOUT = "QQqI"
+    rpyid: int
+    sid: SessionId = ANY_SESSION
+    flags: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DebugReply(Reply):
+    """The node's session."""
+
+    SERVICE = Service.DEBUG
+    LAYOUT = "IQqII32s"
+    status: int
+    sid: SessionId = ANY_SESSION
+    timeout: int = 0
+    batches: int = 0
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRequest(Request):
+    """Run, stop or query a batch; `index` 0 is all of it, n its n-th test; `arg` 1 stops at once."""
+
+    SERVICE = Service.BATCH
+    LAYOUT = "QQqQIII"
+    rpyid: int
+    sid: SessionId
+    batch: int
+    op: int
+    index: int = 0
+    arg: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReply(Reply):
+    """How many tests, or units of one test, are active."""
+
+    SERVICE = Service.BATCH
+    LAYOUT = "IQqII"
+    status: int
+    sid: SessionId = ANY_SESSION
+    active: int = 0
+    time: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StatRequest(Request):
+    """What has the node counted."""
+
+    SERVICE = Service.QUERY_STAT
+    LAYOUT = "QQqI"
+    rpyid: int
+    sid: SessionId
+    kind: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StatReply(Reply):
+    """The node's counters."""
+
+    SERVICE = Service.QUERY_STAT
+    LAYOUT = "IQq5I5I2Q7I4Q"
+    status: int
+    sid: SessionId = ANY_SESSION
+    framework: FrameworkCounters = _NO_FRAMEWORK
+    rpc: RpcCounters = _NO_RPC
+    lnet: LnetCounters = _NO_LNET
+
+
+@dataclass(frozen=True, slots=True)
+class TestReply(Reply):
+    """Whether a test was added."""
+
+    SERVICE = Service.TEST
+    LAYOUT = "IQq"
+    __test__ = False
+    status: int
+    sid: SessionId = ANY_SESSION
+
+
+@dataclass(frozen=True, slots=True)
+class PingRequest(Request):
+    """One ping of the ping test, sent at that time."""
+
+    SERVICE = Service.PING
+    LAYOUT = "QIIQQ"
+    rpyid: int
+    magic: int
+    sequence: int
+    seconds: int = 0
+    nanoseconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PingReply(Reply):
+    """Its echo."""
+
+    SERVICE = Service.PING
+    LAYOUT = "III"
+    status: int
+    magic: int = 0
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BrwRequest(Request):
+    """Move `length` bytes from or to the client's memory, which is at match bits `bulkid`."""
+
+    SERVICE = Service.BRW
+    LAYOUT = "QQIII"
+    rpyid: int
+    bulkid: int
+    direction: int
+    length: int
+    check: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrwReply(Reply):
+    """Whether the data came, and were what they should be."""
+
+    SERVICE = Service.BRW
+    LAYOUT = "I"
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class TestRequest(Request):
+    """Add a test to a batch, which is made by its first one. A client gets `ndest` targets from `bulkid`."""
+
+    SERVICE = Service.TEST
+    LAYOUT = "QQQqQIIIBBI12s"
+    __test__ = False
+    rpyid: int
+    bulkid: int
+    sid: SessionId
+    batch: int
+    service: int
+    loop: int
+    concurrency: int
+    is_client: int = 0
+    stop_on_error: int = 0
+    targets: int = 0
+    parameters: PingParameters | BulkPages | BulkBytes | bytes = bytes(12)
+
+    def pack(self, byteorder: ByteOrder) -> bytes:
+        """The body as bytes."""
+        order, parameters = _ORDERS[byteorder], self.parameters
+        if not isinstance(parameters, bytes):
+            parameters = struct.pack(order + _PARAMETERS[type(parameters)], *parameters)
+        elif len(parameters) != _PARAMETERS_SIZE:
+            raise WireError(f"selftest parameters of {len(parameters)} bytes: they have {_PARAMETERS_SIZE}")
+        # fmt: off
+        return struct.pack(
+            order + self.LAYOUT, self.rpyid, self.bulkid, *self.sid, self.batch, self.service, self.loop,
+            self.concurrency, self.is_client, self.stop_on_error, self.targets, parameters,
+        )
+        # fmt: on
+
+    @classmethod
+    def unpack(cls, view: memoryview, byteorder: ByteOrder, features: int) -> Self:
+        """Read the body; what its parameters mean depends on service and features."""
+        raw: Any
+        rest: list[Any]
+        rpyid, bulkid, nid, stamp, *rest, raw = struct.unpack_from(_ORDERS[byteorder] + cls.LAYOUT, view)
+        kind: Any = None
+        if rest[1] == Service.PING:
+            kind = PingParameters
+        elif rest[1] == Service.BRW:
+            kind = BulkBytes if features & BULK_LEN else BulkPages
+        if kind is not None:
+            raw = kind._make(struct.unpack_from(_ORDERS[byteorder] + _PARAMETERS[kind], raw))
+        rest.append(raw)
+        return cls(rpyid, bulkid, SessionId(nid, stamp), *rest)
+
+
+_PARAMETERS: Final[dict[Any, str]] = {PingParameters: "II4x", BulkPages: "III", BulkBytes: "HHII"}
+_ALL_REQUESTS: Final[tuple[type[Request], ...]] = (
+    DebugRequest,
+    MakeSessionRequest,
+    RemoveSessionRequest,
+    BatchRequest,
+    TestRequest,
+    StatRequest,
+    JoinRequest,
+    BrwRequest,
+    PingRequest,
+)
+_ALL_REPLIES: Final[tuple[type[Reply], ...]] = (
+    DebugReply,
+    MakeSessionReply,
+    RemoveSessionReply,
+    BatchReply,
+    TestReply,
+    StatReply,
+    JoinReply,
+    BrwReply,
+    PingReply,
+)
+REQUESTS: Final = {body.SERVICE: body for body in _ALL_REQUESTS}
+REPLIES: Final = {body.SERVICE: body for body in _ALL_REPLIES}
+
+
+def _packed_name(name: str) -> bytes:
+    packed = name.encode("utf-8", "surrogateescape")
+    if len(packed) > _NAME_SIZE or b"\0" in packed:
+        raise WireError(f"selftest name {name[:40]!r}: it has at most {_NAME_SIZE} bytes, and no NUL")
+    return packed
+
+
+def _read_name(raw: bytes) -> str:
+    return raw.partition(b"\0")[0].decode("utf-8", "surrogateescape")

@@ -1,0 +1,23 @@
+"""The benchmark of selftest's bulk: each way moves something, and ratios are those of single rounds."""
+
+from __future__ import annotations
+
+import pytest
+
+import brw
+from brw import Run
+
+
+@pytest.mark.requirement("LST")
+def test_each_way_moves_bulk() -> None:
+    results = brw.measure(1, 0.1, lambda line: None)
+    assert all(runs[0].rate > 0 for runs in results.values())
+    rows = brw.cells(results)
+    assert [row[0] for row in rows] == list(brw.NAMES) and all(len(row) == len(brw.HEADS) for row in rows)
+
+
+def test_ratios_are_of_rounds() -> None:
+    results = {name: [Run(100.0, 0.1), Run(50.0, 0.1), Run(10.0, 0.1)] for name in brw.NAMES}
+    results["brw read"] = [Run(90.0, 0.1), Run(40.0, 0.1), Run(1.0, 0.1)]
+    assert brw.ratio(results, "brw read") == 0.8
+    assert brw.ratio(results, "brw write") == 1.0

@@ -1,0 +1,357 @@
+"""The framework services over real sockets: each row of the specification, and what gets no answer."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import struct
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from selftest.conftest import SID, Lab, until
+from ulnet.core.status import LNetError
+from ulnet.nid import LNET_PID, Nid
+from ulnet.selftest.exchange import Bulk
+from ulnet.selftest.targets import PER_PAGE, pack_targets, read_targets, targets_size
+from ulnet.wire.selftest import PAGE, TEST_PORTAL, Message, pack_message
+from ulnet.wire.selftest_bodies import (
+    ANY_SESSION,
+    BULK_LEN,
+    BatchOp,
+    BatchReply,
+    BatchRequest,
+    BulkBytes,
+    BulkPages,
+    Check,
+    DebugReply,
+    DebugRequest,
+    Direction,
+    JoinRequest,
+    MakeSessionReply,
+    MakeSessionRequest,
+    PingParameters,
+    PingRequest,
+    RemoveSessionReply,
+    RemoveSessionRequest,
+    Service,
+    SessionId,
+    StatReply,
+    StatRequest,
+    TestReply,
+    TestRequest,
+)
+
+pytestmark = pytest.mark.requirement("LST")
+
+OTHER = SessionId(SID.nid, 78)
+
+
+def making(lab: Lab, sid: SessionId = SID, **more: Any) -> MakeSessionRequest:
+    return MakeSessionRequest(lab.next_id(), sid, **more)
+
+
+def ping_test(lab: Lab, **more: Any) -> TestRequest:
+    fields: dict[str, Any] = {"service": Service.PING, "loop": 1, "concurrency": 1}
+    fields |= {"parameters": PingParameters(), **more}
+    return TestRequest(lab.next_id(), 0, SID, 5, **fields)
+
+
+async def client_test(lab: Lab, targets: list[int], *, features: int = BULK_LEN, **more: Any) -> TestReply:
+    """Make node 1 the client of a test against other nodes."""
+    request = replace(ping_test(lab, is_client=1, targets=len(targets), **more), bulkid=lab.next_id())
+    nids = [lab.nid(target) for target in targets]
+    bulk = Bulk(request.bulkid, pack_targets(nids), targets_size(len(nids), features), source=True)
+    reply = await lab.ask(request, bulk=bulk, features=features)
+    assert isinstance(reply, TestReply)
+    return reply
+
+
+async def order(lab: Lab, op: int, index: int = 0, arg: int = 0, **more: Any) -> BatchReply:
+    fields: dict[str, Any] = {"sid": SID, "batch": 5, **more}
+    request = BatchRequest(lab.next_id(), op=op, index=index, arg=arg, **fields)
+    reply = await lab.ask(request)
+    assert isinstance(reply, BatchReply)
+    return reply
+
+
+async def stat(lab: Lab, to: int = 1) -> StatReply:
+    reply = await lab.ask(StatRequest(lab.next_id(), SID), to=to)
+    assert isinstance(reply, StatReply)
+    return reply
+
+
+# Sessions ----------------------------------------------------------------------------------------------
+
+
+async def test_sessions_are_made_held_and_let_go(lab: Lab) -> None:
+    assert await lab.ask(DebugRequest(lab.next_id())) == DebugReply(errno.ESRCH)
+    assert await lab.ask(making(lab, ANY_SESSION)) == MakeSessionReply(errno.EINVAL, ANY_SESSION)
+    assert await lab.ask(making(lab, name="one")) == MakeSessionReply(0, SID, 100)
+    assert await lab.ask(making(lab, name="one")) == MakeSessionReply(0, SID, 100)
+    assert await lab.ask(DebugRequest(lab.next_id())) == DebugReply(0, SID, 100, 0, "one")
+    busy = MakeSessionReply(errno.EBUSY, SID, 100, "one")
+    assert await lab.ask(making(lab, OTHER, name="two")) == busy
+    assert await lab.ask(making(lab, ANY_SESSION)) == MakeSessionReply(errno.EINVAL, SID)
+
+    leave = RemoveSessionReply(errno.EBUSY, SID)
+    assert await lab.ask(RemoveSessionRequest(lab.next_id(), OTHER)) == leave
+    assert await lab.ask(RemoveSessionRequest(lab.next_id(), SID)) == RemoveSessionReply(0, SID)
+    assert await lab.ask(RemoveSessionRequest(lab.next_id(), SID)) == RemoveSessionReply(0, ANY_SESSION)
+    gone = RemoveSessionReply(errno.ESRCH)
+    assert await lab.ask(RemoveSessionRequest(lab.next_id(), SID)) == gone
+
+
+async def test_force_takes_the_place_of_another_session(lab: Lab) -> None:
+    await lab.ask(making(lab, name="one"))
+    assert await client_test(lab, [2], loop=0xFFFFFFFF) == TestReply(0, SID)
+    await order(lab, BatchOp.RUN)
+    assert await lab.ask(making(lab, OTHER, name="two", force=1)) == MakeSessionReply(0, OTHER, 100)
+    framework = lab.tests[1].framework
+    await until(lambda: not framework.zombies)
+    assert await lab.ask(DebugRequest(lab.next_id())) == DebugReply(0, OTHER, 100, 0, "two")
+
+
+async def test_features_that_nobody_has_are_refused(lab: Lab) -> None:
+    assert await lab.ask(making(lab), features=2) == MakeSessionReply(errno.EPROTO, ANY_SESSION, 100)
+    await lab.ask(making(lab), features=0)
+    assert (await lab.ask(StatRequest(lab.next_id(), SID), features=0)).status == 0
+    for request in (
+        StatRequest(lab.next_id(), SID),
+        BatchRequest(lab.next_id(), SID, 5, BatchOp.RUN),
+        RemoveSessionRequest(lab.next_id(), SID),
+        ping_test(lab),
+    ):
+        assert (await lab.ask(request, features=BULK_LEN)).status == errno.EPROTO
+    assert (await lab.ask(making(lab), features=BULK_LEN)).status == 0  # it only holds the session
+    assert (await lab.ask(DebugRequest(lab.next_id()), features=BULK_LEN)).status == 0
+
+
+async def test_a_reply_has_the_features_of_the_session(lab: Lab) -> None:
+    exchange = lab.tests[0].exchange
+    asked = await exchange.call(lab.nid(1), DebugRequest(exchange.next_id()), 0, timeout=60)
+    assert asked.features == BULK_LEN
+    await lab.ask(making(lab), features=0)
+    asked = await exchange.call(lab.nid(1), DebugRequest(exchange.next_id()), BULK_LEN, timeout=60)
+    assert asked.features == 0
+
+
+async def test_a_session_of_which_nobody_asks_expires(lab: Lab) -> None:
+    framework = lab.tests[1].framework
+    framework.session_timeout = 0.2
+    await lab.ask(making(lab))
+    assert await client_test(lab, [2], loop=0xFFFFFFFF) == TestReply(0, SID)
+    await order(lab, BatchOp.RUN)
+    await until(lambda: framework.session is None and not framework.zombies)
+    assert (await stat(lab)).status == errno.ESRCH
+    framework.session_timeout = 0.0
+    await lab.ask(making(lab))
+    assert framework._timer is None  # never
+
+
+async def test_what_is_asked_of_another_session(lab: Lab) -> None:
+    assert await stat(lab) == StatReply(errno.ESRCH, ANY_SESSION)
+    assert await order(lab, BatchOp.RUN) == BatchReply(errno.ESRCH, ANY_SESSION)
+    assert await lab.ask(ping_test(lab)) == TestReply(errno.ENOENT, ANY_SESSION)
+    await lab.ask(making(lab, OTHER))
+    assert await stat(lab) == StatReply(errno.ESRCH, OTHER)
+    assert await lab.ask(StatRequest(lab.next_id(), ANY_SESSION)) == StatReply(errno.EINVAL, OTHER)
+    assert await order(lab, BatchOp.RUN) == BatchReply(errno.ESRCH, OTHER)
+    assert await lab.ask(ping_test(lab)) == TestReply(errno.ENOENT, OTHER)
+
+
+# Tests and batches -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"loop": 0},
+        {"concurrency": 0},
+        {"concurrency": 1025},
+        {"is_client": 1},
+        {"targets": 256 * PER_PAGE + 1},
+        {"service": 10, "parameters": bytes(12)},
+        {"service": 13, "parameters": bytes(12)},
+        {"sid": ANY_SESSION},
+        {"service": Service.BRW, "parameters": BulkBytes(3, Check.NONE, 4096, 0)},
+        {"service": Service.BRW, "parameters": BulkBytes(Direction.READ, 5, 4096, 0)},
+        {"service": Service.BRW, "parameters": BulkBytes(Direction.READ, Check.FULL, 0, 0)},
+        {"service": Service.BRW, "parameters": BulkBytes(Direction.READ, Check.FULL, (1 << 20) + 1, 0)},
+        {"service": Service.BRW, "parameters": BulkBytes(Direction.READ, Check.FULL, 4096, 4)},
+        {"service": Service.BRW, "parameters": BulkBytes(Direction.READ, Check.FULL, 4096, 4096)},
+    ],
+    ids=str,
+)
+async def test_tests_that_cannot_be(lab: Lab, fields: dict[str, Any]) -> None:
+    await lab.ask(making(lab))
+    assert await lab.ask(replace(ping_test(lab), **fields)) == TestReply(errno.EINVAL, SID)
+
+
+async def test_a_server_s_test_has_no_units(lab: Lab) -> None:
+    await lab.ask(making(lab))
+    assert await lab.ask(ping_test(lab)) == TestReply(0, SID)
+    assert await order(lab, BatchOp.RUN) == BatchReply(0, SID, 0)
+
+
+async def test_a_client_s_test_runs_so_many_loops(lab: Lab) -> None:
+    for node in (1, 2):
+        await lab.ask(making(lab), to=node)
+    assert await client_test(lab, [2, 0], loop=10, concurrency=3) == TestReply(0, SID)
+    assert await order(lab, BatchOp.QUERY) == BatchReply(0, SID, 0)
+    assert await order(lab, BatchOp.RUN) == BatchReply(0, SID, 1)
+    framework = lab.tests[1].framework
+    assert framework.session is not None
+    units = framework.session.batches[5].tests[0].units
+    await until(lambda: not units)
+    counters = await stat(lab)
+    assert (counters.rpc.rpcs_sent, counters.rpc.errors) == (2 * 3 * 10, 0)
+    assert (counters.framework.ping_errors, counters.framework.active_batches) == (0, 0)
+    assert counters.lnet.send_count > 60
+    assert (await stat(lab, to=2)).rpc.rpcs_rcvd == 3 * 10 + 2  # and making the session, and this
+
+
+async def test_a_batch_is_queried_and_stopped(lab: Lab) -> None:
+    await lab.ask(making(lab))
+    assert await order(lab, BatchOp.RUN) == BatchReply(errno.ENOENT, SID)
+    for _ in range(2):
+        assert await client_test(lab, [2], loop=0xFFFFFFFF, concurrency=4) == TestReply(0, SID)
+    assert await order(lab, BatchOp.RUN) == BatchReply(0, SID, 2)
+    assert await order(lab, BatchOp.QUERY) == BatchReply(0, SID, 2)
+    assert await order(lab, BatchOp.QUERY, index=2) == BatchReply(0, SID, 4)
+    assert await order(lab, BatchOp.QUERY, index=3) == BatchReply(errno.ENOENT, SID)
+    assert await client_test(lab, [2]) == TestReply(errno.EBUSY, SID)
+    assert (await stat(lab)).framework.active_batches == 1
+    assert (await order(lab, BatchOp.STOP)).status == 0
+
+    async def active() -> int:
+        return (await order(lab, BatchOp.QUERY)).active
+
+    async with asyncio.timeout(60):
+        while await active():
+            await asyncio.sleep(0.01)
+    await order(lab, BatchOp.RUN)
+    await order(lab, BatchOp.STOP, arg=1)
+    async with asyncio.timeout(60):
+        while await active():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("stop", [0, 1])
+async def test_a_unit_ends_with_its_first_error_or_goes_on(lab: Lab, stop: int) -> None:
+    await lab.ask(making(lab))
+    lab.tests[2].switch(False)
+    assert await client_test(lab, [2], loop=3, stop_on_error=stop) == TestReply(0, SID)
+    await order(lab, BatchOp.RUN)
+    session = lab.tests[1].framework.session
+    assert session is not None
+    await until(lambda: not session.active)
+    assert (await stat(lab)).framework.ping_errors == (1 if stop else 3)
+
+
+async def test_a_list_that_is_none_is_no_test(lab: Lab) -> None:
+    await lab.ask(making(lab))
+    request = replace(ping_test(lab, is_client=1, targets=3), bulkid=lab.next_id())
+    short = Bulk(request.bulkid, pack_targets([lab.nid(2)])[:12], 12, source=True, optional=True)
+    assert await lab.ask(request, bulk=short) == TestReply(errno.EPROTO, SID)
+    request = replace(ping_test(lab, is_client=1, targets=1), bulkid=lab.next_id())
+    anybody = Bulk(request.bulkid, b"\xff" * 12, 12, source=True, optional=True)
+    assert await lab.ask(request, bulk=anybody) == TestReply(errno.EPROTO, SID)
+    assert await order(lab, BatchOp.QUERY) == BatchReply(errno.ENOENT, SID)
+
+
+async def test_without_bulk_len_the_list_is_whole_pages(lab: Lab) -> None:
+    await lab.ask(making(lab), features=0)
+    assert await client_test(lab, [2], features=0) == TestReply(0, SID)
+
+
+async def test_what_has_no_room_is_refused(lab: Lab) -> None:
+    await lab.ask(making(lab))
+    big = BulkBytes(Direction.READ, Check.FULL, 1 << 20, 0)
+    fields: dict[str, Any] = {"service": Service.BRW, "parameters": big, "concurrency": 1024}
+    refused = await lab.ask(ping_test(lab, is_client=1, targets=2, **fields))
+    assert refused == TestReply(errno.ENOMEM, SID)
+    refused = await lab.ask(ping_test(lab, is_client=1, targets=87_000, concurrency=1024))
+    assert refused == TestReply(errno.ENOMEM, SID)
+
+
+@pytest.mark.parametrize("count", [1, PER_PAGE, PER_PAGE + 1, 1000])
+def test_lists_of_nodes_come_back(count: int) -> None:
+    nids = [Nid.parse(f"10.0.{index >> 8}.{index & 255}@tcp") for index in range(count)]
+    packed = pack_targets(nids)
+    assert len(packed) == -(-count // PER_PAGE) * PAGE == targets_size(count, 0)
+    size = targets_size(count, BULK_LEN)
+    assert size == (12 * count if count <= PER_PAGE else len(packed))
+    assert read_targets(memoryview(packed)[:size], count, "little") == nids
+    if count > PER_PAGE:  # nothing in the last four bytes of a page
+        assert packed[PAGE : PAGE + 12] == struct.pack("<QI", nids[PER_PAGE].nid4, LNET_PID)
+        assert packed[PAGE - 4 : PAGE] == bytes(4)
+
+
+# Other byte orders, versions, lengths, services ------------------------------------------------------
+
+
+async def test_a_big_endian_console_is_served(lab: Lab) -> None:
+    made = await lab.say_message(Message(making(lab, name="big"), BULK_LEN, byteorder="big"))
+    assert made.body == MakeSessionReply(0, SID, 100)
+    told = await lab.say_message(Message(DebugRequest(lab.next_id()), BULK_LEN, byteorder="big"))
+    assert told.body == DebugReply(0, SID, 100, 0, "big")
+    test = replace(ping_test(lab), parameters=BulkPages(Direction.WRITE, 3, Check.FULL), service=Service.BRW)
+    assert (await lab.say_message(Message(test, 1, byteorder="big"))).body.status == errno.EINVAL  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [MakeSessionRequest, DebugRequest, RemoveSessionRequest, StatRequest],
+    ids=lambda kind: kind.__name__,
+)
+async def test_another_version_is_refused(lab: Lab, kind: Any) -> None:
+    reply = await lab.say_message(Message(kind(lab.next_id(), SID), BULK_LEN, version=2))
+    assert reply.body.status == errno.EPROTO  # type: ignore[attr-defined]
+    assert lab.tests[1].framework.session is None
+
+
+async def test_what_is_no_request_is_dropped(lab: Lab) -> None:
+    debug = pack_message(Message(DebugRequest(lab.next_id()), BULK_LEN))
+    ping = pack_message(Message(PingRequest(lab.next_id(), 0xBABEFACE, 0), BULK_LEN))
+    for raw, service, portal in (
+        (debug[:159], Service.DEBUG, 51),
+        (b"\1" + debug[1:], Service.DEBUG, 51),
+        (debug[:8] + b"\x63" + debug[9:], Service.DEBUG, 51),  # a type that nobody knows
+        (debug, Service.TEST, 51),  # another service's
+        (debug, Service.DEBUG, TEST_PORTAL),
+        (ping, Service.PING, 51),
+        (pack_message(Message(DebugReply(0))), Service.DEBUG, 51),
+        (pack_message(Message(JoinRequest(lab.next_id(), SID))), Service.JOIN, 51),
+        (pack_message(Message(PingRequest(lab.next_id(), 1, 0))), Service.PING, TEST_PORTAL),
+    ):
+        before = lab.tests[1].exchange.dropped
+        await lab.a.put(lab.nid(1), portal, service, raw, ack=False)
+        await until(lambda before=before: lab.tests[1].exchange.dropped == before + 1)
+    # A longer one finds no memory.
+    with pytest.raises(LNetError):
+        await lab.a.put(lab.nid(1), 51, Service.DEBUG, debug + b"\0", ack=True, timeout=0.5)
+    await lab.ask(making(lab))
+    before = lab.tests[1].exchange.dropped
+    odd = BatchRequest(lab.next_id(), SID, 5, op=9)
+    await lab.ask(ping_test(lab))
+    await lab.a.put(lab.nid(1), 51, Service.BATCH, pack_message(Message(odd, BULK_LEN)), ack=False)
+    await until(lambda: lab.tests[1].exchange.dropped == before + 1)
+
+
+async def test_while_it_is_off_everything_is_refused_at_once(lab: Lab) -> None:
+    await lab.ask(making(lab))
+    lab.tests[1].switch(False)
+    for request in (
+        making(lab),
+        DebugRequest(lab.next_id()),
+        RemoveSessionRequest(lab.next_id(), SID),
+        StatRequest(lab.next_id(), SID),
+        BatchRequest(lab.next_id(), SID, 5, BatchOp.RUN),
+        ping_test(lab),
+        PingRequest(lab.next_id(), 0xBABEFACE, 1),
+    ):
+        assert (await lab.ask(request)).status == errno.EOPNOTSUPP
+    lab.tests[1].switch(True)
+    assert (await lab.ask(DebugRequest(lab.next_id()))).status == errno.ESRCH

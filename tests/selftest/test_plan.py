@@ -1,0 +1,201 @@
+"""Plans of tests: what they may say, what runs, what is reported, and two reports side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selftest.conftest import Lab
+from support.shared import ROOT
+from ulnet.core.status import LNetError
+from ulnet.dlc import model_selftest as ask
+from ulnet.selftest.console import Console
+from ulnet.selftest.html import as_html
+from ulnet.selftest.plan import Expect, Plan, PlanError, read_plan
+from ulnet.selftest.report import Cell, NodeResult, Report, Sample, TestResult, compare, judge
+from ulnet.selftest.runner import pairs_in_rounds, run_plan
+
+pytestmark = pytest.mark.requirement("LST")
+
+GROUPS = {"c": ["127.4.0.2@tcp"], "s": ["127.4.0.3@tcp"], "all": ["127.4.0.[1-3]@tcp"]}
+
+
+def plan(**more: Any) -> Plan:
+    return read_plan({"groups": GROUPS, "interval": 0.1, **more})
+
+
+def one_test(**more: Any) -> dict[str, Any]:
+    return {"name": "t", "from": "c", "to": "s", "seconds": 0.3, **more}
+
+
+@dataclass
+class Runner:
+    """Runs plans by a console on the first node."""
+
+    lab: Lab
+    console: Console
+
+    async def __call__(self, plan: Plan, **more: Any) -> Report:
+        return await run_plan(plan, self.do, **more)
+
+    async def do(self, command: ask.Command) -> Any:
+        return await self.console.do(ask.Lst(1, command))
+
+
+@pytest.fixture
+def runner(lab: Lab) -> Runner:
+    return Runner(lab, Console(lab.tests[0].exchange))
+
+
+async def test_tests_are_run_measured_and_judged(runner: Runner) -> None:
+    looks: list[tuple[str, float]] = []
+    # fmt: off
+    report = await runner(plan(tests=[
+        one_test(name="write", brw="write", size="64k", check="full", concurrency=4,
+                 expect={"bandwidth": 0.001}),
+        one_test(name="read", brw="read", size=5000, check="simple", expect={"bandwidth": 1e9, "slowest": 1}),
+        one_test(name="ping", expect={"rate": 1}),
+    ]), progress=lambda name, share, sample: looks.append((name, share)))
+    # fmt: on
+    assert report.error == "" and not report.good
+    write, read, ping = report.tests
+    assert [one.met for one in write.expectations] == [True, True]
+    assert {one.what: one.met for one in read.expectations} == {
+        "bandwidth": False, "slowest": True, "errors": True
+    }  # fmt: skip
+    assert write.bandwidth > 0 and read.bandwidth > 0 and ping.rate > 0 and ping.bandwidth == 0
+    assert [node.id for node in write.nodes] == GROUPS["c"] and write.samples
+    assert {name for name, _ in looks} == {"write", "read", "ping"} and looks[-1][1] == 1
+    assert runner.console.roster is None
+    assert all(test.framework.session is None for test in runner.lab.tests)
+
+
+async def test_every_pair_has_its_turn(runner: Runner) -> None:
+    matrix = {"group": "all", "brw": "write", "size": "4k", "seconds": 0.2, "expect": {"slowest": 0.0001}}
+    report = await runner(plan(matrix=matrix))
+    (result,) = report.tests
+    ids = [f"127.4.0.{number}@tcp" for number in (1, 2, 3)]
+    assert {(cell.source, cell.sink) for cell in result.cells} == set(permutations(ids, 2))
+    assert all(cell.bandwidth > 0 and not cell.errors for cell in result.cells) and report.good
+
+
+async def test_errors_are_expectations_too(runner: Runner) -> None:
+    async def switch_off(name: str) -> None:
+        runner.lab.tests[2].switch(False)
+
+    async def do(command: ask.Command) -> Any:
+        done = await runner.do(command)
+        if isinstance(command, ask.BatchRun):
+            await switch_off(command.name)
+        return done
+
+    report = await run_plan(plan(tests=[one_test(expect={"errors": 0})]), do)
+    assert not report.good and report.tests[0].errors > 0
+    assert "not as expected" in as_html(report)
+
+
+async def test_a_node_that_is_not_there_ends_the_run(runner: Runner) -> None:
+    runner.lab.tests[2].switch(False)
+    report = await runner(plan(tests=[one_test()]))
+    assert "127.4.0.3@tcp is unknown: selftest is off there" in report.error and not report.good
+    assert runner.console.roster is None and runner.lab.tests[1].framework.session is None
+
+
+async def test_another_session_is_in_the_way(runner: Runner) -> None:
+    await runner.do(ask.SessionNew("mine"))
+    refused = await runner(plan(tests=[one_test()]))
+    assert "there is a session already" in refused.error
+    assert runner.console.roster is not None
+    assert (await runner(plan(tests=[one_test()]), force=True)).good
+    with pytest.raises(LNetError):
+        await runner.do(ask.SessionShow())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda data: data.pop("groups"), "missing required field `groups`"),
+        (lambda data: data.pop("tests"), "a plan without tests"),
+        (lambda data: data.update(speed=3), "unknown field `speed`"),
+        (lambda data: data["tests"][0].update(to="x"), "no group 'x'; groups are c, s, all"),
+        (lambda data: data["tests"][0].update(brw="up"), r"Invalid enum value 'up' - at `\$.tests\[0\].brw`"),
+        (lambda data: data["tests"][0].update(brw="read", size="2M"), "size '2M' is no size"),
+        (lambda data: data["tests"][0].update(distribute="1-2"), "no ratio"),
+        (lambda data: data["tests"][0].update(seconds=0), "seconds"),
+        (lambda data: data["groups"].update(c=["what?"]), "group c: "),
+        (lambda data: data["groups"].update({"x" * 32: ["10.0.0.1@tcp"]}), "1 to 31 bytes"),
+        (lambda data: data["groups"].update(c=["10.0.[0-255].[0-255]@tcp"]), "group c: "),
+        (lambda data: data.update(matrix={"group": "none"}), "no group 'none'"),
+    ],
+)
+def test_plans_that_cannot_be(change: Callable[[Any], object], words: str) -> None:
+    data: dict[str, Any] = {"groups": dict(GROUPS), "tests": [one_test()]}
+    change(data)
+    with pytest.raises(PlanError, match=words):
+        read_plan(data)
+
+
+@pytest.mark.parametrize("data", [None, 3, [], "text"])
+def test_what_is_no_plan_at_all(data: Any) -> None:
+    with pytest.raises(PlanError, match="no plan of tests"):
+        read_plan(data)
+
+
+@given(st.integers(0, 9), st.integers(1, 5))
+def test_rounds_hold_each_pair_once_and_no_node_twice(count: int, flows: int) -> None:
+    nodes = [f"n{number}" for number in range(count)]
+    rounds = pairs_in_rounds(nodes, flows)
+    pairs = [pair for one in rounds for pair in one]
+    assert sorted(pairs) == sorted(permutations(nodes, 2))
+    for one in rounds:
+        assert 0 < len(one) <= flows
+        assert len({node for pair in one for node in pair}) == 2 * len(one)
+
+
+def result(bandwidth: float, errors: int = 0, **more: Any) -> TestResult:
+    return TestResult("t", "brw read", 1.0, bandwidth, 0.0, errors, **more)
+
+
+def test_the_slowest_is_judged_by_the_mean() -> None:
+    found = result(30.0, nodes=[NodeResult("a", 20.0, 1, 0), NodeResult("b", 10.0, 1, 0)])
+    judge(found, Expect(slowest=0.7, errors=None))
+    (one,) = found.expectations
+    assert one.found == pytest.approx(2 / 3) and not one.met
+
+
+def test_two_reports_are_compared() -> None:
+    before = Report("p", 0.0, [result(100.0, cells=[Cell("a", "b", 10.0, 1, 0), Cell("b", "a", 10.0, 1, 0)])])
+    after = Report("p", 1.0, [result(95.0, 1, cells=[Cell("a", "b", 8.0, 1, 0)])])
+    found = {(one.test, one.what): one.worse for one in compare(before, after, 10.0)}
+    assert found == {("t", "errors"): True, ("t", "bandwidth"): False, ("t: a to b", "bandwidth"): True}
+    assert list(compare(before, Report("p", 2.0, []), 10.0)) == []
+
+
+def test_a_report_comes_back_and_is_a_page() -> None:
+    nodes = [NodeResult("<a>", 1.0, 2.0, 0, "gone & lost")]
+    found = result(
+        1.0, nodes=nodes, samples=[Sample(1.0, {"<a>": 1.0}, 0)], cells=[Cell("a", "b", 1.0, 1, 2)]
+    )
+    report = Report("<plan>", 0.0, [found], "it ended <early>")
+    assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
+    assert json.loads(msgspec.json.encode(report))["tests"][0]["cells"][0]["errors"] == 2
+    page = as_html(report)
+    assert (
+        "&lt;plan&gt;" in page and "<polyline" in page and "gone &amp; lost" in page and "<early>" not in page
+    )
+
+
+def test_the_plan_of_the_page_is_one() -> None:
+    page = (ROOT / "docs/selftest.md").read_text()
+    block = page.split("```yaml\n")[1].split("```")[0]
+    found = read_plan(yaml.safe_load(block))
+    assert found.tests[0].ratio() == (1, 2) and found.matrix is not None and found.matrix.flows == 4
