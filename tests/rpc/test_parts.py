@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -11,11 +15,15 @@ from hypothesis import strategies as st
 
 from ulnet.nid import Nid
 from ulnet.rpc.admission import Admission
+from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
+from ulnet.rpc.pending import AGAIN, Pending
 from ulnet.rpc.sessions import Session, Sessions, Verdict
 from ulnet.rpc.slots import Slots
+from ulnet.rpc.stream import Stream
 from ulnet.rpc.watch import Watch
 from ulnet.sim import Simulation
+from ulnet.wire.rpc import IDEMPOTENT, CallFrame, Refused
 
 pytestmark = pytest.mark.requirement("ULP")
 
@@ -247,3 +255,43 @@ def test_an_item_that_is_due_may_take_out_others_and_be_due_again() -> None:
     watch.close()
     sim.run(5.0)
     assert len(seen) == 3
+
+
+# What the server says of a call ------------------------------------------------------------------------
+
+
+async def refused_as_stale(flags: int, attempt: int) -> Pending:
+    """A call that was sent so often, and whose session the server does not know (any more)."""
+    client = SimpleNamespace(
+        loop=asyncio.get_running_loop(), target="there", session_is_stale=lambda connection: None
+    )
+    frame = CallFrame(method="add", flags=flags, attempt=attempt)
+    connection = SimpleNamespace(end=lambda: None)
+    pending = Pending(cast(Any, client), cast(Any, connection), frame, None, 1.0)
+    pending._sent = attempt
+    pending.heard(Refused(attempt=1, errno=errno.ESTALE))
+    return pending
+
+
+@pytest.mark.parametrize("flags", [0, IDEMPOTENT])
+@pytest.mark.parametrize("attempt", [1, 2])
+async def test_what_a_server_may_have_done_is_not_done_again(flags: int, attempt: int) -> None:
+    pending = await refused_as_stale(flags, attempt)
+    if flags or attempt == 1:  # it may be done twice, or was not done for sure
+        assert pending.done.result() is AGAIN
+    else:
+        with pytest.raises(RpcError, match="calls marked idempotent") as failed:
+            await pending.done
+        assert (failed.value.errno, failed.value.executed) == (errno.ECONNRESET, "unknown")
+
+
+async def test_chunks_that_overtook_each_other_are_read_in_order() -> None:
+    pending = SimpleNamespace(chunks={1: b"1", 0: b"0"}, read=0, news=asyncio.Event())
+    vars(pending).update(frame=SimpleNamespace(credit=8), release=lambda: None, send_credit=lambda: None)
+
+    async def begin(*asked: object) -> object:
+        return pending
+
+    stream = Stream(cast(Any, SimpleNamespace(begin_stream=begin)), "news", b"", None, 8)
+    assert [await anext(stream), await anext(stream)] == [b"0", b"1"]
+    stream.close()
