@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from calls_job import Job, Outcome
@@ -125,9 +126,8 @@ def _keep(runs: dict[str, list[Outcome]], player: str, place: Place, jobs: list[
 # One run -----------------------------------------------------------------------------------------------
 
 
-def _start(*words: str, env: dict[str, str], stdin: int) -> subprocess.Popen[bytes]:
-    pipe = subprocess.PIPE
-    return subprocess.Popen(words, stdin=stdin, stdout=pipe, stderr=pipe, env=env)
+def _start(*words: str, **more: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(words, stdout=subprocess.PIPE, **more)
 
 
 def _environment(job: Job) -> dict[str, str]:
@@ -143,9 +143,17 @@ def run(place: Place, jobs: list[Job], profiles: Path | None = None) -> Outcome:
     environment = _environment(jobs[0])
     if profiles is not None:
         environment["ULNET_BENCH_PROFILES"] = str(profiles)
+    with TemporaryFile() as errors:  # nobody reads it before the end, however much is logged
+        try:
+            return _run(place, jobs, {"env": environment, "stdin": subprocess.PIPE, "stderr": errors})
+        except EOFError:
+            errors.seek(0)
+            raise RuntimeError(errors.read().decode().strip()[-1000:] or "it ended without a word") from None
+
+
+def _run(place: Place, jobs: list[Job], more: dict[str, Any]) -> Outcome:
     words = [sys.executable, str(HERE / "calls_peer.py")]
     start_client, start_server = place.start
-    more: dict[str, Any] = {"env": environment, "stdin": subprocess.PIPE}
     sides = [start_server(*words, "serve", jobs[0].to_json(), **more)]
     try:
         server = int(_told(sides[0]))
@@ -169,8 +177,7 @@ def _told(side: subprocess.Popen[bytes]) -> str:
     assert side.stdout is not None
     line = side.stdout.readline().decode()
     if not line:
-        _, errors = side.communicate(timeout=PATIENCE)
-        raise RuntimeError(errors.decode().strip() or f"exit status {side.returncode}")
+        raise EOFError
     return line
 
 
