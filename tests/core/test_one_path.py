@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from support.fabric import Fabric, Recorder
 from support.pair import BITS, PORTAL, A, B, Calls, Pair, Watching, counters
 from support.rails import A0, A1, B0, B1, Rails
-from support.stream import Connection
+from support.stream import Connection, StreamFabric
 from ulnet.control.policy import Descriptor
+from ulnet.core.event import EventKind
 from ulnet.core.faults import Fault, FaultKind
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE
 from ulnet.core.peer import PeerFlag
@@ -20,7 +21,7 @@ from ulnet.core.receiver import RUN
 from ulnet.core.refusals import is_refusal
 from ulnet.core.status import HealthStatus
 from ulnet.nid import LNET_PID, Nid
-from ulnet.wire.lnet import NO_WMD, PING_PORTAL, Header, MsgType, pack_header
+from ulnet.wire.lnet import HEADER_SIZE, NO_WMD, PING_PORTAL, Header, MsgType, pack_header
 
 PUT, GET, ACK = MsgType.PUT, MsgType.GET, MsgType.ACK
 
@@ -835,3 +836,47 @@ def outcome(pieces, reactions, threshold, options):
     pair.fabric.assert_conserved()
     assert not connection.refused
     return got.seen, memories, replies, counters(pair.b)
+
+
+@pytest.mark.parametrize("names", ["aaaaaaaaa", "ab", "aabb", "aaabaaaab", "abababab", "aaaaaaabc"])
+def test_acks_with_equal_handles_in_a_row_are_each_told(names):
+    pair = Pair()
+    pair.lend(bytearray(64))
+    told = []
+    mds = {
+        name: pair.bind(bytes(8), lambda event, name=name: told.append((name, event.kind.name)))
+        for name in "abc"
+    }
+    for name in names:
+        pair.a.put(mds[name], B, PORTAL, BITS)
+    pair.a.completed(pair.take_off())
+    connection = Connection(pair.a.receiver(pair.a.nis[A], B))
+    told.clear()
+    answers = [Header(ACK, A, B, LNET_PID, LNET_PID, 0, mds[name].wmd, BITS, length=8) for name in names]
+    connection.feed(b"".join([pack_header(hdr, False) for hdr in answers]))
+    assert told == [(name, "ACK") for name in names]
+    assert sum(connection.runs) == len(names)
+    finish(pair)
+
+
+def test_a_handler_within_a_run_of_acks_sees_what_is_under_way():
+    fabric = StreamFabric()
+    a = fabric.node("10.0.0.1@tcp", "10.1.0.1@tcp1")
+    b = fabric.node("10.0.0.2@tcp", "10.1.0.2@tcp1")
+    peer = a.peers.add(B0, [B1])
+    options = OP_PUT | MANAGE_REMOTE
+    b.memory.md_attach(b.memory.me_attach(PORTAL, match_bits=BITS), bytearray(8), None, options=options)
+    seen = []
+
+    def handler(event):
+        if event.kind is EventKind.ACK:
+            a.settle()
+            seen.append(sum(load.outstanding for load in peer.path_loads.values()))
+
+    md = a.memory.md_bind(bytes(8), handler)
+    for _ in range(12):
+        a.put(md, B0, PORTAL, BITS)
+    fabric.run()
+    assert seen == [(11 - nth) * (8 + HEADER_SIZE) for nth in range(12)]
+    a.memory.md_unlink(md)
+    fabric.assert_conserved()

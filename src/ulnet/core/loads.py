@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ulnet.core.msg import Msg
+from ulnet.core.msg import ANSWERS, Msg
 from ulnet.core.ni import NI
 from ulnet.core.path import Path
-from ulnet.core.path_load import InFlight, PathLoad
+from ulnet.core.path_load import InFlight, PathLoad, take_answered
 from ulnet.core.peer import PeerNi
 from ulnet.core.state import NodeState
 from ulnet.wire.lnet import NO_WMD
@@ -25,17 +25,37 @@ class Loads:
     rate.
     """
 
-    __slots__ = ("_parts", "_state")
+    __slots__ = ("_answered", "_count", "_parts", "_state")
 
     def __init__(self, state: NodeState, parts: Parts) -> None:
         self._state = state
         self._parts = parts
+        self._answered: InFlight | None = None  # of what was answered last, …
+        self._count = 0  # … so many messages are not counted off yet
+
+    def answer(self, in_flight: list[InFlight], pair: PathLoad | None) -> None:
+        """An answer over `pair` came, for one of those: it counts off with the next `settle`."""
+        one = in_flight.pop(0) if in_flight[0].pair is pair else take_answered(in_flight, pair)
+        if one is not self._answered:
+            self.settle()
+            self._answered = one
+            self._count = 0
+        self._count += 1
+
+    def settle(self) -> None:
+        """Count off what was answered, before anybody looks at loads or adds to them."""
+        answered = self._answered
+        if answered is not None:
+            self._answered = None
+            answered.answered(self._state.clock(), self._count)
 
     def begin(self, path: Path, msgs: list[Msg], now: float) -> None:
         """Messages of one header set out on their path, to a peer with several rails."""
         in_flight = path.in_flight
         if in_flight is None:
             in_flight = path.in_flight = self._in_flight(path.ni, path.peer_ni, path.load)
+        if self._answered is not None:
+            self.settle()
         in_flight.begin(now, len(msgs))
         answered = msgs[0].awaits_answer  # all of them, or none
         for msg in msgs:
@@ -60,15 +80,16 @@ class Loads:
             msg.md.in_flight.append(in_flight)
 
     def left(self, msgs: list[Msg], now: float) -> None:
-        """Messages have left: of those without an answer nothing more is to be heard."""
+        """Messages of one kind have left: of those without an answer nothing more is to be heard."""
         over: InFlight | None = None  # of so many …
         count = 0
+        answers = msgs[0].hdr.type in ANSWERS
         for msg in msgs:
             in_flight = msg.in_flight
             if in_flight is None:
                 continue
             msg.in_flight = None
-            if msg.wmd is not NO_WMD and msg.md is not None and msg.awaits_answer:
+            if msg.wmd is not NO_WMD and msg.md is not None and not answers:
                 continue
             if in_flight is not over:
                 if over is not None:

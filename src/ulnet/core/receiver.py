@@ -15,7 +15,7 @@ from ulnet.core.match import Match, Verdict
 from ulnet.core.md import Md
 from ulnet.core.msg import NO_PAYLOAD, Incoming
 from ulnet.core.ni import NI
-from ulnet.core.path_load import PathLoad, take_answered
+from ulnet.core.path_load import PathLoad
 from ulnet.core.peer import PeerNi
 from ulnet.core.status import HealthStatus
 from ulnet.nid import Nid
@@ -284,16 +284,22 @@ class Receiver:
         md, event = match.md, match.event
         handle = match.handle
         load = self._load(match)
+        loads = self._sender.loads
         waits = self._waits
         now = self._state.clock()
+        most = min(RUN, (end - pos) // size)
+        alike = _alike(raw, buf, pos, most)
         count = 0
-        for _ in range(min(RUN, (end - pos) // size)):
+        for _ in range(most):
             if changes != CHANGES.number or match is not self._match:
                 break
-            if not buf.startswith(same, pos):
+            if alike:
+                alike -= 1
+            elif not buf.startswith(same, pos):
                 wmd = self._next(raw, buf, pos)
                 if wmd == before:
                     same, same_wmd = bytes(view[pos : pos + size]), wmd
+                    alike = _alike(same, buf, pos + size, most - count - 1)
                 before, md = wmd, None
             elif wmd is not same_wmd:
                 wmd, md = same_wmd, None
@@ -313,9 +319,9 @@ class Receiver:
                 waits.append(now - md.sent_at)
                 md.deadline_slot = -1
             if md.in_flight:
-                take_answered(md.in_flight, load).answered(now)
-            if event is None or md.threshold >= 0:
-                event = self._acked(match, md, wmd, event)
+                loads.answer(md.in_flight, load)
+            if event is None:
+                event = self._acked(match, md, wmd)
                 continue
             handler = md.handler
             if handler is not None:
@@ -323,6 +329,7 @@ class Receiver:
                     handler(event)
                 except BaseException as exc:
                     self._memory.handler_failed(event, exc)
+        loads.settle()
         self._count(match, sender, _ACK, count, 0)
         self._settle_waits(sender, _ACK)
         return pos
@@ -332,22 +339,19 @@ class Receiver:
         hop = match.hop
         return None if hop is None else hop.path_loads.get(self.ni)
 
-    def _acked(self, match: Match, md: Md, wmd: bytes, event: Event | None) -> Event | None:
-        """An ACK for md that is not like the one before; the event that serves for the next ones."""
+    def _acked(self, match: Match, md: Md, wmd: bytes) -> Event | None:
+        """An ACK for md that is not like the one before; the event that serves for the next ones, if any."""
         sender, hdr = match.sender, match.hdr
         assert sender is not None
         if wmd[15]:
             self._reception.end_put(md)
-        if event is None:
-            event = Event(EventKind.ACK, md, hdr, sender.peer.primary_nid, self.nid, hdr.length)
-        elif md.threshold > 0:
-            event = event.copy()
+        event = Event(EventKind.ACK, md, hdr, sender.peer.primary_nid, self.nid, hdr.length)
         if md.threshold > 0:
             md.threshold -= 1
             self._memory.complete(md, event)
             return None
         self._memory.tell(md, event)
-        return event
+        return event if md.threshold < 0 else None
 
     def _settle_waits(self, sender: PeerNi, kind: int) -> None:
         waits = self._waits
@@ -434,3 +438,12 @@ class Receiver:
             self._answers.reply(answers, wmds, md, payload, event)
             self._count(match, sender, _GET, count, 0)
         return pos
+
+
+def _alike(raw: bytes, buf: bytearray, pos: int, most: int) -> int:
+    """How many of the next headers, `most` at most, are `raw`; or fewer."""
+    if not buf.startswith(raw, pos):
+        return 0
+    while not buf.startswith(raw * most, pos):
+        most >>= 1
+    return most

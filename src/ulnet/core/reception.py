@@ -396,9 +396,9 @@ class Reception:
     def load_answered(self, md: Md, hop: PeerNi | None, ni: NI) -> None:
         """An answer came over that pair: a request of md is under way no more."""
         if md.in_flight:
-            take_answered(md.in_flight, None if hop is None else hop.path_loads.get(ni)).answered(
-                self.state.clock()
-            )
+            loads = self.sender.loads
+            loads.answer(md.in_flight, None if hop is None else hop.path_loads.get(ni))
+            loads.settle()
 
     def _count_received(self, ni: NI, sender: PeerNi, hdr: Header) -> None:
         stats = self.state.stats

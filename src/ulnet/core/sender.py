@@ -486,7 +486,8 @@ class Sender:
             self.uncork()
 
     def uncork(self) -> None:
-        """Send what waits in the cork."""
+        """Send what waits in the cork, and count off what was answered."""
+        self.loads.settle()
         path = self._corked
         msgs = self._cork
         self._corked = None

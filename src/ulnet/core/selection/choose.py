@@ -313,8 +313,7 @@ class Selector:
 
     def _pick_multi_rail(self, paths: PathSet, query: Query, record: Explanation | None) -> Path:
         balance = self.balance
-        batch = paths.batch
-        query.batch = batch if record is not None and batch and paths.joins_batch(query.size) else None
+        query.batch = None if record is None else paths.join(query.size, 0)
         net, net_by = None, ""
         nets = paths.nets
         if nets.turns is not None:

@@ -162,24 +162,16 @@ class PathSet:
         self.batch_bytes = _MOST_BYTES - size + HEADER_SIZE
         self.batch_mark = path.left
 
-    def joins_batch(self, size: int) -> bool:
-        """Whether a message of `size` bytes, with its header, joins that batch."""
+    def join(self, size: int, count: int = 1) -> Path | None:
+        """The path of that batch, where `count` messages of `size` bytes join it (0: where one would)."""
         batch = self.batch
-        return (
-            batch is not None
-            and self.batch_left > 0
-            and size - HEADER_SIZE <= self.batch_bytes
-            and batch.left == self.batch_mark
-        )
-
-    def join(self, size: int) -> Path | None:
-        """The path of that batch, where a message of `size` bytes joins it."""
-        batch = self.batch
-        if batch is None or not self.joins_batch(size):
+        payload = size - HEADER_SIZE
+        left, room = self.batch_left, self.batch_bytes
+        if batch is None or left <= 0 or payload > room or batch.left != self.batch_mark:
             return None
-        self.batch_left -= 1
-        self.batch_bytes -= size - HEADER_SIZE
-        batch.joined += 1
+        self.batch_left = left - count
+        self.batch_bytes = room - payload * count
+        batch.joined += count
         return batch
 
     def take_turns(self, path: Path) -> None:
