@@ -25,6 +25,7 @@ SMALL, TASKS = 64, 64
 BULK, BULK_TASKS = 8 << 20, 4
 CLIENTS, PROCESSES = 1000, 2
 WARMUP = 0.5  # seconds
+COLD = 0.003  # seconds more for each client of a crowd
 PORT = 9883
 LOOPBACK, RAILS = "loopback", "two rails"
 LOCAL, REMOTE = "127.0.1.1", "127.0.1.2"
@@ -110,6 +111,7 @@ def _players(kind: str) -> list[str]:
 
 def _crowd(job: Job, clients: int) -> Iterable[tuple[str, list[Job]]]:
     """One client with so many calls under way, and as many clients with one each, in a few processes."""
+    job = replace(job, warmup=job.warmup + clients * COLD)  # sessions and connections are made then
     yield "one client", [replace(job, tasks=clients)]
     each = clients // PROCESSES
     shares = [replace(job, tasks=0, clients=each, first=number * each) for number in range(PROCESSES)]
