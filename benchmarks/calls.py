@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from calls_job import Job, Outcome
@@ -24,6 +25,7 @@ SMALL, TASKS = 64, 64
 BULK, BULK_TASKS = 8 << 20, 4
 CLIENTS, PROCESSES = 1000, 2
 WARMUP = 0.5  # seconds
+COLD = 0.003  # seconds more for each client of a crowd
 PORT = 9883
 LOOPBACK, RAILS = "loopback", "two rails"
 LOCAL, REMOTE = "127.0.1.1", "127.0.1.2"
@@ -109,6 +111,7 @@ def _players(kind: str) -> list[str]:
 
 def _crowd(job: Job, clients: int) -> Iterable[tuple[str, list[Job]]]:
     """One client with so many calls under way, and as many clients with one each, in a few processes."""
+    job = replace(job, warmup=job.warmup + clients * COLD)  # sessions and connections are made then
     yield "one client", [replace(job, tasks=clients)]
     each = clients // PROCESSES
     shares = [replace(job, tasks=0, clients=each, first=number * each) for number in range(PROCESSES)]
@@ -125,9 +128,8 @@ def _keep(runs: dict[str, list[Outcome]], player: str, place: Place, jobs: list[
 # One run -----------------------------------------------------------------------------------------------
 
 
-def _start(*words: str, env: dict[str, str], stdin: int) -> subprocess.Popen[bytes]:
-    pipe = subprocess.PIPE
-    return subprocess.Popen(words, stdin=stdin, stdout=pipe, stderr=pipe, env=env)
+def _start(*words: str, **more: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(words, stdout=subprocess.PIPE, **more)
 
 
 def _environment(job: Job) -> dict[str, str]:
@@ -143,9 +145,17 @@ def run(place: Place, jobs: list[Job], profiles: Path | None = None) -> Outcome:
     environment = _environment(jobs[0])
     if profiles is not None:
         environment["ULNET_BENCH_PROFILES"] = str(profiles)
+    with TemporaryFile() as errors:  # nobody reads it before the end, however much is logged
+        try:
+            return _run(place, jobs, {"env": environment, "stdin": subprocess.PIPE, "stderr": errors})
+        except EOFError:
+            errors.seek(0)
+            raise RuntimeError(errors.read().decode().strip()[-1000:] or "it ended without a word") from None
+
+
+def _run(place: Place, jobs: list[Job], more: dict[str, Any]) -> Outcome:
     words = [sys.executable, str(HERE / "calls_peer.py")]
     start_client, start_server = place.start
-    more: dict[str, Any] = {"env": environment, "stdin": subprocess.PIPE}
     sides = [start_server(*words, "serve", jobs[0].to_json(), **more)]
     try:
         server = int(_told(sides[0]))
@@ -169,8 +179,7 @@ def _told(side: subprocess.Popen[bytes]) -> str:
     assert side.stdout is not None
     line = side.stdout.readline().decode()
     if not line:
-        _, errors = side.communicate(timeout=PATIENCE)
-        raise RuntimeError(errors.decode().strip() or f"exit status {side.returncode}")
+        raise EOFError
     return line
 
 

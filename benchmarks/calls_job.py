@@ -79,12 +79,14 @@ async def _ask_until(asks: Sequence[Ask], end: float) -> list[int]:
     last = int(end * 1e9)
 
     async def worker(ask: Ask) -> None:
-        began = clock()
-        while began < last:
+        now = clock()
+        while True:
+            began = now
             await ask()
             now = clock()
             latencies.append(now - began)
-            began = now
+            if now >= last:
+                break
 
     async with asyncio.TaskGroup() as tasks:
         for ask in asks:

@@ -105,3 +105,8 @@ def test_a_client_that_is_never_heard_again_is_not_worked_for(kind: str) -> None
     sim.run_until(lambda: server[0].running == 0, 200.0)
     sim.run_until(lambda: not any(server[0].kept().values()), 200.0)
     home.call(server[0].close())
+
+
+@pytest.mark.parametrize("seed", [12750])
+def test_a_stream_ends_whose_server_does_not_take_its_credit(seed: int) -> None:
+    assert replay(RECIPE, seed).failure == ""

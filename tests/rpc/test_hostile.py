@@ -105,6 +105,17 @@ async def wired(nodes: Nodes, server: Server) -> AsyncIterator[Wired]:
     wired.inbox.close()
 
 
+async def test_credit_for_a_session_that_the_server_does_not_know_is_refused(wired: Wired) -> None:
+    await wired.say(Note(wired.session + 1, 0, 1, kind=Kind.CREDIT, value=9))
+    answer = await wired.hear()
+    assert isinstance(answer, Refused)
+    assert (answer.errno, answer.slot, answer.number) == (errno.ESTALE, 0, 1)
+    for kind in (Kind.CANCEL, Kind.CLOSE):  # which need no answer
+        await wired.say(Note(wired.session + 1, 0, 1, kind=kind))
+    await wired.say(wired.call())
+    assert isinstance(await wired.hear(), Reply)
+
+
 async def test_a_repetition_is_answered_from_memory(wired: Wired, server: Server, counting: Counting) -> None:
     for attempt in (1, 2, 3):
         await wired.say(wired.call(attempt=attempt))

@@ -26,6 +26,7 @@ _PAUSE: Final = 0.05  # seconds, doubled up to
 _LONG_PAUSE: Final = 1.0
 _FIRST_PIECE: Final = 2.5  # seconds that a piece may take, before the first has come
 _LEAST_PIECE: Final = 1.0
+_LEAST_PUSHED: Final = 5.0  # LNet itself mends what can be mended
 _MOVED: Final = (EventKind.PUT, EventKind.GET)
 # What ends a transfer at once: the client has taken its memory away, or this node is closed.
 _FINAL: Final = frozenset({errno.ENOENT, errno.EMSGSIZE, errno.EINVAL})
@@ -187,8 +188,9 @@ def _pieces(memory: memoryview, offset: int) -> Iterator[tuple[int, memoryview]]
 class _Mover:
     """Moves pieces of one transfer, each until it is there.
 
-    LNet sends a PUT again over another path if that one dies. A GET whose REPLY is lost it reports after its
-    time-out, which is therefore that of a piece here, by those that came: each attempt has twice as long.
+    LNet sends a PUT again over another path if that one dies. One whose ACK is lost, or a GET whose REPLY is,
+    it reports after its time-out, which is therefore that of a piece here, by those that came: each attempt
+    has twice as long.
     """
 
     def __init__(self, node: Node, client: Nid, push: bool, time_left: Callable[[], float | None]) -> None:
@@ -203,19 +205,19 @@ class _Mover:
         """Raises LNetError for what no further attempt can mend, or when time is over."""
         node, client = self._node, self._client
         pause = _PAUSE
-        patience = max(_LEAST_PIECE, 4 * self._times.expected)
+        patience = max(_LEAST_PUSHED if self._push else _LEAST_PIECE, 4 * self._times.expected)
         while True:
             left = self._time_left()
             if left is not None and left <= 0:
                 raise RpcError(errno.ETIMEDOUT, "the call's time is over before its bulk was moved")
             try:
-                if self._push:
-                    await node.put(client, BULK_PORTAL, bits, piece, offset=place, timeout=left)
-                    return
                 began = self._clock()
                 wait = patience if left is None else min(patience, left)
                 async with asyncio.timeout(wait):  # also of a REPLY that has begun to come
-                    await node.get(client, BULK_PORTAL, bits, piece, offset=place, timeout=wait)
+                    if self._push:
+                        await node.put(client, BULK_PORTAL, bits, piece, offset=place, timeout=wait)
+                    else:
+                        await node.get(client, BULK_PORTAL, bits, piece, offset=place, timeout=wait)
                 self._times.observe(self._clock() - began)
                 return
             except LNetError as failed:

@@ -28,6 +28,7 @@ from ulnet.rpc.service import Service, bits_of
 from ulnet.sim import faulty, routed
 from ulnet.sim.awaited import spawn
 from ulnet.sim.dice import Dice
+from ulnet.sim.mending import mend
 from ulnet.sim.node import SimNode
 from ulnet.sim.plan import Plan
 from ulnet.sim.random_plan import Shape, random_plan
@@ -40,6 +41,7 @@ __all__ = ["RECIPE", "World", "random_calls"]
 NAME: Final = "played"
 _METHODS: Final = ("echo", "echo", "slow", "fail", "read", "write", "count")
 _CHUNKS: Final = 100
+_BROKEN: Final = 90.0  # seconds: clients that are silent for 60 s count as gone
 ERRORS: Final = frozenset(
     {
         *(errno.ETIMEDOUT, errno.ECONNRESET, errno.ENOENT, errno.ECANCELED, errno.ESHUTDOWN, errno.EREMOTEIO),
@@ -133,6 +135,8 @@ class World:
             for number in range(rng.randint(1, 2)):
                 at = begin + rng.choice([0.0, 0.01, 5.0]) * rng.random()
                 sim.scheduler.at(at, self._program, node, sim.chance(f"calls/{node.name}/{number}"))
+        last = max((event.at for event in self.run.plan.events), default=0.0)
+        sim.scheduler.at(last + _BROKEN, mend, self.run)  # else a call may go on for as long as all is broken
         sim.busy.append(self._busy)
         self.run.judges.append(self._judge)
 

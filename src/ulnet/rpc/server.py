@@ -310,6 +310,8 @@ class Server:
     def _note(self, frame: Note, message: Message) -> None:
         session = self._session_of(frame, message)
         if session is None:
+            if frame.kind is Kind.CREDIT:  # else its stream would wait for good
+                self._refuse(frame, message, errno.ESTALE, "the server does not know this session")
             return
         if frame.kind is Kind.CANCEL:
             call = self._sessions.give_up(session, frame.slot, frame.number)
