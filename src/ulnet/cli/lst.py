@@ -395,6 +395,7 @@ def _add_test(console: _Console, options: argparse.Namespace) -> int:
         distribute=distribute,
         span=span,
         brw=read_brw(options.parameters) if options.kind == "brw" else None,
+        stop_on_error=not options.keep_going,
     )
     console.tell(command)
     print("Test was added successfully")

@@ -177,6 +177,11 @@ def _add_test(parser: Parser) -> None:
         metavar="S:D",
         help="so many clients have D servers (1:1)",
     )
+    parser.add_argument(
+        "--keep-going",
+        action="store_true",
+        help="go on after errors (else a request that fails is a unit's last)",
+    )
     parser.add_argument("--from", dest="source", required=True, metavar="G", help="the clients' group")
     parser.add_argument("--to", dest="sink", required=True, metavar="G", help="the servers' group")
     parser.add_argument("kind", choices=["brw", "ping"], help="the test")
