@@ -19,6 +19,7 @@ from ulnet.dlc import model
 from ulnet.dlc.config import read_config
 from ulnet.dlc.documents import Statistics
 from ulnet.dlc.errors import DlcError
+from ulnet.dlc.model_selftest import EndSession, Lst
 from ulnet.dlc.yaml_out import emit_document
 from ulnet.lnd.tcp import TcpParams
 from ulnet.node import Node
@@ -461,9 +462,16 @@ async def test_what_was_learned_of_peers_is_no_configuration(admin: Admin, other
 
 def test_each_request_has_a_row() -> None:
     life = {model.LnetConfigure, model.LnetUnconfigure}  # they start and stop what others need
-    assert set(get_args(model.Request)) == REQUESTS.keys() | life
+    added = {Lst}  # by a part above the node
+    assert set(get_args(model.Request)) == REQUESTS.keys() | life | added
     shown = {kind for kind, row in REQUESTS.items() if kind.verb == "show" and row.changes}
     assert not shown
+
+
+async def test_a_request_to_a_part_that_the_node_has_not_is_refused(admin: Admin) -> None:
+    with pytest.raises(DlcError, match="no part of this node takes it") as refused:
+        await admin.handle(Lst(1, EndSession()))
+    assert refused.value.errno == errno.EOPNOTSUPP
 
 
 async def test_configure_all_does_what_the_startup_file_says(admin: Admin) -> None:

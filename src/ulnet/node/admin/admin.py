@@ -54,8 +54,11 @@ class Admin:
 
     async def handle(self, request: model.Request) -> Answer:
         """Execute a request. Raises DlcError when it is refused; nothing has changed then."""
-        row = self._life.get(type(request)) or self._rows[type(request)]
+        row = self._life.get(type(request)) or self._rows.get(type(request))
         try:
+            if row is None:
+                words = f"{request.verb} {request.entity}: no part of this node takes it; lnetd has them all"
+                raise LNetError(errno.EOPNOTSUPP, words)
             if not self.node.running and type(request) not in self._life:
                 raise _not_configured(request)
             async with self._changing if row.changes else nullcontext():
