@@ -19,7 +19,7 @@ from ulnet.dlc import model
 from ulnet.dlc.config import read_config
 from ulnet.dlc.documents import Statistics
 from ulnet.dlc.errors import DlcError
-from ulnet.dlc.model_selftest import EndSession, Lst
+from ulnet.dlc.model_selftest import Lst, SessionEnd
 from ulnet.dlc.yaml_out import emit_document
 from ulnet.lnd.tcp import TcpParams
 from ulnet.node import Node
@@ -470,7 +470,7 @@ def test_each_request_has_a_row() -> None:
 
 async def test_a_request_to_a_part_that_the_node_has_not_is_refused(admin: Admin) -> None:
     with pytest.raises(DlcError, match="no part of this node takes it") as refused:
-        await admin.handle(Lst(1, EndSession()))
+        await admin.handle(Lst(1, SessionEnd()))
     assert refused.value.errno == errno.EOPNOTSUPP
 
 
