@@ -468,6 +468,12 @@ def test_each_request_has_a_row() -> None:
     assert not shown
 
 
+@pytest.mark.parametrize("more", [{"health": 5}, {"conns_per_peer": 0}, {"drain": 1}, {"all": True}])
+async def test_an_lnd_time_out_is_set_with_nothing_else(admin: Admin, more: dict[str, Any]) -> None:
+    with pytest.raises(DlcError, match="give --net alone with it"):
+        await admin.handle(model.NetSet(net="tcp", lnd_timeout=20, **more))
+
+
 async def test_a_request_to_a_part_that_the_node_has_not_is_refused(admin: Admin) -> None:
     with pytest.raises(DlcError, match="no part of this node takes it") as refused:
         await admin.handle(Lst(1, SessionEnd()))

@@ -75,8 +75,9 @@ def _help() -> str:
 
 def _build() -> str:
     """Which of the two builds this is; they differ in speed only."""
-    spec = find_spec("ulnet.core.transmit")
-    return "compiled" if spec is not None and str(spec.origin).endswith(".so") else "pure Python"
+    spec = find_spec("ulnet.core.sender")
+    assert spec is not None
+    return "compiled" if str(spec.origin).endswith(".so") else "pure Python"
 
 
 def _unknown(word: str) -> str:

@@ -76,7 +76,8 @@ def _set_lnd_timeout(core: LNet, request: NetSet) -> None:
         raise LNetError(
             errno.EINVAL, "--net and --lnd-timeout go together: such as --net tcp --lnd-timeout 20"
         )
-    if request.nids or request.all or request.cpts or request.health is not None or request.conns_per_peer:
+    others = (request.health, request.conns_per_peer, request.drain)
+    if request.nids or request.all or request.cpts or others != (None, None, None):
         raise LNetError(
             errno.EINVAL, "an LND time-out is one for all NIs of a net type: give --net alone with it"
         )
