@@ -41,7 +41,7 @@ test-compiled: ## the tests of the compiled build
 	@$(SETUP) dev --debian dev
 	@$(BIN)/python scripts/compiled.py --quick $(if $(filter true 1,$(CI)),--must)
 	@test ! -e build/compiled/STAMP || ULNET_BUILD=compiled $(COMPILED) \
-		$(PYTEST) -o "pythonpath=tests scripts benchmarks" $(addprefix tests/,core control lnd node wire sim e2e) $(ARGS)
+		$(PYTEST) -o "pythonpath=tests scripts benchmarks" $(addprefix tests/,core control lnd node wire rpc sim e2e) $(ARGS)
 
 lint: dev ## ruff, and who may import whom
 	$(BIN)/ruff check
