@@ -35,6 +35,14 @@ PATIENCE = 240.0  # seconds for five processes that move files for 16 s, and wai
 CUT = "A rail was cut: every byte arrived all the same, and the rail is back."
 
 
+@pytest.fixture(autouse=True)
+def hangs_up() -> Iterator[None]:
+    """What the tests start hears SIGHUP, though they themselves may run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 def run(*words: str, code: int = 0) -> str:
     done = subprocess.run([*DEMO, *words], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == code, done.stdout + done.stderr

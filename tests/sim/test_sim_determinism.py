@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import ulnet.rpc.played  # noqa: F401 - registers its recipe
 from ulnet.sim.random_run import RECIPES, replay
 
 SCRIPT = """
+import ulnet.rpc.played
 from ulnet.sim.random_run import RECIPES, replay
 for name in sorted(RECIPES):
     for seed in range(4):
