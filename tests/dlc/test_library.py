@@ -110,6 +110,8 @@ async def test_nis_by_index_and_peers_by_cursor(client: AsyncClient) -> None:
     while isinstance(ni := await ask(calls.show_ni("tcp", len(walked))), LocalNiView):
         walked.append(ni.nid)
     assert walked == ["127.0.1.1@tcp", "127.0.1.2@tcp", "127.0.1.3@tcp"]
+    (net,) = as_mapping(await client.request(NetShow("tcp")))["net"]
+    assert [ni["nid"] for ni in net["local NI(s)"]] == walked
     (net,) = as_mapping(await client.request(NetShow("tcp", index=1)))["net"]
     assert [ni["nid"] for ni in net["local NI(s)"]] == ["127.0.1.2@tcp"]
     for number in range(1, 8):

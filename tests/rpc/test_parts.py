@@ -273,6 +273,7 @@ async def refused_as_stale(flags: int, attempt: int) -> Pending:
     return pending
 
 
+@pytest.mark.pure  # its client is none, which the compiled build looks at
 @pytest.mark.parametrize("flags", [0, IDEMPOTENT])
 @pytest.mark.parametrize("attempt", [1, 2])
 async def test_what_a_server_may_have_done_is_not_done_again(flags: int, attempt: int) -> None:
