@@ -110,3 +110,13 @@ def test_a_client_that_is_never_heard_again_is_not_worked_for(kind: str) -> None
 @pytest.mark.parametrize("seed", [12750])
 def test_a_stream_ends_whose_server_does_not_take_its_credit(seed: int) -> None:
     assert replay(RECIPE, seed).failure == ""
+
+
+@pytest.mark.parametrize("seed", [70101744])
+def test_a_stream_that_was_begun_is_not_told_to_be_untouched(seed: int) -> None:
+    assert replay(RECIPE, seed).failure == ""
+
+
+@pytest.mark.parametrize("seed", [70101364])
+def test_bulk_that_fails_often_waits_no_longer_each_time(seed: int) -> None:
+    assert replay(RECIPE, seed).failure == ""

@@ -27,6 +27,7 @@ _LONG_PAUSE: Final = 1.0
 _FIRST_PIECE: Final = 2.5  # seconds that a piece may take, before the first has come
 _LEAST_PIECE: Final = 1.0
 _LEAST_PUSHED: Final = 5.0  # LNet itself mends what can be mended
+_MOST_PATIENCE: Final = 64.0  # seconds for a piece, after others were in vain
 _MOVED: Final = (EventKind.PUT, EventKind.GET)
 # What ends a transfer at once: the client has taken its memory away, or this node is closed.
 _FINAL: Final = frozenset({errno.ENOENT, errno.EMSGSIZE, errno.EINVAL})
@@ -227,4 +228,4 @@ class _Mover:
                 pass
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONG_PAUSE)
-            patience *= 2
+            patience = min(2 * patience, _MOST_PATIENCE)

@@ -224,7 +224,8 @@ class Pending:
         if frame.errno == errno.ESTALE:
             self.connection.end()
             self._client.session_is_stale(self.connection)
-            self._not_known_there(frame.attempt == 1 and self._sent == 1)
+            # What is refused of a stream may be a notice of room: the call itself was taken before.
+            self._not_known_there(frame.attempt == 1 and self._sent == 1 and self.news is None)
         else:
             self.fail(frame.errno or errno.EPROTO, frame.text, "no" if self._sent == 1 else "unknown")
 
