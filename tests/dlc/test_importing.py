@@ -19,6 +19,7 @@ from ulnet.dlc.config_node import GLOBALS
 from ulnet.dlc.model import Request
 from ulnet.dlc.yaml_out import emit_document
 from ulnet.node.admin import Admin
+from ulnet.node.admin.addition import KeptSettings
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def driver() -> Driver:
 @pytest.fixture
 async def admin(driver: Driver) -> AsyncIterator[Admin]:
     async with new_node(driver) as node:
-        yield Admin(node, host=lambda: LINKS)
+        yield Admin(node, host=lambda: LINKS, additions=[KeptSettings()])
 
 
 async def refused(admin: Admin, text: str, verb: Verb = "add") -> list[tuple[str, int, str]]:
@@ -302,7 +303,10 @@ async def test_policies_are_deleted_by_what_they_match_or_by_their_place(admin: 
 @given(configuration=configurations(), backup=st.booleans())
 async def test_what_export_writes_import_restores(configuration: dict[str, Any], backup: bool) -> None:
     async with new_node() as node, new_node() as other:
-        admin, fresh = Admin(node, host=lambda: LINKS), Admin(other, host=lambda: LINKS)
+        admin, fresh = (
+            Admin(node, host=lambda: LINKS, additions=[KeptSettings()]),
+            Admin(other, host=lambda: LINKS, additions=[KeptSettings()]),
+        )
         await done(admin, yaml.safe_dump(configuration, sort_keys=False))
         text = await exported(admin, backup)
         await done(fresh, text)
@@ -339,7 +343,7 @@ WORDS = (
 )
 async def test_whatever_a_file_holds_the_node_answers(text: str, verb: Verb) -> None:
     async with new_node() as node:
-        admin = Admin(node, host=lambda: LINKS)
+        admin = Admin(node, host=lambda: LINKS, additions=[KeptSettings()])
         before = await exported(admin, True)
         _, errors = await do(admin, text, verb)
         if not read_config(text, verb).steps:

@@ -224,6 +224,7 @@ globals_ = st.fixed_dictionaries(
         "recovery_limit": numbers,
         "max_recovery_ping_interval": st.integers(1, 999),
         "use_tcp_bonding": st.integers(0, 1),
+        "selftest": st.integers(0, 1),
     },
 )
 

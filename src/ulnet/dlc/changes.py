@@ -29,7 +29,7 @@ R = TypeVar("R", bound=Request)
 _OF_NET = [name for name, one in TUNABLES.items() if not one.live]  # fixed by the first NI of a net
 _LIVE = [name for name, one in TUNABLES.items() if one.driver and one.live]
 _READ_ONLY = frozenset({"lnd_timeout", "recovery_interval"})
-_SHOWN_IF_SET = ("use_tcp_bonding", "degraded_below")
+_SHOWN_IF_SET = {"use_tcp_bonding": 0, "degraded_below": GlobalSettings().degraded_below, "selftest": 0}
 _Place = tuple[str, str]  # a net, and the interfaces of an NI or, without interface, its NID
 
 
@@ -59,7 +59,7 @@ class Configuration:
         self.routes: dict[tuple[str, str], model.RouteAdd] = {}
         self.peers: dict[str, model.PeerRefresh] = {}
         self.rules: list[model.UdspAdd] = []
-        self.settings: dict[str, int] = {name: getattr(GlobalSettings(), name) for name in _SHOWN_IF_SET}
+        self.settings: dict[str, int] = {**_SHOWN_IF_SET}
         self.router = asdict(RoutingSettings())
         self.forwards = False
         self.buffers: model.BuffersSet | None = None

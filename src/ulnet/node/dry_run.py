@@ -22,6 +22,7 @@ from ulnet.host import Address, Link, NumaNode, Topology
 from ulnet.nid import NetType, Nid, NidError, NidList
 from ulnet.nid.expr import split_list
 from ulnet.node.admin import Admin
+from ulnet.node.admin.addition import KeptSettings
 from ulnet.node.node import Node
 
 __all__ = ["INVENTED", "dry_run", "invented_links"]
@@ -76,7 +77,7 @@ async def dry_run(
         return [_Paper(core, net_type) for net_type in nets]
 
     node = Node(topology=Topology(nodes), drivers=drivers, report=lambda line: None)
-    admin = Admin(node, host=lambda: links, parameters=parameters, drain=0.1)
+    admin = Admin(node, host=lambda: links, parameters=parameters, drain=0.1, additions=[KeptSettings()])
     await admin.handle(LnetConfigure(large=large))
     try:
         yield admin

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from ulnet.core.status import LNetError
 from ulnet.dlc.model_selftest import Lst
 from ulnet.dlc.protocol import Answer
 from ulnet.nid import Nid
 from ulnet.node import Node
-from ulnet.node.admin.addition import Setting
+from ulnet.node.admin.addition import ADDED_SETTINGS, Setting
 from ulnet.selftest.console import Console
 from ulnet.selftest.service import Selftest
 
@@ -40,11 +38,9 @@ class SelftestAddition:
     @property
     def settings(self) -> Mapping[str, Setting]:
         """`selftest`: whether tests are taken."""
-        return {"selftest": Setting(lambda: int(self.selftest.on), self._switch)}
+        return {"selftest": Setting(lambda: int(self.selftest.on), self._switch, ADDED_SETTINGS["selftest"])}
 
     def _switch(self, value: int) -> None:
-        if value not in (0, 1):
-            raise LNetError(errno.EINVAL, f"selftest {value} is out of range: use 0 to 1")
         self.selftest.switch(bool(value))
 
     async def _lst(self, request: Lst) -> Answer:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
 
 from ulnet.dlc.protocol import Answer
 
-__all__ = ["Addition", "Setting"]
+__all__ = ["ADDED_SETTINGS", "Addition", "KeptSettings", "Setting"]
+
+ADDED_SETTINGS: Final = {"selftest": 1}  # by name the most that each may be
 
 
 class Setting(NamedTuple):
-    """How a setting is read and changed; changing it raises LNetError for what it cannot be."""
+    """How a setting of 0 to `most` is read and changed. Changing it may raise LNetError."""
 
     get: Callable[[], int]
     set: Callable[[int], None]
+    most: int
 
 
 class Addition(Protocol):
@@ -33,3 +37,22 @@ class Addition(Protocol):
 
     async def end(self) -> None:
         """LNet is about to shut down."""
+
+
+class KeptSettings:
+    """The settings of additions in a dry run: values that are kept, and that nothing follows from."""
+
+    handlers: Mapping[type[Any], Callable[[Any], Awaitable[Answer]]] = {}
+
+    def __init__(self) -> None:
+        values = dict.fromkeys(ADDED_SETTINGS, 0)
+        self.settings = {
+            name: Setting(partial(values.__getitem__, name), partial(values.__setitem__, name), most)
+            for name, most in ADDED_SETTINGS.items()
+        }
+
+    def begin(self) -> None:
+        """Nothing to do."""
+
+    async def end(self) -> None:
+        """Nothing to do."""

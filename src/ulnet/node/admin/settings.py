@@ -43,6 +43,8 @@ def change_settings(state: AdminState, request: GlobalSet) -> None:
     """Set all values or none. Raises LNetError(EINVAL), and what setting those of additions raises."""
     added = state.settings
     before = {name: added[name].get() for name in added.keys() & request.values.keys()}
+    for name in before:
+        _check_range(name, request.values[name], (0, added[name].most))
     try:
         for name in before:
             added[name].set(request.values[name])
@@ -63,7 +65,9 @@ def settings_of(state: AdminState) -> Globals:
 
 def _change(core: LNet, values: dict[str, int]) -> None:
     for name, value in values.items():
-        _check_range(name, value)
+        if name not in _RANGES:
+            raise LNetError(errno.EINVAL, f"{name!r} is no setting of this node: see 'lnetctl global show'")
+        _check_range(name, value, _RANGES[name])
     wanted = replace(core.settings, **{n: v for n, v in values.items() if n not in _READ_ONLY})
     if wanted.max_interfaces < _FEWEST_INTERFACES:
         wanted.max_interfaces = GlobalSettings().max_interfaces
@@ -88,9 +92,7 @@ def _change(core: LNet, values: dict[str, int]) -> None:
     core.set_discovery(discovery)
 
 
-def _check_range(name: str, value: int) -> None:
-    if name not in _RANGES:
-        raise LNetError(errno.EINVAL, f"{name!r} is no setting of LNet: see 'lnetctl global show'")
-    low, high = _RANGES[name]
+def _check_range(name: str, value: int, limits: tuple[int, int]) -> None:
+    low, high = limits
     if not low <= value <= high:
         raise LNetError(errno.EINVAL, f"{name} {value} is out of range: use {low} to {high}")
