@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ulnet.core.ni import NI
+from support.configurations import Driver
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import DEFAULT_TIMEOUT, LndTunables, NetTunables
 from ulnet.dlc import model
@@ -19,7 +19,7 @@ from ulnet.dlc.errors import DlcError
 from ulnet.dlc.request import Tunables
 from ulnet.dlc.tunables import TUNABLES
 from ulnet.host import Address, Link, NumaNode, Topology
-from ulnet.nid import NetType, Nid
+from ulnet.nid import Nid
 from ulnet.node import Node
 from ulnet.node.admin import Admin
 
@@ -36,38 +36,6 @@ LINKS = [
         addresses=(Address("10.4.0.1", 24), Address("10.4.0.2", 24, label="eth4:1"), Address("10.5.0.2", 24)),
     ),
 ]
-
-
-class Driver:
-    """Takes every NI, but those named in `broken`."""
-
-    name = "tcp"
-    net_type = NetType.TCP.value
-    reports_timeout = True
-
-    def __init__(self) -> None:
-        self.up: list[str] = []
-        self.broken: set[str] = set()
-
-    def startup(self, ni: NI) -> None:
-        if str(ni.nid) in self.broken:
-            raise LNetError(errno.EADDRINUSE, f"{ni.nid}: port 988 is taken")
-        self.up.append(str(ni.nid))
-
-    def shutdown(self, ni: NI) -> None:
-        self.up.remove(str(ni.nid))
-
-    def retune(self, ni: NI, timeout: float) -> None:
-        pass
-
-    def verify(self, ni: NI, nid: Nid) -> None:
-        pass
-
-    def send(self, ni: NI, msg: Any) -> None:
-        raise NotImplementedError
-
-    def recv(self, ni: NI, rx: object, msg: Any, buffers: list[memoryview], mlen: int, rlen: int) -> None:
-        raise NotImplementedError
 
 
 @pytest.fixture

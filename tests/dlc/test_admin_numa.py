@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from support.configurations import Driver
 from ulnet.core.cpt import share_of_nid
 from ulnet.core.ni import NI
 from ulnet.core.selection.paths import Key
@@ -41,32 +42,6 @@ LINKS = [
     Link("eth1", 3, addresses=(Address("10.1.0.1", 24),)),
     Link("eth2", 4, addresses=(Address("10.2.0.1", 24),)),
 ]
-
-
-class Driver:
-    """Takes every NI."""
-
-    name = "tcp"
-    net_type = 2
-    reports_timeout = True
-
-    def startup(self, ni: NI) -> None:
-        """Nothing to do."""
-
-    def shutdown(self, ni: NI) -> None:
-        """Nothing to do."""
-
-    def retune(self, ni: NI, timeout: float) -> None:
-        pass
-
-    def verify(self, ni: NI, nid: Nid) -> None:
-        pass
-
-    def send(self, ni: NI, msg: Any) -> None:
-        raise NotImplementedError
-
-    def recv(self, ni: NI, rx: object, msg: Any, buffers: list[memoryview], mlen: int, rlen: int) -> None:
-        raise NotImplementedError
 
 
 @pytest.fixture

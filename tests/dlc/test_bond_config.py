@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ulnet.core.ni import NI
+from support.configurations import Driver
 from ulnet.dlc import model
 from ulnet.dlc.config import read_config
 from ulnet.dlc.differences import compare, meaning_of
@@ -22,7 +22,6 @@ from ulnet.dlc.model_bond import BondAdd, BondFailover, BondOptions, BondSet, Bo
 from ulnet.dlc.writing import document_of
 from ulnet.dlc.yaml_out import emit_document
 from ulnet.host import Address, Link, NumaNode, Topology
-from ulnet.nid import NetType, Nid
 from ulnet.node import Node
 from ulnet.node.admin import Admin
 
@@ -147,32 +146,6 @@ def test_files_are_compared_by_what_bonds_are_like() -> None:
 
 
 # Requests ------------------------------------------------------------------------------------------------
-
-
-class Driver:
-    """Takes every NI."""
-
-    name = "tcp"
-    net_type = NetType.TCP.value
-    reports_timeout = True
-
-    def startup(self, ni: NI) -> None:
-        pass
-
-    def shutdown(self, ni: NI) -> None:
-        pass
-
-    def retune(self, ni: NI, timeout: float) -> None:
-        pass
-
-    def verify(self, ni: NI, nid: Nid) -> None:
-        pass
-
-    def send(self, ni: NI, msg: Any) -> None:
-        raise NotImplementedError
-
-    def recv(self, ni: NI, rx: object, msg: Any, buffers: list[memoryview], mlen: int, rlen: int) -> None:
-        raise NotImplementedError
 
 
 LINKS = [Link(f"eth{rail}", rail + 2, addresses=(Address(f"10.{rail}.0.1", 24),)) for rail in range(3)]

@@ -38,21 +38,23 @@ TOPOLOGY = Topology((NumaNode(0, (0,), (10, 20)), NumaNode(1, (1,), (20, 10))))
 
 
 class Driver:
-    """Takes every NI, but those named in `broken`."""
+    """A driver that takes every NI, but those named in `broken`; `up` are the NIDs of those it has."""
 
     name = "tcp"
     net_type = NetType.TCP.value
     reports_timeout = True
 
     def __init__(self) -> None:
+        self.up: list[str] = []
         self.broken: set[str] = set()
 
     def startup(self, ni: NI) -> None:
         if str(ni.nid) in self.broken:
             raise LNetError(errno.EADDRINUSE, f"{ni.nid}: port 988 is taken")
+        self.up.append(str(ni.nid))
 
     def shutdown(self, ni: NI) -> None:
-        pass
+        self.up.remove(str(ni.nid))
 
     def retune(self, ni: NI, timeout: float) -> None:
         pass
@@ -111,7 +113,7 @@ drivers = st.fixed_dictionaries(
     {},
     optional={
         "conns_per_peer": st.integers(1, 127),
-        "timeout": st.integers(1, 99),
+        "timeout": st.integers(301, 999),  # none that follows from settings: see the manual, `apply`
         "tos": st.integers(-1, 255),
     },
 )
