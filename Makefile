@@ -13,15 +13,19 @@ PYTEST := $(BIN)/python -m pytest $(XDIST)
 COMPILED := PYTHONPATH=$(CURDIR)/build/compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test test-pure head-start lint types mutants bench soak docs test-long format clean wheel test-compiled
+.PHONY: help setup dev demo check test test-pure head-start lint types mutants bench soak docs test-long format clean wheel test-compiled
 
 help: ## these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
 demo: ## two nodes, two rails each: move a 1 GiB file over both; then cut one rail on the way (ARGS="--file F")
 	@$(SETUP)
-	@$(BIN)/python scripts/compiled.py
-	@$(COMPILED) $(BIN)/ulnet demo $(ARGS)
+	@PYTHONPATH=$$($(BIN)/python scripts/compiled.py --found) $(BIN)/ulnet demo $(ARGS)
+
+check: ## a quick set of tests for every day, after ruff: codecs, core, configuration, calls (ARGS="-k put")
+	@$(SETUP) dev
+	$(BIN)/ruff check
+	$(PYTEST) -q $(addprefix tests/,nid wire core control dlc host capture) $(ARGS)
 
 # Tests leave CPUs idle at times: the compiler works then. Where that fails, test-compiled tries again, and tells.
 test: ## lint, types, import contracts, then all tests but the long ones, then those of the compiled build (with ARGS: without)

@@ -1,7 +1,8 @@
 """The compiled build: the same sources, with the hot rooms through mypyc.
 
 `make wheel` puts a wheel into dist/ and unpacks it into build/compiled, which comes before the checkout on
-PYTHONPATH for `make test-compiled`, `make demo` and `make bench`. A stamp names the sources it was made from;
+PYTHONPATH for `make test-compiled` and `make bench`, and for `make demo` where it is there (`--found`).
+A stamp names the sources it was made from;
 where only rooms differ that no compiled room can see, they are copied and nothing is compiled again. Tests do
 with C that is not optimised and made sooner; nothing else takes that. Without a C compiler, or
 Python's headers, there is a note and nothing else: ulnet is whole in pure Python.
@@ -44,7 +45,10 @@ def main() -> int:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--wheel", action="store_true", help="the same, and make the wheel anew in any case")
     how.add_argument("--quick", action="store_true", help="for tests: optimised only if it is so already")
+    how.add_argument("--found", action="store_true", help="build nothing: print where a current build is")
     options = parser.parse_args()
+    if options.found:
+        return tell_found()
     must = options.must or options.wheel
     quick = options.quick
     lacking = what_is_missing()
@@ -63,6 +67,20 @@ def main() -> int:
             status = build(stamp, quick)
             return status if must else 0
         bring_up_to_date()
+    return 0
+
+
+def tell_found() -> int:
+    """Print the folder of a build of the present sources for PYTHONPATH; else say how to get one."""
+    if is_current():
+        bring_up_to_date()
+        print(HOME)
+    else:
+        print(
+            "pure Python, which moves bulk nearly as fast as the compiled build; `make wheel` makes that, "
+            "in 3 to 6 minutes",
+            file=sys.stderr,
+        )
     return 0
 
 

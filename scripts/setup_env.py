@@ -40,6 +40,13 @@ MEASURED_WITH = {  # what the benchmark leaves out without a package
     "iproute2": "several rails, a failing rail and routers",
     "openmpi-bin": "Open MPI",
 }
+TESTED_WITH = {  # what the tests do with a package
+    "iproute2": "network namespaces",
+    "tcpdump": "captures",
+    "tshark": "captures judged by another program",
+    "zsh": "completion",
+    "systemd": "unit files",
+}
 # With mirrors that fail once, and with an apt-get that is running.
 APT_PATIENCE = ("-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=120")
 
@@ -139,12 +146,22 @@ def install_debian_packages(extra: str) -> None:
     search = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     tools = [tool for tool in TOOLS[extra] if not shutil.which(tool, path=search)]
     missing = sorted({TOOLS[extra][tool] for tool in tools} | compiler_packages())
+    if missing:
+        print(f"setup: missing here: {', '.join(missing)}; {needed_for(extra, missing)}", flush=True)
     if missing and not apt_get(missing):
         print(
             f"setup: NOTE: could not install {', '.join(missing)} (that needs root, apt-get and a mirror); "
             f"{left_out(extra, missing)}.",
             flush=True,
         )
+
+
+def needed_for(extra: str, packages: list[str]) -> str:
+    """What these Debian packages are for."""
+    if extra == "bench":
+        return "benchmarks measure with them"
+    whys = dict.fromkeys(TESTED_WITH.get(package, "the compiled build") for package in packages)
+    return f"tests need them for {', '.join(whys)}"
 
 
 def left_out(extra: str, packages: list[str]) -> str:

@@ -51,7 +51,7 @@ def run(*words: str, code: int = 0) -> str:
 
 @pytest.mark.requirement("tst-010")
 def test_a_random_file_over_two_rails() -> None:
-    told = run("--size", "128M", "--no-cut")
+    told = run("--size", "128M", "--no-cut", "--statistics")
     assert "every rail carried its share" in told
     assert "127.0.1.2@tcp" in told and "127.0.2.2@tcp" in told
     assert told.count("send_count") == 4
@@ -78,7 +78,11 @@ async def test_each_rail_is_connected_before_shares_are_counted() -> None:
 def test_a_file_of_ones_own_over_three_rails(tmp_path: Path) -> None:
     path = tmp_path / "mine"
     path.write_bytes(bytes(range(256)) * 4567)
-    assert "every rail carried its share" in run("--file", str(path), "--rails", "3", "--no-cut")
+    told = run("--file", str(path), "--rails", "3", "--no-cut")
+    assert "every rail carried its share" in told
+    assert "send_count" not in told
+    bars = re.findall(r"([\d.]+)/([\d.]+) .*0:00", told)
+    assert len(bars) == 4 and all(done == total for done, total in bars), told
     assert path.stat().st_size == 256 * 4567
 
 

@@ -75,7 +75,7 @@ def _perform(options: argparse.Namespace) -> int:
             network = net or Loopback(options.rails)
             if options.bond:
                 return bond_act(console, source, target, network)
-            status = _report(console, _run(console, source, target, network), options.rails)
+            status = _report(console, _run(console, source, target, network), options)
             if options.cut and not status:
                 status = _second_act(console, source, target, network)
             return status
@@ -103,6 +103,9 @@ def _parser() -> argparse.ArgumentParser:
         "--bond",
         action="store_true",
         help="between bonding NIs in standby mode: the default slave fails, and comes back",
+    )
+    parser.add_argument(
+        "--statistics", action="store_true", help="print the statistics of all NIs too (lnetctl net show -v)"
     )
     parser.add_argument("--no-cut", dest="cut", action="store_false", help="the first act alone")
     return parser
@@ -169,7 +172,7 @@ def _run(console: Console, source: Path, target: Path, network: DemoNetwork) -> 
 
     def show(told: dict[str, Any]) -> None:
         for nid, count in told.get("rails", {}).items():
-            progress.update(bars[nid], completed=count)
+            progress.update(bars[nid], completed=count, total=max(count, size / rails))
         if "received" in told:
             progress.update(whole, completed=told["received"])
         if "line" in told:
@@ -178,7 +181,7 @@ def _run(console: Console, source: Path, target: Path, network: DemoNetwork) -> 
     with progress:
         result = asyncio.run(move(source, size, target, network, show))
         for nid, count in result.rails.items():
-            progress.update(bars[nid], completed=count)
+            progress.update(bars[nid], completed=count, total=count)
         progress.update(whole, completed=size)
     return result
 
@@ -234,10 +237,11 @@ def _judge(console: Console, result: Result, picture: Picture) -> int:
     return 1 if faults else 0
 
 
-def _report(console: Console, result: Result, rails: int) -> int:
-    for node, statistics in result.statistics.items():
+def _report(console: Console, result: Result, options: argparse.Namespace) -> int:
+    for node, statistics in result.statistics.items() if options.statistics else ():
         console.print(f"\n[bold]NI statistics of the {node}[/] (lnetctl net show -v)")
         console.print(statistics, markup=False, highlight=False, soft_wrap=True)
+    rails = options.rails
     console.print(_table(result))
     digests = f"sha256 sent      {result.sent_digest}\nsha256 received  {result.received_digest}"
     console.print(digests, soft_wrap=True)

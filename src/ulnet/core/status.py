@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno as _errno
 from enum import IntEnum
 
-__all__ = ["HealthStatus", "LNetError", "errno_text"]
+__all__ = ["HealthStatus", "LNetConnectionError", "LNetError", "LNetTimeoutError", "errno_text"]
 
 
 class HealthStatus(IntEnum):
@@ -25,7 +25,18 @@ class HealthStatus(IntEnum):
 
 
 class LNetError(Exception):
-    """A request the node refuses: `errno` (positive), a sentence with the thing, the rule, the way out."""
+    """A request the node refuses: `errno` (positive), a sentence with the thing, the rule, the way out.
+
+    Made with ETIMEDOUT it is a LNetTimeoutError; with an errno of a way that is not there, or broke, a
+    LNetConnectionError.
+    """
+
+    def __new__(cls, errno: int, text: str, *more: object) -> LNetError:
+        """An error of the class that its number has."""
+        if cls is LNetError and errno in _BY_ERRNO:
+            kind = _BY_ERRNO[errno]
+            return kind.__new__(kind, errno, text)
+        return super().__new__(cls, errno, text)
 
     def __init__(self, errno: int, text: str) -> None:
         super().__init__(text)
@@ -37,6 +48,26 @@ class LNetError(Exception):
 
     def __str__(self) -> str:
         return self.text
+
+
+class LNetTimeoutError(LNetError, TimeoutError):
+    """An answer did not come in time, or a message could not leave in time."""
+
+
+class LNetConnectionError(LNetError, ConnectionError):
+    """The peer refuses, is gone or began anew, or no way leads there."""
+
+
+_BY_ERRNO: dict[int, type[LNetError]] = {
+    _errno.ETIMEDOUT: LNetTimeoutError,
+    _errno.ECONNABORTED: LNetConnectionError,
+    _errno.ECONNREFUSED: LNetConnectionError,
+    _errno.ECONNRESET: LNetConnectionError,
+    _errno.EHOSTDOWN: LNetConnectionError,
+    _errno.EHOSTUNREACH: LNetConnectionError,
+    _errno.ENETDOWN: LNetConnectionError,
+    _errno.ENETUNREACH: LNetConnectionError,
+}
 
 
 def errno_text(errno: int) -> str:
