@@ -53,9 +53,13 @@ class LNetError(Exception):
 class LNetTimeoutError(LNetError, TimeoutError):
     """An answer did not come in time, or a message could not leave in time."""
 
+    errno: int
+
 
 class LNetConnectionError(LNetError, ConnectionError):
     """The peer refuses, is gone or began anew, or no way leads there."""
+
+    errno: int
 
 
 _BY_ERRNO: dict[int, type[LNetError]] = {
