@@ -213,7 +213,11 @@ class Memory(Responses):
 
     def left_for_good(self, md: Md) -> None:
         """A message of md that wants no answer has left."""
-        if not (md.acks_due or md.replies_due):
+        if md.acks_due or md.replies_due:
+            return
+        if md.lasting:
+            md.deadline_slot = -1
+        elif md.wheel_slot >= 0:
             self.forget_response(md)
 
     def identity_of(self, md: Md, tag: bytes) -> bytes:

@@ -180,17 +180,16 @@ class Sender:
             else:
                 msg.wmd = md.wmd
                 md.replies_due += 1
+            if md.next_nid is not path.next_nid:
+                self._memory.went(md, path.next_nid)
+        else:
+            msg.wmd = NO_WMD
+        if answer or md.timeout is not None:
             md.sent_at = now
             if now >= md.until:
                 self._expect(md, path.template, answer, now)
             else:
                 md.deadline_slot = md.wheel_slot
-            if md.next_nid is not path.next_nid:
-                self._memory.went(md, path.next_nid)
-        else:
-            msg.wmd = NO_WMD
-            if md.timeout is not None:
-                self._memory.track_response(md, now)
         md.refs += 1
         if corked:
             self._cork.append(msg)
