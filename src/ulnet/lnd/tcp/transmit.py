@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections import deque
 from collections.abc import Callable
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import HealthStatus, errno_text
@@ -91,7 +89,7 @@ class Transmitter:
     ) -> None:
         prefix = b"" if version == 1 else _LNET_FRAME
         self.head_size = len(prefix) + (LARGE_HEADER_SIZE if version == 4 else HEADER_SIZE)
-        self.waiting: deque[Msg] = deque()
+        self.waiting: list[Msg] = []
         self.waiting_bytes = 0  # of all that wait, headers included
         self.idle = True  # nothing queued, and nobody will look: `kick` is due
         self.wmd_at = self.head_size - 40  # of the 16 bytes of a header that name one message
@@ -239,8 +237,10 @@ class Transmitter:
         batch = self.batch
         prefix = self.prefix
         large = self.large
-        while waiting and total < _BATCH_BYTES and len(pieces) < _BATCH_PIECES:
-            msg = waiting.popleft()
+        at, count = 0, len(waiting)
+        while at < count and total < _BATCH_BYTES and len(pieces) < _BATCH_PIECES:
+            msg = waiting[at]
+            at += 1
             hdr = msg.hdr
             if hdr is self.packed_hdr:
                 head = self.packed
@@ -272,8 +272,14 @@ class Transmitter:
             else:
                 pieces.append(self._with_sum(head, []) if self.sums else head)
             batch.append(msg)
-            if waiting and waiting[0].wmd is wmd and waiting[0].hdr is hdr and not self.sums:
-                total += self._add_alike(msg, head, pieces, total)
+            if at < count and waiting[at].wmd is wmd and waiting[at].hdr is hdr and not self.sums:
+                alike = self._add_alike(at, head, pieces, total)
+                at += alike
+                total += alike * (len(head) + length)
+        if at == count:
+            waiting.clear()
+        else:
+            del waiting[:at]
         if not total:
             return False
         if total <= _SHORT or (total <= _JOIN_BYTES and len(pieces) > 2):
@@ -282,10 +288,13 @@ class Transmitter:
         self.sent = 0
         return True
 
-    def _add_alike(self, msg: Msg, head: bytes, pieces: list[bytes | memoryview], total: int) -> int:
-        """Add what follows msg, the last of `total` bytes, and is like it, as far as it fits: how many."""
+    def _add_alike(self, at: int, head: bytes, pieces: list[bytes | memoryview], total: int) -> int:
+        """Add those waiting from `at` on that are like the one before, as far as they fit: how many.
+
+        That one is the last of `total` bytes.
+        """
         waiting = self.waiting
-        batch = self.batch
+        msg = waiting[at - 1]
         hdr, wmd = msg.hdr, msg.wmd
         payload = msg.payload
         bare = not hdr.payload_length
@@ -293,17 +302,13 @@ class Transmitter:
         joined = (_JOIN_BYTES - total) // size  # as one piece
         most = max(joined, (_BATCH_PIECES - len(pieces)) // (len(payload) + 1))
         count = 0
-        for other in islice(waiting, max(0, min(most, (_BATCH_BYTES - total) // size))):
+        for other in waiting[at : at + max(0, min(most, (_BATCH_BYTES - total) // size))]:
             if other.hdr is not hdr or other.wmd is not wmd or not (bare or other.payload is payload):
                 break
             count += 1
         if not count:
             return 0
-        if count == len(waiting):
-            batch += waiting
-            waiting.clear()
-        else:
-            batch += [waiting.popleft() for _ in range(count)]
+        self.batch += waiting[at : at + count]
         if count > joined:
             pieces += [head, *payload] * count
         elif bare:
@@ -311,7 +316,7 @@ class Transmitter:
         else:
             del pieces[-1 - len(payload) :]
             pieces.append(b"".join([head, *payload]) * (count + 1))
-        return count * size
+        return count
 
     def _with_sum(self, head: bytes, payload: list[memoryview]) -> bytes:
         return pack_frame_header(FrameType.LNET, checksum(head, *payload)) + head[FRAME_HEADER_SIZE:]
