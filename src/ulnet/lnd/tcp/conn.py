@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import HealthStatus, errno_text
@@ -60,8 +61,8 @@ class Conn:
         rename: bool = False,
         source_port: int = 0,
     ) -> None:
-        local_ip: str = sock.getsockname()[0]
-        remote_ip: str = sock.getpeername()[0]  # raises OSError where the peer has reset it already
+        local_ip = sys.intern(sock.getsockname()[0])  # all connections of a peer have the same two
+        remote_ip = sys.intern(sock.getpeername()[0])  # raises OSError where the peer has reset it already
         self.shared = shared
         self.sock: socket.socket | None = sock
         self.peer = peer
