@@ -54,6 +54,14 @@ def test_a_silent_gateway_is_dead_after_a_check_and_the_time_for_its_answer(how:
     lose(sim, one, how)
     sim.run(client.core.gateways.settings.settling_time + 2)
     assert why_down(client)["tcp2 10.1.0.8@tcp1"] == "gateway dead"
+    down = "gateway 10.1.0.8@tcp1 is down: no NID of it answers; its routes are not used"
+    assert [line for line in client.reports if line.startswith("gateway")] == [down]
+    if how == "near link":
+        sim.link_up(f"{one.name}.eth0")
+        sim.run(3 * INTERVAL)
+        assert [line for line in client.reports if line.startswith("gateway")][1:] == [
+            "gateway 10.1.0.8@tcp1 is up: it answers"
+        ]
 
 
 @pytest.mark.requirement("RTR")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,6 +28,11 @@ class Done(NamedTuple):
     code: int
     out: str
     err: str
+
+
+def without_times(lines: str) -> str:
+    """Lines of the daemon's log without the local time in front of each."""
+    return re.sub(r"(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (?=lnetd: )", "", lines)
 
 
 class Daemon:

@@ -46,8 +46,8 @@ example:
 
 FILE holds sections as `lnetctl export --backup` writes them; if anything in it is wrong, all of that is
 told and nothing is started. LNet is up (with 0@lo) when lnetd is up; with --unconfigured it waits for
-`lnetctl lnet configure`. SIGTERM and SIGINT let what is under way finish, then end; a second one ends at
-once. Without --socket: ULNET_SOCKET, else /run/ulnet/lnetd.sock for root and
+`lnetctl lnet configure`. SIGTERM, SIGINT and SIGHUP let what is under way finish, then end; a second one
+ends at once. Without --socket: ULNET_SOCKET, else /run/ulnet/lnetd.sock for root and
 $XDG_RUNTIME_DIR/ulnet/lnetd.sock for others. Without root, peers with accept=secure (the default of
 kernel nodes) refuse this node's connections, and the port must be above 1023.
 """
@@ -132,7 +132,12 @@ def _parser() -> argparse.ArgumentParser:
         "--selftest", action="store_true", help="take part in tests of `lst` and other consoles"
     )
     parser.add_argument("--drain", type=_seconds, default=5.0, metavar="S", help="seconds to finish in (5)")
-    parser.add_argument("--log-level", choices=_LEVELS, default="info", help="what goes to stderr (info)")
+    parser.add_argument(
+        "--log-level",
+        choices=_LEVELS,
+        default="info",
+        help="what goes to stderr (info); debug: connections and requests as well",
+    )
     parser.add_argument("--version", action="version", version=f"lnetd {__version__} (ulnet)")
     return parser
 
@@ -147,19 +152,24 @@ def _seconds(text: str) -> float:
 def _log_to_stderr(level: str) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_Lines())
+    handler.addFilter(_is_ours_or_grave)
     logging.basicConfig(level=level.upper(), handlers=[handler])
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+def _is_ours_or_grave(record: logging.LogRecord) -> bool:
+    """Libraries tell much of what they do, for which nobody asked."""
+    return record.levelno >= logging.WARNING or record.name.partition(".")[0] == "ulnet"
 
 
 class _Lines(logging.Formatter):
-    """`lnetd: warning: text`, with the journal's priority in front when systemd reads along."""
+    """`lnetd: warning: text`, behind the local time, or the journal's priority when systemd reads along."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = f"lnetd: {record.levelname.lower()}: {record.getMessage()}"
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         if "JOURNAL_STREAM" not in os.environ:
-            return text
+            return f"{self.formatTime(record)} {text}"
         mark = f"<{_SYSTEMD.get(record.levelno, 5)}>"
         return "\n".join(mark + line for line in text.splitlines())
 

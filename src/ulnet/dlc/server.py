@@ -10,6 +10,8 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from ulnet.dlc.endpoint import Endpoint
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.hangup import has_gone
@@ -112,9 +114,12 @@ class ControlServer:
             request = decode_request(payload)
         except ProtocolError as bad:
             return _refusal(bad)
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("request %s", msgspec.json.encode(request).decode())
         try:
             return encode_reply(await self.handler(request))
         except DlcError as refused:
+            _log.debug("request refused: %s", refused)
             return encode_reply(Answer(errors=[refused.item]))
         except ProtocolError as bad:
             return _refusal(bad, request.verb, request.entity)

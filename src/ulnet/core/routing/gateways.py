@@ -252,7 +252,7 @@ class Gateways:
             return
         avoid = bool(self.settings.avoid_asym_router_failure)
         for gateway in self.of_peer(peer):
-            self._alive[gateway] = True
+            self._lives(gateway, "it answers")
             view = self.view(gateway)
             view = view._replace(nets=self._seen.get(gateway, view.nets))
             for route in self.table:
@@ -261,6 +261,11 @@ class Gateways:
         for route in self.table.drop_twins():
             self._gone(route)
         self.routes_changed()
+
+    def _lives(self, gateway: Nid, why: str) -> None:
+        if not self._alive[gateway]:
+            self._alive[gateway] = True
+            self._state.notice(f"gateway {gateway} is up: {why}")
 
     def check_ended(self, gateway: Nid, net: Net, failed: bool) -> None:
         """The check of a gateway on one net ended. It is dead when all its nets failed in turn."""
@@ -277,7 +282,9 @@ class Gateways:
             self.checks.hurry(gateway)
             return
         watched.failed.clear()
-        self._alive[gateway] = False
+        if self._alive[gateway]:
+            self._alive[gateway] = False
+            self._state.report(f"gateway {gateway} is down: no NID of it answers; its routes are not used")
         for route in self.table:
             if route.gateway == gateway:
                 route.alive = False
@@ -289,7 +296,7 @@ class Gateways:
         for gateway in self.of_peer(pni.peer):
             if self._alive[gateway]:
                 continue
-            self._alive[gateway] = True
+            self._lives(gateway, f"a message from {source} came over it")
             pni.said_down = False
             for route in self.table.to(source):
                 if route.gateway == gateway:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import socket
 from math import ceil
 from typing import TYPE_CHECKING, Final
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Dialer"]
 
+_log = logging.getLogger("ulnet.tcp")
 _MAX_RETRIES: Final = 3
 _SOON: Final = 0.02  # seconds after the first refusal
 _LEAST: Final = 0.001  # whatever the parameters say: no peer is called without a pause
@@ -563,6 +565,7 @@ class Dialer:
         self._failed_at = self._shared.loop.time()
         at.retry_at = self._failed_at + at.pause
         self._last = reason
+        _log.debug("%s: no connection with %s: %s", self._peer.state.identity.nid, self._peer, reason)
         self._shared.core.unconnected(self._peer.ni, self._peer.nid, number)
         if self._wanted() is not None:
             self._next_soon()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import socket
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NiState"]
 
+_log = logging.getLogger("ulnet.tcp")
 _KEEPALIVE_PAUSE: Final = 10.0  # seconds between two NOOPs at least
 _REMEMBERED: Final = 65536  # peers decide how many there are
 
@@ -175,6 +177,10 @@ class NiState:
         if not rename and self.shared.is_new_life(peer.nid, peer.pid, hello.src_incarnation):
             self.shared.core.peer_restarted(peer.nid)
             peer.withdraw()  # what waits was for the former life: the core finds out first who is there now
+        if _log.isEnabledFor(logging.DEBUG):
+            what = f"{ctype.name.lower()} connection with {peer} from {conn.local_ip} to {conn.remote_ip}"
+            who = "dialled by us" if source_port else "dialled by it"
+            _log.debug("%s: %s, protocol %d, %s", self.identity.nid, what, hello.version, who)
         peer.attach(conn, hello.src_incarnation)
         return True
 

@@ -7,6 +7,7 @@ stay and are given nothing while there are others: what the kernel holds for the
 from __future__ import annotations
 
 import errno
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Peer"]
 
+_log = logging.getLogger("ulnet.tcp")
 # Bytes before the payload, by protocol version; before any connection exists the version is 0.
 _OVERHEAD: Final = (
     FRAME_HEADER_SIZE + HEADER_SIZE,
@@ -326,6 +328,9 @@ class Peer:
 
     def close(self, doomed: list[Conn], failure: Failure, reset: Conn | None = None) -> None:
         """Close connections. Messages not begun go to another connection if there is one; the rest fails."""
+        if _log.isEnabledFor(logging.DEBUG):
+            kinds = ", ".join([conn.ctype.name.lower() for conn in doomed])
+            _log.debug("%s: closed with %s (%s): %s", self.state.identity.nid, self, kinds, failure.reason)
         begun: list[Msg] = []
         unsent: list[Msg] = []
         for conn in doomed:
