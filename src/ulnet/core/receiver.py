@@ -59,7 +59,6 @@ class Receiver:
         "_sender",
         "_state",
         "_tail",
-        "_waits",
         "ni",
         "nid",
     )
@@ -75,7 +74,6 @@ class Receiver:
         self.ni = ni
         self.nid = nid
         self._match = _NO_MATCH
-        self._waits: list[float] = []  # seconds from requests to the answers that are being taken
         self._raw = b""  # the bytes of the last header …
         self._head = self._tail = b""  # … before its handle and behind that
         self._parts = _NO_PARTS
@@ -285,7 +283,7 @@ class Receiver:
         handle = match.handle
         load = self._load(match)
         loads = self._sender.loads
-        waits = self._waits
+        waits = self._reception.waits
         now = self._state.clock()
         most = min(RUN, (end - pos) // size)
         alike = _alike(raw, buf, pos, most)
@@ -354,10 +352,10 @@ class Receiver:
         return event if md.threshold < 0 else None
 
     def _settle_waits(self, sender: PeerNi, kind: int) -> None:
-        waits = self._waits
+        waits = self._reception.waits
         if not waits:
             return
-        self._waits = []
+        self._reception.waits = []
         of_ni, of_peer = self.ni.latency_ack, sender.latency_ack
         if kind == _REPLY:
             of_ni, of_peer = self.ni.latency_get, sender.latency_get
@@ -400,7 +398,7 @@ class Receiver:
         if md.in_flight:
             self._reception.load_answered(md, match.hop, self.ni)
         if md.deadline_slot >= 0:
-            self._waits.append(self._state.clock() - md.sent_at)
+            self._reception.waits.append(self._state.clock() - md.sent_at)
             self._memory.settle_response(md)
         event = match.event if md is match.md else None
         if event is None:

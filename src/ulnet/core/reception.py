@@ -50,7 +50,7 @@ MAX_DELAYED: Final = 4096
 class Reception:
     """Incoming messages of one node."""
 
-    __slots__ = ("_kinds", "_parts", "answers", "faults", "guard", "memory", "sender", "state")
+    __slots__ = ("_kinds", "_parts", "answers", "faults", "guard", "memory", "sender", "state", "waits")
 
     def __init__(
         self,
@@ -64,6 +64,7 @@ class Reception:
         self.state = state
         self.faults = faults
         self.memory = memory
+        self.waits: list[float] = []  # seconds from requests to the answers that are being taken
         self.sender = sender
         self.answers = answers
         self._parts = parts

@@ -33,6 +33,7 @@ _NOOP: Final = FrameType.NOOP.value
 _LITTLE: Final = struct.Struct("<IIQQ")
 _BIG: Final = struct.Struct(">IIQQ")
 _NO_FRAME: Final = (_LNET, 0, 0, 0)  # protocol 1 has bare LNet headers
+_NO_BUFFERS: Final[list[memoryview]] = []  # of all connections between two payloads; nobody changes it
 _READ_BYTES: Final = 4 << 20  # what one connection may receive before the others have their turn
 _TRICKLE: Final = 131072  # who gets less of a payload at a time waits for more: the network is slower than we
 _WAKE_LEAST: Final = 16384  # what is left of a payload when each piece of it wakes us
@@ -123,13 +124,13 @@ class Reader:
         self.saved = b""  # received, not yet looked at
         self.expect_large = False
         self.incoming: Incoming | None = None
-        self.buffers: list[memoryview] = []  # where the rest of the payload goes
+        self.buffers: list[memoryview] = _NO_BUFFERS  # where the rest of the payload goes
         self.left = 0
         self.slop = 0
         self.cookie = 0
         self.csum = 0
         self.sum_head = b""  # the headers, as the checksum of protocol 2 covers them
-        self.checked: list[memoryview] = []  # the whole payload, to check
+        self.checked: list[memoryview] = _NO_BUFFERS  # the whole payload, to check
         self._receiver: Inbound = shared.core.receiver(peer.ni, peer.nid)
         self.last_raw = b""  # the headers of the last message, to know them again
         self.hdr: Header | None = None
@@ -158,7 +159,7 @@ class Reader:
         paused = self.state == _PAUSED
         self.incoming = incoming
         self.buffers = list(buffers)
-        self.checked = list(buffers) if self.csum and mlen == rlen else []
+        self.checked = list(buffers) if self.csum and mlen == rlen else _NO_BUFFERS
         self.left = mlen
         self.slop = rlen - mlen
         self.state = _PAYLOAD
@@ -170,7 +171,7 @@ class Reader:
         if self.incoming is not incoming or self.state != _PAYLOAD or not self.left:
             return False
         self.incoming = None
-        self.checked = []
+        self.checked = _NO_BUFFERS
         self.slop += self.left
         self.left = 0
         self.wake_at(1)
@@ -352,11 +353,11 @@ class Reader:
         """All of the payload that was wanted is there."""
         msg = self.incoming
         self.incoming = None
-        self.buffers = []
+        self.buffers = _NO_BUFFERS
         self.state = _SLOP if self.slop else _FRAME
         if self.csum and msg is not None and not self.slop:
             good = checksum(self.sum_head, *self.checked) == self.csum
-            self.checked = []
+            self.checked = _NO_BUFFERS
             if not good:
                 reason = f"the checksum of a message from {self.peer.nid} is wrong"
                 self._receiver.end(msg, _REMOTE_ERROR, errno.EIO, reason)
@@ -509,7 +510,7 @@ class Reader:
         left = self.left
         if count >= left:
             self.wake_at(1)
-            self.buffers = []
+            self.buffers = _NO_BUFFERS
             self.left = 0
             self.consume(0, count - left)
             return
@@ -539,8 +540,8 @@ class Reader:
         """After `close`: the message that was being received fails."""
         msg = self.incoming
         self.incoming = None
-        self.buffers = []
-        self.checked = []
+        self.buffers = _NO_BUFFERS
+        self.checked = _NO_BUFFERS
         self.saved = b""
         self._receiver.close()
         if self.state == _PAUSED:
