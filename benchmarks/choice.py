@@ -151,10 +151,14 @@ class Bench:
         return len(batch)
 
     def put(self, count: int) -> None:
-        """Send so many."""
+        """Send so many; in batches as event handlers do, whose messages leave together behind them."""
         put, md, target = self._core.put, self._md, self._target
+        if self.shape.batches:
+            self._core.cork()
         for _ in range(count):
             put(md, target, 30, 1, ack=False)
+        if self.shape.batches:
+            self._core.uncork()
 
     def run(self, count: int) -> Cost:
         """`count` whole sends, then as many choices in the states between sends."""

@@ -11,6 +11,7 @@ import sections
 from report import LOOPBACK
 
 NAMES = (LOOPBACK, *sections.NAMES)
+BESIDE_OLD = Path(__file__).parent / "old_builds.md"  # measured with two checkouts, which no run has
 HEAD = """\
 # Benchmarks
 
@@ -46,6 +47,7 @@ def write(path: Path, parts: Sequence[Part]) -> None:
     lacking = [name for name in NAMES if name in aims.PARTS and not texts[_aims_of(name)]]
     about = AIMS + (f"Never measured here: {', '.join(lacking)}.\n" if lacking else "")
     blocks = [HEAD, about, *(texts[_aims_of(name)] for name in NAMES), *(texts[name] for name in NAMES)]
+    blocks.append(BESIDE_OLD.read_text())
     path.write_text("\n".join(filter(None, blocks)))
 
 
