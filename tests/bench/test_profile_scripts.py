@@ -87,7 +87,7 @@ def test_bytecodes_of_a_message_are_told_by_function(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(crowd_profile, "STEPPED", (1, 6))
-    monkeypatch.setattr(crowd_profile, "STEPPED_SECONDS", 0.2)
+    monkeypatch.setattr(crowd_profile, "STEPPED_SECONDS", 1.0)
     crowd_profile.steps_table("64 B, 16 at a time")
     _, title, _, heads, _, every, *rows = capsys.readouterr().out.splitlines()
     assert title.startswith("pure: 64 B, 16 at a time")
