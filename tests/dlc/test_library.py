@@ -54,7 +54,8 @@ async def test_a_node_is_configured_and_queried(client: AsyncClient) -> None:
     nets = await ask(calls.show_nets("tcp", verbosity=1))
     assert [ni.nid for ni in nets[0].local_nis] == ["127.0.1.1@tcp", "127.0.1.2@tcp", "127.0.1.3@tcp"]
     tunables = nets[0].local_nis[0].tunables
-    assert getattr(tunables, "peer_credits", 0) == 4
+    assert isinstance(tunables, dict)
+    assert tunables["peer_credits"] == 4
     await ask(calls.set_values(retry_count=3))
     await ask(calls.set_discovery(False))
     values = await ask(calls.show_values())

@@ -26,7 +26,6 @@ from ulnet.dlc.client import Client, as_mapping, not_sent
 from ulnet.dlc.deadlines import deadline_of
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.protocol import Reply
-from ulnet.dlc.tunables import TUNABLES
 from ulnet.dlc.yaml_out import PING, emit, emit_document
 
 __all__ = ["perform"]
@@ -88,8 +87,7 @@ def _net_add(parsed: Parsed) -> model.Request:
     if bond is not None:
         return bond
     try:
-        names = [name for name, one in TUNABLES.items() if one.option]
-        tunables = model.Tunables(**{name: parsed.number(name.replace("_", "-")) for name in names})
+        tunables = parsed.tunables()
     except BadValue as bad:
         raise _refused(model.NetAdd, errno.EINVAL, str(bad)) from None
     if parsed.flag("ip2net"):

@@ -9,8 +9,7 @@ from ulnet.cli.lnetctl_grammar_policy import POLICIES
 from ulnet.cli.lnetctl_grammar_routing import ROUTER_SETTINGS, ROUTES
 from ulnet.cli.lnetctl_kernel import KERNEL_ONLY
 from ulnet.cli.lnetctl_nidlist import NIDLIST
-from ulnet.cli.lnetctl_words import Command, Option
-from ulnet.dlc.tunables import TUNABLES
+from ulnet.cli.lnetctl_words import Command, Option, tunable_options
 
 __all__ = ["COMMANDS", "COMMON", "GROUPS", "SETTINGS", "Command", "Option", "commands_of"]
 
@@ -26,14 +25,6 @@ _IF = Option("if", "interfaces, such as eth0,eth1; CPTs of each in brackets: eth
 _VERBOSE = Option("verbose", "more about each: 1, or the LEVEL from 0 to 4", "LEVEL", "v", "level")
 _LOAD = Option("load", "how busy each is, and how often it was chosen, by the criterion that decided")
 _TIMEOUT = Option("timeout", "seconds to wait for each answer (1)", "S", "t", "seconds")
-
-
-def _tunables(driver: bool) -> list[Option]:
-    return [
-        Option(name.replace("_", "-"), one.help, one.metavar, kind="number")
-        for name, one in TUNABLES.items()
-        if one.option and one.driver is driver
-    ]
 
 
 _LNET = (
@@ -64,9 +55,9 @@ _NETS = (
             _IF,
             Option("nid", "NIDs to bring up, in place of --net and --if", "LIST"),
             Option("ip2net", "rules by address, in place of --net and --if: 'tcp(eth0) 10.0.*.*'", "RULES"),
-            *_tunables(driver=False),
+            *tunable_options("net add", driver=False),
             Option("cpt", "CPU partitions of the NIs, such as [0,2-3] (all)", "CPTS"),
-            *_tunables(driver=True),
+            *tunable_options("net add", driver=True),
             Option("skip-mr-route-setup", "accepted and without effect: no kernel routes are touched here"),
             *BOND_OPTIONS,
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ulnet.cli.lnetctl_words import Command, Option
+from ulnet.cli.lnetctl_words import Command, Option, tunable_options
 
 __all__ = ["DEBUG", "NET_SET", "PEER_SET"]
 
@@ -13,7 +13,8 @@ NET_SET = Command(
         Option("nid", "the NIs to change", "LIST", "n"),
         Option("all", "change all NIs"),
         Option("health", "health value, 0 to 1000", "N", kind="number"),
-        Option("conns-per-peer", "TCP connections of each type, 0 to 127 (0: by speed)", "N", kind="number"),
+        *tunable_options("net set", driver=False),
+        *tunable_options("net set", driver=True),
         Option("cpt", "CPU partitions that they use, such as [0,2-3], or * for all", "CPTS"),
         Option(
             "drain",

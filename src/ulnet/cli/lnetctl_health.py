@@ -8,24 +8,29 @@ from collections.abc import Callable
 from ulnet.cli.lnetctl_options import BadValue, Parsed, names_of
 from ulnet.dlc import model
 from ulnet.dlc.errors import DlcError
+from ulnet.dlc.tunables import TUNABLES
 
 __all__ = ["HEALTH_BUILDERS"]
 
 _MOST_HEALTH = 1000
-_MOST_CONNS = 127
 _MOST_SECONDS = 2**31 - 1
 
 
 def _net_set(parsed: Parsed) -> model.Request:
+    given = {
+        name: _number(parsed, model.NetSet, name.replace("_", "-"), one.most)
+        for name, one in TUNABLES.items()
+        if "net set" in one.words
+    }
     return model.NetSet(
         nids=names_of(parsed.text("nid")),
         all=parsed.flag("all"),
         cpts=parsed.text("cpt"),
         health=_number(parsed, model.NetSet, "health", _MOST_HEALTH),
-        conns_per_peer=_number(parsed, model.NetSet, "conns-per-peer", _MOST_CONNS),
         drain=_number(parsed, model.NetSet, "drain", 1),
         net=parsed.text("net"),
         lnd_timeout=_number(parsed, model.NetSet, "lnd-timeout", _MOST_SECONDS),
+        tunables={name: value for name, value in given.items() if value is not None},
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ulnet.cli.lnetctl_grammar import COMMON, Command, Option
+from ulnet.dlc.tunables import TUNABLES
 
 __all__ = ["BadValue", "Parsed", "UsageError", "names_of", "number", "parse"]
 
@@ -44,6 +45,11 @@ class Parsed(NamedTuple):
         """An option's value as a number. Raises BadValue."""
         text = self.options.get(name)
         return None if text is None else number(f"--{name}", text)
+
+    def tunables(self) -> dict[str, int]:
+        """The tunables of an NI that are given. Raises BadValue."""
+        given = {name: self.number(name.replace("_", "-")) for name in TUNABLES}
+        return {name: value for name, value in given.items() if value is not None}
 
     def seconds(self, name: str) -> float | None:
         """An option's value as seconds. Raises BadValue."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Command", "Option"]
+from ulnet.dlc.tunables import TUNABLES
+
+__all__ = ["Command", "Option", "tunable_options"]
 
 
 class Option(NamedTuple):
@@ -28,3 +30,12 @@ class Command(NamedTuple):
     operands: str = ""
     examples: tuple[str, ...] = ()
     action: str = ""
+
+
+def tunable_options(words: str, driver: bool) -> list[Option]:
+    """The options of a command that are tunables of an NI, of its net or of its driver."""
+    return [
+        Option(name.replace("_", "-"), one.help, one.metavar, kind="number")
+        for name, one in TUNABLES.items()
+        if words in one.words and one.driver is driver
+    ]

@@ -132,9 +132,7 @@ def _nis(found: Meaning, request: model.NetAdd, bonding: bool) -> None:
 
 
 def _tunables(tunables: Tunables, cpts: str | None) -> dict[str, Any]:
-    given = {name: getattr(tunables, name) for name in Tunables.__struct_fields__}
-    values = {name: value for name, value in given.items() if value is not None}
-    return {**values, **({"CPT": cpts} if cpts is not None else {})}
+    return {**tunables, **({"CPT": cpts} if cpts is not None else {})}
 
 
 def _peer(found: Meaning, request: model.PeerAdd | model.PeerRefresh) -> None:

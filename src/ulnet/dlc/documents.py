@@ -24,12 +24,10 @@ __all__ = [
     "ExportDocument",
     "GlobalDocument",
     "Globals",
-    "LndTunablesView",
     "LocalNetView",
     "LocalNiView",
     "MsgCounts",
     "NetDocument",
-    "NetTunablesView",
     "NiHealth",
     "NidItem",
     "NumaDocument",
@@ -74,23 +72,6 @@ class UdspInfo(
     turns: dict[str, int] | UnsetType = UNSET
 
 
-class NetTunablesView(Struct):
-    """`tunables:`."""
-
-    peer_timeout: int
-    peer_credits: int
-    peer_buffer_credits: int
-    credits: int
-
-
-class LndTunablesView(Struct):
-    """`lnd tunables:` of a tcp net."""
-
-    conns_per_peer: int
-    timeout: int | UnsetType = UNSET
-    tos: int = -1
-
-
 class LocalNiView(
     Struct,
     rename={
@@ -116,8 +97,8 @@ class LocalNiView(
     received_stats: MsgCounts | UnsetType = UNSET
     dropped_stats: MsgCounts | UnsetType = UNSET
     health_stats: NiHealth | UnsetType = UNSET
-    tunables: NetTunablesView | UnsetType = UNSET
-    lnd_tunables: LndTunablesView | UnsetType = UNSET
+    tunables: dict[str, int] | UnsetType = UNSET  # under the names of `ulnet.dlc.tunables`
+    lnd_tunables: dict[str, int] | UnsetType = UNSET
     dev_cpt: int | UnsetType = UNSET
     tcp_bonding: int | UnsetType = UNSET
     cpt: str | UnsetType = UNSET

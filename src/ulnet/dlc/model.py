@@ -121,7 +121,7 @@ class NetAdd(_Request, tag="net.add"):
     prefer: str | None = None
     in_file: bool = False
     bonding: bool | None = None
-    tunables: Tunables = Tunables()
+    tunables: Tunables = {}
     cpts: str | None = None
 
 

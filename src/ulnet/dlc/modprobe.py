@@ -8,8 +8,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
-import msgspec
-
 from ulnet.dlc.legacy import LegacyError, read_ip2nets, read_networks, read_routes
 from ulnet.dlc.model import (
     BuffersSet,
@@ -208,10 +206,7 @@ def tune(requests: Iterable[Request], drivers: Mapping[int, Tunables]) -> None:
     for request in requests:
         for one in request.rules if isinstance(request, NetMatch) else [request]:
             if isinstance(one, NetAdd | Ip2netsRule):
-                driver = drivers.get(_type_of(one), Tunables())
-                own = {name: getattr(one.tunables, name) for name in Tunables.__struct_fields__}
-                given = {name: value for name, value in own.items() if value is not None}
-                one.tunables = msgspec.structs.replace(driver, **given)
+                one.tunables = {**drivers.get(_type_of(one), {}), **one.tunables}
 
 
 def _type_of(one: NetAdd | Ip2netsRule) -> int:
@@ -232,9 +227,7 @@ def _nobody_knows(name: str, value: str, known: Collection[str]) -> str:
 
 
 def _tunables(parameters: dict[str, str], names: dict[str, str]) -> Tunables:
-    return Tunables(
-        **{names[name]: _number(name, value) for name, value in parameters.items() if name in names}
-    )
+    return {names[name]: _number(name, value) for name, value in parameters.items() if name in names}
 
 
 def _number(name: str, value: str) -> int:

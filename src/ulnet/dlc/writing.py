@@ -14,7 +14,6 @@ from ulnet.dlc.tunables import TUNABLES
 
 __all__ = ["document_of"]
 
-_LND = [name for name, one in TUNABLES.items() if one.driver]
 _ORDER = (
     *("use_tcp_bonding", "net", "ip2nets", "route", "routing", "buffers", "peer", "peers", "global", "udsp"),
     "selection",
@@ -75,11 +74,10 @@ def _net(items: list[dict[str, Any]], request: model.NetAdd) -> None:
 
 
 def _tunables(tunables: Tunables, cpts: str | None) -> dict[str, Any]:
-    given = {name: getattr(tunables, name) for name in Tunables.__struct_fields__}
-    nets = {name: value for name, value in given.items() if value is not None and name not in _LND}
-    drivers = {name: given[name] for name in _LND if given[name] is not None}
-    parts: dict[str, Any] = {"tunables": nets, "lnd tunables": drivers}
-    found = {name: values for name, values in parts.items() if values}
+    found: dict[str, Any] = {}
+    for name, one in TUNABLES.items():
+        if name in tunables:
+            found.setdefault("lnd tunables" if one.driver else "tunables", {})[name] = tunables[name]
     return {**found, **({"CPT": cpts} if cpts is not None else {})}
 
 

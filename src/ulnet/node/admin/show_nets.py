@@ -12,19 +12,18 @@ from ulnet.core.ni import NI, NO_PRIORITY
 from ulnet.core.peer import PeerNi
 from ulnet.core.stats import MsgStats
 from ulnet.core.status import LNetError
-from ulnet.core.tunables import UNSET_TIMEOUT, LndTunables
+from ulnet.core.tunables import UNSET_TIMEOUT, LndTunables, NetTunables
 from ulnet.dlc.documents import (
-    LndTunablesView,
     LocalNetView,
     LocalNiView,
     MsgCounts,
-    NetTunablesView,
     NiHealth,
     TrafficStats,
     UdspInfo,
 )
 from ulnet.dlc.documents_counters import read_counters
 from ulnet.dlc.model import NetShow
+from ulnet.dlc.tunables import TUNABLES
 from ulnet.host import HostError, Link, first_address, link_named
 from ulnet.nid import LO_NET, LO_NID, Net, NetType, NidError
 from ulnet.node.admin.bonded_nets import bonding_of, interfaces_of
@@ -74,7 +73,9 @@ def _ni(core: LNet, ni: NI, request: NetShow) -> LocalNiView:
         view.statistics = read_counters(TrafficStats, ni)
         view.tunables = _tunables(ni)
         if ni.lnd_tunables is not None:
-            view.lnd_tunables = _lnd_tunables(ni.lnd_tunables, ni.timeout)
+            view.lnd_tunables = _values(ni.lnd_tunables, driver=True) | {
+                "timeout": ni.timeout
+            }  # what is in force
         view.dev_cpt = ni.dev_cpt
         view.cpt = _cpts(ni.cpts)
     if verbosity >= 2:
@@ -110,9 +111,11 @@ def _backup_ni(ni: NI, host: Sequence[Link]) -> LocalNiView:
     if ni.interface is None or not _is_first_address(ni, ni.interface, host):
         view.nid = str(ni.nid)
     if ni.lnd_tunables is not None:
-        view.lnd_tunables = LndTunablesView(ni.lnd_tunables.conns_per_peer, tos=ni.lnd_tunables.tos)
-        if ni.lnd_tunables.timeout != UNSET_TIMEOUT:  # today's tool leaves it out, and loses it
-            view.lnd_tunables.timeout = ni.lnd_tunables.timeout
+        view.lnd_tunables = _values(ni.lnd_tunables, driver=True)
+        if (
+            ni.lnd_tunables.timeout == UNSET_TIMEOUT
+        ):  # today's tool leaves it out also where it is set, and loses it
+            del view.lnd_tunables["timeout"]
     return view
 
 
@@ -146,18 +149,13 @@ def message_counts(stats: MsgStats) -> tuple[MsgCounts, MsgCounts, MsgCounts]:
     return sent, received, dropped
 
 
-def _tunables(ni: NI) -> NetTunablesView:
-    values = ni.tunables
-    if ni.nid.net.type == NetType.BOND:  # it has no credits: its slaves have
-        return NetTunablesView(0, 0, 0, 0)
-    return NetTunablesView(
-        values.peer_timeout, values.peer_credits, values.peer_buffer_credits, values.credits
-    )
+def _tunables(ni: NI) -> dict[str, int]:
+    values = _values(ni.tunables, driver=False)
+    return dict.fromkeys(values, 0) if ni.nid.net.type == NetType.BOND else values  # its slaves have credits
 
 
-def _lnd_tunables(values: LndTunables, timeout: int) -> LndTunablesView:
-    """What is in force: a time-out of 0 is the one that follows from the node's."""
-    return LndTunablesView(values.conns_per_peer, timeout, values.tos)
+def _values(tunables: NetTunables | LndTunables, driver: bool) -> dict[str, int]:
+    return {name: getattr(tunables, name) for name, one in TUNABLES.items() if one.driver is driver}
 
 
 def _cpts(cpts: Iterable[int]) -> str:
