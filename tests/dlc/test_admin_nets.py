@@ -15,11 +15,13 @@ import pytest
 
 import ulnet
 from support.configurations import Driver
+from ulnet.core.routing import RoutingSettings
 from ulnet.core.status import LNetError
-from ulnet.core.tunables import DEFAULT_TIMEOUT, LndTunables, NetTunables
+from ulnet.core.tunables import DEFAULT_TIMEOUT, GlobalSettings, LndTunables, NetTunables
 from ulnet.dlc import model
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.request import Tunables
+from ulnet.dlc.settings import BUFFERS, ROUTER, SETTINGS
 from ulnet.dlc.tunables import TUNABLES
 from ulnet.host import Address, Link, NumaNode, Topology
 from ulnet.nid import Nid
@@ -296,19 +298,36 @@ async def test_tunables_that_differ_from_the_nets_are_logged(
     ]
 
 
+def test_settings_are_those_of_the_core() -> None:
+    own = {
+        name: one for name, one in SETTINGS.items() if not (one.added or one.name or name == "lnd_timeout")
+    }
+    assert {name: one.default for name, one in own.items()} == asdict(GlobalSettings())
+    assert ROUTER.keys() == asdict(RoutingSettings()).keys()
+    assert tuple(BUFFERS) == model.BuffersSet.__struct_fields__
+
+
 def test_tunables_are_described_once() -> None:
     defaults = {**asdict(NetTunables()), **asdict(LndTunables()), "timeout": DEFAULT_TIMEOUT}
     assert {name: one.default for name, one in TUNABLES.items()} == {**defaults, "conns_per_peer": None}
     assert {name for name, one in TUNABLES.items() if one.driver} == asdict(LndTunables()).keys()
 
 
-@pytest.mark.parametrize("name", ["tos", "conns_per_peer"])
-def test_a_tunable_is_named_where_it_is_described_and_where_it_acts(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("tos", "tunables.py"),
+        ("conns_per_peer", "tunables.py"),
+        ("recovery_limit", "settings.py"),
+        ("avoid_asym_router_failure", "settings.py"),
+    ],
+)
+def test_what_is_configured_is_named_where_it_is_described(name: str, file: str) -> None:
     rooms = ("cli", "dlc", "node")
     source = Path(ulnet.__file__).parent
     files = [path for room in rooms for path in (source / room).rglob("*.py")]
     naming = {path.name for path in files if re.search(rf"\b{name}\b", path.read_text())}
-    assert naming == {"tunables.py"}
+    assert naming == {file}
 
 
 async def test_a_tunable_that_there_is_not_is_refused(admin: Admin) -> None:

@@ -59,7 +59,7 @@ async def test_a_node_is_configured_and_queried(client: AsyncClient) -> None:
     await ask(calls.set_values(retry_count=3))
     await ask(calls.set_discovery(False))
     values = await ask(calls.show_values())
-    assert (values.retry_count, values.discovery) == (3, 0)
+    assert (values["retry_count"], values["discovery"]) == (3, 0)
     await ask(calls.add_policy(src="tcp", priority=1))
     assert [rule.src for rule in await ask(calls.show_policies())] == ["tcp"]
     await ask(calls.delete_policy(src="tcp"))

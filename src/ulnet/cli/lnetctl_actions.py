@@ -13,19 +13,18 @@ from ulnet.cli.files import write_text
 from ulnet.cli.lnetctl_bond import BOND_BUILDERS, bond_add
 from ulnet.cli.lnetctl_errors import report_errors
 from ulnet.cli.lnetctl_fault import FAULT_BUILDERS, added
-from ulnet.cli.lnetctl_grammar import SETTINGS
-from ulnet.cli.lnetctl_grammar_routing import ROUTER_SETTINGS
 from ulnet.cli.lnetctl_health import HEALTH_BUILDERS
 from ulnet.cli.lnetctl_kernel import KERNEL_ONLY, say_why
 from ulnet.cli.lnetctl_nidlist import NIDLIST, run_nidlist
 from ulnet.cli.lnetctl_options import BadValue, Parsed, UsageError, names_of, number
 from ulnet.cli.lnetctl_policy import POLICY_BUILDERS, SaidPlainly
-from ulnet.cli.lnetctl_routing import ROUTING_BUILDERS
+from ulnet.cli.lnetctl_routing import ROUTER_WORDS, ROUTING_BUILDERS
 from ulnet.dlc import model
 from ulnet.dlc.client import Client, as_mapping, not_sent
 from ulnet.dlc.deadlines import deadline_of
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.protocol import Reply
+from ulnet.dlc.settings import SETTINGS
 from ulnet.dlc.yaml_out import PING, emit, emit_document
 
 __all__ = ["perform"]
@@ -35,7 +34,6 @@ _MOST_SHOWN = 1 << 31
 _LONGEST_WAIT = 3600.0
 _STARTING = 3  # `enable` of a node that routes, and has not told peers so
 _WRONG_WORDS = 255  # exit status
-_ENODATA = frozenset({"retry_count", "transaction_timeout", "health_sensitivity", "router_sensitivity"})
 
 
 def perform(action: str, parsed: Parsed, socket_path: str | None) -> int:
@@ -151,7 +149,7 @@ def _set(name: str, parsed: Parsed) -> model.Request:
         raise DlcError(errno.EPERM, text, verb="parser", entity="set") from None
     if name == "discovery":  # also 2, which today's tool takes for 1
         raise DlcError(errno.EINVAL, f"discovery {word} is out of range: {way_out}", verb="add", entity=name)
-    return model.GlobalSet({"max_interfaces" if name == "max_intf" else name: value})
+    return model.GlobalSet({SETTINGS[name].name or name: value})
 
 
 def _peer_add(parsed: Parsed) -> model.Request:
@@ -284,7 +282,7 @@ _BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {
     **HEALTH_BUILDERS,
     **ROUTING_BUILDERS,
 }
-_BUILDERS.update({f"set_{name}": partial(_set, name) for name in SETTINGS})
+_BUILDERS.update({f"set_{name}": partial(_set, name) for name, one in SETTINGS.items() if one.help})
 
 
 # Commands of more than one request ---------------------------------------------------------------------
@@ -369,7 +367,7 @@ def _write_export(request: model.Request, parsed: Parsed, reply: Reply) -> int:
 
 def _after_set(name: str, request: model.Request, parsed: Parsed, reply: Reply) -> int:
     """Errors under the setting's name; a bad value of those of health has an errno of its own."""
-    swap = {-errno.EINVAL: -errno.ENODATA} if name in _ENODATA else {}
+    swap = {-errno.EINVAL: -SETTINGS[name].error} if name in SETTINGS else {}
     errors = [ErrorItem("add", name, swap.get(item.errno, item.errno), item.descr) for item in reply.errors]
     return report_errors(errors)
 
@@ -389,4 +387,4 @@ _FINISHERS: dict[str, Callable[[model.Request, Parsed, Reply], int]] = {
     "lctl_drop_add": _say_added,
     "lctl_delay_add": _say_added,
 }
-_FINISHERS.update({f"set_{name}": partial(_after_set, name) for name in (*SETTINGS, *ROUTER_SETTINGS)})
+_FINISHERS.update({f"set_{name}": partial(_after_set, name) for name in (*SETTINGS, *ROUTER_WORDS)})

@@ -6,12 +6,13 @@ from ulnet.cli.lnetctl_grammar_bond import BOND_OPTIONS, BONDS
 from ulnet.cli.lnetctl_grammar_fault import FAULTS, LCTL_FAULTS
 from ulnet.cli.lnetctl_grammar_health import DEBUG, NET_SET, PEER_SET
 from ulnet.cli.lnetctl_grammar_policy import POLICIES
-from ulnet.cli.lnetctl_grammar_routing import ROUTER_SETTINGS, ROUTES
+from ulnet.cli.lnetctl_grammar_routing import ROUTES
 from ulnet.cli.lnetctl_kernel import KERNEL_ONLY
 from ulnet.cli.lnetctl_nidlist import NIDLIST
 from ulnet.cli.lnetctl_words import Command, Option, tunable_options
+from ulnet.dlc.settings import BUFFERS, ROUTER, SETTINGS
 
-__all__ = ["COMMANDS", "COMMON", "GROUPS", "SETTINGS", "Command", "Option", "commands_of"]
+__all__ = ["COMMANDS", "COMMON", "GROUPS", "Command", "Option", "commands_of"]
 
 
 COMMON = (
@@ -261,44 +262,16 @@ _OTHERS = (
     ),
 )
 
-# Names of settings with what their values mean; `max_intf` is the documents' name for max_interfaces.
-SETTINGS = {
-    "numa_range": "NIs within this NUMA distance count as equally near; at least 0",
-    "max_interfaces": "how many NIs there may be; below 16 it is the default, 4096",
-    "max_intf": "the same as max_interfaces",
-    "discovery": "learn the NIDs of peers: 1, or 0 not to; verify only compares them",
-    "drop_asym_route": "drop messages that came by another router than ours: 1, or 0 not to",
-    "retry_count": "how often a message is sent again; less than transaction_timeout",
-    "transaction_timeout": "seconds for an answer; more than retry_count",
-    "health_sensitivity": "how much a failure lowers health, 0 to 1000; 0 turns health off",
-    "recovery_interval": "deprecated: accepted, and changes nothing",
-    "router_sensitivity": "deprecated: percent, 0 to 100",
-    "response_tracking": "expect answers of GETs (1), PUTs (2), both (3), none but LNet's own (0)",
-    "recovery_limit": "seconds after which recovery gives up; 0 is never",
-    "max_recovery_ping_interval": "most seconds between recovery pings; above 0",
-    "use_tcp_bonding": "1: a tcp net added from now on is one NI over all interfaces named; 0: an NI each",
-    "degraded_below": "percent of its usual rate below which an NI is degraded, 0 to 90; 0 does not judge",
-    "selftest": "take part in tests of `lst` and other consoles: 1, or 0 to refuse them",
-}
-# Values for examples, where 1 would be a strange one.
-_VALUES = {
-    "numa_range": 10, "max_interfaces": 100, "max_intf": 100, "retry_count": 3, "transaction_timeout": 60,
-    "health_sensitivity": 50, "router_sensitivity": 50, "response_tracking": 3, "recovery_limit": 3600,
-    "max_recovery_ping_interval": 300, "alive_router_check_interval": 30, "router_ping_timeout": 30,
-    "router_peer_credits": 16, "tiny_buffers": 1024, "small_buffers": 8192, "large_buffers": 512,
-    "degraded_below": 40,
-}  # fmt: skip
+
+def _set(name: str, summary: str, example: int) -> Command:
+    examples = (f"lnetctl set {name} {example}",)
+    return Command(("set", name), summary, operands="VALUE", examples=examples, action=f"set_{name}")
+
+
 _SET = (
-    *(
-        Command(
-            ("set", name),
-            summary,
-            operands="VALUE",
-            examples=(f"lnetctl set {name} {_VALUES.get(name, 1)}",),
-            action=f"set_{name}",
-        )
-        for name, summary in {**SETTINGS, **ROUTER_SETTINGS}.items()
-    ),
+    *(_set(name, one.help, one.example) for name, one in SETTINGS.items() if one.help),
+    _set("routing", "forward messages for others: 1, or 0 no more", 1),
+    *(_set(one.word or name, one.help, one.example) for name, one in {**ROUTER, **BUFFERS}.items()),
 )
 
 _JSON = Option("json", "JSON in place of YAML")

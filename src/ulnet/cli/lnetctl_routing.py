@@ -6,21 +6,17 @@ import errno
 from collections.abc import Callable
 from functools import partial
 
-from ulnet.cli.lnetctl_grammar_routing import ROUTER_SETTINGS
 from ulnet.cli.lnetctl_options import BadValue, Parsed, number
 from ulnet.cli.lnetctl_policy import SaidPlainly
 from ulnet.dlc import model
 from ulnet.dlc.errors import DlcError
+from ulnet.dlc.settings import BUFFERS, ROUTER
 
-__all__ = ["ROUTING_BUILDERS"]
+__all__ = ["ROUTER_WORDS", "ROUTING_BUILDERS"]
 
-_ROUTER = {
-    "alive_router_check_interval": "alive_router_check_interval",
-    "router_ping_timeout": "router_ping_timeout",
-    "check_routers_before_use": "check_routers_before_use",
-    "avoid_asym_router_failure": "avoid_asym_router_failure",
-    "router_peer_credits": "peer_buffer_credits",  # as a net's tunable is called, too
-}
+_ROUTER = {one.word or name: name for name, one in ROUTER.items()}
+_BUFFERS = {one.word: size for size, one in BUFFERS.items()}
+ROUTER_WORDS = ("routing", *_ROUTER, *_BUFFERS)  # what `set` takes beside node-wide settings
 
 
 def _route_add(parsed: Parsed) -> model.Request:
@@ -79,7 +75,7 @@ def _set(name: str, parsed: Parsed) -> model.Request:
         return model.RouterSet({_ROUTER[name]: value})
     if value < 0:
         raise _unread(f"cannot parse {name} value {word!r}: write a number, 0 for the default")
-    return model.BuffersSet(**{name.removesuffix("_buffers"): value})
+    return model.BuffersSet(**{_BUFFERS[name]: value})
 
 
 def _unread(text: str) -> DlcError:
@@ -95,5 +91,5 @@ ROUTING_BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {
     "route_del": _route_del,
     "route_show": _route_show,
     "routing_show": lambda parsed: model.RoutingShow(),
-    **{f"set_{name}": partial(_set, name) for name in ROUTER_SETTINGS},
+    **{f"set_{name}": partial(_set, name) for name in ROUTER_WORDS},
 }

@@ -98,8 +98,8 @@ def set_tcp_bonding(on: bool) -> Call[None]:
     return set_values(use_tcp_bonding=int(on))
 
 
-def show_values() -> Call[documents.Globals]:
-    """Node-wide settings."""
+def show_values() -> Call[dict[str, int]]:
+    """Node-wide settings by name."""
     return Call(model.GlobalShow(), reader(documents.GlobalDocument, "settings"))
 
 

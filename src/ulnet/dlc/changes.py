@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from ulnet.core.routing import RoutingSettings
-from ulnet.core.tunables import GlobalSettings
 from ulnet.dlc import model
 from ulnet.dlc.differences import Change, compare, meaning_of
 from ulnet.dlc.model import Request
 from ulnet.dlc.model_bond import BondAdd, BondSet
+from ulnet.dlc.settings import READ_ONLY, SETTINGS
 from ulnet.dlc.tunables import DEFAULT, TUNABLES
 
 __all__ = ["Configuration", "Todo", "changes", "place_of"]
@@ -29,8 +29,6 @@ R = TypeVar("R", bound=Request)
 _OF_NET = [name for name, one in TUNABLES.items() if not one.live]  # fixed by the first NI of a net
 _LIVE_OF_NET = [name for name, one in TUNABLES.items() if one.live and not one.driver]
 _LIVE = [name for name, one in TUNABLES.items() if one.driver and one.live]
-_READ_ONLY = frozenset({"lnd_timeout", "recovery_interval"})
-_SHOWN_IF_SET = {"use_tcp_bonding": 0, "degraded_below": GlobalSettings().degraded_below, "selftest": 0}
 _Place = tuple[str, str]  # a net, and the interfaces of an NI or, without interface, its NID
 
 
@@ -60,7 +58,7 @@ class Configuration:
         self.routes: dict[tuple[str, str], model.RouteAdd] = {}
         self.peers: dict[str, model.PeerRefresh] = {}
         self.rules: list[model.UdspAdd] = []
-        self.settings: dict[str, int] = {**_SHOWN_IF_SET}
+        self.settings: dict[str, int] = {name: one.default for name, one in SETTINGS.items() if one.own}
         self.router = asdict(RoutingSettings())
         self.forwards = False
         self.buffers: model.BuffersSet | None = None
@@ -80,7 +78,7 @@ class Configuration:
         elif isinstance(one, model.UdspAdd):
             self.rules.append(msgspec.structs.replace(one, idx=None))
         elif isinstance(one, model.GlobalSet):
-            self.settings |= {name: value for name, value in one.values.items() if name not in _READ_ONLY}
+            self.settings |= {name: value for name, value in one.values.items() if name not in READ_ONLY}
         elif isinstance(one, model.RouterSet):
             self.router |= one.values
         elif isinstance(one, model.RoutingSet):

@@ -23,7 +23,6 @@ __all__ = [
     "DistanceView",
     "ExportDocument",
     "GlobalDocument",
-    "Globals",
     "LocalNetView",
     "LocalNiView",
     "MsgCounts",
@@ -260,31 +259,10 @@ class DistanceDocument(Struct, rename={"which_nid": "which-nid"}):
     which_nid: list[DistanceView]
 
 
-class Globals(Struct):
-    """Node-wide settings. Those that the real tool has not are told where they are not the default."""
-
-    numa_range: int
-    max_interfaces: int
-    discovery: int
-    drop_asym_route: int
-    retry_count: int
-    transaction_timeout: int
-    health_sensitivity: int
-    recovery_interval: int
-    router_sensitivity: int
-    lnd_timeout: int
-    response_tracking: int
-    recovery_limit: int
-    max_recovery_ping_interval: int
-    use_tcp_bonding: int | UnsetType = UNSET
-    degraded_below: int | UnsetType = UNSET
-    selftest: int | UnsetType = UNSET
-
-
 class GlobalDocument(Struct, rename={"settings": "global"}):
-    """`global show`."""
+    """`global show`. Settings that kernel nodes have not are told where they are not the default."""
 
-    settings: Globals
+    settings: dict[str, int]  # under the names of `ulnet.dlc.settings`
 
 
 class ExportDocument(Struct, rename={"settings": "global"}):
@@ -295,5 +273,5 @@ class ExportDocument(Struct, rename={"settings": "global"}):
     peer: list[PeerView]
     routing: dict[str, int]
     buffers: dict[str, int]
-    settings: Globals
+    settings: dict[str, int]
     udsp: list[UdspView] = []

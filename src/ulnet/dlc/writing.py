@@ -10,6 +10,7 @@ from ulnet.dlc.config_bond import bond_item
 from ulnet.dlc.config_peer import LOCKED
 from ulnet.dlc.model import Request, Tunables
 from ulnet.dlc.model_bond import BondAdd
+from ulnet.dlc.settings import BUFFERS
 from ulnet.dlc.tunables import TUNABLES
 
 __all__ = ["document_of"]
@@ -50,7 +51,7 @@ def document_of(requests: Iterable[Request]) -> dict[str, Any]:
         elif isinstance(request, model.RoutingSet):
             found.setdefault("routing", {})["enable"] = int(request.enable)
         elif isinstance(request, model.BuffersSet):
-            sizes = {name: getattr(request, name) for name in ("tiny", "small", "large")}
+            sizes = {name: getattr(request, name) for name in BUFFERS}
             found["buffers"] = {name: size for name, size in sizes.items() if size is not None}
     return {name: found[name] for name in _ORDER if name in found}
 
