@@ -19,6 +19,7 @@ from ulnet.cli.lnetctl_nidlist import NIDLIST, run_nidlist
 from ulnet.cli.lnetctl_options import BadValue, Parsed, UsageError, names_of, number
 from ulnet.cli.lnetctl_policy import POLICY_BUILDERS, SaidPlainly
 from ulnet.cli.lnetctl_routing import ROUTER_WORDS, ROUTING_BUILDERS
+from ulnet.cli.lnetctl_words import Command
 from ulnet.dlc import model
 from ulnet.dlc.client import Client, as_mapping, not_sent
 from ulnet.dlc.deadlines import deadline_of
@@ -36,13 +37,13 @@ _STARTING = 3  # `enable` of a node that routes, and has not told peers so
 _WRONG_WORDS = 255  # exit status
 
 
-def perform(action: str, parsed: Parsed, socket_path: str | None) -> int:
+def perform(command: Command, parsed: Parsed, socket_path: str | None) -> int:
     """Run one command; the exit status."""
+    action = command.action
     if action in _RUNNERS:
         return _RUNNERS[action](parsed, socket_path)
-    build = _BUILDERS[action]
     try:
-        request = build(parsed)
+        request = _asked(command, parsed) if command.request else _BUILDERS[action](parsed)
         with Client(socket_path) as client:
             reply = client.request(request, deadline_of(request))
     except SaidPlainly as said:
@@ -76,8 +77,17 @@ def _refused(request_type: type[model.Request], number: int, text: str) -> DlcEr
 # Words to requests -------------------------------------------------------------------------------------
 
 
-def _lnet_configure(parsed: Parsed) -> model.Request:
-    return model.LnetConfigure(all=parsed.flag("all"), large=parsed.flag("large"))
+def _asked(command: Command, parsed: Parsed) -> model.Request:
+    """The request of a command whose options are its fields."""
+    kind: type[model.Request] = getattr(model, command.request)
+    fields = {option.field or option.name: option for option in command.options if parsed.flag(option.name)}
+    try:
+        given = {name: parsed.value(one) for name, one in fields.items() if name in kind.__struct_fields__}
+    except BadValue as bad:
+        raise _refused(kind, errno.EINVAL, str(bad)) from None
+    if command.operands:
+        given["nids"] = names_of(",".join(parsed.operands))
+    return kind(**given)
 
 
 def _net_add(parsed: Parsed) -> model.Request:
@@ -107,20 +117,6 @@ def _net_match(parsed: Parsed, tunables: model.Tunables) -> model.Request:
     except LegacyError as bad:
         raise _refused(model.NetAdd, errno.EINVAL, str(bad)) from None
     return model.NetMatch(rules)
-
-
-def _net_del(parsed: Parsed) -> model.Request:
-    return model.NetDel(
-        net=parsed.text("net"),
-        interfaces=names_of(parsed.text("if")),
-        nids=names_of(parsed.text("nid")),
-        force=parsed.flag("force"),
-    )
-
-
-def _net_show(parsed: Parsed) -> model.Request:
-    level = _level(parsed, model.NetShow)
-    return model.NetShow(net=parsed.text("net"), verbosity=level, load=parsed.flag("load"))
 
 
 def _level(parsed: Parsed, request_type: type[model.Request]) -> int:
@@ -158,12 +154,6 @@ def _peer_add(parsed: Parsed) -> model.Request:
         nids=names_of(parsed.text("nid")),
         multi_rail=not parsed.flag("non_mr"),
         lock_primary=parsed.flag("lock_prim"),
-    )
-
-
-def _peer_del(parsed: Parsed) -> model.Request:
-    return model.PeerDel(
-        primary=parsed.text("prim_nid"), nids=names_of(parsed.text("nid")), force=parsed.flag("force")
     )
 
 
@@ -255,26 +245,15 @@ def _resolved(nid: str) -> str:
 
 
 _BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {
-    "lnet_configure": _lnet_configure,
-    "lnet_unconfigure": lambda parsed: model.LnetUnconfigure(),
     "net_add": _net_add,
-    "net_del": _net_del,
-    "net_show": _net_show,
     "peer_add": _peer_add,
-    "peer_del": _peer_del,
     "peer_show": _peer_show,
-    "peer_list": lambda parsed: model.PeerList(),
     "explain": _explain,
     "ping": _ping,
     "discover": _discover,
-    "numa_show": lambda parsed: model.NumaShow(),
-    "cpt_of_nid": lambda parsed: model.CptOfNids([nid for word in parsed.operands for nid in names_of(word)]),
-    "stats_show": lambda parsed: model.StatsShow(),
-    "stats_reset": lambda parsed: model.StatsReset(all=parsed.flag("all")),
     "stats_nets": lambda parsed: model.SumsShow("nets", parsed.text("net")),
     "stats_peers": lambda parsed: model.SumsShow("peers", parsed.text("nid")),
     "stats_heat": _stats_heat,
-    "global_show": lambda parsed: model.GlobalShow(),
     "export": _export,
     **BOND_BUILDERS,
     **POLICY_BUILDERS,

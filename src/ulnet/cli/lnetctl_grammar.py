@@ -22,8 +22,13 @@ COMMON = (
 
 _NET = Option("net", "net, such as tcp or tcp1", "NET", "n")
 _NETS_SHOWN = Option("net", "only these nets, such as tcp,tcp1; may be repeated", "LIST", "n", "list")
-_IF = Option("if", "interfaces, such as eth0,eth1; CPTs of each in brackets: eth0[0]", "LIST", "i")
-_VERBOSE = Option("verbose", "more about each: 1, or the LEVEL from 0 to 4", "LEVEL", "v", "level")
+_IF = Option(
+    *("if", "interfaces, such as eth0,eth1; CPTs of each in brackets: eth0[0]", "LIST", "i", "names"),
+    field="interfaces",
+)
+_VERBOSE = Option(
+    "verbose", "more about each: 1, or the LEVEL from 0 to 4", "LEVEL", "v", "level", "verbosity"
+)
 _LOAD = Option("load", "how busy each is, and how often it was chosen, by the criterion that decided")
 _TIMEOUT = Option("timeout", "seconds to wait for each answer (1)", "S", "t", "seconds")
 
@@ -37,13 +42,13 @@ _LNET = (
             Option("large", "an interface named without NID gets its IPv6 address, if it has one", short="l"),
         ),
         examples=("lnetctl lnet configure",),
-        action="lnet_configure",
+        request="LnetConfigure",
     ),
     Command(
         ("lnet", "unconfigure"),
         "shut LNet down; lnetd stays",
         examples=("lnetctl lnet unconfigure",),
-        action="lnet_unconfigure",
+        request="LnetUnconfigure",
     ),
 )
 
@@ -76,23 +81,23 @@ _NETS = (
         (
             _NET,
             _IF,
-            Option("nid", "NIDs to shut down, in place of --net and --if", "LIST"),
+            Option("nid", "NIDs to shut down, in place of --net and --if", "LIST", "", "names", "nids"),
             Option("force", "at once: messages under way there fail, in place of errno EBUSY"),
         ),
         examples=("lnetctl net del --net tcp --if eth1",),
-        action="net_del",
+        request="NetDel",
     ),
     Command(
         ("net", "show"),
         "show nets and their NIs",
         (_NETS_SHOWN, _VERBOSE, _LOAD),
         examples=("lnetctl net show -v 2 --net tcp",),
-        action="net_show",
+        request="NetShow",
     ),
     NET_SET,
 )
 
-_PRIMARY = Option("prim_nid", "primary NID of the peer", "NID", "p")
+_PRIMARY = Option("prim_nid", "primary NID of the peer", "NID", "p", field="primary")
 _PEERS = (
     Command(
         ("peer", "add"),
@@ -111,11 +116,11 @@ _PEERS = (
         "delete NIDs of a peer, or the peer",
         (
             _PRIMARY,
-            Option("nid", "NIDs to remove; without it the whole peer goes", "LIST", "n"),
+            Option("nid", "NIDs to remove; without it the whole peer goes", "LIST", "n", "names", "nids"),
             Option("force", "also if the primary NID is locked"),
         ),
         examples=("lnetctl peer del --prim_nid 10.0.0.2@tcp",),
-        action="peer_del",
+        request="PeerDel",
     ),
     Command(
         ("peer", "show"),
@@ -137,7 +142,7 @@ _PEERS = (
         ("peer", "list"),
         "list the peers' primary NIDs",
         examples=("lnetctl peer list",),
-        action="peer_list",
+        request="PeerList",
     ),
     PEER_SET,
 )
@@ -179,20 +184,20 @@ _OTHERS = (
         ("numa", "show"),
         "show the CPTs, and how far they are from one another",
         examples=("lnetctl numa show",),
-        action="numa_show",
+        request="NumaShow",
     ),
     Command(
         ("cpt-of-nid",),
         "show which CPTs take care of NIDs",
         operands="NID...",
         examples=("lnetctl cpt-of-nid 10.0.0.2@tcp 10.0.0.[3-5]@tcp",),
-        action="cpt_of_nid",
+        request="CptOfNids",
     ),
     Command(
         ("stats", "show"),
         "show the node's counters",
         examples=("lnetctl stats show",),
-        action="stats_show",
+        request="StatsShow",
     ),
     Command(
         ("stats", "nets"),
@@ -223,13 +228,13 @@ _OTHERS = (
         "set the counters of the node, its NIs and peers to zero",
         (Option("all", "also begin anew to measure heat"),),
         examples=("lnetctl stats reset", "lnetctl stats reset --all"),
-        action="stats_reset",
+        request="StatsReset",
     ),
     Command(
         ("global", "show"),
         "show node-wide settings",
         examples=("lnetctl global show",),
-        action="global_show",
+        request="GlobalShow",
     ),
     Command(
         ("import",),
@@ -279,11 +284,11 @@ _JSON = Option("json", "JSON in place of YAML")
 
 def _with_json(command: Command) -> Command:
     """Commands that show something can print it as JSON."""
-    shows = command.words[-1] in ("show", "list", "recovery") or command.action in _SHOWS
+    shows = command.words[-1] in ("show", "list", "recovery") or command.words in _SHOWS
     return command._replace(options=(*command.options, _JSON)) if shows else command
 
 
-_SHOWS = frozenset({"stats_nets", "stats_peers", "stats_heat", "cpt_of_nid"})
+_SHOWS = (("stats", "nets"), ("stats", "peers"), ("stats", "heat"), ("cpt-of-nid",))
 
 COMMANDS: tuple[Command, ...] = tuple(
     _with_json(command)

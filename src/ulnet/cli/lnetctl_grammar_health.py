@@ -58,7 +58,7 @@ DEBUG = (
         "list who is pinged until it is well",
         (Option("local", "local NIs", short="l"), Option("peer", "peer NIs", short="p")),
         examples=("lnetctl debug recovery --peer",),
-        action="debug_recovery",
+        request="RecoveryShow",
     ),
     Command(
         ("debug", "peer"),

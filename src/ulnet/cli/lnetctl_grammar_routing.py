@@ -42,15 +42,16 @@ ROUTES = (
             _GATEWAY,
             Option("hop", "only routes of that many hops", "N", kind="number"),
             Option("priority", "only routes of that priority", "N", "p", "number"),
-            Option("verbose", "also hops, priority, state and type", "LEVEL", "v", "level"),
+            Option("verbose", "also hops, priority, state and type", "LEVEL", "v", "level", "verbosity"),
         ),
         examples=("lnetctl route show -v --net tcp1",),
-        action="route_show",
+        request="RouteShow",
     ),
     Command(
         ("routing", "show"),
         "show whether this node routes, and its router buffers",
         examples=("lnetctl routing show",),
         action="routing_show",
+        request="RoutingShow",
     ),
 )

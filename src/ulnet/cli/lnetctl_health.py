@@ -67,6 +67,5 @@ def _number(parsed: Parsed, request: type[model.Request], name: str, most: int) 
 HEALTH_BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {
     "net_set": _net_set,
     "peer_set": _peer_set,
-    "debug_recovery": lambda parsed: model.RecoveryShow(local=parsed.flag("local"), peer=parsed.flag("peer")),
     "debug_peer": _debug_peer,
 }

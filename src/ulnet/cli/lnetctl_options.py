@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ulnet.cli.lnetctl_grammar import COMMON, Command, Option
 from ulnet.dlc.tunables import TUNABLES
@@ -50,6 +50,15 @@ class Parsed(NamedTuple):
         """The tunables of an NI that are given. Raises BadValue."""
         given = {name: self.number(name.replace("_", "-")) for name in TUNABLES}
         return {name: value for name, value in given.items() if value is not None}
+
+    def value(self, option: Option) -> Any:
+        """An option that was given, as its kind has it. Raises BadValue."""
+        if not option.value:
+            return True
+        if option.kind == "names":
+            return names_of(self.options[option.name])
+        as_kind = {"number": self.number, "seconds": self.seconds, "level": self.level}
+        return as_kind.get(option.kind, self.text)(option.name)
 
     def seconds(self, name: str) -> float | None:
         """An option's value as seconds. Raises BadValue."""

@@ -47,14 +47,6 @@ def _mandatory(parsed: Parsed) -> tuple[str, str]:
     return net, gateway
 
 
-def _route_show(parsed: Parsed) -> model.Request:
-    try:
-        hop, priority, level = parsed.number("hop"), parsed.number("priority"), parsed.level("verbose")
-    except BadValue as bad:
-        raise _refused(model.RouteShow, str(bad)) from None
-    return model.RouteShow(parsed.text("net"), parsed.text("gateway"), hop, priority, level)
-
-
 def _set(name: str, parsed: Parsed) -> model.Request:
     """A setting of routers; what is no number is refused with the status of the real tool."""
     if len(parsed.operands) != 1:
@@ -89,7 +81,5 @@ def _refused(request_type: type[model.Request], text: str) -> DlcError:
 ROUTING_BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {
     "route_add": _route_add,
     "route_del": _route_del,
-    "route_show": _route_show,
-    "routing_show": lambda parsed: model.RoutingShow(),
     **{f"set_{name}": partial(_set, name) for name in ROUTER_WORDS},
 }

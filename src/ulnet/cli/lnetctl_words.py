@@ -11,7 +11,9 @@ __all__ = ["Command", "Option", "tunable_options"]
 
 class Option(NamedTuple):
     """`--name VALUE`; without `value` a flag. Kinds: text, number, seconds, level (an optional
-    number), list (it may be repeated).
+    number), list (it may be repeated), names (apart by commas).
+
+    `field` is what it fills of its command's request, if that has not its name.
     """
 
     name: str
@@ -19,10 +21,15 @@ class Option(NamedTuple):
     value: str = ""
     short: str = ""
     kind: str = "text"
+    field: str = ""
 
 
 class Command(NamedTuple):
-    """`lnetctl WORDS… OPTIONS… OPERANDS…`; `action` names what runs it."""
+    """`lnetctl WORDS… OPTIONS… OPERANDS…`.
+
+    It is the `request` of that name in `ulnet.dlc.model`: options are its fields, operands its `nids`. Or
+    `action` names what makes its request, or runs it.
+    """
 
     words: tuple[str, ...]
     summary: str
@@ -30,6 +37,7 @@ class Command(NamedTuple):
     operands: str = ""
     examples: tuple[str, ...] = ()
     action: str = ""
+    request: str = ""
 
 
 def tunable_options(words: str, driver: bool) -> list[Option]:

@@ -112,9 +112,7 @@ def _backup_ni(ni: NI, host: Sequence[Link]) -> LocalNiView:
         view.nid = str(ni.nid)
     if ni.lnd_tunables is not None:
         view.lnd_tunables = _values(ni.lnd_tunables, driver=True)
-        if (
-            ni.lnd_tunables.timeout == UNSET_TIMEOUT
-        ):  # today's tool leaves it out also where it is set, and loses it
+        if ni.lnd_tunables.timeout == UNSET_TIMEOUT:  # today's tool always leaves it out, and loses it
             del view.lnd_tunables["timeout"]
     return view
 
