@@ -73,9 +73,8 @@ def _ni(core: LNet, ni: NI, request: NetShow) -> LocalNiView:
         view.statistics = read_counters(TrafficStats, ni)
         view.tunables = _tunables(ni)
         if ni.lnd_tunables is not None:
-            view.lnd_tunables = _values(ni.lnd_tunables, driver=True) | {
-                "timeout": ni.timeout
-            }  # what is in force
+            values = _values(ni.lnd_tunables, driver=True)
+            view.lnd_tunables = {**values, "timeout": ni.timeout}  # what is in force
         view.dev_cpt = ni.dev_cpt
         view.cpt = _cpts(ni.cpts)
     if verbosity >= 2:

@@ -5,7 +5,7 @@ Who may: whoever the control socket lets in, which is its owner and root, for al
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -49,7 +49,7 @@ __all__ = ["REQUESTS", "Outcome", "Row"]
 
 R = TypeVar("R", bound=BaseRequest)
 V = TypeVar("V")
-Outcome = Answer | Struct | None  # None: done, and nothing to tell; a struct: a document
+Outcome = Answer | Struct | Mapping[str, Any] | None  # None: done, and nothing to tell; or a document
 
 
 class Row(NamedTuple):
