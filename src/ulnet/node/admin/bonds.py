@@ -6,16 +6,16 @@ import errno
 from collections.abc import Sequence
 from typing import Any
 
+from ulnet.bond import BondLnd, bond_config
+from ulnet.bond.bondni import BondNi
+from ulnet.bond.config import MODES, POLICIES, BondConfig
+from ulnet.bond.paths import Path
 from ulnet.control.instance import LNet
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents_bond import BondPathView, BondPeerView, BondView
 from ulnet.dlc.model_bond import BondAdd, BondFailover, BondOptions, BondSet, BondSwitch
-from ulnet.lnd.bond import BondLnd, bond_config
-from ulnet.lnd.bond.bondni import BondNi
-from ulnet.lnd.bond.config import MODES, POLICIES, BondConfig
-from ulnet.lnd.bond.paths import Path
 from ulnet.nid import Nid
 from ulnet.node.admin.names import one_nid, read_net
 from ulnet.wire.bond import Mode, Policy, SlaveStatus

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ulnet.bond.bondni import BondNi
+from ulnet.bond.paths import Path
+from ulnet.bond.reasons import ASKED, reasons
 from ulnet.control.instance import LNet
 from ulnet.core.peer import PeerNet
 from ulnet.core.selection import HIGHER_IS_BETTER, YES_OR_NO, Explanation, NetPair, Stage
 from ulnet.dlc.documents_explain import CandidateView, ExplainView, StageView
 from ulnet.dlc.model import Explain
-from ulnet.lnd.bond.bondni import BondNi
-from ulnet.lnd.bond.paths import Path
-from ulnet.lnd.bond.reasons import ASKED, reasons
 from ulnet.nid import Nid
 from ulnet.node.admin.names import one_nid
 from ulnet.wire.lnet import HEADER_SIZE

@@ -138,7 +138,7 @@ def debug_peer(core: LNet, request: PeerDebug) -> None:
     if more:
         raise LNetError(errno.EINVAL, f"{request.nid}: give one NID")
     peer = _peer_ni(core, nid).peer
-    report = core.state.report
+    report = core.report
     report(f"peer {peer.primary_nid}: {peer.state.value}, flags {peer.state_flags:#x}")
     for pni in peer.nis():
         report(

@@ -258,9 +258,9 @@ def delete_nis(core: LNet, request: NetDel) -> None:
 def nis_to_delete(core: LNet, request: NetDel) -> list[NI]:
     """The NIs of a request, each of which can go. Raises LNetError."""
     nids = _nids_by_nid(core, request) if request.nids else _nids_by_net(core, request)
-    masters = [nid for nid in nids if nid in core.state.masters]
+    masters = [nid for nid in nids if nid in core.masters]
     slaves = [core.nis[nid] for nid in nids if nid not in masters]
-    if masters and any(core.state.masters[nid].owns(ni) for nid in masters for ni in slaves):
+    if masters and any(core.masters[nid].owns(ni) for nid in masters for ni in slaves):
         text = f"{masters[0]} and slaves of it in one request: delete {masters[0]} by itself, then the slaves"
         raise LNetError(errno.EBUSY, text)
     if LO_NID in nids:

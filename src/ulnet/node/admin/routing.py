@@ -42,7 +42,7 @@ def show_routing(core: LNet) -> RoutingDocument:
     ]
     document = RoutingDocument([*items, {"enable": int(router.state)}], _counts(core))
     if router.until:
-        document.seconds_left = max(ceil(router.until - core.state.clock()), 0)
+        document.seconds_left = max(ceil(router.until - core.clock()), 0)
     return document
 
 

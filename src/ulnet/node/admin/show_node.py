@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from ulnet.control.instance import LNet
-from ulnet.core.stats import GlobalStats
 from ulnet.dlc.documents import Statistics
 from ulnet.dlc.documents_counters import read_counters
 from ulnet.dlc.model import StatsReset
@@ -29,11 +28,9 @@ def show_statistics(core: LNet) -> Statistics:
 
 
 def reset_statistics(state: AdminState, request: StatsReset) -> None:
-    """Zero them; how many messages live and answers are awaited now is a state, not a count, and stays."""
+    """Zero them."""
     core = state.core
-    fresh = GlobalStats()
-    fresh.msgs_alloc = fresh.msgs_max = core.stats.msgs_alloc
-    core.state.stats = fresh
+    core.reset_stats()
     core.discovery.merging.differences = 0
     reset_nis([*core.nis.values(), *core.peers.nis()])
     if request.all:
