@@ -9,6 +9,7 @@ import msgspec
 
 from ulnet.control.instance import LNet
 from ulnet.control.meter import Meter
+from ulnet.control.view import View
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.status import LNetError
@@ -116,7 +117,7 @@ def _peer_ni(core: LNet, nid: Nid) -> PeerNi:
     return pni
 
 
-def show_recovery(core: LNet, request: RecoveryShow) -> RecoveryDocument:
+def show_recovery(core: View, request: RecoveryShow) -> RecoveryDocument:
     """`debug recovery`. Raises LNetError(EINVAL)."""
     if not (request.local or request.peer):
         raise LNetError(errno.EINVAL, "say whose recovery is meant: --local or --peer")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from ulnet.control.instance import LNet
+from ulnet.control.view import View
 from ulnet.core.routing import BufferPool, RoutingState
 from ulnet.dlc.documents_routing import BufferView, RoutingDocument
 from ulnet.dlc.model import BuffersSet, RouterSet, RoutingSet
@@ -31,7 +32,7 @@ def set_router(core: LNet, request: RouterSet) -> None:
     core.gateways.set(request.values)
 
 
-def show_routing(core: LNet) -> RoutingDocument:
+def show_routing(core: View) -> RoutingDocument:
     """Nothing of a node that never routed, as today; while routing starts or stops, how long that takes."""
     router = core.router
     if not router.opened:
@@ -46,7 +47,7 @@ def show_routing(core: LNet) -> RoutingDocument:
     return document
 
 
-def backup_routing(core: LNet) -> tuple[dict[str, int], dict[str, int]]:
+def backup_routing(core: View) -> tuple[dict[str, int], dict[str, int]]:
     """What a restore needs: whether the node routes, its settings and numbers of buffers."""
     settings = core.gateways.settings.changed()
     if core.router.state not in _ROUTES:
@@ -54,7 +55,7 @@ def backup_routing(core: LNet) -> tuple[dict[str, int], dict[str, int]]:
     return {"enable": 1, **settings}, _counts(core)
 
 
-def _counts(core: LNet) -> dict[str, int]:
+def _counts(core: View) -> dict[str, int]:
     return dict(zip(BUFFERS, core.router.gate.pools.counts, strict=True))
 
 

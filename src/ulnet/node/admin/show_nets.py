@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET
 
-from ulnet.control.instance import LNet
+from ulnet.control.view import View
 from ulnet.core.ni import NI, NO_PRIORITY
 from ulnet.core.peer import PeerNi
 from ulnet.core.stats import MsgStats
@@ -33,7 +33,7 @@ from ulnet.node.admin.show_load import load_of_ni
 __all__ = ["backup_nets", "local_net", "message_counts", "policy_of", "show_nets"]
 
 
-def show_nets(core: LNet, request: NetShow) -> list[LocalNetView]:
+def show_nets(core: View, request: NetShow) -> list[LocalNetView]:
     """All nets, or those of a list with commas; of each all NIs, or the one at `index`.
 
     Raises LNetError: ENOENT (no such name), ESRCH (not configured).
@@ -48,7 +48,7 @@ def show_nets(core: LNet, request: NetShow) -> list[LocalNetView]:
     ]
 
 
-def local_net(core: LNet, text: str) -> Net:
+def local_net(core: View, text: str) -> Net:
     """A net of this node. Raises LNetError: ENOENT (no such name), ESRCH (not configured)."""
     try:
         net = Net.parse(text)
@@ -60,7 +60,7 @@ def local_net(core: LNet, text: str) -> Net:
     return net
 
 
-def _ni(core: LNet, ni: NI, request: NetShow) -> LocalNiView:
+def _ni(core: View, ni: NI, request: NetShow) -> LocalNiView:
     verbosity = request.verbosity
     up = ni.up and ni.net.net not in core.info.silent_nets  # as ping info says
     view = LocalNiView(nid=str(ni.nid), status="up" if up else "down", interfaces=interfaces_of(ni))
@@ -89,7 +89,7 @@ def _ni(core: LNet, ni: NI, request: NetShow) -> LocalNiView:
     return view
 
 
-def backup_nets(core: LNet, host: Iterable[Link]) -> list[LocalNetView]:
+def backup_nets(core: View, host: Iterable[Link]) -> list[LocalNetView]:
     """What a restore needs: no `lo`, no counters, and the NID only where the interface does not give it."""
     known = list(host)
     views = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ulnet.control.instance import LNet
+from ulnet.control.view import View
 from ulnet.dlc.documents import Statistics
 from ulnet.dlc.documents_counters import read_counters
 from ulnet.dlc.model import StatsReset
@@ -16,7 +16,7 @@ __all__ = ["reset_statistics", "show_statistics"]
 _VERIFY: Final = 2  # of `discovery`
 
 
-def show_statistics(core: LNet) -> Statistics:
+def show_statistics(core: View) -> Statistics:
     """`stats show`."""
     shown = read_counters(Statistics, core)
     seen = core.discovery.merging.differences

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec import Struct
 
 from ulnet.control.instance import LNet
+from ulnet.control.view import View
 from ulnet.dlc import documents, model, model_bond
 from ulnet.dlc.documents_explain import ExplainDocument
 from ulnet.dlc.documents_faults import FaultDocument
@@ -66,7 +67,7 @@ def _row(
 
 
 def _shows(
-    kind: type[R], do: Callable[[LNet, R], V], document: Callable[[V], Struct]
+    kind: type[R], do: Callable[[View, R], V], document: Callable[[V], Struct]
 ) -> tuple[type[BaseRequest], Row]:
     return _row(kind, lambda state, request: document(do(state.core, request)))
 
@@ -100,7 +101,7 @@ REQUESTS: dict[type[BaseRequest], Row] = dict(
         _shows(model.PeerList, list_peers, documents.PeerListDocument),
         _does(model.RecoveryShow, show_recovery),
         _shows(model.Explain, explain, ExplainDocument),
-        _shows(model.Trace, read_trace, TraceDocument),
+        _does(model.Trace, lambda core, one: TraceDocument(read_trace(core, one))),  # and keeps it going
         _row(model.Ping, lambda state, one: ping_all(state.node, one)),
         _row(model.Discover, lambda state, one: discover_all(state.node, one)),
         _shows(model.Distances, show_distances, documents.DistanceDocument),
