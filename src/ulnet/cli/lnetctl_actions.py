@@ -43,7 +43,7 @@ def perform(command: Command, parsed: Parsed, socket_path: str | None) -> int:
     if action in _RUNNERS:
         return _RUNNERS[action](parsed, socket_path)
     try:
-        request = _asked(command, parsed) if command.request else _BUILDERS[action](parsed)
+        request = _BUILDERS[action](parsed) if action in _BUILDERS else _asked(command, parsed)
         with Client(socket_path) as client:
             reply = client.request(request, deadline_of(request))
     except SaidPlainly as said:
@@ -52,6 +52,9 @@ def perform(command: Command, parsed: Parsed, socket_path: str | None) -> int:
     except UsageError as bad:
         sys.stderr.write(f"{bad}\n")
         return _WRONG_WORDS
+    except BadValue as bad:
+        kind = getattr(model, command.request)
+        return report_errors([ErrorItem(kind.verb, kind.entity, -errno.EINVAL, str(bad))])
     except DlcError as refused:
         return report_errors([refused.item])
     for note in reply.notes:
@@ -70,10 +73,6 @@ def _print(request: model.Request, parsed: Parsed, reply: Reply) -> int:
     return report_errors(reply.errors)
 
 
-def _refused(request_type: type[model.Request], number: int, text: str) -> DlcError:
-    return DlcError(number, text, verb=request_type.verb, entity=request_type.entity)
-
-
 # Words to requests -------------------------------------------------------------------------------------
 
 
@@ -81,10 +80,9 @@ def _asked(command: Command, parsed: Parsed) -> model.Request:
     """The request of a command whose options are its fields."""
     kind: type[model.Request] = getattr(model, command.request)
     fields = {option.field or option.name: option for option in command.options if parsed.flag(option.name)}
-    try:
-        given = {name: parsed.value(one) for name, one in fields.items() if name in kind.__struct_fields__}
-    except BadValue as bad:
-        raise _refused(kind, errno.EINVAL, str(bad)) from None
+    given = {name: parsed.value(one) for name, one in fields.items() if name in kind.__struct_fields__}
+    if "tunables" in kind.__struct_fields__:
+        given["tunables"] = parsed.tunables()
     if command.operands:
         given["nids"] = names_of(",".join(parsed.operands))
     return kind(**given)
@@ -94,10 +92,7 @@ def _net_add(parsed: Parsed) -> model.Request:
     bond = bond_add(parsed)
     if bond is not None:
         return bond
-    try:
-        tunables = parsed.tunables()
-    except BadValue as bad:
-        raise _refused(model.NetAdd, errno.EINVAL, str(bad)) from None
+    tunables = parsed.tunables()
     if parsed.flag("ip2net"):
         return _net_match(parsed, tunables)
     return model.NetAdd(
@@ -115,15 +110,8 @@ def _net_match(parsed: Parsed, tunables: model.Tunables) -> model.Request:
     try:
         rules = read_ip2nets(parsed.text("ip2net") or "", tunables, parsed.text("cpt"))
     except LegacyError as bad:
-        raise _refused(model.NetAdd, errno.EINVAL, str(bad)) from None
+        raise BadValue(str(bad)) from None
     return model.NetMatch(rules)
-
-
-def _level(parsed: Parsed, request_type: type[model.Request]) -> int:
-    try:
-        return parsed.level("verbose")
-    except BadValue as bad:
-        raise _refused(request_type, errno.EINVAL, str(bad)) from None
 
 
 _DISCOVERY = {"0": 0, "1": 1, "verify": 2}
@@ -158,23 +146,19 @@ def _peer_add(parsed: Parsed) -> model.Request:
 
 
 def _peer_show(parsed: Parsed) -> model.Request:
-    level = _level(parsed, model.PeerShow)
-    most = _at_most(parsed, "max", model.PeerShow)
+    most = _at_most(parsed, "max")
     nids, after = names_of(parsed.text("nid")), parsed.text("after")
-    return model.PeerShow(nids, verbosity=level, load=parsed.flag("load"), count=most, after=after)
+    return model.PeerShow(nids, parsed.level("verbose"), parsed.flag("load"), most, after)
 
 
 def _ping(parsed: Parsed) -> model.Request:
     nids = [name for word in parsed.operands for name in names_of(word)]
     if not nids:
-        raise _refused(model.Ping, errno.EINVAL, "no NID is named: write one or more, such as 10.0.0.2@tcp")
-    try:
-        timeout = parsed.seconds("timeout") or 1.0
-    except BadValue as bad:
-        raise _refused(model.Ping, errno.EINVAL, str(bad)) from None
+        raise BadValue("no NID is named: write one or more, such as 10.0.0.2@tcp")
+    timeout = parsed.seconds("timeout") or 1.0
     if timeout > _LONGEST_WAIT:
         text = f"--timeout {timeout:g} is too long: at most {_LONGEST_WAIT:g} seconds"
-        raise _refused(model.Ping, errno.EINVAL, text)
+        raise BadValue(text)
     return model.Ping(nids=[_resolved(nid) for nid in nids], source=parsed.text("source"), timeout=timeout)
 
 
@@ -182,49 +166,43 @@ def _discover(parsed: Parsed) -> model.Request:
     nids = [name for word in parsed.operands for name in names_of(word)]
     if not nids:
         text = "no NID is named: write one or more, such as 10.0.0.2@tcp"
-        raise _refused(model.Discover, errno.EINVAL, text)
+        raise BadValue(text)
     force, verify = parsed.flag("force"), parsed.flag("verify")
     if force and verify:
         text = "--force and --verify exclude each other: to verify changes nothing"
-        raise _refused(model.Discover, errno.EINVAL, text)
+        raise BadValue(text)
     return model.Discover(nids=[_resolved(nid) for nid in nids], force=force, verify=verify)
 
 
 def _explain(parsed: Parsed) -> model.Request:
     target = parsed.text("to")
     if not target:
-        raise _refused(model.Explain, errno.EINVAL, "no peer is named: write --to NID")
-    try:
-        size, numa = parsed.number("size") or 0, parsed.number("numa") or 0
-    except BadValue as bad:
-        raise _refused(model.Explain, errno.EINVAL, str(bad)) from None
+        raise BadValue("no peer is named: write --to NID")
+    size, numa = parsed.number("size") or 0, parsed.number("numa") or 0
     if not 0 <= size <= 1 << 20:
-        raise _refused(model.Explain, errno.EINVAL, f"--size {size}: a message has 0 to 1048576 bytes")
+        raise BadValue(f"--size {size}: a message has 0 to 1048576 bytes")
     if not 0 <= numa <= 4096:
-        raise _refused(model.Explain, errno.EINVAL, f"--numa {numa}: CPTs are numbered from 0")
+        raise BadValue(f"--numa {numa}: CPTs are numbered from 0")
     return model.Explain(target=target, source=parsed.text("from"), size=size, numa=numa)
 
 
 def _export(parsed: Parsed) -> model.Request:
     if len(parsed.operands) > 1:
         text = f"one file at a time: {parsed.operands[1]!r} is one too many"
-        raise _refused(model.Export, errno.EINVAL, text)
+        raise BadValue(text)
     return model.Export(backup=parsed.flag("backup"))
 
 
 def _stats_heat(parsed: Parsed) -> model.Request:
-    top = _at_most(parsed, "top", model.UseShow)
+    top = _at_most(parsed, "top")
     return model.UseShow("peers" if parsed.flag("peers") else "nets", top)
 
 
-def _at_most(parsed: Parsed, name: str, request_type: type[model.Request]) -> int:
-    try:
-        count = parsed.number(name) or 0
-    except BadValue as bad:
-        raise _refused(request_type, errno.EINVAL, str(bad)) from None
+def _at_most(parsed: Parsed, name: str) -> int:
+    count = parsed.number(name) or 0
     if not 0 <= count < _MOST_SHOWN:
         text = f"--{name} {count}: write how many to show, 0 for all, less than {_MOST_SHOWN}"
-        raise _refused(request_type, errno.EINVAL, text)
+        raise BadValue(text)
     return count
 
 
@@ -239,7 +217,7 @@ def _resolved(nid: str) -> str:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError as unknown:
         text = f"{nid}: no host is called {name!r} ({unknown.strerror}): write its IP address"
-        raise _refused(model.Ping, errno.EINVAL, text) from None
+        raise BadValue(text) from None
     found.sort(key=lambda entry: entry[0] != socket.AF_INET)
     return f"{found[0][4][0]}@{net}"
 

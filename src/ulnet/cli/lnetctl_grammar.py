@@ -74,6 +74,7 @@ _NETS = (
             "lnetctl net add --net bond0 --slaves '*@tcp,*@tcp1' --mode loadbalance",
         ),
         action="net_add",
+        request="NetAdd",
     ),
     Command(
         ("net", "del"),
@@ -110,6 +111,7 @@ _PEERS = (
         ),
         examples=("lnetctl peer add --prim_nid 10.0.0.2@tcp --nid 10.0.[1-3].2@tcp1",),
         action="peer_add",
+        request="PeerAdd",
     ),
     Command(
         ("peer", "del"),
@@ -137,6 +139,7 @@ _PEERS = (
             "lnetctl peer show --max 100 --after 10.0.0.2@tcp",
         ),
         action="peer_show",
+        request="PeerShow",
     ),
     Command(
         ("peer", "list"),
@@ -155,6 +158,7 @@ _OTHERS = (
         "NID[,NID...]...",
         ("lnetctl ping 10.0.0.2@tcp 10.0.0.[3-5]@tcp", "lnetctl ping --timeout 3 10.0.0.2@tcp"),
         "ping",
+        "Ping",
     ),
     Command(
         ("discover",),
@@ -166,6 +170,7 @@ _OTHERS = (
         "NID[,NID...]...",
         ("lnetctl discover 10.0.0.2@tcp 10.0.0.[3-5]@tcp", "lnetctl discover --verify 10.0.0.2@tcp"),
         "discover",
+        "Discover",
     ),
     Command(
         ("explain",),
@@ -179,6 +184,7 @@ _OTHERS = (
         ),
         examples=("lnetctl explain --to 10.0.0.2@tcp --size 1048576",),
         action="explain",
+        request="Explain",
     ),
     Command(
         ("numa", "show"),
@@ -205,6 +211,7 @@ _OTHERS = (
         (_NET,),
         examples=("lnetctl stats nets", "lnetctl stats nets --net tcp"),
         action="stats_nets",
+        request="SumsShow",
     ),
     Command(
         ("stats", "peers"),
@@ -212,6 +219,7 @@ _OTHERS = (
         (Option("nid", "only the peer that has this NID", "NID"),),
         examples=("lnetctl stats peers --nid 10.0.0.2@tcp",),
         action="stats_peers",
+        request="SumsShow",
     ),
     Command(
         ("stats", "heat"),
@@ -222,6 +230,7 @@ _OTHERS = (
         ),
         examples=("lnetctl stats heat --peers --top 10",),
         action="stats_heat",
+        request="UseShow",
     ),
     Command(
         ("stats", "reset"),
@@ -264,6 +273,7 @@ _OTHERS = (
         "[FILE]",
         ("lnetctl export --backup > lnet.yaml",),
         "export",
+        "Export",
     ),
 )
 

@@ -26,6 +26,7 @@ ROUTES = (
         ),
         examples=(f"lnetctl route add {_EXAMPLE}",),
         action="route_add",
+        request="RouteAdd",
     ),
     Command(
         ("route", "del"),
@@ -33,6 +34,7 @@ ROUTES = (
         (_NET, _GATEWAY),
         examples=(f"lnetctl route del {_EXAMPLE}",),
         action="route_del",
+        request="RouteDel",
     ),
     Command(
         ("route", "show"),

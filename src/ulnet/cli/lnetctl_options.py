@@ -41,10 +41,13 @@ class Parsed(NamedTuple):
         """An option's value as written, None if it was not given."""
         return self.options.get(name)
 
-    def number(self, name: str) -> int | None:
-        """An option's value as a number. Raises BadValue."""
+    def number(self, name: str, most: int | None = None) -> int | None:
+        """An option's value as a number, of 0 to `most`. Raises BadValue."""
         text = self.options.get(name)
-        return None if text is None else number(f"--{name}", text)
+        value = None if text is None else number(f"--{name}", text)
+        if value is not None and most is not None and not 0 <= value <= most:
+            raise BadValue(f"--{name} {value} is out of range: use 0 to {most}")
+        return value
 
     def tunables(self) -> dict[str, int]:
         """The tunables of an NI that are given. Raises BadValue."""
@@ -57,7 +60,9 @@ class Parsed(NamedTuple):
             return True
         if option.kind == "names":
             return names_of(self.options[option.name])
-        as_kind = {"number": self.number, "seconds": self.seconds, "level": self.level}
+        if option.kind == "number":
+            return self.number(option.name, option.most)
+        as_kind = {"seconds": self.seconds, "level": self.level}
         return as_kind.get(option.kind, self.text)(option.name)
 
     def seconds(self, name: str) -> float | None:

@@ -21,14 +21,11 @@ ROUTER_WORDS = ("routing", *_ROUTER, *_BUFFERS)  # what `set` takes beside node-
 
 def _route_add(parsed: Parsed) -> model.Request:
     net, gateway = _mandatory(parsed)
-    try:
-        hop = parsed.number("hop-count") if parsed.flag("hop-count") else parsed.number("hop")
-        priority = parsed.number("priority") or 0
-        sensitivity = parsed.number("health_sensitivity")
-    except BadValue as bad:
-        raise _refused(model.RouteAdd, str(bad)) from None
+    hop = parsed.number("hop-count") if parsed.flag("hop-count") else parsed.number("hop")
+    priority = parsed.number("priority") or 0
+    sensitivity = parsed.number("health_sensitivity")
     if hop is not None and not 1 <= hop <= 255:  # -1, which a request may have, is no number of hops
-        raise _refused(model.RouteAdd, f"hop {hop} is out of range: use 1 to 255, or leave it out")
+        raise BadValue(f"hop {hop} is out of range: use 1 to 255, or leave it out")
     return model.RouteAdd(
         net, gateway, -1 if hop is None else hop, priority, 1 if sensitivity is None else sensitivity
     )
@@ -72,10 +69,6 @@ def _set(name: str, parsed: Parsed) -> model.Request:
 
 def _unread(text: str) -> DlcError:
     return DlcError(errno.EPERM, text, verb="parser", entity="set")
-
-
-def _refused(request_type: type[model.Request], text: str) -> DlcError:
-    return DlcError(errno.EINVAL, text, verb=request_type.verb, entity=request_type.entity)
 
 
 ROUTING_BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {

@@ -13,7 +13,8 @@ class Option(NamedTuple):
     """`--name VALUE`; without `value` a flag. Kinds: text, number, seconds, level (an optional
     number), list (it may be repeated), names (apart by commas).
 
-    `field` is what it fills of its command's request, if that has not its name.
+    `field` is what it fills of its command's request, if that has not its name; a number may have a
+    `most`, and is 0 at least then.
     """
 
     name: str
@@ -22,13 +23,14 @@ class Option(NamedTuple):
     short: str = ""
     kind: str = "text"
     field: str = ""
+    most: int | None = None
 
 
 class Command(NamedTuple):
     """`lnetctl WORDS… OPTIONS… OPERANDS…`.
 
-    It is the `request` of that name in `ulnet.dlc.model`: options are its fields, operands its `nids`. Or
-    `action` names what makes its request, or runs it.
+    It is the `request` of that name in `ulnet.dlc.model`: options are its fields, operands its `nids`. Where
+    that is not all, `action` names what makes the request, or runs the command.
     """
 
     words: tuple[str, ...]
