@@ -1,4 +1,4 @@
-"""docs/dlc.md: the reference of the DLC library, drawn from `ulnet.dlc.calls`. `make docs` writes it."""
+"""docs/dlc.md: the reference of the DLC library, drawn from its calls and tables. `make docs` writes it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import ulnet
+from ulnet.dlc.settings import SETTINGS
+from ulnet.dlc.tunables import TUNABLES
 
 __all__ = ["PAGE", "page"]
 
@@ -71,6 +73,22 @@ def page() -> str:
             text += f"\n## {headings.pop(at)}\n\n| Call | |\n| --- | --- |\n"
         doc = " ".join((ast.get_docstring(node) or "").split())
         text += f"| `{_signature(node)}` | {doc.replace('|', chr(92) + '|')} |\n"
+    return text + _names()
+
+
+def _names() -> str:
+    """The tunables and settings by name, from their descriptions."""
+    text = "\n## Tunables of an NI\n\n`tunables` of a request and of a document; -1 is the default.\n\n"
+    text += "| Name | | Most | |\n| --- | --- | --- | --- |\n"
+    for name, one in TUNABLES.items():
+        words = [*(["of the driver"] if one.driver else []), *(["while it runs"] if one.live else [])]
+        text += f"| `{name}` | {one.help} | {one.most} | {', '.join(words)} |\n"
+    text += "\n## Node-wide settings\n\n`set_values` takes them, `show_values` gives them.\n\n"
+    text += "| Name | | Least | Most | Default |\n| --- | --- | --- | --- | --- |\n"
+    for name, setting in SETTINGS.items():
+        if setting.help and not setting.name:
+            row = (f"`{name}`", setting.help, setting.least, setting.most, setting.default)
+            text += f"| {' | '.join(map(str, row))} |\n"
     return text
 
 

@@ -20,7 +20,7 @@ from ulnet.core.event import Event, EventKind
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import LndTunables
-from ulnet.lnd.tcp import TcpParams
+from ulnet.lnd.tcp import TcpLnd, TcpParams
 from ulnet.nid import Nid
 from ulnet.sim.invariants import at_rest, now_and_then, quickly
 
@@ -161,12 +161,12 @@ class SoakNode:
             await asyncio.sleep(0.05)
         trouble = trouble or quickly(core) or now_and_then(core)
         gc.collect()
-        assert self._node.tcp is not None
-        connections = self._node.tcp.open_connections
+        tcp = self._node.driver(TcpLnd)
+        connections = tcp.open_connections
         ledger, self._ledger = self._ledger, Ledger()
         holding = Holding(
             rss=_resident(),
-            descriptors=len(os.listdir("/proc/self/fd")) - connections - self._node.tcp.pending_handshakes,
+            descriptors=len(os.listdir("/proc/self/fd")) - connections - tcp.pending_handshakes,
             connections=connections,
             tasks=len(asyncio.all_tasks()),
             objects=len(gc.get_objects()),

@@ -12,6 +12,7 @@ from functools import partial
 
 from failover_job import AGAIN, MESSAGE, TIMEOUT, WINDOW, Job, Outcome
 from ulnet import Node
+from ulnet.bond import BondLnd
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE
 from ulnet.core.tunables import LndTunables
@@ -83,8 +84,7 @@ async def _drive(job: Job, announce: Callable[[str], None]) -> Outcome:
 
 async def _watch(node: Node, outcome: Outcome) -> None:
     """Note when the default slave ceases to be the active one, and when it is again."""
-    assert node.bond is not None
-    (bond,) = node.bond.bonds.values()
+    (bond,) = node.driver(BondLnd).bonds.values()
     before = True
     while True:
         now = bond.slaves.active is bond.slaves.nis[0]

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import AsyncIterator
 from dataclasses import asdict
+from pathlib import Path
 from socket import AF_INET6
 from typing import Any
 
 import msgspec
 import pytest
 
+import ulnet
 from support.configurations import Driver
+from ulnet.core.routing import RoutingSettings
 from ulnet.core.status import LNetError
-from ulnet.core.tunables import DEFAULT_TIMEOUT, LndTunables, NetTunables
+from ulnet.core.tunables import DEFAULT_TIMEOUT, GlobalSettings, LndTunables, NetTunables
 from ulnet.dlc import model
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.request import Tunables
+from ulnet.dlc.settings import BUFFERS, ROUTER, SETTINGS
 from ulnet.dlc.tunables import TUNABLES
 from ulnet.host import Address, Link, NumaNode, Topology
 from ulnet.nid import Nid
@@ -36,6 +41,10 @@ LINKS = [
         addresses=(Address("10.4.0.1", 24), Address("10.4.0.2", 24, label="eth4:1"), Address("10.5.0.2", 24)),
     ),
 ]
+
+
+def _every(*values: int) -> Tunables:
+    return dict(zip(TUNABLES, values, strict=True))
 
 
 @pytest.fixture
@@ -248,9 +257,21 @@ async def test_nis_are_deleted_by_net_interface_and_nid(admin: Admin, driver: Dr
     ("given", "tunables", "driver_tunables"),
     [
         (Tunables(), (180, 8, 0, 256), (4, 50, -1)),
-        (Tunables(90, 16, 4, 512, 2, 20, 32), (90, 16, 4, 512), (2, 20, 32)),
-        (Tunables(-1, -1, -1, -1, -1, -1, -1), (180, 8, 0, 256), (4, 50, -1)),
-        (Tunables(0, 0, 0, 0, 0, 0, 0), (0, 8, 0, 256), (4, 50, 0)),
+        (
+            _every(90, 16, 4, 512, 2, 20, 32),
+            (90, 16, 4, 512),
+            (2, 20, 32),
+        ),
+        (
+            _every(-1, -1, -1, -1, -1, -1, -1),
+            (180, 8, 0, 256),
+            (4, 50, -1),
+        ),
+        (
+            _every(0, 0, 0, 0, 0, 0, 0),
+            (0, 8, 0, 256),
+            (4, 50, 0),
+        ),
         (Tunables(credits=4, peer_credits=8), (180, 4, 0, 4), (4, 50, -1)),
         (Tunables(credits=4), (180, 4, 0, 4), (4, 50, -1)),
         (Tunables(conns_per_peer=127), (180, 8, 0, 256), (127, 50, -1)),
@@ -277,11 +298,44 @@ async def test_tunables_that_differ_from_the_nets_are_logged(
     ]
 
 
+def test_settings_are_those_of_the_core() -> None:
+    own = {
+        name: one for name, one in SETTINGS.items() if not (one.added or one.name or name == "lnd_timeout")
+    }
+    assert {name: one.default for name, one in own.items()} == asdict(GlobalSettings())
+    assert ROUTER.keys() == asdict(RoutingSettings()).keys()
+    assert tuple(BUFFERS) == model.BuffersSet.__struct_fields__
+
+
 def test_tunables_are_described_once() -> None:
-    assert TUNABLES.keys() == set(Tunables.__struct_fields__)
     defaults = {**asdict(NetTunables()), **asdict(LndTunables()), "timeout": DEFAULT_TIMEOUT}
     assert {name: one.default for name, one in TUNABLES.items()} == {**defaults, "conns_per_peer": None}
     assert {name for name, one in TUNABLES.items() if one.driver} == asdict(LndTunables()).keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("tos", "tunables.py"),
+        ("conns_per_peer", "tunables.py"),
+        ("recovery_limit", "settings.py"),
+        ("avoid_asym_router_failure", "settings.py"),
+    ],
+)
+def test_what_is_configured_is_named_where_it_is_described(name: str, file: str) -> None:
+    rooms = ("cli", "dlc", "node")
+    source = Path(ulnet.__file__).parent
+    files = [path for room in rooms for path in (source / room).rglob("*.py")]
+    naming = {path.name for path in files if re.search(rf"\b{name}\b", path.read_text())}
+    assert naming == {file}
+
+
+async def test_a_tunable_that_there_is_not_is_refused(admin: Admin) -> None:
+    with pytest.raises(
+        DlcError, match="'colour' is no tunable of an NI: known are peer_timeout, "
+    ) as refused:
+        await admin.handle(add("tcp", "eth0", tunables={"colour": 1}))
+    assert refused.value.errno == errno.EINVAL
 
 
 async def test_a_nets_tunables_are_those_of_its_first_ni(admin: Admin) -> None:

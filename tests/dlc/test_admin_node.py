@@ -468,7 +468,9 @@ def test_each_request_has_a_row() -> None:
     assert not shown
 
 
-@pytest.mark.parametrize("more", [{"health": 5}, {"conns_per_peer": 0}, {"drain": 1}, {"all": True}])
+@pytest.mark.parametrize(
+    "more", [{"health": 5}, {"tunables": {"conns_per_peer": 0}}, {"drain": 1}, {"all": True}]
+)
 async def test_an_lnd_time_out_is_set_with_nothing_else(admin: Admin, more: dict[str, Any]) -> None:
     with pytest.raises(DlcError, match="give --net alone with it"):
         await admin.handle(model.NetSet(net="tcp", lnd_timeout=20, **more))

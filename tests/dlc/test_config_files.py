@@ -253,8 +253,20 @@ net:
           CPT: "[1]"
 """
     assert requests(text) == [
-        NetAdd("tcp1", ["eth0"], in_file=True, tunables=Tunables(None, 4, None, 64, 2), cpts="[0]"),
-        NetAdd("tcp1", ["eth1"], in_file=True, tunables=Tunables(None, 4, None, 128, 2), cpts="[1]"),
+        NetAdd(
+            "tcp1",
+            ["eth0"],
+            in_file=True,
+            tunables=Tunables(peer_credits=4, credits=64, conns_per_peer=2),
+            cpts="[0]",
+        ),
+        NetAdd(
+            "tcp1",
+            ["eth1"],
+            in_file=True,
+            tunables=Tunables(peer_credits=4, credits=128, conns_per_peer=2),
+            cpts="[1]",
+        ),
     ]
 
 

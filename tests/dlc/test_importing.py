@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from support.configurations import LINKS, Driver, configurations, content, do, done, exported, new_node
 from ulnet.dlc import model
 from ulnet.dlc.config import Verb, read_config
-from ulnet.dlc.config_node import GLOBALS
 from ulnet.dlc.model import Request
+from ulnet.dlc.settings import SETTINGS
 from ulnet.dlc.yaml_out import emit_document
 from ulnet.node.admin import Admin
 from ulnet.node.admin.addition import KeptSettings
@@ -156,7 +156,7 @@ discovery: 0
             "import",
             -22,
             "line 13: invalid key 'foo' in a file: known are net, ip2nets, route, routing, buffers, peer, "
-            f"peers, global, numa, udsp, selection, statistics, ping, discover, {', '.join(GLOBALS)}",
+            f"peers, global, numa, udsp, selection, statistics, ping, discover, {', '.join(SETTINGS)}",
         ),
     ]
     assert await nids(admin) == ["10.3.0.1@tcp"]

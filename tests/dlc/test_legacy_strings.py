@@ -210,7 +210,7 @@ def test_parameters_of_a_driver_are_for_its_own_nets() -> None:
     ]
     found = read_modprobe(drivers + "options lnet ip2nets='tcp(eth0) 10.0.*.*; o2ib 10.1.*.*'\n").requests
     assert isinstance(found[0], NetMatch)
-    assert [rule.tunables.peer_credits for rule in found[0].rules] == [16, 32]
+    assert [rule.tunables["peer_credits"] for rule in found[0].rules] == [16, 32]
 
 
 def test_what_a_modprobe_file_may_have_meant() -> None:

@@ -132,7 +132,6 @@ def test_another_version_of_the_protocol_is_refused_by_naming_both() -> None:
         {"op": "net.show", "verbosity": "all"},
         {"op": "net.add", "net": 7},
         {"op": "net.add", "nett": "tcp"},
-        {"op": "net.add", "tunables": {"credit": 4}},
         {"op": "ping"},
         {"op": "ping", "nids": ["10.0.0.1@tcp"], "timeout": 0},
         {"op": "ping", "nids": ["10.0.0.1@tcp"], "timeout": 1e9},

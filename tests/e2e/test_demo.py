@@ -25,7 +25,7 @@ from ulnet.demo.network import DemoError, Namespaces, namespaces
 from ulnet.demo.signals import cancelled_by_signals, ended_by_signals
 from ulnet.demo.transfer import PACED_PIECES, SMALLEST_CHUNK, FileSender
 from ulnet.demo.worker import Job
-from ulnet.lnd.tcp import TcpParams
+from ulnet.lnd.tcp import TcpLnd, TcpParams
 from ulnet.nid import LNET_PID, Nid
 
 DEMO = [sys.executable, "-m", "ulnet", "demo"]
@@ -69,9 +69,8 @@ async def test_each_rail_is_connected_before_shares_are_counted() -> None:
         job = Job("send", [here for here, _ in rails], [there for _, there in rails], "", 0, 0)
         near.add_peer(job.peer[0], job.peer[1:])
         await worker._connect(near, job)
-        assert near.tcp is not None
         for here, there in rails:
-            peer = near.tcp._states[Nid.parse(here)].peers.get((Nid.parse(there), LNET_PID))
+            peer = near.driver(TcpLnd)._states[Nid.parse(here)].peers.get((Nid.parse(there), LNET_PID))
             assert peer is not None and peer.conns, f"{here} -> {there} has no connection"
 
 

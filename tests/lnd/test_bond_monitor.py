@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from ulnet.lnd.bond.monitor import Monitor
+from ulnet.bond.monitor import Monitor
 
 
 class Bond:

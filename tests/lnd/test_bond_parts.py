@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ulnet.bond.balance import take, weights_of
+from ulnet.bond.config import BondConfig, bond_config
+from ulnet.bond.hello import INCOMING, PeerState, Stamp, is_older, next_incarnation, stamp_of
+from ulnet.bond.registry import Registry
+from ulnet.bond.standby import TABLE, Place, Seen, Standby
 from ulnet.core.status import LNetError
-from ulnet.lnd.bond.balance import take, weights_of
-from ulnet.lnd.bond.config import BondConfig, bond_config
-from ulnet.lnd.bond.hello import INCOMING, PeerState, Stamp, is_older, next_incarnation, stamp_of
-from ulnet.lnd.bond.registry import Registry
-from ulnet.lnd.bond.standby import TABLE, Place, Seen, Standby
 from ulnet.nid import Net, Nid
 from ulnet.wire.bond import Configuration, Mode, Policy, Register, Resolve, SlaveEntry
 
@@ -204,7 +204,7 @@ def test_a_registry_refuses_strangers_and_other_first_nets(monkeypatch: pytest.M
     registry = Registry(TCP)
     assert registry.register(Register(1, 1, CONFIG), Nid.parse("10.0.0.9@tcp")).status == errno.EACCES
     assert Registry(TCP1).register(Register(1, 1, CONFIG), A).status == errno.EINVAL
-    monkeypatch.setattr("ulnet.lnd.bond.registry.MAX_REGISTERED", 0)
+    monkeypatch.setattr("ulnet.bond.registry.MAX_REGISTERED", 0)
     assert registry.register(Register(1, 1, CONFIG), A).status == errno.ENOSPC
     assert not len(registry)
 

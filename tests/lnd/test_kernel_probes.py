@@ -19,7 +19,7 @@ from lnd.kit import RawPeer
 from lnd.recorded import Act, Event, Recording, recording
 from support.ports import free_port
 from ulnet import Node
-from ulnet.lnd.tcp import TcpParams
+from ulnet.lnd.tcp import TcpLnd, TcpParams
 from ulnet.nid import Nid
 from ulnet.wire.socklnd import MAGIC, V1_MAGIC
 
@@ -120,8 +120,7 @@ class Replay:
     """Acts out the client of a recording and checks what the node does."""
 
     def __init__(self, target: Node, at: Addresses, script: Recording) -> None:
-        assert target.tcp is not None
-        self.address = (at.ip(12, net=110), target.tcp.params.accept_port)
+        self.address = (at.ip(12, net=110), target.driver(TcpLnd).params.accept_port)
         self.at = at
         self.script = script.mapped(lambda data: mapping(at, data))
         self.socks: dict[int, RawPeer] = {}
@@ -210,7 +209,7 @@ async def test_probe_from_an_unprivileged_port(at: Addresses) -> None:
             await replay.run()
         except ConnectionError:  # the reset is there before the request is out
             pass
-        assert target.tcp is not None and target.tcp.open_connections == 0
+        assert target.driver(TcpLnd).open_connections == 0
 
 
 @pytest.mark.parametrize("streams", TYPE_NAMES, ids=TYPE_NAMES.values())

@@ -13,7 +13,7 @@ from lnd.recorded import Act, Event, Recording, recording
 from lnd.test_kernel_probes import Replay, mapping
 from support.ports import free_port
 from ulnet import Node
-from ulnet.lnd.tcp import TcpParams
+from ulnet.lnd.tcp import TcpLnd, TcpParams
 from ulnet.nid import Nid
 from ulnet.node import PingResult
 from ulnet.wire.lnet import unpack_header
@@ -66,8 +66,7 @@ async def test_a_kernel_calls_us_over_ipv6() -> None:
     quiet = [e for e in script.events if e.act in (Act.OPEN, Act.SAYS, Act.ANSWERS)]
     async with Node(tcp=params()) as node:
         node.add_ni(SELF6)
-        assert node.tcp is not None
-        port = node.tcp.params.accept_port
+        port = node.driver(TcpLnd).params.accept_port
         raws: dict[int, RawPeer] = {}
         reply = b""
         for event in quiet:
@@ -168,9 +167,8 @@ async def test_we_call_a_kernel(at: Addresses) -> None:
     """Byte for byte what the kernel's own first contact said, in the same order."""
     script = FIRST_CONTACT.mapped(lambda data: mapping(at, data))
     async with Node(tcp=params()) as node:
-        assert node.tcp is not None
         node.add_ni(at.nid(11, net=110))
-        with socket.create_server((at.ip(12, net=110), node.tcp.params.accept_port)) as sock:
+        with socket.create_server((at.ip(12, net=110), node.driver(TcpLnd).params.accept_port)) as sock:
             stand_in = KernelStandIn(sock, server_script(script), 72)
             result = await call(node, stand_in, Nid.parse(at.nid(12, net=110)))
         assert result.nids == (Nid.parse(at.nid(12, net=110)),)
@@ -183,9 +181,9 @@ async def test_we_call_a_kernel_over_ipv6() -> None:
         lambda data: data.replace(bytes(A6), bytes(SELF6)).replace(bytes(B6), bytes(SELF6))
     )
     async with Node(tcp=TcpParams(accept="none", accept_port=free_port())) as node:
-        assert node.tcp is not None
         node.add_ni(SELF6)
-        with socket.create_server(("::1", node.tcp.params.accept_port), family=socket.AF_INET6) as sock:
+        port = node.driver(TcpLnd).params.accept_port
+        with socket.create_server(("::1", port), family=socket.AF_INET6) as sock:
             stand_in = KernelStandIn(sock, server_script(script), 96)
             await call(node, stand_in, SELF6)
     while RawPeer.opened:

@@ -20,7 +20,7 @@ from ulnet.core.ni import NI, Place
 from ulnet.core.states import NiState
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.lnd.base import DeviceNews
-from ulnet.lnd.tcp import TcpParams, nistate
+from ulnet.lnd.tcp import TcpLnd, TcpParams, nistate
 from ulnet.lnd.tcp.devices import MOST_ADDRESSES, believable, matched
 from ulnet.lnd.tcp.errors import Failure
 from ulnet.nid import Net, Nid
@@ -436,7 +436,7 @@ def test_answers_go_back_there_also_where_many_connections_are_read_at_once() ->
 def test_a_pair_of_addresses_that_cannot_be_connected_holds_up_no_other() -> None:
     async def body() -> None:
         async with Pair() as pair:
-            tcp = pair.nodes[0].tcp
+            tcp = pair.nodes[0].driver(TcpLnd)
             assert tcp is not None
             tcp.params.min_reconnectms = tcp.params.refused_reconnectms = 60_000
             other = pair.state(of=1)

@@ -24,6 +24,7 @@ from ulnet.core.status import LNetError
 from ulnet.core.tunables import LndTunables
 from ulnet.dlc.documents import LocalNiView
 from ulnet.dlc.model import NetShow
+from ulnet.lnd.tcp import TcpLnd
 from ulnet.nid import LO_NID, Nid
 from ulnet.node.admin.show_nets import show_nets
 
@@ -217,7 +218,7 @@ def test_a_device_that_is_deleted_and_made_anew(rails: Rails) -> None:
     rails.more(30)
     rails.ip("link", "del", "rail1")
     rails.until(lambda: rails.ni.fatal, "FATAL")
-    assert not rails.nodes[0].tcp or rails.ni.lnd_data.devices[0].deaf  # type: ignore[attr-defined]
+    assert rails.ni.lnd_data.devices[0].deaf  # type: ignore[attr-defined]
     rails.more(50)
     port = rails.cluster.port(rails.near, 1)
     rails.ip("link", "add", "rail1", "type", "veth", "peer", "name", port, "netns", rails.cluster.switch)
@@ -351,7 +352,5 @@ def test_without_traffic_nothing_is_looked_at(rails: Rails) -> None:
     rails.more(10)
     rails.traffic.stopping = True
     running.result(PATIENCE)
-    lnd = rails.nodes[0].tcp
-    assert lnd is not None
-    timer = lnd._shared.progress
+    timer = rails.nodes[0].driver(TcpLnd)._shared.progress
     rails.until(lambda: not timer._watched and timer._timer is None, "a timer at rest")

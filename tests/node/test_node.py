@@ -18,7 +18,7 @@ from ulnet import Node
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import MdOption
 from ulnet.core.status import LNetError
-from ulnet.lnd.tcp import TcpParams
+from ulnet.lnd.tcp import TcpLnd, TcpParams
 from ulnet.nid import LO_NID, Nid
 
 MakeNode = Callable[..., Awaitable[Node]]
@@ -42,8 +42,7 @@ async def make_node() -> AsyncIterator[MakeNode]:
 
 
 def port_of(node: Node) -> int:
-    assert node.tcp is not None
-    return node.tcp.params.accept_port
+    return node.driver(TcpLnd).params.accept_port
 
 
 def assert_conserved(node: Node) -> None:

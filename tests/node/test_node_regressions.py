@@ -16,7 +16,7 @@ from ulnet import Node
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import OP_GET, OP_PUT, TRUNCATE
 from ulnet.core.status import LNetError
-from ulnet.lnd.tcp import TcpParams
+from ulnet.lnd.tcp import TcpLnd, TcpParams
 from ulnet.nid import LO_NID
 from ulnet.node import attachment as attachment_module
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
@@ -44,8 +44,7 @@ async def make_node() -> AsyncIterator[Callable[..., object]]:
 
 
 def port_of(node: Node) -> int:
-    assert node.tcp is not None
-    return node.tcp.params.accept_port
+    return node.driver(TcpLnd).params.accept_port
 
 
 async def until(condition: Callable[[], object]) -> None:

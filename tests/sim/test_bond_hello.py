@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.bonded import ScriptedBond, bond_of, bonded, foreign_put
-from ulnet.lnd.bond.hello import PeerState
-from ulnet.lnd.bond.peer import BondPeer
+from ulnet.bond.hello import PeerState
+from ulnet.bond.peer import BondPeer
 from ulnet.nid import LNET_PID, Nid
 from ulnet.sim import Simulation
 from ulnet.sim.node import SimNode

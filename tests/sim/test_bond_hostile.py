@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from support.bonded import BOND, ScriptedBond, bond_of, bonded
+from ulnet.bond.hello import PeerState
+from ulnet.bond.peer import BondPeer
+from ulnet.bond.servers import ServerState
+from ulnet.bond.slaves import Slaves
 from ulnet.dlc.model_bond import BondOptions, BondSet
-from ulnet.lnd.bond.hello import PeerState
-from ulnet.lnd.bond.peer import BondPeer
-from ulnet.lnd.bond.servers import ServerState
-from ulnet.lnd.bond.slaves import Slaves
 from ulnet.nid import Nid
 from ulnet.sim import Simulation
 from ulnet.sim.foreign import Heard

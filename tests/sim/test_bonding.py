@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from support.bonded import bond_of, bond_yaml, bonded
+from ulnet.bond.paths import Path
 from ulnet.core.event import Event, EventKind
 from ulnet.core.faults import Fault, FaultKind
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.dlc.model import Export, NetShow, PeerShow
 from ulnet.dlc.model_bond import BondFailover, BondOptions, BondSet, BondSwitch
-from ulnet.lnd.bond.paths import Path
 from ulnet.nid import ANY_NID, Nid
 from ulnet.sim import LinkParams, Simulation
 from ulnet.sim.node import SimNode

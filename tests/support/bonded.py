@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ulnet.lnd.bond.bondni import BondNi
+from ulnet.bond import BondLnd
+from ulnet.bond.bondni import BondNi
 from ulnet.nid import LNET_PID, Net, NetType, Nid
 from ulnet.sim import Simulation
 from ulnet.sim.foreign import ForeignNode, Heard
@@ -47,8 +48,7 @@ def bonded(sim: Simulation, name: str, *nids: str, **options: object) -> SimNode
 
 def bond_of(node: SimNode) -> BondNi:
     """Its bonding NI."""
-    assert node.node.bond is not None
-    (bond,) = node.node.bond.bonds.values()
+    (bond,) = node.node.driver(BondLnd).bonds.values()
     return bond
 
 

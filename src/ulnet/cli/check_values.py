@@ -51,11 +51,12 @@ def _net_of(request: NetAdd) -> Net | None:
 
 
 def _credits(name: str, step: Step, request: NetAdd) -> Iterator[Finding]:
-    given = request.tunables
-    credits = given.credits if given.credits and given.credits > 0 else NetTunables().credits
-    if given.peer_credits is not None and given.peer_credits > credits:
+    given = request.tunables.get("credits", 0)
+    credits = given if given > 0 else NetTunables().credits
+    of_peer = request.tunables.get("peer_credits", 0)
+    if of_peer > credits:
         text = (
-            f"peer_credits {given.peer_credits} are more than the NI's credits, {credits}: that many count, "
+            f"peer_credits {of_peer} are more than the NI's credits, {credits}: that many count, "
             "as on kernel nodes; raise credits or lower peer_credits"
         )
         yield Finding("warning", name, step.line, text)

@@ -112,7 +112,7 @@ def _run_one(command: Command, words: Sequence[str], socket_path: str | None) ->
     _load_msgspec()
     from ulnet.cli.lnetctl_actions import perform
 
-    return perform(command.action, parsed, parsed.text("socket") or socket_path)
+    return perform(command, parsed, parsed.text("socket") or socket_path)
 
 
 def _load_msgspec() -> None:

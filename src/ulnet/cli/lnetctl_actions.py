@@ -13,20 +13,19 @@ from ulnet.cli.files import write_text
 from ulnet.cli.lnetctl_bond import BOND_BUILDERS, bond_add
 from ulnet.cli.lnetctl_errors import report_errors
 from ulnet.cli.lnetctl_fault import FAULT_BUILDERS, added
-from ulnet.cli.lnetctl_grammar import SETTINGS
-from ulnet.cli.lnetctl_grammar_routing import ROUTER_SETTINGS
 from ulnet.cli.lnetctl_health import HEALTH_BUILDERS
 from ulnet.cli.lnetctl_kernel import KERNEL_ONLY, say_why
 from ulnet.cli.lnetctl_nidlist import NIDLIST, run_nidlist
 from ulnet.cli.lnetctl_options import BadValue, Parsed, UsageError, names_of, number
 from ulnet.cli.lnetctl_policy import POLICY_BUILDERS, SaidPlainly
-from ulnet.cli.lnetctl_routing import ROUTING_BUILDERS
+from ulnet.cli.lnetctl_routing import ROUTER_WORDS, ROUTING_BUILDERS
+from ulnet.cli.lnetctl_words import Command
 from ulnet.dlc import model
 from ulnet.dlc.client import Client, as_mapping, not_sent
 from ulnet.dlc.deadlines import deadline_of
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.protocol import Reply
-from ulnet.dlc.tunables import TUNABLES
+from ulnet.dlc.settings import SETTINGS
 from ulnet.dlc.yaml_out import PING, emit, emit_document
 
 __all__ = ["perform"]
@@ -36,16 +35,15 @@ _MOST_SHOWN = 1 << 31
 _LONGEST_WAIT = 3600.0
 _STARTING = 3  # `enable` of a node that routes, and has not told peers so
 _WRONG_WORDS = 255  # exit status
-_ENODATA = frozenset({"retry_count", "transaction_timeout", "health_sensitivity", "router_sensitivity"})
 
 
-def perform(action: str, parsed: Parsed, socket_path: str | None) -> int:
+def perform(command: Command, parsed: Parsed, socket_path: str | None) -> int:
     """Run one command; the exit status."""
+    action = command.action
     if action in _RUNNERS:
         return _RUNNERS[action](parsed, socket_path)
-    build = _BUILDERS[action]
     try:
-        request = build(parsed)
+        request = _BUILDERS[action](parsed) if action in _BUILDERS else _asked(command, parsed)
         with Client(socket_path) as client:
             reply = client.request(request, deadline_of(request))
     except SaidPlainly as said:
@@ -54,6 +52,9 @@ def perform(action: str, parsed: Parsed, socket_path: str | None) -> int:
     except UsageError as bad:
         sys.stderr.write(f"{bad}\n")
         return _WRONG_WORDS
+    except BadValue as bad:
+        kind = getattr(model, command.request)
+        return report_errors([ErrorItem(kind.verb, kind.entity, -errno.EINVAL, str(bad))])
     except DlcError as refused:
         return report_errors([refused.item])
     for note in reply.notes:
@@ -72,26 +73,26 @@ def _print(request: model.Request, parsed: Parsed, reply: Reply) -> int:
     return report_errors(reply.errors)
 
 
-def _refused(request_type: type[model.Request], number: int, text: str) -> DlcError:
-    return DlcError(number, text, verb=request_type.verb, entity=request_type.entity)
-
-
 # Words to requests -------------------------------------------------------------------------------------
 
 
-def _lnet_configure(parsed: Parsed) -> model.Request:
-    return model.LnetConfigure(all=parsed.flag("all"), large=parsed.flag("large"))
+def _asked(command: Command, parsed: Parsed) -> model.Request:
+    """The request of a command whose options are its fields."""
+    kind: type[model.Request] = getattr(model, command.request)
+    fields = {option.field or option.name: option for option in command.options if parsed.flag(option.name)}
+    given = {name: parsed.value(one) for name, one in fields.items() if name in kind.__struct_fields__}
+    if "tunables" in kind.__struct_fields__:
+        given["tunables"] = parsed.tunables()
+    if command.operands:
+        given["nids"] = names_of(",".join(parsed.operands))
+    return kind(**given)
 
 
 def _net_add(parsed: Parsed) -> model.Request:
     bond = bond_add(parsed)
     if bond is not None:
         return bond
-    try:
-        names = [name for name, one in TUNABLES.items() if one.option]
-        tunables = model.Tunables(**{name: parsed.number(name.replace("_", "-")) for name in names})
-    except BadValue as bad:
-        raise _refused(model.NetAdd, errno.EINVAL, str(bad)) from None
+    tunables = parsed.tunables()
     if parsed.flag("ip2net"):
         return _net_match(parsed, tunables)
     return model.NetAdd(
@@ -109,29 +110,8 @@ def _net_match(parsed: Parsed, tunables: model.Tunables) -> model.Request:
     try:
         rules = read_ip2nets(parsed.text("ip2net") or "", tunables, parsed.text("cpt"))
     except LegacyError as bad:
-        raise _refused(model.NetAdd, errno.EINVAL, str(bad)) from None
+        raise BadValue(str(bad)) from None
     return model.NetMatch(rules)
-
-
-def _net_del(parsed: Parsed) -> model.Request:
-    return model.NetDel(
-        net=parsed.text("net"),
-        interfaces=names_of(parsed.text("if")),
-        nids=names_of(parsed.text("nid")),
-        force=parsed.flag("force"),
-    )
-
-
-def _net_show(parsed: Parsed) -> model.Request:
-    level = _level(parsed, model.NetShow)
-    return model.NetShow(net=parsed.text("net"), verbosity=level, load=parsed.flag("load"))
-
-
-def _level(parsed: Parsed, request_type: type[model.Request]) -> int:
-    try:
-        return parsed.level("verbose")
-    except BadValue as bad:
-        raise _refused(request_type, errno.EINVAL, str(bad)) from None
 
 
 _DISCOVERY = {"0": 0, "1": 1, "verify": 2}
@@ -153,7 +133,7 @@ def _set(name: str, parsed: Parsed) -> model.Request:
         raise DlcError(errno.EPERM, text, verb="parser", entity="set") from None
     if name == "discovery":  # also 2, which today's tool takes for 1
         raise DlcError(errno.EINVAL, f"discovery {word} is out of range: {way_out}", verb="add", entity=name)
-    return model.GlobalSet({"max_interfaces" if name == "max_intf" else name: value})
+    return model.GlobalSet({SETTINGS[name].name or name: value})
 
 
 def _peer_add(parsed: Parsed) -> model.Request:
@@ -165,30 +145,20 @@ def _peer_add(parsed: Parsed) -> model.Request:
     )
 
 
-def _peer_del(parsed: Parsed) -> model.Request:
-    return model.PeerDel(
-        primary=parsed.text("prim_nid"), nids=names_of(parsed.text("nid")), force=parsed.flag("force")
-    )
-
-
 def _peer_show(parsed: Parsed) -> model.Request:
-    level = _level(parsed, model.PeerShow)
-    most = _at_most(parsed, "max", model.PeerShow)
+    most = _at_most(parsed, "max")
     nids, after = names_of(parsed.text("nid")), parsed.text("after")
-    return model.PeerShow(nids, verbosity=level, load=parsed.flag("load"), count=most, after=after)
+    return model.PeerShow(nids, parsed.level("verbose"), parsed.flag("load"), most, after)
 
 
 def _ping(parsed: Parsed) -> model.Request:
     nids = [name for word in parsed.operands for name in names_of(word)]
     if not nids:
-        raise _refused(model.Ping, errno.EINVAL, "no NID is named: write one or more, such as 10.0.0.2@tcp")
-    try:
-        timeout = parsed.seconds("timeout") or 1.0
-    except BadValue as bad:
-        raise _refused(model.Ping, errno.EINVAL, str(bad)) from None
+        raise BadValue("no NID is named: write one or more, such as 10.0.0.2@tcp")
+    timeout = parsed.seconds("timeout") or 1.0
     if timeout > _LONGEST_WAIT:
         text = f"--timeout {timeout:g} is too long: at most {_LONGEST_WAIT:g} seconds"
-        raise _refused(model.Ping, errno.EINVAL, text)
+        raise BadValue(text)
     return model.Ping(nids=[_resolved(nid) for nid in nids], source=parsed.text("source"), timeout=timeout)
 
 
@@ -196,49 +166,43 @@ def _discover(parsed: Parsed) -> model.Request:
     nids = [name for word in parsed.operands for name in names_of(word)]
     if not nids:
         text = "no NID is named: write one or more, such as 10.0.0.2@tcp"
-        raise _refused(model.Discover, errno.EINVAL, text)
+        raise BadValue(text)
     force, verify = parsed.flag("force"), parsed.flag("verify")
     if force and verify:
         text = "--force and --verify exclude each other: to verify changes nothing"
-        raise _refused(model.Discover, errno.EINVAL, text)
+        raise BadValue(text)
     return model.Discover(nids=[_resolved(nid) for nid in nids], force=force, verify=verify)
 
 
 def _explain(parsed: Parsed) -> model.Request:
     target = parsed.text("to")
     if not target:
-        raise _refused(model.Explain, errno.EINVAL, "no peer is named: write --to NID")
-    try:
-        size, numa = parsed.number("size") or 0, parsed.number("numa") or 0
-    except BadValue as bad:
-        raise _refused(model.Explain, errno.EINVAL, str(bad)) from None
+        raise BadValue("no peer is named: write --to NID")
+    size, numa = parsed.number("size") or 0, parsed.number("numa") or 0
     if not 0 <= size <= 1 << 20:
-        raise _refused(model.Explain, errno.EINVAL, f"--size {size}: a message has 0 to 1048576 bytes")
+        raise BadValue(f"--size {size}: a message has 0 to 1048576 bytes")
     if not 0 <= numa <= 4096:
-        raise _refused(model.Explain, errno.EINVAL, f"--numa {numa}: CPTs are numbered from 0")
+        raise BadValue(f"--numa {numa}: CPTs are numbered from 0")
     return model.Explain(target=target, source=parsed.text("from"), size=size, numa=numa)
 
 
 def _export(parsed: Parsed) -> model.Request:
     if len(parsed.operands) > 1:
         text = f"one file at a time: {parsed.operands[1]!r} is one too many"
-        raise _refused(model.Export, errno.EINVAL, text)
+        raise BadValue(text)
     return model.Export(backup=parsed.flag("backup"))
 
 
 def _stats_heat(parsed: Parsed) -> model.Request:
-    top = _at_most(parsed, "top", model.UseShow)
+    top = _at_most(parsed, "top")
     return model.UseShow("peers" if parsed.flag("peers") else "nets", top)
 
 
-def _at_most(parsed: Parsed, name: str, request_type: type[model.Request]) -> int:
-    try:
-        count = parsed.number(name) or 0
-    except BadValue as bad:
-        raise _refused(request_type, errno.EINVAL, str(bad)) from None
+def _at_most(parsed: Parsed, name: str) -> int:
+    count = parsed.number(name) or 0
     if not 0 <= count < _MOST_SHOWN:
         text = f"--{name} {count}: write how many to show, 0 for all, less than {_MOST_SHOWN}"
-        raise _refused(request_type, errno.EINVAL, text)
+        raise BadValue(text)
     return count
 
 
@@ -253,32 +217,21 @@ def _resolved(nid: str) -> str:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError as unknown:
         text = f"{nid}: no host is called {name!r} ({unknown.strerror}): write its IP address"
-        raise _refused(model.Ping, errno.EINVAL, text) from None
+        raise BadValue(text) from None
     found.sort(key=lambda entry: entry[0] != socket.AF_INET)
     return f"{found[0][4][0]}@{net}"
 
 
 _BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {
-    "lnet_configure": _lnet_configure,
-    "lnet_unconfigure": lambda parsed: model.LnetUnconfigure(),
     "net_add": _net_add,
-    "net_del": _net_del,
-    "net_show": _net_show,
     "peer_add": _peer_add,
-    "peer_del": _peer_del,
     "peer_show": _peer_show,
-    "peer_list": lambda parsed: model.PeerList(),
     "explain": _explain,
     "ping": _ping,
     "discover": _discover,
-    "numa_show": lambda parsed: model.NumaShow(),
-    "cpt_of_nid": lambda parsed: model.CptOfNids([nid for word in parsed.operands for nid in names_of(word)]),
-    "stats_show": lambda parsed: model.StatsShow(),
-    "stats_reset": lambda parsed: model.StatsReset(all=parsed.flag("all")),
     "stats_nets": lambda parsed: model.SumsShow("nets", parsed.text("net")),
     "stats_peers": lambda parsed: model.SumsShow("peers", parsed.text("nid")),
     "stats_heat": _stats_heat,
-    "global_show": lambda parsed: model.GlobalShow(),
     "export": _export,
     **BOND_BUILDERS,
     **POLICY_BUILDERS,
@@ -286,7 +239,7 @@ _BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {
     **HEALTH_BUILDERS,
     **ROUTING_BUILDERS,
 }
-_BUILDERS.update({f"set_{name}": partial(_set, name) for name in SETTINGS})
+_BUILDERS.update({f"set_{name}": partial(_set, name) for name, one in SETTINGS.items() if one.help})
 
 
 # Commands of more than one request ---------------------------------------------------------------------
@@ -371,7 +324,7 @@ def _write_export(request: model.Request, parsed: Parsed, reply: Reply) -> int:
 
 def _after_set(name: str, request: model.Request, parsed: Parsed, reply: Reply) -> int:
     """Errors under the setting's name; a bad value of those of health has an errno of its own."""
-    swap = {-errno.EINVAL: -errno.ENODATA} if name in _ENODATA else {}
+    swap = {-errno.EINVAL: -SETTINGS[name].error} if name in SETTINGS else {}
     errors = [ErrorItem("add", name, swap.get(item.errno, item.errno), item.descr) for item in reply.errors]
     return report_errors(errors)
 
@@ -391,4 +344,4 @@ _FINISHERS: dict[str, Callable[[model.Request, Parsed, Reply], int]] = {
     "lctl_drop_add": _say_added,
     "lctl_delay_add": _say_added,
 }
-_FINISHERS.update({f"set_{name}": partial(_after_set, name) for name in (*SETTINGS, *ROUTER_SETTINGS)})
+_FINISHERS.update({f"set_{name}": partial(_after_set, name) for name in (*SETTINGS, *ROUTER_WORDS)})

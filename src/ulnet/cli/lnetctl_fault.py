@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from typing import Literal
 
 from ulnet.cli.lnetctl_options import BadValue, Parsed, UsageError, number
 from ulnet.dlc import model
-from ulnet.dlc.errors import DlcError
 
 __all__ = ["FAULT_BUILDERS", "added"]
 
@@ -17,16 +15,13 @@ _Kind = Literal["drop", "delay"]
 
 def _add(kind: _Kind) -> Callable[[Parsed], model.Request]:
     def build(parsed: Parsed) -> model.Request:
-        try:
-            rate, interval = parsed.number("rate") or 0, parsed.number("interval") or 0
-            latency = parsed.seconds("latency") or 0
-            portals = [number("--portal", text) for text in _list(parsed, "portal")]
-        except BadValue as bad:
-            raise _refused(str(bad)) from None
+        rate, interval = parsed.number("rate") or 0, parsed.number("interval") or 0
+        latency = parsed.seconds("latency") or 0
+        portals = [number("--portal", text) for text in _list(parsed, "portal")]
         if bool(rate) == bool(interval):
             raise UsageError(f"please provide either {kind} rate or interval but not both at the same time.")
         if not (0 <= rate <= 0xFFFFFFFF and 0 <= interval <= 0xFFFFFFFF):
-            raise _refused(f"rate {rate}, interval {interval}: use 1 to {0xFFFFFFFF}")
+            raise BadValue(f"rate {rate}, interval {interval}: use 1 to {0xFFFFFFFF}")
         source, dest = parsed.text("source"), parsed.text("dest")
         if source is None or dest is None:
             raise UsageError("please provide both --source and --dest: a NID, * for any, or *@net.")
@@ -63,10 +58,6 @@ def _del(kind: _Kind) -> Callable[[Parsed], model.Request]:
 def _list(parsed: Parsed, name: str) -> list[str]:
     text = parsed.text(name)
     return [] if text is None else [item.strip() for item in text.split(",")]
-
-
-def _refused(text: str) -> DlcError:
-    return DlcError(errno.EINVAL, text, verb=model.FaultAdd.verb, entity=model.FaultAdd.entity)
 
 
 def added(request: model.Request) -> str:

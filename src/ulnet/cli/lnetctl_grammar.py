@@ -6,13 +6,13 @@ from ulnet.cli.lnetctl_grammar_bond import BOND_OPTIONS, BONDS
 from ulnet.cli.lnetctl_grammar_fault import FAULTS, LCTL_FAULTS
 from ulnet.cli.lnetctl_grammar_health import DEBUG, NET_SET, PEER_SET
 from ulnet.cli.lnetctl_grammar_policy import POLICIES
-from ulnet.cli.lnetctl_grammar_routing import ROUTER_SETTINGS, ROUTES
+from ulnet.cli.lnetctl_grammar_routing import ROUTES
 from ulnet.cli.lnetctl_kernel import KERNEL_ONLY
 from ulnet.cli.lnetctl_nidlist import NIDLIST
-from ulnet.cli.lnetctl_words import Command, Option
-from ulnet.dlc.tunables import TUNABLES
+from ulnet.cli.lnetctl_words import Command, Option, tunable_options
+from ulnet.dlc.settings import BUFFERS, ROUTER, SETTINGS
 
-__all__ = ["COMMANDS", "COMMON", "GROUPS", "SETTINGS", "Command", "Option", "commands_of"]
+__all__ = ["COMMANDS", "COMMON", "GROUPS", "Command", "Option", "commands_of"]
 
 
 COMMON = (
@@ -22,18 +22,15 @@ COMMON = (
 
 _NET = Option("net", "net, such as tcp or tcp1", "NET", "n")
 _NETS_SHOWN = Option("net", "only these nets, such as tcp,tcp1; may be repeated", "LIST", "n", "list")
-_IF = Option("if", "interfaces, such as eth0,eth1; CPTs of each in brackets: eth0[0]", "LIST", "i")
-_VERBOSE = Option("verbose", "more about each: 1, or the LEVEL from 0 to 4", "LEVEL", "v", "level")
+_IF = Option(
+    *("if", "interfaces, such as eth0,eth1; CPTs of each in brackets: eth0[0]", "LIST", "i", "names"),
+    field="interfaces",
+)
+_VERBOSE = Option(
+    "verbose", "more about each: 1, or the LEVEL from 0 to 4", "LEVEL", "v", "level", "verbosity"
+)
 _LOAD = Option("load", "how busy each is, and how often it was chosen, by the criterion that decided")
 _TIMEOUT = Option("timeout", "seconds to wait for each answer (1)", "S", "t", "seconds")
-
-
-def _tunables(driver: bool) -> list[Option]:
-    return [
-        Option(name.replace("_", "-"), one.help, one.metavar, kind="number")
-        for name, one in TUNABLES.items()
-        if one.option and one.driver is driver
-    ]
 
 
 _LNET = (
@@ -45,13 +42,13 @@ _LNET = (
             Option("large", "an interface named without NID gets its IPv6 address, if it has one", short="l"),
         ),
         examples=("lnetctl lnet configure",),
-        action="lnet_configure",
+        request="LnetConfigure",
     ),
     Command(
         ("lnet", "unconfigure"),
         "shut LNet down; lnetd stays",
         examples=("lnetctl lnet unconfigure",),
-        action="lnet_unconfigure",
+        request="LnetUnconfigure",
     ),
 )
 
@@ -64,9 +61,9 @@ _NETS = (
             _IF,
             Option("nid", "NIDs to bring up, in place of --net and --if", "LIST"),
             Option("ip2net", "rules by address, in place of --net and --if: 'tcp(eth0) 10.0.*.*'", "RULES"),
-            *_tunables(driver=False),
+            *tunable_options("net add", driver=False),
             Option("cpt", "CPU partitions of the NIs, such as [0,2-3] (all)", "CPTS"),
-            *_tunables(driver=True),
+            *tunable_options("net add", driver=True),
             Option("skip-mr-route-setup", "accepted and without effect: no kernel routes are touched here"),
             *BOND_OPTIONS,
         ),
@@ -77,6 +74,7 @@ _NETS = (
             "lnetctl net add --net bond0 --slaves '*@tcp,*@tcp1' --mode loadbalance",
         ),
         action="net_add",
+        request="NetAdd",
     ),
     Command(
         ("net", "del"),
@@ -84,23 +82,23 @@ _NETS = (
         (
             _NET,
             _IF,
-            Option("nid", "NIDs to shut down, in place of --net and --if", "LIST"),
+            Option("nid", "NIDs to shut down, in place of --net and --if", "LIST", "", "names", "nids"),
             Option("force", "at once: messages under way there fail, in place of errno EBUSY"),
         ),
         examples=("lnetctl net del --net tcp --if eth1",),
-        action="net_del",
+        request="NetDel",
     ),
     Command(
         ("net", "show"),
         "show nets and their NIs",
         (_NETS_SHOWN, _VERBOSE, _LOAD),
         examples=("lnetctl net show -v 2 --net tcp",),
-        action="net_show",
+        request="NetShow",
     ),
     NET_SET,
 )
 
-_PRIMARY = Option("prim_nid", "primary NID of the peer", "NID", "p")
+_PRIMARY = Option("prim_nid", "primary NID of the peer", "NID", "p", field="primary")
 _PEERS = (
     Command(
         ("peer", "add"),
@@ -113,17 +111,18 @@ _PEERS = (
         ),
         examples=("lnetctl peer add --prim_nid 10.0.0.2@tcp --nid 10.0.[1-3].2@tcp1",),
         action="peer_add",
+        request="PeerAdd",
     ),
     Command(
         ("peer", "del"),
         "delete NIDs of a peer, or the peer",
         (
             _PRIMARY,
-            Option("nid", "NIDs to remove; without it the whole peer goes", "LIST", "n"),
+            Option("nid", "NIDs to remove; without it the whole peer goes", "LIST", "n", "names", "nids"),
             Option("force", "also if the primary NID is locked"),
         ),
         examples=("lnetctl peer del --prim_nid 10.0.0.2@tcp",),
-        action="peer_del",
+        request="PeerDel",
     ),
     Command(
         ("peer", "show"),
@@ -140,12 +139,13 @@ _PEERS = (
             "lnetctl peer show --max 100 --after 10.0.0.2@tcp",
         ),
         action="peer_show",
+        request="PeerShow",
     ),
     Command(
         ("peer", "list"),
         "list the peers' primary NIDs",
         examples=("lnetctl peer list",),
-        action="peer_list",
+        request="PeerList",
     ),
     PEER_SET,
 )
@@ -158,6 +158,7 @@ _OTHERS = (
         "NID[,NID...]...",
         ("lnetctl ping 10.0.0.2@tcp 10.0.0.[3-5]@tcp", "lnetctl ping --timeout 3 10.0.0.2@tcp"),
         "ping",
+        "Ping",
     ),
     Command(
         ("discover",),
@@ -169,6 +170,7 @@ _OTHERS = (
         "NID[,NID...]...",
         ("lnetctl discover 10.0.0.2@tcp 10.0.0.[3-5]@tcp", "lnetctl discover --verify 10.0.0.2@tcp"),
         "discover",
+        "Discover",
     ),
     Command(
         ("explain",),
@@ -182,25 +184,26 @@ _OTHERS = (
         ),
         examples=("lnetctl explain --to 10.0.0.2@tcp --size 1048576",),
         action="explain",
+        request="Explain",
     ),
     Command(
         ("numa", "show"),
         "show the CPTs, and how far they are from one another",
         examples=("lnetctl numa show",),
-        action="numa_show",
+        request="NumaShow",
     ),
     Command(
         ("cpt-of-nid",),
         "show which CPTs take care of NIDs",
         operands="NID...",
         examples=("lnetctl cpt-of-nid 10.0.0.2@tcp 10.0.0.[3-5]@tcp",),
-        action="cpt_of_nid",
+        request="CptOfNids",
     ),
     Command(
         ("stats", "show"),
         "show the node's counters",
         examples=("lnetctl stats show",),
-        action="stats_show",
+        request="StatsShow",
     ),
     Command(
         ("stats", "nets"),
@@ -208,6 +211,7 @@ _OTHERS = (
         (_NET,),
         examples=("lnetctl stats nets", "lnetctl stats nets --net tcp"),
         action="stats_nets",
+        request="SumsShow",
     ),
     Command(
         ("stats", "peers"),
@@ -215,6 +219,7 @@ _OTHERS = (
         (Option("nid", "only the peer that has this NID", "NID"),),
         examples=("lnetctl stats peers --nid 10.0.0.2@tcp",),
         action="stats_peers",
+        request="SumsShow",
     ),
     Command(
         ("stats", "heat"),
@@ -225,19 +230,20 @@ _OTHERS = (
         ),
         examples=("lnetctl stats heat --peers --top 10",),
         action="stats_heat",
+        request="UseShow",
     ),
     Command(
         ("stats", "reset"),
         "set the counters of the node, its NIs and peers to zero",
         (Option("all", "also begin anew to measure heat"),),
         examples=("lnetctl stats reset", "lnetctl stats reset --all"),
-        action="stats_reset",
+        request="StatsReset",
     ),
     Command(
         ("global", "show"),
         "show node-wide settings",
         examples=("lnetctl global show",),
-        action="global_show",
+        request="GlobalShow",
     ),
     Command(
         ("import",),
@@ -267,47 +273,20 @@ _OTHERS = (
         "[FILE]",
         ("lnetctl export --backup > lnet.yaml",),
         "export",
+        "Export",
     ),
 )
 
-# Names of settings with what their values mean; `max_intf` is the documents' name for max_interfaces.
-SETTINGS = {
-    "numa_range": "NIs within this NUMA distance count as equally near; at least 0",
-    "max_interfaces": "how many NIs there may be; below 16 it is the default, 4096",
-    "max_intf": "the same as max_interfaces",
-    "discovery": "learn the NIDs of peers: 1, or 0 not to; verify only compares them",
-    "drop_asym_route": "drop messages that came by another router than ours: 1, or 0 not to",
-    "retry_count": "how often a message is sent again; less than transaction_timeout",
-    "transaction_timeout": "seconds for an answer; more than retry_count",
-    "health_sensitivity": "how much a failure lowers health, 0 to 1000; 0 turns health off",
-    "recovery_interval": "deprecated: accepted, and changes nothing",
-    "router_sensitivity": "deprecated: percent, 0 to 100",
-    "response_tracking": "expect answers of GETs (1), PUTs (2), both (3), none but LNet's own (0)",
-    "recovery_limit": "seconds after which recovery gives up; 0 is never",
-    "max_recovery_ping_interval": "most seconds between recovery pings; above 0",
-    "use_tcp_bonding": "1: a tcp net added from now on is one NI over all interfaces named; 0: an NI each",
-    "degraded_below": "percent of its usual rate below which an NI is degraded, 0 to 90; 0 does not judge",
-    "selftest": "take part in tests of `lst` and other consoles: 1, or 0 to refuse them",
-}
-# Values for examples, where 1 would be a strange one.
-_VALUES = {
-    "numa_range": 10, "max_interfaces": 100, "max_intf": 100, "retry_count": 3, "transaction_timeout": 60,
-    "health_sensitivity": 50, "router_sensitivity": 50, "response_tracking": 3, "recovery_limit": 3600,
-    "max_recovery_ping_interval": 300, "alive_router_check_interval": 30, "router_ping_timeout": 30,
-    "router_peer_credits": 16, "tiny_buffers": 1024, "small_buffers": 8192, "large_buffers": 512,
-    "degraded_below": 40,
-}  # fmt: skip
+
+def _set(name: str, summary: str, example: int) -> Command:
+    examples = (f"lnetctl set {name} {example}",)
+    return Command(("set", name), summary, operands="VALUE", examples=examples, action=f"set_{name}")
+
+
 _SET = (
-    *(
-        Command(
-            ("set", name),
-            summary,
-            operands="VALUE",
-            examples=(f"lnetctl set {name} {_VALUES.get(name, 1)}",),
-            action=f"set_{name}",
-        )
-        for name, summary in {**SETTINGS, **ROUTER_SETTINGS}.items()
-    ),
+    *(_set(name, one.help, one.example) for name, one in SETTINGS.items() if one.help),
+    _set("routing", "forward messages for others: 1, or 0 no more", 1),
+    *(_set(one.word or name, one.help, one.example) for name, one in {**ROUTER, **BUFFERS}.items()),
 )
 
 _JSON = Option("json", "JSON in place of YAML")
@@ -315,11 +294,11 @@ _JSON = Option("json", "JSON in place of YAML")
 
 def _with_json(command: Command) -> Command:
     """Commands that show something can print it as JSON."""
-    shows = command.words[-1] in ("show", "list", "recovery") or command.action in _SHOWS
+    shows = command.words[-1] in ("show", "list", "recovery") or command.words in _SHOWS
     return command._replace(options=(*command.options, _JSON)) if shows else command
 
 
-_SHOWS = frozenset({"stats_nets", "stats_peers", "stats_heat", "cpt_of_nid"})
+_SHOWS = (("stats", "nets"), ("stats", "peers"), ("stats", "heat"), ("cpt-of-nid",))
 
 COMMANDS: tuple[Command, ...] = tuple(
     _with_json(command)

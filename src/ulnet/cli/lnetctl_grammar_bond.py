@@ -26,6 +26,7 @@ BONDS = (
         (_NID, *BOND_OPTIONS),
         examples=("lnetctl bond set --nid 10.0.0.1@bond0 --mode loadbalance --policy dynamic",),
         action="bond_set",
+        request="BondSet",
     ),
     Command(
         ("bond", "on"),
@@ -33,6 +34,7 @@ BONDS = (
         (_NID, _SLAVE),
         examples=("lnetctl bond on --nid 10.0.0.1@bond0 --slave 10.1.0.1@tcp1",),
         action="bond_on",
+        request="BondSwitch",
     ),
     Command(
         ("bond", "off"),
@@ -40,6 +42,7 @@ BONDS = (
         (_NID, _SLAVE),
         examples=("lnetctl bond off --nid 10.0.0.1@bond0 --slave 10.1.0.1@tcp1",),
         action="bond_off",
+        request="BondSwitch",
     ),
     Command(
         ("bond", "failover"),
@@ -47,5 +50,6 @@ BONDS = (
         (_NID, Option("slave", "NID of that slave (the next one that works)", "NID")),
         examples=("lnetctl bond failover --nid 10.0.0.1@bond0",),
         action="bond_failover",
+        request="BondFailover",
     ),
 )

@@ -58,7 +58,12 @@ def _commands(before: tuple[str, ...], kind: str, action: str) -> tuple[Command,
 
     def command(word: str, summary: str, options: tuple[Option, ...], example: str) -> Command:
         examples = (f"lnetctl {written} {word} {example}".rstrip(),)
-        return Command((*before, word), summary, options, examples=examples, action=f"{action}_{kind}_{word}")
+        return Command(
+            *((*before, word), summary, options),
+            examples=examples,
+            action=f"{action}_{kind}_{word}",
+            request=f"Fault{word.capitalize()}",
+        )
 
     return (
         command("add", f"add a rule that {kind}s messages", _ADD[kind], _EXAMPLE[kind]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ulnet.cli.lnetctl_words import Command, Option
+from ulnet.cli.lnetctl_words import Command, Option, tunable_options
 
 __all__ = ["DEBUG", "NET_SET", "PEER_SET"]
 
@@ -10,16 +10,18 @@ NET_SET = Command(
     ("net", "set"),
     "change values of NIs",
     (
-        Option("nid", "the NIs to change", "LIST", "n"),
+        Option("nid", "the NIs to change", "LIST", "n", "names", "nids"),
         Option("all", "change all NIs"),
-        Option("health", "health value, 0 to 1000", "N", kind="number"),
-        Option("conns-per-peer", "TCP connections of each type, 0 to 127 (0: by speed)", "N", kind="number"),
-        Option("cpt", "CPU partitions that they use, such as [0,2-3], or * for all", "CPTS"),
+        Option("health", "health value, 0 to 1000", "N", kind="number", most=1000),
+        *tunable_options("net set", driver=False),
+        *tunable_options("net set", driver=True),
+        Option("cpt", "CPU partitions that they use, such as [0,2-3], or * for all", "CPTS", field="cpts"),
         Option(
             "drain",
             "1: nothing new leaves by them, and peers send elsewhere; 0: use them",
             "0|1",
             kind="number",
+            most=1,
         ),
         Option("net", "with --lnd-timeout: the type of nets, such as tcp", "TYPE"),
         Option(
@@ -27,6 +29,8 @@ NET_SET = Command(
             "seconds a message may take; 0 derives it from transaction_timeout",
             "S",
             kind="number",
+            field="lnd_timeout",
+            most=2**31 - 1,
         ),
     ),
     examples=(
@@ -35,7 +39,7 @@ NET_SET = Command(
         "lnetctl net set --nid 10.0.0.1@tcp --cpt [0,1]",
         "lnetctl net set --nid 10.0.0.1@tcp --drain 1",
     ),
-    action="net_set",
+    request="NetSet",
 )
 
 PEER_SET = Command(
@@ -49,6 +53,7 @@ PEER_SET = Command(
     ),
     examples=("lnetctl peer set --nid 10.0.0.2@tcp --health 1000",),
     action="peer_set",
+    request="PeerSet",
 )
 
 DEBUG = (
@@ -57,7 +62,7 @@ DEBUG = (
         "list who is pinged until it is well",
         (Option("local", "local NIs", short="l"), Option("peer", "peer NIs", short="p")),
         examples=("lnetctl debug recovery --peer",),
-        action="debug_recovery",
+        request="RecoveryShow",
     ),
     Command(
         ("debug", "peer"),
@@ -65,5 +70,6 @@ DEBUG = (
         (Option("nid", "one NID of it", "NID", "n"),),
         examples=("lnetctl debug peer --nid 10.0.0.2@tcp",),
         action="debug_peer",
+        request="PeerDebug",
     ),
 )

@@ -32,6 +32,7 @@ _UDSP = (
             "lnetctl udsp add --src tcp --weight 3",
         ),
         action="udsp_add",
+        request="UdspAdd",
     ),
     Command(
         ("udsp", "del"),
@@ -39,6 +40,7 @@ _UDSP = (
         (Option("all", "all of them"), Option("idx", "the one at this place in the list", "N", "i")),
         examples=("lnetctl udsp del --idx 0",),
         action="udsp_del",
+        request="UdspDel",
     ),
     Command(
         ("udsp", "show"),
@@ -46,6 +48,7 @@ _UDSP = (
         (Option("idx", "only the one at this place in the list", "N", "i"), _VERBOSE),
         examples=("lnetctl udsp show",),
         action="udsp_show",
+        request="UdspShow",
     ),
 )
 
@@ -69,6 +72,7 @@ def _selection(kind: str, what: str, patterns: tuple[Option, ...], example: str)
             (*patterns, _PRIORITY, _WEIGHT, *more),
             examples=(f"lnetctl selection {kind} add {example} --priority 1",),
             action=f"selection_{kind}_add",
+            request="SelectionAdd",
         ),
         Command(
             ("selection", kind, "del"),
@@ -76,6 +80,7 @@ def _selection(kind: str, what: str, patterns: tuple[Option, ...], example: str)
             (*patterns, _ID),
             examples=(f"lnetctl selection {kind} del {example}", f"lnetctl selection {kind} del --id 0"),
             action=f"selection_{kind}_del",
+            request="SelectionDel",
         ),
         Command(
             ("selection", kind, "show"),
@@ -83,6 +88,7 @@ def _selection(kind: str, what: str, patterns: tuple[Option, ...], example: str)
             patterns,
             examples=(f"lnetctl selection {kind} show",),
             action=f"selection_{kind}_show",
+            request="SelectionShow",
         ),
     )
 

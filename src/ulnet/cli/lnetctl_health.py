@@ -2,66 +2,28 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 
 from ulnet.cli.lnetctl_options import BadValue, Parsed, names_of
 from ulnet.dlc import model
-from ulnet.dlc.errors import DlcError
 
 __all__ = ["HEALTH_BUILDERS"]
-
-_MOST_HEALTH = 1000
-_MOST_CONNS = 127
-_MOST_SECONDS = 2**31 - 1
-
-
-def _net_set(parsed: Parsed) -> model.Request:
-    return model.NetSet(
-        nids=names_of(parsed.text("nid")),
-        all=parsed.flag("all"),
-        cpts=parsed.text("cpt"),
-        health=_number(parsed, model.NetSet, "health", _MOST_HEALTH),
-        conns_per_peer=_number(parsed, model.NetSet, "conns-per-peer", _MOST_CONNS),
-        drain=_number(parsed, model.NetSet, "drain", 1),
-        net=parsed.text("net"),
-        lnd_timeout=_number(parsed, model.NetSet, "lnd-timeout", _MOST_SECONDS),
-    )
 
 
 def _peer_set(parsed: Parsed) -> model.Request:
     if parsed.flag("state"):
-        text = "--state cannot be set: states follow from what happens; 'peer show -v 3' shows them"
-        raise DlcError(errno.EINVAL, text, verb=model.PeerSet.verb, entity=model.PeerSet.entity)
-    return model.PeerSet(
-        nids=names_of(parsed.text("nid")),
-        all=parsed.flag("all"),
-        health=_number(parsed, model.PeerSet, "health", _MOST_HEALTH),
-    )
+        raise BadValue("--state cannot be set: states follow from what happens; 'peer show -v 3' shows them")
+    return model.PeerSet(names_of(parsed.text("nid")), parsed.flag("all"), parsed.number("health", 1000))
 
 
 def _debug_peer(parsed: Parsed) -> model.Request:
     nid = parsed.text("nid")
     if not nid:
-        text = "--nid must be specified"
-        raise DlcError(errno.EINVAL, text, verb=model.PeerDebug.verb, entity=model.PeerDebug.entity)
+        raise BadValue("--nid must be specified")
     return model.PeerDebug(nid)
 
 
-def _number(parsed: Parsed, request: type[model.Request], name: str, most: int) -> int | None:
-    try:
-        value = parsed.number(name)
-    except BadValue as bad:
-        raise DlcError(errno.EINVAL, str(bad), verb=request.verb, entity=request.entity) from None
-    if value is not None and not 0 <= value <= most:
-        text = f"--{name} {value} is out of range: use 0 to {most}"
-        raise DlcError(errno.EINVAL, text, verb=request.verb, entity=request.entity)
-    return value
-
-
 HEALTH_BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {
-    "net_set": _net_set,
     "peer_set": _peer_set,
-    "debug_recovery": lambda parsed: model.RecoveryShow(local=parsed.flag("local"), peer=parsed.flag("peer")),
     "debug_peer": _debug_peer,
 }

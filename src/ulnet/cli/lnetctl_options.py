@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ulnet.cli.lnetctl_grammar import COMMON, Command, Option
+from ulnet.dlc.tunables import TUNABLES
 
 __all__ = ["BadValue", "Parsed", "UsageError", "names_of", "number", "parse"]
 
@@ -40,10 +41,29 @@ class Parsed(NamedTuple):
         """An option's value as written, None if it was not given."""
         return self.options.get(name)
 
-    def number(self, name: str) -> int | None:
-        """An option's value as a number. Raises BadValue."""
+    def number(self, name: str, most: int | None = None) -> int | None:
+        """An option's value as a number, of 0 to `most`. Raises BadValue."""
         text = self.options.get(name)
-        return None if text is None else number(f"--{name}", text)
+        value = None if text is None else number(f"--{name}", text)
+        if value is not None and most is not None and not 0 <= value <= most:
+            raise BadValue(f"--{name} {value} is out of range: use 0 to {most}")
+        return value
+
+    def tunables(self) -> dict[str, int]:
+        """The tunables of an NI that are given. Raises BadValue."""
+        given = {name: self.number(name.replace("_", "-")) for name in TUNABLES}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def value(self, option: Option) -> Any:
+        """An option that was given, as its kind has it. Raises BadValue."""
+        if not option.value:
+            return True
+        if option.kind == "names":
+            return names_of(self.options[option.name])
+        if option.kind == "number":
+            return self.number(option.name, option.most)
+        as_kind = {"seconds": self.seconds, "level": self.level}
+        return as_kind.get(option.kind, self.text)(option.name)
 
     def seconds(self, name: str) -> float | None:
         """An option's value as seconds. Raises BadValue."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from typing import Any, Literal, cast
 
 from ulnet.cli.lnetctl_options import BadValue, Parsed
 from ulnet.dlc import model
-from ulnet.dlc.errors import DlcError
 
 __all__ = ["POLICY_BUILDERS", "SaidPlainly"]
 
@@ -41,10 +39,7 @@ def _udsp_del(parsed: Parsed) -> model.Request:
 
 
 def _udsp_show(parsed: Parsed) -> model.Request:
-    try:
-        level = parsed.level("verbose")
-    except BadValue as bad:
-        raise _refused(model.UdspShow, str(bad)) from None
+    level = parsed.level("verbose")
     return model.UdspShow(_natural(parsed, "idx", "index"), verbosity=level)
 
 
@@ -67,17 +62,14 @@ def _selection(action: str, kind: str) -> Callable[[Parsed], model.Request]:
 
     def build(parsed: Parsed) -> model.Request:
         more: dict[str, object] = {}
-        try:
-            if action == "add":
-                more = {
-                    "priority": parsed.number("priority"),
-                    "weight": parsed.number("weight"),
-                    "side": _side(parsed),
-                }
-            elif action == "del":
-                more = {"id": parsed.number("id")}
-        except BadValue as bad:
-            raise _refused(request_type, str(bad)) from None
+        if action == "add":
+            more = {
+                "priority": parsed.number("priority"),
+                "weight": parsed.number("weight"),
+                "side": _side(parsed),
+            }
+        elif action == "del":
+            more = {"id": parsed.number("id")}
         names = {name: parsed.text(name) for name in ("net", "nid", "local", "remote")}
         return cast(model.Request, request_type(kind=kind, **names, **more))
 
@@ -89,10 +81,6 @@ def _side(parsed: Parsed) -> _Side:
     if text not in ("both", "local", "remote"):
         raise BadValue(f"--side {text!r} is no side: write local, remote or both")
     return cast(_Side, text)
-
-
-def _refused(request_type: type[model.Request], text: str) -> DlcError:
-    return DlcError(errno.EINVAL, text, verb=request_type.verb, entity=request_type.entity)
 
 
 POLICY_BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {

@@ -6,33 +6,26 @@ import errno
 from collections.abc import Callable
 from functools import partial
 
-from ulnet.cli.lnetctl_grammar_routing import ROUTER_SETTINGS
 from ulnet.cli.lnetctl_options import BadValue, Parsed, number
 from ulnet.cli.lnetctl_policy import SaidPlainly
 from ulnet.dlc import model
 from ulnet.dlc.errors import DlcError
+from ulnet.dlc.settings import BUFFERS, ROUTER
 
-__all__ = ["ROUTING_BUILDERS"]
+__all__ = ["ROUTER_WORDS", "ROUTING_BUILDERS"]
 
-_ROUTER = {
-    "alive_router_check_interval": "alive_router_check_interval",
-    "router_ping_timeout": "router_ping_timeout",
-    "check_routers_before_use": "check_routers_before_use",
-    "avoid_asym_router_failure": "avoid_asym_router_failure",
-    "router_peer_credits": "peer_buffer_credits",  # as a net's tunable is called, too
-}
+_ROUTER = {one.word or name: name for name, one in ROUTER.items()}
+_BUFFERS = {one.word: size for size, one in BUFFERS.items()}
+ROUTER_WORDS = ("routing", *_ROUTER, *_BUFFERS)  # what `set` takes beside node-wide settings
 
 
 def _route_add(parsed: Parsed) -> model.Request:
     net, gateway = _mandatory(parsed)
-    try:
-        hop = parsed.number("hop-count") if parsed.flag("hop-count") else parsed.number("hop")
-        priority = parsed.number("priority") or 0
-        sensitivity = parsed.number("health_sensitivity")
-    except BadValue as bad:
-        raise _refused(model.RouteAdd, str(bad)) from None
+    hop = parsed.number("hop-count") if parsed.flag("hop-count") else parsed.number("hop")
+    priority = parsed.number("priority") or 0
+    sensitivity = parsed.number("health_sensitivity")
     if hop is not None and not 1 <= hop <= 255:  # -1, which a request may have, is no number of hops
-        raise _refused(model.RouteAdd, f"hop {hop} is out of range: use 1 to 255, or leave it out")
+        raise BadValue(f"hop {hop} is out of range: use 1 to 255, or leave it out")
     return model.RouteAdd(
         net, gateway, -1 if hop is None else hop, priority, 1 if sensitivity is None else sensitivity
     )
@@ -49,14 +42,6 @@ def _mandatory(parsed: Parsed) -> tuple[str, str]:
         missing = [name for name, text in (("net", net), ("gateway", gateway)) if not text]
         raise SaidPlainly(f"missing mandatory parameters:'{' , '.join(missing)}'\n")
     return net, gateway
-
-
-def _route_show(parsed: Parsed) -> model.Request:
-    try:
-        hop, priority, level = parsed.number("hop"), parsed.number("priority"), parsed.level("verbose")
-    except BadValue as bad:
-        raise _refused(model.RouteShow, str(bad)) from None
-    return model.RouteShow(parsed.text("net"), parsed.text("gateway"), hop, priority, level)
 
 
 def _set(name: str, parsed: Parsed) -> model.Request:
@@ -79,21 +64,15 @@ def _set(name: str, parsed: Parsed) -> model.Request:
         return model.RouterSet({_ROUTER[name]: value})
     if value < 0:
         raise _unread(f"cannot parse {name} value {word!r}: write a number, 0 for the default")
-    return model.BuffersSet(**{name.removesuffix("_buffers"): value})
+    return model.BuffersSet(**{_BUFFERS[name]: value})
 
 
 def _unread(text: str) -> DlcError:
     return DlcError(errno.EPERM, text, verb="parser", entity="set")
 
 
-def _refused(request_type: type[model.Request], text: str) -> DlcError:
-    return DlcError(errno.EINVAL, text, verb=request_type.verb, entity=request_type.entity)
-
-
 ROUTING_BUILDERS: dict[str, Callable[[Parsed], model.Request]] = {
     "route_add": _route_add,
     "route_del": _route_del,
-    "route_show": _route_show,
-    "routing_show": lambda parsed: model.RoutingShow(),
-    **{f"set_{name}": partial(_set, name) for name in ROUTER_SETTINGS},
+    **{f"set_{name}": partial(_set, name) for name in ROUTER_WORDS},
 }

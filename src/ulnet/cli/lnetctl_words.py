@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Command", "Option"]
+from ulnet.dlc.tunables import TUNABLES
+
+__all__ = ["Command", "Option", "tunable_options"]
 
 
 class Option(NamedTuple):
     """`--name VALUE`; without `value` a flag. Kinds: text, number, seconds, level (an optional
-    number), list (it may be repeated).
+    number), list (it may be repeated), names (apart by commas).
+
+    `field` is what it fills of its command's request, if that has not its name; a number may have a
+    `most`, and is 0 at least then.
     """
 
     name: str
@@ -17,10 +22,16 @@ class Option(NamedTuple):
     value: str = ""
     short: str = ""
     kind: str = "text"
+    field: str = ""
+    most: int | None = None
 
 
 class Command(NamedTuple):
-    """`lnetctl WORDS… OPTIONS… OPERANDS…`; `action` names what runs it."""
+    """`lnetctl WORDS… OPTIONS… OPERANDS…`.
+
+    It is the `request` of that name in `ulnet.dlc.model`: options are its fields, operands its `nids`. Where
+    that is not all, `action` names what makes the request, or runs the command.
+    """
 
     words: tuple[str, ...]
     summary: str
@@ -28,3 +39,13 @@ class Command(NamedTuple):
     operands: str = ""
     examples: tuple[str, ...] = ()
     action: str = ""
+    request: str = ""
+
+
+def tunable_options(words: str, driver: bool) -> list[Option]:
+    """The options of a command that are tunables of an NI, of its net or of its driver."""
+    return [
+        Option(name.replace("_", "-"), one.help, one.metavar, kind="number")
+        for name, one in TUNABLES.items()
+        if words in one.words and one.driver is driver
+    ]

@@ -17,7 +17,8 @@ from ulnet.core.answers import Answers
 from ulnet.core.completion import Completion
 from ulnet.core.cpt import CptTable
 from ulnet.core.faults import FaultInjector
-from ulnet.core.lnd import Drivers, Lnd, Payload
+from ulnet.core.generation import Generation
+from ulnet.core.lnd import Drivers, Lnd, Master, Payload
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI, LocalNet, Place
@@ -34,6 +35,7 @@ from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
 from ulnet.core.stats import GlobalStats
 from ulnet.core.status import LNetError
+from ulnet.core.timers import Timers
 from ulnet.core.tunables import GlobalSettings, LndTunables, NetTunables
 from ulnet.nid import LO_NET, LO_NID, Net, Nid
 
@@ -182,6 +184,12 @@ class LNet:
         """Node-wide counters."""
         return self.state.stats
 
+    def reset_stats(self) -> None:
+        """Zero them; how many messages live is a state, not a count, and stays."""
+        fresh = GlobalStats()
+        fresh.msgs_alloc = fresh.msgs_max = self.state.stats.msgs_alloc
+        self.state.stats = fresh
+
     @property
     def cpts(self) -> CptTable:
         """The machine's CPTs."""
@@ -191,6 +199,51 @@ class LNet:
     def settings(self) -> GlobalSettings:
         """Node-wide settings."""
         return self.state.settings
+
+    @property
+    def masters(self) -> dict[Nid, Master]:
+        """The local NIs that are made of others."""
+        return self.state.masters
+
+    @property
+    def generation(self) -> Generation:
+        """Counts what voids choices: changes of NIs, their health, policies."""
+        return self.state.generation
+
+    @property
+    def cookie(self) -> int:
+        """A number that no other life of the node has."""
+        return self.state.cookie
+
+    @property
+    def guards(self) -> bool:
+        """Whether peers are told that identities of PUTs are kept."""
+        return self.state.guards
+
+    @property
+    def running(self) -> bool:
+        """Whether the node does not shut down."""
+        return self.state.running
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Seconds, monotonic."""
+        return self.state.clock
+
+    @property
+    def timers(self) -> Timers:
+        """What is due later."""
+        return self.state.timers
+
+    @property
+    def defer(self) -> Callable[..., None]:
+        """Calls something, with arguments, in the next tick."""
+        return self.state.defer
+
+    @property
+    def report(self) -> Callable[[str], None]:
+        """Takes lines for the log."""
+        return self.state.report
 
     def settle(self) -> None:
         """Send what waits in the cork, before anybody looks at counts."""

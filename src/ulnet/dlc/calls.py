@@ -98,8 +98,8 @@ def set_tcp_bonding(on: bool) -> Call[None]:
     return set_values(use_tcp_bonding=int(on))
 
 
-def show_values() -> Call[documents.Globals]:
-    """Node-wide settings."""
+def show_values() -> Call[dict[str, int]]:
+    """Node-wide settings by name."""
     return Call(model.GlobalShow(), reader(documents.GlobalDocument, "settings"))
 
 
@@ -128,9 +128,7 @@ def add_net(
 
     With `bonding` one NI over all of them, of a tcp net; None is what `use_tcp_bonding` says.
     """
-    request = model.NetAdd(
-        net, several(interfaces), bonding=bonding, tunables=tunables or model.Tunables(), cpts=cpts
-    )
+    request = model.NetAdd(net, several(interfaces), bonding=bonding, tunables=tunables or {}, cpts=cpts)
     return Call(request, nothing)
 
 
@@ -138,7 +136,7 @@ def add_nids(
     nids: Sequence[str], *, tunables: model.Tunables | None = None, cpts: str | None = None
 ) -> Call[None]:
     """Add the NIs with these NIDs, all or none."""
-    request = model.NetAdd(nids=several(nids), tunables=tunables or model.Tunables(), cpts=cpts)
+    request = model.NetAdd(nids=several(nids), tunables=tunables or {}, cpts=cpts)
     return Call(request, nothing)
 
 

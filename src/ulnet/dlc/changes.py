@@ -15,21 +15,20 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from ulnet.core.routing import RoutingSettings
-from ulnet.core.tunables import UNSET_TIMEOUT, GlobalSettings
 from ulnet.dlc import model
 from ulnet.dlc.differences import Change, compare, meaning_of
-from ulnet.dlc.model import Request, Tunables
+from ulnet.dlc.model import Request
 from ulnet.dlc.model_bond import BondAdd, BondSet
-from ulnet.dlc.tunables import TUNABLES
+from ulnet.dlc.settings import READ_ONLY, SETTINGS
+from ulnet.dlc.tunables import DEFAULT, TUNABLES
 
 __all__ = ["Configuration", "Todo", "changes", "place_of"]
 
 K = TypeVar("K")
 R = TypeVar("R", bound=Request)
 _OF_NET = [name for name, one in TUNABLES.items() if not one.live]  # fixed by the first NI of a net
+_LIVE_OF_NET = [name for name, one in TUNABLES.items() if one.live and not one.driver]
 _LIVE = [name for name, one in TUNABLES.items() if one.driver and one.live]
-_READ_ONLY = frozenset({"lnd_timeout", "recovery_interval"})
-_SHOWN_IF_SET = {"use_tcp_bonding": 0, "degraded_below": GlobalSettings().degraded_below, "selftest": 0}
 _Place = tuple[str, str]  # a net, and the interfaces of an NI or, without interface, its NID
 
 
@@ -59,7 +58,7 @@ class Configuration:
         self.routes: dict[tuple[str, str], model.RouteAdd] = {}
         self.peers: dict[str, model.PeerRefresh] = {}
         self.rules: list[model.UdspAdd] = []
-        self.settings: dict[str, int] = {**_SHOWN_IF_SET}
+        self.settings: dict[str, int] = {name: one.default for name, one in SETTINGS.items() if one.own}
         self.router = asdict(RoutingSettings())
         self.forwards = False
         self.buffers: model.BuffersSet | None = None
@@ -79,7 +78,7 @@ class Configuration:
         elif isinstance(one, model.UdspAdd):
             self.rules.append(msgspec.structs.replace(one, idx=None))
         elif isinstance(one, model.GlobalSet):
-            self.settings |= {name: value for name, value in one.values.items() if name not in _READ_ONLY}
+            self.settings |= {name: value for name, value in one.values.items() if name not in READ_ONLY}
         elif isinstance(one, model.RouterSet):
             self.router |= one.values
         elif isinstance(one, model.RoutingSet):
@@ -216,7 +215,7 @@ def _is_bonded(one: model.NetAdd) -> bool:
 
 
 def _of_net(one: model.NetAdd) -> list[int | None]:
-    return [getattr(one.tunables, name) for name in _OF_NET]
+    return [one.tunables.get(name) for name in _OF_NET]
 
 
 def _has_other_nid(now: Configuration, wanted: Configuration, place: _Place, nets: Sequence[str]) -> bool:
@@ -228,10 +227,12 @@ def _changed_nets(now: Configuration, wanted: Configuration, anew: Collection[st
     for net in dict.fromkeys(place[0] for place in now.nis if place[0] not in anew):
         place, new = now.on_net(net)[0], wanted.on_net(net)
         if new:
-            was, becomes = (one.tunables.peer_timeout for one in (now.nis[place], wanted.nis[new[0]]))
-            if was != becomes:
-                request = model.NetSet(nids=[now.nids[place]], tunables=Tunables(peer_timeout=becomes))
-                yield Todo(request, [Change(f"net {net}", "peer_timeout", was, becomes)])
+            first, then = now.nis[place].tunables, wanted.nis[new[0]].tunables
+            differ = [name for name in _LIVE_OF_NET if first.get(name) != then.get(name)]
+            if differ:
+                request = model.NetSet(nids=[now.nids[place]], tunables={name: then[name] for name in differ})
+                changed = [Change(f"net {net}", name, first.get(name), then[name]) for name in differ]
+                yield Todo(request, changed)
 
 
 def _changed_nis(now: Configuration, wanted: Configuration, anew: Collection[_Place]) -> Iterator[Todo]:
@@ -240,16 +241,15 @@ def _changed_nis(now: Configuration, wanted: Configuration, anew: Collection[_Pl
         old = now.nis.get(place)
         if old is None or place in anew:
             continue
-        values = {name: getattr(new.tunables, name) for name in _LIVE}
         given = {
-            name: UNSET_TIMEOUT if value is None else value
-            for name, value in values.items()
-            if value != getattr(old.tunables, name)
+            name: new.tunables.get(name, DEFAULT)
+            for name in _LIVE
+            if new.tunables.get(name) != old.tunables.get(name)
         }
         cpts = new.cpts if new.cpts != old.cpts else None
         if given or cpts:
-            request = model.NetSet(nids=[now.nids[place]], cpts=cpts, tunables=Tunables(**given))
-            same = msgspec.structs.replace(new.tunables, peer_timeout=old.tunables.peer_timeout)
+            request = model.NetSet(nids=[now.nids[place]], cpts=cpts, tunables=given)
+            same = new.tunables | {name: old.tunables[name] for name in _LIVE_OF_NET}
             yield _differ(request, old, msgspec.structs.replace(new, tunables=same))
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ulnet.dlc.config_net import read_ip2nets_section, read_nets
 from ulnet.dlc.config_node import (
-    GLOBALS,
     global_steps,
     read_buffers,
     read_discoveries,
@@ -27,6 +26,7 @@ from ulnet.dlc.config_node import (
 from ulnet.dlc.config_peer import read_peers, read_peers_by_nids
 from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.schema import Schema
+from ulnet.dlc.settings import SETTINGS
 from ulnet.dlc.steps import Config, Step, Verb, step_error
 from ulnet.dlc.yaml_in import MapNode, Node, ScalarNode, YamlError, read_sections
 
@@ -78,8 +78,8 @@ def read_config(text: str, verb: Verb = "add") -> Config:
         if name in _SECTIONS:
             if (name in _AT_ONCE) == (verb == "exec"):
                 steps += _SECTIONS[name](schema, node, verb)
-        elif name in GLOBALS:
+        elif name in SETTINGS:
             steps += global_steps(schema, {name: node}, key.line, verb, schema.mark())
         else:
-            schema.unknown(key, "a file", (*_SECTIONS, *GLOBALS))
+            schema.unknown(key, "a file", (*_SECTIONS, *SETTINGS))
     return Config(steps, schema.errors, schema.lines)

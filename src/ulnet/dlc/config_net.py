@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
 from ulnet.dlc.config_bond import BOND_KEYS, read_bond
 from ulnet.dlc.legacy import LegacyError, read_ip2nets
 from ulnet.dlc.model import Ip2netsRule, NetAdd, NetDel, NetMatch, NetShow, Request, Tunables
@@ -112,7 +110,7 @@ def _ni(
     if verb == "del":
         return NetDel(net=named, interfaces=interfaces, nids=nids)
     prefer = nid if interfaces else None
-    tunables, cpts = _joined(of_net[0], tunables), of_net[1] if cpts is None else cpts
+    tunables, cpts = of_net[0] | tunables, of_net[1] if cpts is None else cpts
     return NetAdd(named, interfaces, nids, prefer, True, bonding, tunables, cpts)
 
 
@@ -265,15 +263,8 @@ def _tunables(schema: Schema, fields: dict[str, Node], item: MapNode) -> tuple[T
     cpts = fields.get("CPT")
     if isinstance(cpts, SeqNode):
         words = [one.text for one in cpts.items if isinstance(one, ScalarNode)]
-        return Tunables(**nets, **drivers), f"[{','.join(words)}]"
-    return Tunables(**nets, **drivers), schema.text(fields, "CPT", item)
-
-
-def _joined(of_net: Tunables, own: Tunables) -> Tunables:
-    given = {name: getattr(own, name) for name in Tunables.__struct_fields__}
-    return msgspec.structs.replace(
-        of_net, **{name: value for name, value in given.items() if value is not None}
-    )
+        return nets | drivers, f"[{','.join(words)}]"
+    return nets | drivers, schema.text(fields, "CPT", item)
 
 
 def _integers(

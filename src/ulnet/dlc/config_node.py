@@ -10,11 +10,11 @@ from ulnet.dlc.config_net import SHOWN
 from ulnet.dlc.config_peer import numbered_nids
 from ulnet.dlc.config_policy import read_selection, read_udsp
 from ulnet.dlc.schema import Schema
+from ulnet.dlc.settings import BUFFERS, ROUTER, SETTINGS
 from ulnet.dlc.steps import Step, Verb
 from ulnet.dlc.yaml_in import MapNode, Node, SeqNode
 
 __all__ = [
-    "GLOBALS",
     "global_steps",
     "read_buffers",
     "read_discoveries",
@@ -28,25 +28,7 @@ __all__ = [
     "read_statistics",
 ]
 
-GLOBALS = (
-    *("numa_range", "max_interfaces", "max_intf", "discovery", "drop_asym_route", "retry_count"),
-    *("transaction_timeout", "health_sensitivity", "recovery_interval", "router_sensitivity", "lnd_timeout"),
-    *("response_tracking", "recovery_limit", "max_recovery_ping_interval", "degraded_below"),
-    *("use_tcp_bonding", "selftest"),
-)
 _Rule = TypeVar("_Rule")
-_ALIASES = {"max_intf": "max_interfaces"}
-# What `import --del` restores; it leaves other settings alone.
-_DEFAULTS = {
-    **dict.fromkeys(("numa_range", "drop_asym_route", "use_tcp_bonding", "selftest"), 0),
-    "max_interfaces": 4096,
-    "discovery": 1,
-}
-# Settings of routing that only module parameters have, in `routing:` of our own exports.
-_ROUTER = (
-    *("alive_router_check_interval", "router_ping_timeout", "check_routers_before_use"),
-    *("avoid_asym_router_failure", "peer_buffer_credits"),
-)
 _ENABLE = range(4)  # kernel nodes print 2 for off and 3 for on, when they have router buffers
 _ROUTE = ("net", "gateway", "hop", "priority", "health_sensitivity", "seq_no")
 _ROUTE_STATE = ("type", "state", "notify_time")
@@ -58,7 +40,7 @@ _ROUTE_STATE = ("type", "state", "notify_time")
 def read_globals(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
     """`global:`: all values of the section are set together."""
     mark = schema.mark()
-    fields = schema.fields(node, "global", GLOBALS)
+    fields = schema.fields(node, "global", tuple(SETTINGS))
     yield from global_steps(schema, fields, node.line, verb, mark)
 
 
@@ -76,7 +58,7 @@ def global_steps(
     schema: Schema, fields: Mapping[str, Node], line: int, verb: Verb, mark: int
 ) -> Iterator[Step]:
     """The request for some settings."""
-    given = {_ALIASES.get(name, name): schema.setting(fields, name) for name in fields}
+    given = {SETTINGS[name].name or name: schema.setting(fields, name) for name in fields}
     values = {name: value for name, value in given.items() if value is not None}
     if not schema.good(mark):
         return
@@ -84,7 +66,7 @@ def global_steps(
         yield Step(model.GlobalShow(), line)
         return
     if verb == "del":
-        values = {name: value for name, value in _DEFAULTS.items() if name in values}
+        values = {name: one.default for name, one in SETTINGS.items() if one.restored and name in values}
     if values and verb != "exec":
         yield Step(model.GlobalSet(values), line)
 
@@ -169,8 +151,8 @@ def read_routing(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
         if isinstance(part, MapNode) and any(key.text.startswith("cpt[") for key, _ in part.items):
             continue
         mark = schema.mark()
-        fields = schema.fields(part, "routing", ("enable", "seq_no", *_ROUTER))
-        given = {name: schema.integer(fields, name) for name in _ROUTER}
+        fields = schema.fields(part, "routing", ("enable", "seq_no", *ROUTER))
+        given = {name: schema.integer(fields, name) for name in ROUTER}
         values = {name: value for name, value in given.items() if value is not None}
         if values and verb == "add" and schema.good(mark):
             yield Step(model.RouterSet(values), part.line)
@@ -184,8 +166,8 @@ def read_routing(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
 def read_buffers(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
     """`buffers:`."""
     mark = schema.mark()
-    fields = schema.fields(node, "buffers", ("tiny", "small", "large", "seq_no"))
-    sizes = {name: schema.integer(fields, name) for name in ("tiny", "small", "large")}
+    fields = schema.fields(node, "buffers", (*BUFFERS, "seq_no"))
+    sizes = {name: schema.integer(fields, name) for name in BUFFERS}
     if verb == "add" and schema.good(mark) and any(size is not None for size in sizes.values()):
         yield Step(model.BuffersSet(**sizes), node.line)
 

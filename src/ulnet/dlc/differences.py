@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ulnet.core.tunables import GlobalSettings
 from ulnet.dlc import model
 from ulnet.dlc.config_bond import bond_item
 from ulnet.dlc.model import Request, Tunables
 from ulnet.dlc.model_bond import BondAdd
+from ulnet.dlc.settings import BUFFERS, READ_ONLY, SETTINGS
 from ulnet.dlc.tunables import TUNABLES
 from ulnet.nid import Net, Nid, NidError, NidList
 
 __all__ = ["Change", "Meaning", "compare", "meaning_of"]
 
 _MANY = 4096
-_READ_ONLY = frozenset({"lnd_timeout", "recovery_interval"})
 _DEFAULTS = {name: one.default for name, one in TUNABLES.items()}
 _UNKNOWN = frozenset({"nid", "CPT", *(name for name, default in _DEFAULTS.items() if default is None)})
 
@@ -75,7 +74,7 @@ def _is_default_setting(change: Change) -> bool:
         return False
     name = change.thing.removeprefix("setting ")
     given = change.before or change.after
-    return bool(given["value"] == getattr(GlobalSettings(), name, None))
+    return name in SETTINGS and bool(given["value"] == SETTINGS[name].default)
 
 
 def meaning_of(requests: Iterable[Request]) -> Meaning:
@@ -100,7 +99,7 @@ def meaning_of(requests: Iterable[Request]) -> Meaning:
         elif isinstance(request, model.GlobalSet | model.RouterSet):
             bonding = bool(request.values.get("use_tcp_bonding", bonding))
             for name, value in request.values.items():
-                if name not in _READ_ONLY:
+                if name not in READ_ONLY:
                     found[f"setting {name}"] = {"value": value}
         elif isinstance(request, model.UdspAdd):
             _rule(found, request)
@@ -113,7 +112,7 @@ def meaning_of(requests: Iterable[Request]) -> Meaning:
         elif isinstance(request, model.RoutingSet):
             found["routing"] = {"enable": int(request.enable)}
         elif isinstance(request, model.BuffersSet):
-            sizes = {name: getattr(request, name) for name in ("tiny", "small", "large")}
+            sizes = {name: getattr(request, name) for name in BUFFERS}
             found["buffers"] = {name: size for name, size in sizes.items() if size is not None}
     return found
 
@@ -132,9 +131,7 @@ def _nis(found: Meaning, request: model.NetAdd, bonding: bool) -> None:
 
 
 def _tunables(tunables: Tunables, cpts: str | None) -> dict[str, Any]:
-    given = {name: getattr(tunables, name) for name in Tunables.__struct_fields__}
-    values = {name: value for name, value in given.items() if value is not None}
-    return {**values, **({"CPT": cpts} if cpts is not None else {})}
+    return {**tunables, **({"CPT": cpts} if cpts is not None else {})}
 
 
 def _peer(found: Meaning, request: model.PeerAdd | model.PeerRefresh) -> None:

@@ -23,13 +23,10 @@ __all__ = [
     "DistanceView",
     "ExportDocument",
     "GlobalDocument",
-    "Globals",
-    "LndTunablesView",
     "LocalNetView",
     "LocalNiView",
     "MsgCounts",
     "NetDocument",
-    "NetTunablesView",
     "NiHealth",
     "NidItem",
     "NumaDocument",
@@ -74,23 +71,6 @@ class UdspInfo(
     turns: dict[str, int] | UnsetType = UNSET
 
 
-class NetTunablesView(Struct):
-    """`tunables:`."""
-
-    peer_timeout: int
-    peer_credits: int
-    peer_buffer_credits: int
-    credits: int
-
-
-class LndTunablesView(Struct):
-    """`lnd tunables:` of a tcp net."""
-
-    conns_per_peer: int
-    timeout: int | UnsetType = UNSET
-    tos: int = -1
-
-
 class LocalNiView(
     Struct,
     rename={
@@ -116,8 +96,8 @@ class LocalNiView(
     received_stats: MsgCounts | UnsetType = UNSET
     dropped_stats: MsgCounts | UnsetType = UNSET
     health_stats: NiHealth | UnsetType = UNSET
-    tunables: NetTunablesView | UnsetType = UNSET
-    lnd_tunables: LndTunablesView | UnsetType = UNSET
+    tunables: dict[str, int] | UnsetType = UNSET  # under the names of `ulnet.dlc.tunables`
+    lnd_tunables: dict[str, int] | UnsetType = UNSET
     dev_cpt: int | UnsetType = UNSET
     tcp_bonding: int | UnsetType = UNSET
     cpt: str | UnsetType = UNSET
@@ -279,31 +259,10 @@ class DistanceDocument(Struct, rename={"which_nid": "which-nid"}):
     which_nid: list[DistanceView]
 
 
-class Globals(Struct):
-    """Node-wide settings. Those that the real tool has not are told where they are not the default."""
-
-    numa_range: int
-    max_interfaces: int
-    discovery: int
-    drop_asym_route: int
-    retry_count: int
-    transaction_timeout: int
-    health_sensitivity: int
-    recovery_interval: int
-    router_sensitivity: int
-    lnd_timeout: int
-    response_tracking: int
-    recovery_limit: int
-    max_recovery_ping_interval: int
-    use_tcp_bonding: int | UnsetType = UNSET
-    degraded_below: int | UnsetType = UNSET
-    selftest: int | UnsetType = UNSET
-
-
 class GlobalDocument(Struct, rename={"settings": "global"}):
-    """`global show`."""
+    """`global show`. Settings that kernel nodes have not are told where they are not the default."""
 
-    settings: Globals
+    settings: dict[str, int]  # under the names of `ulnet.dlc.settings`
 
 
 class ExportDocument(Struct, rename={"settings": "global"}):
@@ -314,5 +273,5 @@ class ExportDocument(Struct, rename={"settings": "global"}):
     peer: list[PeerView]
     routing: dict[str, int]
     buffers: dict[str, int]
-    settings: Globals
+    settings: dict[str, int]
     udsp: list[UdspView] = []

@@ -10,12 +10,12 @@ Requests have nets as the text has them.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from ulnet.dlc.legacy_bond import BondSpecError, bond_from_words, is_bond
 from ulnet.dlc.model import Ip2netsRule, NetAdd, RouteAdd, Tunables
 from ulnet.dlc.model_bond import BondAdd
 from ulnet.dlc.model_files import NetMatch
+from ulnet.dlc.tunables import TUNABLES
 from ulnet.nid import AddressPattern, InterfacePattern, Net, NetPattern, NidError, NidList
 from ulnet.nid.errors import shown
 from ulnet.nid.expr import split_list
@@ -27,7 +27,6 @@ _MOST_NETS = 64
 _SPEC = re.compile(r"\s*([A-Za-z0-9]+(?:\[[^\]]*\])?)\s*(?:\((.*)\))?\s*(\[[^\]]*\])?\s*\Z", re.DOTALL)
 _HEAD = re.compile(r"\s*([A-Za-z0-9]+\s*(?:\([^()]*\))?\s*(?:\[[^\]]*\])?)(?:\s+(.*))?\Z", re.DOTALL)
 _OPTION = re.compile(r"\s*([A-Za-z_]+)\s*=\s*(.*?)\s*\Z", re.DOTALL)
-_OPTIONS = frozenset(Tunables.__struct_fields__)
 _HOPS = re.compile(r"([0-9]{1,3})(?::([0-9]{1,9}))?\Z")  # and a priority
 _LIKE_NUMBER = re.compile(r"[-+]?[0-9]")
 _PLAIN_NET = re.compile(r"[A-Za-z0-9]+\Z")
@@ -53,7 +52,7 @@ def read_networks(text: str, tunables: Tunables | None = None) -> list[NetAdd | 
         if bond is not None:
             bonds.append(bond)
             continue
-        net, interfaces, given, cpts = _spec(part, tunables or Tunables())
+        net, interfaces, given, cpts = _spec(part, tunables or {})
         if interfaces:
             request = NetAdd(net=net, interfaces=interfaces, in_file=True, tunables=given, cpts=cpts)
             requests.append(request)
@@ -84,7 +83,7 @@ def read_ip2nets(text: str, tunables: Tunables | None = None, cpts: str | None =
         if bond is not None:
             rules.append(Ip2netsRule(bond.net, ranges=ranges, bond=bond))
             continue
-        net, interfaces, given, own = _spec(head[1], tunables or Tunables())
+        net, interfaces, given, own = _spec(head[1], tunables or {})
         rules.append(Ip2netsRule(net, interfaces, ranges, given, own or cpts))
     if not rules:
         raise LegacyError("ip2nets holds no rule: write one, such as tcp(eth0) 192.168.0.*")
@@ -205,15 +204,14 @@ def _spec(text: str, tunables: Tunables) -> tuple[str, list[str], Tunables, str 
     except NidError as bad:
         raise LegacyError(str(bad), "bad net") from None
     interfaces: list[str] = []
-    options: dict[str, Any] = {}
+    options: Tunables = {}
     for part in _split(inside or "", ","):
         option = _OPTION.match(part)
         if option is None:
             interfaces.append(_interface(part, net))
         else:
             options[option[1]] = _option(option[1], option[2], net)
-    given = {key: getattr(tunables, key) for key in _OPTIONS}
-    return net, interfaces, Tunables(**{**given, **options}), cpts
+    return net, interfaces, {**tunables, **options}, cpts
 
 
 def _interface(text: str, net: str) -> str:
@@ -224,8 +222,8 @@ def _interface(text: str, net: str) -> str:
 
 
 def _option(name: str, value: str, net: str) -> int:
-    if name not in _OPTIONS:
-        known = ", ".join(sorted(_OPTIONS))
+    if name not in TUNABLES:
+        known = ", ".join(sorted(TUNABLES))
         raise LegacyError(f"net {net}: no option is called {name!r}: known are {known}", "bad option")
     if not re.fullmatch(r"-?[0-9]{1,9}", value):
         text = f"net {net}: {name}={value} is not a number: write digits, such as {name}=8"

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from ulnet.dlc.model_bond import BondRequest
+from ulnet.dlc.model_bond import BondAdd, BondFailover, BondSet, BondSwitch
 from ulnet.dlc.model_faults import FaultAdd, FaultDel, FaultReset, FaultShow
 from ulnet.dlc.model_files import Ip2netsRule, NetMatch, PeerRefresh, PeerRemove
 from ulnet.dlc.model_health import NetSet, PeerDebug, PeerSet, RecoveryShow
@@ -31,6 +31,10 @@ from ulnet.dlc.request import Seconds, Tunables, Verbosity
 
 __all__ = [
     "PINGS_AT_ONCE",
+    "BondAdd",
+    "BondFailover",
+    "BondSet",
+    "BondSwitch",
     "BuffersSet",
     "CptOfNids",
     "Discover",
@@ -121,7 +125,7 @@ class NetAdd(_Request, tag="net.add"):
     prefer: str | None = None
     in_file: bool = False
     bonding: bool | None = None
-    tunables: Tunables = Tunables()
+    tunables: Tunables = {}
     cpts: str | None = None
 
 
@@ -318,7 +322,10 @@ Request = (
     | NetShow
     | NetSet
     | NetMatch
-    | BondRequest
+    | BondAdd
+    | BondSet
+    | BondSwitch
+    | BondFailover
     | PeerAdd
     | PeerDel
     | PeerShow

@@ -6,7 +6,7 @@ import msgspec
 
 from ulnet.dlc.request import BaseRequest
 
-__all__ = ["BondAdd", "BondFailover", "BondOptions", "BondRequest", "BondSet", "BondSwitch"]
+__all__ = ["BondAdd", "BondFailover", "BondOptions", "BondSet", "BondSwitch"]
 
 
 class BondOptions(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True):
@@ -61,6 +61,3 @@ class BondFailover(BaseRequest, tag="bond.failover"):
     entity = "bond"
     nid: str
     slave: str | None = None
-
-
-BondRequest = BondAdd | BondSet | BondSwitch | BondFailover

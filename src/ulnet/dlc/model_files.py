@@ -20,7 +20,7 @@ class Ip2netsRule(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     net: str
     interfaces: list[str] = []
     ranges: list[str] = []
-    tunables: Tunables = Tunables()
+    tunables: Tunables = {}
     cpts: str | None = None
     bond: BondAdd | None = None
 

@@ -14,11 +14,11 @@ _Health = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 
 
 class NetSet(BaseRequest, tag="net.set"):
-    """Change `nids`, or `all` NIs but `0@lo`: CPTs, health, connections; or the time-out of net type `net`.
+    """Change `nids`, or `all` NIs but `0@lo`: CPTs, health, tunables; or the time-out of net type `net`.
 
     `lnd_timeout` is in seconds; 0 derives it from the transaction timeout. `drain` 1: nothing new leaves by
-    them, and peers send elsewhere, until it is 0 again. Of `tunables` those that an NI changes while it runs
-    may be given: peer_timeout, of its whole net, conns_per_peer, timeout, tos.
+    them, and peers send elsewhere, until it is 0 again. Of `tunables` those that are `live` may be given; one
+    of a net holds for all of its NIs.
     """
 
     verb = "set"
@@ -27,11 +27,10 @@ class NetSet(BaseRequest, tag="net.set"):
     all: bool = False
     cpts: str | None = None
     health: _Health | None = None
-    conns_per_peer: Annotated[int, msgspec.Meta(ge=0, le=127)] | None = None
     drain: Annotated[int, msgspec.Meta(ge=0, le=1)] | None = None
     net: str | None = None
     lnd_timeout: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
-    tunables: Tunables = Tunables()
+    tunables: Tunables = {}
 
 
 class PeerSet(BaseRequest, tag="peer.set"):

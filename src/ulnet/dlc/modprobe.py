@@ -8,8 +8,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
-import msgspec
-
 from ulnet.dlc.legacy import LegacyError, read_ip2nets, read_networks, read_routes
 from ulnet.dlc.model import (
     BuffersSet,
@@ -22,6 +20,7 @@ from ulnet.dlc.model import (
     RoutingSet,
     Tunables,
 )
+from ulnet.dlc.settings import BUFFERS, ROUTER, SETTINGS
 from ulnet.dlc.tunables import TUNABLES
 from ulnet.nid import Net, NetType, NidError
 
@@ -29,25 +28,8 @@ __all__ = ["Parameters", "is_setting", "module_requests", "read_modprobe", "tune
 
 _LONGEST = 1 << 20
 # Parameters of the module lnet that are settings today.
-_SETTINGS = {
-    "lnet_numa_range": "numa_range",
-    "lnet_interfaces_max": "max_interfaces",
-    "lnet_drop_asym_route": "drop_asym_route",
-    "lnet_retry_count": "retry_count",
-    "lnet_transaction_timeout": "transaction_timeout",
-    "lnet_health_sensitivity": "health_sensitivity",
-    "lnet_recovery_interval": "recovery_interval",
-    "router_sensitivity_percentage": "router_sensitivity",
-    "lnet_response_tracking": "response_tracking",
-    "lnet_recovery_limit": "recovery_limit",
-    "lnet_max_recovery_ping_interval": "max_recovery_ping_interval",
-    "use_tcp_bonding": "use_tcp_bonding",
-}
-_BUFFERS = {f"{size}_router_buffers": size for size in ("tiny", "small", "large")}
-_ROUTER = (
-    *("alive_router_check_interval", "router_ping_timeout", "check_routers_before_use"),
-    *("avoid_asym_router_failure", "peer_buffer_credits"),
-)
+_SETTINGS = {one.parameter: name for name, one in SETTINGS.items() if one.parameter}
+_BUFFERS = {f"{size}_router_buffers": size for size in BUFFERS}
 # Parameters of drivers that are tunables of their nets today.
 _KSOCKLND = {one.parameter or name: name for name, one in TUNABLES.items()}
 _KO2IBLND = {name: name for name in TUNABLES}
@@ -117,7 +99,7 @@ def read_modprobe(text: str, together: bool = False) -> Parameters:
 _LNET = {
     *_SETTINGS,
     *_BUFFERS,
-    *_ROUTER,
+    *ROUTER,
     "lnet_peer_discovery_disabled",
     "networks",
     "ip2nets",
@@ -182,7 +164,7 @@ def _settings(lnet: dict[str, str]) -> list[Request]:
 def _routing(lnet: dict[str, str]) -> list[Request]:
     """Routes, what routers and their clients do, and buffers. Raises LegacyError."""
     requests: list[Request] = []
-    watching = {name: _number(name, value) for name, value in lnet.items() if name in _ROUTER}
+    watching = {name: _number(name, value) for name, value in lnet.items() if name in ROUTER}
     if watching:
         requests.append(RouterSet(watching))
     if lnet.get("routes"):
@@ -208,10 +190,7 @@ def tune(requests: Iterable[Request], drivers: Mapping[int, Tunables]) -> None:
     for request in requests:
         for one in request.rules if isinstance(request, NetMatch) else [request]:
             if isinstance(one, NetAdd | Ip2netsRule):
-                driver = drivers.get(_type_of(one), Tunables())
-                own = {name: getattr(one.tunables, name) for name in Tunables.__struct_fields__}
-                given = {name: value for name, value in own.items() if value is not None}
-                one.tunables = msgspec.structs.replace(driver, **given)
+                one.tunables = {**drivers.get(_type_of(one), {}), **one.tunables}
 
 
 def _type_of(one: NetAdd | Ip2netsRule) -> int:
@@ -232,9 +211,7 @@ def _nobody_knows(name: str, value: str, known: Collection[str]) -> str:
 
 
 def _tunables(parameters: dict[str, str], names: dict[str, str]) -> Tunables:
-    return Tunables(
-        **{names[name]: _number(name, value) for name, value in parameters.items() if name in names}
-    )
+    return {names[name]: _number(name, value) for name, value in parameters.items() if name in names}
 
 
 def _number(name: str, value: str) -> int:

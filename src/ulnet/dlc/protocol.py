@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import errno
 import struct
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import msgspec
 
@@ -51,9 +53,9 @@ class ProtocolError(Exception):
 
 
 class Answer(msgspec.Struct):
-    """What a node says to a request; `document` is one of ulnet.dlc.documents."""
+    """What a node says to a request; `document` is one of ulnet.dlc.documents, or a mapping in its place."""
 
-    document: msgspec.Struct | None = None
+    document: msgspec.Struct | Mapping[str, Any] | None = None
     errors: list[ErrorItem] = []
     notes: list[str] = []  # what a person should know of what was done
 
@@ -79,7 +81,7 @@ class _RequestFrame(msgspec.Struct):
 
 class _ReplyFrame(msgspec.Struct, omit_defaults=True):
     version: int
-    result: msgspec.Struct | None = None
+    result: msgspec.Struct | Mapping[str, Any] | None = None
     errors: list[ErrorItem] = []
     notes: list[str] = []
 

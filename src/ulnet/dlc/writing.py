@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from ulnet.dlc import model
 from ulnet.dlc.config_bond import bond_item
 from ulnet.dlc.config_peer import LOCKED
@@ -14,7 +16,6 @@ from ulnet.dlc.tunables import TUNABLES
 
 __all__ = ["document_of"]
 
-_LND = [name for name, one in TUNABLES.items() if one.driver]
 _ORDER = (
     *("use_tcp_bonding", "net", "ip2nets", "route", "routing", "buffers", "peer", "peers", "global", "udsp"),
     "selection",
@@ -45,14 +46,13 @@ def document_of(requests: Iterable[Request]) -> dict[str, Any]:
         elif isinstance(request, model.SelectionAdd):
             found.setdefault("selection", []).append(_selection(request))
         elif isinstance(request, model.RouteAdd):
-            found.setdefault("route", []).append(_route(request))
+            found.setdefault("route", []).append(_given(request))
         elif isinstance(request, model.RouterSet):
             found.setdefault("routing", {}).update(request.values)
         elif isinstance(request, model.RoutingSet):
             found.setdefault("routing", {})["enable"] = int(request.enable)
         elif isinstance(request, model.BuffersSet):
-            sizes = {name: getattr(request, name) for name in ("tiny", "small", "large")}
-            found["buffers"] = {name: size for name, size in sizes.items() if size is not None}
+            found["buffers"] = _given(request)
     return {name: found[name] for name in _ORDER if name in found}
 
 
@@ -75,11 +75,10 @@ def _net(items: list[dict[str, Any]], request: model.NetAdd) -> None:
 
 
 def _tunables(tunables: Tunables, cpts: str | None) -> dict[str, Any]:
-    given = {name: getattr(tunables, name) for name in Tunables.__struct_fields__}
-    nets = {name: value for name, value in given.items() if value is not None and name not in _LND}
-    drivers = {name: given[name] for name in _LND if given[name] is not None}
-    parts: dict[str, Any] = {"tunables": nets, "lnd tunables": drivers}
-    found = {name: values for name, values in parts.items() if values}
+    found: dict[str, Any] = {}
+    for name, one in TUNABLES.items():
+        if name in tunables:
+            found.setdefault("lnd tunables" if one.driver else "tunables", {})[name] = tunables[name]
     return {**found, **({"CPT": cpts} if cpts is not None else {})}
 
 
@@ -118,28 +117,17 @@ def _peer(found: dict[str, Any], request: model.PeerAdd | model.PeerRefresh) -> 
     found.setdefault("peer", []).append(item)
 
 
+def _given(request: Request) -> dict[str, Any]:
+    """The fields of a request that are not the default."""
+    return {name: value for name, value in msgspec.to_builtins(request).items() if name != "op"}
+
+
 def _udsp(request: model.UdspAdd) -> dict[str, Any]:
-    names = ("idx", "src", "dst", "rte")
-    item = {name: getattr(request, name) for name in names if getattr(request, name) is not None}
-    action = {
-        name: getattr(request, name) for name in ("priority", "weight") if getattr(request, name) is not None
-    }
-    return {**item, **({"action": action} if action else {})}
+    given = _given(request)
+    action = {name: given.pop(name) for name in ("priority", "weight") if name in given}
+    return {**given, **({"action": action} if action else {})}
 
 
 def _selection(request: model.SelectionAdd) -> dict[str, Any]:
-    names = ("net", "nid", "local", "remote", "priority", "weight")
-    item: dict[str, Any] = {"type": request.kind}
-    item.update({name: getattr(request, name) for name in names if getattr(request, name) is not None})
-    return {**item, **({"side": request.side} if request.side != "both" else {})}
-
-
-def _route(request: model.RouteAdd) -> dict[str, Any]:
-    item: dict[str, Any] = {"net": request.net, "gateway": request.gateway}
-    if request.hop != -1:
-        item["hop"] = request.hop
-    if request.priority:
-        item["priority"] = request.priority
-    if request.health_sensitivity != 1:
-        item["health_sensitivity"] = request.health_sensitivity
-    return item
+    given = _given(request)
+    return {"type": given.pop("kind"), **given}

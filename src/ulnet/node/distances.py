@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ulnet.control.instance import LNet
+from ulnet.control.view import View
 from ulnet.core.status import LNetError
 from ulnet.nid import LO_NID, Net, Nid
 
@@ -26,7 +26,7 @@ class Distance(NamedTuple):
     source: Nid
 
 
-def distance_to(core: LNet, nid: Nid) -> Distance:
+def distance_to(core: View, nid: Nid) -> Distance:
     """How far a NID is. Raises LNetError(EHOSTUNREACH): no net of this node, and no route that is up."""
     nets = list(core.nets)
     if nid == LO_NID or nid in core.nis:
@@ -45,7 +45,7 @@ def distance_to(core: LNet, nid: Nid) -> Distance:
     return Distance(nid, best.distance + 1, nets.index(near), _source(core, near))
 
 
-def by_distance(core: LNet, nids: Iterable[Nid]) -> list[Distance]:
+def by_distance(core: View, nids: Iterable[Nid]) -> list[Distance]:
     """The NIDs that can be reached, the nearest first. Raises LNetError(EHOSTUNREACH) where there is none."""
     found: list[Distance] = []
     why = LNetError(errno.EINVAL, "no NID is named: write one or more, such as 10.0.0.2@tcp")
@@ -59,7 +59,7 @@ def by_distance(core: LNet, nids: Iterable[Nid]) -> list[Distance]:
     return sorted(found, key=lambda one: (one.hops, one.order))
 
 
-def _source(core: LNet, net: Net) -> Nid:
+def _source(core: View, net: Net) -> Nid:
     """The first NI of a net that is up, else the first."""
     nis = core.nets[net].nis
     return next((ni.nid for ni in nis if ni.up), nis[0].nid)

@@ -56,7 +56,7 @@ class _Paper:
     def send(self, ni: NI, msgs: list[Msg]) -> None:
         """Do nothing: a dry run has no other end."""
         status, text = HealthStatus.LOCAL_ERROR, "this node exists in a dry run only"
-        self._core.state.defer(self._core.completed, msgs, status, errno.EHOSTUNREACH, text)
+        self._core.defer(self._core.completed, msgs, status, errno.EHOSTUNREACH, text)
 
 
 @asynccontextmanager

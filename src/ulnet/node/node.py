@@ -7,7 +7,7 @@ import errno
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, Self, get_args
 
 from ulnet.control.instance import LNet
@@ -18,19 +18,15 @@ from ulnet.core.selection import Balance
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import LndTunables, NetTunables
 from ulnet.host import Topology
-from ulnet.lnd.bond import BondLnd, bond_config
-from ulnet.lnd.lo import LoLnd
-from ulnet.lnd.registry import installed_drivers
-from ulnet.lnd.tcp import TcpLnd, TcpParams
 from ulnet.nid import ANY_NID, PID_ANY, Nid
 from ulnet.nid.errors import shown
 from ulnet.node.attachment import Attachment
-from ulnet.node.devices import Devices
+from ulnet.node.drivers import DriverCalls, carriers, everywhere, parameters_of
 from ulnet.node.inbox import Inbox, Message
 from ulnet.node.machine import Machine
 from ulnet.node.messages import MessageCalls
 from ulnet.node.operations import Operations
-from ulnet.node.peers import PeerCalls, as_net, as_nid
+from ulnet.node.peers import PeerCalls, as_nid
 
 __all__ = ["Node"]
 
@@ -39,15 +35,16 @@ Recovery = Literal["backoff", "documents"]
 _log = logging.getLogger("ulnet")
 
 
-class Node(MessageCalls, PeerCalls):
+class Node(MessageCalls, PeerCalls, DriverCalls):
     """One LNet node in this process.
 
     Use it as `async with Node() as node:`, or call `start` and `close`. NIDs are given as `Nid` or text.
     Everything runs in the thread of the event loop; nothing here is thread-safe. `topology` stands in for
     the machine's NUMA nodes; `cpu_pattern` or `cpu_npartitions` divides them into CPTs, by default one a
     node. `balance` tells how path selection weighs load, `recovery` how those that failed get well.
-    `drivers` makes the drivers of a core, in the place of TCP's and those of other packages; `cookie` gives a
-    number that no earlier life of the node used; `report` takes lines for the log (by default warnings, and
+    `drivers` makes the drivers of a core, in the place of those that there are; `parameters` are those of
+    these, by the names of drivers. `cookie` gives a number that no
+    earlier life of the node used; `report` takes lines for the log (by default warnings, and
     errors where an NI changes or a message switches paths); `chance` gives random numbers, for fault rules.
     Raises LNetError(EINVAL) for a division that cannot be, and for words that are not known.
     """
@@ -55,7 +52,6 @@ class Node(MessageCalls, PeerCalls):
     def __init__(
         self,
         *,
-        tcp: TcpParams | None = None,
         topology: Topology | None = None,
         cpu_pattern: str = "",
         cpu_npartitions: int = 0,
@@ -65,12 +61,13 @@ class Node(MessageCalls, PeerCalls):
         cookie: Callable[[], int] = time.time_ns,
         report: Callable[[str], None] = _log.warning,
         chance: Callable[[], float] = random.random,
+        **parameters: object,
     ) -> None:
         _must_be_known("balance", balance, get_args(Balance))
         _must_be_known("recovery", recovery, get_args(Recovery))
         self.machine = Machine(topology, pattern=cpu_pattern, partitions=cpu_npartitions)
-        self._tcp_params = tcp or TcpParams()
-        self._drivers = drivers
+        self._parameters = parameters_of(parameters)
+        self._given_drivers = drivers
         self._cookie = cookie
         self._balance = balance
         self._recovery = recovery
@@ -81,9 +78,8 @@ class Node(MessageCalls, PeerCalls):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._core: LNet | None = None
         self._operations: Operations | None = None
-        self._installed: list[Lnd] = []  # drivers of other packages
-        self.tcp: TcpLnd | None = None
-        self.bond: BondLnd | None = None
+        self._drivers: list[Lnd] = []
+        self._own_drivers: list[Lnd] = []  # those of them to be closed
 
     @property
     def core(self) -> LNet:
@@ -123,32 +119,17 @@ class Node(MessageCalls, PeerCalls):
         core.selector.balance = self._balance
         if self._recovery == "documents":
             core.health.follow_documents()
-        core.register_lnd(LoLnd(core, core.state.defer))
-        if self._drivers is None:
-            devices = Devices(loop, self._report)
-            self.tcp = TcpLnd(core, loop, self._tcp_params, report=self._report, watch=devices)
-            core.register_lnd(self.tcp)
-            self._register_installed(core, loop)
+        if self._given_drivers is not None:
+            given = [*self._given_drivers(core)]
         else:
-            for driver in self._drivers(core):
-                core.register_lnd(driver)
-        self.bond = BondLnd(core)
-        core.register_lnd(self.bond)
+            given = self._own_drivers = carriers(core, loop, self._parameters, self._report)
+        self._drivers = [*given, *everywhere(core)]
+        for driver in self._drivers:
+            core.register_lnd(driver)
         self._core = core
         self._operations = Operations(core, loop)
         core.start()
         return self
-
-    def _register_installed(self, core: LNet, loop: asyncio.AbstractEventLoop) -> None:
-        """The drivers of other packages, of which a broken one is told and left out."""
-        for name, load in installed_drivers().items():
-            try:
-                driver = load()(core, loop)
-            except Exception as broken:
-                self._report(f"driver {name} cannot be used: {type(broken).__name__}: {broken}")
-                continue
-            core.register_lnd(driver)
-            self._installed.append(driver)
 
     async def close(self, drain: float = 5.0) -> None:
         """Shut down. Messages under way get up to `drain` seconds to finish and be answered; the rest fail.
@@ -171,11 +152,9 @@ class Node(MessageCalls, PeerCalls):
         try:
             core.shutdown()
         finally:  # a handler may end the program
-            if self.tcp is not None:
-                self.tcp.close()
-            for driver in self._installed:
+            for driver in self._own_drivers:
                 getattr(driver, "close", _nothing)()
-            self._installed.clear()
+            self._own_drivers = []
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
@@ -242,39 +221,6 @@ class Node(MessageCalls, PeerCalls):
             cpts=cpts,
             device_node=self.machine.node_of(interface) if device_node is None else device_node,
         )
-
-    def add_bond(
-        self,
-        net: str,
-        slaves: Sequence[Nid | str],
-        *,
-        mode: str = "standby",
-        policy: str | None = None,
-        failback: bool = True,
-        weights: Mapping[str, int] | Sequence[int] | None = None,
-        servers: Sequence[Nid | str] = (),
-        keepalive: float = 2.0,
-    ) -> NI:
-        """Add a bonding NI over NIs of this node: `add_bond("bond0", ["*@tcp0", "*@tcp1"])`.
-
-        Its address is that of the first slave, the default one in standby mode. Mode "loadbalance" has the
-        policies "roundrobin", "weights", "dynamic" and "congestion". `servers` are bonding data servers.
-        Raises LNetError.
-        """
-        core = self.core
-        assert self.bond is not None
-        config = bond_config(
-            as_net(net),
-            slaves,
-            core.nis,
-            mode=mode,
-            policy=policy,
-            failback=failback,
-            weights=weights,
-            servers=servers,
-            keepalive=keepalive,
-        )
-        return self.bond.add(config)
 
     def del_ni(self, nid: Nid | str) -> None:
         """Remove an NI; messages that it sends or receives fail.

@@ -62,7 +62,9 @@ class _Dice(Dice):
         if rng.random() < 0.25:
             self.ask(at, name, "net.set", net="tcp", lnd_timeout=rng.choice([0, 20, 60]))
             return
-        value: dict[str, Any] = rng.choice([{"conns_per_peer": 2}, {"health": 700}, {"cpts": "[0]"}])
+        value: dict[str, Any] = rng.choice(
+            [{"tunables": {"conns_per_peer": 2}}, {"health": 700}, {"cpts": "[0]"}]
+        )
         value |= {"nids": [rng.choice(self.nids[name])]} if rng.random() < 0.7 else {"all": True}
         self.ask(at, name, "net.set", **value)
 

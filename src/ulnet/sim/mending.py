@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ulnet.bond import BondLnd
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.model_bond import BondSwitch
 
@@ -37,7 +38,7 @@ def mend(run: Run) -> None:
 
 def _switch_on(node: SimNode) -> None:
     """Slaves of bonding NIs that were switched off."""
-    bonds = node.node.bond.bonds.values() if node.node.running and node.node.bond is not None else ()
+    bonds = node.node.driver(BondLnd).bonds.values() if node.node.running else ()
     for bond in list(bonds):
         for slave in bond.config.slaves:
             try:

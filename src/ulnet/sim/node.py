@@ -7,6 +7,7 @@ from contextlib import suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ulnet.bond.bondni import BondNi
 from ulnet.control.instance import LNet
 from ulnet.control.self_info import MIN_INFO_SIZE
 from ulnet.core.event import Event, EventKind
@@ -22,7 +23,6 @@ from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import LnetConfigure, Request
 from ulnet.dlc.protocol import Answer
 from ulnet.host import NumaNode, Topology
-from ulnet.lnd.bond.bondni import BondNi
 from ulnet.lnd.sim import SimLnd, SimStation
 from ulnet.nid import LO_NID, NetType, Nid
 from ulnet.node import Node

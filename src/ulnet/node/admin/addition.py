@@ -7,10 +7,11 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from ulnet.dlc.protocol import Answer
+from ulnet.dlc.settings import SETTINGS
 
 __all__ = ["ADDED_SETTINGS", "Addition", "KeptSettings", "Setting"]
 
-ADDED_SETTINGS: Final = {"selftest": 1}  # by name the most that each may be
+ADDED_SETTINGS: Final = {name: one.most for name, one in SETTINGS.items() if one.added}
 
 
 class Setting(NamedTuple):

@@ -6,16 +6,17 @@ import errno
 from collections.abc import Sequence
 from typing import Any
 
+from ulnet.bond import BondLnd, bond_config
+from ulnet.bond.bondni import BondNi
+from ulnet.bond.config import MODES, POLICIES, BondConfig
+from ulnet.bond.paths import Path
 from ulnet.control.instance import LNet
+from ulnet.control.view import View
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents_bond import BondPathView, BondPeerView, BondView
 from ulnet.dlc.model_bond import BondAdd, BondFailover, BondOptions, BondSet, BondSwitch
-from ulnet.lnd.bond import BondLnd, bond_config
-from ulnet.lnd.bond.bondni import BondNi
-from ulnet.lnd.bond.config import MODES, POLICIES, BondConfig
-from ulnet.lnd.bond.paths import Path
 from ulnet.nid import Nid
 from ulnet.node.admin.names import one_nid, read_net
 from ulnet.wire.bond import Mode, Policy, SlaveStatus
@@ -141,7 +142,7 @@ def _status(status: int) -> str:
     return SlaveStatus(status).name.lower() if status in tuple(SlaveStatus) else str(status)
 
 
-def bond_of_peer(core: LNet, pni: PeerNi) -> BondPeerView | None:
+def bond_of_peer(core: View, pni: PeerNi) -> BondPeerView | None:
     """`bond:` of a peer's bonding NID, None for another one."""
     for ni in core.nets[pni.nid.net].nis if pni.nid.net in core.nets else ():
         bond = ni.lnd_data

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ulnet.control.instance import LNet
+from ulnet.bond.bondni import BondNi
+from ulnet.bond.paths import Path
+from ulnet.bond.reasons import ASKED, reasons
+from ulnet.control.view import View
 from ulnet.core.peer import PeerNet
 from ulnet.core.selection import HIGHER_IS_BETTER, YES_OR_NO, Explanation, NetPair, Stage
 from ulnet.dlc.documents_explain import CandidateView, ExplainView, StageView
 from ulnet.dlc.model import Explain
-from ulnet.lnd.bond.bondni import BondNi
-from ulnet.lnd.bond.paths import Path
-from ulnet.lnd.bond.reasons import ASKED, reasons
 from ulnet.nid import Nid
 from ulnet.node.admin.names import one_nid
 from ulnet.wire.lnet import HEADER_SIZE
@@ -21,7 +21,7 @@ __all__ = ["as_view", "explain"]
 _OUT = {"usable": "link down"}  # of the device of an NI, or of all of a net
 
 
-def explain(core: LNet, request: Explain) -> ExplainView:
+def explain(core: View, request: Explain) -> ExplainView:
     """Run the choice that a message would get. Raises LNetError."""
     source = one_nid(request.source) if request.source is not None else None
     record = core.explain(one_nid(request.target), source=source, size=request.size, cpt=request.numa)

@@ -7,6 +7,7 @@ import errno
 from msgspec import UNSET
 
 from ulnet.control.instance import LNet
+from ulnet.control.view import View
 from ulnet.core.faults import Fault, FaultKind, FaultRule
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.dlc.documents_faults import FaultView
@@ -88,7 +89,7 @@ def reset_faults(core: LNet, request: FaultReset) -> None:
     core.faults.reset(FaultKind(request.kind))
 
 
-def show_faults(core: LNet, request: FaultShow) -> list[FaultView]:
+def show_faults(core: View, request: FaultShow) -> list[FaultView]:
     """The rules of that kind, the newest first."""
     return [_view(rule) for rule in core.faults.rules(FaultKind(request.kind))]
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from ulnet.control.instance import LNet
 from ulnet.control.meter import Meter
+from ulnet.control.view import View
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents_health import RecoveryDocument
 from ulnet.dlc.model_health import NetSet, PeerDebug, PeerSet, RecoveryShow
-from ulnet.dlc.request import Tunables
+from ulnet.dlc.tunables import TUNABLES
 from ulnet.nid import LO_NID, Net, NetType, Nid, NidError
 from ulnet.node.admin.names import read_cpts, read_nids
 from ulnet.node.admin.tunables import live_tunables
@@ -30,8 +33,7 @@ def set_nis(core: LNet, request: NetSet) -> list[NI]:
         return []
     if request.all == bool(request.nids):
         raise LNetError(errno.EINVAL, "say which NIs are meant: either --nid NID, or --all")
-    values = (request.health, request.conns_per_peer, request.drain)
-    if not request.cpts and values == (None, None, None) and request.tunables == Tunables():
+    if not (request.cpts or request.tunables) and (request.health, request.drain) == (None, None):
         raise LNetError(
             errno.EINVAL,
             "nothing is to be set: give --health 0..1000, --conns-per-peer 0..127, --cpt [0,1] or --drain",
@@ -45,17 +47,15 @@ def set_nis(core: LNet, request: NetSet) -> list[NI]:
             core.set_cpts(ni.nid, cpts)
         if request.health is not None:
             core.health.values.set_ni(ni, request.health)
-        if request.conns_per_peer is not None:
-            given["conns_per_peer"] = request.conns_per_peer
         _retune(core, ni, given)
     return nis
 
 
 def _retune(core: LNet, ni: NI, given: Mapping[str, int]) -> None:
     for name, value in given.items():
-        if name == "peer_timeout":
+        if not TUNABLES[name].driver:
             for tunables in [ni.net.tunables, *(one.tunables for one in ni.net.nis)]:
-                tunables.peer_timeout = value
+                setattr(tunables, name, value)
         elif ni.lnd_tunables is not None:
             setattr(ni.lnd_tunables, name, value)
     if given:
@@ -76,8 +76,7 @@ def _set_lnd_timeout(core: LNet, request: NetSet) -> None:
         raise LNetError(
             errno.EINVAL, "--net and --lnd-timeout go together: such as --net tcp --lnd-timeout 20"
         )
-    others = (request.health, request.conns_per_peer, request.drain)
-    if request.nids or request.all or request.cpts or others != (None, None, None):
+    if msgspec.structs.replace(request, net=None, lnd_timeout=None) != NetSet():
         raise LNetError(
             errno.EINVAL, "an LND time-out is one for all NIs of a net type: give --net alone with it"
         )
@@ -118,7 +117,7 @@ def _peer_ni(core: LNet, nid: Nid) -> PeerNi:
     return pni
 
 
-def show_recovery(core: LNet, request: RecoveryShow) -> RecoveryDocument:
+def show_recovery(core: View, request: RecoveryShow) -> RecoveryDocument:
     """`debug recovery`. Raises LNetError(EINVAL)."""
     if not (request.local or request.peer):
         raise LNetError(errno.EINVAL, "say whose recovery is meant: --local or --peer")
@@ -140,7 +139,7 @@ def debug_peer(core: LNet, request: PeerDebug) -> None:
     if more:
         raise LNetError(errno.EINVAL, f"{request.nid}: give one NID")
     peer = _peer_ni(core, nid).peer
-    report = core.state.report
+    report = core.report
     report(f"peer {peer.primary_nid}: {peer.state.value}, flags {peer.state_flags:#x}")
     for pni in peer.nis():
         report(

@@ -7,15 +7,15 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from ulnet.control.instance import LNet
 from ulnet.core.ni import NI, LocalNet, Place
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import NetTunables
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.model import NetAdd, NetDel, Tunables
+from ulnet.dlc.tunables import TUNABLES
 from ulnet.host import HostError, Link, first_address, link_named, link_with_address
+from ulnet.lnd.tcp.params import conns_for_speed
 from ulnet.nid import LO_NID, Net, Nid, NidError
 from ulnet.node.admin.bonded_nets import is_to_be_bonded, must_name_all
 from ulnet.node.admin.names import NO_MATCH, one_nid, read_cpts, read_interface, read_net, read_nids
@@ -69,7 +69,9 @@ def add_nis(core: LNet, request: NetAdd, host: Sequence[Link], large: bool) -> N
     else:
         wanted = _wanted_by_interface(request, host, large, count)
     tunables = net_tunables(request.tunables)
-    drivers = {new.nid: lnd_tunables(request.tunables, new.link.speed_mbps) for new in wanted}
+    drivers = {
+        new.nid: lnd_tunables(request.tunables, conns_for_speed(new.link.speed_mbps)) for new in wanted
+    }
     _check_new(core, wanted)
     added: list[Nid] = []
     try:
@@ -98,9 +100,8 @@ def _warn_of_tunables(ni: NI, given: Tunables, meant: NetTunables) -> None:
     """A net's tunables are those of its first NI: what a later one asks for is told, and not done."""
     differ = [
         f"{name} {getattr(meant, name)} (the net has {getattr(ni.net.tunables, name)})"
-        for name in msgspec.structs.asdict(given)
-        if hasattr(meant, name) and getattr(given, name) is not None
-        if getattr(meant, name) != getattr(ni.net.tunables, name)
+        for name in given
+        if not TUNABLES[name].driver and getattr(meant, name) != getattr(ni.net.tunables, name)
     ]
     if differ:
         _log.warning(
@@ -257,9 +258,9 @@ def delete_nis(core: LNet, request: NetDel) -> None:
 def nis_to_delete(core: LNet, request: NetDel) -> list[NI]:
     """The NIs of a request, each of which can go. Raises LNetError."""
     nids = _nids_by_nid(core, request) if request.nids else _nids_by_net(core, request)
-    masters = [nid for nid in nids if nid in core.state.masters]
+    masters = [nid for nid in nids if nid in core.masters]
     slaves = [core.nis[nid] for nid in nids if nid not in masters]
-    if masters and any(core.state.masters[nid].owns(ni) for nid in masters for ni in slaves):
+    if masters and any(core.masters[nid].owns(ni) for nid in masters for ni in slaves):
         text = f"{masters[0]} and slaves of it in one request: delete {masters[0]} by itself, then the slaves"
         raise LNetError(errno.EBUSY, text)
     if LO_NID in nids:

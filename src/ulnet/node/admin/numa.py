@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from ulnet.control.instance import LNet
+from ulnet.control.view import View
 from ulnet.core.cpt import share_of_nid
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents import CptOfNid, CptView, NumaView
@@ -15,7 +15,7 @@ from ulnet.node.admin.names import read_nids
 __all__ = ["cpts_of_nids", "show_numa"]
 
 
-def show_numa(core: LNet) -> NumaView:
+def show_numa(core: View) -> NumaView:
     """`numa show`: the range, and each CPT with its distances to all."""
     table = core.cpts
     views = []
@@ -29,7 +29,7 @@ def show_numa(core: LNet) -> NumaView:
     return NumaView(core.settings.numa_range, views)
 
 
-def cpts_of_nids(core: LNet, request: CptOfNids) -> list[CptOfNid]:
+def cpts_of_nids(core: View, request: CptOfNids) -> list[CptOfNid]:
     """Which CPT takes care of each NID, among those that the NIs of its net use. Raises LNetError(EINVAL)."""
     if not request.nids:
         raise LNetError(errno.EINVAL, "no NID is named: write one or more, such as 10.0.0.2@tcp")

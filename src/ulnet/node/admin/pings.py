@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ulnet.control.instance import LNet
+from ulnet.control.view import View
 from ulnet.core.status import LNetError, errno_text
 from ulnet.dlc.documents import DistanceView, NidItem, PingDocument, PingView
 from ulnet.dlc.errors import ErrorItem
@@ -56,7 +56,7 @@ def why(failed: LNetError, target: Nid) -> str:
     return f"{words} ({reason})"
 
 
-def show_distances(core: LNet, request: Distances) -> list[DistanceView]:
+def show_distances(core: View, request: Distances) -> list[DistanceView]:
     """The nearest first. Raises LNetError: EINVAL, EHOSTUNREACH."""
     found = by_distance(core, read_nids(request.nids))
     return [DistanceView(str(one.nid), one.hops, str(one.source)) for one in found]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 from ulnet.control.instance import LNet
+from ulnet.control.view import View
 from ulnet.core.routing import Route, check_numbers
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents_routing import RouteView
@@ -57,7 +58,7 @@ def delete_routes(core: LNet, request: RouteDel) -> None:
         core.gateways.delete(net, route.gateway)
 
 
-def show_routes(core: LNet, request: RouteShow) -> list[RouteView]:
+def show_routes(core: View, request: RouteShow) -> list[RouteView]:
     """The routes that all filters let through. Raises LNetError(EINVAL, ENXIO)."""
     net = None if request.net is None else _net(request.net)
     nids = None if request.gateway is None else read_nids([request.gateway])
@@ -71,7 +72,7 @@ def show_routes(core: LNet, request: RouteShow) -> list[RouteView]:
     ]
 
 
-def backup_routes(core: LNet) -> list[RouteView]:
+def backup_routes(core: View) -> list[RouteView]:
     """What a restore needs."""
     return [
         RouteView(str(route.net), str(route.gateway), route.hops, route.priority)
@@ -79,7 +80,7 @@ def backup_routes(core: LNet) -> list[RouteView]:
     ]
 
 
-def _view(core: LNet, route: Route, verbosity: int) -> RouteView:
+def _view(core: View, route: Route, verbosity: int) -> RouteView:
     view = RouteView(str(route.net), str(route.gateway))
     if verbosity:
         view.hop = route.hops
@@ -89,7 +90,7 @@ def _view(core: LNet, route: Route, verbosity: int) -> RouteView:
     return view
 
 
-def _is_checked(core: LNet, route: Route) -> bool:
+def _is_checked(core: View, route: Route) -> bool:
     """Whether its gateway was ever heard; bonding checks its own."""
     if route.gateway.net.type == NetType.BOND or core.gateways.settings.alive_router_check_interval <= 0:
         return True

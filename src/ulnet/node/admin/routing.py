@@ -5,13 +5,14 @@ from __future__ import annotations
 from math import ceil
 
 from ulnet.control.instance import LNet
+from ulnet.control.view import View
 from ulnet.core.routing import BufferPool, RoutingState
 from ulnet.dlc.documents_routing import BufferView, RoutingDocument
 from ulnet.dlc.model import BuffersSet, RouterSet, RoutingSet
+from ulnet.dlc.settings import BUFFERS
 
 __all__ = ["backup_routing", "set_buffers", "set_router", "set_routing", "show_routing"]
 
-_SIZES = ("tiny", "small", "large")
 _ROUTES = (RoutingState.ENABLED, RoutingState.STARTING)
 
 
@@ -22,7 +23,8 @@ def set_routing(core: LNet, request: RoutingSet) -> None:
 
 def set_buffers(core: LNet, request: BuffersSet) -> None:
     """Have so many buffers. Raises LNetError(EINVAL)."""
-    core.router.set_buffers(*((None if n == -1 else n) for n in (request.tiny, request.small, request.large)))
+    given = (getattr(request, size) for size in BUFFERS)
+    core.router.set_buffers(*(None if count == -1 else count for count in given))
 
 
 def set_router(core: LNet, request: RouterSet) -> None:
@@ -30,22 +32,22 @@ def set_router(core: LNet, request: RouterSet) -> None:
     core.gateways.set(request.values)
 
 
-def show_routing(core: LNet) -> RoutingDocument:
+def show_routing(core: View) -> RoutingDocument:
     """Nothing of a node that never routed, as today; while routing starts or stops, how long that takes."""
     router = core.router
     if not router.opened:
         return RoutingDocument()
     items: list[dict[str, int | dict[str, BufferView]]] = [
-        {f"cpt[{cpt}]": {name: _pool(pool) for name, pool in zip(_SIZES, pools, strict=True)}}
+        {f"cpt[{cpt}]": {name: _pool(pool) for name, pool in zip(BUFFERS, pools, strict=True)}}
         for cpt, pools in enumerate(router.gate.pools.by_cpt)
     ]
     document = RoutingDocument([*items, {"enable": int(router.state)}], _counts(core))
     if router.until:
-        document.seconds_left = max(ceil(router.until - core.state.clock()), 0)
+        document.seconds_left = max(ceil(router.until - core.clock()), 0)
     return document
 
 
-def backup_routing(core: LNet) -> tuple[dict[str, int], dict[str, int]]:
+def backup_routing(core: View) -> tuple[dict[str, int], dict[str, int]]:
     """What a restore needs: whether the node routes, its settings and numbers of buffers."""
     settings = core.gateways.settings.changed()
     if core.router.state not in _ROUTES:
@@ -53,8 +55,8 @@ def backup_routing(core: LNet) -> tuple[dict[str, int], dict[str, int]]:
     return {"enable": 1, **settings}, _counts(core)
 
 
-def _counts(core: LNet) -> dict[str, int]:
-    return dict(zip(_SIZES, core.router.gate.pools.counts, strict=True))
+def _counts(core: View) -> dict[str, int]:
+    return dict(zip(BUFFERS, core.router.gate.pools.counts, strict=True))
 
 
 def _pool(pool: BufferPool) -> BufferView:

@@ -11,6 +11,7 @@ import errno
 
 from ulnet.control.instance import LNet
 from ulnet.control.policy import Descriptor, Effect, Key, Rule
+from ulnet.control.view import View
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents_policy import SelectionView
 from ulnet.dlc.model import SelectionAdd, SelectionDel, SelectionShow
@@ -76,7 +77,7 @@ def _must_be(found: list[Rule], what: str, kind: str) -> None:
         raise LNetError(errno.ENOENT, f"no {kind} rule has {what}: see 'lnetctl selection {kind} show'")
 
 
-def show_selection(core: LNet, request: SelectionShow) -> list[SelectionView]:
+def show_selection(core: View, request: SelectionShow) -> list[SelectionView]:
     """The rules of a kind, or those with these patterns. Raises LNetError(EINVAL)."""
     local = _read(request, request.local if request.kind == "peer" else request.net or request.nid)
     remote = _read(request, request.remote)
@@ -94,7 +95,7 @@ def show_selection(core: LNet, request: SelectionShow) -> list[SelectionView]:
     return views
 
 
-def _view(core: LNet, rule: Rule) -> SelectionView:
+def _view(core: View, rule: Rule) -> SelectionView:
     kind = _KINDS[rule.effect]
     view = SelectionView(kind, rule.number)
     if kind == "peer":
@@ -115,7 +116,7 @@ def _passes(asked: Descriptor | None, has: Descriptor | None) -> bool:
     return asked is None or (has is not None and has.covers(asked))
 
 
-def _of_kind(core: LNet, kind: str) -> list[Rule]:
+def _of_kind(core: View, kind: str) -> list[Rule]:
     return [rule for rule in core.policies.rules if _KINDS.get(rule.effect) == kind]
 
 

@@ -5,37 +5,15 @@ from __future__ import annotations
 import errno
 from dataclasses import fields, replace
 
-from msgspec import UNSET
-
 from ulnet.control.instance import LNet
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import GlobalSettings
-from ulnet.dlc.documents import Globals
 from ulnet.dlc.model import GlobalSet
-from ulnet.node.admin.show_node import show_globals
+from ulnet.dlc.settings import READ_ONLY, SETTINGS
 from ulnet.node.admin.state import AdminState
 
 __all__ = ["change_settings", "settings_of"]
 
-_MOST = 2**31 - 1
-_RANGES = {
-    "numa_range": (0, 2**32 - 1),
-    "max_interfaces": (0, _MOST),
-    "discovery": (0, 2),  # 2: verify
-    "drop_asym_route": (0, 1),
-    "retry_count": (0, _MOST),
-    "transaction_timeout": (1, _MOST),
-    "health_sensitivity": (0, 1000),
-    "recovery_interval": (0, _MOST),
-    "router_sensitivity": (0, 100),
-    "lnd_timeout": (0, _MOST),
-    "response_tracking": (0, 3),
-    "recovery_limit": (0, _MOST),
-    "max_recovery_ping_interval": (1, _MOST),
-    "use_tcp_bonding": (0, 1),
-    "degraded_below": (0, 90),
-}
-_READ_ONLY = frozenset({"lnd_timeout", "recovery_interval"})  # accepted from exports, never changed
 _FEWEST_INTERFACES = 16
 
 
@@ -44,7 +22,7 @@ def change_settings(state: AdminState, request: GlobalSet) -> None:
     added = state.settings
     before = {name: added[name].get() for name in added.keys() & request.values.keys()}
     for name in before:
-        _check_range(name, request.values[name], (0, added[name].most))
+        _check_range(name, request.values[name], 0, added[name].most)
     try:
         for name in before:
             added[name].set(request.values[name])
@@ -55,22 +33,26 @@ def change_settings(state: AdminState, request: GlobalSet) -> None:
         raise
 
 
-def settings_of(state: AdminState) -> Globals:
+def settings_of(state: AdminState) -> dict[str, int]:
     """What they are."""
-    shown = show_globals(state.core)
-    for name, setting in state.settings.items():
-        setattr(shown, name, setting.get() or UNSET)
+    added = {name: setting.get() for name, setting in state.settings.items()}
+    shown = {}
+    for name, one in SETTINGS.items():
+        value = added.get(name, one.default) if one.added else getattr(state.core.settings, one.name or name)
+        if not one.name and not (one.own and value == one.default):
+            shown[name] = value
     return shown
 
 
 def _change(core: LNet, values: dict[str, int]) -> None:
     for name, value in values.items():
-        if name not in _RANGES:
+        one = SETTINGS.get(name)
+        if one is None or one.added or one.name:
             raise LNetError(errno.EINVAL, f"{name!r} is no setting of this node: see 'lnetctl global show'")
-        _check_range(name, value, _RANGES[name])
-    wanted = replace(core.settings, **{n: v for n, v in values.items() if n not in _READ_ONLY})
+        _check_range(name, value, one.least, one.most)
+    wanted = replace(core.settings, **{n: v for n, v in values.items() if n not in READ_ONLY})
     if wanted.max_interfaces < _FEWEST_INTERFACES:
-        wanted.max_interfaces = GlobalSettings().max_interfaces
+        wanted.max_interfaces = SETTINGS["max_interfaces"].default
     if wanted.health_sensitivity == 0:
         if values.get("retry_count", 0) > 0:
             raise LNetError(
@@ -92,7 +74,6 @@ def _change(core: LNet, values: dict[str, int]) -> None:
     core.set_discovery(discovery)
 
 
-def _check_range(name: str, value: int, limits: tuple[int, int]) -> None:
-    low, high = limits
+def _check_range(name: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
         raise LNetError(errno.EINVAL, f"{name} {value} is out of range: use {low} to {high}")

@@ -7,24 +7,23 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET
 
-from ulnet.control.instance import LNet
+from ulnet.control.view import View
 from ulnet.core.ni import NI, NO_PRIORITY
 from ulnet.core.peer import PeerNi
 from ulnet.core.stats import MsgStats
 from ulnet.core.status import LNetError
-from ulnet.core.tunables import UNSET_TIMEOUT, LndTunables
+from ulnet.core.tunables import UNSET_TIMEOUT, LndTunables, NetTunables
 from ulnet.dlc.documents import (
-    LndTunablesView,
     LocalNetView,
     LocalNiView,
     MsgCounts,
-    NetTunablesView,
     NiHealth,
     TrafficStats,
     UdspInfo,
 )
 from ulnet.dlc.documents_counters import read_counters
 from ulnet.dlc.model import NetShow
+from ulnet.dlc.tunables import TUNABLES
 from ulnet.host import HostError, Link, first_address, link_named
 from ulnet.nid import LO_NET, LO_NID, Net, NetType, NidError
 from ulnet.node.admin.bonded_nets import bonding_of, interfaces_of
@@ -34,7 +33,7 @@ from ulnet.node.admin.show_load import load_of_ni
 __all__ = ["backup_nets", "local_net", "message_counts", "policy_of", "show_nets"]
 
 
-def show_nets(core: LNet, request: NetShow) -> list[LocalNetView]:
+def show_nets(core: View, request: NetShow) -> list[LocalNetView]:
     """All nets, or those of a list with commas; of each all NIs, or the one at `index`.
 
     Raises LNetError: ENOENT (no such name), ESRCH (not configured).
@@ -49,7 +48,7 @@ def show_nets(core: LNet, request: NetShow) -> list[LocalNetView]:
     ]
 
 
-def local_net(core: LNet, text: str) -> Net:
+def local_net(core: View, text: str) -> Net:
     """A net of this node. Raises LNetError: ENOENT (no such name), ESRCH (not configured)."""
     try:
         net = Net.parse(text)
@@ -61,7 +60,7 @@ def local_net(core: LNet, text: str) -> Net:
     return net
 
 
-def _ni(core: LNet, ni: NI, request: NetShow) -> LocalNiView:
+def _ni(core: View, ni: NI, request: NetShow) -> LocalNiView:
     verbosity = request.verbosity
     up = ni.up and ni.net.net not in core.info.silent_nets  # as ping info says
     view = LocalNiView(nid=str(ni.nid), status="up" if up else "down", interfaces=interfaces_of(ni))
@@ -74,7 +73,8 @@ def _ni(core: LNet, ni: NI, request: NetShow) -> LocalNiView:
         view.statistics = read_counters(TrafficStats, ni)
         view.tunables = _tunables(ni)
         if ni.lnd_tunables is not None:
-            view.lnd_tunables = _lnd_tunables(ni.lnd_tunables, ni.timeout)
+            values = _values(ni.lnd_tunables, driver=True)
+            view.lnd_tunables = {**values, "timeout": ni.timeout}  # what is in force
         view.dev_cpt = ni.dev_cpt
         view.cpt = _cpts(ni.cpts)
     if verbosity >= 2:
@@ -89,7 +89,7 @@ def _ni(core: LNet, ni: NI, request: NetShow) -> LocalNiView:
     return view
 
 
-def backup_nets(core: LNet, host: Iterable[Link]) -> list[LocalNetView]:
+def backup_nets(core: View, host: Iterable[Link]) -> list[LocalNetView]:
     """What a restore needs: no `lo`, no counters, and the NID only where the interface does not give it."""
     known = list(host)
     views = []
@@ -110,9 +110,9 @@ def _backup_ni(ni: NI, host: Sequence[Link]) -> LocalNiView:
     if ni.interface is None or not _is_first_address(ni, ni.interface, host):
         view.nid = str(ni.nid)
     if ni.lnd_tunables is not None:
-        view.lnd_tunables = LndTunablesView(ni.lnd_tunables.conns_per_peer, tos=ni.lnd_tunables.tos)
-        if ni.lnd_tunables.timeout != UNSET_TIMEOUT:  # today's tool leaves it out, and loses it
-            view.lnd_tunables.timeout = ni.lnd_tunables.timeout
+        view.lnd_tunables = _values(ni.lnd_tunables, driver=True)
+        if ni.lnd_tunables.timeout == UNSET_TIMEOUT:  # today's tool always leaves it out, and loses it
+            del view.lnd_tunables["timeout"]
     return view
 
 
@@ -146,18 +146,13 @@ def message_counts(stats: MsgStats) -> tuple[MsgCounts, MsgCounts, MsgCounts]:
     return sent, received, dropped
 
 
-def _tunables(ni: NI) -> NetTunablesView:
-    values = ni.tunables
-    if ni.nid.net.type == NetType.BOND:  # it has no credits: its slaves have
-        return NetTunablesView(0, 0, 0, 0)
-    return NetTunablesView(
-        values.peer_timeout, values.peer_credits, values.peer_buffer_credits, values.credits
-    )
+def _tunables(ni: NI) -> dict[str, int]:
+    values = _values(ni.tunables, driver=False)
+    return dict.fromkeys(values, 0) if ni.nid.net.type == NetType.BOND else values  # its slaves have credits
 
 
-def _lnd_tunables(values: LndTunables, timeout: int) -> LndTunablesView:
-    """What is in force: a time-out of 0 is the one that follows from the node's."""
-    return LndTunablesView(values.conns_per_peer, timeout, values.tos)
+def _values(tunables: NetTunables | LndTunables, driver: bool) -> dict[str, int]:
+    return {name: getattr(tunables, name) for name, one in TUNABLES.items() if one.driver is driver}
 
 
 def _cpts(cpts: Iterable[int]) -> str:

@@ -7,7 +7,7 @@ from itertools import islice
 
 from msgspec import UNSET
 
-from ulnet.control.instance import LNet
+from ulnet.control.view import View
 from ulnet.core.peer import Peer, PeerFlag, PeerNi
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents import NidItem, PeerNiHealth, PeerNiView, PeerView, TrafficStats, UdspInfo
@@ -24,7 +24,7 @@ __all__ = ["export_peers", "list_peers", "peer_of", "show_peers"]
 _MOST_NIDS = 128  # of one list, as today
 
 
-def show_peers(core: LNet, request: PeerShow) -> list[PeerView]:
+def show_peers(core: View, request: PeerShow) -> list[PeerView]:
     """All peers, or those that have the NIDs. Raises LNetError(EINVAL, ENOENT).
 
     Pages (`count` peers, whose primary NIDs come behind `after`) are in the order of NIDs, which stays as it
@@ -41,12 +41,12 @@ def show_peers(core: LNet, request: PeerShow) -> list[PeerView]:
     return [_peer(core, peer, request.verbosity, request.load) for peer in chosen]
 
 
-def list_peers(core: LNet, request: PeerList) -> list[NidItem]:
+def list_peers(core: View, request: PeerList) -> list[NidItem]:
     """Their primary NIDs."""
     return [NidItem(str(peer.primary_nid)) for peer in _peers(core)]
 
 
-def export_peers(core: LNet, backup: bool) -> list[PeerView]:
+def export_peers(core: View, backup: bool) -> list[PeerView]:
     """What an export tells of peers: bonding finds its own again by itself.
 
     A backup has the configured ones alone. A peer that was learned may not be known whole, and configuration
@@ -67,11 +67,11 @@ def export_peers(core: LNet, backup: bool) -> list[PeerView]:
     return views
 
 
-def _peers(core: LNet) -> list[Peer]:
+def _peers(core: View) -> list[Peer]:
     return [peer for peer in core.peers if peer.primary_nid != LO_NID]
 
 
-def peer_of(core: LNet, nid: Nid) -> Peer:
+def peer_of(core: View, nid: Nid) -> Peer:
     """The peer that has a NID. Raises LNetError(ENOENT)."""
     peer = core.peers.find(nid)
     if peer is None:
@@ -81,7 +81,7 @@ def peer_of(core: LNet, nid: Nid) -> Peer:
     return peer
 
 
-def _peer(core: LNet, peer: Peer, verbosity: int, load: bool) -> PeerView:
+def _peer(core: View, peer: Peer, verbosity: int, load: bool) -> PeerView:
     view = PeerView(str(peer.primary_nid), peer.multi_rail)
     if verbosity >= 3:
         view.peer_state = peer.state_flags
@@ -91,7 +91,7 @@ def _peer(core: LNet, peer: Peer, verbosity: int, load: bool) -> PeerView:
     return view
 
 
-def _peer_ni(core: LNet, pni: PeerNi, verbosity: int, load: bool) -> PeerNiView:
+def _peer_ni(core: View, pni: PeerNi, verbosity: int, load: bool) -> PeerNiView:
     view = PeerNiView(str(pni.nid), state=core.routing.aliveness(pni))
     if verbosity >= 1:
         view.max_ni_tx_credits = pni.max_tx_credits

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from ulnet.bond import BondLnd
 from ulnet.control.instance import LNet
 from ulnet.dlc.config import Step
 from ulnet.dlc.model import NetAdd, NetMatch
 from ulnet.dlc.modprobe import Parameters, tune
 from ulnet.host import Link, placed
-from ulnet.lnd.bond import BondLnd
 from ulnet.node.admin.addition import Addition, Setting
 from ulnet.node.admin.sums import UseMeter
 from ulnet.node.node import Node
@@ -44,8 +44,7 @@ class AdminState:
     @property
     def bonds(self) -> BondLnd:
         """The driver of bonding NIs."""
-        assert self.node.bond is not None
-        return self.node.bond
+        return self.node.driver(BondLnd)
 
     @property
     def settings(self) -> dict[str, Setting]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from ulnet.control.instance import LNet
+from ulnet.control.view import View
 from ulnet.core.ni import NI
 from ulnet.core.peer import Peer, PeerNi
 from ulnet.core.stats import Latency, MsgStats
@@ -28,7 +28,7 @@ HALF_LIFE = 60.0  # seconds
 _DECAY = math.log(2) / HALF_LIFE
 
 
-def sums(core: LNet, request: SumsShow) -> list[SumView]:
+def sums(core: View, request: SumsShow) -> list[SumView]:
     """Each net's or each peer's, or one's. Raises LNetError: ENOENT, ESRCH, EINVAL."""
     views = []
     if request.of == "nets":
@@ -45,7 +45,7 @@ def sums(core: LNet, request: SumsShow) -> list[SumView]:
     return views
 
 
-def _peers(core: LNet) -> list[Peer]:
+def _peers(core: View) -> list[Peer]:
     return [peer for peer in core.peers if peer.primary_nid != LO_NID]
 
 
@@ -96,7 +96,7 @@ class UseMeter:
         self._began = clock()
         self._known: dict[str, dict[Nid, _Use]] = {"nets": {}, "peers": {}}
 
-    def read(self, core: LNet, request: UseShow) -> list[UseView]:
+    def read(self, core: View, request: UseShow) -> list[UseView]:
         """The hottest first."""
         now = self._clock()
         there = core.nis.values() if request.of == "nets" else core.peers.nis()
@@ -120,7 +120,7 @@ class UseMeter:
         return use if use is not None and use.of is one else _Use(one, self._began)
 
 
-def _observed(core: LNet, one: NI | PeerNi) -> int:
+def _observed(core: View, one: NI | PeerNi) -> int:
     """Bytes per second over all paths from a local NI, or to a peer NI."""
     if isinstance(one, PeerNi):
         return round(sum(path_load.rate for path_load in one.path_loads.values()))

@@ -5,12 +5,13 @@ Who may: whoever the control socket lets in, which is its owner and root, for al
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
 
 from ulnet.control.instance import LNet
+from ulnet.control.view import View
 from ulnet.dlc import documents, model, model_bond
 from ulnet.dlc.documents_explain import ExplainDocument
 from ulnet.dlc.documents_faults import FaultDocument
@@ -49,7 +50,7 @@ __all__ = ["REQUESTS", "Outcome", "Row"]
 
 R = TypeVar("R", bound=BaseRequest)
 V = TypeVar("V")
-Outcome = Answer | Struct | None  # None: done, and nothing to tell; a struct: a document
+Outcome = Answer | Struct | Mapping[str, Any] | None  # None: done, and nothing to tell; or a document
 
 
 class Row(NamedTuple):
@@ -66,7 +67,7 @@ def _row(
 
 
 def _shows(
-    kind: type[R], do: Callable[[LNet, R], V], document: Callable[[V], Struct]
+    kind: type[R], do: Callable[[View, R], V], document: Callable[[V], Struct]
 ) -> tuple[type[BaseRequest], Row]:
     return _row(kind, lambda state, request: document(do(state.core, request)))
 
@@ -100,7 +101,7 @@ REQUESTS: dict[type[BaseRequest], Row] = dict(
         _shows(model.PeerList, list_peers, documents.PeerListDocument),
         _does(model.RecoveryShow, show_recovery),
         _shows(model.Explain, explain, ExplainDocument),
-        _shows(model.Trace, read_trace, TraceDocument),
+        _does(model.Trace, lambda core, one: TraceDocument(read_trace(core, one))),  # and keeps it going
         _row(model.Ping, lambda state, one: ping_all(state.node, one)),
         _row(model.Discover, lambda state, one: discover_all(state.node, one)),
         _shows(model.Distances, show_distances, documents.DistanceDocument),

@@ -25,7 +25,7 @@ def read_trace(core: LNet, request: Trace) -> TraceView:
     trace = core.selector.follow(request.every_message)
     view = TraceView(
         session=trace.session,
-        at=core.state.clock() - trace.began,
+        at=core.clock() - trace.began,
         cursor=0,
         lost=0,
         untold=trace.untold,

@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from ulnet.control.instance import LNet
 from ulnet.control.policy import Descriptor, Effect, Rule
+from ulnet.control.view import View
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents_policy import Action, UdspView
 from ulnet.dlc.errors import DlcError
@@ -70,7 +71,7 @@ def _delete_matching(core: LNet, request: UdspDel) -> None:
     core.policies.remove(found)
 
 
-def show_rules(core: LNet, request: UdspShow) -> list[UdspView]:
+def show_rules(core: View, request: UdspShow) -> list[UdspView]:
     """All rules, or one; none if there is no such one, as today."""
     views = []
     in_force = core.policies.in_force() if request.verbosity else None
@@ -90,7 +91,7 @@ def _view(at: int, rule: Rule) -> UdspView:
     return view
 
 
-def _tell_effect(core: LNet, view: UdspView, rule: Rule, decides: int) -> None:
+def _tell_effect(core: View, view: UdspView, rule: Rule, decides: int) -> None:
     view.effect = _WHY_NOTHING if rule.effect is Effect.NOTHING else rule.effect.value
     if rule.weight is not None and rule.effect is not Effect.NOTHING:
         view.effect += ", and messages in a row"

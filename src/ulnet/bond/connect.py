@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ulnet.lnd.bond.hello import PeerState
+from ulnet.bond.hello import PeerState
 from ulnet.wire.bond import Answer, Beacon
 
 if TYPE_CHECKING:
+    from ulnet.bond.bondni import BondNi
+    from ulnet.bond.peer import BondPeer
     from ulnet.core.ni import NI
     from ulnet.core.timers import Timer
-    from ulnet.lnd.bond.bondni import BondNi
-    from ulnet.lnd.bond.peer import BondPeer
     from ulnet.nid import Nid
 
 __all__ = ["ANSWER_TIME", "PATIENCE", "Connect"]

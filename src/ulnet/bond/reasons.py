@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from ulnet.bond.balance import COSTS
+from ulnet.bond.paths import Path, choose_from
 from ulnet.core.selection import Stage, Step
-from ulnet.lnd.bond.balance import COSTS
-from ulnet.lnd.bond.paths import Path, choose_from
 
 if TYPE_CHECKING:
-    from ulnet.lnd.bond.bondni import BondNi
+    from ulnet.bond.bondni import BondNi
     from ulnet.nid import Nid
 
 __all__ = ["ASKED", "reasons"]

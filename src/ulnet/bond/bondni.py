@@ -6,29 +6,29 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from ulnet.bond.balance import take
+from ulnet.bond.config import BondConfig
+from ulnet.bond.connect import PATIENCE, Connect
+from ulnet.bond.data_server import DataServer
+from ulnet.bond.handshake import Handshake
+from ulnet.bond.hello import PeerState, next_incarnation
+from ulnet.bond.monitor import Monitor
+from ulnet.bond.peer_table import BondPeerTable
+from ulnet.bond.servers import Servers
+from ulnet.bond.slaves import Slaves
 from ulnet.core.status import HealthStatus
-from ulnet.lnd.bond.balance import take
-from ulnet.lnd.bond.config import BondConfig
-from ulnet.lnd.bond.connect import PATIENCE, Connect
-from ulnet.lnd.bond.data_server import DataServer
-from ulnet.lnd.bond.handshake import Handshake
-from ulnet.lnd.bond.hello import PeerState, next_incarnation
-from ulnet.lnd.bond.monitor import Monitor
-from ulnet.lnd.bond.peer_table import BondPeerTable
-from ulnet.lnd.bond.servers import Servers
-from ulnet.lnd.bond.slaves import Slaves
 from ulnet.nid import NetType, Nid
 from ulnet.wire.bond import Mode, Policy
 from ulnet.wire.lnet import HEADER_SIZE
 
 if TYPE_CHECKING:
-    from ulnet.control.instance import LNet
+    from ulnet.bond.contract import MasterUpcalls
+    from ulnet.bond.control import ControlChannel
+    from ulnet.bond.paths import Path
+    from ulnet.bond.peer import BondPeer
     from ulnet.core.msg import Msg
     from ulnet.core.ni import NI
     from ulnet.core.timers import Timer
-    from ulnet.lnd.bond.control import ControlChannel
-    from ulnet.lnd.bond.paths import Path
-    from ulnet.lnd.bond.peer import BondPeer
     from ulnet.wire.lnet import Header
 
 __all__ = ["BondNi"]
@@ -41,7 +41,7 @@ class BondNi:
 
     def __init__(
         self,
-        core: LNet,
+        core: MasterUpcalls,
         ni: NI,
         config: BondConfig,
         control: ControlChannel,
@@ -54,8 +54,9 @@ class BondNi:
         self.control = control
         self.incarnation = incarnation
         self._changed = changed
-        self.clock = core.state.clock
-        self.report = core.state.report
+        self.clock = core.clock
+        self._generation = core.generation
+        self.report = core.report
         self.slaves = Slaves(core, ni.nid, config)
         self.table = BondPeerTable()
         self.peers = self.table.peers
@@ -90,15 +91,15 @@ class BondNi:
 
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
         """Call later."""
-        return self.core.state.timers.at(self.clock() + seconds, call)
+        return self.core.timers.at(self.clock() + seconds, call)
 
     def cancel(self, timer: Timer | None) -> None:
         """Take such a call back."""
-        self.core.state.timers.cancel(timer)
+        self.core.timers.cancel(timer)
 
     def soon(self, call: Callable[[], None]) -> None:
         """Call outside the present stack."""
-        self.core.state.defer(call)
+        self.core.defer(call)
 
     # Messages --------------------------------------------------------------------------------------
 
@@ -109,7 +110,7 @@ class BondNi:
         if nid.net.type != NetType.BOND or nid == self.ni.nid:
             self._send_to_slave(msg, nid)
             return
-        if self._looked_at != self.core.state.generation.number:
+        if self._looked_at != self._generation.number:
             self.look()
         peer = self.peers.get(nid) or self.table.new(nid)
         if peer is None:
@@ -135,7 +136,7 @@ class BondNi:
 
     def _send_on(self, peer: BondPeer, msg: Msg) -> None:
         slaves = self.slaves
-        ways = peer.ways(self.core.state.generation.number, slaves.own, slaves.off, slaves.chosen)
+        ways = peer.ways(self._generation.number, slaves.own, slaves.off, slaves.chosen)
         if not ways:
             reason = f"no slave of {self.ni.nid} reaches one of {peer.nid}"
             self._fail(msg, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)
@@ -169,7 +170,7 @@ class BondNi:
             pni.stats.sent[kind] += 1
 
     def _fail(self, msg: Msg, err: int, reason: str, status: HealthStatus) -> None:
-        self.core.state.defer(self.core.completed, [msg], status, err, reason)
+        self.core.defer(self.core.completed, [msg], status, err, reason)
 
     def _fail_waiting(self, peer: BondPeer, err: int, reason: str, status: HealthStatus) -> None:
         for _ in range(len(peer.waiting)):  # who hears of it may send anew
@@ -257,7 +258,7 @@ class BondNi:
             self._look_soon()
             self.core.path_doubted(path.ni, path.nid, peer.nid)
             if all(one.down for one in peer.paths):
-                self.core.state.defer(self._lost_all, peer)
+                self.core.defer(self._lost_all, peer)
             self.monitor.doubted()
         self.monitor.wanted()
 
@@ -278,13 +279,13 @@ class BondNi:
             self.soon(self._look_now)
 
     def _look_now(self) -> None:
-        if self._to_look and self.core.state.masters.get(self.ni.nid) is self:
+        if self._to_look and self.core.masters.get(self.ni.nid) is self:
             self.look()
 
     def look(self) -> None:
         """Judge the slaves anew; who must know of a change hears of it."""
         self._to_look = False
-        self._looked_at = self.core.state.generation.number
+        self._looked_at = self._generation.number
         before = self.slaves.active.nid
         changed, moved = self.slaves.look(self.peers.values())
         if moved:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from ulnet.lnd.bond.connect import ANSWER_TIME
-from ulnet.lnd.bond.registry import Registry
+from ulnet.bond.connect import ANSWER_TIME
+from ulnet.bond.registry import Registry
 from ulnet.wire.bond import Answer, Kind, Register, Resolve
 
 if TYPE_CHECKING:
+    from ulnet.bond.bondni import BondNi
     from ulnet.core.ni import NI
-    from ulnet.lnd.bond.bondni import BondNi
     from ulnet.nid import Nid
 
 __all__ = ["DataServer"]

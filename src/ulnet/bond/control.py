@@ -16,7 +16,7 @@ from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import PING_PORTAL
 
 if TYPE_CHECKING:
-    from ulnet.control.instance import LNet
+    from ulnet.bond.contract import MasterUpcalls
     from ulnet.core.memory import MatchEntry
     from ulnet.core.ni import NI
     from ulnet.nid import Nid
@@ -33,7 +33,7 @@ Received = Callable[[Kind, bytes, "Nid", "Nid"], None]
 class ControlChannel:
     """Of one node. `received` gets kind, bytes, the slave's NID that they came to, and their sender's."""
 
-    def __init__(self, core: LNet, received: Received) -> None:
+    def __init__(self, core: MasterUpcalls, received: Received) -> None:
         self._core = core
         self._received = received
         self._entries: dict[MatchEntry, bytearray] = {}
@@ -104,7 +104,7 @@ class ControlChannel:
         try:
             send()
         except LNetError:  # the node shuts down
-            self._core.state.defer(exchange.end, None)
+            self._core.defer(exchange.end, None)
 
     # Receiving -------------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class ControlChannel:
                 self._received(Kind(kind), bytes(event.data), event.target, event.source)
         finally:
             buffer = self._entries.pop(me, None) if event.unlinked else None
-            if buffer is not None and self._open and self._core.state.running:
+            if buffer is not None and self._open and self._core.running:
                 self._offer(buffer)
 
 
@@ -134,7 +134,7 @@ class _Exchange:
 
     def __init__(
         self,
-        core: LNet,
+        core: MasterUpcalls,
         wanted: EventKind,
         done: Callable[[Event | None], None],
         all_of_them: dict[_Exchange, None],

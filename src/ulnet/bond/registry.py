@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-from ulnet.lnd.bond.hello import is_older
+from ulnet.bond.hello import is_older
 from ulnet.nid import Net, Nid
 from ulnet.wire.bond import Answer, Configuration, Register, Resolve
 

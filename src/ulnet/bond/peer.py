@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
-from ulnet.lnd.bond.balance import weights_of
-from ulnet.lnd.bond.hello import PeerState
-from ulnet.lnd.bond.paths import Path, allowed_of, choose_from, working_of
+from ulnet.bond.balance import weights_of
+from ulnet.bond.hello import PeerState
+from ulnet.bond.paths import Path, allowed_of, choose_from, working_of
 from ulnet.wire.bond import BondHello, Configuration
 
 if TYPE_CHECKING:

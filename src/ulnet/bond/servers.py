@@ -7,14 +7,14 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from ulnet.lnd.bond.connect import ANSWER_TIME
+from ulnet.bond.connect import ANSWER_TIME
 from ulnet.wire.bond import Answer, Beacon, Kind, Register, Resolve
 
 if TYPE_CHECKING:
+    from ulnet.bond.bondni import BondNi
+    from ulnet.bond.peer import BondPeer
     from ulnet.core.ni import NI
     from ulnet.core.timers import Timer
-    from ulnet.lnd.bond.bondni import BondNi
-    from ulnet.lnd.bond.peer import BondPeer
     from ulnet.nid import Nid
 
 __all__ = ["Server", "ServerState", "Servers"]

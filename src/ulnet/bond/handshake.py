@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ulnet.bond.connect import ANSWER_TIME
+from ulnet.bond.hello import INCOMING, Stamp, is_older, stamp_of
 from ulnet.core.guard import tag_of
-from ulnet.lnd.bond.connect import ANSWER_TIME
-from ulnet.lnd.bond.hello import INCOMING, Stamp, is_older, stamp_of
 from ulnet.wire.bond import BondHello, Capability, Configuration, Kind, Mode, SlaveStatus
 
 if TYPE_CHECKING:
+    from ulnet.bond.bondni import BondNi
+    from ulnet.bond.peer import BondPeer
     from ulnet.core.ni import NI
     from ulnet.core.timers import Timer
-    from ulnet.lnd.bond.bondni import BondNi
-    from ulnet.lnd.bond.peer import BondPeer
     from ulnet.nid import Nid
 
 __all__ = ["CAPABILITIES", "Handshake"]
@@ -65,9 +65,8 @@ class Handshake:
 
     def _hello(self, target: int) -> bytes:
         bond = self._bond
-        state = bond.core.state
-        can, guard = CAPABILITIES, tag_of(state.cookie)
-        if not state.guards:
+        can, guard = CAPABILITIES, tag_of(bond.core.cookie)
+        if not bond.core.guards:
             can, guard = CAPABILITIES & ~Capability.GUARD, b""
         return BondHello(bond.incarnation, target, bond.slaves.own, (can,), guard=guard).pack()
 

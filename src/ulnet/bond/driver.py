@@ -6,17 +6,17 @@ import errno
 import random
 from typing import TYPE_CHECKING, Final
 
+from ulnet.bond.bondni import BondNi
+from ulnet.bond.config import BondConfig
+from ulnet.bond.control import ControlChannel
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import NetTunables
-from ulnet.lnd.bond.bondni import BondNi
-from ulnet.lnd.bond.config import BondConfig
-from ulnet.lnd.bond.control import ControlChannel
 from ulnet.nid import NetType, Nid
 from ulnet.wire.bond import Answer, BondHello, Kind, Mode, Register, Resolve
 from ulnet.wire.errors import WireError
 
 if TYPE_CHECKING:
-    from ulnet.control.instance import LNet
+    from ulnet.bond.contract import MasterUpcalls
     from ulnet.core.msg import Msg
     from ulnet.core.ni import NI
     from ulnet.nid import Net, Nid
@@ -34,9 +34,9 @@ class BondLnd:
     net_type: int = NetType.BOND.value
     reports_timeout = False
 
-    def __init__(self, core: LNet) -> None:
+    def __init__(self, core: MasterUpcalls) -> None:
         self._core = core
-        self._chance = random.Random(core.state.cookie)  # which no other life of the node has
+        self._chance = random.Random(core.cookie)  # which no other life of the node has
         self._planned: BondConfig | None = None
         self.bonds: dict[Nid, BondNi] = {}
         self._post = ControlChannel(core, self._received)
@@ -138,7 +138,7 @@ class BondLnd:
             )
         self._post.open()
         bond = BondNi(self._core, ni, config, self._post, self._chance.randrange(1, 1 << 32), self._show)
-        self.bonds[ni.nid] = self._core.state.masters[ni.nid] = bond
+        self.bonds[ni.nid] = self._core.masters[ni.nid] = bond
         ni.lnd_data = bond
         self._show()
         bond.start()
@@ -148,7 +148,7 @@ class BondLnd:
         bond = self.bonds.pop(ni.nid, None)
         if bond is None:
             return
-        del self._core.state.masters[ni.nid]
+        del self._core.masters[ni.nid]
         bond.close()
         if self.bonds:
             self._show()
@@ -178,7 +178,7 @@ class BondLnd:
             self._take(kind, data, at, source)
         except WireError as bad:
             self._core.stats.drops["bonding message that breaks the rules"] += 1
-            self._core.state.report(f"bonding message from {source}: {bad}")
+            self._core.report(f"bonding message from {source}: {bad}")
 
     def _take(self, kind: Kind, data: bytes, at: Nid, source: Nid) -> None:
         ni = self._core.nis.get(at)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ulnet.lnd.bond.standby import Place, Standby
+from ulnet.bond.standby import Place, Standby
 from ulnet.wire.bond import Configuration, Mode, SlaveEntry, SlaveStatus
 
 if TYPE_CHECKING:
-    from ulnet.control.instance import LNet
+    from ulnet.bond.config import BondConfig
+    from ulnet.bond.contract import MasterUpcalls
+    from ulnet.bond.peer import BondPeer
     from ulnet.core.ni import NI
-    from ulnet.lnd.bond.config import BondConfig
-    from ulnet.lnd.bond.peer import BondPeer
     from ulnet.nid import Nid
 
 __all__ = ["Slaves"]
@@ -23,7 +23,7 @@ class Slaves:
 
     __slots__ = ("_config", "_core", "_nid", "_owned", "nis", "off", "own", "standby")
 
-    def __init__(self, core: LNet, nid: Nid, config: BondConfig) -> None:
+    def __init__(self, core: MasterUpcalls, nid: Nid, config: BondConfig) -> None:
         self._core = core
         self._nid = nid
         self._config = config

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from ulnet.lnd.bond.connect import ANSWER_TIME
+from ulnet.bond.connect import ANSWER_TIME
 from ulnet.wire.bond import Beacon, Mode
 
 if TYPE_CHECKING:
+    from ulnet.bond.bondni import BondNi
+    from ulnet.bond.paths import Path
+    from ulnet.bond.peer import BondPeer
     from ulnet.core.timers import Timer
-    from ulnet.lnd.bond.bondni import BondNi
-    from ulnet.lnd.bond.paths import Path
-    from ulnet.lnd.bond.peer import BondPeer
 
 __all__ = ["IN_USE", "Monitor"]
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ulnet.lnd.bond.paths import Path
+from ulnet.bond.paths import Path
 from ulnet.wire.bond import Policy
 
 __all__ = ["COSTS", "take", "weights_of"]

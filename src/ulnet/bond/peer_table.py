@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from ulnet.lnd.bond.peer import BondPeer
+from ulnet.bond.peer import BondPeer
 
 if TYPE_CHECKING:
+    from ulnet.bond.paths import Path
     from ulnet.core.ni import NI
-    from ulnet.lnd.bond.paths import Path
     from ulnet.nid import Nid
 
 __all__ = ["MAX_PEERS", "BondPeerTable"]
