@@ -495,9 +495,13 @@ class Client:
         *,
         ack: bool = False,
         timeout: float | None = None,
+        method: str | None = None,
     ) -> None:
         """A frame to the server."""
-        self._port.send(self.target, REQUEST_PORTAL, self._bits, frame, ended=ended, ack=ack, timeout=timeout)
+        # fmt: off
+        self._port.send(self.target, REQUEST_PORTAL, self._bits, frame, ended=ended, ack=ack,
+                        timeout=timeout, method=method)
+        # fmt: on
 
     def _arrived(self, message: Message) -> None:
         try:

@@ -140,7 +140,7 @@ class Pending:
         """Tell up to which chunk there is room."""
         frame = self.frame
         head = (frame.session, frame.slot, frame.number, 0, frame.answer_to)
-        self._client.send(Note(*head, Kind.CREDIT, frame.credit).pack(), nobody_asks)
+        self._client.send(Note(*head, Kind.CREDIT, frame.credit).pack(), nobody_asks, method=frame.method)
 
     def _left(self, error: int, text: str) -> None:
         """What became of an attempt's frame."""
@@ -276,5 +276,5 @@ class Pending:
         if not answered and not self.connection.stale and not self._client.closed:
             frame = self.frame
             note = Note(frame.session, frame.slot, frame.number, 0, frame.answer_to, Kind.CANCEL)
-            self._client.send(note.pack(), nobody_asks)
+            self._client.send(note.pack(), nobody_asks, method=frame.method)
         self.connection.give(self.frame.slot)

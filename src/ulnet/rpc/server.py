@@ -554,6 +554,7 @@ class Server:
                     frame,
                     ended=nobody_asks,
                     ack=True,
+                    method=call.method.name,
                 )
 
         self._send(call, frame, ended)
@@ -564,7 +565,14 @@ class Server:
         assert call.via is not None
         to, source = call.via
         self._port.send(
-            to, REPLY_PORTAL, call.session.inbox, frame, ended=ended, ack=ack, source=_bound(source)
+            to,
+            REPLY_PORTAL,
+            call.session.inbox,
+            frame,
+            ended=ended,
+            ack=ack,
+            source=_bound(source),
+            method=call.method.name,
         )
 
     def _say(self, asked: Frame, message: Message, frame: bytes) -> None:
@@ -576,6 +584,7 @@ class Server:
             frame,
             ended=nobody_asks,
             source=_bound(message.target),
+            method=asked.method if type(asked) is CallFrame else None,
         )
 
     def _refuse(self, frame: Frame, message: Message, number: int, text: str) -> None:
