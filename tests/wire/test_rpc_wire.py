@@ -42,8 +42,8 @@ lengths = st.integers(0, MAX_BULK)
 sinks = st.none() | st.builds(Bulk, bits, lengths)
 sources = st.none() | st.builds(Bulk, bits, lengths, u32)
 frames: st.SearchStrategy[Any] = st.one_of(
-    st.builds(Connect, **HEAD, slots=u16, largest=u32, token=u64),
-    st.builds(Connected, **HEAD, slots=u16, largest=u32, incarnation=u64, token=u64),
+    st.builds(Connect, **HEAD, slots=u16, largest=u32, token=u64, checksums=u16),
+    st.builds(Connected, **HEAD, slots=u16, largest=u32, incarnation=u64, token=u64, checksums=u16),
     st.builds(
         CallFrame,
         **HEAD,
@@ -52,11 +52,11 @@ frames: st.SearchStrategy[Any] = st.one_of(
         left=u32,
         patience=u32,
         credit=u32,
-        flags=st.sampled_from([0, 8, 16, 32, 56]),
+        flags=st.sampled_from([0, 8, 16, 32, 56, 80]),
         sink=sinks,
         source=sources,
     ),
-    st.builds(Reply, **HEAD, status=u32, chunks=u32, service_us=u32, crc=u32, pushed=u64, data=data),
+    st.builds(Reply, **HEAD, status=u32, chunks=u32, service_us=u32, checksum=u32, pushed=u64, data=data),
     st.builds(Chunk, **HEAD, index=u32, data=data),
     st.builds(Refused, **HEAD, errno=u32, text=st.text(st.characters(exclude_categories=["Cs"]))),
     st.builds(Note, **HEAD, kind=st.sampled_from([Kind.CREDIT, Kind.WORKING, Kind.BUSY]), value=u32),

@@ -15,7 +15,8 @@ from ulnet.core.peer import Peer
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.node import Message, Node
-from ulnet.rpc.bulk import Loan, Meter, Progress, checksum, flat
+from ulnet.rpc.bulk import Loan, Meter, Progress, flat
+from ulnet.rpc.checksum import Checksum, known
 from ulnet.rpc.context import DEADLINE
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
@@ -29,9 +30,12 @@ from ulnet.wire.rpc import (
     BODY,
     CHECK,
     IDEMPOTENT,
+    KNOWS_XXH3,
     REPLY_PORTAL,
     REQUEST_PORTAL,
     STREAM,
+    XXH3,
+    Bulk,
     CallFrame,
     Connect,
     Connected,
@@ -203,12 +207,14 @@ class Client:
         loans: list[Loan] = []
         meter = None if progress is None else Meter(progress)
         try:
-            frame = await self._request(method, plain, deadline, into, bulk, check, loans, meter)
+            frame = await self._request(method, plain, deadline, into, bulk, loans, meter)
             if idempotent:
                 frame.flags |= IDEMPOTENT
+            if check:
+                frame.flags |= CHECK
             self.counters.calls += 1
-            reply = await self._outcome(frame, deadline)
-            return await self._answer(method, reply, into if check else None)
+            reply = await self._outcome(frame, deadline, loans)
+            return await self._answer(frame, reply, into if check else None)
         except asyncio.CancelledError:
             if meter is None or meter.failed is None:
                 raise
@@ -220,11 +226,13 @@ class Client:
             if meter is not None:
                 meter.end()
 
-    async def _outcome(self, frame: CallFrame, deadline: float | None) -> Reply:
+    async def _outcome(self, frame: CallFrame, deadline: float | None, loans: list[Loan]) -> Reply:
         """The reply to a call, which may take several sessions. Raises RpcError."""
         begun = False  # it may have been executed in an earlier session
         while True:
             try:
+                if frame.flags & CHECK:
+                    await self._sum(frame, deadline, loans)
                 pending = await self._begin(frame, deadline)
                 try:
                     reply = await pending.done
@@ -244,7 +252,7 @@ class Client:
 
     async def begin_stream(self, method: str, data: Buffer, deadline: float | None, credit: int) -> Pending:
         """For `Stream`."""
-        frame = await self._request(method, data, deadline, None, None, False, [])
+        frame = await self._request(method, data, deadline, None, None, [])
         frame.flags |= STREAM
         frame.credit = credit
         return await self._begin(frame, deadline, asyncio.Event())
@@ -266,7 +274,6 @@ class Client:
         deadline: float | None,
         into: bytearray | memoryview | None,
         bulk: Buffer | None,
-        check: bool,
         loans: list[Loan],
         meter: Meter | None = None,
     ) -> CallFrame:
@@ -277,7 +284,7 @@ class Client:
             overhead = call_overhead(method, sink=into is not None, source=bulk is not None)
         except WireError as bad:
             raise RpcError(errno.EINVAL, str(bad), "no") from None
-        frame = CallFrame(method=method, data=data, flags=CHECK if check else 0)
+        frame = CallFrame(method=method, data=data)
         frame.answer_to = self._inbox_bits
         if into is not None:
             frame.sink = self._lend(flat(into), loans, writable=True, meter=meter).bulk
@@ -295,9 +302,17 @@ class Client:
             frame.data = b""
             frame.flags |= BODY
         if source is not None:
-            crc = await checksum(source) if check else 0
-            frame.source = self._lend(source, loans, writable=False, crc=crc, meter=meter).bulk
+            frame.source = self._lend(source, loans, writable=False, meter=meter).bulk
         return frame
+
+    async def _sum(self, frame: CallFrame, deadline: float | None, loans: list[Loan]) -> None:
+        """The checksum of what a call lends to be read, of the kind that the session has. Raises RpcError."""
+        connection = self._connection or await self._session(frame.method, deadline)
+        frame.flags = frame.flags | XXH3 if connection.checksums & KNOWS_XXH3 else frame.flags & ~XXH3
+        if frame.source is not None:
+            checksum = Checksum(frame.flags & XXH3 != 0)
+            await checksum.add(loans[-1].view)
+            frame.source = Bulk(frame.source.bits, frame.source.length, checksum.value)
 
     def _lend(
         self,
@@ -305,14 +320,13 @@ class Client:
         loans: list[Loan],
         *,
         writable: bool,
-        crc: int = 0,
         meter: Meter | None = None,
     ) -> Loan:
         if meter is not None:
             meter.total += view.nbytes
         bits = self.random(_BULK_BITS) << 16
         try:
-            loan = Loan(self.node.core.memory, view, bits, writable=writable, crc=crc, meter=meter)
+            loan = Loan(self.node.core.memory, view, bits, writable=writable, meter=meter)
         except RpcError:
             raise
         except LNetError as refused:
@@ -361,18 +375,19 @@ class Client:
             text = f"{self.target}: {method}: no session, or no slot in it, in time"
             raise RpcError(errno.ETIMEDOUT, text, "no") from None
 
-    async def _answer(self, method: str, reply: Reply, into: bytearray | memoryview | None) -> Answer:
+    async def _answer(self, frame: CallFrame, reply: Reply, into: bytearray | memoryview | None) -> Answer:
         if not reply.status and into is None:
             return Answer(bytes(reply.data), reply.pushed)
-        text = f"{self.target}: {method}: "
+        text = f"{self.target}: {frame.method}: "
         if reply.status:
             executed = "unknown" if reply.status == errno.ECANCELED else "yes"
             words = bytes(reply.data).decode("utf-8", "replace")
             raise RpcError(reply.status, text + words, executed)  # type: ignore[arg-type]
         if into is not None:
-            crc = await checksum(flat(into)[: reply.pushed])
-            if crc != reply.crc:
-                words = f"bulk arrived with the checksum {crc:#010x}: it is {reply.crc:#010x}"
+            checksum = Checksum(frame.flags & XXH3 != 0)
+            await checksum.add(flat(into)[: reply.pushed])
+            if checksum.value != reply.checksum:
+                words = f"bulk arrived with the checksum {checksum.value:#010x}: it is {reply.checksum:#010x}"
                 raise RpcError(errno.EILSEQ, text + words, "yes")
         return Answer(bytes(reply.data), reply.pushed)
 
@@ -432,6 +447,7 @@ class Client:
             self._answered = answered
             frame = Connect(0, 0, 0, min(attempt, 0xFFFF), self._inbox_bits)
             frame.slots, frame.largest, frame.token = self._slots, self._largest, self._token
+            frame.checksums = known()
 
             def left(error: int, text: str, answered: asyncio.Future[Connected] = answered) -> None:
                 nonlocal last
@@ -451,7 +467,7 @@ class Client:
             if got is None:
                 patience = min(2 * patience, 8.0)
                 continue
-            connection = Connection(got.session, got.slots, got.largest)
+            connection = Connection(got.session, got.slots, got.largest, got.checksums)
             self._connection = self._connections[got.session] = connection
             self.counters.sessions += 1
             return connection

@@ -25,10 +25,11 @@ AGAIN: Final = Reply()  # the outcome of a call that is to be made in another se
 class Connection:
     """A client's session: its slots, and the calls in them. `stale`: the server does not know it any more."""
 
-    __slots__ = ("calls", "id", "largest", "slots", "stale", "waiters")
+    __slots__ = ("calls", "checksums", "id", "largest", "slots", "stale", "waiters")
 
-    def __init__(self, number: int, slots: int, largest: int) -> None:
+    def __init__(self, number: int, slots: int, largest: int, checksums: int) -> None:
         self.id = number
+        self.checksums = checksums  # beside CRC-32
         self.slots = Slots(slots)
         self.largest = largest
         self.calls: dict[int, Pending] = {}

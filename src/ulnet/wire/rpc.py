@@ -16,6 +16,7 @@ __all__ = [
     "CHECK",
     "HEAD_SIZE",
     "IDEMPOTENT",
+    "KNOWS_XXH3",
     "MAGIC",
     "MAX_BULK",
     "NO_DEADLINE",
@@ -26,6 +27,7 @@ __all__ = [
     "SOURCE",
     "STREAM",
     "VERSION",
+    "XXH3",
     "Bulk",
     "CallFrame",
     "Chunk",
@@ -58,6 +60,9 @@ BODY: Final = 4
 IDEMPOTENT: Final = 8
 CHECK: Final = 16
 STREAM: Final = 32
+XXH3: Final = 64  # its checksums are XXH3, not CRC-32
+
+KNOWS_XXH3: Final = 1  # in CONNECT and CONNECTED
 
 _HEAD: Final = struct.Struct("<HBBHHIIQQ")
 _CONNECT: Final = struct.Struct("<HHIQ")
@@ -108,40 +113,42 @@ class Frame:
 
 @dataclass(slots=True)
 class Connect(Frame):
-    """A client wants a session; `token` tells its answer from others."""
+    """A client wants a session; `token` tells its answer from others. `checksums` are those it knows."""
 
     slots: int = 0
     largest: int = 0
     token: int = 0
+    checksums: int = 0
 
     def pack(self) -> bytes:
         """The frame as bytes."""
-        return self._head(Kind.CONNECT) + _CONNECT.pack(self.slots, 0, self.largest, self.token)
+        return self._head(Kind.CONNECT) + _CONNECT.pack(self.slots, self.checksums, self.largest, self.token)
 
 
 @dataclass(slots=True)
 class Connected(Frame):
-    """The session that a server has made."""
+    """The session that a server has made; `checksums` are those that both know."""
 
     slots: int = 0
     largest: int = 0
     incarnation: int = 0
     token: int = 0
+    checksums: int = 0
 
     def pack(self) -> bytes:
         """The frame as bytes."""
         return self._head(Kind.CONNECTED) + _CONNECTED.pack(
-            self.slots, 0, self.largest, self.incarnation, self.token
+            self.slots, self.checksums, self.largest, self.incarnation, self.token
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
-    """Memory of a client: the match bits of its first region, its length, and (of a source) its CRC-32."""
+    """Memory of a client: the match bits of its first region, its length, and (of a source) its checksum."""
 
     bits: int
     length: int
-    crc: int = 0
+    checksum: int = 0
 
 
 @dataclass(slots=True)
@@ -167,7 +174,7 @@ class CallFrame(Frame):
             middle = _SINK.pack(self.sink.bits, self.sink.length)
         if self.source is not None:
             flags |= SOURCE
-            middle += _SOURCE.pack(self.source.bits, self.source.length, self.source.crc)
+            middle += _SOURCE.pack(self.source.bits, self.source.length, self.source.checksum)
         head = self._head(Kind.CALL, flags)
         fixed = _CALL.pack(self.left, self.patience, self.credit, len(name))
         return b"".join((head, fixed, middle, name, self.data))
@@ -180,14 +187,14 @@ class Reply(Frame):
     status: int = 0
     chunks: int = 0
     service_us: int = 0
-    crc: int = 0
+    checksum: int = 0
     pushed: int = 0
     data: Buffer = b""
 
     def pack(self) -> bytes:
         """The frame as bytes."""
         fixed = _REPLY.pack(
-            self.status, self.chunks, min(self.service_us, _NUMBER_MAX), self.crc, self.pushed
+            self.status, self.chunks, min(self.service_us, _NUMBER_MAX), self.checksum, self.pushed
         )
         return b"".join((self._head(Kind.REPLY), fixed, self.data))
 
@@ -273,13 +280,13 @@ def kind_of(frame: Buffer) -> Kind:
 
 
 def _connect(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:
-    slots, _, largest, token = _CONNECT.unpack_from(rest)
-    return Connect(*head, slots, largest, token)
+    slots, checksums, largest, token = _CONNECT.unpack_from(rest)
+    return Connect(*head, slots, largest, token, checksums)
 
 
 def _connected(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:
-    slots, _, largest, incarnation, token = _CONNECTED.unpack_from(rest)
-    return Connected(*head, slots, largest, incarnation, token)
+    slots, checksums, largest, incarnation, token = _CONNECTED.unpack_from(rest)
+    return Connected(*head, slots, largest, incarnation, token, checksums)
 
 
 def _call(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:
@@ -303,15 +310,15 @@ def _call(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:
     return CallFrame(*head, method, rest[at + size :], left, patience, credit, flags, sink, source)
 
 
-def _bulk(bits: int, length: int, crc: int = 0) -> Bulk:
+def _bulk(bits: int, length: int, checksum: int = 0) -> Bulk:
     if length > MAX_BULK or bits & 0xFFFF:
         raise WireError(f"bulk of {length} bytes at {bits:#x}: too long, or no room for its regions")
-    return Bulk(bits, length, crc)
+    return Bulk(bits, length, checksum)
 
 
 def _reply(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:
-    status, chunks, service_us, crc, pushed = _REPLY.unpack_from(rest)
-    return Reply(*head, status, chunks, service_us, crc, pushed, rest[_REPLY.size :])
+    status, chunks, service_us, checksum, pushed = _REPLY.unpack_from(rest)
+    return Reply(*head, status, chunks, service_us, checksum, pushed, rest[_REPLY.size :])
 
 
 def _chunk(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:
