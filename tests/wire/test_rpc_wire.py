@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ulnet.nid import Nid
 from ulnet.wire.errors import WireError
 from ulnet.wire.rpc import (
     BODY,
@@ -39,10 +40,13 @@ data = st.binary(max_size=100)
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
 bits = st.integers(0, (1 << 48) - 1).map(lambda number: number << 16)
 lengths = st.integers(0, MAX_BULK)
+nids = st.lists(st.sampled_from([Nid.parse("10.0.0.1@tcp"), Nid.parse("fd00::1@tcp1")]), max_size=16).map(
+    tuple
+)
 sinks = st.none() | st.builds(Bulk, bits, lengths)
 sources = st.none() | st.builds(Bulk, bits, lengths, u32)
 frames: st.SearchStrategy[Any] = st.one_of(
-    st.builds(Connect, **HEAD, slots=u16, largest=u32, token=u64, checksums=u16),
+    st.builds(Connect, **HEAD, slots=u16, largest=u32, token=u64, checksums=u16, nids=nids),
     st.builds(Connected, **HEAD, slots=u16, largest=u32, incarnation=u64, token=u64, checksums=u16),
     st.builds(
         CallFrame,

@@ -144,7 +144,7 @@ def _words(frame: Frame, beyond: int, told: dict[str, object]) -> tuple[str, str
         case Note():
             return frame.kind.name, _notice(frame, told)
         case Connect():
-            told |= {"slots": frame.slots, "largest": frame.largest}
+            told |= {"slots": frame.slots, "largest": frame.largest, "nids": [str(nid) for nid in frame.nids]}
             return Kind.CONNECT.name, f"{frame.slots} slots wanted, frames of up to {frame.largest} B"
         case Connected():
             told |= {"slots": frame.slots, "largest": frame.largest, "incarnation": f"{frame.incarnation:#x}"}

@@ -448,6 +448,8 @@ class Client:
             frame = Connect(0, 0, 0, min(attempt, 0xFFFF), self._inbox_bits)
             frame.slots, frame.largest, frame.token = self._slots, self._largest, self._token
             frame.checksums = known()
+            nids = tuple(nid for nid in self.node.core.nis if not nid.is_lo)
+            frame.nids = nids if len(nids) > 1 else ()
 
             def left(error: int, text: str, answered: asyncio.Future[Connected] = answered) -> None:
                 nonlocal last

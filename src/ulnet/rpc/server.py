@@ -199,6 +199,7 @@ class Server:
             self.counters.busy += 1
             self._say(frame, message, Note(*_head_of(frame), Kind.BUSY, 1000).pack())
             return
+        session.nids = frame.nids
         answer = Connected(session.id, 0, 0, frame.attempt, 0, width, self._largest, self.incarnation)
         answer.token = frame.token
         answer.checksums = frame.checksums & known()
@@ -227,7 +228,7 @@ class Server:
     def _session_of(self, frame: Frame, message: Message) -> Session[Call] | None:
         """The session of a frame, if that comes from its client; others may have seen its number."""
         session = self._sessions.find(frame.session)
-        if session is None or message.initiator == session.client:
+        if session is None or message.initiator == session.client or message.initiator in session.nids:
             return session
         peer = self.node.core.peers.find(message.initiator)
         if peer is None or not peer.owns(session.client):

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from ulnet.nid.errors import NidError
+from ulnet.nid.nid import NID_SIZE, Nid
 from ulnet.wire.errors import Buffer, WireError
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "KNOWS_XXH3",
     "MAGIC",
     "MAX_BULK",
+    "MAX_NIDS",
     "NO_DEADLINE",
     "REGION",
     "REPLY_PORTAL",
@@ -53,6 +56,7 @@ HEAD_SIZE: Final = 32
 NO_DEADLINE: Final = 0xFFFFFFFF  # in milliseconds
 REGION: Final = 1 << 30  # bytes of bulk with match bits of their own
 MAX_BULK: Final = REGION << 16
+MAX_NIDS: Final = 16  # in CONNECT
 
 SINK: Final = 1
 SOURCE: Final = 2
@@ -113,16 +117,21 @@ class Frame:
 
 @dataclass(slots=True)
 class Connect(Frame):
-    """A client wants a session; `token` tells its answer from others. `checksums` are those it knows."""
+    """A client wants a session; `token` tells its answer from others. `checksums` are those it knows.
+
+    `nids` are its own, where it has several: a server that does not discover takes each for a peer.
+    """
 
     slots: int = 0
     largest: int = 0
     token: int = 0
     checksums: int = 0
+    nids: tuple[Nid, ...] = ()
 
     def pack(self) -> bytes:
         """The frame as bytes."""
-        return self._head(Kind.CONNECT) + _CONNECT.pack(self.slots, self.checksums, self.largest, self.token)
+        fixed = _CONNECT.pack(self.slots, self.checksums, self.largest, self.token)
+        return b"".join((self._head(Kind.CONNECT), fixed, *self.nids[:MAX_NIDS]))
 
 
 @dataclass(slots=True)
@@ -281,7 +290,15 @@ def kind_of(frame: Buffer) -> Kind:
 
 def _connect(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:
     slots, checksums, largest, token = _CONNECT.unpack_from(rest)
-    return Connect(*head, slots, largest, token, checksums)
+    return Connect(*head, slots, largest, token, checksums, _nids(rest[_CONNECT.size :]))
+
+
+def _nids(rest: memoryview) -> tuple[Nid, ...]:
+    count = min(rest.nbytes // NID_SIZE, MAX_NIDS)
+    try:
+        return tuple(Nid(bytes(rest[at * NID_SIZE : (at + 1) * NID_SIZE])) for at in range(count))
+    except NidError as bad:
+        raise WireError(f"client with a NID that is none: {bad}") from None
 
 
 def _connected(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:
