@@ -29,7 +29,7 @@ _LEAST_PUSHED: Final = 5.0  # LNet itself mends what can be mended
 _MOST_PATIENCE: Final = 64.0  # seconds for a piece, after others were in vain
 _MOVED: Final = (EventKind.PUT, EventKind.GET)
 # What ends a transfer at once: the client has taken its memory away, or this node is closed.
-_FINAL: Final = frozenset({errno.ENOENT, errno.EMSGSIZE, errno.EINVAL})
+_FINAL: Final = frozenset({errno.ENOENT, errno.EMSGSIZE, errno.EINVAL, errno.EPROTO})
 
 
 def flat(memory: Buffer) -> memoryview:
@@ -205,9 +205,11 @@ class _Mover:
                 wait = patience if left is None else min(patience, left)
                 async with asyncio.timeout(wait):  # also of a REPLY that has begun to come
                     if self._push:
-                        await node.put(client, BULK_PORTAL, bits, piece, offset=place, timeout=wait)
+                        moved = await node.put(client, BULK_PORTAL, bits, piece, offset=place, timeout=wait)
                     else:
-                        await node.get(client, BULK_PORTAL, bits, piece, offset=place, timeout=wait)
+                        moved = await node.get(client, BULK_PORTAL, bits, piece, offset=place, timeout=wait)
+                if moved != piece.nbytes:
+                    raise RpcError(errno.EPROTO, "the client lends less memory than it has said")
                 self._times.observe(self._clock() - began)
                 return
             except LNetError as failed:

@@ -54,6 +54,8 @@ _LEAST_PATIENCE: Final = 0.1
 _FIRST_NETWORK: Final = 0.5  # seconds, before anything was observed
 _FIRST_SERVICE: Final = 0.5
 _LONGEST_FAREWELL: Final = 1.0
+_PAUSE: Final = 0.05  # before a third session for one call, doubled up to
+_LONG_PAUSE: Final = 2.0
 _MOST_METHODS: Final = 1024
 _BULK_BITS: Final = 48
 
@@ -229,6 +231,7 @@ class Client:
     async def _outcome(self, frame: CallFrame, deadline: float | None, loans: list[Loan]) -> Reply:
         """The reply to a call, which may take several sessions. Raises RpcError."""
         begun = False  # it may have been executed in an earlier session
+        pause = 0.0
         while True:
             try:
                 if frame.flags & CHECK:
@@ -245,6 +248,8 @@ class Client:
             if reply is not AGAIN:
                 return reply
             begun = begun or not pending.untouched
+            await asyncio.sleep(pause)  # the server may forget each session at once
+            pause = min(2 * pause or _PAUSE, _LONG_PAUSE)
 
     def stream(self, method: str, data: Any = None, *, timeout: float | None = None) -> Stream:
         """Call a stream: `async for chunk in client.stream("watch"):`. It is cancelled when it is closed."""
@@ -376,13 +381,17 @@ class Client:
             raise RpcError(errno.ETIMEDOUT, text, "no") from None
 
     async def _answer(self, frame: CallFrame, reply: Reply, into: bytearray | memoryview | None) -> Answer:
-        if not reply.status and into is None:
+        lent = frame.sink.length if frame.sink is not None else 0
+        if not reply.status and into is None and reply.pushed <= lent:
             return Answer(bytes(reply.data), reply.pushed)
         text = f"{self.target}: {frame.method}: "
         if reply.status:
             executed = "unknown" if reply.status == errno.ECANCELED else "yes"
             words = bytes(reply.data).decode("utf-8", "replace")
             raise RpcError(reply.status, text + words, executed)  # type: ignore[arg-type]
+        if reply.pushed > lent:
+            words = f"{reply.pushed} bytes were pushed, which is more than the call lends: {lent}"
+            raise RpcError(errno.EPROTO, text + words, "yes")
         if into is not None:
             checksum = Checksum(frame.flags & XXH3 != 0)
             await checksum.add(flat(into)[: reply.pushed])
@@ -553,7 +562,11 @@ class Client:
     def _is_connected(self, frame: Connected) -> None:
         answered = self._answered
         if answered is not None and not answered.done() and frame.token == self._token:
-            answered.set_result(frame)
+            if frame.slots:
+                answered.set_result(frame)
+            else:
+                words = f"{self.target}: the server made a session without slots"
+                answered.set_exception(RpcError(errno.EPROTO, words, "no"))
         elif frame.session not in self._connections:  # of an attempt that was given up
             self._send_close(frame.session, nobody_asks)
 

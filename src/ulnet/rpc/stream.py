@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Final, Self
 
 from ulnet.core.md import Buffer
@@ -63,6 +64,9 @@ class Stream:
         if reply.status:
             words = bytes(reply.data).decode("utf-8", "replace")
             raise RpcError(reply.status, f"{self._client.target}: {self._asked[0]}: {words}", "yes")
+        if reply.chunks != pending.read:
+            words = f"{pending.read} of its {reply.chunks} chunks came in order before its end"
+            raise RpcError(errno.EPROTO, f"{self._client.target}: {self._asked[0]}: {words}", "yes")
         return True
 
     def close(self) -> None:
