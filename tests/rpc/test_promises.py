@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import pytest
 
@@ -131,8 +132,21 @@ async def test_a_client_that_was_sent_away_comes_again(nodes: Nodes) -> None:
         assert server.counters.busy > 0 and client.counters.busy > 0
 
 
-def test_a_client_finds_a_restarted_server_under_its_new_nids() -> None:
+@pytest.mark.pure  # a method that the compiled build calls without looking it up
+def test_a_client_finds_a_restarted_server_under_its_new_nids(monkeypatch: pytest.MonkeyPatch) -> None:
     sim = Simulation(1)
+    asked: list[Client] = []
+    look = Client.look_for_server
+
+    def looks(self: Client, attempt: int) -> None:
+        monkeypatch.setattr(self.node.core, "discover", partial(discovers, self.node.core.discover))
+        look(self, attempt)
+
+    def discovers(discover: Callable[..., None], target: Nid, **more: object) -> None:
+        asked.append(clients[0])
+        discover(target, **more)
+
+    monkeypatch.setattr(Client, "look_for_server", looks)
     home, other = (
         sim.node("s", "10.0.0.1@tcp", "10.1.0.1@tcp1"),
         sim.node("c", "10.0.0.2@tcp", "10.1.0.2@tcp1"),
@@ -161,10 +175,12 @@ def test_a_client_finds_a_restarted_server_under_its_new_nids() -> None:
 
     assert other.call(ask()) == b"x"
     assert nids() == {"10.0.0.1@tcp", "10.1.0.1@tcp1"}
+    assert not asked
     home.kill(silent=True)
     home.restart()
     home.loop.enter(home.node.del_ni, "10.1.0.1@tcp1")
     assert other.call(ask()) == b"x"
     sim.run_until(lambda: nids() == {"10.0.0.1@tcp"})
     assert clients[0].counters.sessions == 2
+    assert asked, "the client asks LNet for it, whether LNet has seen the restart or not"
     other.call(clients[0].close())

@@ -56,7 +56,7 @@ frames: st.SearchStrategy[Any] = st.one_of(
         left=u32,
         patience=u32,
         credit=u32,
-        flags=st.sampled_from([0, 8, 16, 32, 56, 80]),
+        flags=st.sampled_from([0, 8, 16, 32, 56, 80, 128]),
         sink=sinks,
         source=sources,
     ),

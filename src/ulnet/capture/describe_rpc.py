@@ -18,6 +18,7 @@ from ulnet.wire.rpc import (
     REPLY_PORTAL,
     REQUEST_PORTAL,
     STREAM,
+    TRACEBACK,
     XXH3,
     CallFrame,
     Chunk,
@@ -39,7 +40,13 @@ RPC_PREFIX: Final = 512  # bytes of a frame that tell all but its data
 _MAGIC: Final = MAGIC.to_bytes(2, "little")
 _REMEMBERED: Final = 8192  # calls, and regions of bulk
 _REGIONS: Final = 0xFFFF  # the bits of the match bits that number the regions of a call
-_FLAGS: Final = {IDEMPOTENT: "idempotent", CHECK: "checked", XXH3: "XXH3", STREAM: "stream"}
+_FLAGS: Final = {
+    IDEMPOTENT: "idempotent",
+    CHECK: "checked",
+    XXH3: "XXH3",
+    STREAM: "stream",
+    TRACEBACK: "traceback",
+}
 _PORTALS: Final = (REQUEST_PORTAL, REPLY_PORTAL)
 
 

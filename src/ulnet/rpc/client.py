@@ -18,7 +18,7 @@ from ulnet.node import Message, Node
 from ulnet.rpc.bulk import Loan, Meter, Progress, flat
 from ulnet.rpc.checksum import Checksum, known
 from ulnet.rpc.context import DEADLINE
-from ulnet.rpc.errors import RpcError
+from ulnet.rpc.errors import RpcError, raised
 from ulnet.rpc.estimate import Estimate
 from ulnet.rpc.pending import AGAIN, Connection, Pending
 from ulnet.rpc.port import Port, nobody_asks
@@ -34,6 +34,7 @@ from ulnet.wire.rpc import (
     REPLY_PORTAL,
     REQUEST_PORTAL,
     STREAM,
+    TRACEBACK,
     XXH3,
     Bulk,
     CallFrame,
@@ -92,7 +93,8 @@ class Client:
 
     It connects with its first call. `slots` calls are under way at once, others wait. A call without time-out
     fails when nothing was heard of the server for `silence` seconds. `largest` is the size of frames that
-    it takes, `credit` how many chunks of a stream may wait to be read. `random(bits)` gives random numbers.
+    it takes, `credit` how many chunks of a stream may wait to be read. With `tracebacks` errors tell where
+    handlers raised them. `random(bits)` gives random numbers.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class Client:
         silence: float = 60.0,
         largest: int = 16384,
         credit: int = 64,
+        tracebacks: bool = False,
         random: Callable[[int], int] = secrets.randbits,
     ) -> None:
         self.node = node
@@ -120,6 +123,7 @@ class Client:
         self._slots = slots
         self._largest = largest
         self._credit = credit
+        self._flags = TRACEBACK if tracebacks else 0
         self._services: dict[str, Estimate] = {}  # service times, by method
         self._inbox_bits = random(64)
         self._port = Port(node)
@@ -289,7 +293,7 @@ class Client:
             overhead = call_overhead(method, sink=into is not None, source=bulk is not None)
         except WireError as bad:
             raise RpcError(errno.EINVAL, str(bad), "no") from None
-        frame = CallFrame(method=method, data=data)
+        frame = CallFrame(method=method, data=data, flags=self._flags)
         frame.answer_to = self._inbox_bits
         if into is not None:
             frame.sink = self._lend(flat(into), loans, writable=True, meter=meter).bulk
@@ -387,8 +391,7 @@ class Client:
         text = f"{self.target}: {frame.method}: "
         if reply.status:
             executed = "unknown" if reply.status == errno.ECANCELED else "yes"
-            words = bytes(reply.data).decode("utf-8", "replace")
-            raise RpcError(reply.status, text + words, executed)  # type: ignore[arg-type]
+            raise raised(f"{self.target}: {frame.method}", reply, executed)  # type: ignore[arg-type]
         if reply.pushed > lent:
             words = f"{reply.pushed} bytes were pushed, which is more than the call lends: {lent}"
             raise RpcError(errno.EPROTO, text + words, "yes")

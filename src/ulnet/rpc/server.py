@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from contextvars import copy_context
 from functools import partial
+from traceback import format_exception
 from typing import Any, Final, Self
 
 from ulnet.core.status import LNetError
@@ -32,6 +33,7 @@ from ulnet.wire.rpc import (
     BODY,
     REPLY_PORTAL,
     REQUEST_PORTAL,
+    TRACEBACK,
     VERSION,
     XXH3,
     CallFrame,
@@ -409,6 +411,8 @@ class Server:
             status, text = failed.errno or errno.EREMOTEIO, str(failed)
         else:
             status, text = errno.EREMOTEIO, f"{type(failed).__name__}: {failed}"
+        if call.flags & TRACEBACK:
+            text = "\0".join((text, "".join(format_exception(failed))))
         self.count_of(call.method.name).errors += 1
         room = max(call.session.largest - _REPLY_SIZE, 0)
         self._finish(call, status, text.encode("utf-8", "replace")[:room])

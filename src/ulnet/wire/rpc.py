@@ -29,6 +29,7 @@ __all__ = [
     "SINK",
     "SOURCE",
     "STREAM",
+    "TRACEBACK",
     "VERSION",
     "XXH3",
     "Bulk",
@@ -65,6 +66,7 @@ IDEMPOTENT: Final = 8
 CHECK: Final = 16
 STREAM: Final = 32
 XXH3: Final = 64  # its checksums are XXH3, not CRC-32
+TRACEBACK: Final = 128  # where its handler raises, the reply tells where
 
 KNOWS_XXH3: Final = 1  # in CONNECT and CONNECTED
 
@@ -191,7 +193,10 @@ class CallFrame(Frame):
 
 @dataclass(slots=True)
 class Reply(Frame):
-    """A request has ended: `data`, or (where `status` is an errno) the error in words."""
+    """A request has ended: `data`, or (where `status` is an errno) the error in words.
+
+    Behind a 0 the words may have the traceback.
+    """
 
     status: int = 0
     chunks: int = 0
