@@ -92,6 +92,25 @@ async def test_descriptors_have_no_more_time_than_their_call(nodes: Nodes) -> No
     assert seen and all(timeout is not None and 0 < timeout <= 3.0 for timeout in seen)
 
 
+@pytest.mark.parametrize("window", [1, 3])
+async def test_no_more_pieces_than_the_window_are_under_way(nodes: Nodes, window: int) -> None:
+    service = Service("tested")
+    seen: set[int] = set()
+    node = nodes[1]
+
+    @service.method("read")
+    async def read(call: Call) -> None:
+        def look(moved: int, total: int) -> None:
+            seen.add(sum(md.me is None and md.length == LNET_MTU for md in node.core.memory.mds.values()))
+
+        await call.push(bytes(16 * LNET_MTU), progress=look)
+
+    async with Server(service, node, window=window), Client(nodes[0], SERVER, "tested") as client:
+        await client.call("read", into=bytearray(16 * LNET_MTU))
+    assert max(seen) <= window
+    assert window == 1 or max(seen) > 1
+
+
 async def test_bulk_has_the_callers_own_memory(nodes: Nodes) -> None:
     service = Service("tested")
     into, bulk = bytearray(3 * LNET_MTU), bytes(2 * LNET_MTU)
