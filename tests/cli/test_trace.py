@@ -283,12 +283,19 @@ async def test_requests_are_shown_with_their_methods(pair: tuple[Node, Node]) ->
     async def buy(call: Call) -> bytes:
         return b"done"
 
+    @service.stream("browse")
+    async def browse(call: Call) -> AsyncIterator[bytes]:
+        yield b"a page"
+        await asyncio.Event().wait()
+
     client_side, server_side = Follower(here, every_message=True), Follower(there, every_message=True)
     await client_side.rows(), await server_side.rows()
     there.attach(REPLY_PORTAL, 1, bytearray(100))
     there.add_peer(HERE[0], HERE[1:])
     async with Server(service, there), Client(here, THERE[0], "shop") as client:
         await client.call("buy", b"a book")
+        async with client.stream("browse") as stream:
+            assert await anext(stream) == b"a page"
         await here.put(THERE[0], REPLY_PORTAL, 1, b"no frame")
         sent = [row for row in await client_side.rows() if row["kind"] == "message"]
         answered = [row for row in await server_side.rows() if row["kind"] == "message"]
@@ -296,9 +303,17 @@ async def test_requests_are_shown_with_their_methods(pair: tuple[Node, Node]) ->
     assert [(frame.get("kind"), frame.get("method")) for frame in frames] == [
         ("CONNECT", None),
         ("CALL", "buy"),
+        ("CALL", "browse"),
+        ("CANCEL", "browse"),
         (None, None),
     ]
-    answers = [row["rpc"]["kind"] for row in answered if row["type"] == "PUT" and row["rpc"]]
-    assert answers == ["CONNECTED", "REPLY"]
-    (call,) = [as_text(row) for row in sent if (row["rpc"] or {}).get("kind") == "CALL"]
+    frames = [row["rpc"] for row in answered if row["type"] == "PUT" and row["rpc"]]
+    assert [(frame["kind"], frame.get("method")) for frame in frames] == [
+        ("CONNECTED", None),
+        ("REPLY", "buy"),
+        ("CHUNK", "browse"),
+    ]
+    call, _ = [as_text(row) for row in sent if (row["rpc"] or {}).get("kind") == "CALL"]
     assert ": PUT of " in call and " bytes, rpc CALL buy; by " in call
+    (reply,) = [as_text(row) for row in answered if (row["rpc"] or {}).get("kind") == "REPLY"]
+    assert " bytes, rpc REPLY buy; by " in reply

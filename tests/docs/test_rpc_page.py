@@ -1,4 +1,4 @@
-"""The programs of docs/rpc.md run as they stand."""
+"""The programs of docs/rpc.md run as they stand, but for the port, on which others may listen."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from support.ports import free_port
 from support.shared import ROOT
 
 PAGE = (ROOT / "docs/rpc.md").read_text()
@@ -21,6 +22,9 @@ PRINTED = [
 ]
 
 
+PORT = "accept_port=9881"
+
+
 @pytest.mark.requirement("ULP")
 @pytest.mark.parametrize(
     ("program", "printed"),
@@ -28,8 +32,9 @@ PRINTED = [
     ids=["values", "file", "news", "threads"],
 )
 def test_a_program_runs(program: str, printed: list[str]) -> None:
+    assert program.count(PORT) == 1
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
+        [sys.executable, "-W", "error", "-c", program.replace(PORT, f"accept_port={free_port()}")],
         capture_output=True,
         text=True,
         timeout=300,

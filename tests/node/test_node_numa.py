@@ -8,6 +8,7 @@ import os
 
 import pytest
 
+from support.ports import free_port
 from ulnet.host import HostError, NumaNode, Topology, memory_node_reader, read_topology
 from ulnet.lnd.tcp import TcpParams
 from ulnet.node import Node, machine
@@ -16,7 +17,7 @@ TWO = Topology((NumaNode(0, (0,), (10, 21)), NumaNode(1, (1,), (21, 10))), {"eth
 
 
 def new_node(**more: object) -> Node:
-    return Node(tcp=TcpParams(accept="all", accept_port=9881, reserved_ports=False), **more)  # type: ignore[arg-type]
+    return Node(tcp=TcpParams(accept="all", accept_port=free_port(), reserved_ports=False), **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.requirement("snd-020", "CPT")

@@ -14,6 +14,7 @@ from rpc.conftest import SERVER
 from ulnet import Node
 from ulnet.core.status import LNetError
 from ulnet.rpc import Call, Client, RpcError, Server, Service
+from ulnet.rpc.checksum import Checksum
 from ulnet.wire.lnet import LNET_MTU
 
 pytestmark = pytest.mark.requirement("ULP")
@@ -65,17 +66,23 @@ async def client(nodes: Nodes, depot: dict[str, bytearray]) -> AsyncIterator[Cli
         yield client
 
 
-@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("check", ["", "XXH3", "CRC-32"])
 @pytest.mark.parametrize("size", [0, 1, LNET_MTU, LNET_MTU + 1, 20 * LNET_MTU + 12345])
 async def test_bulk_there_and_back(
-    client: Client, nodes: Nodes, depot: dict[str, bytearray], size: int, check: bool
+    client: Client,
+    nodes: Nodes,
+    depot: dict[str, bytearray],
+    size: int,
+    check: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = some_bytes(size)
-    answer = await client.call("write", b"x", bulk=data, check=check)
+    monkeypatch.setattr("ulnet.rpc.checksum._has_xxh3", check == "XXH3")
+    answer = await client.call("write", b"x", bulk=data, check=bool(check))
     assert answer.as_type(int) == size
     assert depot["x"] == data
     into = bytearray(size + 10)
-    answer = await client.call("read", b"x", into=into, check=check)
+    answer = await client.call("read", b"x", into=into, check=bool(check))
     assert answer.pushed == size
     assert into == data + bytes(10)
     if size > 10 * LNET_MTU:
@@ -127,32 +134,47 @@ async def test_memory_that_is_missing_short_or_read_only(client: Client, depot: 
     assert (refused.value.errno, refused.value.executed) == (errno.EMSGSIZE, "no")
 
 
-async def test_a_checksum_finds_what_was_changed(nodes: Nodes) -> None:
+@pytest.mark.parametrize("kind", ["XXH3", "CRC-32"])
+async def test_a_checksum_finds_what_was_changed(
+    nodes: Nodes, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ulnet.rpc.checksum._has_xxh3", kind == "XXH3")
     service = Service("liar")
     memory = bytearray(some_bytes(100_000))
+    began, go_on = asyncio.Event(), asyncio.Event()
 
     @service.method("read")
     async def read(call: Call) -> None:
         await call.push(memory)
-        call.crc ^= 1
+        assert call.checksum is not None
+        await call.checksum.add(memoryview(b"x"))
 
     @service.method("write")
     async def write(call: Call) -> None:
+        began.set()
+        await go_on.wait()
         await call.pull()
 
     async with Server(service, nodes[1]), Client(nodes[0], SERVER, "liar") as client:
         with pytest.raises(RpcError, match="arrived with the checksum") as wrong:
             await client.call("read", into=bytearray(100_000), check=True)
         assert (wrong.value.errno, wrong.value.executed) == (errno.EILSEQ, "yes")
-        with pytest.MonkeyPatch.context() as patch:
-
-            async def lie(memory: memoryview) -> int:
-                return 5
-
-            patch.setattr("ulnet.rpc.client.checksum", lie)
-            with pytest.raises(RpcError, match="arrived with the checksum") as wrong:
-                await client.call("write", bulk=memory, check=True)
+        task = asyncio.create_task(client.call("write", bulk=memory, check=True))
+        await began.wait()
+        memory[5] ^= 1
+        go_on.set()
+        with pytest.raises(RpcError, match="arrived with the checksum") as wrong:
+            await task
         assert wrong.value.errno == errno.EILSEQ
+
+
+async def test_checksums_are_those_of_the_libraries() -> None:
+    for xxh3, empty, words in ((True, 0x38D394C2, 0x67A17DFF), (False, 0, 0xCBF43926)):
+        checksum = Checksum(xxh3)
+        assert checksum.value == empty
+        await checksum.add(memoryview(b"1234"))
+        await checksum.add(memoryview(b"56789"))
+        assert checksum.value == words
 
 
 async def test_progress_and_a_rail_that_goes_in_between(nodes: Nodes) -> None:

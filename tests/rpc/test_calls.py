@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import pickle
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -140,6 +141,20 @@ async def test_what_a_handler_raises_is_told(client: Client) -> None:
     with pytest.raises(RpcError, match="refuse: not for you") as raised:
         await client.call("refuse")
     assert (raised.value.errno, raised.value.executed) == (errno.EACCES, "yes")
+
+
+async def test_a_traceback_travels_only_if_asked_for(nodes: Nodes, client: Client) -> None:
+    with pytest.raises(RpcError) as raised:
+        await client.call("raise")
+    assert raised.value.traceback == "" and "test_calls.py" not in str(raised.value)
+    async with Client(nodes[0], SERVER, "shop", tracebacks=True) as asking:
+        for attempt in (asking.call("raise"), anext(asking.stream("raise"))):
+            with pytest.raises(RpcError, match=r"raise: ValueError: the shelf is empty$") as raised:
+                await attempt
+            lines = raised.value.traceback.splitlines()
+            assert lines[-1] == "ValueError: the shelf is empty"
+            assert any("test_calls.py" in line and "in fail" in line for line in lines)
+            assert pickle.loads(pickle.dumps(raised.value)).traceback == raised.value.traceback
 
 
 async def test_what_is_not_there_is_told_at_once(nodes: Nodes, client: Client) -> None:

@@ -107,7 +107,7 @@ def test_a_client_that_is_never_heard_again_is_not_worked_for(kind: str) -> None
     home.call(server[0].close())
 
 
-@pytest.mark.parametrize("seed", [12750])
+@pytest.mark.parametrize("seed", [12750, 70000820])
 def test_a_stream_ends_whose_server_does_not_take_its_credit(seed: int) -> None:
     assert replay(RECIPE, seed).failure == ""
 

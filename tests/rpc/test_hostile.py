@@ -16,9 +16,11 @@ from ulnet.rpc import Call, Client, RpcError, Server, Service
 from ulnet.rpc.service import bits_of
 from ulnet.wire.rpc import (
     BODY,
+    CHECK,
     MAX_BULK,
     REPLY_PORTAL,
     REQUEST_PORTAL,
+    XXH3,
     Bulk,
     CallFrame,
     Chunk,
@@ -271,6 +273,24 @@ async def test_bulk_that_is_not_there_is_an_error(wired: Wired, counting: Counti
     reply = await wired.hear()
     assert isinstance(reply, Reply)
     assert (reply.status, counting.times) == (errno.ENOENT, 0)
+
+
+@pytest.mark.parametrize(("here", "there", "both"), [(0, True, 0), (0xFFFF, True, 1), (1, False, 0)])
+async def test_checksums_are_those_that_both_know(
+    wired: Wired, here: int, there: bool, both: int, counting: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ulnet.rpc.checksum._has_xxh3", there)
+    await wired.say(Connect(slots=4, largest=4096, token=9, checksums=here))
+    answer = await wired.hear()
+    assert isinstance(answer, Connected)
+    assert answer.checksums == both
+    await wired.say(wired.call(flags=CHECK | XXH3))
+    answer = await wired.hear()
+    if there:
+        assert isinstance(answer, Reply)
+    else:
+        assert isinstance(answer, Refused)
+        assert (answer.errno, counting.times) == (errno.EPROTO, 0)
 
 
 async def test_another_version_is_refused(nodes: Nodes, wired: Wired) -> None:

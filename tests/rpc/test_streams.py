@@ -129,7 +129,7 @@ async def test_streams_have_deadlines(client: Client, source: Source, server: Se
     await quiet(server)
 
 
-@pytest.mark.parametrize("subscribers", [50])
+@pytest.mark.parametrize("subscribers", [50, pytest.param(1000, marks=pytest.mark.long)])
 async def test_notifications_reach_all_who_subscribe(nodes: Nodes, subscribers: int) -> None:
     service = Service("news")
     topic = service.topic("ticks", backlog=1000)

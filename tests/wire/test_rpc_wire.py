@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ulnet.nid import Nid
 from ulnet.wire.errors import WireError
 from ulnet.wire.rpc import (
     BODY,
@@ -39,11 +40,14 @@ data = st.binary(max_size=100)
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
 bits = st.integers(0, (1 << 48) - 1).map(lambda number: number << 16)
 lengths = st.integers(0, MAX_BULK)
+nids = st.lists(st.sampled_from([Nid.parse("10.0.0.1@tcp"), Nid.parse("fd00::1@tcp1")]), max_size=16).map(
+    tuple
+)
 sinks = st.none() | st.builds(Bulk, bits, lengths)
 sources = st.none() | st.builds(Bulk, bits, lengths, u32)
 frames: st.SearchStrategy[Any] = st.one_of(
-    st.builds(Connect, **HEAD, slots=u16, largest=u32, token=u64),
-    st.builds(Connected, **HEAD, slots=u16, largest=u32, incarnation=u64, token=u64),
+    st.builds(Connect, **HEAD, slots=u16, largest=u32, token=u64, checksums=u16, nids=nids),
+    st.builds(Connected, **HEAD, slots=u16, largest=u32, incarnation=u64, token=u64, checksums=u16),
     st.builds(
         CallFrame,
         **HEAD,
@@ -52,11 +56,11 @@ frames: st.SearchStrategy[Any] = st.one_of(
         left=u32,
         patience=u32,
         credit=u32,
-        flags=st.sampled_from([0, 8, 16, 32, 56]),
+        flags=st.sampled_from([0, 8, 16, 32, 56, 80, 128]),
         sink=sinks,
         source=sources,
     ),
-    st.builds(Reply, **HEAD, status=u32, chunks=u32, service_us=u32, crc=u32, pushed=u64, data=data),
+    st.builds(Reply, **HEAD, status=u32, chunks=u32, service_us=u32, checksum=u32, pushed=u64, data=data),
     st.builds(Chunk, **HEAD, index=u32, data=data),
     st.builds(Refused, **HEAD, errno=u32, text=st.text(st.characters(exclude_categories=["Cs"]))),
     st.builds(Note, **HEAD, kind=st.sampled_from([Kind.CREDIT, Kind.WORKING, Kind.BUSY]), value=u32),

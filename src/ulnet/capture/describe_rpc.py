@@ -18,6 +18,8 @@ from ulnet.wire.rpc import (
     REPLY_PORTAL,
     REQUEST_PORTAL,
     STREAM,
+    TRACEBACK,
+    XXH3,
     CallFrame,
     Chunk,
     Connect,
@@ -38,7 +40,13 @@ RPC_PREFIX: Final = 512  # bytes of a frame that tell all but its data
 _MAGIC: Final = MAGIC.to_bytes(2, "little")
 _REMEMBERED: Final = 8192  # calls, and regions of bulk
 _REGIONS: Final = 0xFFFF  # the bits of the match bits that number the regions of a call
-_FLAGS: Final = {IDEMPOTENT: "idempotent", CHECK: "checked", STREAM: "stream"}
+_FLAGS: Final = {
+    IDEMPOTENT: "idempotent",
+    CHECK: "checked",
+    XXH3: "XXH3",
+    STREAM: "stream",
+    TRACEBACK: "traceback",
+}
 _PORTALS: Final = (REQUEST_PORTAL, REPLY_PORTAL)
 
 
@@ -143,7 +151,7 @@ def _words(frame: Frame, beyond: int, told: dict[str, object]) -> tuple[str, str
         case Note():
             return frame.kind.name, _notice(frame, told)
         case Connect():
-            told |= {"slots": frame.slots, "largest": frame.largest}
+            told |= {"slots": frame.slots, "largest": frame.largest, "nids": [str(nid) for nid in frame.nids]}
             return Kind.CONNECT.name, f"{frame.slots} slots wanted, frames of up to {frame.largest} B"
         case Connected():
             told |= {"slots": frame.slots, "largest": frame.largest, "incarnation": f"{frame.incarnation:#x}"}

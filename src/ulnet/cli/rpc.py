@@ -18,7 +18,7 @@ from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid, NidError
 from ulnet.node import Node
 from ulnet.rpc import Client, RpcError
-from ulnet.rpc.server import METHODS, TYPES
+from ulnet.rpc.introspection import METHODS, TYPES
 from ulnet.rpc.service import decoded
 from ulnet.wire.lnet import LNET_MTU
 

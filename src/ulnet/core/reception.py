@@ -418,6 +418,7 @@ class Reception:
             self.state.stats.drops["finalized twice"] += 1
             return
         incoming.ended = True
+        incoming.rx = None  # which may hold this one and its memory: no cycle keeps them
         if incoming.transit is not None:
             self._parts.received(incoming, status)
             return

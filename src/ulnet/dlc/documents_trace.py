@@ -20,7 +20,7 @@ class TracedPair(Struct, rename={"source": "from", "target": "to"}):
 
 
 class TracedFrame(Struct, omit_defaults=True):
-    """What a message is to `ulnet.rpc`: the kind of its frame (docs/wire-rpc.md), the method of a CALL."""
+    """What a message is to `ulnet.rpc`: the kind of its frame (docs/wire-rpc.md), the method it is about."""
 
     kind: str
     session: str

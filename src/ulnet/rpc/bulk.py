@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -19,7 +18,7 @@ from ulnet.rpc.estimate import Estimate
 from ulnet.wire.lnet import LNET_MTU
 from ulnet.wire.rpc import BULK_PORTAL, MAX_BULK, REGION, Bulk
 
-__all__ = ["Loan", "Meter", "Progress", "checksum", "flat", "move"]
+__all__ = ["Loan", "Meter", "Progress", "flat", "move"]
 
 Progress = Callable[[int, int], None]  # bytes that were moved, of so many
 _PAUSE: Final = 0.05  # seconds, doubled up to
@@ -30,21 +29,12 @@ _LEAST_PUSHED: Final = 5.0  # LNet itself mends what can be mended
 _MOST_PATIENCE: Final = 64.0  # seconds for a piece, after others were in vain
 _MOVED: Final = (EventKind.PUT, EventKind.GET)
 # What ends a transfer at once: the client has taken its memory away, or this node is closed.
-_FINAL: Final = frozenset({errno.ENOENT, errno.EMSGSIZE, errno.EINVAL})
+_FINAL: Final = frozenset({errno.ENOENT, errno.EMSGSIZE, errno.EINVAL, errno.EPROTO})
 
 
 def flat(memory: Buffer) -> memoryview:
     """The memory as bytes, not copied. Raises LNetError(EINVAL)."""
     return fragments_of(memory)[0]
-
-
-async def checksum(memory: memoryview) -> int:
-    """Its CRC-32; others run in between."""
-    crc = 0
-    for begin in range(0, memory.nbytes, LNET_MTU):
-        crc = zlib.crc32(memory[begin : begin + LNET_MTU], crc)
-        await asyncio.sleep(0)
-    return crc
 
 
 class Meter:
@@ -95,7 +85,6 @@ class Loan:
         bits: int,
         *,
         writable: bool,
-        crc: int = 0,
         meter: Meter | None = None,
     ) -> None:
         if view.nbytes > MAX_BULK:
@@ -105,7 +94,7 @@ class Loan:
         if writable and view.readonly:
             raise RpcError(errno.EINVAL, "into read-only memory: give a bytearray or a writable view", "no")
         self.view = view
-        self.bulk = Bulk(bits, view.nbytes, crc)
+        self.bulk = Bulk(bits, view.nbytes)
         self._memory = memory
         self._entries: list[MatchEntry] = []
         options = (OP_PUT if writable else OP_GET) | MANAGE_REMOTE
@@ -216,9 +205,11 @@ class _Mover:
                 wait = patience if left is None else min(patience, left)
                 async with asyncio.timeout(wait):  # also of a REPLY that has begun to come
                     if self._push:
-                        await node.put(client, BULK_PORTAL, bits, piece, offset=place, timeout=wait)
+                        moved = await node.put(client, BULK_PORTAL, bits, piece, offset=place, timeout=wait)
                     else:
-                        await node.get(client, BULK_PORTAL, bits, piece, offset=place, timeout=wait)
+                        moved = await node.get(client, BULK_PORTAL, bits, piece, offset=place, timeout=wait)
+                if moved != piece.nbytes:
+                    raise RpcError(errno.EPROTO, "the client lends less memory than it has said")
                 self._times.observe(self._clock() - began)
                 return
             except LNetError as failed:

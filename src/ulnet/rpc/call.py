@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import zlib
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.md import Buffer
 from ulnet.nid import Nid
-from ulnet.rpc.bulk import Progress, checksum, flat, move
+from ulnet.rpc.bulk import Progress, flat, move
+from ulnet.rpc.checksum import Checksum
 from ulnet.rpc.errors import RpcError
-from ulnet.wire.rpc import CHECK, NO_DEADLINE, Bulk, CallFrame
+from ulnet.wire.rpc import CHECK, NO_DEADLINE, XXH3, Bulk, CallFrame
 
 if TYPE_CHECKING:
     from ulnet.node import Node
@@ -32,9 +32,9 @@ class Call:
     __slots__ = (
         "attempt",
         "begun",
+        "checksum",
         "chunks",
         "client",
-        "crc",
         "credit",
         "data",
         "deadline",
@@ -97,7 +97,9 @@ class Call:
         self.begun = False  # its task has begun to run
         self.due_at = 0.0  # when the server looks at it again; 0: it does not
         self.given_up = self.overdue = self.over = False
-        self.pushed = self.crc = 0
+        self.pushed = 0
+        # Of what was pushed.
+        self.checksum = Checksum(frame.flags & XXH3 != 0) if frame.flags & CHECK else None
         self.chunks = 0
         self.under_way = 0  # chunks whose ACK has not come
         self.news: asyncio.Event | None = None  # a stream: of credit, or of chunks that have arrived
@@ -139,10 +141,8 @@ class Call:
                 errno.EINVAL, f"push at {at}: with a checksum each push begins where the last one ended"
             )
         await self._move(sink, view, at, True, progress)
-        if self.flags & CHECK:
-            for begin in range(0, view.nbytes, 1 << 20):
-                self.crc = zlib.crc32(view[begin : begin + (1 << 20)], self.crc)
-                await asyncio.sleep(0)
+        if self.checksum is not None:
+            await self.checksum.add(view)
         self.pushed = max(self.pushed, at + view.nbytes)
 
     async def pull(
@@ -169,10 +169,12 @@ class Call:
         view = flat(memory)
         await self._move(source, view, offset, False, progress)
         if self.flags & CHECK and view.nbytes == source.length:
-            crc = await checksum(view)
-            if crc != source.crc:
+            checksum = Checksum(self.flags & XXH3 != 0)
+            await checksum.add(view)
+            if checksum.value != source.checksum:
                 raise RpcError(
-                    errno.EILSEQ, f"bulk arrived with the checksum {crc:#010x}: it is {source.crc:#010x}"
+                    errno.EILSEQ,
+                    f"bulk arrived with the checksum {checksum.value:#010x}: it is {source.checksum:#010x}",
                 )
         return memory
 

@@ -15,9 +15,10 @@ from ulnet.core.peer import Peer
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.node import Message, Node
-from ulnet.rpc.bulk import Loan, Meter, Progress, checksum, flat
+from ulnet.rpc.bulk import Loan, Meter, Progress, flat
+from ulnet.rpc.checksum import Checksum, known
 from ulnet.rpc.context import DEADLINE
-from ulnet.rpc.errors import RpcError
+from ulnet.rpc.errors import RpcError, raised
 from ulnet.rpc.estimate import Estimate
 from ulnet.rpc.pending import AGAIN, Connection, Pending
 from ulnet.rpc.port import Port, nobody_asks
@@ -29,9 +30,13 @@ from ulnet.wire.rpc import (
     BODY,
     CHECK,
     IDEMPOTENT,
+    KNOWS_XXH3,
     REPLY_PORTAL,
     REQUEST_PORTAL,
     STREAM,
+    TRACEBACK,
+    XXH3,
+    Bulk,
     CallFrame,
     Connect,
     Connected,
@@ -50,6 +55,8 @@ _LEAST_PATIENCE: Final = 0.1
 _FIRST_NETWORK: Final = 0.5  # seconds, before anything was observed
 _FIRST_SERVICE: Final = 0.5
 _LONGEST_FAREWELL: Final = 1.0
+_PAUSE: Final = 0.05  # before a third session for one call, doubled up to
+_LONG_PAUSE: Final = 2.0
 _MOST_METHODS: Final = 1024
 _BULK_BITS: Final = 48
 
@@ -86,7 +93,8 @@ class Client:
 
     It connects with its first call. `slots` calls are under way at once, others wait. A call without time-out
     fails when nothing was heard of the server for `silence` seconds. `largest` is the size of frames that
-    it takes, `credit` how many chunks of a stream may wait to be read. `random(bits)` gives random numbers.
+    it takes, `credit` how many chunks of a stream may wait to be read. With `tracebacks` errors tell where
+    handlers raised them. `random(bits)` gives random numbers.
     """
 
     def __init__(
@@ -99,6 +107,7 @@ class Client:
         silence: float = 60.0,
         largest: int = 16384,
         credit: int = 64,
+        tracebacks: bool = False,
         random: Callable[[int], int] = secrets.randbits,
     ) -> None:
         self.node = node
@@ -114,6 +123,7 @@ class Client:
         self._slots = slots
         self._largest = largest
         self._credit = credit
+        self._flags = TRACEBACK if tracebacks else 0
         self._services: dict[str, Estimate] = {}  # service times, by method
         self._inbox_bits = random(64)
         self._port = Port(node)
@@ -203,12 +213,14 @@ class Client:
         loans: list[Loan] = []
         meter = None if progress is None else Meter(progress)
         try:
-            frame = await self._request(method, plain, deadline, into, bulk, check, loans, meter)
+            frame = await self._request(method, plain, deadline, into, bulk, loans, meter)
             if idempotent:
                 frame.flags |= IDEMPOTENT
+            if check:
+                frame.flags |= CHECK
             self.counters.calls += 1
-            reply = await self._outcome(frame, deadline)
-            return await self._answer(method, reply, into if check else None)
+            reply = await self._outcome(frame, deadline, loans)
+            return await self._answer(frame, reply, into if check else None)
         except asyncio.CancelledError:
             if meter is None or meter.failed is None:
                 raise
@@ -220,11 +232,14 @@ class Client:
             if meter is not None:
                 meter.end()
 
-    async def _outcome(self, frame: CallFrame, deadline: float | None) -> Reply:
+    async def _outcome(self, frame: CallFrame, deadline: float | None, loans: list[Loan]) -> Reply:
         """The reply to a call, which may take several sessions. Raises RpcError."""
         begun = False  # it may have been executed in an earlier session
+        pause = 0.0
         while True:
             try:
+                if frame.flags & CHECK:
+                    await self._sum(frame, deadline, loans)
                 pending = await self._begin(frame, deadline)
                 try:
                     reply = await pending.done
@@ -237,6 +252,8 @@ class Client:
             if reply is not AGAIN:
                 return reply
             begun = begun or not pending.untouched
+            await asyncio.sleep(pause)  # the server may forget each session at once
+            pause = min(2 * pause or _PAUSE, _LONG_PAUSE)
 
     def stream(self, method: str, data: Any = None, *, timeout: float | None = None) -> Stream:
         """Call a stream: `async for chunk in client.stream("watch"):`. It is cancelled when it is closed."""
@@ -244,7 +261,7 @@ class Client:
 
     async def begin_stream(self, method: str, data: Buffer, deadline: float | None, credit: int) -> Pending:
         """For `Stream`."""
-        frame = await self._request(method, data, deadline, None, None, False, [])
+        frame = await self._request(method, data, deadline, None, None, [])
         frame.flags |= STREAM
         frame.credit = credit
         return await self._begin(frame, deadline, asyncio.Event())
@@ -266,7 +283,6 @@ class Client:
         deadline: float | None,
         into: bytearray | memoryview | None,
         bulk: Buffer | None,
-        check: bool,
         loans: list[Loan],
         meter: Meter | None = None,
     ) -> CallFrame:
@@ -277,7 +293,7 @@ class Client:
             overhead = call_overhead(method, sink=into is not None, source=bulk is not None)
         except WireError as bad:
             raise RpcError(errno.EINVAL, str(bad), "no") from None
-        frame = CallFrame(method=method, data=data, flags=CHECK if check else 0)
+        frame = CallFrame(method=method, data=data, flags=self._flags)
         frame.answer_to = self._inbox_bits
         if into is not None:
             frame.sink = self._lend(flat(into), loans, writable=True, meter=meter).bulk
@@ -295,9 +311,17 @@ class Client:
             frame.data = b""
             frame.flags |= BODY
         if source is not None:
-            crc = await checksum(source) if check else 0
-            frame.source = self._lend(source, loans, writable=False, crc=crc, meter=meter).bulk
+            frame.source = self._lend(source, loans, writable=False, meter=meter).bulk
         return frame
+
+    async def _sum(self, frame: CallFrame, deadline: float | None, loans: list[Loan]) -> None:
+        """The checksum of what a call lends to be read, of the kind that the session has. Raises RpcError."""
+        connection = self._connection or await self._session(frame.method, deadline)
+        frame.flags = frame.flags | XXH3 if connection.checksums & KNOWS_XXH3 else frame.flags & ~XXH3
+        if frame.source is not None:
+            checksum = Checksum(frame.flags & XXH3 != 0)
+            await checksum.add(loans[-1].view)
+            frame.source = Bulk(frame.source.bits, frame.source.length, checksum.value)
 
     def _lend(
         self,
@@ -305,14 +329,13 @@ class Client:
         loans: list[Loan],
         *,
         writable: bool,
-        crc: int = 0,
         meter: Meter | None = None,
     ) -> Loan:
         if meter is not None:
             meter.total += view.nbytes
         bits = self.random(_BULK_BITS) << 16
         try:
-            loan = Loan(self.node.core.memory, view, bits, writable=writable, crc=crc, meter=meter)
+            loan = Loan(self.node.core.memory, view, bits, writable=writable, meter=meter)
         except RpcError:
             raise
         except LNetError as refused:
@@ -361,18 +384,22 @@ class Client:
             text = f"{self.target}: {method}: no session, or no slot in it, in time"
             raise RpcError(errno.ETIMEDOUT, text, "no") from None
 
-    async def _answer(self, method: str, reply: Reply, into: bytearray | memoryview | None) -> Answer:
-        if not reply.status and into is None:
+    async def _answer(self, frame: CallFrame, reply: Reply, into: bytearray | memoryview | None) -> Answer:
+        lent = frame.sink.length if frame.sink is not None else 0
+        if not reply.status and into is None and reply.pushed <= lent:
             return Answer(bytes(reply.data), reply.pushed)
-        text = f"{self.target}: {method}: "
+        text = f"{self.target}: {frame.method}: "
         if reply.status:
             executed = "unknown" if reply.status == errno.ECANCELED else "yes"
-            words = bytes(reply.data).decode("utf-8", "replace")
-            raise RpcError(reply.status, text + words, executed)  # type: ignore[arg-type]
+            raise raised(f"{self.target}: {frame.method}", reply, executed)  # type: ignore[arg-type]
+        if reply.pushed > lent:
+            words = f"{reply.pushed} bytes were pushed, which is more than the call lends: {lent}"
+            raise RpcError(errno.EPROTO, text + words, "yes")
         if into is not None:
-            crc = await checksum(flat(into)[: reply.pushed])
-            if crc != reply.crc:
-                words = f"bulk arrived with the checksum {crc:#010x}: it is {reply.crc:#010x}"
+            checksum = Checksum(frame.flags & XXH3 != 0)
+            await checksum.add(flat(into)[: reply.pushed])
+            if checksum.value != reply.checksum:
+                words = f"bulk arrived with the checksum {checksum.value:#010x}: it is {reply.checksum:#010x}"
                 raise RpcError(errno.EILSEQ, text + words, "yes")
         return Answer(bytes(reply.data), reply.pushed)
 
@@ -432,6 +459,9 @@ class Client:
             self._answered = answered
             frame = Connect(0, 0, 0, min(attempt, 0xFFFF), self._inbox_bits)
             frame.slots, frame.largest, frame.token = self._slots, self._largest, self._token
+            frame.checksums = known()
+            nids = tuple(nid for nid in self.node.core.nis if not nid.is_lo)
+            frame.nids = nids if len(nids) > 1 else ()
 
             def left(error: int, text: str, answered: asyncio.Future[Connected] = answered) -> None:
                 nonlocal last
@@ -451,7 +481,7 @@ class Client:
             if got is None:
                 patience = min(2 * patience, 8.0)
                 continue
-            connection = Connection(got.session, got.slots, got.largest)
+            connection = Connection(got.session, got.slots, got.largest, got.checksums)
             self._connection = self._connections[got.session] = connection
             self.counters.sessions += 1
             return connection
@@ -495,9 +525,13 @@ class Client:
         *,
         ack: bool = False,
         timeout: float | None = None,
+        method: str | None = None,
     ) -> None:
         """A frame to the server."""
-        self._port.send(self.target, REQUEST_PORTAL, self._bits, frame, ended=ended, ack=ack, timeout=timeout)
+        # fmt: off
+        self._port.send(self.target, REQUEST_PORTAL, self._bits, frame, ended=ended, ack=ack,
+                        timeout=timeout, method=method)
+        # fmt: on
 
     def _arrived(self, message: Message) -> None:
         try:
@@ -531,7 +565,11 @@ class Client:
     def _is_connected(self, frame: Connected) -> None:
         answered = self._answered
         if answered is not None and not answered.done() and frame.token == self._token:
-            answered.set_result(frame)
+            if frame.slots:
+                answered.set_result(frame)
+            else:
+                words = f"{self.target}: the server made a session without slots"
+                answered.set_exception(RpcError(errno.EPROTO, words, "no"))
         elif frame.session not in self._connections:  # of an attempt that was given up
             self._send_close(frame.session, nobody_asks)
 

@@ -25,10 +25,11 @@ AGAIN: Final = Reply()  # the outcome of a call that is to be made in another se
 class Connection:
     """A client's session: its slots, and the calls in them. `stale`: the server does not know it any more."""
 
-    __slots__ = ("calls", "id", "largest", "slots", "stale", "waiters")
+    __slots__ = ("calls", "checksums", "id", "largest", "slots", "stale", "waiters")
 
-    def __init__(self, number: int, slots: int, largest: int) -> None:
+    def __init__(self, number: int, slots: int, largest: int, checksums: int) -> None:
         self.id = number
+        self.checksums = checksums  # beside CRC-32
         self.slots = Slots(slots)
         self.largest = largest
         self.calls: dict[int, Pending] = {}
@@ -140,7 +141,7 @@ class Pending:
         """Tell up to which chunk there is room."""
         frame = self.frame
         head = (frame.session, frame.slot, frame.number, 0, frame.answer_to)
-        self._client.send(Note(*head, Kind.CREDIT, frame.credit).pack(), nobody_asks)
+        self._client.send(Note(*head, Kind.CREDIT, frame.credit).pack(), nobody_asks, method=frame.method)
 
     def _left(self, error: int, text: str) -> None:
         """What became of an attempt's frame."""
@@ -276,5 +277,5 @@ class Pending:
         if not answered and not self.connection.stale and not self._client.closed:
             frame = self.frame
             note = Note(frame.session, frame.slot, frame.number, 0, frame.answer_to, Kind.CANCEL)
-            self._client.send(note.pack(), nobody_asks)
+            self._client.send(note.pack(), nobody_asks, method=frame.method)
         self.connection.give(self.frame.slot)

@@ -39,12 +39,15 @@ class _Frame:
         self.md = Md([], self._handle)
         self.md.lasting = True
 
-    def bind(self, data: memoryview, ack: bool, timeout: float | None, ended: Ended) -> Md:
+    def bind(
+        self, data: memoryview, ack: bool, timeout: float | None, ended: Ended, method: str | None
+    ) -> Md:
         """The descriptor of the next frame. Raises LNetError."""
         md = self.md
         self.ended = ended
         self._wanted = EventKind.ACK if ack else EventKind.SEND
         md.quiet = ack
+        md.user_ptr = method
         self._core.memory.rebind(md, [data], 2 if ack else 1, timeout)
         return md
 
@@ -103,8 +106,12 @@ class Port:
         ack: bool = False,
         source: Nid | None = None,
         timeout: float | None = None,
+        method: str | None = None,
     ) -> None:
-        """Send a frame; `ended` hears of it once, later or at once. What cannot even begin has ended, too."""
+        """Send a frame; `ended` hears of it once, later or at once. What cannot even begin has ended, too.
+
+        `method` is what it is about: a trace of the node tells that.
+        """
         core = self.core
         if not self._corked:  # what is sent in this turn of the loop leaves together behind it
             self._corked = True
@@ -114,7 +121,7 @@ class Port:
             timeout = core.settings.transaction_timeout
         frame = self._free.pop() if self._free else _Frame(core, self._spare)
         try:
-            md = frame.bind(memoryview(data), ack, timeout, ended)
+            md = frame.bind(memoryview(data), ack, timeout, ended, method)
             core.put(md, target, portal, match_bits, ack=ack, source=source)
         except LNetError as refused:
             frame.ended = None

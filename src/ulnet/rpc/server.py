@@ -8,7 +8,8 @@ import secrets
 from collections.abc import Callable
 from contextlib import aclosing
 from contextvars import copy_context
-from dataclasses import asdict
+from functools import partial
+from traceback import format_exception
 from typing import Any, Final, Self
 
 from ulnet.core.status import LNetError
@@ -16,12 +17,13 @@ from ulnet.nid import Nid
 from ulnet.node import Message, Node
 from ulnet.rpc.admission import Admission
 from ulnet.rpc.call import Call
+from ulnet.rpc.checksum import known
 from ulnet.rpc.context import DEADLINE
 from ulnet.rpc.counters import MethodCounters, ServerCounters
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
+from ulnet.rpc.introspection import METHODS, TYPES, methods_told, types_told
 from ulnet.rpc.port import Port, nobody_asks
-from ulnet.rpc.schema import described
 from ulnet.rpc.service import Method, Service, encoded
 from ulnet.rpc.sessions import Session, Sessions, Verdict
 from ulnet.rpc.watch import Watch
@@ -31,7 +33,9 @@ from ulnet.wire.rpc import (
     BODY,
     REPLY_PORTAL,
     REQUEST_PORTAL,
+    TRACEBACK,
     VERSION,
+    XXH3,
     CallFrame,
     Chunk,
     Connect,
@@ -45,11 +49,8 @@ from ulnet.wire.rpc import (
     unpack,
 )
 
-__all__ = ["METHODS", "TYPES", "Server"]
+__all__ = ["Server"]
 
-# Every service has these: its methods and what is counted of them; and what they take and give.
-METHODS: Final = "ulnet.methods"
-TYPES: Final = "ulnet.types"
 _KEEP: Final = 60.0  # seconds that the reply of a call without deadline is kept
 _SILENCE: Final = 60.0  # seconds after which a client is gone whose node takes no notice
 _LEAST_PATIENCE: Final = 0.05
@@ -91,8 +92,8 @@ class Server:
         self.counters = ServerCounters()
         self.method_counters: dict[str, MethodCounters] = {}
         self._methods = {
-            METHODS: Method(METHODS, self._tell_methods, "call"),
-            TYPES: Method(TYPES, self._tell_types, "call"),
+            METHODS: Method(METHODS, partial(methods_told, self), "call"),
+            TYPES: Method(TYPES, partial(types_told, service), "call"),
         }
         self._admission: Admission[Call] = Admission(concurrency, queue, queue_bytes)
         self._queue_bytes = queue_bytes
@@ -200,8 +201,10 @@ class Server:
             self.counters.busy += 1
             self._say(frame, message, Note(*_head_of(frame), Kind.BUSY, 1000).pack())
             return
+        session.nids = frame.nids
         answer = Connected(session.id, 0, 0, frame.attempt, 0, width, self._largest, self.incarnation)
         answer.token = frame.token
+        answer.checksums = frame.checksums & known()
         self._say(frame, message, answer.pack())
 
     def _request(self, frame: CallFrame, message: Message) -> None:
@@ -227,7 +230,7 @@ class Server:
     def _session_of(self, frame: Frame, message: Message) -> Session[Call] | None:
         """The session of a frame, if that comes from its client; others may have seen its number."""
         session = self._sessions.find(frame.session)
-        if session is None or message.initiator == session.client:
+        if session is None or message.initiator == session.client or message.initiator in session.nids:
             return session
         peer = self.node.core.peers.find(message.initiator)
         if peer is None or not peer.owns(session.client):
@@ -247,6 +250,9 @@ class Server:
         if size > self._queue_bytes:
             text = f"data of {size} bytes: this server takes at most {self._queue_bytes}; use bulk"
             self._refuse(frame, message, errno.EMSGSIZE, text)
+            return
+        if frame.flags & XXH3 and not known():
+            self._refuse(frame, message, errno.EPROTO, "this server has no XXH3 any more: call again")
             return
         now = self._loop.time()
         call = Call(self.node, self._loop, session, method, frame, self._window, now)
@@ -290,7 +296,7 @@ class Server:
     def _repeated(self, session: Session[Call], frame: CallFrame, message: Message) -> None:
         call = session.slots[frame.slot].running
         assert call is not None
-        self._count(call.method.name).resent += 1
+        self.count_of(call.method.name).resent += 1
         call.via = (message.source, message.target)
         call.attempt = frame.attempt
         call.patience = frame.patience / 1000
@@ -405,7 +411,9 @@ class Server:
             status, text = failed.errno or errno.EREMOTEIO, str(failed)
         else:
             status, text = errno.EREMOTEIO, f"{type(failed).__name__}: {failed}"
-        self._count(call.method.name).errors += 1
+        if call.flags & TRACEBACK:
+            text = "\0".join((text, "".join(format_exception(failed))))
+        self.count_of(call.method.name).errors += 1
         room = max(call.session.largest - _REPLY_SIZE, 0)
         self._finish(call, status, text.encode("utf-8", "replace")[:room])
 
@@ -432,7 +440,7 @@ class Server:
         call.due(self._watch, 0.0)
         now = self._loop.time()
         took = now - call.started_at
-        counters = self._count(call.method.name)
+        counters = self.count_of(call.method.name)
         counters.calls += 1
         counters.took(took)
         if call.method.kind == "stream":
@@ -446,7 +454,8 @@ class Server:
             self._sessions.end_request(call.session, call.slot, call.number, None, 0.0)
         else:
             head = _head_of_call(call)
-            reply = Reply(*head, status, call.chunks, int(took * 1e6), call.crc, call.pushed, data).pack()
+            checksum = 0 if call.checksum is None else call.checksum.value
+            reply = Reply(*head, status, call.chunks, int(took * 1e6), checksum, call.pushed, data).pack()
             until = call.deadline if call.deadline is not None else now + _KEEP
             if self._sessions.end_request(call.session, call.slot, call.number, reply, until):
                 self._answer(call, reply)
@@ -475,7 +484,7 @@ class Server:
     def _overdue(self, call: Call) -> None:
         """The client has given up by now."""
         call.overdue = True
-        self._count(call.method.name).overdue += 1
+        self.count_of(call.method.name).overdue += 1
         self._end_early(call)
 
     def _end_early(self, call: Call) -> None:
@@ -554,6 +563,7 @@ class Server:
                     frame,
                     ended=nobody_asks,
                     ack=True,
+                    method=call.method.name,
                 )
 
         self._send(call, frame, ended)
@@ -564,7 +574,14 @@ class Server:
         assert call.via is not None
         to, source = call.via
         self._port.send(
-            to, REPLY_PORTAL, call.session.inbox, frame, ended=ended, ack=ack, source=_bound(source)
+            to,
+            REPLY_PORTAL,
+            call.session.inbox,
+            frame,
+            ended=ended,
+            ack=ack,
+            source=_bound(source),
+            method=call.method.name,
         )
 
     def _say(self, asked: Frame, message: Message, frame: bytes) -> None:
@@ -576,6 +593,7 @@ class Server:
             frame,
             ended=nobody_asks,
             source=_bound(message.target),
+            method=asked.method if type(asked) is CallFrame else None,
         )
 
     def _refuse(self, frame: Frame, message: Message, number: int, text: str) -> None:
@@ -584,35 +602,12 @@ class Server:
 
     # Counters --------------------------------------------------------------------------------------
 
-    def _count(self, method: str) -> MethodCounters:
+    def count_of(self, method: str) -> MethodCounters:
+        """What is counted of a method."""
         counters = self.method_counters.get(method)
         if counters is None:
             counters = self.method_counters[method] = MethodCounters()
         return counters
-
-    async def _tell_methods(self, call: Call) -> dict[str, Any]:
-        """The service's methods, what is counted of them, and of the server."""
-        methods = [
-            {"name": method.name, "kind": method.kind, **self._count(method.name).told()}
-            for method in self.service.methods.values()
-        ]
-        server = {
-            **asdict(self.counters),
-            "running": self.running,
-            "waiting": self.waiting,
-            "sessions": self.sessions,
-            "kept_bytes": self.kept_bytes,
-        }
-        return {
-            "service": self.service.name,
-            "incarnation": self.incarnation,
-            "server": server,
-            "methods": methods,
-        }
-
-    async def _tell_types(self, call: Call) -> dict[str, Any]:
-        """What the service's methods take and give."""
-        return {"service": self.service.name, **described(list(self.service.methods.values()))}
 
 
 def _bound(nid: Nid) -> Nid | None:

@@ -43,9 +43,12 @@ class Slot(Generic[T]):
 
 
 class Session(Generic[T]):
-    """What the server keeps of one client; `client` is its primary NID, `inbox` the match bits there."""
+    """What the server keeps of one client; `client` is its primary NID, `inbox` the match bits there.
 
-    __slots__ = ("busy", "client", "id", "inbox", "largest", "slots", "width")
+    `nids` are others that it has told, from which it may ask as well.
+    """
+
+    __slots__ = ("busy", "client", "id", "inbox", "largest", "nids", "slots", "width")
 
     def __init__(self, number: int, client: Nid, inbox: int, width: int, largest: int) -> None:
         self.id = number
@@ -54,6 +57,7 @@ class Session(Generic[T]):
         self.width = width
         self.largest = largest
         self.slots: dict[int, Slot[T]] = {}
+        self.nids: tuple[Nid, ...] = ()
         self.busy = 0  # requests that run or wait, and replies that are kept
 
     def judge(self, slot: int, number: int) -> Verdict:

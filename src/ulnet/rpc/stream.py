@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Final, Self
 
 from ulnet.core.md import Buffer
-from ulnet.rpc.errors import RpcError
+from ulnet.rpc.errors import RpcError, raised
 
 if TYPE_CHECKING:
     from ulnet.rpc.client import Client
@@ -61,8 +62,10 @@ class Stream:
             raise failed
         reply = pending.done.result()
         if reply.status:
-            words = bytes(reply.data).decode("utf-8", "replace")
-            raise RpcError(reply.status, f"{self._client.target}: {self._asked[0]}: {words}", "yes")
+            raise raised(f"{self._client.target}: {self._asked[0]}", reply, "yes")
+        if reply.chunks != pending.read:
+            words = f"{pending.read} of its {reply.chunks} chunks came in order before its end"
+            raise RpcError(errno.EPROTO, f"{self._client.target}: {self._asked[0]}: {words}", "yes")
         return True
 
     def close(self) -> None:

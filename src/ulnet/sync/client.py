@@ -42,12 +42,20 @@ class Client(Part):
         silence: float = 60.0,
         largest: int = 16384,
         credit: int = 64,
+        tracebacks: bool = False,
     ) -> None:
         super().__init__(node)
         self.streams: set[ulnet.rpc.Stream] = set()  # they end in the loop's thread only
         self._client = node.do(
             lambda: ulnet.rpc.Client(
-                node.node, target, service, slots=slots, silence=silence, largest=largest, credit=credit
+                node.node,
+                target,
+                service,
+                slots=slots,
+                silence=silence,
+                largest=largest,
+                credit=credit,
+                tracebacks=tracebacks,
             )
         )
         node.parts[self] = None

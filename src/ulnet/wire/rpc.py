@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from ulnet.nid.errors import NidError
+from ulnet.nid.nid import NID_SIZE, Nid
 from ulnet.wire.errors import Buffer, WireError
 
 __all__ = [
@@ -16,8 +18,10 @@ __all__ = [
     "CHECK",
     "HEAD_SIZE",
     "IDEMPOTENT",
+    "KNOWS_XXH3",
     "MAGIC",
     "MAX_BULK",
+    "MAX_NIDS",
     "NO_DEADLINE",
     "REGION",
     "REPLY_PORTAL",
@@ -25,7 +29,9 @@ __all__ = [
     "SINK",
     "SOURCE",
     "STREAM",
+    "TRACEBACK",
     "VERSION",
+    "XXH3",
     "Bulk",
     "CallFrame",
     "Chunk",
@@ -51,6 +57,7 @@ HEAD_SIZE: Final = 32
 NO_DEADLINE: Final = 0xFFFFFFFF  # in milliseconds
 REGION: Final = 1 << 30  # bytes of bulk with match bits of their own
 MAX_BULK: Final = REGION << 16
+MAX_NIDS: Final = 16  # in CONNECT
 
 SINK: Final = 1
 SOURCE: Final = 2
@@ -58,6 +65,10 @@ BODY: Final = 4
 IDEMPOTENT: Final = 8
 CHECK: Final = 16
 STREAM: Final = 32
+XXH3: Final = 64  # its checksums are XXH3, not CRC-32
+TRACEBACK: Final = 128  # where its handler raises, the reply tells where
+
+KNOWS_XXH3: Final = 1  # in CONNECT and CONNECTED
 
 _HEAD: Final = struct.Struct("<HBBHHIIQQ")
 _CONNECT: Final = struct.Struct("<HHIQ")
@@ -108,40 +119,47 @@ class Frame:
 
 @dataclass(slots=True)
 class Connect(Frame):
-    """A client wants a session; `token` tells its answer from others."""
+    """A client wants a session; `token` tells its answer from others. `checksums` are those it knows.
+
+    `nids` are its own, where it has several: a server that does not discover takes each for a peer.
+    """
 
     slots: int = 0
     largest: int = 0
     token: int = 0
+    checksums: int = 0
+    nids: tuple[Nid, ...] = ()
 
     def pack(self) -> bytes:
         """The frame as bytes."""
-        return self._head(Kind.CONNECT) + _CONNECT.pack(self.slots, 0, self.largest, self.token)
+        fixed = _CONNECT.pack(self.slots, self.checksums, self.largest, self.token)
+        return b"".join((self._head(Kind.CONNECT), fixed, *self.nids[:MAX_NIDS]))
 
 
 @dataclass(slots=True)
 class Connected(Frame):
-    """The session that a server has made."""
+    """The session that a server has made; `checksums` are those that both know."""
 
     slots: int = 0
     largest: int = 0
     incarnation: int = 0
     token: int = 0
+    checksums: int = 0
 
     def pack(self) -> bytes:
         """The frame as bytes."""
         return self._head(Kind.CONNECTED) + _CONNECTED.pack(
-            self.slots, 0, self.largest, self.incarnation, self.token
+            self.slots, self.checksums, self.largest, self.incarnation, self.token
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
-    """Memory of a client: the match bits of its first region, its length, and (of a source) its CRC-32."""
+    """Memory of a client: the match bits of its first region, its length, and (of a source) its checksum."""
 
     bits: int
     length: int
-    crc: int = 0
+    checksum: int = 0
 
 
 @dataclass(slots=True)
@@ -167,7 +185,7 @@ class CallFrame(Frame):
             middle = _SINK.pack(self.sink.bits, self.sink.length)
         if self.source is not None:
             flags |= SOURCE
-            middle += _SOURCE.pack(self.source.bits, self.source.length, self.source.crc)
+            middle += _SOURCE.pack(self.source.bits, self.source.length, self.source.checksum)
         head = self._head(Kind.CALL, flags)
         fixed = _CALL.pack(self.left, self.patience, self.credit, len(name))
         return b"".join((head, fixed, middle, name, self.data))
@@ -175,19 +193,22 @@ class CallFrame(Frame):
 
 @dataclass(slots=True)
 class Reply(Frame):
-    """A request has ended: `data`, or (where `status` is an errno) the error in words."""
+    """A request has ended: `data`, or (where `status` is an errno) the error in words.
+
+    Behind a 0 the words may have the traceback.
+    """
 
     status: int = 0
     chunks: int = 0
     service_us: int = 0
-    crc: int = 0
+    checksum: int = 0
     pushed: int = 0
     data: Buffer = b""
 
     def pack(self) -> bytes:
         """The frame as bytes."""
         fixed = _REPLY.pack(
-            self.status, self.chunks, min(self.service_us, _NUMBER_MAX), self.crc, self.pushed
+            self.status, self.chunks, min(self.service_us, _NUMBER_MAX), self.checksum, self.pushed
         )
         return b"".join((self._head(Kind.REPLY), fixed, self.data))
 
@@ -273,13 +294,21 @@ def kind_of(frame: Buffer) -> Kind:
 
 
 def _connect(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:
-    slots, _, largest, token = _CONNECT.unpack_from(rest)
-    return Connect(*head, slots, largest, token)
+    slots, checksums, largest, token = _CONNECT.unpack_from(rest)
+    return Connect(*head, slots, largest, token, checksums, _nids(rest[_CONNECT.size :]))
+
+
+def _nids(rest: memoryview) -> tuple[Nid, ...]:
+    count = min(rest.nbytes // NID_SIZE, MAX_NIDS)
+    try:
+        return tuple(Nid(bytes(rest[at * NID_SIZE : (at + 1) * NID_SIZE])) for at in range(count))
+    except NidError as bad:
+        raise WireError(f"client with a NID that is none: {bad}") from None
 
 
 def _connected(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:
-    slots, _, largest, incarnation, token = _CONNECTED.unpack_from(rest)
-    return Connected(*head, slots, largest, incarnation, token)
+    slots, checksums, largest, incarnation, token = _CONNECTED.unpack_from(rest)
+    return Connected(*head, slots, largest, incarnation, token, checksums)
 
 
 def _call(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:
@@ -303,15 +332,15 @@ def _call(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:
     return CallFrame(*head, method, rest[at + size :], left, patience, credit, flags, sink, source)
 
 
-def _bulk(bits: int, length: int, crc: int = 0) -> Bulk:
+def _bulk(bits: int, length: int, checksum: int = 0) -> Bulk:
     if length > MAX_BULK or bits & 0xFFFF:
         raise WireError(f"bulk of {length} bytes at {bits:#x}: too long, or no room for its regions")
-    return Bulk(bits, length, crc)
+    return Bulk(bits, length, checksum)
 
 
 def _reply(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:
-    status, chunks, service_us, crc, pushed = _REPLY.unpack_from(rest)
-    return Reply(*head, status, chunks, service_us, crc, pushed, rest[_REPLY.size :])
+    status, chunks, service_us, checksum, pushed = _REPLY.unpack_from(rest)
+    return Reply(*head, status, chunks, service_us, checksum, pushed, rest[_REPLY.size :])
 
 
 def _chunk(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:

@@ -42,6 +42,7 @@ class Traced(NamedTuple):
     before: _Pair | None
     portal: int
     start: bytes  # of the payload of a PUT: what upper layers say of it
+    words: str  # that its descriptor's owner gave as user_ptr
 
 
 class Tally:
@@ -105,7 +106,12 @@ class LiveTrace:
             self.noted += 1
             start = bytes(msg.payload[0][:START]) if hdr.type == _PUT and msg.payload else b""
             at = now - self.began
-            self._ring.append(Traced(at, hdr.type, size, peer, *pair, reason, before, hdr.portal, start))
+            user = msg.md.user_ptr if msg.md is not None else None
+            words = user if isinstance(user, str) else ""
+            # fmt: off
+            self._ring.append(Traced(at, hdr.type, size, peer, *pair, reason, before, hdr.portal, start,
+                                     words))
+            # fmt: on
         return True
 
     def since(self, cursor: int, limit: int) -> tuple[int, int, Iterator[Traced]]:

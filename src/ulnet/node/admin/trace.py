@@ -83,5 +83,5 @@ def _frame(one: Traced) -> TracedFrame | None:
         return None
     if isinstance(frame, OtherVersion):
         return None
-    method = frame.method if isinstance(frame, CallFrame) else None
+    method = frame.method if isinstance(frame, CallFrame) else one.words or None
     return TracedFrame(kind_of(one.start).name, f"{frame.session:#x}", frame.slot, frame.number, method)
