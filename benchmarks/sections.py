@@ -175,10 +175,16 @@ def _routed(quick: bool, rounds: int | None, tell: Tell) -> Section | None:
 
 
 def _selftest(quick: bool, rounds: int | None, tell: Tell) -> Section:
-    results = brw.measure(rounds or (1 if quick else brw.ROUNDS), 0.5 if quick else brw.SECONDS, tell)
-    section = Section("selftest", "Bulk of selftest", [brw.HOW], runs=brw.to_dict(results))
-    section.tables.append(("", brw.HEADS, brw.cells(results)))
-    section.figures = {name: brw.ratio(results, name) for name in ("brw write", "brw read")}
+    measured = brw.measure(rounds or (1 if quick else brw.ROUNDS), 0.5 if quick else brw.SECONDS, tell)
+    section = Section("selftest", "Bulk of selftest", [brw.HOW])
+    section.runs = {build: brw.to_dict(results) for build, results in measured.items()}
+    rows = [row for build, results in measured.items() for row in brw.cells(results, build)]
+    section.tables.append(("", brw.HEADS, rows))
+    section.figures = {
+        f"{name}, {build}": brw.ratio(results, name)
+        for build, results in measured.items()
+        for name in ("brw write", "brw read")
+    }
     return section
 
 

@@ -34,7 +34,8 @@ SECONDS = {True: 140, False: 210}  # for tests or not; roughly, on a slow machin
 TELL_EVERY = 20  # seconds
 QUICK = " not optimised"  # at the end of the stamp of a build for tests
 IN_PARALLEL = "[build_ext]\nparallel = 2\n"  # one file takes a minute, the others are very many and small
-SEEN = ("nid", "wire", "core", "control", "lnd", "host", "dlc", "node", "sim", "rpc")  # compiled or imported
+# Rooms that are compiled, or imported by what is.
+SEEN = ("nid", "wire", "core", "control", "lnd", "host", "dlc", "node", "sim", "rpc", "selftest")
 
 
 def main() -> int:
