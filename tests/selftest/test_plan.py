@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from selftest.conftest import Lab
 from support.shared import ROOT
+from ulnet.cli.selftest_run import report_lines
 from ulnet.core.status import LNetError
 from ulnet.dlc import model_selftest as ask
 from ulnet.selftest.console import Console
@@ -77,6 +78,39 @@ async def test_tests_are_run_measured_and_judged(runner: Runner) -> None:
     assert {name for name, _ in looks} == {"write", "read", "ping"} and looks[-1][1] == 1
     assert runner.console.roster is None
     assert all(test.framework.session is None for test in runner.lab.tests)
+
+
+async def test_rails_of_the_console_s_own_node_are_told(runner: Runner) -> None:
+    looks: list[Sample] = []
+    load = {"brw": "write", "size": "64k", "concurrency": 8, "seconds": 0.5}
+    for tested in ("read", "write"):
+        groups = {"own": ["127.4.0.1@tcp"], "s": ["127.4.0.3@tcp"]}
+        tests = [{"name": "t", "from": "own", "to": "s", **load, "brw": tested}]
+        report = await runner(
+            read_plan({"groups": groups, "interval": 0.1, "tests": tests}),
+            progress=lambda name, share, sample: looks.append(sample),
+        )
+        (test,) = report.tests
+        assert report.error == "" and test.no_rails == ["127.4.0.3@tcp"]
+        assert {(rail.node, rail.rail) for rail in test.rails} == {
+            ("127.4.0.1@tcp", "127.4.0.1@tcp"), ("127.4.0.1@tcp", "127.4.1.1@tcp1")
+        }  # fmt: skip
+        assert all(rail.bandwidth > 0 and rail.rate > 0 and not rail.errors for rail in test.rails)
+        page = as_html(report)
+        assert "<td>127.4.1.1@tcp1</td>" in page and "rails of 127.4.0.3@tcp are not known" in page
+        lines = "\n".join(report_lines(report))
+        assert "  127.4.0.1@tcp, rail 127.4.1.1@tcp1: " in lines and "rails of 127.4.0.3@tcp are not" in lines
+    assert all(set(sample.rails) == {"127.4.0.1@tcp"} for sample in looks)
+    assert any(all(sample.rails["127.4.0.1@tcp"].values()) for sample in looks)
+
+
+async def test_a_server_has_rails_too(runner: Runner) -> None:
+    groups = {"c": ["127.4.0.2@tcp"], "own": ["127.4.0.1@tcp"]}
+    tests = [{"name": "t", "from": "c", "to": "own", "seconds": 0.3, "brw": "write", "concurrency": 8}]
+    report = await runner(read_plan({"groups": groups, "interval": 0.1, "tests": tests}))
+    (test,) = report.tests
+    assert {rail.rail for rail in test.rails} == {"127.4.0.1@tcp", "127.4.1.1@tcp1"}
+    assert all(rail.bandwidth > 0 for rail in test.rails) and test.no_rails == ["127.4.0.2@tcp"]
 
 
 async def test_every_pair_has_its_turn(runner: Runner) -> None:
