@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -83,6 +84,13 @@ def test_the_kernel_s_session_is_told_in_words(capsys: pytest.CaptureFixture[str
         "test of PING, loop 1, concurrency 1, stop_on_error 1, no parameters, features 0x1]"
     )
     assert texts[4] == ("selftest PING request, 160 B, no ACK  [magic 0xbabeface, sequence 0, features 0x1]")
+
+
+def test_tshark_calls_the_kernel_s_own_messages_malformed(tshark: Callable[..., str]) -> None:
+    """So what it says of PUTs to these portals tells nothing of ours (e2e/test_selftest_hosts.py)."""
+    (path,) = VECTORS.glob("e1_*.pcap")
+    malformed = tshark(path, "-Y", "lnet and _ws.malformed").splitlines()
+    assert len(malformed) == len(tshark(path, "-Y", "lnet.msg_type == 1").splitlines()) == 28
 
 
 def test_bulk_is_told_with_the_request_that_it_belongs_to() -> None:

@@ -33,7 +33,7 @@ from ulnet.selftest.plan import Plan, PlanError, read_plan
 from ulnet.selftest.report import Difference, Report, Sample, TestResult, compare, rails_unknown
 from ulnet.selftest.runner import Ask, Progress, run_plan
 
-__all__ = ["compare_reports", "report_lines", "run"]
+__all__ = ["Picture", "compare_reports", "report_lines", "run"]
 
 _DEADLINE: Final = 300.0
 _DOCUMENTS: Final[dict[type[Any], Any]] = {
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace, make_node: MakeNode, runner: asyncio.Runner
         print(f"ulnet selftest: {options.files[0]}: no YAML: {' '.join(str(bad).split())}", file=sys.stderr)
         return 2
     screen = Screen()
-    picture = _Picture(plan)
+    picture = Picture(plan)
     with Live(picture.table(), console=screen, transient=True) if screen.is_terminal else _Still() as live:
 
         def progress(name: str, share: float, sample: Sample) -> None:
@@ -137,7 +137,7 @@ class _Still:
         """Shows nothing."""
 
 
-class _Picture:
+class Picture:
     """How fast each client is just now, and each rail of a node whose rails are known."""
 
     def __init__(self, plan: Plan) -> None:
