@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -14,8 +15,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import ulnet
 from competitors.ulnet_base import new_node
-from players import HERE
+from players import HERE, builds
+from runner import environment_of
 from ulnet import new_event_loop
 from ulnet.core.event import Event
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE
@@ -32,9 +35,9 @@ PATIENCE = 60.0
 HOW = (
     f"Two processes, messages of 1 MiB, {WINDOW} at once; all take turns. Medians of the rounds; a ratio is "
     "the median of those of single rounds. A brw is a request, a GET with its REPLY (write) or a PUT (read), "
-    "and a reply; a PUT is acknowledged. CPU is that of both ends. ulnet in pure Python."
+    "and a reply; a PUT is acknowledged. CPU is that of both ends."
 )
-HEADS = ["", "MiB/s", "of plain", "CPU, ms/GiB"]
+HEADS = ["", "build", "MiB/s", "of plain", "CPU, ms/GiB"]
 PLAIN = {"brw write": "PUT", "brw write, full check": "PUT", "brw read": "GET", "brw read, full check": "GET"}
 NAMES = ("PUT", "brw write", "brw write, full check", "GET", "brw read", "brw read, full check")
 
@@ -52,11 +55,22 @@ class Run:
 Results = dict[str, list[Run]]
 
 
-def measure(rounds: int, seconds: float, tell: Callable[[str], None]) -> Results:
-    """All in turn, `rounds` times."""
-    tell("bulk of selftest")
+def measure(rounds: int, seconds: float, tell: Callable[[str], None]) -> dict[str, Results]:
+    """Each build that there is, by itself."""
+    found = {}
+    for build in builds():
+        tell(f"bulk of selftest, {build}")
+        words = [sys.executable, str(Path(__file__)), "measure", str(rounds), str(seconds)]
+        done = subprocess.run(words, env=environment_of(build), stdout=subprocess.PIPE, text=True, check=True)
+        found[build] = {name: [Run(**run) for run in runs] for name, runs in json.loads(done.stdout).items()}
+    return found
+
+
+def measure_here(rounds: int, seconds: float) -> Results:
+    """All in turn, `rounds` times, with the build that this process has."""
     port = _free_port()
-    environment = {**os.environ, "PYTHONPATH": f"{HERE.parent / 'src'}:{HERE}"}
+    build = Path(ulnet.__file__).parent.parent  # the server's, too
+    environment = {**os.environ, "PYTHONPATH": f"{build}:{HERE}"}
     words = [sys.executable, str(Path(__file__)), "serve", str(port)]
     with subprocess.Popen(
         words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -161,14 +175,14 @@ def ratio(results: Results, name: str) -> float:
     return median(one.rate / plain.rate for one, plain in pairs)
 
 
-def cells(results: Results) -> list[list[str]]:
-    """The rows of the table."""
+def cells(results: Results, build: str) -> list[list[str]]:
+    """The rows of the table that are of one build."""
     rows = []
     for name in NAMES:
         runs = results[name]
         beside = f"{ratio(results, name):.2f}" if name in PLAIN else "1.00"
         cpu = median(run.cpu for run in runs) * 1024 * 1000
-        rows.append([name, f"{median(run.rate for run in runs):,.0f}", beside, f"{cpu:,.0f}"])
+        rows.append([name, build, f"{median(run.rate for run in runs):,.0f}", beside, f"{cpu:,.0f}"])
     return rows
 
 
@@ -178,11 +192,15 @@ def to_dict(results: Results) -> dict[str, Any]:
 
 
 def main(words: Sequence[str]) -> int:
-    """Measure and print, or serve."""
+    """Measure and print, or be a part of that."""
     if words[:1] == ["serve"]:
         serve(int(words[1]))
         return 0
-    for row in [HEADS, *cells(measure(ROUNDS, SECONDS, print))]:
+    if words[:1] == ["measure"]:
+        print(json.dumps(to_dict(measure_here(int(words[1]), float(words[2])))))
+        return 0
+    measured = measure(ROUNDS, SECONDS, print)
+    for row in [HEADS, *(row for build, results in measured.items() for row in cells(results, build))]:
         print("  ".join(cell.ljust(24) for cell in row))
     return 0
 

@@ -11,6 +11,7 @@ import brw
 import calls
 import choice
 import crowd
+import sessions
 import simulator
 import small_rails
 import start
@@ -175,10 +176,26 @@ def _routed(quick: bool, rounds: int | None, tell: Tell) -> Section | None:
 
 
 def _selftest(quick: bool, rounds: int | None, tell: Tell) -> Section:
-    results = brw.measure(rounds or (1 if quick else brw.ROUNDS), 0.5 if quick else brw.SECONDS, tell)
-    section = Section("selftest", "Bulk of selftest", [brw.HOW], runs=brw.to_dict(results))
-    section.tables.append(("", brw.HEADS, brw.cells(results)))
-    section.figures = {name: brw.ratio(results, name) for name in ("brw write", "brw read")}
+    measured = brw.measure(rounds or (1 if quick else brw.ROUNDS), 0.5 if quick else brw.SECONDS, tell)
+    section = Section("selftest", "Bulk of selftest", [brw.HOW])
+    section.runs = {build: brw.to_dict(results) for build, results in measured.items()}
+    rows = [row for build, results in measured.items() for row in brw.cells(results, build)]
+    section.tables.append(("", brw.HEADS, rows))
+    simulated = sessions.measure_simulated(sessions.NODES[:1] if quick else sessions.NODES, tell)
+    section.runs["sessions"] = {name: asdict(one) for name, one in simulated.items()}
+    section.tables.append(
+        (sessions.SIMULATED_HOW, sessions.SIMULATED_HEADS, sessions.simulated_cells(simulated))
+    )
+    report = sessions.measure_processes(
+        4 if quick else sessions.PROCESSES, 0.5 if quick else sessions.SECONDS, tell
+    )
+    section.runs["processes"] = report
+    section.tables.append((sessions.PROCESSES_HOW, sessions.PROCESSES_HEADS, sessions.process_cells(report)))
+    section.figures = {
+        f"{name}, {build}": brw.ratio(results, name)
+        for build, results in measured.items()
+        for name in ("brw write", "brw read")
+    }
     return section
 
 

@@ -36,7 +36,7 @@ TELL_EVERY = 20  # seconds
 QUICK = " not optimised"  # at the end of the stamp of a build for tests
 IN_PARALLEL = "[build_ext]\nparallel = 2\n"  # one file takes a minute, the others are very many and small
 # Rooms that are compiled, or imported by these.
-SEEN = ("nid", "wire", "core", "control", "lnd", "bond", "host", "dlc", "node", "sim", "rpc")
+SEEN = ("nid", "wire", "core", "control", "lnd", "bond", "host", "dlc", "node", "sim", "rpc", "selftest")
 
 
 def main() -> int:

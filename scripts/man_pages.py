@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ulnet.cli.lnetctl_grammar import COMMON, GROUPS, Command, commands_of
 from ulnet.cli.lnetctl_words import Option
+from ulnet.cli.lst import EXAMPLE as LST_EXAMPLE
 from ulnet.cli.lst_words import COMMANDS as LST
 from ulnet.cli.lst_words import parser_of as lst_parser
 from ulnet.cli.parsers import actions_of, parsers_of
@@ -164,6 +165,20 @@ def _action(action: argparse.Action) -> str:
     return f".TP\n.B {_text(head)}\n{_text(told)}\n"
 
 
+_BRW = (
+    ("read, r", "servers send to clients (default)"),
+    ("write, w", "clients send to servers"),
+    ("size=N, s=N", "bytes of each request, at most 1M; k and m stand for 1,024 and 1,048,576 (4096)"),
+    (
+        "check=WORD, c=WORD",
+        "what the receiving side checks: none (default), simple (both ends of each page), full (each word), "
+        "discard (nothing; the data may be thrown away)",
+    ),
+    ("off=N", "where data begin in the client's first page: a multiple of 8 below 4096 (0)"),
+    ("skip_rx_copy", "an old name of check=discard"),
+)
+
+
 def _lst() -> str:
     text = _head("lst", 8, "the console of LNet selftest")
     text += ".SH SYNOPSIS\n.B lst\nCOMMAND [OPTIONS] [ARGS]\n.SH DESCRIPTION\n"
@@ -173,12 +188,16 @@ def _lst() -> str:
         text += f".SS {_text(name)}\n{_text(summary[:1].upper() + summary[1:])}.\n.PP\n"
         text += _verbatim([_usage(parser)])
         text += "".join(_action(action) for action in actions_of(parser) if action.dest != "help")
+    text += ".SH PARAMETERS OF BRW\n"
+    for words, what in _BRW:
+        text += f".TP\n.B {_text(words)}\n{_text(what)}\n"
     text += ".SH ENVIRONMENT\n.TP\n.B LST_SESSION\nthe key of the session, a number\n"
     text += ".TP\n.B LST_FEATURES\nits features: 1 (default) for bulk of any length, 0 for whole pages\n"
     text += (
         ".TP\n.B ULNET_SOCKET\nthe control socket of lnetd; that of a node of its own is lst.sock beside it\n"
     )
     text += ".SH EXIT STATUS\n0 on success, 1 where the command fails, 2 for words that make none.\n"
+    text += ".SH EXAMPLE\n" + _verbatim(LST_EXAMPLE)
     return text + ".SH SEE ALSO\nulnet\\-selftest(1), lnetd(8), lnetctl(8)\n"
 
 

@@ -10,9 +10,12 @@ from brw import Run
 
 @pytest.mark.requirement("LST")
 def test_each_way_moves_bulk() -> None:
-    results = brw.measure(1, 0.1, lambda line: None)
+    told: list[str] = []
+    measured = brw.measure(1, 0.1, told.append)
+    assert [f"bulk of selftest, {build}" for build in measured] == told and "pure" in measured
+    results = measured["pure"]
     assert all(runs[0].rate > 0 for runs in results.values())
-    rows = brw.cells(results)
+    rows = brw.cells(results, "pure")
     assert [row[0] for row in rows] == list(brw.NAMES) and all(len(row) == len(brw.HEADS) for row in rows)
 
 

@@ -16,6 +16,8 @@ import pytest
 from support.daemon import PATIENCE, Daemon, Done, environment
 from support.ports import free_port
 from support.shared import shared_path
+from ulnet.cli.lst_words import COMMANDS, parser_of
+from ulnet.cli.parsers import actions_of
 
 pytestmark = pytest.mark.requirement("LST")
 
@@ -182,6 +184,20 @@ def test_sessions_by_key_and_by_force(lab: Lab) -> None:
     assert "features 0x4" in lab.lst("new_session", LST_FEATURES="4").err
 
 
+def test_a_daemon_has_selftest_off_unless_told(lab: Lab, tmp_path: Path) -> None:
+    port = _port_of(lab)
+    daemon = Daemon(tmp_path / "lnetd.sock", "--accept", "all", "--accept-port", port)
+    try:
+        assert daemon.lnetctl("net", "add", "--nid", "127.6.0.8@tcp").code == 0
+        assert "selftest" not in daemon.lnetctl("global", "show").out
+        lab.lst("new_session")
+        refused = lab.lst("add_group", "g", "127.6.0.8@tcp")
+        assert (refused.code, refused.out) == (1, "") and "selftest is off there" in refused.err
+        assert lst(daemon.path, "new_session", "own").code == 0  # its console commands others
+    finally:
+        daemon.end()
+
+
 def test_selftest_is_off_until_it_is_switched_on(lab: Lab) -> None:
     daemon = lab.daemons[1]
     assert "selftest: 1" in daemon.lnetctl("global", "show").out
@@ -219,6 +235,34 @@ def test_selftest_is_off_until_it_is_switched_on(lab: Lab) -> None:
 def test_words_that_make_no_command(lab: Lab, words: list[str], text: str) -> None:
     done = lab.lst(*words)
     assert done.code == 2 and text in done.err and "Traceback" not in done.err
+
+
+# Of the real tool (spec selftest.md §7).
+OPTIONS = {
+    "new_session": "timeout force",
+    "end_session": "",
+    "show_session": "",
+    "ping": "group batch session nodes server timeout",
+    "add_group": "",
+    "del_group": "",
+    "update_group": "clean refresh remove",
+    "list_group": "active busy down unknown all",
+    "stat": "lnet rpc bw rate read write max min avg mbs timeout delay count",
+    "show_error": "session",
+    "add_batch": "",
+    "run": "timeout",
+    "stop": "force",
+    "list_batch": "test active invalid all server",
+    "query": "test server timeout delay loop active idle error all",
+    "add_test": "batch loop concurrency distribute from to",
+}
+
+
+def test_all_commands_and_options_of_the_real_tool_are_there() -> None:
+    assert list(OPTIONS) == list(COMMANDS)
+    for command, names in OPTIONS.items():
+        known = {name for action in actions_of(parser_of(command)) for name in action.option_strings}
+        assert {f"--{name}" for name in names.split()} <= known, command
 
 
 @pytest.mark.parametrize("key", ["", "abc", "-1", "9" * 30])

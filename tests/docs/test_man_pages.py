@@ -11,8 +11,9 @@ import pytest
 
 from man_pages import FOLDER, pages
 from support.shared import ROOT
-from ulnet.cli.complete import lnetctl_words, ulnet_words
+from ulnet.cli.complete import lnetctl_words, lst_words, ulnet_words
 from ulnet.cli.lnetctl_grammar import COMMANDS
+from ulnet.cli.lst_words import COMMANDS as LST
 from ulnet.cli.parsers import actions_of, parsers_of
 from ulnet.cli.ulnet import COMMANDS as ULNET
 
@@ -101,3 +102,28 @@ def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
         ["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([""], [*LST, "--help", "--version"]),
+        (["sh"], ["show_session", "show_error"]),
+        (["banana", ""], []),
+        (["run", "--t"], ["--timeout"]),
+        (["run", "--timeout", ""], []),
+        (["end_session", ""], ["--help"]),
+        (["stat", "--read", "--r"], ["--rpc", "--rate"]),
+        (["add_test", "b"], ["brw"]),
+        (["add_test", "--from", "b"], []),
+        (["add_test", "brw", "r"], ["read"]),
+        (["add_test", "brw", "write", "r"], []),
+        (["add_test", "brw", "check=s"], ["check=simple"]),
+        (["add_test", "brw", "check", "="], ["none", "simple", "full", "discard"]),
+        (["add_test", "brw", "check", "=", "d"], ["discard"]),
+        (["add_test", "brw", "size=1M", "s"], []),
+        (["add_test", "ping", "r"], []),
+    ],
+)
+def test_what_may_come_next_of_lst(words: list[str], expected: list[str]) -> None:
+    assert lst_words(words) == expected

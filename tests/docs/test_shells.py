@@ -44,7 +44,7 @@ class Shell:
         home = folder / "home"
         home.mkdir()
         (home / "lnet.yaml").write_text("")
-        for tool in ("lnetctl", "ulnet"):
+        for tool in ("lnetctl", "ulnet", "lst"):
             program = folder / tool
             run = f"from ulnet.cli.{tool} import main; raise SystemExit(main())"
             program.write_text(f"#!/bin/sh\nPYTHONPATH={SOURCE} exec {sys.executable} -c '{run}' \"$@\"\n")
@@ -125,3 +125,8 @@ def test_a_tab_completes_commands_options_and_files(shell: Shell) -> None:
     assert shell.completed("ulnet doct") == "ulnet doctor "
     assert shell.completed("ulnet check --li") == "ulnet check --live "
     assert shell.completed("lnetctl banana x") == "lnetctl banana x"
+    assert shell.completed("lst new_se") == "lst new_session "
+    assert shell.completed("lst add_test --conc") == "lst add_test --concurrency "
+    assert shell.completed("lst add_test --from a --to b b") == "lst add_test --from a --to b brw "
+    assert shell.completed("lst add_test brw check=f") == "lst add_test brw check=full "
+    assert shell.completed("lst add_test brw write size=6") == "lst add_test brw write size=64k "

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.netns import Cluster, Host, Popen, stop
+from support.shared import ROOT
 
 pytestmark = pytest.mark.requirement("LST")
 
@@ -128,9 +132,20 @@ def test_a_sniffer_finds_both_rails_busy_and_nothing_malformed(
     wrong = "_ws.malformed or lnet.bad_buflen or lnet.bad_type"
     opaque = "lnet.msg_type == 1 and lnet.payload_length > 0"
     assert tshark(capture, "-Y", f"lnet and ({wrong}) and not ({opaque})") == ""
+    assert not [one for one in decoded(capture) if "error" in one or one.get("status")]
     portals = tshark(capture, "-Y", "lnet", "-T", "fields", "-e", "lnet.ptl_index").split()
     seen = {int(value, 0) for line in portals for value in line.split(",")}
     assert {50, 51, 52} <= seen
+
+
+def decoded(capture: Path) -> list[dict[str, Any]]:
+    """The messages of selftest in a capture."""
+    words = [sys.executable, "-m", "ulnet", "decode", "--json", str(capture)]
+    lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    found: list[dict[str, Any]] = [json.loads(line).get("selftest") for line in lines]
+    told = [one for one in found if one]
+    assert {one["service"] for one in told if "service" in one} >= {"MAKE_SESSION", "TEST", "BATCH", "BRW"}
+    return told
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["client's", "server's"])
@@ -154,21 +169,44 @@ def test_a_rail_is_cut_and_mended_under_bulk(nodes: Nodes, number: int) -> None:
     assert "Total 0 error nodes in s" in errors or "0 brw errors" in errors.split("s:\n")[1], errors
 
 
-def test_from_nothing_to_a_matrix(make_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
-    """Three hosts without lnetd: each serves tests, one of them runs a plan."""
+def test_the_page_from_nothing_to_a_matrix(make_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+    """What docs/selftest.md tells a newcomer to type, on three hosts without lnetd, in a shorter time."""
+    page = (ROOT / "docs/selftest.md").read_text()
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    serve, session, run = [text for kind, text in blocks if not kind][:3]
+    (plan,) = [text for kind, text in blocks if kind == "yaml"]
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool, module in (("ulnet", "ulnet"), ("lst", "ulnet.cli.lst")):
+        (tools / tool).write_text(f'#!/bin/sh\nexec {sys.executable} -m {module} "$@"\n')
+        (tools / tool).chmod(0o755)
+
+    def shell(host: Host, text: str) -> list[str]:
+        variables = [f"PATH={tools}:{os.environ['PATH']}", f"ULNET_SOCKET={tmp_path / str(host.number)}/s"]
+        return ["env", "-C", str(tmp_path), *variables, "sh", "-ec", text]
+
     cluster = make_cluster(3, 1, "200mbit")
-    sockets = []
     for host in cluster:
-        sockets.append(tmp_path / f"{host.number}" / "lnetd.sock")
-        words = [sys.executable, "-m", "ulnet", "selftest", "serve", "--networks", "tcp(rail0)"]
-        process = host.start("env", f"ULNET_SOCKET={sockets[-1]}", *words)
+        process = host.start(*shell(host, "exec " + serve.replace("eth0", "rail0").strip()))
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-    plan, report = tmp_path / "plan.yaml", tmp_path / "report.json"
-    matrix = "{group: all, brw: write, size: 64k, concurrency: 2, seconds: 1, expect: {slowest: 0.01}}"
-    plan.write_text(f"groups: {{all: ['10.0.0.[1-3]@tcp']}}\nmatrix: {matrix}\n")
-    words = [sys.executable, "-m", "ulnet", "selftest", "run", str(plan), "--json", str(report)]
-    done = cluster.hosts[0].run("env", f"ULNET_SOCKET={sockets[0]}", *words, timeout=180)
-    cells = json.loads(report.read_text())["tests"][0]["cells"]
-    assert len(cells) == 6 and all(cell["bandwidth"] > 0 and not cell["errors"] for cell in cells), (
-        done.stdout
-    )
+    first = cluster.hosts[0]
+    shown = first.run(*shell(first, session.replace("--count 3", "--count 1 --delay 1")), timeout=180).stdout
+    assert "[LNet Bandwidth of servers]" in shown and "Total 0 error nodes in servers" in shown
+    assert shown.endswith("Batch is stopped\n")
+
+    for words, shorter in (
+        ("seconds: 10", "seconds: 1"),
+        ("seconds: 2\n", "seconds: 0.5\n"),
+        ("500", "0.01"),
+    ):
+        assert words in plan
+        plan = plan.replace(words, shorter)
+    (tmp_path / "plan.yaml").write_text(plan.replace("slowest: 0.5", "slowest: 0.001"))
+    command, compare = run.splitlines()
+    done = first.run(*shell(first, command), timeout=180).stdout
+    cells = json.loads((tmp_path / "today.json").read_text())["tests"][1]["cells"]
+    assert {(cell["source"][7], cell["sink"][7]) for cell in cells} == set(permutations("123", 2)), done
+    assert all(cell["bandwidth"] > 0 and not cell["errors"] for cell in cells), done
+    assert "10.0.0.1@tcp, rail 10.0.0.1@tcp: " in done and (tmp_path / "today.html").exists()
+    (tmp_path / "yesterday.json").write_text((tmp_path / "today.json").read_text())
+    assert "WORSE" not in first.run(*shell(first, compare)).stdout

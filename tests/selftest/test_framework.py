@@ -19,9 +19,11 @@ from ulnet.wire.selftest import PAGE, TEST_PORTAL, Message, pack_message
 from ulnet.wire.selftest_bodies import (
     ANY_SESSION,
     BULK_LEN,
+    REPLIES,
     BatchOp,
     BatchReply,
     BatchRequest,
+    BrwRequest,
     BulkBytes,
     BulkPages,
     Check,
@@ -32,9 +34,12 @@ from ulnet.wire.selftest_bodies import (
     MakeSessionReply,
     MakeSessionRequest,
     PingParameters,
+    PingReply,
     PingRequest,
     RemoveSessionReply,
     RemoveSessionRequest,
+    Reply,
+    Request,
     Service,
     SessionId,
     StatReply,
@@ -301,15 +306,31 @@ async def test_a_big_endian_console_is_served(lab: Lab) -> None:
     assert (await lab.say_message(Message(test, 1, byteorder="big"))).body.status == errno.EINVAL  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [MakeSessionRequest, DebugRequest, RemoveSessionRequest, StatRequest],
-    ids=lambda kind: kind.__name__,
-)
-async def test_another_version_is_refused(lab: Lab, kind: Any) -> None:
-    reply = await lab.say_message(Message(kind(lab.next_id(), SID), BULK_LEN, version=2))
-    assert reply.body.status == errno.EPROTO  # type: ignore[attr-defined]
+def every_request(lab: Lab) -> list[Request]:
+    """One of each service that a node has."""
+    return [
+        making(lab),
+        DebugRequest(lab.next_id()),
+        RemoveSessionRequest(lab.next_id(), SID),
+        StatRequest(lab.next_id(), SID),
+        BatchRequest(lab.next_id(), SID, 5, BatchOp.RUN),
+        ping_test(lab),
+        PingRequest(lab.next_id(), 0xBABEFACE, 1),
+        BrwRequest(lab.next_id(), lab.next_id(), Direction.READ, 4096, Check.NONE),
+    ]
+
+
+async def test_another_version_is_refused(lab: Lab) -> None:
+    for request in every_request(lab):
+        reply = await lab.say_message(Message(request, BULK_LEN, version=2))
+        assert reply.body == _refusal(request, errno.EPROTO)
     assert lab.tests[1].framework.session is None
+
+
+def _refusal(request: Request, status: int) -> Reply:
+    if isinstance(request, PingRequest):
+        return PingReply(status, 0xBABEFACE, request.sequence)
+    return REPLIES[request.SERVICE](status)  # type: ignore[call-arg]
 
 
 async def test_what_is_no_request_is_dropped(lab: Lab) -> None:
@@ -343,15 +364,7 @@ async def test_what_is_no_request_is_dropped(lab: Lab) -> None:
 async def test_while_it_is_off_everything_is_refused_at_once(lab: Lab) -> None:
     await lab.ask(making(lab))
     lab.tests[1].switch(False)
-    for request in (
-        making(lab),
-        DebugRequest(lab.next_id()),
-        RemoveSessionRequest(lab.next_id(), SID),
-        StatRequest(lab.next_id(), SID),
-        BatchRequest(lab.next_id(), SID, 5, BatchOp.RUN),
-        ping_test(lab),
-        PingRequest(lab.next_id(), 0xBABEFACE, 1),
-    ):
-        assert (await lab.ask(request)).status == errno.EOPNOTSUPP
+    for request in every_request(lab):
+        assert await lab.ask(request) == _refusal(request, errno.EOPNOTSUPP)
     lab.tests[1].switch(True)
     assert (await lab.ask(DebugRequest(lab.next_id()))).status == errno.ESRCH

@@ -78,7 +78,7 @@ async def test_any_replies_leave_a_console_commanding(lab: Lab) -> None:
             body = type(body)(
                 *[0 if name == "status" else getattr(body, name) for name in body.__match_args__]
             )
-        await lying.reply(incoming, body, BULK_LEN)
+        lying.reply(incoming, body, BULK_LEN)
 
     await lab.tests[2].close()
     lying.serve(lie)
@@ -113,7 +113,7 @@ async def test_a_reply_to_another_service_is_no_reply(lab: Lab) -> None:
     lying = Exchange(lab.nodes[2])
 
     async def lie(incoming: Incoming) -> None:
-        await lying.reply(incoming, BrwReply(0), BULK_LEN)
+        lying.reply(incoming, BrwReply(0), BULK_LEN)
 
     await lab.tests[2].close()
     lying.serve(lie)

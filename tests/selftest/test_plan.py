@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,9 +14,11 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console as Screen
 
 from selftest.conftest import Lab
 from support.shared import ROOT
+from ulnet.cli.selftest_run import Picture, report_lines
 from ulnet.core.status import LNetError
 from ulnet.dlc import model_selftest as ask
 from ulnet.selftest.console import Console
@@ -77,6 +80,63 @@ async def test_tests_are_run_measured_and_judged(runner: Runner) -> None:
     assert {name for name, _ in looks} == {"write", "read", "ping"} and looks[-1][1] == 1
     assert runner.console.roster is None
     assert all(test.framework.session is None for test in runner.lab.tests)
+
+
+async def test_rails_of_the_console_s_own_node_are_told(runner: Runner) -> None:
+    looks: list[Sample] = []
+    load = {"brw": "write", "size": "64k", "concurrency": 8, "seconds": 0.5}
+    for tested in ("read", "write"):
+        groups = {"own": ["127.4.0.1@tcp"], "s": ["127.4.0.3@tcp"]}
+        tests = [{"name": "t", "from": "own", "to": "s", **load, "brw": tested}]
+        report = await runner(
+            read_plan({"groups": groups, "interval": 0.1, "tests": tests}),
+            progress=lambda name, share, sample: looks.append(sample),
+        )
+        (test,) = report.tests
+        assert report.error == "" and test.no_rails == ["127.4.0.3@tcp"]
+        assert {(rail.node, rail.rail) for rail in test.rails} == {
+            ("127.4.0.1@tcp", "127.4.0.1@tcp"), ("127.4.0.1@tcp", "127.4.1.1@tcp1")
+        }  # fmt: skip
+        assert all(rail.bandwidth > 0 and rail.rate > 0 and not rail.errors for rail in test.rails)
+        page = as_html(report)
+        assert "<td>127.4.1.1@tcp1</td>" in page and "rails of 127.4.0.3@tcp are not known" in page
+        lines = "\n".join(report_lines(report))
+        assert "  127.4.0.1@tcp, rail 127.4.1.1@tcp1: " in lines and "rails of 127.4.0.3@tcp are not" in lines
+    assert all(set(sample.rails) == {"127.4.0.1@tcp"} for sample in looks)
+    assert any(all(sample.rails["127.4.0.1@tcp"].values()) for sample in looks)
+
+
+async def test_a_server_has_rails_too(runner: Runner) -> None:
+    groups = {"c": ["127.4.0.2@tcp"], "own": ["127.4.0.1@tcp"]}
+    tests = [{"name": "t", "from": "c", "to": "own", "seconds": 0.3, "brw": "write", "concurrency": 8}]
+    report = await runner(read_plan({"groups": groups, "interval": 0.1, "tests": tests}))
+    (test,) = report.tests
+    assert {rail.rail for rail in test.rails} == {"127.4.0.1@tcp", "127.4.1.1@tcp1"}
+    assert all(rail.bandwidth > 0 for rail in test.rails) and test.no_rails == ["127.4.0.2@tcp"]
+
+
+async def test_sessions_without_bulk_len_move_whole_pages(runner: Runner) -> None:
+    load = {"brw": "write", "check": "full", "concurrency": 2}
+    report = await runner(plan(features=0, tests=[one_test(size="8k", **load)]))
+    assert report.good and report.tests[0].bandwidth > 0
+    refused = await runner(plan(features=0, tests=[one_test(size=5000, **load)]))
+    assert "it is whole pages" in refused.error and not refused.good
+    assert all(test.framework.session is None for test in runner.lab.tests)
+
+
+def test_the_live_picture_has_clients_and_rails() -> None:
+    picture = Picture(plan(name="rack", tests=[one_test()]))
+    screen = Screen(width=80, record=True, file=io.StringIO())
+    screen.print(picture.table())
+    rails = {"a@tcp": {"a@tcp": 30.0, "b@tcp1": 10.0}}
+    picture.look("write", 0.5, Sample(1.0, {"a@tcp": 40.0, "c@tcp": 20.0}, 3, rails))
+    screen.print(picture.table())
+    text = screen.export_text()
+    assert "rack" in text and "write: 50%, 3 errors" in text
+    rows = [line.split("│")[1:-1] for line in text.splitlines() if "│" in line]
+    shown = {row[0].strip(): (row[1].strip(), row[2].count("█")) for row in rows}
+    assert shown["a@tcp"] == ("40.0", 30) and shown["c@tcp"] == ("20.0", 15)
+    assert shown["a@tcp, rail a@tcp"][0] == "30.0" and shown["a@tcp, rail b@tcp1"][0] == "10.0"
 
 
 async def test_every_pair_has_its_turn(runner: Runner) -> None:

@@ -98,7 +98,7 @@ async def test_ping_is_echoed(lab: Lab) -> None:
 
 async def test_an_echo_of_another_ping_is_an_error(lab: Lab) -> None:
     async def liar(incoming: Incoming) -> None:
-        await lying.reply(incoming, PingReply(0, 0xBABEFACE, 12345678), BULK_LEN)
+        lying.reply(incoming, PingReply(0, 0xBABEFACE, 12345678), BULK_LEN)
 
     await lab.tests[2].close()
     lying = Exchange(lab.nodes[2])
@@ -195,7 +195,7 @@ async def test_a_client_tells_corrupted_data(lab: Lab) -> None:
         data = bytearray(source_data(request.length, False))
         data[-1] ^= 1
         await lab.nodes[2].put(incoming.source, BULK_PORTAL, request.bulkid, data, ack=False)
-        await lying.reply(incoming, BrwReply(0), BULK_LEN)
+        lying.reply(incoming, BrwReply(0), BULK_LEN)
 
     await lab.tests[2].close()
     lying = Exchange(lab.nodes[2])

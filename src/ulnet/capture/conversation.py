@@ -16,6 +16,7 @@ from ulnet.capture.describe import (
 )
 from ulnet.capture.describe_bond import looks_like_bond
 from ulnet.capture.describe_rpc import RPC_PREFIX, is_rpc, looks_like_rpc
+from ulnet.capture.describe_selftest import is_selftest, looks_like_selftest
 from ulnet.capture.event import Say, Saying
 from ulnet.capture.packet import Endpoint
 from ulnet.capture.reader import ANY, Missing, Reader, Script, Skip
@@ -25,6 +26,7 @@ from ulnet.wire.acceptor import AcceptorError, ConnRequest
 from ulnet.wire.bond import kind_of
 from ulnet.wire.errors import ByteOrder, WireError
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, Header, MsgType, unpack_header
+from ulnet.wire.selftest import MESSAGE_SIZE
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE, FrameType, Hello, unpack_frame_header
 
 __all__ = ["Side"]
@@ -206,14 +208,16 @@ class Side:
         more: tuple[str, ...] = ()
         push = header.type == MsgType.PUT and (is_ping(header) or kind_of(header) is not None)
         told = (push or header.type == MsgType.REPLY) and left <= _MAX_PING_INFO
-        frame = is_rpc(header)
+        frame, test = is_rpc(header), is_selftest(header)
         try:
-            if (told or frame) and left >= 4:
+            if (told or frame or test) and left >= 4:
                 start = yield 4
                 left -= 4
                 wanted = 0
                 if frame and looks_like_rpc(start):
                     wanted = min(left, RPC_PREFIX - 4)
+                elif test and looks_like_selftest(start):
+                    wanted = MESSAGE_SIZE - 4
                 elif told and (looks_like_ping_info(start) or looks_like_bond(start)):
                     wanted = left
                 if wanted:  # 0 would be ANY

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from ulnet.capture.describe_bond import KIND_WORDS, bond_words, looks_like_bond
 from ulnet.capture.describe_rpc import Methods, rpc_words
+from ulnet.capture.describe_selftest import Sessions, selftest_words
 from ulnet.capture.event import Saying
 from ulnet.wire.acceptor import ConnRequest
 from ulnet.wire.bond import Kind, kind_of
@@ -34,10 +35,11 @@ _STATUS = {NiStatus.UP: "up", NiStatus.DOWN: "down", NiStatus.INVALID: "invalid"
 
 
 class Requests:
-    """What answers answer: wire handles of GETs and PUTs seen -> a few words; and methods of calls."""
+    """What answers answer: wire handles of GETs and PUTs seen -> a few words; methods of calls; sessions."""
 
     def __init__(self) -> None:
         self.methods = Methods()
+        self.sessions = Sessions()
         self._words: OrderedDict[bytes, str] = OrderedDict()
 
     def note(self, wmd: bytes, words: str) -> None:
@@ -127,8 +129,8 @@ def say_message(
 ) -> Saying:
     """An LNet message.
 
-    `payload` is given where it may be ping info, or the beginning of a frame of `ulnet.rpc`; `carrier` names
-    the LND's own message around this one, `more` is what that says besides.
+    `payload` is given where it may be ping info, a message of selftest, or the beginning of a frame of
+    `ulnet.rpc`; `carrier` names the LND's own message around this one, `more` is what that says besides.
     """
     known = _TYPE_NAMES.get(header.type)
     name = known or f"message of unknown type {header.type}"
@@ -140,8 +142,10 @@ def say_message(
         "dest_pid": header.dest_pid,
         "payload": header.payload_length,
     }
-    rpc = rpc_words(header, payload, requests.methods, facts)
-    words = [*_own_words(header, requests, facts, "" if rpc is None else rpc.name)]
+    frame = rpc_words(header, payload, requests.methods, facts)
+    if frame is None:
+        frame = selftest_words(header, payload, requests.sessions, facts)
+    words = [*_own_words(header, requests, facts, "" if frame is None else frame.name)]
     if header.payload_length > LNET_MTU:
         words.append("more than LNet allows")
     for cookie, word, key in ((cookies[0], "zc", "zc_request"), (cookies[1], "zc-ack", "zc_ack")):
@@ -150,8 +154,8 @@ def say_message(
             facts[key] = f"{cookie:#x}"
     words += more
     text = f"{carrier}{name:<5} {header.src_nid} → {header.dest_nid}  {', '.join(words)}"
-    if rpc is not None:
-        text += rpc.rest
+    if frame is not None:
+        text += frame.rest
     elif looks_like_ping_info(payload):
         text += _ping_words(payload, facts)
     elif looks_like_bond(payload):

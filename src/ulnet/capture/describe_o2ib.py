@@ -6,6 +6,7 @@ from typing import Final
 
 from ulnet.capture.describe import Requests, is_ping, say_message
 from ulnet.capture.describe_rpc import is_rpc
+from ulnet.capture.describe_selftest import is_selftest
 from ulnet.capture.event import Saying
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import MsgType
@@ -62,8 +63,8 @@ def say_o2ib(message: O2ibMessage, requests: Requests) -> Saying:
     if header is None:
         text = ", ".join((f"{name} {message.src_nid} → {message.dst_nid}", *words))
         return Saying("o2ib", text, facts)
-    told = header.type == MsgType.REPLY or (header.type == MsgType.PUT and is_ping(header)) or is_rpc(header)
-    payload = message.payload if told else b""
+    told = header.type == MsgType.REPLY or (header.type == MsgType.PUT and is_ping(header))
+    payload = message.payload if told or is_rpc(header) or is_selftest(header) else b""
     inner = say_message(header, requests, payload=payload, carrier=f"{name} ", more=words)
     return Saying("message", inner.text, inner.facts | facts)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
+from ulnet.capture.event import FrameWords
 from ulnet.nid.errors import shown
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import Header, MsgType
@@ -33,7 +34,7 @@ from ulnet.wire.rpc import (
     unpack,
 )
 
-__all__ = ["RPC_PREFIX", "Methods", "RpcWords", "is_rpc", "looks_like_rpc", "rpc_words"]
+__all__ = ["RPC_PREFIX", "Methods", "is_rpc", "looks_like_rpc", "rpc_words"]
 
 _Key = TypeVar("_Key")
 RPC_PREFIX: Final = 512  # bytes of a frame that tell all but its data
@@ -79,13 +80,6 @@ def _note(known: OrderedDict[_Key, str], key: _Key, method: str) -> None:
         known.popitem(last=False)
 
 
-class RpcWords(NamedTuple):
-    """What a message is, in a few words; and the rest."""
-
-    name: str
-    rest: str
-
-
 def is_rpc(header: Header) -> bool:
     """Whether a message may be a frame of requests and replies."""
     return header.type == MsgType.PUT and header.portal in _PORTALS
@@ -96,7 +90,9 @@ def looks_like_rpc(payload: bytes) -> bool:
     return payload[:2] == _MAGIC
 
 
-def rpc_words(header: Header, payload: bytes, methods: Methods, facts: dict[str, object]) -> RpcWords | None:
+def rpc_words(
+    header: Header, payload: bytes, methods: Methods, facts: dict[str, object]
+) -> FrameWords | None:
     """The frame that a message is, of which `payload` has the beginning; facts get the same under "rpc".
 
     None for what is no such frame, nor bulk of a call that was seen.
@@ -106,7 +102,7 @@ def rpc_words(header: Header, payload: bytes, methods: Methods, facts: dict[str,
         if method is None:
             return None
         facts["rpc"] = {"kind": "BULK", "method": method}
-        return RpcWords(f"rpc bulk of {shown(method)}", "")
+        return FrameWords(f"rpc bulk of {shown(method)}", "")
     if not (is_rpc(header) and looks_like_rpc(payload)):
         return None
     told: dict[str, object] = {}
@@ -115,7 +111,7 @@ def rpc_words(header: Header, payload: bytes, methods: Methods, facts: dict[str,
         frame = unpack(payload[:RPC_PREFIX])
     except WireError as error:
         told["error"] = str(error)
-        return RpcWords("rpc", f"  [{shown(error)}]")
+        return FrameWords("rpc", f"  [{shown(error)}]")
     if isinstance(frame, CallFrame):
         methods.note(frame)
     beyond = header.payload_length - min(len(payload), RPC_PREFIX)
@@ -131,8 +127,8 @@ def rpc_words(header: Header, payload: bytes, methods: Methods, facts: dict[str,
         about += f" attempt {frame.attempt}"
     if method is not None:
         told["method"] = method
-        return RpcWords(f"rpc {name} {shown(method)}", f"  [{about}: {words}]")
-    return RpcWords(f"rpc {name}", f"  [{about}: {words}]")
+        return FrameWords(f"rpc {name} {shown(method)}", f"  [{about}: {words}]")
+    return FrameWords(f"rpc {name}", f"  [{about}: {words}]")
 
 
 def _words(frame: Frame, beyond: int, told: dict[str, object]) -> tuple[str, str]:

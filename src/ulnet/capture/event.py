@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ulnet.capture.packet import Endpoint
 
-__all__ = ["Event", "Say", "Saying"]
+__all__ = ["Event", "FrameWords", "Say", "Saying"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,13 @@ class Saying:
     kind: str
     text: str
     facts: dict[str, object] = field(default_factory=dict)
+
+
+class FrameWords(NamedTuple):
+    """What a message of LNet carries for a protocol above it: its name in a few words, and the rest."""
+
+    name: str
+    rest: str
 
 
 @dataclass(frozen=True, slots=True)

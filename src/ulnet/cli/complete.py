@@ -1,4 +1,4 @@
-"""What may come next on a command line of lnetctl or ulnet: shells ask with `--complete WORDS…`."""
+"""What may come next on a command line of lnetctl, ulnet or lst: shells ask with `--complete WORDS…`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,19 @@ from collections.abc import Sequence
 
 from ulnet.cli.lnetctl_grammar import COMMANDS, COMMON, GROUPS, Option, commands_of
 
-__all__ = ["lnetctl_words", "ulnet_words"]
+__all__ = ["lnetctl_words", "lst_words", "ulnet_words"]
+
+_BRW = (
+    "read",
+    "write",
+    "size=4k",
+    "size=64k",
+    "size=1M",
+    "check=none",
+    "check=simple",
+    "check=full",
+    "check=discard",
+)
 
 
 def lnetctl_words(words: Sequence[str]) -> list[str]:
@@ -60,6 +72,39 @@ def ulnet_words(words: Sequence[str]) -> list[str]:
                 return []
             options += [name for name in action.option_strings if name.startswith("--")]
     return _matching(prefix, dict.fromkeys(options)) if prefix.startswith("-") else []
+
+
+def lst_words(words: Sequence[str]) -> list[str]:
+    """As lnetctl_words."""
+    from ulnet.cli.lst_words import COMMANDS as LST
+    from ulnet.cli.lst_words import parser_of
+    from ulnet.cli.parsers import actions_of
+
+    *before, prefix = words or [""]
+    if not before:
+        return _matching(prefix, [*LST, "--help", "--version"])
+    if before[0] not in LST:
+        return []
+    actions = [action for action in actions_of(parser_of(before[0])) if action.option_strings]
+    if any(action.nargs != 0 and before[-1] in action.option_strings for action in actions):
+        return []  # its value comes
+    options = [name for action in actions for name in action.option_strings if name.startswith("--")]
+    left = [name for name in options if name not in before]
+    return (_test_words(before, prefix) if before[0] == "add_test" else []) + _matching(prefix, left)
+
+
+def _test_words(before: Sequence[str], prefix: str) -> list[str]:
+    """The kinds of tests, or what is left of brw's parameters."""
+    if "brw" not in before:
+        return [] if "ping" in before else _matching(prefix, ["brw", "ping"])
+    if prefix == "=" or before[-1] == "=":  # to bash, a word ends there
+        name = before[-1] if prefix == "=" else before[-2]
+        values = [word.partition("=")[2] for word in _BRW if word.startswith(f"{name}=")]
+        return _matching("" if prefix == "=" else prefix, values)
+    given = {word.partition("=")[0] for word in before}
+    if given & {"read", "write"}:
+        given |= {"read", "write"}
+    return _matching(prefix, [word for word in _BRW if word.partition("=")[0] not in given])
 
 
 def _matching(prefix: str, candidates: Sequence[str] | dict[str, None]) -> list[str]:

@@ -24,12 +24,24 @@ from ulnet.dlc.client import Client
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.paths import default_socket
 
-__all__ = ["main"]
+__all__ = ["EXAMPLE", "main"]
 
 D = TypeVar("D", bound=msgspec.Struct)
 _DEADLINE: Final = 120.0  # seconds, beside what the nodes may take
 _START: Final = 60.0
 _STATES: Final = ("active", "busy", "down", "unknown")
+EXAMPLE: Final = (
+    "export LST_SESSION=$$",
+    "lst new_session rw",
+    "lst add_group clients 10.0.0.[1-2]@tcp",
+    "lst add_group servers 10.0.0.[3-4]@tcp",
+    "lst add_batch b",
+    "lst add_test --batch b --concurrency 8 --from clients --to servers brw write size=1M check=simple",
+    "lst run b",
+    "lst stat --count 3 clients servers",
+    "lst stop b",
+    "lst end_session",
+)
 _HELP: Final = """\
 usage: lst COMMAND [WORDS...]
        lst --help | --version
@@ -42,22 +54,18 @@ The console of LNet selftest. Commands:
 LST_FEATURES may hold its features (1). lnetd keeps the session; where none answers, `lst new_session` starts
 a node that keeps it until it ends. Example:
 
-  export LST_SESSION=$$
-  lst new_session rw
-  lst add_group clients 10.0.0.[1-2]@tcp
-  lst add_group servers 10.0.0.[3-4]@tcp
-  lst add_batch b
-  lst add_test --batch b --concurrency 8 --from clients --to servers brw write size=1M check=simple
-  lst run b
-  lst stat --count 3 clients servers
-  lst stop b
-  lst end_session
+{example}
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; exit status 1 where it fails, 2 for words that make none."""
     words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["--complete"]:
+        from ulnet.cli.complete import lst_words
+
+        print(*(f"{word}\n" for word in lst_words(words[1:])), sep="", end="")
+        return 0
     return run_to_its_end("lst", lambda: _run(words), lambda number: 2)
 
 
@@ -83,7 +91,8 @@ def _run(words: list[str]) -> int:
 
 
 def _help() -> str:
-    return _HELP.format(commands="\n".join(f"  {name:<14}{text}" for name, (text, _) in COMMANDS.items()))
+    commands = "\n".join(f"  {name:<14}{text}" for name, (text, _) in COMMANDS.items())
+    return _HELP.format(commands=commands, example="\n".join(f"  {line}" for line in EXAMPLE))
 
 
 def _key() -> int:

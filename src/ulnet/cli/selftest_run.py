@@ -30,10 +30,10 @@ from ulnet.node import Node
 from ulnet.selftest.addition import SelftestAddition
 from ulnet.selftest.html import as_html
 from ulnet.selftest.plan import Plan, PlanError, read_plan
-from ulnet.selftest.report import Difference, Report, Sample, TestResult, compare
+from ulnet.selftest.report import Difference, Report, Sample, TestResult, compare, rails_unknown
 from ulnet.selftest.runner import Ask, Progress, run_plan
 
-__all__ = ["compare_reports", "run"]
+__all__ = ["Picture", "compare_reports", "report_lines", "run"]
 
 _DEADLINE: Final = 300.0
 _DOCUMENTS: Final[dict[type[Any], Any]] = {
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace, make_node: MakeNode, runner: asyncio.Runner
         print(f"ulnet selftest: {options.files[0]}: no YAML: {' '.join(str(bad).split())}", file=sys.stderr)
         return 2
     screen = Screen()
-    picture = _Picture(plan)
+    picture = Picture(plan)
     with Live(picture.table(), console=screen, transient=True) if screen.is_terminal else _Still() as live:
 
         def progress(name: str, share: float, sample: Sample) -> None:
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace, make_node: MakeNode, runner: asyncio.Runner
             live.update(picture.table())
 
         report = runner.run(_run(plan, options, make_node, _who_answers(), progress))
-    for line in _lines(report):
+    for line in report_lines(report):
         print(line)
     _write(options.json, msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
     _write(options.html, as_html(report))
@@ -137,8 +137,8 @@ class _Still:
         """Shows nothing."""
 
 
-class _Picture:
-    """How fast each client is just now."""
+class Picture:
+    """How fast each client is just now, and each rail of a node whose rails are known."""
 
     def __init__(self, plan: Plan) -> None:
         self._title = plan.name
@@ -151,15 +151,20 @@ class _Picture:
 
     def table(self) -> Table:
         """The picture."""
-        table = Table("client", "MiB/s", "", title=self._title)
+        table = Table("client, rails", "MiB/s", "", title=self._title)
         spread = self._sample.bandwidth if self._sample is not None else {}
         top = max(spread.values(), default=0.0) or 1.0
         for node, bandwidth in list(spread.items())[:40]:
             table.add_row(node, f"{bandwidth:.1f}", "█" * round(30 * bandwidth / top))
+        for node, rails in self._sample.rails.items() if self._sample is not None else ():
+            for rail, bandwidth in rails.items():
+                bar = "█" * min(round(30 * bandwidth / top), 30)
+                table.add_row(f"  {node}, rail {rail}", f"{bandwidth:.1f}", bar)
         return table
 
 
-def _lines(report: Report) -> list[str]:
+def report_lines(report: Report) -> list[str]:
+    """A report as text."""
     lines = []
     for test in report.tests:
         lines.append(
@@ -167,6 +172,13 @@ def _lines(report: Report) -> list[str]:
             f"{test.errors} errors"
         )
         lines += [f"  {node.id}: {node.lost}" for node in test.nodes if node.lost]
+        lines += [
+            f"  {one.node}, rail {one.rail}: {one.bandwidth:.2f} MiB/s, {one.rate:.0f} requests/s, "
+            f"{one.errors} errors"
+            for one in test.rails
+        ]
+        if test.no_rails:
+            lines.append(f"  {rails_unknown(test)}")
         lines += _matrix(test)
         for one in test.expectations:
             verdict = "met" if one.met else "MISSED"

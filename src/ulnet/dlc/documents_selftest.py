@@ -79,7 +79,11 @@ class PingedDocument(Struct):
 
 
 class NodeCounters(Struct, omit_defaults=True):
-    """Counters of one node, named as in ulnet.wire.selftest_bodies; they came at `at` seconds."""
+    """Counters of one node, named as in ulnet.wire.selftest_bodies; they came at `at` seconds.
+
+    `rails` are those of the node's NIDs: bulk_get and bulk_put in bytes, requests answered, and the errors
+    that LNet counted there. Replies of the protocol name no rail, so only the console's own node has them.
+    """
 
     id: str
     at: float = 0.0
@@ -87,6 +91,7 @@ class NodeCounters(Struct, omit_defaults=True):
     framework: dict[str, int] = {}
     rpc: dict[str, int] = {}
     lnet: dict[str, int] = {}
+    rails: dict[str, dict[str, int]] = {}
 
 
 class CountersView(Struct):

@@ -6,6 +6,7 @@ import asyncio
 import errno
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any, Final
 
 from msgspec import Struct
@@ -26,7 +27,7 @@ from ulnet.dlc.documents_selftest import (
     SessionView,
 )
 from ulnet.nid import ANY_NID, Nid, NidError
-from ulnet.selftest.exchange import Exchange
+from ulnet.selftest.exchange import Exchange, RailCounters
 from ulnet.selftest.members import RUNNING, Batch, Group, Member, plain_name, read_ids
 from ulnet.selftest.roster import DEFAULT_BATCH, Roster
 from ulnet.wire.selftest_bodies import (
@@ -301,8 +302,22 @@ class Console:
         if reply.status:
             return NodeCounters(str(member.nid), error=errno_text(reply.status))
         now = asyncio.get_running_loop().time()
-        parts = (part._asdict() for part in (reply.framework, reply.rpc, reply.lnet))
-        return NodeCounters(str(member.nid), now, "", *parts)
+        framework, rpc, lnet = (part._asdict() for part in (reply.framework, reply.rpc, reply.lnet))
+        return NodeCounters(str(member.nid), now, "", framework, rpc, lnet, self._rails_of(member))
+
+    def _rails_of(self, member: Member) -> dict[str, dict[str, int]]:
+        """What each NID of a node carried, where that is this node."""
+        exchange = self._exchange
+        nis = exchange.node.core.nis
+        if member.nid not in nis:
+            return {}
+        found = {}
+        for ni in nis.values():
+            if not ni.nid.is_lo:
+                counted = exchange.rails.get(ni.nid, RailCounters())
+                failed = sum(count for status, count in enumerate(ni.health_stats.by_status) if status)
+                found[str(ni.nid)] = {**asdict(counted), "errors": failed}
+        return found
 
     # Batches ---------------------------------------------------------------------------------------
 

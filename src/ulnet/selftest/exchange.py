@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ulnet.core.event import Event, EventKind
-from ulnet.core.md import OP_GET, OP_PUT, TRUNCATE, Buffer
+from ulnet.control.instance import LNet
 from ulnet.core.status import LNetError
-from ulnet.nid import LNET_PID, Nid
+from ulnet.nid import Nid
 from ulnet.node import Node
-from ulnet.node.attachment import Attachment
 from ulnet.node.inbox import Inbox
 from ulnet.node.inbox import Message as Arrived
+from ulnet.selftest.call import Bulk, Call
+from ulnet.selftest.outbox import Outbox
 from ulnet.wire.errors import WireError
 from ulnet.wire.selftest import (
     BULK_PORTAL,
@@ -29,9 +28,9 @@ from ulnet.wire.selftest import (
     pack_message,
     unpack_message,
 )
-from ulnet.wire.selftest_bodies import REPLIES, Reply, Request, RpcCounters
+from ulnet.wire.selftest_bodies import Reply, Request, RpcCounters
 
-__all__ = ["Bulk", "Exchange", "Incoming"]
+__all__ = ["Bulk", "Exchange", "Incoming", "RailCounters"]
 
 _ID_MASK: Final = (1 << 64) - 1
 _SLOTS: Final = 4096  # requests that may come before the loop looks at them
@@ -39,40 +38,6 @@ _MOST_TASKS: Final = 16384  # requests under way; more are dropped
 
 
 @dataclass(slots=True)
-class Bulk:
-    """Memory of a client: a peer gets from it, or puts into it, at those match bits."""
-
-    bits: int
-    memory: Buffer | list[Buffer]
-    size: int
-    source: bool
-    optional: bool = False  # its owner does not wait for it to be used
-
-    def attach(self, node: Node, peer: Nid, used: asyncio.Future[int]) -> Attachment:
-        """Open the memory to peer, for one message; `used` gets how many bytes."""
-
-        def handle(event: Event) -> None:
-            if used.done():
-                return
-            if event.status:
-                used.set_exception(LNetError(-event.status, f"{peer}: bulk failed: {event.reason}"))
-            elif event.kind in (EventKind.PUT, EventKind.GET):
-                used.set_result(event.mlength)
-
-        options = OP_GET | TRUNCATE if self.source else OP_PUT
-        return node.attach(
-            BULK_PORTAL,
-            self.bits,
-            self.memory,
-            nid=peer,
-            pid=LNET_PID,
-            options=options,
-            threshold=1,
-            handler=handle,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Incoming:
     """A request: its message, where it came from, and by which of our NIDs."""
 
@@ -88,7 +53,17 @@ class Incoming:
         return body
 
 
-Handler = Callable[[Incoming], Coroutine[Any, Any, None]]
+@dataclass(slots=True)
+class RailCounters:
+    """What one of this node's NIDs has carried: bulk in bytes, and requests that were answered there."""
+
+    bulk_get: int = 0
+    bulk_put: int = 0
+    answered: int = 0
+
+
+# Answers a request, or gives back the work that leads to its answer.
+Handler = Callable[[Incoming], Coroutine[Any, Any, None] | None]
 
 
 class Exchange:
@@ -103,14 +78,15 @@ class Exchange:
         self._inboxes: list[Inbox] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._handler: Handler | None = None
+        self._sending: Outbox | None = None
+        self._corked = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self.errors = 0
         self.sent = 0
         self.received = 0
         self.dropped = 0
         self.expired = 0
-        self.bulk_get = 0
-        self.bulk_put = 0
+        self.rails: dict[Nid, RailCounters] = {}
 
     def next_id(self) -> int:
         """Match bits that nobody else uses."""
@@ -128,13 +104,22 @@ class Exchange:
         self._last_ping = (self._last_ping + 1) & 0xFFFFFFFF
         return self._last_ping
 
+    def rail(self, nid: Nid) -> RailCounters:
+        """Those of one of our NIDs."""
+        found = self.rails.get(nid)
+        if found is None:
+            found = self.rails[nid] = RailCounters()
+        return found
+
     def counters(self) -> RpcCounters:
         """As statistics tell them."""
         u32, u64 = 0xFFFFFFFF, _ID_MASK
+        got = sum([rail.bulk_get for rail in self.rails.values()])
+        put = sum([rail.bulk_put for rail in self.rails.values()])
         # fmt: off
         return RpcCounters(
             self.errors & u32, self.sent & u32, self.received & u32, self.dropped & u32, self.expired & u32,
-            self.bulk_get & u64, self.bulk_put & u64,
+            got & u64, put & u64,
         )
         # fmt: on
 
@@ -147,14 +132,15 @@ class Exchange:
 
     @property
     def busy(self) -> bool:
-        """Whether a request is being served."""
-        return bool(self._tasks)
+        """Whether a request is being served, or something is being sent."""
+        return bool(self._tasks) or (self._sending is not None and self._sending.busy)
 
     def serve(self, handler: Handler) -> None:
-        """Take requests; each goes to `handler`, as a task. Raises LNetError."""
+        """Take requests; each goes to `handler`, whose work is a task. Raises LNetError."""
         self.stop()
         self._handler = handler
         self._loop = asyncio.get_running_loop()
+        self._sending = Outbox(self.node.core)
         try:
             for portal in (TEST_PORTAL, FRAMEWORK_PORTAL):
                 arrived = self._arrived_at(portal)
@@ -173,6 +159,8 @@ class Exchange:
             inbox.close()
         for task in list(self._tasks):
             task.cancel()
+        if self._sending is not None:
+            self._sending.close()
 
     async def stopped(self) -> None:
         """Wait until none is under way."""
@@ -200,25 +188,36 @@ class Exchange:
         if self._handler is None or self._loop is None or len(self._tasks) >= _MOST_TASKS:
             return False
         work = self._handler(Incoming(message, arrival.source, arrival.target))
+        if work is None:
+            return True
         task = self._loop.create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
         return True
 
-    async def reply(self, incoming: Incoming, reply: Reply, features: int) -> None:
+    def reply(self, incoming: Incoming, reply: Reply, features: int) -> None:
         """Answer a request, from the NID that it came to; what cannot be sent is counted."""
         data = pack_message(Message(reply, features))
+        bits = incoming.request.rpyid
+        self.rail(incoming.target).answered += 1
         try:
-            await self.node.put(
-                incoming.source,
-                BULK_PORTAL,
-                incoming.request.rpyid,
-                data,
-                ack=False,
-                source=incoming.target,
+            self.outbox.put(
+                incoming.source, BULK_PORTAL, bits, data, self._reply_left, source=incoming.target
             )
         except LNetError:
             self.errors += 1
+
+    def _reply_left(self, size: int, failed: LNetError | None) -> None:
+        if failed is not None:
+            self.errors += 1
+
+    @property
+    def outbox(self) -> Outbox:
+        """What sends, in this life of the node. Raises LNetError(ENETDOWN)."""
+        outbox, core = self._sending, self.node.core
+        if outbox is None or outbox.core is not core:
+            outbox = self._sending = Outbox(core)
+        return outbox
 
     # Asking ----------------------------------------------------------------------------------------
 
@@ -231,80 +230,38 @@ class Exchange:
         may be in use then.
         """
         loop = asyncio.get_running_loop()
-        replied: asyncio.Future[bytes] = loop.create_future()
-        moved: asyncio.Future[int] = loop.create_future()
-        attachments: list[Attachment] = []
+        call = Call(self.outbox, target, request, bulk, loop.create_future())
+        timer = loop.call_later(timeout, call.expire, timeout)
+        self._cork(loop)
         try:
-            async with asyncio.timeout(timeout):
-                attachments.append(self._await_reply(target, request.rpyid, replied))
-                if bulk is not None:
-                    attachments.append(bulk.attach(self.node, target, moved))
-                return await self._exchange(target, request, features, replied, moved, bulk)
-        except TimeoutError:
-            self.expired += 1
-            raise LNetError(
-                errno.ETIMEDOUT, f"{target}: no answer to a selftest request in {timeout:g} s"
-            ) from None
+            self.sent += 1
+            call.begin(pack_message(Message(request, features)))
+            message = await call.done
         except LNetError:
-            self.errors += 1
+            if call.late:
+                self.expired += 1
+            else:
+                self.errors += 1
             raise
         finally:
-            for attachment in attachments:
-                attachment.close()
-            for future in (replied, moved):
-                future.cancel()
-                if not future.cancelled():
-                    future.exception()  # it was told already, or does not matter any more
-
-    def _await_reply(self, target: Nid, bits: int, replied: asyncio.Future[bytes]) -> Attachment:
-        def handle(event: Event) -> None:
-            if event.kind is EventKind.PUT and not event.status and not replied.done():
-                replied.set_result(bytes(event.data))
-
-        return self.node.attach(
-            BULK_PORTAL,
-            bits,
-            bytearray(MESSAGE_SIZE),
-            nid=target,
-            pid=LNET_PID,
-            options=OP_PUT,
-            threshold=1,
-            handler=handle,
-        )
-
-    async def _exchange(
-        self,
-        target: Nid,
-        request: Request,
-        features: int,
-        replied: asyncio.Future[bytes],
-        moved: asyncio.Future[int],
-        bulk: Bulk | None,
-    ) -> Message:
-        service = request.SERVICE
-        portal = FRAMEWORK_PORTAL if is_framework(service) else TEST_PORTAL
-        data = pack_message(Message(request, features))
-        self.sent += 1
-        await self.node.put(target, portal, service, data, ack=False)
-        message = self._read_reply(target, request, await replied)
-        assert isinstance(message.body, Reply)
-        if bulk is not None and not message.body.status and not bulk.optional:
-            size = await moved
-            if size != bulk.size:
-                raise LNetError(errno.EIO, f"{target}: {size} bytes of bulk came in the place of {bulk.size}")
+            timer.cancel()
+            call.end()
+        rail = self.rail(call.rail)
+        rail.answered += 1
+        if bulk is not None and not bulk.optional and not call.status:
             if bulk.source:
-                self.bulk_get += size
+                rail.bulk_get += bulk.size
             else:
-                self.bulk_put += size
+                rail.bulk_put += bulk.size
         return message
 
-    @staticmethod
-    def _read_reply(target: Nid, request: Request, data: bytes) -> Message:
-        try:
-            message = unpack_message(data)
-        except WireError as bad:
-            raise LNetError(errno.EPROTO, f"{target}: {bad}") from None
-        if type(message.body) is not REPLIES[request.SERVICE]:
-            name = type(message.body).__name__
-            raise LNetError(errno.EPROTO, f"{target}: {name} is no answer to {type(request).__name__}")
-        return message
+    def _cork(self, loop: asyncio.AbstractEventLoop) -> None:
+        """What is asked in this turn of the loop leaves together behind it."""
+        if not self._corked:
+            self._corked = True
+            self.node.core.cork()
+            loop.call_soon(self._uncork, self.node.core)
+
+    def _uncork(self, core: LNet) -> None:
+        self._corked = False
+        core.uncork()

@@ -253,7 +253,7 @@ class Framework:
         got = await self._exchange.node.get(
             incoming.source, BULK_PORTAL, request.bulkid, buffer, source=incoming.target
         )
-        self._exchange.bulk_get += got
+        self._exchange.rail(incoming.target).bulk_get += got
         try:
             return read_targets(memoryview(buffer)[:got], request.targets, incoming.message.byteorder)
         except (ValueError, NidError) as bad:

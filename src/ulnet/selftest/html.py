@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
-from ulnet.selftest.report import Cell, Report, TestResult
+from ulnet.selftest.report import Cell, Report, TestResult, rails_unknown
 
 __all__ = ["as_html"]
 
@@ -51,6 +51,14 @@ def _test(test: TestResult) -> Iterator[str]:
             for one in test.nodes
         ]
         yield _table(("client", "MiB/s", "requests/s", "errors", ""), rows)
+    if test.rails:
+        rows = [
+            (one.node, one.rail, f"{one.bandwidth:.2f}", f"{one.rate:.0f}", f"{one.errors}")
+            for one in test.rails
+        ]
+        yield _table(("node", "rail", "MiB/s", "requests/s", "errors"), rows)
+    if test.no_rails:
+        yield f"<p>{escape(rails_unknown(test))}</p>"
     if test.cells:
         yield _matrix(test)
     if test.expectations:

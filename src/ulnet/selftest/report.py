@@ -8,15 +8,31 @@ import msgspec
 
 from ulnet.selftest.plan import Expect
 
-__all__ = ["Cell", "Difference", "Met", "NodeResult", "Report", "Sample", "TestResult", "compare", "judge"]
+__all__ = [
+    "Cell",
+    "Difference",
+    "Met",
+    "NodeResult",
+    "RailResult",
+    "Report",
+    "Sample",
+    "TestResult",
+    "compare",
+    "judge",
+    "rails_unknown",
+]
 
 
 class Sample(msgspec.Struct):
-    """MiB/s of each client between two looks, `at` seconds after the test began; errors until then."""
+    """MiB/s of each client between two looks, `at` seconds after the test began; errors until then.
+
+    `rails` has MiB/s of each rail of the nodes of which they are known.
+    """
 
     at: float
     bandwidth: dict[str, float]
     errors: int
+    rails: dict[str, dict[str, float]] = {}
 
 
 class NodeResult(msgspec.Struct):
@@ -27,6 +43,16 @@ class NodeResult(msgspec.Struct):
     rate: float
     errors: int
     lost: str = ""  # why it could not be asked in the end
+
+
+class RailResult(msgspec.Struct):
+    """One rail of a client or server over the whole test: MiB/s, requests/s, errors that LNet counted."""
+
+    node: str
+    rail: str
+    bandwidth: float
+    rate: float
+    errors: int
 
 
 class Met(msgspec.Struct):
@@ -49,7 +75,7 @@ class Cell(msgspec.Struct):
 
 
 class TestResult(msgspec.Struct):
-    """One test, or a matrix, where `cells` are its pairs."""
+    """One test, or a matrix, where `cells` are its pairs. `no_rails` are nodes whose rails are not known."""
 
     __test__ = False
 
@@ -60,6 +86,8 @@ class TestResult(msgspec.Struct):
     rate: float
     errors: int
     nodes: list[NodeResult] = []
+    rails: list[RailResult] = []
+    no_rails: list[str] = []
     samples: list[Sample] = []
     cells: list[Cell] = []
     expectations: list[Met] = []
@@ -92,6 +120,15 @@ def judge(result: TestResult, expect: Expect) -> None:
         result.expectations.append(
             Met("errors", expect.errors, result.errors, result.errors <= expect.errors)
         )
+
+
+def rails_unknown(result: TestResult) -> str:
+    """Of how many nodes the rails are not known, and why."""
+    count = len(result.no_rails)
+    whom = result.no_rails[0] if count == 1 else f"{count} nodes"
+    return (
+        f"rails of {whom} are not known: replies of selftest name none, only the console's own node tells its"
+    )
 
 
 def _slowest(result: TestResult) -> float:

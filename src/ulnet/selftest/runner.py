@@ -14,7 +14,7 @@ from ulnet.dlc import model_selftest as ask
 from ulnet.dlc.documents_selftest import ActiveDocument, CountersDocument, GroupDocument, NodeCounters
 from ulnet.selftest.members import read_ids
 from ulnet.selftest.plan import Matrix, Plan, TestPlan
-from ulnet.selftest.report import Cell, NodeResult, Report, Sample, TestResult, judge
+from ulnet.selftest.report import Cell, NodeResult, RailResult, Report, Sample, TestResult, judge
 
 __all__ = ["Ask", "Progress", "run_plan"]
 
@@ -96,6 +96,9 @@ class _Run:
         result = TestResult(test.name, _kind(test.brw), test.seconds, 0.0, 0.0, 0)
         result.samples = samples
         result.nodes = [_node(name, before.get(name), last.get(name)) for name in clients]
+        result.rails = [rail for name in last for rail in _rails(name, before.get(name), last[name])]
+        known = {rail.node for rail in result.rails}
+        result.no_rails = [name for name in last if name not in known]
         result.bandwidth = sum(node.bandwidth for node in result.nodes)
         result.rate = sum(node.rate for node in result.nodes)
         # What was under way when the batch was stopped may fail, and does not count.
@@ -220,6 +223,25 @@ def _node(name: str, before: NodeCounters | None, after: NodeCounters | None) ->
     return NodeResult(name, bandwidth, rate, _errors([after]) - _errors([before]))
 
 
+def _rails(name: str, before: NodeCounters | None, after: NodeCounters) -> list[RailResult]:
+    """What each rail of a node did, where that is known."""
+    if before is None or after.at <= before.at:
+        return []
+    elapsed = after.at - before.at
+    found = []
+    for rail, late in after.rails.items():
+        early = before.rails.get(rail, {})
+        more = {key: max(count - early.get(key, 0), 0) for key, count in late.items()}
+        bandwidth = (more["bulk_get"] + more["bulk_put"]) / elapsed / _MIB
+        found.append(RailResult(name, rail, bandwidth, more["answered"] / elapsed, more["errors"]))
+    return found
+
+
 def _sample(clients: Sequence[str], first: _Counters, last: _Counters, now: _Counters, at: float) -> Sample:
     spread = {name: _node(name, last.get(name), now.get(name)).bandwidth for name in clients}
-    return Sample(at, spread, _errors(now.values()) - _errors(first.values()))
+    rails = {
+        name: {one.rail: one.bandwidth for one in _rails(name, last.get(name), node)}
+        for name, node in now.items()
+        if node.rails
+    }
+    return Sample(at, spread, _errors(now.values()) - _errors(first.values()), rails)

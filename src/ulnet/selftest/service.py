@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
-from ulnet.core.status import LNetError
 from ulnet.node import Node
 from ulnet.selftest.exchange import Exchange, Incoming
 from ulnet.selftest.framework import Framework
 from ulnet.selftest.services import PING_MAGIC, TestServices
-from ulnet.wire.selftest import VERSION, is_framework
+from ulnet.wire.selftest import VERSION
 from ulnet.wire.selftest_bodies import (
     REPLIES,
     BrwRequest,
@@ -49,7 +48,8 @@ class Selftest:
         self.node = node
         self.exchange = Exchange(node, wall=wall)
         self.framework = Framework(self.exchange, session_timeout=session_timeout, rpc_timeout=rpc_timeout)
-        self._services = TestServices(self.exchange, self.framework.data_corrupted, timeout=rpc_timeout)
+        corrupted = self.framework.data_corrupted
+        self._services = TestServices(self.exchange, corrupted, self._tell, timeout=rpc_timeout)
         self._on = on
 
     @property
@@ -66,6 +66,7 @@ class Selftest:
     def start(self) -> None:
         """Answer requests, in this life of the node. Raises LNetError."""
         if not self.exchange.serving:
+            self._services.forget()
             self.exchange.serve(self._answer)
 
     async def close(self) -> None:
@@ -82,30 +83,34 @@ class Selftest:
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
-    async def _answer(self, incoming: Incoming) -> None:
-        try:
-            reply = await self._reply_to(incoming)
-        except LNetError:  # the node is shutting down
-            reply = None
+    def _answer(self, incoming: Incoming) -> Coroutine[Any, Any, None] | None:
+        request = incoming.request
+        if isinstance(request, JoinRequest):  # nobody has that service
+            self._tell(incoming, None)
+        elif not self._on or incoming.message.version != VERSION:
+            status = _MISMATCH if self._on else OFF
+            if isinstance(request, PingRequest):
+                self._tell(incoming, PingReply(status, PING_MAGIC, request.sequence))
+            else:
+                self._tell(incoming, REPLIES[incoming.message.service](status))  # type: ignore[call-arg]
+        elif isinstance(request, PingRequest):
+            self._tell(incoming, self._services.ping(incoming, self._session_features))
+        elif isinstance(request, BrwRequest):
+            self._services.brw(incoming, self._session_features)
+        else:
+            return self._framework(incoming)
+        return None
+
+    async def _framework(self, incoming: Incoming) -> None:
+        self._tell(incoming, await self.framework.answer(incoming))
+
+    def _tell(self, incoming: Incoming, reply: Reply | None) -> None:
         if reply is None:
             self.exchange.dropped += 1
         else:
-            await self.exchange.reply(incoming, reply, self.framework.features)
+            self.exchange.reply(incoming, reply, self.framework.features)
 
-    async def _reply_to(self, incoming: Incoming) -> Reply | None:
-        request = incoming.request
-        service = incoming.message.service
-        if isinstance(request, JoinRequest):
-            return None  # nobody has that service
-        if not self._on or incoming.message.version != VERSION:
-            status = _MISMATCH if self._on else OFF
-            if isinstance(request, PingRequest):
-                return PingReply(status, PING_MAGIC, request.sequence)
-            return REPLIES[service](status)  # type: ignore[call-arg]
-        if is_framework(service):
-            return await self.framework.answer(incoming)
+    @property
+    def _session_features(self) -> int | None:
         session = self.framework.session
-        features = session.features if session is not None else None
-        if isinstance(request, BrwRequest):
-            return await self._services.brw(incoming, features)
-        return self._services.ping(incoming, features)
+        return session.features if session is not None else None

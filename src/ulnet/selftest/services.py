@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from ulnet.core.md import Buffer
@@ -36,15 +37,24 @@ _CHECKED: Final = (Check.SIMPLE, Check.FULL)
 
 
 class TestServices:
-    """Answers to brw and ping. `failed` hears of data that came corrupted."""
+    """Answers to brw and ping. `failed` hears of data that came corrupted, `tell` of the answers of brw."""
 
     __test__ = False
 
-    def __init__(self, exchange: Exchange, failed: Callable[[Nid], None], *, timeout: float) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        failed: Callable[[Nid], None],
+        tell: Callable[[Incoming, BrwReply], None],
+        *,
+        timeout: float,
+    ) -> None:
         self._exchange = exchange
         self._failed = failed
+        self._tell = tell
         self._timeout = timeout
-        self._turns = asyncio.Semaphore(_BULK_AT_ONCE)
+        self._moving = 0
+        self._waiting: deque[Incoming] = deque()
         self._spare: list[bytearray] = []
 
     def ping(self, incoming: Incoming, features: int | None) -> PingReply | None:
@@ -56,58 +66,89 @@ class TestServices:
         status = errno.EPROTO if _foreign(incoming, features) else 0
         return PingReply(status, request.magic, request.sequence)
 
-    async def brw(self, incoming: Incoming, features: int | None) -> BrwReply:
+    def brw(self, incoming: Incoming, features: int | None) -> None:
         """Move the bulk, check it, and tell."""
         request = incoming.request
         assert isinstance(request, BrwRequest)
         if _foreign(incoming, features):
-            return BrwReply(errno.EPROTO)
-        if not _can_be(request, incoming.message.features):
-            return BrwReply(errno.EINVAL)
-        async with self._turns:
-            try:
-                if request.direction == Direction.READ:
-                    return BrwReply(await self._send(incoming, request))
-                return BrwReply(await self._fetch(incoming, request))
-            except LNetError as failed:
-                self._exchange.errors += 1
-                return BrwReply(failed.errno)
+            self._tell(incoming, BrwReply(errno.EPROTO))
+        elif not _can_be(request, incoming.message.features):
+            self._tell(incoming, BrwReply(errno.EINVAL))
+        elif self._moving >= _BULK_AT_ONCE:
+            self._waiting.append(incoming)
+        else:
+            self._moving += 1
+            self._begin(incoming, request)
 
-    async def _send(self, incoming: Incoming, request: BrwRequest) -> int:
-        data = source_data(request.length, request.check == Check.SIMPLE)
-        node = self._exchange.node
-        # fmt: off
-        await node.put(
-            incoming.source, BULK_PORTAL, request.bulkid, data, ack=False, source=incoming.target,
-            timeout=self._timeout,
-        )
-        # fmt: on
-        self._exchange.bulk_put += request.length
-        return 0
+    def forget(self) -> None:
+        """Nothing is served any more: what was under way was given up."""
+        self._moving = 0
+        self._waiting.clear()
 
-    async def _fetch(self, incoming: Incoming, request: BrwRequest) -> int:
-        checked = request.check in _CHECKED
-        if checked:
-            buffer = self._memory(request.length)
-            blank(buffer)
-        node = self._exchange.node
-        memory = buffer if checked else self._exchange.scratch(request.length)
-        # fmt: off
-        got = await node.get(
-            incoming.source, BULK_PORTAL, request.bulkid, memory, source=incoming.target,
-            timeout=self._timeout,
-        )
-        # fmt: on
-        self._exchange.bulk_get += got
+    def _begin(self, incoming: Incoming, request: BrwRequest) -> None:
+        outbox = self._exchange.outbox
+        source, bits = incoming.source, request.bulkid
+        try:
+            if request.direction == Direction.READ:
+                data = source_data(request.length, request.check == Check.SIMPLE)
+                sent = partial(self._sent, incoming, request)
+                # fmt: off
+                outbox.put(
+                    source, BULK_PORTAL, bits, data, sent, source=incoming.target, timeout=self._timeout
+                )
+                # fmt: on
+                return
+            memory: Buffer
+            buffer = None
+            if request.check in _CHECKED:
+                memory = buffer = self._memory(request.length)
+                blank(buffer)
+            else:
+                memory = self._exchange.scratch(request.length)
+            came = partial(self._came, incoming, request, buffer)
+            outbox.get(source, BULK_PORTAL, bits, memory, came, source=incoming.target, timeout=self._timeout)
+        except LNetError as failed:
+            self._end(incoming, failed)
+
+    def _sent(self, incoming: Incoming, request: BrwRequest, size: int, failed: LNetError | None) -> None:
+        if failed is None:
+            self._exchange.rail(incoming.target).bulk_put += request.length
+        self._end(incoming, failed)
+
+    def _came(
+        self,
+        incoming: Incoming,
+        request: BrwRequest,
+        buffer: bytearray | None,
+        got: int,
+        failed: LNetError | None,
+    ) -> None:
+        if failed is not None:
+            self._end(incoming, failed)
+            return
+        self._exchange.rail(incoming.target).bulk_get += got
         intact = got == request.length
-        if checked:
+        if buffer is not None:
             intact = intact and is_intact(buffer, request.check, incoming.message.byteorder)
             if len(self._spare) < _MOST_SPARE:  # after an error it may be in use still
                 self._spare.append(buffer)
-        if intact:
-            return 0
-        self._failed(incoming.source)
-        return errno.EBADMSG
+        if not intact:
+            self._failed(incoming.source)
+        self._end(incoming, None, 0 if intact else errno.EBADMSG)
+
+    def _end(self, incoming: Incoming, failed: LNetError | None, status: int = 0) -> None:
+        """Tell, and let the next one begin."""
+        if failed is not None:
+            self._exchange.errors += 1
+            status = failed.errno
+        self._tell(incoming, BrwReply(status))
+        if not self._waiting:
+            self._moving -= 1
+            return
+        following = self._waiting.popleft()
+        request = following.request
+        assert isinstance(request, BrwRequest)
+        self._begin(following, request)
 
     def _memory(self, length: int) -> bytearray:
         if self._spare:

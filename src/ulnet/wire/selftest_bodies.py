@@ -264,6 +264,20 @@ _NESTED: Final[dict[str, Any]] = {
 }
 
 
+class _Numbers(Body):
+    """A body that has numbers only: those of the tests themselves, which are many."""
+
+    __slots__ = ()
+    __match_args__: ClassVar[tuple[str, ...]]
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple([getattr(self, name) for name in self.__match_args__])
+
+    @classmethod
+    def _of(cls, values: tuple[Any, ...]) -> Self:
+        return cls(*values)
+
+
 class Request(_Flat):
     """A request; `rpyid` are the match bits of the buffer that waits for its reply."""
 
@@ -431,7 +445,7 @@ class TestReply(Reply):
 
 
 @dataclass(frozen=True, slots=True)
-class PingRequest(Request):
+class PingRequest(_Numbers, Request):
     """One ping of the ping test, sent at that time."""
 
     SERVICE = Service.PING
@@ -444,7 +458,7 @@ class PingRequest(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class PingReply(Reply):
+class PingReply(_Numbers, Reply):
     """Its echo."""
 
     SERVICE = Service.PING
@@ -455,7 +469,7 @@ class PingReply(Reply):
 
 
 @dataclass(frozen=True, slots=True)
-class BrwRequest(Request):
+class BrwRequest(_Numbers, Request):
     """Move `length` bytes from or to the client's memory, which is at match bits `bulkid`."""
 
     SERVICE = Service.BRW
@@ -468,7 +482,7 @@ class BrwRequest(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class BrwReply(Reply):
+class BrwReply(_Numbers, Reply):
     """Whether the data came, and were what they should be."""
 
     SERVICE = Service.BRW
