@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from ulnet import Node
+from ulnet.bond import BondLnd
 from ulnet.core.md import MdOption
 from ulnet.core.status import LNetError
 from ulnet.lnd.registry import installed_drivers
+from ulnet.lnd.sim import SimLnd
+from ulnet.lnd.tcp import TcpLnd, TcpParams
 
 TOY = '''\
 """Carries messages between the nodes of one process, over a net type that ulnet knows by name only."""
@@ -124,3 +127,21 @@ async def test_without_it_such_a_net_has_no_driver() -> None:
     async with Node() as node:
         with pytest.raises(LNetError, match="no driver for net gni: this node has drivers for bond, tcp"):
             node.add_ni("1@gni")
+
+
+async def test_a_driver_is_had_by_its_class() -> None:
+    node = Node()
+    with pytest.raises(LNetError, match="no driver is a TcpLnd: this node has none before it is started"):
+        node.driver(TcpLnd)
+    async with node:
+        assert node.driver(TcpLnd).name == "tcp"
+        assert node.driver(BondLnd).bonds == {}
+        with pytest.raises(LNetError, match="no driver is a SimLnd: this node has tcp, lo, bond"):
+            node.driver(SimLnd)
+
+
+def test_parameters_are_those_of_a_driver() -> None:
+    with pytest.raises(LNetError, match="'tpc' is no driver with parameters: those are tcp"):
+        Node(tpc=TcpParams())
+    with pytest.raises(LNetError, match="tcp=988: give it as TcpParams"):
+        Node(tcp=988)
