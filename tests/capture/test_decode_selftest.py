@@ -22,6 +22,7 @@ from ulnet.wire.selftest import Message, pack_message
 from ulnet.wire.selftest_bodies import (
     ANY_SESSION,
     BULK_LEN,
+    RAILS_KNOWN,
     BatchReply,
     BatchRequest,
     Body,
@@ -31,6 +32,8 @@ from ulnet.wire.selftest_bodies import (
     BulkPages,
     DebugReply,
     MakeSessionReply,
+    RailsReply,
+    RailsRequest,
     SessionId,
     TestRequest,
 )
@@ -40,6 +43,8 @@ pytestmark = pytest.mark.requirement("LST")
 
 SID = SessionId(A.nid4, 1234)
 PORTALS = (50, 51, 52)
+TELLS = ", tells its rails"
+CARRIED = ", bulk_get 3, bulk_put 4"
 
 
 def put(payload: bytes, portal: int, bits: int = 7, *, back: bool = False) -> bytes:
@@ -121,6 +126,17 @@ def test_bulk_is_told_with_the_request_that_it_belongs_to() -> None:
     ("body", "more", "words"),
     [
         (MakeSessionReply(16, SID, 100, "theirs"), {}, "EBUSY (16), session 'theirs' {sid}, timeout 100"),
+        (
+            MakeSessionReply(0, SID, 100, mark=RAILS_KNOWN),
+            {},
+            "ok, session {sid}, timeout 100, tells its rails",
+        ),
+        (RailsRequest(7, SID, 1), {}, "session {sid}, index 1"),
+        (
+            RailsReply(0, SID, 2, A.nid4, 3, 4),
+            {},
+            f"ok, session {{sid}}, rails 2, rail {A}, bulk_get 3, bulk_put 4",
+        ),
         (DebugReply(0, SID, 100, 2, "mine"), {}, "ok, session 'mine' {sid}, timeout 100, batches 2"),
         (DebugReply(3, ANY_SESSION), {}, "ESRCH (3), no session"),
         (BatchRequest(7, SID, 5, 1), {}, "session {sid}, batch 0x5, run"),

@@ -14,11 +14,13 @@ from selftest.conftest import SID, Lab, until
 from ulnet.core.status import LNetError
 from ulnet.nid import LNET_PID, Nid
 from ulnet.selftest.exchange import Bulk
+from ulnet.selftest.services import BrwClient
 from ulnet.selftest.targets import PER_PAGE, pack_targets, read_targets, targets_size
 from ulnet.wire.selftest import PAGE, TEST_PORTAL, Message, pack_message
 from ulnet.wire.selftest_bodies import (
     ANY_SESSION,
     BULK_LEN,
+    RAILS_KNOWN,
     REPLIES,
     BatchOp,
     BatchReply,
@@ -36,6 +38,8 @@ from ulnet.wire.selftest_bodies import (
     PingParameters,
     PingReply,
     PingRequest,
+    RailsReply,
+    RailsRequest,
     RemoveSessionReply,
     RemoveSessionRequest,
     Reply,
@@ -93,8 +97,8 @@ async def stat(lab: Lab, to: int = 1) -> StatReply:
 async def test_sessions_are_made_held_and_let_go(lab: Lab) -> None:
     assert await lab.ask(DebugRequest(lab.next_id())) == DebugReply(errno.ESRCH)
     assert await lab.ask(making(lab, ANY_SESSION)) == MakeSessionReply(errno.EINVAL, ANY_SESSION)
-    assert await lab.ask(making(lab, name="one")) == MakeSessionReply(0, SID, 100)
-    assert await lab.ask(making(lab, name="one")) == MakeSessionReply(0, SID, 100)
+    assert await lab.ask(making(lab, name="one")) == MakeSessionReply(0, SID, 100, mark=RAILS_KNOWN)
+    assert await lab.ask(making(lab, name="one")) == MakeSessionReply(0, SID, 100, mark=RAILS_KNOWN)
     assert await lab.ask(DebugRequest(lab.next_id())) == DebugReply(0, SID, 100, 0, "one")
     busy = MakeSessionReply(errno.EBUSY, SID, 100, "one")
     assert await lab.ask(making(lab, OTHER, name="two")) == busy
@@ -112,14 +116,18 @@ async def test_force_takes_the_place_of_another_session(lab: Lab) -> None:
     await lab.ask(making(lab, name="one"))
     assert await client_test(lab, [2], loop=0xFFFFFFFF) == TestReply(0, SID)
     await order(lab, BatchOp.RUN)
-    assert await lab.ask(making(lab, OTHER, name="two", force=1)) == MakeSessionReply(0, OTHER, 100)
+    assert await lab.ask(making(lab, OTHER, name="two", force=1)) == MakeSessionReply(
+        0, OTHER, 100, mark=RAILS_KNOWN
+    )
     framework = lab.tests[1].framework
     await until(lambda: not framework.zombies)
     assert await lab.ask(DebugRequest(lab.next_id())) == DebugReply(0, OTHER, 100, 0, "two")
 
 
 async def test_features_that_nobody_has_are_refused(lab: Lab) -> None:
-    assert await lab.ask(making(lab), features=2) == MakeSessionReply(errno.EPROTO, ANY_SESSION, 100)
+    assert await lab.ask(making(lab), features=2) == MakeSessionReply(
+        errno.EPROTO, ANY_SESSION, 100, mark=RAILS_KNOWN
+    )
     await lab.ask(making(lab), features=0)
     assert (await lab.ask(StatRequest(lab.next_id(), SID), features=0)).status == 0
     for request in (
@@ -164,6 +172,24 @@ async def test_what_is_asked_of_another_session(lab: Lab) -> None:
     assert await lab.ask(StatRequest(lab.next_id(), ANY_SESSION)) == StatReply(errno.EINVAL, OTHER)
     assert await order(lab, BatchOp.RUN) == BatchReply(errno.ESRCH, OTHER)
     assert await lab.ask(ping_test(lab)) == TestReply(errno.ENOENT, OTHER)
+
+
+async def test_rails_are_told_to_the_session_one_by_one(lab: Lab) -> None:
+    async def ask(index: int, **more: Any) -> Reply:
+        return await lab.ask(RailsRequest(lab.next_id(), SID, index), **more)
+
+    assert await ask(0) == RailsReply(errno.ESRCH, ANY_SESSION)
+    await lab.ask(making(lab))
+    assert await ask(0, features=0) == RailsReply(errno.EPROTO, SID)
+    bulk = BulkBytes(Direction.WRITE, Check.NONE, 4096, 0)
+    for _ in range(8):
+        await BrwClient(lab.tests[2].exchange, lab.nid(1), BULK_LEN, 60, bulk).once()
+    told = [await ask(index) for index in (0, 1)]
+    assert all(isinstance(one, RailsReply) and (one.status, one.rails) == (0, 2) for one in told)
+    rails = [one for one in told if isinstance(one, RailsReply)]
+    assert [one.nid for one in rails] == [lab.nid(1, rail).nid4 for rail in (0, 1)]
+    assert sum(one.bulk_get for one in rails) == 8 * 4096 and sum(one.answered for one in rails) > 8
+    assert await ask(2) == RailsReply(errno.ENOENT, SID, 2)
 
 
 # Tests and batches -------------------------------------------------------------------------------------
@@ -299,7 +325,7 @@ def test_lists_of_nodes_come_back(count: int) -> None:
 
 async def test_a_big_endian_console_is_served(lab: Lab) -> None:
     made = await lab.say_message(Message(making(lab, name="big"), BULK_LEN, byteorder="big"))
-    assert made.body == MakeSessionReply(0, SID, 100)
+    assert made.body == MakeSessionReply(0, SID, 100, mark=RAILS_KNOWN)
     told = await lab.say_message(Message(DebugRequest(lab.next_id()), BULK_LEN, byteorder="big"))
     assert told.body == DebugReply(0, SID, 100, 0, "big")
     test = replace(ping_test(lab), parameters=BulkPages(Direction.WRITE, 3, Check.FULL), service=Service.BRW)
@@ -315,6 +341,7 @@ def every_request(lab: Lab) -> list[Request]:
         StatRequest(lab.next_id(), SID),
         BatchRequest(lab.next_id(), SID, 5, BatchOp.RUN),
         ping_test(lab),
+        RailsRequest(lab.next_id(), SID),
         PingRequest(lab.next_id(), 0xBABEFACE, 1),
         BrwRequest(lab.next_id(), lab.next_id(), Direction.READ, 4096, Check.NONE),
     ]

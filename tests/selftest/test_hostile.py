@@ -15,7 +15,7 @@ from selftest.conftest import Lab, until
 from ulnet.cli.lst_text import Picked, error_lines, rates
 from ulnet.core.status import LNetError
 from ulnet.dlc import model_selftest as ask
-from ulnet.dlc.documents_selftest import CountersView, NodeCounters
+from ulnet.dlc.documents_selftest import CountersDocument, CountersView, NodeCounters
 from ulnet.nid import Nid
 from ulnet.selftest.console import Console
 from ulnet.selftest.exchange import Exchange, Incoming
@@ -31,6 +31,8 @@ from ulnet.wire.selftest_bodies import (
     DebugReply,
     DebugRequest,
     Direction,
+    RailsReply,
+    RailsRequest,
     Reply,
 )
 
@@ -121,6 +123,35 @@ async def test_a_reply_to_another_service_is_no_reply(lab: Lab) -> None:
         await lab.ask(DebugRequest(lab.next_id()), to=2)
     lying.stop()
     await lying.stopped()
+
+
+async def test_rails_that_cannot_be_are_not_known(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(lab.tests[0].exchange)
+    framework = lab.tests[2].framework
+    answer = framework.answer
+    said: list[RailsReply] = []
+
+    async def lie(incoming: Incoming) -> Reply | None:
+        if isinstance(incoming.request, RailsRequest):
+            return said[min(incoming.request.index, len(said) - 1)]
+        return await answer(incoming)
+
+    monkeypatch.setattr(framework, "answer", lie)
+    for command in (ask.SessionNew(), ask.GroupAdd("s", [str(lab.nid(2))])):
+        await console.do(ask.Lst(1, command))
+    sid, nid = console.roster.sid if console.roster is not None else None, lab.nid(2).nid4
+    assert sid is not None
+    for lies, known in (
+        ([RailsReply(0, sid, 1, 0xFFFF << 48)], {"<?>"}),  # of no net that there is
+        ([RailsReply(5, sid, 1, nid)], set()),
+        ([RailsReply(0, sid, 0, nid)], {str(lab.nid(2))}),
+        ([RailsReply(0, sid, 0xFFFFFFFF, nid)], {str(lab.nid(2))}),  # the same one again and again
+    ):
+        said[:] = lies
+        told = await console.do(ask.Lst(1, ask.Counters(["s"], rails=True)))
+        assert isinstance(told, CountersDocument)
+        assert set(told.of[0].nodes[0].rails) == known and not told.of[0].nodes[0].error
+    await console.close()
 
 
 async def test_a_flood_of_bulk_moves_in_turns(lab: Lab) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from html import escape
 from itertools import permutations
 from typing import Any
 
@@ -22,10 +23,12 @@ from ulnet.cli.selftest_run import Picture, report_lines
 from ulnet.core.status import LNetError
 from ulnet.dlc import model_selftest as ask
 from ulnet.selftest.console import Console
+from ulnet.selftest.exchange import Incoming
 from ulnet.selftest.html import as_html
 from ulnet.selftest.plan import Expect, Plan, PlanError, read_plan
 from ulnet.selftest.report import Cell, NodeResult, Report, Sample, TestResult, compare, judge
 from ulnet.selftest.runner import pairs_in_rounds, run_plan
+from ulnet.wire.selftest_bodies import MakeSessionReply, Reply, Service
 
 pytestmark = pytest.mark.requirement("LST")
 
@@ -82,7 +85,7 @@ async def test_tests_are_run_measured_and_judged(runner: Runner) -> None:
     assert all(test.framework.session is None for test in runner.lab.tests)
 
 
-async def test_rails_of_the_console_s_own_node_are_told(runner: Runner) -> None:
+async def test_rails_of_clients_and_servers_are_told(runner: Runner) -> None:
     looks: list[Sample] = []
     load = {"brw": "write", "size": "64k", "concurrency": 8, "seconds": 0.5}
     for tested in ("read", "write"):
@@ -93,26 +96,41 @@ async def test_rails_of_the_console_s_own_node_are_told(runner: Runner) -> None:
             progress=lambda name, share, sample: looks.append(sample),
         )
         (test,) = report.tests
-        assert report.error == "" and test.no_rails == ["127.4.0.3@tcp"]
-        assert {(rail.node, rail.rail) for rail in test.rails} == {
-            ("127.4.0.1@tcp", "127.4.0.1@tcp"), ("127.4.0.1@tcp", "127.4.1.1@tcp1")
-        }  # fmt: skip
+        assert report.error == "" and test.no_rails == []
+        assert [(rail.node, rail.rail) for rail in test.rails] == [
+            (f"127.4.0.{number}@tcp", rail)
+            for number in (1, 3)
+            for rail in (f"127.4.0.{number}@tcp", f"127.4.1.{number}@tcp1")
+        ]
         assert all(rail.bandwidth > 0 and rail.rate > 0 and not rail.errors for rail in test.rails)
         page = as_html(report)
-        assert "<td>127.4.1.1@tcp1</td>" in page and "rails of 127.4.0.3@tcp are not known" in page
+        assert "<td>127.4.1.3@tcp1</td>" in page and "are not known" not in page
         lines = "\n".join(report_lines(report))
-        assert "  127.4.0.1@tcp, rail 127.4.1.1@tcp1: " in lines and "rails of 127.4.0.3@tcp are not" in lines
-    assert all(set(sample.rails) == {"127.4.0.1@tcp"} for sample in looks)
-    assert any(all(sample.rails["127.4.0.1@tcp"].values()) for sample in looks)
+        assert "  127.4.0.1@tcp, rail 127.4.1.1@tcp1: " in lines and "are not known" not in lines
+    assert all(set(sample.rails) == {"127.4.0.1@tcp", "127.4.0.3@tcp"} for sample in looks)
+    assert any(all(sample.rails["127.4.0.3@tcp"].values()) for sample in looks)
 
 
-async def test_a_server_has_rails_too(runner: Runner) -> None:
-    groups = {"c": ["127.4.0.2@tcp"], "own": ["127.4.0.1@tcp"]}
-    tests = [{"name": "t", "from": "c", "to": "own", "seconds": 0.3, "brw": "write", "concurrency": 8}]
-    report = await runner(read_plan({"groups": groups, "interval": 0.1, "tests": tests}))
+async def test_a_node_that_does_not_say_so_is_not_asked_for_rails(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of the kernel, which would let the request wait for good."""
+    asked: list[int] = []
+    framework = runner.lab.tests[2].framework
+    answer = framework.answer
+
+    async def kernel(incoming: Incoming) -> Reply | None:
+        asked.append(incoming.message.service)
+        reply = await answer(incoming)
+        return replace(reply, mark=0) if isinstance(reply, MakeSessionReply) else reply
+
+    monkeypatch.setattr(framework, "answer", kernel)
+    report = await runner(plan(tests=[one_test(brw="write")]))
     (test,) = report.tests
-    assert {rail.rail for rail in test.rails} == {"127.4.0.1@tcp", "127.4.1.1@tcp1"}
-    assert all(rail.bandwidth > 0 for rail in test.rails) and test.no_rails == ["127.4.0.2@tcp"]
+    assert report.error == "" and Service.QUERY_STAT in asked and Service.RAILS not in asked
+    assert test.no_rails == ["127.4.0.3@tcp"] and {rail.node for rail in test.rails} == {"127.4.0.2@tcp"}
+    words = "rails of 127.4.0.3@tcp are not known: nodes that are not ulnet's do not tell them"
+    assert escape(words) in as_html(report) and f"  {words}" in report_lines(report)
 
 
 async def test_sessions_without_bulk_len_move_whole_pages(runner: Runner) -> None:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import Final, TypeVar
 
 from ulnet.capture.event import FrameWords
-from ulnet.nid import Nid, NidError
+from ulnet.nid import Nid
 from ulnet.nid.errors import shown
 from ulnet.wire.errors import Buffer, WireError
 from ulnet.wire.lnet import Header, MsgType
@@ -23,6 +23,7 @@ from ulnet.wire.selftest import (
 )
 from ulnet.wire.selftest_bodies import (
     ANY_SESSION,
+    RAILS_KNOWN,
     BatchOp,
     BatchRequest,
     BrwRequest,
@@ -155,6 +156,12 @@ def _field(body: Request | Reply, name: str, value: object, told: dict[str, obje
         told[name] = value  # of a session: shown with its ID
         return [f"{name} {shown(value)}"] if value and name != "name" else []
     assert isinstance(value, int)
+    if name == "mark":
+        told[name] = f"{value:#x}"
+        return ["tells its rails"] if value == RAILS_KNOWN else []
+    if name == "nid":
+        told[name] = str(Nid.from_nid4(value)) if value else ""
+        return [f"rail {told[name]}"] if value else []
     if name in _IDS:
         told[name] = f"{value:#x}"
         return [f"{name} {value:#x}"] if name == "batch" else []
@@ -186,10 +193,7 @@ def _session(sid: SessionId, sessions: Sessions, told: dict[str, object]) -> str
     if sid == ANY_SESSION:
         told["session"] = None
         return "no session"
-    try:
-        maker = str(Nid.from_nid4(sid.nid))
-    except NidError:
-        maker = f"{sid.nid:#x}"
+    maker = str(Nid.from_nid4(sid.nid))
     told["session"] = f"{maker}/{sid.stamp}"
     name = sessions.name(sid)
     if name is None:

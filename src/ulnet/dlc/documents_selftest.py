@@ -82,7 +82,7 @@ class NodeCounters(Struct, omit_defaults=True):
     """Counters of one node, named as in ulnet.wire.selftest_bodies; they came at `at` seconds.
 
     `rails` are those of the node's NIDs: bulk_get and bulk_put in bytes, requests answered, and the errors
-    that LNet counted there. Replies of the protocol name no rail, so only the console's own node has them.
+    that LNet counted there. Kernel nodes do not tell them.
     """
 
     id: str

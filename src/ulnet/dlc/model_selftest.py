@@ -95,10 +95,14 @@ class NodesPing(_Command, tag="ping"):
 
 
 class Counters(_Command, tag="stat"):
-    """Counters of nodes: of groups, of nodes by ID, or (with none named) of the session's."""
+    """Counters of nodes: of groups, of nodes by ID, or (with none named) of the session's.
+
+    `rails` asks those that tell them for their rails, too.
+    """
 
     of: list[str] = []
     timeout: Seconds = 5.0
+    rails: bool = False
 
 
 class BatchAdd(_Command, tag="batch.add"):

@@ -6,7 +6,7 @@ import asyncio
 import errno
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -27,7 +27,7 @@ from ulnet.dlc.documents_selftest import (
     SessionView,
 )
 from ulnet.nid import ANY_NID, Nid, NidError
-from ulnet.selftest.exchange import Exchange, RailCounters
+from ulnet.selftest.exchange import Exchange
 from ulnet.selftest.members import RUNNING, Batch, Group, Member, plain_name, read_ids
 from ulnet.selftest.roster import DEFAULT_BATCH, Roster
 from ulnet.wire.selftest_bodies import (
@@ -37,6 +37,8 @@ from ulnet.wire.selftest_bodies import (
     BatchRequest,
     DebugReply,
     DebugRequest,
+    RailsReply,
+    RailsRequest,
     SessionId,
     StatReply,
     StatRequest,
@@ -45,6 +47,7 @@ from ulnet.wire.selftest_bodies import (
 __all__ = ["Console"]
 
 _ORDER_TIMEOUT: Final = 10.0  # seconds for an answer to an order
+_MOST_RAILS: Final = 64  # of a node
 _MOST_AT_ONCE: Final = 256  # nodes that are asked at the same time
 
 
@@ -286,16 +289,16 @@ class Console:
         if not command.of:
             found.append((roster.name, list(roster.members.values())))
         each = list(dict.fromkeys(member for _, members in found for member in members))
-        told = await self._each(each, lambda one: self._counters_of(one, command.timeout))
+        told = await self._each(each, lambda one: self._counters_of(one, command))
         by_member = dict(zip(each, told, strict=True))
         return CountersDocument(
             [CountersView(name, [by_member[one] for one in members]) for name, members in found]
         )
 
-    async def _counters_of(self, member: Member, timeout: float) -> NodeCounters:
+    async def _counters_of(self, member: Member, command: ask.Counters) -> NodeCounters:
         roster = self._roster()
         try:
-            reply = await roster.ask(member, lambda bits: StatRequest(bits, roster.sid), timeout)
+            reply = await roster.ask(member, lambda bits: StatRequest(bits, roster.sid), command.timeout)
         except LNetError as failed:
             return NodeCounters(str(member.nid), error=failed.text)
         assert isinstance(reply, StatReply)
@@ -303,20 +306,28 @@ class Console:
             return NodeCounters(str(member.nid), error=errno_text(reply.status))
         now = asyncio.get_running_loop().time()
         framework, rpc, lnet = (part._asdict() for part in (reply.framework, reply.rpc, reply.lnet))
-        return NodeCounters(str(member.nid), now, "", framework, rpc, lnet, self._rails_of(member))
+        rails = await self._rails_of(member, command.timeout) if command.rails else {}
+        return NodeCounters(str(member.nid), now, "", framework, rpc, lnet, rails)
 
-    def _rails_of(self, member: Member) -> dict[str, dict[str, int]]:
-        """What each NID of a node carried, where that is this node."""
-        exchange = self._exchange
-        nis = exchange.node.core.nis
-        if member.nid not in nis:
-            return {}
-        found = {}
-        for ni in nis.values():
-            if not ni.nid.is_lo:
-                counted = exchange.rails.get(ni.nid, RailCounters())
-                failed = sum(count for status, count in enumerate(ni.health_stats.by_status) if status)
-                found[str(ni.nid)] = {**asdict(counted), "errors": failed}
+    async def _rails_of(self, member: Member, timeout: float) -> dict[str, dict[str, int]]:
+        """What each rail of a node has carried; none where the node does not tell, as those of the kernel."""
+        roster = self._roster()
+        found: dict[str, dict[str, int]] = {}
+        wanted = _MOST_RAILS if member.tells_rails else 0
+        for index in range(_MOST_RAILS):
+            if index >= wanted:
+                break
+            request = partial(RailsRequest, sid=roster.sid, index=index)
+            try:
+                reply = await roster.ask(member, request, timeout)
+            except LNetError:
+                return {}
+            assert isinstance(reply, RailsReply)
+            if reply.status:
+                break
+            wanted = reply.rails
+            counted = {name: getattr(reply, name) for name in ("bulk_get", "bulk_put", "answered")}
+            found[str(Nid.from_nid4(reply.nid))] = {**counted, "errors": reply.failed}
         return found
 
     # Batches ---------------------------------------------------------------------------------------

@@ -55,11 +55,15 @@ class Incoming:
 
 @dataclass(slots=True)
 class RailCounters:
-    """What one of this node's NIDs has carried: bulk in bytes, and requests that were answered there."""
+    """What one of this node's NIDs has carried: bulk in bytes, and requests that were answered there.
+
+    `errors` are those that LNet has counted there, in what `Exchange.all_rails` gives.
+    """
 
     bulk_get: int = 0
     bulk_put: int = 0
     answered: int = 0
+    errors: int = 0
 
 
 # Answers a request, or gives back the work that leads to its answer.
@@ -109,6 +113,16 @@ class Exchange:
         found = self.rails.get(nid)
         if found is None:
             found = self.rails[nid] = RailCounters()
+        return found
+
+    def all_rails(self) -> dict[Nid, RailCounters]:
+        """Those of all NIDs that this node has."""
+        found = {}
+        for ni in self.node.core.nis.values():
+            if not ni.nid.is_lo:
+                rail = self.rail(ni.nid)
+                rail.errors = sum(ni.health_stats.by_status[1:])
+                found[ni.nid] = rail
         return found
 
     def counters(self) -> RpcCounters:

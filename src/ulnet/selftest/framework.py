@@ -18,6 +18,7 @@ from ulnet.wire.selftest import BULK_PORTAL
 from ulnet.wire.selftest_bodies import (
     ANY_SESSION,
     FEATURES,
+    RAILS_KNOWN,
     BatchOp,
     BatchReply,
     BatchRequest,
@@ -32,6 +33,8 @@ from ulnet.wire.selftest_bodies import (
     MakeSessionReply,
     MakeSessionRequest,
     PingParameters,
+    RailsReply,
+    RailsRequest,
     RemoveSessionReply,
     RemoveSessionRequest,
     Reply,
@@ -52,6 +55,7 @@ _MOST_MEMORY: Final = 1 << 30  # of one test's sinks that are checked
 _MOST_BATCHES: Final = 1024
 _MOST_TESTS: Final = 1024  # of a batch
 _U32: Final = 0xFFFFFFFF
+_U64: Final = (1 << 64) - 1
 
 R = TypeVar("R", bound=Reply)
 
@@ -105,6 +109,8 @@ class Framework:
                     return BatchReply(errno.EPROTO, self.sid) if foreign else self._batch(request)
                 case StatRequest():
                     return StatReply(errno.EPROTO, self.sid) if foreign else self._stat(request)
+                case RailsRequest():
+                    return RailsReply(errno.EPROTO, self.sid) if foreign else self._rails(request)
                 case TestRequest():
                     status = errno.EPROTO if foreign else await self._add_test(request, incoming)
                     return TestReply(status, self.sid)
@@ -129,7 +135,7 @@ class Framework:
             self.end_session()
             began = asyncio.get_running_loop().time()
             self.session = Session(request.sid, request.name, features, began)
-        return MakeSessionReply(status, self.sid, self._timeout)
+        return MakeSessionReply(status, self.sid, self._timeout, mark=RAILS_KNOWN)
 
     @property
     def _timeout(self) -> int:
@@ -215,6 +221,21 @@ class Framework:
         # fmt: on
         lengths = (stats.send_length, stats.recv_length, stats.route_length, stats.drop_length)
         return LnetCounters._make((*(count & _U32 for count in counts), *lengths))
+
+    def _rails(self, request: RailsRequest) -> RailsReply:
+        session = self.session
+        if session is None or session.id != request.sid:
+            return RailsReply(errno.ESRCH, self.sid)
+        rails = [(nid, one) for nid, one in self._exchange.all_rails().items() if not nid.is_large]
+        if request.index >= len(rails):
+            return RailsReply(errno.ENOENT, session.id, len(rails))
+        nid, rail = rails[request.index]
+        # fmt: off
+        return RailsReply(
+            0, session.id, len(rails), nid.nid4, rail.bulk_get & _U64, rail.bulk_put & _U64,
+            rail.answered & _U32, rail.errors & _U32,
+        )
+        # fmt: on
 
     # Tests and batches -----------------------------------------------------------------------------
 

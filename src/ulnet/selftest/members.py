@@ -51,7 +51,8 @@ def plain_name(name: str) -> str:
 class Member:
     """A node. `heard` is when it last answered, by the loop's clock; `refs` how many groups have it.
 
-    It has `joined` while it has the session, as far as is known; it may be down then.
+    It has `joined` while it has the session, as far as is known; it may be down then. `tells_rails` is
+    whether it can be asked for its rails.
     """
 
     nid: Nid
@@ -60,6 +61,7 @@ class Member:
     joined: bool = False
     heard: float = 0.0
     refs: int = 0
+    tells_rails: bool = False
 
     def view(self) -> NodeView:
         """As documents show it."""

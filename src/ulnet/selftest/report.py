@@ -126,9 +126,7 @@ def rails_unknown(result: TestResult) -> str:
     """Of how many nodes the rails are not known, and why."""
     count = len(result.no_rails)
     whom = result.no_rails[0] if count == 1 else f"{count} nodes"
-    return (
-        f"rails of {whom} are not known: replies of selftest name none, only the console's own node tells its"
-    )
+    return f"rails of {whom} are not known: nodes that are not ulnet's do not tell them"
 
 
 def _slowest(result: TestResult) -> float:

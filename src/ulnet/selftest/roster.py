@@ -16,6 +16,7 @@ from ulnet.selftest.targets import pack_targets
 from ulnet.wire.selftest import PAGE
 from ulnet.wire.selftest_bodies import (
     BULK_LEN,
+    RAILS_KNOWN,
     BulkBytes,
     BulkPages,
     Check,
@@ -137,6 +138,7 @@ class Roster:
         assert isinstance(reply, MakeSessionReply)
         if not reply.status:
             member.joined = True
+            member.tells_rails = reply.mark == RAILS_KNOWN
             member.state, member.error = "active", ""
             if reply.timeout:
                 self.silence = min(self.silence, reply.timeout / 4)

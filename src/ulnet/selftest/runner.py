@@ -152,7 +152,7 @@ class _Run:
         return cells
 
     async def _counters(self, groups: Sequence[str]) -> _Counters:
-        document = await self._do(ask.Counters(list(groups)))
+        document = await self._do(ask.Counters(list(groups), rails=True))
         assert isinstance(document, CountersDocument)
         return {node.id: node for view in document.of for node in view.nodes}
 

@@ -13,6 +13,7 @@ __all__ = [
     "ANY_SESSION",
     "BULK_LEN",
     "FEATURES",
+    "RAILS_KNOWN",
     "REPLIES",
     "REQUESTS",
     "BatchOp",
@@ -36,6 +37,8 @@ __all__ = [
     "PingParameters",
     "PingReply",
     "PingRequest",
+    "RailsReply",
+    "RailsRequest",
     "RemoveSessionReply",
     "RemoveSessionRequest",
     "Reply",
@@ -53,6 +56,7 @@ __all__ = [
 
 BULK_LEN: Final = 0x1  # bulk has any length, and an offset
 FEATURES: Final = BULK_LEN  # all that there are
+RAILS_KNOWN: Final = 0x31534C4941524C55  # "ULRAILS1", in bytes of a reply that kernel nodes do not use
 _NAME_SIZE: Final = 32
 _PARAMETERS_SIZE: Final = 12
 _U64_MAX: Final = (1 << 64) - 1
@@ -68,6 +72,7 @@ class Service(IntEnum):
     TEST = 4
     QUERY_STAT = 5
     JOIN = 6
+    RAILS = 9  # ours alone: nodes that have it say so by RAILS_KNOWN
     BRW = 11
     PING = 12
 
@@ -104,6 +109,7 @@ _REQUEST_TYPES: Final = {
     Service.TEST: 8,
     Service.QUERY_STAT: 6,
     Service.JOIN: 16,
+    Service.RAILS: 18,
     Service.BRW: 12,
     Service.PING: 14,
 }
@@ -309,11 +315,12 @@ class MakeSessionReply(Reply):
     """The session that the node has now, and after how many silent seconds it ends it."""
 
     SERVICE = Service.MAKE_SESSION
-    LAYOUT = "IQqI32s"
+    LAYOUT = "IQqI32s72xQ"
     status: int
     sid: SessionId = ANY_SESSION
     timeout: int = 0
     name: str = ""
+    mark: int = 0  # RAILS_KNOWN of a node that answers requests for rails
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,6 +441,33 @@ class StatReply(Reply):
 
 
 @dataclass(frozen=True, slots=True)
+class RailsRequest(Request):
+    """What has the node's rail of that number carried. Only nodes that have told RAILS_KNOWN are asked."""
+
+    SERVICE = Service.RAILS
+    LAYOUT = "QQqI"
+    rpyid: int
+    sid: SessionId
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RailsReply(Reply):
+    """One of `rails` rails: bulk in bytes, requests answered there, errors that LNet counted there."""
+
+    SERVICE = Service.RAILS
+    LAYOUT = "IQqIQQQII"
+    status: int
+    sid: SessionId = ANY_SESSION
+    rails: int = 0
+    nid: int = 0
+    bulk_get: int = 0
+    bulk_put: int = 0
+    answered: int = 0
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TestReply(Reply):
     """Whether a test was added."""
 
@@ -549,6 +583,7 @@ _ALL_REQUESTS: Final[tuple[type[Request], ...]] = (
     TestRequest,
     StatRequest,
     JoinRequest,
+    RailsRequest,
     BrwRequest,
     PingRequest,
 )
@@ -560,6 +595,7 @@ _ALL_REPLIES: Final[tuple[type[Reply], ...]] = (
     TestReply,
     StatReply,
     JoinReply,
+    RailsReply,
     BrwReply,
     PingReply,
 )
