@@ -9,18 +9,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from support import patient_node
 from support.netns import Cluster, Host, stop
+from support.program import Program
 
 LNETD = [sys.executable, "-m", "ulnet.cli.lnetd"]
 LNETCTL = [sys.executable, "-m", "ulnet.cli.lnetctl"]
 ULNET = [sys.executable, "-m", "ulnet"]
 PATIENCE = 60.0  # seconds for something that happens within one or two
+MANY = 8
 
 
 @dataclass
@@ -51,6 +55,13 @@ class Daemon:
 
     def pings(self, nid: str) -> bool:
         return not self.ctl("ping", "--timeout", "3", nid, check=False).returncode
+
+
+def wait(done: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -133,6 +144,50 @@ def test_a_data_server_on_a_third_host_knows_a_peer_whose_first_rail_is_dead(
     while not a.pings(b.bond):
         assert time.monotonic() < give_up
     assert a.state()["lookups"] >= 1
+
+
+@pytest.mark.requirement("BOND-modes", "BOND-health")
+@pytest.mark.parametrize(("size", "through"), [(500, False), (500, True), (1 << 20, True)])
+def test_what_is_under_way_when_the_device_of_the_last_slave_is_deleted_ends(
+    make_cluster: Callable[..., Cluster], size: int, through: bool
+) -> None:
+    """What had left goes over the slave that is on again, and arrives once; what finds none is told so."""
+    cluster = make_cluster(rate="50mbit")
+    near = cluster.hosts[0]
+    words = [
+        [f"{host.nid(rail, net)}/{host.interface(rail)}" for rail, net in enumerate(("tcp", "tcp1"))]
+        for host in cluster
+    ]
+    a, b = (Program(host, patient_node, *given) for host, given in zip(cluster, words, strict=True))
+    a.ask(bond=True)
+    bond = b.ask(bond=True)
+    over: list[str] = []
+
+    def ended(count: int) -> bool:
+        over.extend(how for _, how in a.ask(ended=True))
+        return len(over) == count
+
+    a.ask(begin=bond, puts=MANY)
+    wait(partial(ended, MANY))
+    a.ask(switch=0, on=False)
+    if not through:
+        cluster.set_path(near, 1, through=False)
+    a.ask(begin=bond, puts=MANY, size=size)
+    near.run("ip", "link", "delete", near.interface(1))
+    wait(lambda: not a.ask(carrying=True))
+    a.ask(switch=0, on=True)
+    wait(partial(ended, 2 * MANY))
+    assert all(how == "done" or "no slave of" in how for how in over), over
+    arrived = b.ask(heard=True)[bond]
+    assert over.count("done") <= arrived <= 2 * MANY
+
+    def works() -> bool:
+        a.ask(begin=bond, puts=1)
+        before = len(over)
+        wait(partial(ended, before + 1))
+        return over[-1] == "done"
+
+    wait(works)
 
 
 @pytest.mark.requirement("BOND-modes")

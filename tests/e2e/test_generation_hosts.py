@@ -2,47 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 
 from support import generation_node
 from support.netns import Cluster, Host, stop
+from support.program import Program
 
 MANY = 12
-PATIENCE = 60.0  # seconds for a node that shuts down
-
 
 NEAR, FAR = ("tcp1", "tcp2"), ("tcp3", "tcp4")
-
-
-class Program:
-    """A node of one generation in a process of its own."""
-
-    def __init__(self, host: Host, generation: str, *nids: str) -> None:
-        words = [sys.executable, generation_node.__file__, generation, *nids]
-        self.process = host.start(*words, stdin=subprocess.PIPE)
-        assert self.answer() == "ready"
-
-    def answer(self) -> Any:
-        assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline())
-
-    def ask(self, **command: Any) -> Any:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(command).encode() + b"\n")
-        self.process.stdin.flush()
-        return self.answer()
-
-    def leave(self) -> None:
-        """Nothing more is asked: it shuts down by itself, whatever it routed and checked."""
-        _, said = self.process.communicate(timeout=PATIENCE)
-        assert self.process.returncode == 0, said.decode()
 
 
 @pytest.fixture
@@ -55,7 +26,7 @@ def start() -> Iterator[Callable[..., Program]]:
     with ExitStack() as stack:
 
         def start(host: Host, generation: str, *nids: str) -> Program:
-            program = Program(host, generation, *nids)
+            program = Program(host, generation_node, generation, *nids)
             stack.callback(stop, program.process)
             stack.callback(program.leave)
             return program

@@ -38,6 +38,15 @@ class Daemon:
         assert isinstance(shown, dict)
         return shown
 
+    def pings(self, nid: str) -> bool:
+        words: list[str | Path] = [*LNETCTL, "--socket", self.socket, "ping", "--timeout", "2", nid]
+        return not self.host.run(*words, check=False).returncode
+
+    def is_up(self, net: str) -> bool:
+        """Whether it shows its NI of that net as up."""
+        (shown,) = self.show("net", "show", "--net", net)["net"]
+        return bool(shown["local NI(s)"][0]["status"] == "up")
+
     def wait_for(self, condition: Callable[[], bool]) -> None:
         give_up = time.monotonic() + PATIENCE
         while not condition():
@@ -136,6 +145,70 @@ def test_a_router_between_two_hosts_with_two_rails_each(
     )
     router("set", "routing", "0")
     client.wait_for(partial(states_are, client, "down"))
+
+
+def lose_cable(cluster: Cluster, client: Daemon, back: bool) -> None:
+    cluster.set_cable(client.host, 0, plugged=back)
+
+
+def lose_path(cluster: Cluster, client: Daemon, back: bool) -> None:
+    cluster.set_path(client.host, 0, through=back)
+
+
+def lose_link(cluster: Cluster, client: Daemon, back: bool) -> None:
+    client.host.set_link(0, up=back)
+
+
+def lose_ni(cluster: Cluster, client: Daemon, back: bool) -> None:
+    if back:
+        client("net", "add", "--net", "tcp", "--if", "rail0")
+    else:
+        client("net", "del", "--net", "tcp")
+
+
+@pytest.mark.requirement("RTR")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lose_path,
+        lose_ni,
+        pytest.param(lose_cable, marks=pytest.mark.long),
+        pytest.param(lose_link, marks=pytest.mark.long),
+    ],
+)
+def test_a_net_whose_only_client_loses_its_ni_is_served_again_when_it_is_back(
+    make_cluster: Callable[..., Cluster],
+    start: Callable[..., Daemon],
+    change: Callable[[Cluster, Daemon, bool], None],
+) -> None:
+    """Nobody checks the routers meanwhile, so they call that net down: not for longer than it is alone."""
+    cluster = make_cluster(hosts=4, rails=2)
+    client_host, server_host, *router_hosts = cluster.hosts
+    both = nets(("tcp", "rail0"), ("tcp1", "rail1"))
+    routers = [start(host, both + PACE + "    enable: 1\n") for host in router_hosts]
+    client = start(
+        client_host,
+        nets(("tcp", "rail0")) + PACE + routes(*(("tcp1", router.host.nid(0)) for router in routers)),
+    )
+    server = start(
+        server_host,
+        nets(("tcp1", "rail1")) + PACE + routes(*(("tcp", router.host.nid(1, "tcp1")) for router in routers)),
+    )
+
+    def served() -> bool:
+        if not all(states_are(end, "up") for end in (client, server)):
+            return False
+        ways = ((client, server_host.nid(1, "tcp1")), (server, client_host.nid(0)))
+        return all(end.pings(nid) for end, nid in ways) and all(router.is_up("tcp") for router in routers)
+
+    client.wait_for(served)
+    change(cluster, client, False)
+    client.wait_for(lambda: not any(router.is_up("tcp") for router in routers))
+    server.wait_for(partial(states_are, server, "down"))
+    assert not server.pings(client_host.nid(0))
+    assert not client.pings(server_host.nid(1, "tcp1"))
+    change(cluster, client, True)
+    client.wait_for(served)
 
 
 def routes_for_others(router: Daemon) -> bool:

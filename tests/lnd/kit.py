@@ -247,7 +247,7 @@ class FakeCore:
         assert err > 0
         self.unmade.append((ni, nid, err))
 
-    def peer_restarted(self, nid: Nid) -> None:
+    def peer_restarted(self, nid: Nid, heard: bool = True) -> None:
         self.restarted.append(nid)
 
     def slept(self, seconds: float) -> None:

@@ -64,7 +64,7 @@ class ToyLnd:
         pass
 
     def verify(self, ni, nid):
-        pass
+        return True
 
     def send(self, ni, msgs):
         for msg in msgs:

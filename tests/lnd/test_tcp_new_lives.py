@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 
 from lnd.conftest import Addresses
-from lnd.kit import RawListener, Side, connect, hello_bytes, turns, until
+from lnd.kit import RawListener, Side, connect, hello_bytes, lnet_frame, put_header, turns, until
 from lnd.test_tcp_connect import listening, swallowing
 from ulnet.core.status import HealthStatus
 from ulnet.nid import Nid
@@ -58,6 +59,46 @@ async def test_a_doubted_connection_with_the_present_life_stays(make: Make, at: 
         assert len(a.kinds(at.nid(2))) == len(raws)
         assert (await a.ended(a.put(at.nid(2), b"x"))).status is HealthStatus.OK
         assert not a.core.restarted
+
+
+@pytest.mark.requirement("dyn-065")
+@pytest.mark.parametrize("silent", [False, True])
+async def test_a_doubted_connection_with_a_nid_that_cannot_be_called_ends(
+    make: Make, at: Addresses, silent: bool
+) -> None:
+    a = make(at.nid(1))
+    with swallowing(at.ip(2), a.params.accept_port) if silent else nullcontext():
+        old = await connect(a, at.nid(2), CONTROL, incarnation=7)
+        doubt(a, at.nid(2))
+        assert await old.rest() == (b"", "EOF")
+        await until(lambda: a.core.restarted)
+        assert a.core.restarted == [Nid.parse(at.nid(2))]
+
+
+@pytest.mark.requirement("dyn-065")
+async def test_a_doubted_connection_that_is_heard_stays_though_the_nid_cannot_be_called(
+    make: Make, at: Addresses
+) -> None:
+    a = make(at.nid(1))
+    with swallowing(at.ip(2), a.params.accept_port):
+        raw = await connect(a, at.nid(2), CONTROL, incarnation=7)
+        doubt(a, at.nid(2))
+        await raw.send(lnet_frame(put_header(a.ni.nid, Nid.parse(at.nid(2)), 6), b"I live"))
+        await until(lambda: a.core.arrivals)
+        await until(lambda: not a.dialer(at.nid(2)).busy)
+        assert a.kinds(at.nid(2)) == [CONTROL]
+        assert not a.core.restarted
+
+
+@pytest.mark.requirement("dyn-065")
+async def test_connections_of_a_device_that_is_down_end_with_the_former_life(
+    make: Make, at: Addresses
+) -> None:
+    a = make(at.nid(1))
+    old = await connect(a, at.nid(2), CONTROL, incarnation=7)
+    a.peer(at.nid(2)).state.down = "planted by the test"
+    assert not a.lnd.verify(a.ni, Nid.parse(at.nid(2)))
+    assert await old.rest() == (b"", "EOF")
 
 
 async def test_what_another_ni_has_seen_of_the_same_nid_needs_no_question(make: Make, at: Addresses) -> None:

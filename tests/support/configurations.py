@@ -59,8 +59,8 @@ class Driver:
     def retune(self, ni: NI, timeout: float) -> None:
         pass
 
-    def verify(self, ni: NI, nid: Nid) -> None:
-        pass
+    def verify(self, ni: NI, nid: Nid) -> bool:
+        return True
 
     def send(self, ni: NI, msg: Any) -> None:
         raise NotImplementedError

@@ -21,7 +21,7 @@ from ulnet.core.generation import Generation
 from ulnet.core.lnd import Drivers, Lnd, Master, Payload
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
-from ulnet.core.ni import NI, LocalNet, Place
+from ulnet.core.ni import MAX_HEALTH, NI, LocalNet, Place
 from ulnet.core.parts import Parts
 from ulnet.core.paths import PathFinder
 from ulnet.core.peer import Peer, may_be_peer
@@ -467,23 +467,29 @@ class LNet:
             self._sender.leave(ni, pni)
             self._sender.guard.lost(ni, nid, dest)
 
-    def peer_restarted(self, nid: Nid) -> None:
-        """A driver tells that another life of a node, or another node, is behind nid."""
+    def peer_restarted(self, nid: Nid, heard: bool = True) -> None:
+        """A driver tells that another life of a node, or another node, is behind nid; `heard`: nid tells."""
         pni = self.peers.find_ni(nid)
         if pni is not None:
             pni.peer.guard = b""  # until the new life says what it keeps
+            if heard:
+                self.health.values.set_peer(pni, MAX_HEALTH)  # what failed was the former life
         self.discovery.peer_restarted(nid)
         self.memory.forsake(nid)
         if pni is not None:
+            for member in pni.peer.members.values():
+                self._sender.leave(None, member)  # named for the former life, and sent again perhaps
             self.state.defer(self._verify, pni.peer)
 
     def _verify(self, peer: Peer) -> None:
-        """One NI of a peer has begun anew: see whether the others have."""
+        """One NI of a peer has begun anew: see whether the others have. Unconnected ones answer no more."""
         nets = self.state.nets
         for nid in list(peer.members):
             net = nets.get(nid.net)
-            for ni in list(net.nis) if net is not None else ():
-                ni.lnd.verify(ni, nid)
+            nis = list(net.nis) if net is not None else []
+            connected = [ni.lnd.verify(ni, nid) for ni in nis]
+            if not any(connected):
+                self.memory.forsake(nid)
 
     # Time ------------------------------------------------------------------------------------------
 

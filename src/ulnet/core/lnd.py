@@ -46,10 +46,11 @@ class Lnd(Protocol):
     def retune(self, ni: NI, timeout: float) -> None:
         """The tunables of ni changed, also for what is under way; `timeout` (seconds) is what it may take."""
 
-    def verify(self, ni: NI, nid: Nid) -> None:
+    def verify(self, ni: NI, nid: Nid) -> bool:
         """The node behind nid may have begun a new life: find out; what goes from ni to its former life ends.
 
-        `peer_restarted` tells of a new life that is found. No pause keeps ni from connecting with nid.
+        True while ni has connections with nid: `peer_restarted` tells of a new life that is found, and of a
+        nid that gives no answer. No pause keeps ni from connecting with nid.
         """
 
     def send(self, ni: NI, msgs: list[Msg]) -> None:

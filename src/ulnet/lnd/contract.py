@@ -60,8 +60,11 @@ class Upcalls(Protocol):
     def unconnected(self, ni: NI, nid: Nid, err: int) -> None:
         """An attempt to connect from ni to the next hop nid came to nothing (err is a positive errno)."""
 
-    def peer_restarted(self, nid: Nid) -> None:
-        """A connection with the next hop nid shows that the node there has begun a new life."""
+    def peer_restarted(self, nid: Nid, heard: bool = True) -> None:
+        """The node behind the next hop nid has begun a new life: a connection with nid shows it.
+
+        Or it was not heard: another NID of that node showed it, and nid cannot be called.
+        """
 
     def slept(self, seconds: float) -> None:
         """While messages were under way this process did not run for so long."""

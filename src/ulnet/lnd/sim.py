@@ -109,8 +109,8 @@ class Station(Protocol):
     def unconnected(self, nid: Nid, errno: int) -> None:
         """An attempt to connect to nid came to nothing."""
 
-    def restarted(self, nid: Nid) -> None:
-        """Another life of a node, or another node, is behind nid."""
+    def restarted(self, nid: Nid, heard: bool = True) -> None:
+        """Another life of a node, or another node, is behind nid, which was heard or cannot be called."""
 
     def read(self, source: Nid, frames: list[Frame], rest: bytes) -> int:
         """One buffer has these frames of source, small and whole, and then `rest`, the beginning of another.
@@ -137,8 +137,11 @@ class Attachment(Protocol):
     def send(self, dest: Nid, frame: Frame) -> None:
         """Carry the frame; `Station.sent` tells later how that went."""
 
-    def verify(self, dest: Nid) -> None:
-        """See whether the node behind dest has begun a new life, and end what goes to the former one."""
+    def verify(self, dest: Nid) -> bool:
+        """See whether the node behind dest has begun a new life, and end what goes to the former one.
+
+        Whether there is a connection with it.
+        """
 
     def close(self) -> None:
         """Leave: connections end, and nothing more is told."""
@@ -240,10 +243,9 @@ class SimStation:
 
         self._soon(fail)
 
-    def verify(self, nid: Nid) -> None:
+    def verify(self, nid: Nid) -> bool:
         """See whether the node behind nid has begun a new life."""
-        if self._open:
-            self._attachment.verify(nid)
+        return self._open and self._attachment.verify(nid)
 
     def waits(self, frame: Frame) -> None:
         """Tell the core."""
@@ -272,9 +274,9 @@ class SimStation:
         """Tell the core."""
         self._core.unconnected(self._ni, nid, errno)
 
-    def restarted(self, nid: Nid) -> None:
+    def restarted(self, nid: Nid, heard: bool = True) -> None:
         """Tell the core."""
-        self._core.peer_restarted(nid)
+        self._core.peer_restarted(nid, heard)
 
     def sent(self, frame: Frame, failed: Why | None) -> None:
         """The wire is done with a frame."""
@@ -462,10 +464,10 @@ class SimLnd:
         assert isinstance(ni.lnd_data, SimStation)
         ni.lnd_data.timeout = timeout
 
-    def verify(self, ni: NI, nid: Nid) -> None:
+    def verify(self, ni: NI, nid: Nid) -> bool:
         """See whether the node behind nid has begun a new life."""
         assert isinstance(ni.lnd_data, SimStation)
-        ni.lnd_data.verify(nid)
+        return ni.lnd_data.verify(nid)
 
     def send(self, ni: NI, msgs: list[Msg]) -> None:
         """Queue messages for their next hop."""

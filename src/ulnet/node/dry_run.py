@@ -50,8 +50,9 @@ class _Paper:
     def retune(self, ni: NI, timeout: float) -> None:
         """Nothing to do."""
 
-    def verify(self, ni: NI, nid: Nid) -> None:
+    def verify(self, ni: NI, nid: Nid) -> bool:
         """Nobody is connected."""
+        return False
 
     def send(self, ni: NI, msgs: list[Msg]) -> None:
         """Do nothing: a dry run has no other end."""

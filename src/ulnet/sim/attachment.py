@@ -78,14 +78,25 @@ class Attachment:
             conn.dial(wait)
         conn.send(self, frame)
 
-    def verify(self, dest: Nid) -> None:
-        """See whether the node behind dest has begun a new life, and end what goes to the former one."""
+    def verify(self, dest: Nid) -> bool:
+        """See whether the node behind dest has begun a new life, and end what goes to the former one.
+
+        Whether there is a connection with it.
+        """
         conn = self.conns.get(dest)
         if conn is None:
             self._pauses.pop(dest, None)
-        elif conn.established and self.fabric.scheduler.now - conn.made >= _SURE:
+            return False
+        if not conn.established:
+            conn.withdraw(self)
+            return False
+        if not self.port.live:
+            conn.close_former(self)
+            return False
+        if self.fabric.scheduler.now - conn.made >= _SURE:
             conn.made = self.fabric.scheduler.now
             Conn(self.fabric, self, dest, beside=conn).dial()
+        return True
 
     def _refuse(self, frame: Frame, dest: Nid, pause: _Pause) -> None:
         self.fabric.under_way -= 1

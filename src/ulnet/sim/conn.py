@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Conn"]
 
 _FIRST_SYN_RETRY: Final = 1.0
+_PATIENCE: Final = 3.0  # seconds for an attempt that is to tell who is there
 _NO_NEIGHBOUR: Final = 3.0  # seconds until an address that nobody has counts as unreachable
 
 
@@ -164,7 +165,7 @@ class Conn:
 
     def _call_again(self, waited: float) -> None:
         self.fabric.faults["calls failed"] += 1
-        timeout = self.a.station.timeout
+        timeout = self.a.station.timeout if self.beside is None else _PATIENCE
         if waited >= timeout:
             self._dial_failed(errno.ETIMEDOUT, f"timed out after {timeout:g} s: {self.dest} does not answer")
             return
@@ -184,39 +185,34 @@ class Conn:
             if known is not self.beside or other is known:
                 del self._peers[self.a]
                 return
-            known.close(self.a, errno.ESTALE, f"{self.dest} has been restarted", tell_peer=False)
+            known.close_former(self.a)
             if not self.is_open(self.a) or self.a.closed or self.dest in self.a.conns:
                 return
             other = b.conns.get(self.a.nid)
-        waiting = self._waiting
+        waiting, theirs = self._waiting, []
         self._waiting = []
         self._establish(b)
         if other is not None and other is not self:
             if other.established:
                 other.close(b, errno.ESTALE, f"{self.a.nid} has been restarted")
             else:
-                for frame in other.give_up():
-                    self.fabric.under_way -= 1
-                    b.station.goes(frame)
-                    self.send(b, frame)
-        anew = self._greet(self.a, b)
-        self._greet(b, self.a)
-        for frame in waiting:
-            self.fabric.under_way -= 1
-            if anew:  # it was for the former life: the core finds out first who is there now
-                self.a.give_back(frame)
-            else:
-                self.a.station.goes(frame)
-                self.send(self.a, frame)
+                theirs = other.give_up()
+        self._greet(self.a, b, waiting)
+        self._greet(b, self.a, theirs)
 
-    @staticmethod
-    def _greet(side: Attachment, other: Attachment) -> bool:
-        """The HELLO of the other side is there; whether it tells of a new life."""
+    def _greet(self, side: Attachment, other: Attachment, waiting: list[Frame]) -> None:
+        """The HELLO of the other side is there: what waits leaves, unless it was for a former life."""
         anew = side.port.host.is_new_life(other.nid, other.port.host)
         if anew:
             side.port.host.touch()
             side.station.restarted(other.nid)
-        return anew
+        for frame in waiting:
+            self.fabric.under_way -= 1
+            if anew:  # the core finds out first who is there now
+                side.give_back(frame)
+            else:
+                side.station.goes(frame)
+                self.send(side, frame)
 
     def _establish(self, b: Attachment) -> None:
         a = self.a
@@ -244,6 +240,10 @@ class Conn:
             self.fabric.faults["calls failed"] += 1
         self.a.dial_failed(self.dest, number, why)
         self._end(self.a, number, why, unconnected=True)
+        known = self.beside
+        if known is not None and self.a.conns.get(self.dest) is known:
+            known.close_former(self.a)
+            self.a.station.restarted(self.dest, heard=False)
 
     # The end ------------------------------------------------------------------------------------------
 
@@ -263,6 +263,10 @@ class Conn:
         if number not in (errno.ESTALE, errno.ESHUTDOWN) and far not in side.conns and not side.closed:
             side.port.host.touch()
             side.station.broke(far)
+
+    def close_former(self, side: Attachment) -> None:
+        """The other side has begun a new life."""
+        self.close(side, errno.ESTALE, f"{self._far(side)} has been restarted", tell_peer=False)
 
     def reset(self, side: Attachment, by: Attachment) -> None:
         """A reset is on its way to `side`."""

@@ -76,7 +76,7 @@ class _ForeignNi:
     def unconnected(self, nid: Nid, errno: int) -> None:
         """A foreign node does not care."""
 
-    def restarted(self, nid: Nid) -> None:
+    def restarted(self, nid: Nid, heard: bool = True) -> None:
         """A foreign node does not care."""
 
     def read(self, source: Nid, frames: list[Frame], rest: bytes) -> int:

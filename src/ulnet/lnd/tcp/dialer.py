@@ -99,7 +99,7 @@ class Dialer:
         self.limit = peer.state.conns_per_peer  # frozen now
         self.incomplete = True  # some connections are missing and worth a try
         self._attempt: Outbound | None = None
-        self._doubted = False  # the connections may be with a former life: the next HELLO tells
+        self._doubted = 0.0  # since when the connections may be with a former life: the next HELLO tells
         self._soon: asyncio.Handle | None = None  # the next attempt, scheduled
         self._retired = False  # waits for a place among those who call
         self._silence = ""  # it made room for others: why it will fail when its time is up
@@ -240,7 +240,7 @@ class Dialer:
 
     def verify(self) -> None:
         """Ask for one connection more: the HELLO of the peer tells whether it is another life."""
-        self._doubted = True
+        self._doubted = self._shared.loop.time()
         if not self.busy:
             self._next_soon()
 
@@ -281,7 +281,7 @@ class Dialer:
     def _over(self) -> None:
         """The present attempt is no more."""
         self._attempt = None
-        self._doubted = False
+        self._doubted = 0.0
         self._silence = ""
         self._shared.progress.forget(self)
         self._make_room()
@@ -315,7 +315,7 @@ class Dialer:
             if not self._retired:
                 self._next_soon()
             return False
-        if attempt is not None and now - self._began >= _PATIENCE and self._has_others():
+        if attempt is not None and now - self._began >= _PATIENCE and (self._doubted or self._has_others()):
             reason = attempt.why_timed_out(_PATIENCE)
             attempt.cancel()
             self.failed(errno.ETIMEDOUT, reason)
@@ -555,18 +555,25 @@ class Dialer:
 
     def failed(self, number: int, reason: str) -> None:
         """The attempt came to nothing."""
+        doubted = self._doubted
         self._over()
+        self._doubted = doubted
         self._failed(number, reason)
 
     def _failed(self, number: int, reason: str) -> None:
         at = self._at
         assert at is not None
+        doubted, self._doubted = self._doubted, 0.0
         at.pause = self._next_pause(number, at.pause)
         self._failed_at = self._shared.loop.time()
         at.retry_at = self._failed_at + at.pause
         self._last = reason
         _log.debug("%s: no connection with %s: %s", self._peer.state.identity.nid, self._peer, reason)
         self._shared.core.unconnected(self._peer.ni, self._peer.nid, number)
+        if doubted:
+            self._peer.gives_no_answer(doubted)
+            if not self._peer.state.open:  # a handler had enough
+                return
         if self._wanted() is not None:
             self._next_soon()
             return

@@ -128,13 +128,12 @@ class TcpLnd:
             peer = state.peer(nid, pid)
         peer.launch(msgs)
 
-    def verify(self, ni: NI, nid: Nid) -> None:
+    def verify(self, ni: NI, nid: Nid) -> bool:
         """The node behind nid may have begun a new life: see whether connections are with the former one."""
         state = ni.lnd_data
         assert isinstance(state, NiState)
         peer = state.peers.get((nid, self._pid))
-        if peer is not None:
-            peer.verify()
+        return peer is not None and peer.verify()
 
     def _unreachable(self, state: NiState, nid: Nid, pid: int) -> Failure | None:
         """Why a peer that is not connected cannot be called."""

@@ -265,20 +265,30 @@ class Peer:
                 self.queue.append((deadline, msg))
         self._tell()
 
-    def verify(self) -> None:
-        """See whether the connections are with a former life; where there are none, no pause lasts."""
+    def verify(self) -> bool:
+        """See whether the connections are with a former life; where there are none, no pause lasts.
+
+        Whether there are any. Those of a device that is down cannot be asked, nor be of use. What waits for
+        one was for the former life: the core finds out first who is there now.
+        """
         state = self.state
-        if not state.open or state.down:
-            return
         if not self.conns:
-            if self.dialer is not None:
+            self.withdraw()
+            if self.dialer is not None and state.open and not state.down:
                 self.dialer.try_again()
-        elif state.shared.lives.get((self.nid, self.pid), self.incarnation) != self.incarnation:
+        elif state.down or state.shared.lives.get((self.nid, self.pid), self.incarnation) != self.incarnation:
             self.end_former_life()
         elif state.shared.loop.time() - self.confirmed_at >= _SURE:
             if self.dialer is None:
                 self.dialer = Dialer(self)
             self.dialer.verify()
+        return bool(self.conns)
+
+    def gives_no_answer(self, since: float) -> None:
+        """Another NID of its node has begun a new life; since that was heard this one cannot be called."""
+        if self.conns and self.last_alive < since:
+            self.end_former_life()
+            self.state.shared.core.peer_restarted(self.nid, heard=False)
 
     def end_former_life(self) -> None:
         """Close all connections: there is another life behind the NID."""
