@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from ulnet import Node
+from ulnet.bond import BondLnd
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import MANAGE_REMOTE, OP_PUT
 from ulnet.core.status import LNetError
@@ -41,15 +42,13 @@ class Patient:
 
     def carrying(self) -> list[str]:
         """The NIDs of peers' slaves to which a path works."""
-        assert self.node.bond is not None
-        (bond,) = self.node.bond.bonds.values()
+        (bond,) = self.node.driver(BondLnd).bonds.values()
         off = bond.slaves.off
         return [str(path.nid) for peer in bond.peers.values() for path in peer.working(off)]
 
     def switch(self, index: int, on: bool) -> str:
         """Take a slave out of use, or into it."""
-        assert self.node.bond is not None
-        (bond,) = self.node.bond.bonds.values()
+        (bond,) = self.node.driver(BondLnd).bonds.values()
         bond.switch(index, on)
         return "switched"
 
