@@ -15,7 +15,7 @@ import pytest
 
 from ulnet import Node
 from ulnet.core.event import Event, EventKind
-from ulnet.core.status import HealthStatus, LNetError
+from ulnet.core.status import HealthStatus, LNetError, LNetTimeoutError
 from ulnet.core.tunables import GlobalSettings, LndTunables, NetTunables
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import LO_NID, Nid
@@ -58,7 +58,7 @@ def test_so_has_that_of_an_error(again: Callable[[Any], Any]) -> None:
     error = LNetError(errno.ETIMEDOUT, "no response")
     other = again(error)
     assert (type(other), other.errno, other.text, str(other)) == (
-        LNetError,
+        LNetTimeoutError,
         error.errno,
         error.text,
         str(error),
