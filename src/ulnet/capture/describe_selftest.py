@@ -47,7 +47,7 @@ _Key = TypeVar("_Key")
 _PORTALS: Final = (TEST_PORTAL, FRAMEWORK_PORTAL, BULK_PORTAL)
 _MAGICS: Final = (MAGIC.to_bytes(4, "little"), MAGIC.to_bytes(4, "big"))
 _REMEMBERED: Final = 8192
-_IDS: Final = frozenset({"rpyid", "bulkid", "batch"})  # of 64 bits
+_IDS: Final = frozenset({"rpyid", "bulkid", "batch", "mark", "nid"})  # numbers that name something
 
 
 class Sessions:
@@ -156,15 +156,8 @@ def _field(body: Request | Reply, name: str, value: object, told: dict[str, obje
         told[name] = value  # of a session: shown with its ID
         return [f"{name} {shown(value)}"] if value and name != "name" else []
     assert isinstance(value, int)
-    if name == "mark":
-        told[name] = f"{value:#x}"
-        return ["tells its rails"] if value == RAILS_KNOWN else []
-    if name == "nid":
-        told[name] = str(Nid.from_nid4(value)) if value else ""
-        return [f"rail {told[name]}"] if value else []
     if name in _IDS:
-        told[name] = f"{value:#x}"
-        return [f"{name} {value:#x}"] if name == "batch" else []
+        return _id(name, value, told)
     if isinstance(body, BrwRequest) and name in ("direction", "check"):
         word = _word(Direction if name == "direction" else Check, value)
     elif isinstance(body, BatchRequest) and name == "op":
@@ -182,6 +175,17 @@ def _field(body: Request | Reply, name: str, value: object, told: dict[str, obje
         return [f"{name} {value:#x}" if name == "magic" else f"{name} {value}"] if value else []
     told[name] = word
     return [word if name in ("direction", "op") else f"{name} {word}"]
+
+
+def _id(name: str, value: int, told: dict[str, object]) -> list[str]:
+    """A field that names something; most say nothing to a reader."""
+    if name == "nid":
+        told[name] = str(Nid.from_nid4(value)) if value else ""
+        return [f"rail {told[name]}"] if value else []
+    told[name] = f"{value:#x}"
+    if name == "mark":
+        return ["tells its rails"] if value == RAILS_KNOWN else []
+    return [f"{name} {value:#x}"] if name == "batch" else []
 
 
 def _status(status: int, told: dict[str, object]) -> str:
