@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,6 +36,7 @@ TOOLS = {
     },
     "bench": {"ip": "iproute2", "tc": "iproute2", "mpirun": "openmpi-bin"},
 }
+UNPACKED = {"promtool": "prometheus"}  # into .venv/debian, since installing would start a service
 MEASURED_WITH = {  # what the benchmark leaves out without a package
     "gcc": "the C program",
     "iproute2": "several rails, a failing rail and routers",
@@ -148,12 +150,40 @@ def install_debian_packages(extra: str) -> None:
     missing = sorted({TOOLS[extra][tool] for tool in tools} | compiler_packages())
     if missing:
         print(f"setup: missing here: {', '.join(missing)}; {needed_for(extra, missing)}", flush=True)
+    if extra == "dev":
+        unpack_debian_packages()
     if missing and not apt_get(missing):
         print(
             f"setup: NOTE: could not install {', '.join(missing)} (that needs root, apt-get and a mirror); "
             f"{left_out(extra, missing)}.",
             flush=True,
         )
+
+
+def unpack_debian_packages() -> None:
+    """Get programs of packages that are services, without installing these."""
+    home = VENV / "debian"
+    for tool, package in UNPACKED.items():
+        if (home / "usr/bin" / tool).exists() or not shutil.which("apt-get"):
+            continue
+        print(
+            f"setup: apt-get download {package}, unpacked into {home.relative_to(ROOT)} for tests", flush=True
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            done = _quietly("apt-get", "-qq", *APT_PATIENCE, "download", package, cwd=folder)
+            if not done and os.geteuid() == 0:
+                _quietly("apt-get", "-qq", *APT_PATIENCE, "update")
+                done = _quietly("apt-get", "-qq", *APT_PATIENCE, "download", package, cwd=folder)
+            found = list(Path(folder).glob("*.deb"))
+            if not (done and found and _quietly("dpkg-deb", "-x", str(found[0]), str(home))):
+                print(f"setup: NOTE: could not get {package}; tests with {tool} will be SKIPPED.", flush=True)
+
+
+def _quietly(*words: str, cwd: str | None = None) -> bool:
+    null = subprocess.DEVNULL
+    done = subprocess.run(words, cwd=cwd, check=False, stdin=null, stdout=null, stderr=null)
+    return done.returncode == 0
 
 
 def needed_for(extra: str, packages: list[str]) -> str:

@@ -12,9 +12,11 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ulnet import __version__
 from ulnet.cli.files import Unreadable, read_text
+from ulnet.cli.observed import place
 from ulnet.core.status import LNetError
 from ulnet.dlc.config import Step, read_config
 from ulnet.dlc.endpoint import Endpoint
@@ -31,6 +33,9 @@ from ulnet.lnd.tcp import TcpParams
 from ulnet.node import Node
 from ulnet.node.admin import Admin
 from ulnet.selftest.addition import SelftestAddition
+
+if TYPE_CHECKING:
+    from ulnet.observe.exporter import Exporter
 
 __all__ = ["main"]
 
@@ -137,6 +142,12 @@ def _parser() -> argparse.ArgumentParser:
         choices=_LEVELS,
         default="info",
         help="what goes to stderr (info); debug: connections and requests as well",
+    )
+    parser.add_argument(
+        "--metrics",
+        type=place,
+        metavar="ADDRESS:PORT",
+        help="serve metrics to Prometheus there, as ulnet exporter",
     )
     parser.add_argument("--version", action="version", version=f"lnetd {__version__} (ulnet)")
     return parser
@@ -252,6 +263,7 @@ async def _run(options: argparse.Namespace, parameters: list[Parameters], steps:
     admin = Admin(node, startup=startup, parameters=parameters, drain=options.drain, additions=[selftest])
     endpoint = Endpoint(options.socket)
     server = ControlServer(endpoint, admin.handle)
+    exporter: Exporter | None = None
     try:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, begin_to_end)
@@ -262,17 +274,44 @@ async def _run(options: argparse.Namespace, parameters: list[Parameters], steps:
             if errors:
                 raise _ConfigError(errors)
         await server.start()
+        exporter = _exporter(options)
         _log.info("ready: LNet is %s, control socket %s", "up" if node.running else "down", options.socket)
         _tell_systemd("READY=1")
         await stop.wait()
         _log.info("stopping")
         _tell_systemd("STOPPING=1")
     finally:
+        if exporter is not None:
+            await asyncio.to_thread(exporter.close)  # its threads ask this node
         await server.close(options.drain)
         await admin.end_additions()
         await node.close(options.drain)
     _log.info("stopped")
     return 0
+
+
+def _exporter(options: argparse.Namespace) -> Exporter | None:
+    """Metrics of this node, asked by its own control socket. Raises LNetError."""
+    if options.metrics is None:
+        return None
+    try:
+        from ulnet.observe.exporter import Exporter
+    except ImportError:
+        raise LNetError(
+            errno.ENOENT, "--metrics takes prometheus_client, which is missing: pip install 'ulnet[metrics]'"
+        ) from None
+    from ulnet.observe.source import SocketSource
+
+    address, port = options.metrics
+    try:
+        exporter = Exporter(SocketSource(options.socket), address, port).start()
+    except OSError as failed:
+        number = failed.errno or errno.EADDRNOTAVAIL
+        raise LNetError(
+            number, f"--metrics: cannot listen on {address}, port {port}: {failed.strerror}"
+        ) from None
+    _log.info("metrics: port %d of %s", exporter.port, address)
+    return exporter
 
 
 if __name__ == "__main__":

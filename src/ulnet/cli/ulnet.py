@@ -19,6 +19,8 @@ COMMANDS = {
     "demo": "two nodes with two rails each in this machine: move a file, compare it",
     "diff": "compare two configurations, or one with a node's",
     "doctor": "find what on this host would trouble LNet over several interfaces",
+    "exporter": "serve metrics of a node to Prometheus: of ulnet's, or the kernel's",
+    "health": "tell in one line how a node is, for monitoring tools",
     "ping": "ask LNet nodes for their NIDs, without a daemon",
     "rpc": "ask a service of ulnet.rpc for its methods, and call them",
     "selftest": "take part in LNet selftest, run plans of tests",

@@ -1,0 +1,81 @@
+"""`ulnet exporter`: metrics of a node, ulnet's or the kernel's, for Prometheus."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+
+from ulnet.cli.observed import DEFAULT_PLACE, add_source, place, source_of
+
+__all__ = ["main", "parser"]
+
+_EXAMPLES = """\
+example:
+  ulnet exporter
+  ulnet exporter --kernel --listen 0.0.0.0:9989
+
+Serves http://ADDRESS:PORT/metrics until a signal ends it. It takes the extra `metrics`:
+pip install 'ulnet[metrics]'.
+Exit status: 0 ended by a signal, 1 the address cannot be had, 2 usage.
+"""
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; see `ulnet exporter --help`."""
+    options = parser().parse_args(argv)
+    try:
+        from ulnet.observe.exporter import Exporter
+    except ImportError:
+        print("ulnet exporter: prometheus_client is missing: pip install 'ulnet[metrics]'", file=sys.stderr)
+        return 1
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: ended.set())
+    address, port = options.listen
+    try:
+        source = source_of(options)
+        exporter = Exporter(source, address, port, options.peers)
+    except ValueError as bad:
+        print(f"ulnet exporter: {bad}", file=sys.stderr)
+        return 2
+    except OSError as failed:
+        print(f"ulnet exporter: cannot listen on {address}, port {port}: {failed.strerror}", file=sys.stderr)
+        return 1
+    exporter.start()
+    shown = f"[{address}]" if ":" in address else address
+    print(f"metrics of {source.name}: http://{shown}:{exporter.port}/metrics", flush=True)
+    try:
+        ended.wait()
+    finally:
+        exporter.close()
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Its words."""
+    words = argparse.ArgumentParser(
+        prog="ulnet exporter",
+        description="Serve metrics of a node to Prometheus.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_source(words)
+    words.add_argument(
+        "--listen",
+        type=place,
+        default=place(DEFAULT_PLACE),
+        metavar="ADDRESS:PORT",
+        help=f"({DEFAULT_PLACE})",
+    )
+    words.add_argument(
+        "--peers", type=_number, default=100, metavar="N", help="peers with series of their own (100)"
+    )
+    return words
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) > 100_000:
+        raise argparse.ArgumentTypeError(f"{text!r}: it takes a number, at most 100000")
+    return int(text)

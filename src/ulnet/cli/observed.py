@@ -1,0 +1,47 @@
+"""Words that name the node which a command looks at, and where its metrics are served."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ulnet.observe.source import Source
+
+__all__ = ["DEFAULT_PLACE", "add_source", "place", "source_of"]
+
+DEFAULT_PLACE = "127.0.0.1:9989"
+
+
+def add_source(words: argparse.ArgumentParser) -> None:
+    """`--socket`, `--kernel`, `--tool`, `--file`."""
+    of = words.add_mutually_exclusive_group()
+    of.add_argument("--socket", metavar="PATH", help="control socket of an lnetd (the usual one)")
+    of.add_argument("--kernel", action="store_true", help="the kernel's LNet, by the real lnetctl on PATH")
+    of.add_argument(
+        "--tool",
+        metavar="COMMAND",
+        help="a kernel node, by a command that leads to its lnetctl: 'ssh oss1 lnetctl'",
+    )
+    of.add_argument("--file", metavar="FILE", help="what a node showed, or exported, earlier")
+
+
+def source_of(options: argparse.Namespace) -> Source:
+    """What the words name. Raises ValueError."""
+    from ulnet.observe.source import FileSource, SocketSource
+    from ulnet.observe.tool import ToolSource
+
+    if options.file is not None:
+        return FileSource(options.file)
+    if options.kernel or options.tool is not None:
+        return ToolSource(options.tool if options.tool is not None else "lnetctl")
+    return SocketSource(options.socket)
+
+
+def place(text: str) -> tuple[str, int]:
+    """An address and a port: `127.0.0.1:9989`, `[::1]:9989`. Raises argparse.ArgumentTypeError."""
+    address, colon, port = text.rpartition(":")
+    address = address.removeprefix("[").removesuffix("]")
+    if not colon or not address or not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r}: it takes an address and a port, as in {DEFAULT_PLACE}")
+    return address, int(port)

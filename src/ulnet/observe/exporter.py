@@ -1,0 +1,171 @@
+"""Metrics of one node over HTTP, for Prometheus: an answer comes in time even where the node hangs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any, Final, Self
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from ulnet.observe.families import Families
+from ulnet.observe.source import Source
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+__all__ = ["Exporter", "NodeCollector"]
+
+DEFAULT_TIMEOUT: Final = 8.0  # seconds; Prometheus waits 10 unless told otherwise
+_RESERVE: Final = 0.5  # seconds of the scraper's patience that are left for the answer's way
+_IDLE_CLIENT: Final = 10.0  # seconds in which a client must have sent its request
+_MOST_CLIENTS: Final = 32
+_INDEX: Final = (
+    b"""<!doctype html><title>ulnet exporter</title><p>Metrics of LNet: <a href="/metrics">/metrics</a></p>"""
+)
+
+
+class NodeCollector(Collector):
+    """The families of a node; one reading at a time, whose result serves all who wait for it."""
+
+    def __init__(self, source: Source, peers: int = 100, clock: Callable[[], float] = time.monotonic) -> None:
+        self._source = source
+        self._families = Families(peers)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._last: list[Metric] = []
+        self._read_at = -1.0
+
+    def collect(self) -> Iterator[Metric]:
+        """As a registry of prometheus_client asks."""
+        yield from self.within(DEFAULT_TIMEOUT)
+
+    def within(self, timeout: float) -> list[Metric]:
+        """The families, read within `timeout` seconds."""
+        asked = self._clock()
+        if not self._lock.acquire(timeout=timeout):
+            return self._last
+        try:
+            if self._read_at < asked:  # else somebody else read while this one waited
+                left = max(asked + timeout - self._clock(), 0.01)
+                began = self._clock()
+                snapshot = self._source.read(left)
+                self._last = list(self._families.of(snapshot, began))
+                self._read_at = began
+            return self._last
+        finally:
+            self._lock.release()
+
+
+class _Once:
+    """What an encoder of prometheus_client takes for a registry."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each client, of a bounded number."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, *words: Any, **more: Any) -> None:
+        self._places = threading.BoundedSemaphore(_MOST_CLIENTS)
+        super().__init__(*words, **more)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._places.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        request.settimeout(_IDLE_CLIENT)
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hung up, or was too slow, is no news."""
+
+
+class _Silent(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """A scrape is no news."""
+
+    def address_string(self) -> str:
+        return str(self.client_address[0])  # without asking a name server
+
+
+class Exporter:
+    """Serves `/metrics` on an address, in threads of its own, from `start` to `close`."""
+
+    def __init__(self, source: Source, address: str, port: int, peers: int = 100) -> None:
+        """Raises OSError: the address is taken, or not here."""
+        self.collector = NodeCollector(source, peers)
+        self._source = source
+        server_class: type[_Server] = _Server
+        if ":" in address:
+            import socket
+
+            server_class = type("_Server6", (_Server,), {"address_family": socket.AF_INET6})
+        self._server = make_server(address, port, self._answer, server_class, _Silent)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="exporter", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._server.server_address[1])
+
+    def start(self) -> Self:
+        """Serve from now on."""
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """End the server; a scrape that is under way is cut off."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+        self._source.close()
+
+    def _answer(self, environ: WSGIEnvironment, respond: StartResponse) -> list[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if environ.get("REQUEST_METHOD") not in ("GET", "HEAD"):
+            return _plain(respond, "405 Method Not Allowed", b"GET alone\n")
+        if path == "/":
+            respond("200 OK", [("Content-Type", "text/html; charset=utf-8")])
+            return [_INDEX]
+        if path != "/metrics":
+            return _plain(respond, "404 Not Found", b"there is /metrics\n")
+        families = self.collector.within(
+            _patience(environ.get("HTTP_X_PROMETHEUS_SCRAPE_TIMEOUT_SECONDS", ""))
+        )
+        encode, kind = choose_encoder(environ.get("HTTP_ACCEPT", ""))
+        text = encode(_Once(families))
+        respond("200 OK", [("Content-Type", kind), ("Content-Length", str(len(text)))])
+        return [text]
+
+
+def _patience(told: str) -> float:
+    """How long the node may take, of what the scraper says that it waits."""
+    try:
+        return min(max(float(told) - _RESERVE, 0.1), 60.0)
+    except ValueError:
+        return DEFAULT_TIMEOUT
+
+
+def _plain(respond: StartResponse, status: str, text: bytes) -> list[bytes]:
+    respond(status, [("Content-Type", "text/plain; charset=utf-8")])
+    return [text]

@@ -1,0 +1,120 @@
+"""Where snapshots come from: a node's control socket, or a file with what a node showed.
+
+The real tool of a kernel node is `ulnet.observe.tool.ToolSource`.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import yaml
+
+from ulnet.dlc.client import Client, as_mapping
+from ulnet.dlc.errors import DlcError
+from ulnet.dlc.protocol import Reply
+from ulnet.observe.snapshot import PARTS, Snapshot
+
+__all__ = ["FileSource", "SocketSource", "Source", "read_text"]
+
+MAX_TEXT: Final = 64 << 20  # bytes of what a tool prints, or of a file
+_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Source(Protocol):
+    """Asks one node."""
+
+    name: str
+
+    def read(self, timeout: float) -> Snapshot:
+        """What the node says of itself, within `timeout` seconds; raises nothing: what failed is missing."""
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+
+
+class SocketSource:
+    """An ulnet node by its control socket."""
+
+    def __init__(self, path: str | None = None) -> None:
+        self._client = Client(path)
+        self.name = self._client.path
+
+    def read(self, timeout: float) -> Snapshot:
+        """Each part by one request; none more once one was not answered."""
+        began = time.monotonic()
+        parts: dict[str, Any] = {}
+        missing: dict[str, str] = {}
+        gone = ""
+        for name, part in PARTS.items():
+            left = began + timeout - time.monotonic()
+            if gone or left <= 0:
+                missing[name] = gone or f"no time left of {timeout:g} s"
+                continue
+            try:
+                reply = self._client.request(part.request, left)
+            except DlcError as failed:
+                missing[name] = gone = failed.descr
+                continue
+            refused = _refusal(reply)
+            if refused:
+                missing[name] = refused
+            else:
+                parts[name] = as_mapping(reply)
+        return Snapshot(self.name, parts, missing, time.monotonic() - began)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._client.close()
+
+
+class FileSource:
+    """Documents in a file: an export, or what `lnetctl` showed, one part or several."""
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+
+    def read(self, timeout: float) -> Snapshot:
+        """The parts that the file has."""
+        began = time.monotonic()
+        try:
+            with Path(self.name).open("rb") as file:
+                text = file.read(MAX_TEXT + 1)
+            document = read_text(text)
+        except OSError as failed:
+            return _nothing(self.name, failed.strerror or str(failed), began)
+        except ValueError as bad:
+            return _nothing(self.name, str(bad), began)
+        parts = {name: document for name, part in PARTS.items() if part.key in document}
+        missing = {name: "the file has none" for name in PARTS if name not in parts}
+        return Snapshot(self.name, parts, missing, time.monotonic() - began)
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+def read_text(text: bytes) -> dict[str, Any]:
+    """YAML as `lnetctl` prints it; {} of nothing. Raises ValueError, with what is wrong and where."""
+    if len(text) > MAX_TEXT:
+        raise ValueError(f"longer than {MAX_TEXT} bytes")
+    try:
+        document = yaml.load(text, _LOADER)
+    except yaml.MarkedYAMLError as bad:
+        where = f" in line {bad.problem_mark.line + 1}" if bad.problem_mark is not None else ""
+        raise ValueError(f"no YAML{where}: {bad.problem or 'it cannot be read'}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as bad:
+        raise ValueError(f"no YAML: {str(bad).splitlines()[0]}") from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ValueError("no mapping at its top, as lnetctl prints")
+    return document
+
+
+def _refusal(reply: Reply) -> str:
+    return reply.errors[0].descr if reply.errors else ""
+
+
+def _nothing(name: str, why: str, began: float) -> Snapshot:
+    return Snapshot(name, {}, dict.fromkeys(PARTS, why), time.monotonic() - began)

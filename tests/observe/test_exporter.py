@@ -1,0 +1,364 @@
+"""Metrics over HTTP: of real daemons, judged by promtool, scraped by a real Prometheus."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from observe.conftest import Answers, Tool
+from support.daemon import PATIENCE, Daemon, environment
+from support.ports import free_port
+from ulnet.observe.exporter import Exporter, NodeCollector
+from ulnet.observe.snapshot import Snapshot
+from ulnet.observe.tool import ToolSource
+
+RULES = Path(__file__).parents[2] / "packaging" / "prometheus" / "lnet.rules.yml"
+ULNET = [sys.executable, "-m", "ulnet"]
+
+
+def wait(condition: Callable[[], bool], what: Callable[[], object]) -> None:
+    give_up = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < give_up, what()
+        time.sleep(0.1)
+
+
+def get(port: int, path: str = "/metrics", **headers: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        connection.request(
+            "GET", path, headers={name.replace("_", "-"): text for name, text in headers.items()}
+        )
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def values(text: str, name: str) -> dict[str, float]:
+    """By labels as they are printed."""
+    found = {}
+    for line in text.splitlines():
+        key, _, value = line.rpartition(" ")
+        if key == name or key.startswith(name + "{"):
+            found[key[len(name) :]] = float(value)
+    return found
+
+
+class Slow:
+    """A source that answers when it is let."""
+
+    name = "slow"
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self.go = threading.Event()
+
+    def read(self, timeout: float) -> Snapshot:
+        self.asked.append(timeout)
+        self.go.wait(min(timeout, PATIENCE))
+        return Snapshot(
+            "slow", {"net": {}} if self.go.is_set() else {}, {} if self.go.is_set() else {"net": "late"}
+        )
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Any], Exporter]]:
+    with ExitStack() as stack:
+
+        def begin(source: Any) -> Exporter:
+            exporter = Exporter(source, "127.0.0.1", 0).start()
+            stack.callback(exporter.close)
+            return exporter
+
+        yield begin
+
+
+@pytest.fixture
+def metrics() -> int:
+    """The port where the first daemon serves them."""
+    return free_port()
+
+
+@pytest.fixture
+def daemons(tmp_path: Path, metrics: int) -> Iterator[list[Daemon]]:
+    """Two that know each other and have sent messages; the first serves metrics."""
+    port = str(free_port())
+    with ExitStack() as stack:
+        found = []
+        for number in (1, 2):
+            words = ("--metrics", f"127.0.0.1:{metrics}") if number == 1 else ()
+            daemon = Daemon(tmp_path / f"{number}.sock", "--accept", "all", "--accept-port", port, *words)
+            stack.callback(daemon.end)
+            assert daemon.lnetctl("net", "add", "--nid", f"127.6.1.{number}@tcp").code == 0
+            found.append(daemon)
+        assert found[0].lnetctl("discover", "127.6.1.2@tcp").code == 0
+        yield found
+
+
+def test_metrics_of_a_daemon_are_those_of_its_documents(
+    daemons: list[Daemon], metrics: int, prometheus_tools: Path
+) -> None:
+    status, text = get(metrics)
+    assert status == 200
+    place = next(key for key in values(text, "lnet_ni_up"))
+    assert 'nid="127.6.1.1@tcp"' in place
+    assert values(text, "lnet_ni_up") == {place: 1}
+    shown = json.loads(daemons[0].lnetctl("net", "show", "-v", "4", "--json").out)
+    (ni,) = [ni for net in shown["net"] for ni in net["local NI(s)"] if ni["nid"] == "127.6.1.1@tcp"]
+    assert values(text, "lnet_ni_send_total") == {place: ni["statistics"]["send_count"]}
+    assert values(text, "lnet_peer_ni_health_value") == {'{nid="127.6.1.2@tcp",peer="127.6.1.2@tcp"}': 1000}
+    assert values(text, "lnet_peers_multi_rail") == {"": 1}
+    sent = values(text, "lnet_ni_messages_total")
+    assert sent and sum(sent.values()) > 2
+    checked = subprocess.run(
+        [prometheus_tools / "promtool", "check", "metrics"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+    again = get(metrics, Accept="application/openmetrics-text; version=1.0.0")[1]
+    assert again.endswith("# EOF\n")
+    assert daemons[0].stop().code == 0
+
+
+def test_the_command_serves_what_a_tool_shows(make_tool: Callable[[Answers], Tool]) -> None:
+    net = "net:\n- net type: tcp\n  local NI(s):\n  - nid: 10.0.0.1@tcp\n    status: down\n"
+    tool = make_tool({"net show -v 4": (net, "", 0)})
+    command = [*ULNET, "exporter", "--tool", tool.command, "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as exporter:
+        assert exporter.stdout is not None
+        said = exporter.stdout.readline()
+        text = get(int(said.rpartition(":")[2].split("/")[0]))[1]
+        exporter.send_signal(signal.SIGTERM)
+    assert exporter.returncode == 0
+    assert said.startswith("metrics of ")
+    assert values(text, "lnet_ni_up") == {'{interface="",net="tcp",nid="10.0.0.1@tcp"}': 0}
+
+
+def test_a_scrape_ends_in_time_though_the_tool_hangs(
+    make_tool: Callable[[Answers], Tool], serve: Callable[[Any], Exporter]
+) -> None:
+    """By what Prometheus says that it waits; the next ones do not start the tool again."""
+    tool = make_tool({"*": ("", "", "hangs")})
+    exporter = serve(ToolSource(tool.command))
+    for _ in range(3):
+        text = get(exporter.port, X_Prometheus_Scrape_Timeout_Seconds="1")[1]
+        assert values(text, "lnet_up") == {"": 0}
+        assert values(text, "lnet_part_missing")['{part="net"}'] == 1
+    assert len(tool.asked) == 1
+
+
+def test_what_is_read_once_serves_all_who_wait() -> None:
+    source = Slow()
+    collector = NodeCollector(source)
+    threads = [threading.Thread(target=collector.within, args=(PATIENCE,)) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    wait(lambda: bool(source.asked), lambda: "nobody asked")
+    source.go.set()
+    for thread in threads:
+        thread.join()
+    assert len(source.asked) <= 2  # those who came before the reading began; the others may share the second
+
+
+def test_who_waits_no_longer_gets_what_was_read_last() -> None:
+    source = Slow()
+    collector = NodeCollector(source)
+    thread = threading.Thread(target=collector.within, args=(PATIENCE,))
+    thread.start()
+    wait(lambda: bool(source.asked), lambda: "nobody asked")
+    assert collector.within(0.01) == []
+    source.go.set()
+    thread.join()
+    assert next(family.name for family in collector.within(0.01)) == "lnet_up"
+
+
+def test_clients_that_send_nothing_leave_room_for_prometheus(
+    serve: Callable[[Any], Exporter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ulnet.observe.exporter._IDLE_CLIENT", 0.2)
+    source = Slow()
+    source.go.set()
+    exporter = serve(source)
+    with ExitStack() as stack:
+        for _ in range(200):
+            stack.enter_context(socket.create_connection(("127.0.0.1", exporter.port)))
+
+        def answered() -> bool:
+            try:
+                return get(exporter.port)[0] == 200
+            except (OSError, http.client.HTTPException):
+                return False
+
+        wait(answered, lambda: "no answer")
+        assert threading.active_count() < 60
+
+
+def test_other_pages_and_methods(serve: Callable[[Any], Exporter]) -> None:
+    source = Slow()
+    exporter = serve(source)
+    assert get(exporter.port, "/nothing")[0] == 404
+    assert "/metrics" in get(exporter.port, "/")[1]
+    posted = urllib.request.Request(f"http://127.0.0.1:{exporter.port}/metrics", data=b"x")
+    with pytest.raises(urllib.error.HTTPError, match="405"):
+        urllib.request.urlopen(posted, timeout=PATIENCE)
+    assert not source.asked
+
+
+def test_an_address_that_is_taken(serve: Callable[[Any], Exporter]) -> None:
+    exporter = serve(Slow())
+    words = [*ULNET, "exporter", "--listen", f"127.0.0.1:{exporter.port}"]
+    done = subprocess.run(
+        words, env=environment(), capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+    assert done.returncode == 1
+    assert (
+        done.stderr
+        == f"ulnet exporter: cannot listen on 127.0.0.1, port {exporter.port}: Address already in use\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "words", [["--listen", "7"], ["--listen", "x:99999"], ["--peers", "-1"], ["--tool", ""]]
+)
+def test_words_that_make_no_exporter(words: list[str]) -> None:
+    done = subprocess.run(
+        [*ULNET, "exporter", *words],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 2
+    assert done.stderr
+
+
+def test_rules_are_valid_and_do_what_they_say(prometheus_tools: Path, tmp_path: Path) -> None:
+    """A rail that goes down and comes back, a net that is gone, as promtool plays them."""
+    nid = 'instance="n", job="lnet", net="tcp", nid="1.1.1.1@tcp", interface="eth0"'
+    series = [
+        {"series": f"lnet_ni_up{{{nid}}}", "values": "1 1 0 0 0 0 1 1"},
+        {
+            "series": f"lnet_ni_up{{{nid.replace('1.1.1.1', '1.1.2.1').replace('eth0', 'eth1')}}}",
+            "values": "1x7",
+        },
+        {"series": 'lnet_up{instance="n", job="lnet"}', "values": "1x7"},
+        {"series": 'lnet_up{instance="m", job="lnet"}', "values": "1 0 0 0 0 0 0 0"},
+    ]
+    alert = {"severity": "warning", "instance": "n", "job": "lnet", "net": "tcp"}
+    shown = "Look at the link and the device, and at `lnetctl net show -v 4`."
+    down = {
+        "exp_labels": {**alert, "nid": "1.1.1.1@tcp", "interface": "eth0"},
+        "exp_annotations": {
+            "summary": "n: 1.1.1.1@tcp (eth0) is down",
+            "description": f"Traffic goes over the other NIs. {shown}",
+        },
+    }
+    cases = [
+        {"alertname": "LNetInterfaceDown", "eval_time": "1m", "exp_alerts": []},
+        {"alertname": "LNetInterfaceDown", "eval_time": "4m", "exp_alerts": [down]},
+        {"alertname": "LNetInterfaceDown", "eval_time": "7m", "exp_alerts": []},
+        {"alertname": "LNetNetDown", "eval_time": "4m", "exp_alerts": []},
+    ]
+    test = {
+        "rule_files": [str(RULES)],
+        "evaluation_interval": "30s",
+        "tests": [{"interval": "1m", "input_series": series, "alert_rule_test": cases}],
+    }
+    (tmp_path / "test.yml").write_text(json.dumps(test))
+    for words in (["check", "rules", str(RULES)], ["test", "rules", str(tmp_path / "test.yml")]):
+        done = subprocess.run(
+            [prometheus_tools / "promtool", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_real_prometheus_scrapes_and_an_alert_fires_and_clears(
+    daemons: list[Daemon], metrics: int, prometheus_tools: Path, tmp_path: Path
+) -> None:
+    rules = tmp_path / "rules.yml"
+    rules.write_text(RULES.read_text().replace("for: 30s", "for: 1s").replace("for: 2m", "for: 1s"))
+    config = {
+        "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},
+        "rule_files": [str(rules)],
+        "scrape_configs": [{"job_name": "lnet", "static_configs": [{"targets": [f"127.0.0.1:{metrics}"]}]}],
+    }
+    (tmp_path / "prometheus.yml").write_text(json.dumps(config))
+    at = free_port()
+    command = [
+        str(prometheus_tools / "prometheus"),
+        f"--config.file={tmp_path / 'prometheus.yml'}",
+        f"--storage.tsdb.path={tmp_path / 'data'}",
+        f"--web.listen-address=127.0.0.1:{at}",
+        f"--web.console.templates={tmp_path}",
+        f"--web.console.libraries={tmp_path}",
+    ]
+    log = (tmp_path / "log").open("w+")
+    with (
+        log,
+        subprocess.Popen(
+            command, stdout=log, stderr=log, env={**os.environ, "GOMAXPROCS": "1"}
+        ) as prometheus,
+    ):
+        try:
+
+            def ask(path: str) -> Any:
+                try:
+                    status, text = get(at, f"/api/v1/{path}")
+                except OSError:
+                    return []
+                return json.loads(text)["data"] if status == 200 else []
+
+            def firing() -> set[str]:
+                found = ask("alerts")
+                return {
+                    one["labels"]["alertname"]
+                    for one in (found or {"alerts": []})["alerts"]
+                    if one["state"] == "firing"
+                }
+
+            def scraped() -> bool:
+                found = ask("query?query=lnet_ni_up")
+                return bool(found) and bool(found["result"])
+
+            words = (tmp_path / "log").read_text
+            wait(scraped, words)
+            assert firing() == set()
+            health = ("net", "set", "--nid", "127.6.1.1@tcp", "--health", "500")
+            assert daemons[0].lnetctl("set", "health_sensitivity", "0").code == 0
+
+            def fires() -> bool:  # what it receives heals it meanwhile
+                assert daemons[0].lnetctl(*health).code == 0
+                return "LNetInterfaceUnhealthy" in firing()
+
+            wait(fires, words)
+            assert daemons[0].lnetctl(*health[:-1], "1000").code == 0
+            wait(lambda: not firing(), words)
+        finally:
+            prometheus.send_signal(signal.SIGTERM)
+    assert prometheus.returncode == 0
