@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -362,3 +363,29 @@ def test_a_real_prometheus_scrapes_and_an_alert_fires_and_clears(
         finally:
             prometheus.send_signal(signal.SIGTERM)
     assert prometheus.returncode == 0
+
+
+def test_the_dashboard_asks_for_what_there_is(
+    daemons: list[Daemon], metrics: int, prometheus_tools: Path, tmp_path: Path
+) -> None:
+    """Each query is one that Prometheus reads, and each metric in it is served or told in families."""
+    dashboard = json.loads((RULES.parents[1] / "grafana" / "lnet.json").read_text())
+    panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    queries = [target["expr"] for panel in panels for target in panel["targets"]]
+    assert len(queries) > 15
+    rules = [
+        {"record": f"a:{number}", "expr": query.replace("$__rate_interval", "1m").replace("$instance", ".*")}
+        for number, query in enumerate(queries)
+    ]
+    (tmp_path / "queries.yml").write_text(json.dumps({"groups": [{"name": "x", "rules": rules}]}))
+    command = [str(prometheus_tools / "promtool"), "check", "rules", str(tmp_path / "queries.yml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    asked = set(re.findall(r"\blnet_\w+", " ".join(queries) + RULES.read_text()))
+    served = set(re.findall(r"(?m)^(lnet_\w+)", get(metrics)[1]))
+    only_routers = {"lnet_route_up", "lnet_router_buffer_credits"}  # this node has no routes
+    only_faults = {"lnet_drops_total"}
+    assert asked - served == only_routers | (asked & only_faults)
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in dashboard["panels"]]
+    assert len(set(places)) == len(places)
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(places)
