@@ -22,6 +22,8 @@ COMMANDS = {
     "exporter": "serve metrics of a node to Prometheus: of ulnet's, or the kernel's",
     "health": "tell in one line how a node is, for monitoring tools",
     "ping": "ask LNet nodes for their NIDs, without a daemon",
+    "record": "keep the history of a node in a file",
+    "report": "tell what happened to a node, from its history",
     "rpc": "ask a service of ulnet.rpc for its methods, and call them",
     "selftest": "take part in LNet selftest, run plans of tests",
     "sim": "run a scenario, or random clusters with faults, in the simulator",

@@ -1,0 +1,109 @@
+"""`ulnet record`: keep the history of a node in a file, for `ulnet report`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ulnet.cli.observed import add_source, source_of
+
+__all__ = ["DEFAULT_FILE", "main", "parser"]
+
+DEFAULT_FILE = "ulnet-history.db"
+
+_EXAMPLES = """\
+example:
+  ulnet record
+  ulnet record --kernel --every 30 --keep 90 /var/lib/ulnet/history.db
+
+Reads the node until a signal ends it, and keeps what its rails carried and what happened to them. A node that
+does not answer is recorded as that. Exit status: 0 ended by a signal, 1 the file cannot be written, 2 usage.
+"""
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; see `ulnet record --help`."""
+    options = parser().parse_args(argv)
+    from ulnet.observe.history import History, HistoryError
+
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: ended.set())
+    try:
+        source = source_of(options)
+    except ValueError as bad:
+        print(f"ulnet record: {bad}", file=sys.stderr)
+        return 2
+    try:
+        with History(options.history, create=True, max_size=options.max_size << 20) as history:
+            print(f"recording {source.name} into {options.history}", flush=True)
+            count = 0
+            while not ended.is_set():
+                began = time.monotonic()
+                snapshot = source.read(max(options.every, 1.0))
+                now = time.time()
+                events = history.add(snapshot, now)
+                history.forget(now - options.keep * 86400)
+                count += 1
+                if options.verbose:
+                    for event in events:
+                        print(f"{event.subject}: {event.kind} {event.after} {event.why}".rstrip())
+                    print(f"reading {count}", flush=True)
+                ended.wait(max(options.every - (time.monotonic() - began), 0.01))
+    except HistoryError as failed:
+        print(f"ulnet record: {failed}", file=sys.stderr)
+        return 1
+    finally:
+        source.close()
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Its words."""
+    words = argparse.ArgumentParser(
+        prog="ulnet record",
+        description="Keep the history of a node in a file.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    words.add_argument(
+        "history", nargs="?", default=DEFAULT_FILE, type=_file, metavar="FILE", help=f"({DEFAULT_FILE})"
+    )
+    add_source(words)
+    words.add_argument("--every", type=_between(0.1, 3600), default=10.0, metavar="S", help="seconds (10)")
+    words.add_argument("--keep", type=_between(0.01, 3650), default=30.0, metavar="DAYS", help="days (30)")
+    words.add_argument(
+        "--max-size", type=_whole, default=256, metavar="MIB", help="MiB; then the oldest tenth goes (256)"
+    )
+    words.add_argument("--verbose", action="store_true", help="say what is kept")
+    return words
+
+
+def _file(text: str) -> str:
+    if Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder: name a file in it")
+    return text
+
+
+def _between(least: float, most: float) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text!r}: it takes a number from {least:g} to {most:g}")
+        return value
+
+    return number
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1 << 20:
+        raise argparse.ArgumentTypeError(f"{text!r}: it takes a number from 1 to {1 << 20}")
+    return int(text)
