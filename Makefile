@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest $(XDIST)
 COMPILED := PYTHONPATH=$(CURDIR)/build/compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo check test test-pure head-start lint types mutants bench soak docs test-long format clean wheel test-compiled
+.PHONY: help setup dev demo check test test-pure head-start lint types mutants bench soak docs test-long format clean wheel wheels test-compiled
 
 help: ## these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -81,6 +81,9 @@ format: dev ## let ruff mend layout and import order
 
 wheel: dev ## compile the hot rooms with mypyc: a wheel in dist/, unpacked in build/compiled
 	$(BIN)/python scripts/compiled.py --wheel
+
+wheels: dev ## all wheels into dist/: pure, and compiled for each Python on PATH; each tried in a fresh venv (ARGS="pure 3.12")
+	$(BIN)/python scripts/wheels.py $(ARGS)
 
 setup: ## make .venv with the package in it
 	@$(SETUP)
