@@ -173,11 +173,13 @@ def hasty_compiler(folder: Path) -> str:
     return str(command)
 
 
-def follow(words: list[str], environment: dict[str, str]) -> tuple[int, str]:
+def follow(words: list[str], environment: dict[str, str], folder: Path | None = None) -> tuple[int, str]:
     """Run a build, and tell now and then that it goes on: its exit status, and what it said."""
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as output:
-        with subprocess.Popen(words, env=environment, stdout=output, stderr=subprocess.STDOUT) as process:
+        with subprocess.Popen(
+            words, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT
+        ) as process:
             while True:
                 try:
                     status = process.wait(TELL_EVERY)
