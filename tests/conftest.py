@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -43,6 +44,17 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get("ULNET_BUILD") == "compiled" and not COMPILED:
         raise pytest.UsageError(f"the compiled build is to be tested, and {sender.__file__} is not of it")
     settings.load_profile("long" if config.getoption("--long") else "ulnet")
+    hear_in_children()
+
+
+def hear_in_children() -> None:
+    """What tests start hears the signals that nohup, or a script with `&`, has this process ignore.
+
+    A signal that is ignored is ignored by children, too. One with a handler is not.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -21,7 +21,7 @@ from ulnet.core.generation import Generation
 from ulnet.core.lnd import Drivers, Lnd, Master, Payload
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
-from ulnet.core.ni import MAX_HEALTH, NI, LocalNet, Place
+from ulnet.core.ni import NI, LocalNet, Place
 from ulnet.core.parts import Parts
 from ulnet.core.paths import PathFinder
 from ulnet.core.peer import Peer, may_be_peer
@@ -473,7 +473,7 @@ class LNet:
         if pni is not None:
             pni.peer.guard = b""  # until the new life says what it keeps
             if heard:
-                self.health.values.set_peer(pni, MAX_HEALTH)  # what failed was the former life
+                self.health.restarted(pni)
         self.discovery.peer_restarted(nid)
         self.memory.forsake(nid)
         if pni is not None:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["DriverCalls", "carriers", "everywhere", "parameters_of"]
 
 D = TypeVar("D")
-_PARAMETERS = {TcpLnd.name: TcpParams}  # of drivers that have some
+_TCP = "tcp"  # as TcpLnd.name has it, which the compiled build has of instances alone
+_PARAMETERS = {_TCP: TcpParams}  # of drivers that have some
 
 
 def parameters_of(given: Mapping[str, object]) -> Mapping[str, object]:
@@ -52,7 +53,7 @@ def carriers(
     report: Callable[[str], None],
 ) -> list[Lnd]:
     """The drivers of devices; one of another package that is broken is told and left out."""
-    params = cast(TcpParams | None, parameters.get(TcpLnd.name))
+    params = cast(TcpParams | None, parameters.get(_TCP))
     found: list[Lnd] = [TcpLnd(core, loop, params, report=report, watch=Devices(loop, report))]
     for name, load in installed_drivers().items():
         try:

@@ -107,6 +107,13 @@ class Health:
             self.values.raise_peer(pni)
             self._machines.peer_ni(pni, PeerNiInput.HEARD)
 
+    def restarted(self, pni: PeerNi) -> None:
+        """The new life of a peer NI was heard: what failed was the former one."""
+        if pni.unhealthy:
+            self.presence.heard(pni)
+            self._machines.peer_ni(pni, PeerNiInput.HEARD)
+        self.values.set_peer(pni, MAX_HEALTH)
+
     def failed(self, msg: Msg, status: HealthStatus, err: int, reason: str) -> bool:
         """An outgoing message failed: charge who is to blame; whether it is to be sent again."""
         state = self._state
