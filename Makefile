@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest $(XDIST)
 COMPILED := PYTHONPATH=$(CURDIR)/build/compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo check test test-pure head-start lint types mutants bench soak docs test-long format clean wheel wheels test-compiled
+.PHONY: help setup dev demo check test test-pure head-start lint types mutants bench soak docs test-long format clean wheel wheels deb deb-trial test-compiled
 
 help: ## these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -84,6 +84,14 @@ wheel: dev ## compile the hot rooms with mypyc: a wheel in dist/, unpacked in bu
 
 wheels: dev ## all wheels into dist/: pure, and compiled for each Python on PATH; each tried in a fresh venv (ARGS="pure 3.12")
 	$(BIN)/python scripts/wheels.py $(ARGS)
+
+deb: ## a Debian package into dist/ (Debian 12 or later; ARGS="--wheel FILE" packages a compiled wheel)
+	@$(SETUP) --debian deb
+	$(BIN)/python scripts/deb.py $(ARGS)
+
+deb-trial: ## the Debian package in a fresh Debian that systemd boots: install, use, upgrade, remove, purge (root)
+	@$(SETUP) --debian deb-trial
+	$(BIN)/python scripts/deb_trial.py $(ARGS)
 
 setup: ## make .venv with the package in it
 	@$(SETUP)

@@ -1,7 +1,7 @@
-"""A Debian package of this checkout, in dist/. `make deb` runs this, on a Debian system with Python 3.11 or later.
+"""A Debian package of this checkout, in dist/. `make deb` runs this, on Debian 12 or later.
 
-The files are in packaging/debian: debhelper makes the package, with Debian's own Python. What ulnet depends on
-comes from a package index, since Debian 12 lacks part of it; so the package is for that release of Python only.
+The files are in packaging/debian: debhelper makes the package, with Debian's own Python. Its dependencies
+come from a package index, since Debian 12 lacks part of them; so the package is for one version of Python.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import argparse
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -75,7 +74,9 @@ def build(revision: int, wheel: Path | None = None) -> Path:
 
 def environment(wheel: Path | None) -> dict[str, str]:
     """The calling environment, without a Python of its own."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MAKE", "MFLAGS"))}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MAKE", "MFLAGS"))
+    }
     kept.pop("WHEEL", None)
     return {**kept, **({"WHEEL": str(wheel.resolve())} if wheel else {})}
 
@@ -89,7 +90,7 @@ def read_version() -> str:
 
 def debian_version(version: str, revision: int) -> str:
     """A version of Python packages in Debian's order: what comes before a release sorts before it."""
-    return re.sub(r"(a|b|rc|[.]dev)([0-9]+)", r"~\1\2", version) + f"-{revision}"
+    return re.sub(r"(a|b|rc)", r"~\1", version.replace(".dev", "~~dev")) + f"-{revision}"
 
 
 if __name__ == "__main__":

@@ -34,7 +34,16 @@ TOOLS = {
         "systemd-analyze": "systemd",
     },
     "bench": {"ip": "iproute2", "tc": "iproute2", "mpirun": "openmpi-bin"},
+    "deb": {"dh": "debhelper", "dpkg-buildpackage": "dpkg-dev"},
+    "deb-trial": {
+        "dh": "debhelper",
+        "dpkg-buildpackage": "dpkg-dev",
+        "debootstrap": "debootstrap",
+        "systemd-nspawn": "systemd-container",
+        "ip": "iproute2",
+    },
 }
+COMPILES = ("dev", "bench")  # these take the compiled build, too
 MEASURED_WITH = {  # what the benchmark leaves out without a package
     "gcc": "the C program",
     "iproute2": "several rails, a failing rail and routers",
@@ -145,7 +154,8 @@ def install_debian_packages(extra: str) -> None:
     """Get the tools that an extra's programs run; what cannot be done without them is left out, and named."""
     search = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     tools = [tool for tool in TOOLS[extra] if not shutil.which(tool, path=search)]
-    missing = sorted({TOOLS[extra][tool] for tool in tools} | compiler_packages())
+    compiler = compiler_packages() if extra in COMPILES else set()
+    missing = sorted({TOOLS[extra][tool] for tool in tools} | compiler)
     if missing:
         print(f"setup: missing here: {', '.join(missing)}; {needed_for(extra, missing)}", flush=True)
     if missing and not apt_get(missing):
@@ -160,6 +170,8 @@ def needed_for(extra: str, packages: list[str]) -> str:
     """What these Debian packages are for."""
     if extra == "bench":
         return "benchmarks measure with them"
+    if extra not in COMPILES:
+        return "the Debian package is made and tried with them"
     whys = dict.fromkeys(TESTED_WITH.get(package, "the compiled build") for package in packages)
     return f"tests need them for {', '.join(whys)}"
 
@@ -171,6 +183,8 @@ def left_out(extra: str, packages: list[str]) -> str:
             "the tests that need them will be SKIPPED and named at the end, "
             "and without a compiler the compiled build is not tested"
         )
+    if extra not in COMPILES:
+        return "the Debian package cannot be made, or not be tried, without them"
     parts = dict.fromkeys(MEASURED_WITH.get(package, "the compiled build") for package in packages)
     return f"the benchmark leaves out what needs them: {', '.join(parts)}"
 

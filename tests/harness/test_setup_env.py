@@ -17,6 +17,8 @@ ASKED = {
     "test-compiled": "iproute2 systemd tcpdump tshark zsh",
     "test-long": "iproute2 systemd tcpdump tshark zsh",
     "bench": "iproute2 openmpi-bin",
+    "deb": "debhelper dpkg-dev",
+    "deb-trial": "debhelper debootstrap dpkg-dev iproute2 systemd-container",
 }
 DEV_LEFT_OUT = "the tests that need them will be SKIPPED and named at the end"
 
@@ -62,6 +64,11 @@ def test_make_asks_for_the_tools_of_what_it_is_to_do(
             "could not install gcc, iproute2, libc6-dev, openmpi-bin "
             "(that needs root, apt-get and a mirror); the benchmark leaves out what needs them: "
             "the C program, several rails, a failing rail and routers, the compiled build, Open MPI.",
+        ),
+        (
+            "deb",
+            "could not install debhelper, dpkg-dev (that needs root, apt-get and a mirror); "
+            "the Debian package cannot be made, or not be tried, without them.",
         ),
     ],
 )
