@@ -66,7 +66,6 @@ def release(version: str, root: Path, today: datetime.date) -> str:
     except ReleaseError:
         source.write_text(text)
         changelog.write_text(changes)
-        git(root, "reset", "--quiet", "--", SOURCE, CHANGELOG)
         raise
     git(root, "tag", "--annotate", "--message", f"ulnet {version}", tag)
     return tag

@@ -28,6 +28,7 @@ TOOLS = {
     "dev": {
         "ip": "iproute2",
         "tc": "iproute2",
+        "git": "git",
         "tcpdump": "tcpdump",
         "tshark": "tshark",
         "zsh": "zsh",
@@ -51,6 +52,7 @@ MEASURED_WITH = {  # what the benchmark leaves out without a package
 }
 TESTED_WITH = {  # what the tests do with a package
     "iproute2": "network namespaces",
+    "git": "releases",
     "tcpdump": "captures",
     "tshark": "captures judged by another program",
     "zsh": "completion",

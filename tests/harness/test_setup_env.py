@@ -13,9 +13,9 @@ import setup_env
 from support.shared import ROOT
 
 ASKED = {
-    "test": "iproute2 systemd tcpdump tshark zsh",
-    "test-compiled": "iproute2 systemd tcpdump tshark zsh",
-    "test-long": "iproute2 systemd tcpdump tshark zsh",
+    "test": "git iproute2 systemd tcpdump tshark zsh",
+    "test-compiled": "git iproute2 systemd tcpdump tshark zsh",
+    "test-long": "git iproute2 systemd tcpdump tshark zsh",
     "bench": "iproute2 openmpi-bin",
     "deb": "debhelper dpkg-dev",
     "deb-trial": "debhelper debootstrap dpkg-dev iproute2 systemd-container",

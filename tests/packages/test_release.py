@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -31,6 +32,8 @@ CHANGES = """# Changelog
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A clean checkout of a project at 0.1.0."""
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed (Debian: apt-get install git)")
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
