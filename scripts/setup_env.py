@@ -98,6 +98,11 @@ def make_venv(extras: set[str], chosen: bool) -> int:
     have = set(stamp.get("extras", "").split()) if usable else set()
     if usable and extras <= have and all(stamp.get(key) == value for key, value in wanted.items()):
         return 0
+    if not os.access(VENV if usable else ROOT, os.W_OK):
+        return refuse(
+            f".venv cannot be made: this user may not write in {ROOT}; "
+            "copy the tree to a folder of yours, and run make there."
+        )
     if not usable:
         if not have_venv_module():
             return 1

@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -93,3 +94,20 @@ def test_nothing_is_installed_where_all_is_there(
         setup_env.install_debian_packages(extra)
     assert not bare
     assert capsys.readouterr().out == ""
+
+
+def test_a_tree_that_may_not_be_written_is_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(setup_env, "ROOT", tmp_path)
+    monkeypatch.setattr(setup_env, "VENV", tmp_path / ".venv")
+    monkeypatch.setattr(setup_env, "STAMP", tmp_path / ".venv/stamp")
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)  # root may write anywhere
+    (tmp_path / "pyproject.toml").touch()
+    assert setup_env.make_venv(set(), False) == 1
+    told = capsys.readouterr()
+    assert told.err == (
+        f"setup: .venv cannot be made: this user may not write in {tmp_path}; "
+        "copy the tree to a folder of yours, and run make there.\n"
+    )
+    assert told.out == "" and [path.name for path in tmp_path.iterdir()] == ["pyproject.toml"]
