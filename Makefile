@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest $(XDIST)
 COMPILED := PYTHONPATH=$(CURDIR)/build/compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo check test test-pure head-start lint types mutants bench soak docs test-long format clean wheel wheels deb deb-trial release test-compiled
+.PHONY: help setup dev demo check test test-pure head-start lint types mutants bench soak docs test-long format clean wheel wheels deb install-trial release test-compiled
 
 help: ## these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -89,9 +89,9 @@ deb: ## a Debian package into dist/ (Debian 12 or later; ARGS="--wheel FILE" pac
 	@$(SETUP) --debian deb
 	$(BIN)/python scripts/deb.py $(ARGS)
 
-deb-trial: ## the Debian package in a fresh Debian that systemd boots: install, use, upgrade, remove, purge (root)
-	@$(SETUP) --debian deb-trial
-	$(BIN)/python scripts/deb_trial.py $(ARGS)
+install-trial: ## docs/install.md in fresh Debians that systemd boots: the Debian package's whole life, and pip (root)
+	@$(SETUP) --debian install-trial
+	$(BIN)/python scripts/install_trial.py $(ARGS)
 
 release: ## VERSION=0.2.0: write the version, date the changelog, commit and tag; a tree with changes is refused
 	@$(PYTHON) scripts/release.py $(VERSION)

@@ -36,7 +36,7 @@ TOOLS = {
     },
     "bench": {"ip": "iproute2", "tc": "iproute2", "mpirun": "openmpi-bin"},
     "deb": {"dh": "debhelper", "dpkg-buildpackage": "dpkg-dev"},
-    "deb-trial": {
+    "install-trial": {
         "dh": "debhelper",
         "dpkg-buildpackage": "dpkg-dev",
         "debootstrap": "debootstrap",

@@ -19,7 +19,7 @@ ASKED = {
     "test-long": "git iproute2 systemd tcpdump tshark zsh",
     "bench": "iproute2 openmpi-bin",
     "deb": "debhelper dpkg-dev",
-    "deb-trial": "debhelper debootstrap dpkg-dev iproute2 systemd-container",
+    "install-trial": "debhelper debootstrap dpkg-dev iproute2 systemd-container",
 }
 DEV_LEFT_OUT = "the tests that need them will be SKIPPED and named at the end"
 

@@ -1,6 +1,6 @@
 """The Debian package: its version, what goes into it, and what is told where it cannot be made.
 
-`make deb-trial` installs, upgrades, removes and purges it in a machine that systemd boots.
+`make install-trial` installs, upgrades, removes and purges it in a machine that systemd boots.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 import deb
-import deb_trial
+import install_trial
 from support.shared import ROOT
+from wheel_check import installed_files
 
 DEBIAN = ROOT / "packaging/debian"
 IN_ORDER = [
@@ -72,7 +73,7 @@ def test_tools_that_are_missing_are_named(
         "debhelper, dpkg-dev missing here (Debian: apt-get install debhelper dpkg-dev)"
         in capsys.readouterr().err
     )
-    assert deb_trial.main([]) == 1
+    assert install_trial.main([]) == 1
     assert "debootstrap, iproute2, systemd-container" in capsys.readouterr().err
 
 
@@ -82,3 +83,14 @@ def test_a_wheel_that_is_not_there_is_named(
     monkeypatch.setattr("shutil.which", lambda program, path=None: f"/usr/bin/{program}")
     assert deb.main(["--wheel", str(tmp_path / "x.whl")]) == 1
     assert "x.whl: there is no such wheel; `make wheels` builds them" in capsys.readouterr().err
+
+
+def test_the_page_of_installation_names_files_that_the_wheel_has() -> None:
+    page = (ROOT / "docs/install.md").read_text()
+    named = set(re.findall(r"/opt/ulnet/(share/ulnet/[\w.]+\w)", page))
+    assert named == {"share/ulnet/lnetd.sysusers", "share/ulnet/lnetd.service", "share/ulnet/lnet.conf"}
+    places = {place for _, place in installed_files(ROOT)}
+    assert named <= places
+    folders = set(re.findall(r"/opt/ulnet/(share/[\w-]+) ", page))
+    assert folders == {"/".join(place.split("/")[:2]) for place in places} - {"share/ulnet"}
+    assert len(re.findall(r"^```sh$", page, re.MULTILINE)) == 4  # install_trial.follow_page runs these

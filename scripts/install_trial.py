@@ -1,30 +1,34 @@
-"""The Debian package tried in a fresh Debian 12 that systemd boots: `make deb-trial`. Needs root.
+"""What docs/install.md says, done in fresh Debians that systemd boots: `make install-trial`. Needs root.
 
-debootstrap makes a minimal root, systemd-nspawn boots it in network namespaces of its own, and there the
-package is installed, used, upgraded, removed and purged. A step that finds something wrong ends the run.
+debootstrap makes a minimal root, and systemd-nspawn boots it in network namespaces of its own. In one the
+Debian package is installed, used, upgraded, removed and purged; in another the page's commands for pip are
+run as they stand, with the wheel. A step that finds something wrong ends the run.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import deb
 from compiled import ROOT
+from wheel_check import WheelError
+from wheels import build, keep, make_venv
 
 NEEDED = {"debootstrap": "debootstrap", "systemd-nspawn": "systemd-container", "ip": "iproute2"}
 SUITE = "bookworm"
 # What systemd and the trial need in the machine; nothing of it is for ulnet.
-INCLUDE = "systemd,systemd-sysv,dbus,iproute2,procps,python3"
+INCLUDE = "systemd,systemd-sysv,dbus,iproute2,procps,python3,python3-venv"
 PATIENCE = 120.0  # seconds until the machine, or a service, must be there
 CONFIG = "net:\n    - net type: tcp\n      local NI(s):\n        - interfaces:\n              0: rail0\n"
 DEFAULTS = 'LNETD_OPTIONS="--accept all"\n'
@@ -85,23 +89,28 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Try the Debian package in a fresh root that systemd boots.")
     parser.add_argument("--base", type=Path, help="a root of debootstrap to copy, in place of a new one")
     parser.add_argument("--wheel", type=Path, help="package this wheel (`make wheels`)")
+    parser.add_argument("--part", dest="parts", choices=("deb", "pip"), nargs="+", default=("deb", "pip"))
     options = parser.parse_args(arguments)
     try:
         missing = sorted(package for program, package in NEEDED.items() if shutil.which(program) is None)
         if os.geteuid() != 0 or missing:
             names = f"; missing here: {', '.join(missing)} (apt-get install them)" if missing else ""
             raise TrialError(f"this needs root and {', '.join(NEEDED)}{names}")
-        first, second = (deb.build(revision, options.wheel) for revision in (1, 2))
         with tempfile.TemporaryDirectory() as folder:
-            root = make_root(Path(folder, "root"), options.base)
-            for package in (first, second):
-                shutil.copy(package, root / "root")
-            with namespaces() as (near, far), booted(root, near, far) as machine:
-                life(machine, first.name, second.name)
-    except (TrialError, deb.DebError) as error:
-        print(f"deb-trial: {error}", file=sys.stderr)
+            base = options.base or make_base(Path(folder, "base"))
+            if "deb" in options.parts:
+                packages = [deb.build(revision, options.wheel) for revision in (1, 2)]
+                with booted(base, Path(folder, "deb"), packages) as machine:
+                    life(machine, *(package.name for package in packages))
+            if "pip" in options.parts:
+                with booted(
+                    base, Path(folder, "pip"), wheel_and_more(Path(folder), options.wheel)
+                ) as machine:
+                    follow_page(machine)
+    except (TrialError, WheelError, deb.DebError) as error:
+        print(f"install-trial: {error}", file=sys.stderr)
         return 1
-    print("deb-trial: all of it is as it should be")
+    print("install-trial: all of it is as it should be")
     return 0
 
 
@@ -174,17 +183,49 @@ def ping(machine: Machine) -> None:
     expect_in("ulnet ping", "10.0.0.1@tcp", told)
 
 
-def make_root(root: Path, base: Path | None) -> Path:
-    """A minimal Debian, or a copy of one."""
+def wheel_and_more(folder: Path, wheel: Path | None) -> list[Path]:
+    """A wheel (the pure one if none is given) and those that it depends on: machines reach no index."""
+    if wheel is None:
+        wheel = keep(build(sys.executable, compiled=False))
+    target = folder / "wheels"
+    target.mkdir()
+    pip = make_venv("/usr/bin/python3", folder / "downloader")  # for Debian's Python, whichever runs this
+    run(str(pip), "-m", "pip", "--disable-pip-version-check", "download", "-q", "-d", str(target), str(wheel))
+    return sorted(target.iterdir())
+
+
+def follow_page(machine: Machine) -> None:
+    """Run the commands of docs/install.md for pip, the file in its place between them."""
+    before = machine.files()
+    page = (ROOT / "docs/install.md").read_text()
+    install, serve, configure, remove = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    shell = ["env", "PIP_NO_INDEX=1", "PIP_FIND_LINKS=/root/wheels", "sh", "-exc"]
+    machine.run("mkdir", "/root/wheels")
+    machine.run("sh", "-c", "mv /root/*.whl /root/wheels; cp /root/wheels/ulnet-*.whl /root")
+    machine.run(*shell, f"cd /root\n{install}")
+    expect_in("lnetctl ping 0@lo", "primary nid: 0@lo", machine.run(*shell, serve))
+    who_runs_it(machine)
+    expect("verify", machine.run("systemd-analyze", "verify", "--man=no", "lnetd.service"), "")
+    config = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (machine.root / "etc/lnet.conf").write_text(*config)
+    expect_in("after reload", "10.0.0.1@tcp", machine.run(*shell, configure))
+    ping(machine)
+    tell("with pip: docs/install.md leads to an active service, which another node pings at port 988")
+    machine.run(*shell, remove)
+    left = {name for name in machine.files() - before - ACCOUNTS if not name.startswith("root/")}
+    folders = {
+        name for name in left if (machine.root / name).is_dir() and not (machine.root / name).is_symlink()
+    }
+    expect("files after removal", sorted(left - folders), ["etc/lnet.conf"])
+    tell("with pip: the page's last commands leave /etc/lnet.conf and the user lnetd")
+
+
+def make_base(base: Path) -> Path:
+    """A minimal Debian."""
     began = time.monotonic()
-    if base is not None:
-        run("cp", "-a", str(base), str(root))
-    else:
-        run("debootstrap", "--variant=minbase", f"--include={INCLUDE}", SUITE, str(root))
-    (root / "etc/machine-id").write_text("")
-    (root / "etc/hostname").write_text("trial\n")
+    run("debootstrap", "--variant=minbase", f"--include={INCLUDE}", SUITE, str(base))
     tell(f"a root of {SUITE} in {time.monotonic() - began:.0f} s")
-    return root
+    return base
 
 
 @contextmanager
@@ -206,8 +247,20 @@ def namespaces() -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def booted(root: Path, near: str, far: str) -> Iterator[Machine]:
-    """The root, booted by systemd-nspawn."""
+def booted(base: Path, root: Path, files: Sequence[Path]) -> Iterator[Machine]:
+    """A copy of a root with these files for its user root, booted by systemd-nspawn."""
+    run("cp", "-a", str(base), str(root))
+    (root / "etc/machine-id").write_text("")
+    (root / "etc/hostname").write_text("trial\n")
+    for file in files:
+        shutil.copy(file, root / "root")
+    with namespaces() as (near, far), started(root, near, far) as machine:
+        yield machine
+
+
+@contextmanager
+def started(root: Path, near: str, far: str) -> Iterator[Machine]:
+    """The root's systemd, in the namespace `near`."""
     words = ["systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", "-D", str(root)]
     with tempfile.TemporaryFile("w+") as console:
         process = subprocess.Popen(
@@ -285,7 +338,7 @@ def run(*words: str) -> str:
 
 def tell(sentence: str) -> None:
     """Say how far the trial is."""
-    print(f"deb-trial: {sentence}", flush=True)
+    print(f"install-trial: {sentence}", flush=True)
 
 
 if __name__ == "__main__":
