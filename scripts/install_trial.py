@@ -77,7 +77,7 @@ class Machine:
 
 VETH = ("link", "add", "rail0", "type", "veth", "peer", "name", "rail0", "netns")
 ENVIRONMENT = (
-    "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "LC_ALL=C.UTF-8",
     "DEBIAN_FRONTEND=noninteractive",
     "HOME=/root",
