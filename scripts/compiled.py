@@ -173,7 +173,9 @@ def hasty_compiler(folder: Path) -> str:
     return str(command)
 
 
-def follow(words: list[str], environment: dict[str, str], folder: Path | None = None) -> tuple[int, str]:
+def follow(
+    words: list[str], environment: dict[str, str], folder: Path | None = None, name: str = "compiled build"
+) -> tuple[int, str]:
     """Run a build, and tell now and then that it goes on: its exit status, and what it said."""
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as output:
@@ -186,7 +188,7 @@ def follow(words: list[str], environment: dict[str, str], folder: Path | None = 
                     break
                 except subprocess.TimeoutExpired:
                     gone = time.monotonic() - began
-                    print(f"compiled build: {gone:.0f} s so far", flush=True)
+                    print(f"{name}: {gone:.0f} s so far", flush=True)
         output.seek(0)
         return status, output.read()
 

@@ -20,6 +20,7 @@ from compiled import ROOT, copy_sources, follow
 
 DIST = ROOT / "dist"
 NEEDED = {"dh": "debhelper", "dpkg-buildpackage": "dpkg-dev"}
+BUILD = ("dpkg-buildpackage", "--ignore-builtin-builddeps")  # build-essential: nothing is compiled here
 CHANGES = """\
 ulnet ({version}) unstable; urgency=medium
 
@@ -62,9 +63,7 @@ def build(revision: int, wheel: Path | None = None) -> Path:
         shutil.copy(ROOT / "CHANGELOG.md", copy / "debian/upstream.md")
         text = CHANGES.format(version=debian_version(read_version(), revision), date=formatdate(time.time()))
         (copy / "debian/changelog").write_text(text)
-        failed, output = follow(
-            ["dpkg-buildpackage", "--build=binary", "--no-sign"], environment(wheel), folder=copy
-        )
+        failed, output = follow([*BUILD, "--build=binary", "--no-sign"], environment(wheel), copy, "deb")
         if failed:
             raise DebError(f"dpkg-buildpackage failed:\n{output[-4000:]}")
         built = next(Path(folder).glob("ulnet_*.deb"))

@@ -153,6 +153,7 @@ def build_in(folder: Path, python: str, compiled: bool, *options: str) -> Path:
     failed, output = follow(
         [*words, "--wheel-dir", str(folder / "made"), str(copy)],
         {**clean_environment(), **(COMPILE if compiled else {})},
+        name="wheels",
     )
     if failed:
         raise WheelError(f"pip could not build the wheel:\n{output}")
