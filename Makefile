@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest $(XDIST)
 COMPILED := PYTHONPATH=$(CURDIR)/build/compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo check test test-pure head-start lint types mutants bench soak docs test-long format clean wheel test-compiled
+.PHONY: help setup dev demo check test test-pure head-start lint types mutants bench soak docs test-long format clean wheel wheels deb install-trial release test-compiled
 
 help: ## these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -81,6 +81,20 @@ format: dev ## let ruff mend layout and import order
 
 wheel: dev ## compile the hot rooms with mypyc: a wheel in dist/, unpacked in build/compiled
 	$(BIN)/python scripts/compiled.py --wheel
+
+wheels: dev ## all wheels into dist/: pure, and compiled for each Python on PATH; each tried in a fresh venv (ARGS="pure 3.12")
+	$(BIN)/python scripts/wheels.py $(ARGS)
+
+deb: ## a Debian package into dist/ (Debian 12 or later; ARGS="--wheel FILE" packages a compiled wheel)
+	@$(SETUP) --debian deb
+	$(BIN)/python scripts/deb.py $(ARGS)
+
+install-trial: ## docs/install.md in fresh Debians that systemd boots: the Debian package's whole life, and pip (root)
+	@$(SETUP) --debian install-trial
+	$(BIN)/python scripts/install_trial.py $(ARGS)
+
+release: ## VERSION=0.2.0: write the version, date the changelog, commit and tag; a tree with changes is refused
+	@$(PYTHON) scripts/release.py $(VERSION)
 
 setup: ## make .venv with the package in it
 	@$(SETUP)

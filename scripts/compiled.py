@@ -29,10 +29,11 @@ ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / "build" / "compiled"
 STAMP = HOME / "STAMP"
 DIST = ROOT / "dist"
-INPUTS = ("pyproject.toml", "README.md", "LICENSE", "NOTICE")
+INPUTS = ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "src", "packaging", "docs/man")  # of a wheel
 _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 SECONDS = {True: 140, False: 210}  # for tests or not; roughly, on a slow machine
 TELL_EVERY = 20  # seconds
+COMPILE = {"HATCH_BUILD_HOOK_ENABLE_MYPYC": "1"}  # in the environment: pyproject's hook for mypyc runs
 QUICK = " not optimised"  # at the end of the stamp of a build for tests
 IN_PARALLEL = "[build_ext]\nparallel = 2\n"  # one file takes a minute, the others are very many and small
 # Rooms that are compiled, or imported by these.
@@ -127,13 +128,10 @@ def bring_up_to_date() -> None:
 def build(stamp: str, quick: bool = False) -> int:
     """Make the wheel from a copy of the sources (the compiler leaves its files beside them) and unpack it."""
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, "source")
-        shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-        for name in INPUTS:
-            shutil.copy(ROOT / name, copy / name)
-        (copy / "setup.cfg").write_text(IN_PARALLEL)
+        copy = copy_sources(Path(folder, "source"))
         words = [*_PIP, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(Path(folder, "wheel")), str(copy)]
-        failed, output = follow(words, {"CC": hasty_compiler(Path(folder))} if quick else {})
+        more = {"CC": hasty_compiler(Path(folder))} if quick else {}
+        failed, output = follow(words, {**os.environ, **COMPILE, **more})
         shutil.rmtree(HOME, ignore_errors=True)
         if failed:
             print(output, file=sys.stderr)
@@ -146,12 +144,24 @@ def build(stamp: str, quick: bool = False) -> int:
             STAMP.write_text(stamp + QUICK)
             return 0
         DIST.mkdir(exist_ok=True)
-        for old in DIST.glob("ulnet-*-cp*.whl"):
+        for old in DIST.glob("ulnet-*-linux_*.whl"):
             old.unlink()
         shutil.copy(wheel, DIST / wheel.name)
         STAMP.write_text(stamp)
     print(f"compiled build: {DIST.name}/{wheel.name}", flush=True)
     return 0
+
+
+def copy_sources(copy: Path) -> Path:
+    """All that a wheel is made of, in its own folder: the compiler leaves its files beside the sources."""
+    for name in INPUTS:
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+        else:
+            shutil.copy(ROOT / name, copy / name)
+    (copy / "setup.cfg").write_text(IN_PARALLEL)
+    return copy
 
 
 def hasty_compiler(folder: Path) -> str:
@@ -163,19 +173,22 @@ def hasty_compiler(folder: Path) -> str:
     return str(command)
 
 
-def follow(words: list[str], more: dict[str, str]) -> tuple[int, str]:
-    """Run the build, and tell now and then that it goes on: its exit status, and what it said."""
+def follow(
+    words: list[str], environment: dict[str, str], folder: Path | None = None, name: str = "compiled build"
+) -> tuple[int, str]:
+    """Run a build, and tell now and then that it goes on: its exit status, and what it said."""
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as output:
-        environment = {**os.environ, "HATCH_BUILD_HOOK_ENABLE_MYPYC": "1", **more}
-        with subprocess.Popen(words, env=environment, stdout=output, stderr=subprocess.STDOUT) as process:
+        with subprocess.Popen(
+            words, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT
+        ) as process:
             while True:
                 try:
                     status = process.wait(TELL_EVERY)
                     break
                 except subprocess.TimeoutExpired:
                     gone = time.monotonic() - began
-                    print(f"compiled build: {gone:.0f} s so far", flush=True)
+                    print(f"{name}: {gone:.0f} s so far", flush=True)
         output.seek(0)
         return status, output.read()
 

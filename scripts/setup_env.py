@@ -29,14 +29,24 @@ TOOLS = {
     "dev": {
         "ip": "iproute2",
         "tc": "iproute2",
+        "git": "git",
         "tcpdump": "tcpdump",
         "tshark": "tshark",
         "zsh": "zsh",
         "systemd-analyze": "systemd",
     },
     "bench": {"ip": "iproute2", "tc": "iproute2", "mpirun": "openmpi-bin"},
+    "deb": {"dh": "debhelper", "dpkg-buildpackage": "dpkg-dev"},
+    "install-trial": {
+        "dh": "debhelper",
+        "dpkg-buildpackage": "dpkg-dev",
+        "debootstrap": "debootstrap",
+        "systemd-nspawn": "systemd-container",
+        "ip": "iproute2",
+    },
 }
 UNPACKED = {"promtool": "prometheus"}  # into .venv/debian, since installing would start a service
+COMPILES = ("dev", "bench")  # these take the compiled build, too
 MEASURED_WITH = {  # what the benchmark leaves out without a package
     "gcc": "the C program",
     "iproute2": "several rails, a failing rail and routers",
@@ -44,6 +54,7 @@ MEASURED_WITH = {  # what the benchmark leaves out without a package
 }
 TESTED_WITH = {  # what the tests do with a package
     "iproute2": "network namespaces",
+    "git": "releases",
     "tcpdump": "captures",
     "tshark": "captures judged by another program",
     "zsh": "completion",
@@ -89,6 +100,11 @@ def make_venv(extras: set[str], chosen: bool) -> int:
     have = set(stamp.get("extras", "").split()) if usable else set()
     if usable and extras <= have and all(stamp.get(key) == value for key, value in wanted.items()):
         return 0
+    if not os.access(VENV if usable else ROOT, os.W_OK):
+        return refuse(
+            f".venv cannot be made: this user may not write in {ROOT}; "
+            "copy the tree to a folder of yours, and run make there."
+        )
     if not usable:
         if not have_venv_module():
             return 1
@@ -147,7 +163,8 @@ def install_debian_packages(extra: str) -> None:
     """Get the tools that an extra's programs run; what cannot be done without them is left out, and named."""
     search = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     tools = [tool for tool in TOOLS[extra] if not shutil.which(tool, path=search)]
-    missing = sorted({TOOLS[extra][tool] for tool in tools} | compiler_packages())
+    compiler = compiler_packages() if extra in COMPILES else set()
+    missing = sorted({TOOLS[extra][tool] for tool in tools} | compiler)
     if missing:
         print(f"setup: missing here: {', '.join(missing)}; {needed_for(extra, missing)}", flush=True)
     if extra == "dev":
@@ -190,6 +207,8 @@ def needed_for(extra: str, packages: list[str]) -> str:
     """What these Debian packages are for."""
     if extra == "bench":
         return "benchmarks measure with them"
+    if extra not in COMPILES:
+        return "the Debian package is made and tried with them"
     whys = dict.fromkeys(TESTED_WITH.get(package, "the compiled build") for package in packages)
     return f"tests need them for {', '.join(whys)}"
 
@@ -201,6 +220,8 @@ def left_out(extra: str, packages: list[str]) -> str:
             "the tests that need them will be SKIPPED and named at the end, "
             "and without a compiler the compiled build is not tested"
         )
+    if extra not in COMPILES:
+        return "the Debian package cannot be made, or not be tried, without them"
     parts = dict.fromkeys(MEASURED_WITH.get(package, "the compiled build") for package in packages)
     return f"the benchmark leaves out what needs them: {', '.join(parts)}"
 

@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +14,12 @@ import setup_env
 from support.shared import ROOT
 
 ASKED = {
-    "test": "iproute2 systemd tcpdump tshark zsh",
-    "test-compiled": "iproute2 systemd tcpdump tshark zsh",
-    "test-long": "iproute2 systemd tcpdump tshark zsh",
+    "test": "git iproute2 systemd tcpdump tshark zsh",
+    "test-compiled": "git iproute2 systemd tcpdump tshark zsh",
+    "test-long": "git iproute2 systemd tcpdump tshark zsh",
     "bench": "iproute2 openmpi-bin",
+    "deb": "debhelper dpkg-dev",
+    "install-trial": "debhelper debootstrap dpkg-dev iproute2 systemd-container",
 }
 DEV_LEFT_OUT = "the tests that need them will be SKIPPED and named at the end"
 
@@ -63,6 +66,11 @@ def test_make_asks_for_the_tools_of_what_it_is_to_do(
             "(that needs root, apt-get and a mirror); the benchmark leaves out what needs them: "
             "the C program, several rails, a failing rail and routers, the compiled build, Open MPI.",
         ),
+        (
+            "deb",
+            "could not install debhelper, dpkg-dev (that needs root, apt-get and a mirror); "
+            "the Debian package cannot be made, or not be tried, without them.",
+        ),
     ],
 )
 def test_what_cannot_be_installed_is_named_with_what_is_left_out(
@@ -86,3 +94,20 @@ def test_nothing_is_installed_where_all_is_there(
         setup_env.install_debian_packages(extra)
     assert not bare
     assert capsys.readouterr().out == ""
+
+
+def test_a_tree_that_may_not_be_written_is_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(setup_env, "ROOT", tmp_path)
+    monkeypatch.setattr(setup_env, "VENV", tmp_path / ".venv")
+    monkeypatch.setattr(setup_env, "STAMP", tmp_path / ".venv/stamp")
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)  # root may write anywhere
+    (tmp_path / "pyproject.toml").touch()
+    assert setup_env.make_venv(set(), False) == 1
+    told = capsys.readouterr()
+    assert told.err == (
+        f"setup: .venv cannot be made: this user may not write in {tmp_path}; "
+        "copy the tree to a folder of yours, and run make there.\n"
+    )
+    assert told.out == "" and [path.name for path in tmp_path.iterdir()] == ["pyproject.toml"]
