@@ -7,6 +7,7 @@ import socket
 from functools import partial
 from typing import Final
 
+from ulnet.core.lines import Line
 from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.devices import Device
 from ulnet.lnd.tcp.handshake import PassiveHandshake, Verdict
@@ -99,9 +100,8 @@ class Acceptor:
                 return
             if self._shared.params.accept == "secure" and address[1] > sockets.HIGHEST_RESERVED:
                 sockets.reset(sock)
-                self._shared.report(
-                    f"refused {address[0]}:{address[1]}: its source port is not below 1024 (accept=secure)"
-                )
+                who, why = f"{address[0]}:{address[1]}", "its source port is not below 1024 (accept=secure)"
+                self._shared.report(_refusal(who, why))
                 continue
             sock.setblocking(False)
             _Inbound(self, self._shared, sock, f"{address[0]}:{address[1]}")
@@ -162,7 +162,8 @@ class _Inbound:
 
     def _timed_out(self) -> None:
         what = "connection request" if self._state is None else "HELLO"
-        self._shared.report(f"closed {self._who}: it sent no whole {what} in time")
+        text = f"closed {self._who}: it sent no whole {what} in time"
+        self._shared.report(Line("connection.timed_out", text, peer=self._who))
         self.drop()
 
     def _on_readable(self) -> None:
@@ -179,7 +180,7 @@ class _Inbound:
                     self._state.admit(self._release(), machine)
                     return
                 if machine.error:
-                    self._shared.report(f"refused {self._who}: {machine.error}")
+                    self._shared.report(_refusal(self._who, machine.error))
                 if machine.reply:
                     self._sock.send(machine.reply)
                 break
@@ -194,7 +195,7 @@ class _Inbound:
         assert request is not None
         state = self._acceptor.find(request.nid)
         if state is None:
-            self._shared.report(f"refused {self._who}: it wants {request.nid}, which is no NID of ours")
+            self._shared.report(_refusal(self._who, f"it wants {request.nid}, which is no NID of ours"))
             return Verdict.REFUSED
         self._state = state
         self.wanted = request.nid
@@ -203,3 +204,7 @@ class _Inbound:
         self._timer.cancel()
         self._timer = self._shared.loop.call_later(self._shared.params.accept_timeout, self._timed_out)
         return Verdict.MORE
+
+
+def _refusal(who: str, why: str) -> Line:
+    return Line("connection.refused", f"refused {who}: {why}", source=who, why=why)
