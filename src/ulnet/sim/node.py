@@ -23,10 +23,10 @@ from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import LnetConfigure, Request
 from ulnet.dlc.protocol import Answer
 from ulnet.host import NumaNode, Topology
-from ulnet.lnd.o2ib import O2ibLnd
 from ulnet.lnd.o2ib import NiState as O2ibState
+from ulnet.lnd.o2ib import O2ibLnd
 from ulnet.lnd.sim import SimLnd, SimStation
-from ulnet.nid import LO_NID, NetType, Nid
+from ulnet.nid import LO_NID, Nid
 from ulnet.node import Node
 from ulnet.node.admin import Admin
 from ulnet.node.node import Recovery
@@ -135,7 +135,9 @@ class SimNode:
             self._resends.append(self.core.stats.resend_count)
             self.resent = 0
         self.core = core
-        self.o2ib = O2ibLnd(core, self.loop, SimVerbs(self.host), realtime_ns=self._cookie, report=self._report)
+        self.o2ib = O2ibLnd(
+            core, self.loop, SimVerbs(self.host), realtime_ns=self._cookie, report=self._report
+        )
         return [SimLnd(core, self.host), self.o2ib]
 
     def _cookie(self) -> int:

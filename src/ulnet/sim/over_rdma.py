@@ -59,10 +59,13 @@ def random_rdma(seed: int) -> Plan:
         plan = with_programs(plan, list(plan.nodes), nids)
     last = max((event.at for event in plan.events), default=0.0)
     events = []
-    for _ in range(rng.choice([0, 0, 1, 2])):
+    # A bond whose slave is not there when its node restarts is made later, and that is no matter of RDMA.
+    for _ in range(rng.choice([0, 0, 1, 2]) if kind != "bonds" else 0):
         at, port = last * rng.random(), rng.choice(nids)
         events.append(Event(at=at, kind="remove_device", words={"port": port}))
-        events.append(Event(at=min(at + rng.choice([0.1, 5.0]), last), kind="restore_device", words={"port": port}))
+        events.append(
+            Event(at=min(at + rng.choice([0.1, 5.0]), last), kind="restore_device", words={"port": port})
+        )
     return plan.with_events(sorted([*plan.events, *events], key=lambda event: event.at))
 
 

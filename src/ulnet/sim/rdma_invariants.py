@@ -44,6 +44,10 @@ def _of_conn(conn: Conn) -> str:
     if pair.posted or len(pair.free) != pair.shape.receives:
         return f"{pair.posted} messages posted, {len(pair.free)} of {pair.shape.receives} receive buffers"
     there = other.owner if other is not None and other.open else None
-    if isinstance(there, Conn) and there.state is ConnState.ESTABLISHED and conn.credits + there.owed != depth:
+    if (
+        isinstance(there, Conn)
+        and there.state is ConnState.ESTABLISHED
+        and conn.credits + there.owed != depth
+    ):
         return f"{conn.credits} credits, {there.owed} owed there, of {depth}"
     return ""

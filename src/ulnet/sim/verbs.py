@@ -1,8 +1,8 @@
 """RDMA devices on the simulator's network: reliable connected queue pairs, and their connection manager.
 
 A queue pair does its work requests in order. What is not acknowledged is sent again after 0.5 s, as often as
-its retry count says; a message that finds no receive buffer comes again after 10 ms, by its RNR count. Then the
-pair breaks, and so does one that writes where it may not. Each port is a device, which can be removed.
+its retry count says; a message that finds no receive buffer comes again after 10 ms, by its RNR count. Then
+the pair breaks, and so does one that writes where it may not. Each port is a device, which can be removed.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class SimPair:
         self._failed = False
         self.free = [Slot(bytearray(_SLOT), number=number) for number in range(shape.receives)]
         self.posted = 0  # works that are not completed
-        self._queue: deque[tuple[float, Work]] = deque()  # not with the other side yet, and when each has left
+        self._queue: deque[tuple[float, Work]] = deque()  # and when each has left
         self._moving = False
         self._tries = self._rnr = self._ack_tries = 0
         self._acks: deque[object] = deque()  # tokens of messages whose acknowledgement is on its way

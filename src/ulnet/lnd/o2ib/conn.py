@@ -67,8 +67,8 @@ class Conn:
         "_ends",
         "_expected",
         "_hdr",
-        "_highwater",
         "_held",
+        "_highwater",
         "_limit",
         "_oob",
         "_posted",
@@ -315,8 +315,9 @@ class Conn:
         handle = _HANDLERS.get(kind)
         if handle is None:
             raise WireError(f"{O2ibType(kind).name} on a connection that is up")
-        handle(self, head, data)
+        whole = bytes(data)
         self.recycle(slot, kind in CREDITED or (kind == O2ibType.NOOP and self.version == V1))
+        handle(self, head, whole)
 
     def _break(self, what: str) -> None:
         self.close(Failure(errno.EPROTO, f"{self.peer.nid} broke the protocol: {what}"))
@@ -327,9 +328,12 @@ class Conn:
             self._hdr, self._raw = unpack_header(raw), raw
         hdr, at = self._hdr, slot.start + HEAD_SIZE
         size = hdr.payload_length
+        self.owed += not size  # which the answer may return
         if size > head.size - IMMEDIATE_END:
             raise WireError(f"IMMEDIATE with {head.size - IMMEDIATE_END} of {size} bytes")
-        behind = self.receiver.deliver(hdr, self._raw, slot.buf, slot.view, at, slot.start + IMMEDIATE_END + size)
+        behind = self.receiver.deliver(
+            hdr, self._raw, slot.buf, slot.view, at, slot.start + IMMEDIATE_END + size
+        )
         if behind == at and self.state is ConnState.ESTABLISHED:
             rx = ImmediateRx(self, slot, slot.start + IMMEDIATE_END)
             if size:
@@ -339,12 +343,12 @@ class Conn:
                 raise WireError("the message breaks LNet's rules")
             if size:
                 return  # `take` recycles
-        self.recycle(slot, 1)
+        self.recycle(slot, size > 0)
 
-    def _noop(self, head: Head, data: memoryview) -> None:
+    def _noop(self, head: Head, data: bytes) -> None:
         """Credits, or a sign of life."""
 
-    def _put_request(self, head: Head, data: memoryview) -> None:
+    def _put_request(self, head: Head, data: bytes) -> None:
         hdr, cookie = _requested(head, data)
         if hdr.type not in _PAYLOAD_TYPES:
             raise WireError(f"PUT_REQ for a message of type {hdr.type}")
@@ -371,7 +375,7 @@ class Conn:
         self._sinks[own] = tx
         self._queue_oob(tx)
 
-    def _put_done(self, head: Head, data: memoryview) -> None:
+    def _put_done(self, head: Head, data: bytes) -> None:
         cookie, _, status, _ = unpack_body(head, data)[3:]
         tx = self._sinks.pop(cookie, None)
         if tx is None or tx.queued:
@@ -392,7 +396,7 @@ class Conn:
         self.reserved += 1
         return tx
 
-    def _put_acked(self, head: Head, data: memoryview) -> None:
+    def _put_acked(self, head: Head, data: bytes) -> None:
         cookie, sink, _, target = unpack_body(head, data)[3:]
         assert target is not None
         tx = self._answer_to(cookie, O2ibType.PUT_REQ, O2ibType.PUT_ACK)
@@ -407,7 +411,7 @@ class Conn:
         tx.complete(O2ibType.PUT_DONE, sink, 0, writes_to(target, mapped.pieces, target.length, pieces))
         self._oob.append(tx)
 
-    def _put_refused(self, head: Head, data: memoryview) -> None:
+    def _put_refused(self, head: Head, data: bytes) -> None:
         cookie, _, status, _ = unpack_body(head, data)[3:]
         tx = self._answer_to(cookie, O2ibType.PUT_REQ, O2ibType.PUT_NAK)
         if status < 0:
@@ -415,7 +419,7 @@ class Conn:
         if tx.over:
             self._finish([tx])
 
-    def _get_request(self, head: Head, data: memoryview) -> None:
+    def _get_request(self, head: Head, data: bytes) -> None:
         hdr, cookie = _requested(head, data)
         target = unpack_body(head, data)[6]
         assert target is not None
@@ -457,7 +461,7 @@ class Conn:
         self.ni.in_hand[tx] = None
         self._queue_oob(tx)
 
-    def _get_done(self, head: Head, data: memoryview) -> None:
+    def _get_done(self, head: Head, data: bytes) -> None:
         cookie, _, status, _ = unpack_body(head, data)[3:]
         tx = self._answer_to(cookie, O2ibType.GET_REQ, O2ibType.GET_DONE)
         assert tx.msg is not None
@@ -501,7 +505,9 @@ class Conn:
     @property
     def idle(self) -> bool:
         """Whether nothing is under way or awaited."""
-        return not (self._oob or self._ready or self._held or self._posted or self._active or self._sinks or self._rxs)
+        return not (
+            self._oob or self._ready or self._held or self._posted or self._active or self._sinks or self._rxs
+        )
 
     def expired(self, now: float) -> bool:
         """Whether a transmit is late, or the peer never established it."""
@@ -567,7 +573,7 @@ class Conn:
         self.peer.closed(self, failure)
 
 
-def _requested(head: Head, data: memoryview) -> tuple[Header, int]:
+def _requested(head: Head, data: bytes) -> tuple[Header, int]:
     """The header and the cookie of a request."""
     body = unpack_body(head, data)
     assert body[1] is not None
@@ -595,7 +601,7 @@ _MANAGED: Final[dict[tuple[ConnState, CmEvent], _Managed]] = {
     },
 }
 
-_HANDLERS: Final[dict[int, Callable[[Conn, Head, memoryview], None]]] = {
+_HANDLERS: Final[dict[int, Callable[[Conn, Head, bytes], None]]] = {
     O2ibType.NOOP: Conn._noop,
     O2ibType.PUT_REQ: Conn._put_request,
     O2ibType.PUT_NAK: Conn._put_refused,

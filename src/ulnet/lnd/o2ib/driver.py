@@ -55,9 +55,8 @@ class O2ibLnd:
         if ni.nid.is_large:
             text = f"{ni.nid}: o2ib carries NIDs of four bytes only: use an interface with an IPv4 address"
             raise LNetError(errno.EAFNOSUPPORT, text)
-        # fmt: off
-        state = NiState(self._core, self._loop, self._verbs, self.params, ni, self._realtime_ns(), self._report)
-        # fmt: on
+        incarnation = self._realtime_ns()
+        state = NiState(self._core, self._loop, self._verbs, self.params, ni, incarnation, self._report)
         ni.batches = True
         ni.lnd_data = self.states[ni.nid] = state
 

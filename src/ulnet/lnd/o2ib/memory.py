@@ -76,9 +76,9 @@ class Registrations:
         self.count = 0  # transfers that are under way
 
     def map(self, views: list[memoryview], md: Md | None, offset: int, remote: bool) -> Mapped:
-        """Register memory, which is `offset` bytes behind the beginning of that of md. Raises LNetError(ENOMEM).
+        """Register memory, `offset` bytes behind the beginning of that of md. Raises LNetError(ENOMEM).
 
-        A peer gets one key for all it may write (`remote`): memory in several pieces is copied into in the end.
+        A peer gets one key for all it may write (`remote`): memory in several pieces has a copy.
         """
         if len(views) == 1:
             if md is not None and len(md.fragments) == 1 and (md.me is not None or md.threshold != 0):
@@ -142,9 +142,7 @@ class Registrations:
             self._forget(md)
 
 
-def writes_to(
-    target: RdmaTarget, pieces: Sequence[Piece], length: int, most: int
-) -> list[Write]:
+def writes_to(target: RdmaTarget, pieces: Sequence[Piece], length: int, most: int) -> list[Write]:
     """RDMA writes of the first `length` bytes of these pieces, `most` pieces by each at most."""
     found: list[Write] = []
     rest = list(reversed(pieces))

@@ -82,17 +82,20 @@ class NiState:
         self.in_hand: dict[Tx, None] = {}
         self.open = True
         self.down = ""  # why nothing can be carried now
-        self.failures = Failures(core, lambda: loop.call_soon(self.failures.drain))
+        self.failures = Failures(core, self._drain_soon)
         self._verbs = verbs
         self._report = report
         self._lives: dict[Nid, int] = {}
         self._cookies = 0
-        self._packed: tuple[Header | None, bytes] = (None, b"")  # the last header that was sent, and its bytes
+        self._packed: tuple[Header | None, bytes] = (None, b"")  # the last header, and its bytes
         self._timer: asyncio.TimerHandle | None = None
         self._due = float("inf")
         self._gone = False  # the device is: another one is looked for
         self.device: Device = verbs.open(ni, params.service, self)
         self.registrations = Registrations(self.device)
+
+    def _drain_soon(self) -> None:
+        self.loop.call_soon(self.failures.drain)
 
     def set_tunables(self, timeout: float) -> None:
         """Take over what can be changed while the NI runs."""
@@ -101,7 +104,9 @@ class NiState:
         self.conns_per_peer = max(tunables.conns_per_peer, 1)
         wanted = tunables.concurrent_sends or credits
         self.concurrent_sends = tunables.concurrent_sends = min(max(wanted, credits // 2), 2 * credits)
-        self.highwater = tunables.peercredits_hiw = min(max(tunables.peercredits_hiw, credits // 2), credits - 1)
+        self.highwater = tunables.peercredits_hiw = min(
+            max(tunables.peercredits_hiw, credits // 2), credits - 1
+        )
 
     def retune(self, timeout: float) -> None:
         """The tunables changed."""
@@ -158,7 +163,9 @@ class NiState:
         """The transmit for a message (spec §4). Raises LNetError, WireError."""
         hdr, md = msg.hdr, msg.md
         if len(self.in_hand) >= self.tunables.ntx:
-            raise LNetError(errno.ENOMEM, f"{self.ni.nid}: all of ntx={self.tunables.ntx} transmits are in use")
+            raise LNetError(
+                errno.ENOMEM, f"{self.ni.nid}: all of ntx={self.tunables.ntx} transmits are in use"
+            )
         now = self.now()
         last, raw = self._packed
         if last is not hdr:
@@ -376,7 +383,7 @@ def race_key(nid: Nid) -> int:
 def _version_of(private: bytes) -> int:
     """The version in which to refuse what cannot be read."""
     for order in ("little", "big"):
-        version = int.from_bytes(private[4:6], order)  # type: ignore[arg-type]
+        version = int.from_bytes(private[4:6], order)
         if version in VERSIONS:
             return version
     return VERSIONS[-1]

@@ -24,7 +24,9 @@ __all__ = ["Peer"]
 
 _V1_DEPTH: Final = 8
 _MOST_CALLS: Final = 32  # refusals in a row that are answered by another call
-_RACE_PAUSE: Final = 0.2  # seconds until a call that lost a race is made again, where the peer's does not come
+_RACE_PAUSE: Final = (
+    0.2  # seconds until a call that lost a race is made again, where the peer's does not come
+)
 _STUCK: Final = 3.0  # seconds after which a call that nobody answers is no hope for what comes
 _UNSURE: Final = (errno.EIO, errno.ETIMEDOUT)
 
@@ -96,7 +98,9 @@ class Peer:
         receives = 2 * params.queue_depth + (2 if version != V1 else 0)
         writes = params.max_fragments + ni.device.pieces * 8
         tunables, known = ni.tunables, ni.params
-        return Shape(ni.concurrent_sends, writes, receives, known.retry_count, known.rnr_retry_count, tunables.tos)
+        return Shape(
+            ni.concurrent_sends, writes, receives, known.retry_count, known.rnr_retry_count, tunables.tos
+        )
 
     # Calling ----------------------------------------------------------------------------------------
 
@@ -114,7 +118,16 @@ class Peer:
             self.stuck_at = now + _STUCK
         ni.arm(min(conn.deadline, self.stuck_at))
         request = O2ibMessage(
-            O2ibType.CONNREQ, version, 0, 0, ni.ni.nid, ni.incarnation, self.nid, self.incarnation, "little", params
+            O2ibType.CONNREQ,
+            version,
+            0,
+            0,
+            ni.ni.nid,
+            ni.incarnation,
+            self.nid,
+            self.incarnation,
+            "little",
+            params,
         )
         try:
             conn.pair = ni.device.connect(self.nid.ip, conn, request.pack(), self._shape(params, version))
@@ -136,13 +149,17 @@ class Peer:
             (ack.src_nid, ack.dst_nid, ack.dst_incarnation) != (self.nid, ni.ni.nid, ni.incarnation)
             or self.incarnation not in (0, ack.src_incarnation)
         ):  # fmt: skip
-            self._failed(conn, Failure(errno.ESTALE, f"another node than {self.nid} accepts, or in another life"))
+            self._failed(
+                conn, Failure(errno.ESTALE, f"another node than {self.nid} accepts, or in another life")
+            )
         elif not (
             0 < got.queue_depth <= asked.queue_depth
             and 0 < got.max_fragments <= asked.max_fragments
             and got.max_message <= MAX_MESSAGE
         ):
-            self._failed(conn, Failure(errno.EPROTO, f"{self.nid} accepts with more than was asked for: {got}"))
+            self._failed(
+                conn, Failure(errno.EPROTO, f"{self.nid} accepts with more than was asked for: {got}")
+            )
         else:
             conn.agree(got, ack.src_incarnation)
             self.joined(conn)
@@ -164,7 +181,11 @@ class Peer:
                 reaction = Reaction.VERSION
             words = f"{self.nid} refuses connections: {refusal.reason_text}"
         self._calls += 1
-        if reaction is not Reaction.FAIL and self._calls <= _MOST_CALLS and self._follow(reaction, conn, refusal):
+        if (
+            reaction is not Reaction.FAIL
+            and self._calls <= _MOST_CALLS
+            and self._follow(reaction, conn, refusal)
+        ):
             self._hang_up(conn)
             self._again(_RACE_PAUSE if reaction is Reaction.WAIT else 0.0)
             return
@@ -235,7 +256,9 @@ class Peer:
         """Let the peer connect. Raises LNetError."""
         ni, params = self.ni, asked.params
         assert params is not None
-        agreed = ConnParams(min(ni.depth, params.queue_depth), min(ni.fragments, params.max_fragments), MAX_MESSAGE)
+        agreed = ConnParams(
+            min(ni.depth, params.queue_depth), min(ni.fragments, params.max_fragments), MAX_MESSAGE
+        )
         conn = Conn(self, ConnState.ACCEPTING, asked.version, ni.now() + ni.timeout / 4)
         conn.agree(agreed, asked.src_incarnation)
         ack = O2ibMessage(

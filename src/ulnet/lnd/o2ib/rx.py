@@ -1,4 +1,4 @@
-"""Payload that arrives: in the message itself, or fetched by PUT_ACK; and GETs that are answered by writes."""
+"""Payload that arrives: in the message itself, or fetched by PUT_ACK; and GETs that writes answer."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ _NO_WRITES: Final[list[Write]] = []
 class Tx:
     """One transmit; over when it is not queued, not posted, and waits for nothing.
 
-    `msg` is LNet's message that it carries, if it does, `mapped` the memory of its payload where that is moved by
-    RDMA. `writes` go ahead of it.
+    `msg` is LNet's message that it carries, if it does, `mapped` the memory of its payload where RDMA moves
+    that. `writes` go ahead of it.
     """
 
     __slots__ = (
@@ -52,7 +52,9 @@ class Tx:
         "writes",
     )
 
-    def __init__(self, kind: O2ibType, body: Sequence[Buffer], deadline: float, msg: Msg | None = None) -> None:
+    def __init__(
+        self, kind: O2ibType, body: Sequence[Buffer], deadline: float, msg: Msg | None = None
+    ) -> None:
         self.deadline = deadline
         self.msg = msg
         self.cookie = 0
