@@ -165,9 +165,9 @@ class BondNi:
             reason = f"too many unknown peers: cannot remember {nid}"
             self._fail(msg, errno.ENOMEM, reason, HealthStatus.LOCAL_ERROR)
             return
-        self.ni.stats.sent[kind] += 1
-        if pni is not None:
-            pni.stats.sent[kind] += 1
+        for counted in (self.ni.stats,) if pni is None else (self.ni.stats, pni.stats):
+            counted.sent[kind] += 1
+            counted.sent_bytes += msg.hdr.payload_length
 
     def _fail(self, msg: Msg, err: int, reason: str, status: HealthStatus) -> None:
         self.core.defer(self.core.completed, [msg], status, err, reason)
@@ -211,9 +211,10 @@ class BondNi:
             if found is not None and not found.connected:  # it knows this node from an earlier life
                 self.connect(found, (ni, from_nid))
 
-    def received(self, kind: int, count: int) -> None:
-        """Count messages for this NI that came over slaves."""
+    def received(self, kind: int, count: int, size: int) -> None:
+        """Count messages for this NI that came over slaves, `size` bytes of payload together."""
         self.ni.stats.received[kind] += count
+        self.ni.stats.received_bytes += size
 
     def slaves_changed(self) -> None:
         """The core knows better than before how slaves are."""

@@ -97,6 +97,8 @@ class Completion:
         length = first.hdr.payload_length if count == 1 else sum([msg.hdr.payload_length for msg in run])
         if kind in (_PUT, _REPLY):
             stats.send_length += length
+            ni.stats.sent_bytes += length
+            pni.stats.sent_bytes += length
         if kind == _PUT and first.attempts is None:
             self._note_latency(path, run, now)
         if path.loaded:
@@ -148,6 +150,8 @@ class Completion:
         pni.stats.sent[kind] += 1
         if kind in (_PUT, _REPLY):
             stats.send_length += msg.hdr.payload_length
+            ni.stats.sent_bytes += msg.hdr.payload_length
+            pni.stats.sent_bytes += msg.hdr.payload_length
         now = state.clock()
         if kind == _PUT and msg.attempts is None:
             self._note_latency(path, [msg], now)

@@ -107,8 +107,8 @@ class Master(Protocol):
     def heard(self, ni: NI, hdr: Header, from_nid: Nid) -> None:
         """Messages for the master, headed like hdr, arrive on its slave ni from the next hop from_nid."""
 
-    def received(self, kind: int, count: int) -> None:
-        """Count messages of that kind, for the master, that were received on slaves."""
+    def received(self, kind: int, count: int, size: int) -> None:
+        """Count messages of that kind, of `size` bytes together, for the master, received on slaves."""
 
     def slaves_changed(self) -> None:
         """NIs came, went, failed or recovered: perhaps slaves."""

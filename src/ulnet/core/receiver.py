@@ -274,10 +274,14 @@ class Receiver:
         stats = self._state.stats
         stats.recv_count += count
         stats.recv_length += length
-        self.ni.stats.received[kind] += count
-        sender.stats.received[kind] += count
+        of_ni, of_peer = self.ni.stats, sender.stats
+        of_ni.received[kind] += count
+        of_peer.received[kind] += count
+        if length:
+            of_ni.received_bytes += length
+            of_peer.received_bytes += length
         if match.master is not None:
-            match.master.received(kind, count)
+            match.master.received(kind, count, length)
 
     def _take_acks(
         self, match: Match, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int

@@ -220,7 +220,7 @@ class Reception:
             return 0
         if match.master is not None:
             match.master.heard(ni, hdr, receiver.nid)
-            match.master.received(hdr.type, 1)
+            match.master.received(hdr.type, 1, hdr.payload_length)
         if verdict is not Verdict.DROP or match.why is NO_MEMORY:
             hop.heard_at = self.state.clock()
             if ni.unhealthy or hop.unhealthy:
@@ -408,8 +408,9 @@ class Reception:
         kind = hdr.type
         stats.recv_count += 1
         stats.recv_length += hdr.payload_length
-        ni.stats.received[kind] += 1
-        sender.stats.received[kind] += 1
+        for counted in (ni.stats, sender.stats):
+            counted.received[kind] += 1
+            counted.received_bytes += hdr.payload_length
 
     # The end ---------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ class Part(NamedTuple):
 
 PARTS: Final[dict[str, Part]] = {
     "net": Part(model.NetShow(verbosity=4, load=True), ("net", "show", "-v", "4"), "net"),
-    "peer": Part(model.PeerShow(verbosity=4), ("peer", "show", "-v", "4"), "peer"),
+    "peer": Part(model.PeerShow(verbosity=4, load=True), ("peer", "show", "-v", "4"), "peer"),
     "route": Part(model_routing.RouteShow(verbosity=3), ("route", "show", "-v", "3"), "route"),
     "routing": Part(model_routing.RoutingShow(), ("routing", "show"), "routing"),
     "statistics": Part(model.StatsShow(), ("stats", "show"), "statistics"),
@@ -86,4 +86,4 @@ def records(value: object) -> list[Mapping[str, Any]]:
 def lines_of(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """A mapping within a mapping; an empty one where there is none."""
     inner = value.get(name)
-    return inner if isinstance(inner, Mapping) else {}
+    return inner if isinstance(inner, dict) else {}

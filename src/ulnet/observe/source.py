@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, Final, Protocol
-
-import yaml
+from typing import Any, Protocol
 
 from ulnet.dlc.client import Client, as_mapping
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.protocol import Reply
+from ulnet.observe.reading import MAX_TEXT, read_text
 from ulnet.observe.snapshot import PARTS, Snapshot
 
-__all__ = ["FileSource", "SocketSource", "Source", "read_text"]
-
-MAX_TEXT: Final = 64 << 20  # bytes of what a tool prints, or of a file
-_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+__all__ = ["FileSource", "SocketSource", "Source"]
 
 
 class Source(Protocol):
@@ -92,24 +88,6 @@ class FileSource:
 
     def close(self) -> None:
         """There is nothing to let go of."""
-
-
-def read_text(text: bytes) -> dict[str, Any]:
-    """YAML as `lnetctl` prints it; {} of nothing. Raises ValueError, with what is wrong and where."""
-    if len(text) > MAX_TEXT:
-        raise ValueError(f"longer than {MAX_TEXT} bytes")
-    try:
-        document = yaml.load(text, _LOADER)
-    except yaml.MarkedYAMLError as bad:
-        where = f" in line {bad.problem_mark.line + 1}" if bad.problem_mark is not None else ""
-        raise ValueError(f"no YAML{where}: {bad.problem or 'it cannot be read'}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as bad:
-        raise ValueError(f"no YAML: {str(bad).splitlines()[0]}") from None
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise ValueError("no mapping at its top, as lnetctl prints")
-    return document
 
 
 def _refusal(reply: Reply) -> str:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from ulnet.observe.reading import MAX_TEXT, read_text
 from ulnet.observe.snapshot import PARTS, Snapshot
-from ulnet.observe.source import MAX_TEXT, read_text
 
 __all__ = ["ToolError", "ToolSource"]
 
