@@ -78,6 +78,9 @@ class Slow:
             "slow", {"net": {}} if self.go.is_set() else {}, {} if self.go.is_set() else {"net": "late"}
         )
 
+    def configuration(self, timeout: float) -> str:
+        return ""
+
     def close(self) -> None:
         pass
 

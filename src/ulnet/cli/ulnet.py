@@ -19,6 +19,7 @@ COMMANDS = {
     "demo": "two nodes with two rails each in this machine: move a file, compare it",
     "diff": "compare two configurations, or one with a node's",
     "doctor": "find what on this host would trouble LNet over several interfaces",
+    "explain": "tell which path a message would take and why: of ulnet's nodes, or kernel nodes",
     "exporter": "serve metrics of a node to Prometheus: of ulnet's, or the kernel's",
     "health": "tell in one line how a node is, for monitoring tools",
     "ping": "ask LNet nodes for their NIDs, without a daemon",

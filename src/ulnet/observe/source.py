@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
+from ulnet.dlc import model
 from ulnet.dlc.client import Client, as_mapping
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.protocol import Reply
+from ulnet.dlc.yaml_out import emit_document
 from ulnet.observe.reading import MAX_TEXT, read_text
 from ulnet.observe.snapshot import PARTS, Snapshot
 
@@ -25,6 +27,9 @@ class Source(Protocol):
 
     def read(self, timeout: float) -> Snapshot:
         """What the node says of itself, within `timeout` seconds; raises nothing: what failed is missing."""
+
+    def configuration(self, timeout: float) -> str:
+        """What `lnetctl export --backup` writes. Raises ValueError."""
 
     def close(self) -> None:
         """Let go of what it holds."""
@@ -60,6 +65,21 @@ class SocketSource:
                 parts[name] = as_mapping(reply)
         return Snapshot(self.name, parts, missing, time.monotonic() - began)
 
+    def ask(self, request: model.Request, timeout: float) -> dict[str, Any]:
+        """What the node answers to another request, by a connection of its own. Raises ValueError."""
+        try:
+            with Client(self.name) as client:
+                reply = client.request(request, timeout)
+        except DlcError as failed:
+            raise ValueError(failed.descr) from None
+        if reply.errors:
+            raise ValueError(reply.errors[0].descr)
+        return as_mapping(reply)
+
+    def configuration(self, timeout: float) -> str:
+        """The node's own backup. Raises ValueError."""
+        return emit_document(self.ask(model.Export(backup=True), timeout))
+
     def close(self) -> None:
         """Hang up."""
         self._client.close()
@@ -75,9 +95,7 @@ class FileSource:
         """The parts that the file has."""
         began = time.monotonic()
         try:
-            with Path(self.name).open("rb") as file:
-                text = file.read(MAX_TEXT + 1)
-            document = read_text(text)
+            document = read_text(self._text())
         except OSError as failed:
             return _nothing(self.name, failed.strerror or str(failed), began)
         except ValueError as bad:
@@ -85,6 +103,17 @@ class FileSource:
         parts = {name: document for name, part in PARTS.items() if part.key in document}
         missing = {name: "the file has none" for name in PARTS if name not in parts}
         return Snapshot(self.name, parts, missing, time.monotonic() - began)
+
+    def configuration(self, timeout: float) -> str:
+        """The file. Raises ValueError."""
+        try:
+            return self._text().decode()
+        except OSError as failed:
+            raise ValueError(f"{self.name} cannot be read: {failed.strerror}") from None
+
+    def _text(self) -> bytes:
+        with Path(self.name).open("rb") as file:
+            return file.read(MAX_TEXT + 1)
 
     def close(self) -> None:
         """There is nothing to let go of."""
