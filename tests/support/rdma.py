@@ -89,8 +89,8 @@ class Stranger:
         hdr = message.header
         if not self.answers_pings or hdr is None or (hdr.type, hdr.portal) != (MsgType.GET, PING_PORTAL):
             return False
-        info = PingInfo(Feature.NI_STATUS, 12345, 1, [NiEntry(self.nid, NiStatus.UP)]).pack()
-        reply = Header(MsgType.REPLY, hdr.src_nid, self.nid, 12345, 12345, len(info), hdr.wmd)
+        info = PingInfo(Feature.NI_STATUS, 12345, 1, [NiEntry(hdr.dest_nid, NiStatus.UP)]).pack()
+        reply = Header(MsgType.REPLY, hdr.src_nid, hdr.dest_nid, 12345, 12345, len(info), hdr.wmd)
         self.say(O2ibType.IMMEDIATE, header=reply, payload=info, credits=1)
         return True
 
