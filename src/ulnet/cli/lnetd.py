@@ -111,6 +111,11 @@ def _parser() -> argparse.ArgumentParser:
         default="secure",
         help="whose connections: from source ports below 1024 (default), all, none",
     )
+    parser.add_argument(
+        "--any-source",
+        action="store_true",
+        help="believe a NID that is called from another address, as kernel nodes do",
+    )
     parser.add_argument("--accept-port", type=int, default=988, metavar="PORT", help="TCP port (988)")
     parser.add_argument(
         "--accept-port-bulk",
@@ -233,6 +238,7 @@ async def _run(options: argparse.Namespace, parameters: list[Parameters], steps:
     node = Node(
         tcp=TcpParams(
             accept=options.accept,
+            check_source=not options.any_source,
             accept_port=options.accept_port,
             accept_port_bulk=options.accept_port_bulk,
         ),

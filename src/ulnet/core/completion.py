@@ -46,9 +46,12 @@ class Completion:
     def completed(
         self, msgs: list[Msg], status: HealthStatus = HealthStatus.OK, err: int = 0, reason: str = ""
     ) -> None:
-        """A driver is done with these messages: all have left in this order, or all failed."""
+        """A driver is done with these messages: all have left in this order, or all failed.
+
+        OK with an errno is a failure as well: the peer itself tells it, and no path is to blame.
+        """
         self._sender.uncork()
-        if status:
+        if status or err:
             for msg in msgs:
                 self._failed(msg, status, err, reason)
             return
@@ -238,7 +241,7 @@ class Completion:
         if not msg.committed:
             self._is_over(msg)
             return
-        again = self._parts.failed(msg, status, err, reason)
+        again = bool(status) and self._parts.failed(msg, status, err, reason)
         self._credits.give_back_of(msg)
         self._loads.end(msg)
         msg.path = msg.ni = msg.peer_ni = None
@@ -247,7 +250,7 @@ class Completion:
         elif msg.copied:
             self.end(msg, HealthStatus.OK, 0, "")
         else:
-            self.end(msg, status, err, reason)
+            self.end(msg, status or HealthStatus.REMOTE_ERROR, err, reason)
 
     def end(self, msg: Msg, status: HealthStatus, err: int, reason: str) -> None:
         """msg failed for good, or a copy of it goes on."""

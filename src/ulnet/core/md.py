@@ -8,6 +8,7 @@ from enum import IntFlag
 from typing import TYPE_CHECKING
 
 from ulnet.core.status import LNetError
+from ulnet.nid import LO_NID
 from ulnet.wire.lnet import LNET_MTU
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ulnet.core.msg import Msg
     from ulnet.core.ni import NI
     from ulnet.core.path_load import InFlight
+    from ulnet.core.peer import PeerNi
     from ulnet.core.portal import MatchEntry
     from ulnet.nid import Nid
 
@@ -104,6 +106,8 @@ class Md:
     __slots__ = (
         "aborted",
         "acks_due",
+        "asked",
+        "asked_too",
         "auto_unlink",
         "cpt",
         "deadline_slot",
@@ -169,6 +173,8 @@ class Md:
         self.refs = 0  # operations under way
         self.acks_due = 0  # answers that were asked for: others are not taken
         self.replies_due = 0
+        self.asked: PeerNi | None = None  # whom its last request went to: only that node may answer …
+        self.asked_too: set[PeerNi] | None = None  # … and these, whose answers may still be due
         self.aborted = 0  # errno that successful completions turn into, after md_unlink while busy
         self.linked = False
         self.sends = False  # bound, and not about to go
@@ -206,6 +212,28 @@ class Md:
         self.used = False
         if timeout is not None and not 0 <= timeout <= MAX_TIMEOUT:
             raise LNetError(errno.EINVAL, f"timeout {timeout:.15g}: must be 0 to {MAX_TIMEOUT} seconds")
+
+    def asks(self, whom: PeerNi) -> None:
+        """A request goes to another NID than the one before; it is counted among the answers due."""
+        before = self.asked
+        if self.acks_due + self.replies_due <= 1:
+            self.asked_too = None
+        elif before is not None and before.peer is not whom.peer:
+            if self.asked_too is None:
+                self.asked_too = set()
+            self.asked_too.add(before)
+        self.asked = whom
+
+    def has_asked(self, sender: PeerNi) -> bool:
+        """Whether an answer of that sender is one that was asked for: of that NID, or another of its node."""
+        asked = self.asked
+        if asked is None:
+            return False
+        if asked is sender or asked.nid == sender.nid or asked.peer is sender.peer or sender.nid == LO_NID:
+            return True
+        return self.asked_too is not None and any(
+            one.nid == sender.nid or one.peer is sender.peer for one in self.asked_too
+        )
 
     def keep(self, keeper: Keeper) -> None:
         """Call keeper when this descriptor is gone, or has another handle."""

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from ulnet.core.lnd import Payload
     from ulnet.core.reception import Reception
 
-__all__ = ["RUN", "Receiver"]
+__all__ = ["RUN", "Receiver", "answers_left"]
 
 RUN: Final = 128  # messages that are taken together, at most: their answers are due together
 MAX_PEER_ANSWERS: Final = 65536  # ACKs and REPLYs that may wait for credits of one peer NI …
-MAX_ANSWERS: Final = 262144  # … and of all: who asks for more is not heard
+MAX_ANSWERS: Final = 262144  # … and of all, but for those that any may have: who asks for more is not heard
+MIN_ANSWERS: Final = 32
 _ACK: Final = int(MsgType.ACK)
 _PUT: Final = int(MsgType.PUT)
 _GET: Final = int(MsgType.GET)
@@ -41,6 +42,14 @@ _WMD_SIZE: Final = 16
 _PARTS: Final[dict[int, struct.Struct]] = {}
 _NO_PARTS: Final = struct.Struct("")
 _NO_MATCH: Final = Match(Header(_ACK), Verdict.REFUSE)  # of no header that comes
+
+
+def answers_left(hop: PeerNi | None, waiting: int) -> int:
+    """How many answers more may wait for the next hop, while `waiting` do so in all.
+
+    Who does not read may take half of what others leave: so there is always some left for the next one.
+    """
+    return max(min((MAX_ANSWERS - waiting) >> 1, MAX_PEER_ANSWERS), MIN_ANSWERS) - (hop.answers if hop else 0)
 
 
 class Receiver:
@@ -186,11 +195,11 @@ class Receiver:
             return b""
         return wmd
 
-    def _most(self, match: Match, sender: PeerNi) -> int:
+    def _most(self, match: Match) -> int:
         """Messages that may be answered together."""
         if not match.wants_ack and match.hdr.type == _PUT:
             return RUN
-        return min(RUN, MAX_PEER_ANSWERS - sender.answers, MAX_ANSWERS - self._state.answers)
+        return min(RUN, answers_left(match.hop, self._state.answers))
 
     def _take_puts(
         self, match: Match, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int
@@ -209,7 +218,7 @@ class Receiver:
         same = raw
         marked = same_marked = same_wmd[15] in MARKS
         wmds: list[bytes] = []
-        for _ in range(min(self._most(match, sender), (end - pos) // size)):
+        for _ in range(min(self._most(match), (end - pos) // size)):
             if changes != CHANGES.number or match is not self._match:
                 break
             if buf.startswith(same, pos):
@@ -310,7 +319,7 @@ class Receiver:
                 handle = md.handle
                 event = None
             due = md.acks_due
-            if not due or not md.sends:
+            if not due or not md.sends or not (md.asked is sender or md.has_asked(sender)):
                 break
             pos += size
             count += 1
@@ -384,6 +393,8 @@ class Receiver:
             md = self._memory.find_wmd(wmd) if wmd else None
             if md is None or not md.replies_due or length > md.length or len(md.fragments) != 1:
                 break
+            if not (md.asked is sender or md.has_asked(sender)):
+                break
             begin = pos + head
             pos += size
             count += 1
@@ -424,7 +435,7 @@ class Receiver:
         size = len(raw)
         payload = md.slices(event.offset, event.mlength) if event.mlength else NO_PAYLOAD
         wmds: list[bytes] = []
-        for _ in range(min(self._most(match, sender), (end - pos) // size)):
+        for _ in range(min(self._most(match), (end - pos) // size)):
             wmd = hdr.wmd if buf.startswith(raw, pos) else self._next(raw, buf, pos)
             threshold = md.threshold
             if not wmd or not threshold:

@@ -180,6 +180,8 @@ class Sender:
             else:
                 msg.wmd = md.wmd
                 md.replies_due += 1
+            if md.asked is not path.final:
+                md.asks(path.final)
             if md.next_nid is not path.next_nid:
                 self._memory.went(md, path.next_nid)
         else:
@@ -431,6 +433,7 @@ class Sender:
         if md is not None:
             md.ni = path.ni
             if md.deadline_slot >= 0 or md.acks_due or md.replies_due:
+                md.asks(path.final)
                 self._memory.went(md, path.next_nid)
         self.submit(path, [msg], now)
 
