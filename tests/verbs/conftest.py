@@ -11,8 +11,9 @@ import pytest
 from verbs_bed import ROOT, Bed, Guest
 
 RESULTS = ROOT / "build/verbs/results"
-PYTHON = ("env", f"PYTHONPATH={ROOT / 'src'}", str(ROOT / ".venv/bin/python"))
 SOCKET = "/run/lnetd.sock"
+SETTINGS = (f"PYTHONPATH={ROOT / 'src'}", f"ULNET_SOCKET={SOCKET}")
+PYTHON = ("env", *SETTINGS, str(ROOT / ".venv/bin/python"))
 collect_ignore_glob = [] if os.environ.get("ULNET_VERBS") else ["test_*.py"]
 
 
