@@ -14,7 +14,6 @@ import socket
 import stat
 import struct
 import tempfile
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -418,6 +417,7 @@ def test_another_users_daemon_is_believed_only_where_root_put_it(open_directory:
     directory.mkdir()
     os.chown(directory, USER, USER)
     path = str(directory / "s")
+    listens, tells = os.pipe()
     child = os.fork()
     if child == 0:
         try:
@@ -425,13 +425,13 @@ def test_another_users_daemon_is_believed_only_where_root_put_it(open_directory:
             with socket.socket(socket.AF_UNIX) as listener:
                 listener.bind(path)
                 listener.listen()
+                os.write(tells, b"1")
                 listener.accept()[0].sendall(encode_reply(Answer()))
                 signal.pause()
         finally:
             os._exit(0)
     try:
-        while not os.path.exists(path):
-            time.sleep(0.01)
+        os.read(listens, 1)
         open_directory.chmod(mode)
         with Client(path) as client:
             if mode == 0o755:
@@ -445,6 +445,8 @@ def test_another_users_daemon_is_believed_only_where_root_put_it(open_directory:
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+        os.close(listens)
+        os.close(tells)
 
 
 # Hostile bytes -------------------------------------------------------------------------------------------

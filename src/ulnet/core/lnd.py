@@ -94,6 +94,9 @@ class Payload(Protocol):
         False if it is not coming any more, or cannot be kept out of that memory.
         """
 
+    def unanswered(self) -> None:
+        """The GET that came with it gets no REPLY: a peer that waits for one by other means may be told."""
+
 
 class Master(Protocol):
     """An NI without a wire of its own: other NIs, its slaves, carry what it sends and take what comes for it.

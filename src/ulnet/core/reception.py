@@ -247,8 +247,8 @@ class Reception:
         return fate is not Fate.PASSES
 
     def _begin_again(self, receiver: Receiver, hdr: Header, rx: Payload) -> None:
-        if receiver.begin(hdr, rx) and hdr.payload_length:
-            rx.take(None, [], 0, hdr.payload_length)
+        if receiver.begin(hdr, rx):
+            _pass_by(hdr, rx)
 
     def _incoming(self, receiver: Receiver, match: Match, hdr: Header, rx: Payload) -> Incoming:
         stats = self.state.stats
@@ -469,8 +469,8 @@ class Reception:
     def drop(self, ni: NI, sender: PeerNi | None, hdr: Header, rx: Payload | None, why: str) -> None:
         """Count a message that goes nowhere; its payload is still read off the connection."""
         self.state.drops.count(ni, sender, hdr, why)
-        if hdr.payload_length and rx is not None:
-            rx.take(None, [], 0, hdr.payload_length)
+        if rx is not None:
+            _pass_by(hdr, rx)
 
     def _drop_request(
         self, ni: NI, sender: PeerNi, hdr: Header, rx: Payload | None, why: str, from_nid: Nid
@@ -587,6 +587,14 @@ class Reception:
                     del portal.delayed[incoming]
                     incoming.rx = None
                     self.drop_delayed(incoming, "its connection closed while it waited for a match")
+
+
+def _pass_by(hdr: Header, rx: Payload) -> None:
+    """Nothing comes of a message."""
+    if hdr.payload_length:
+        rx.take(None, [], 0, hdr.payload_length)
+    elif hdr.type == _GET:
+        rx.unanswered()
 
 
 def _may_wait(portal: Portal, hdr: Header) -> bool:

@@ -16,6 +16,7 @@ _CONNECT_FAILURES: Final = {
     errno.EHOSTUNREACH: "addr_err",  # no host answers for that address
     errno.EAFNOSUPPORT: "addr_err",
     errno.ENETUNREACH: "unreachable",
+    errno.ENETDOWN: "unreachable",  # of o2ib: the connection manager of the peer does not answer
     errno.ETIMEDOUT: "unreachable",
     errno.ECONNREFUSED: "connect_rej",
     errno.ECONNRESET: "connect_rej",  # by its LNet, in the handshake

@@ -168,7 +168,7 @@ class ControlServer:
         except ProtocolError as bad:
             return _refusal(bad, request.verb, request.entity)
         except Exception:
-            _log.exception("request %s failed", type(request).__name__)
+            _log.exception("request %s failed", type(request).__name__, extra={"event": "control.failed"})
             text = "lnetd met a fault of its own in this request: its log tells more; please report it"
             return _refusal(ProtocolError(errno.EIO, text), request.verb, request.entity)
 
@@ -192,7 +192,7 @@ class _Session(asyncio.Protocol):
         self._caller = caller = self._server.groups.caller(transport.get_extra_info("socket"))
         self._server.make_room()
         if caller.role is Role.NOTHING:
-            _log.warning("refused a request of user %s", caller.uid)
+            _log.warning("refused a request of user %s", caller.uid, extra={"event": "control.refused"})
             text = f"user {caller.user} may not control this lnetd: only its owner, root, and its groups may"
             self._refuse(ProtocolError(errno.EACCES, text))
         elif len(self._server.sessions) >= self._server.max_clients:

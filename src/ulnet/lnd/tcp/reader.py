@@ -184,6 +184,9 @@ class Reader:
         self._delivered()
         return True
 
+    def unanswered(self) -> None:
+        """Who asked hears nothing."""
+
     # Headers ----------------------------------------------------------------------------------------
 
     def wake_at(self, count: int) -> None:

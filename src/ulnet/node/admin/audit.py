@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from ulnet.control.view import View
+from ulnet.core.lines import Line
 from ulnet.core.status import LNetError
 from ulnet.dlc.caller import Caller
 from ulnet.dlc.model_faults import FaultShow
@@ -59,7 +60,12 @@ class Audit:
             line["more"] = len(names) - _MOST
         if refused:
             line["refused"] = refused[:_MOST]
-        _log.info("audit: %s", msgspec.json.encode(line).decode())
+        about = {name: _json(value) for name, value in line.items()}
+        _log.info("%s", Line("control.changed", f"audit: {_json(line)}", **about))
+
+
+def _json(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _picture(state: AdminState, request: BaseRequest) -> _Leaves:
