@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from socket import AF_INET6
@@ -27,6 +27,7 @@ from ulnet.host import Address, Link, NumaNode, Topology
 from ulnet.nid import NetType, Nid
 from ulnet.node import Node
 from ulnet.node.admin import Admin
+from ulnet.node.admin.names import read_nids
 
 LINKS = [
     Link("lo", 1, addresses=(Address("127.0.0.1", 8),), loopback=True),
@@ -381,3 +382,17 @@ async def test_commands_on_a_node_that_is_down_say_how_to_configure_it(admin: Ad
     await admin.handle(model.LnetConfigure())
     await admin.handle(model.LnetConfigure())
     assert nids(await shown(admin)) == {"lo": ["0@lo"]}
+
+
+def test_a_request_of_many_ranges_is_refused_at_the_first_too_many() -> None:
+    """It expanded all of them first: 256,000 NIDs kept the daemon busy for 2.4 s."""
+    looked_at: list[str] = []
+
+    def ranges() -> Iterator[str]:
+        for octet in range(250):
+            looked_at.append(f"10.0.{octet}.[0-255]@tcp,10.1.{octet}.[0-255]@tcp")
+            yield looked_at[-1]
+
+    with pytest.raises(LNetError, match="more than the 1024 of one request"):
+        read_nids(ranges())
+    assert len(looked_at) == 3

@@ -65,7 +65,7 @@ def values(text: str, name: str) -> dict[str, float]:
 class Slow:
     """A source that answers when it is let."""
 
-    name = "slow"
+    name = reach = "slow"
 
     def __init__(self) -> None:
         self.asked: list[float] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -157,6 +158,13 @@ def test_nets_policy_discovery_and_what_only_our_nodes_tell() -> None:
         for _, state in [k for k in found if k[0] == "lnet_peers_in_state"]
     }
     assert {state for state, count in states.items() if count} == {"discovered", "up to date"}
+
+
+@pytest.mark.parametrize(("enable", "on"), [(0, 0), (1, 1), (2, 0), (3, 1), ("x", 0)])
+def test_routing_is_on_by_the_lowest_bit(enable: object, on: int) -> None:
+    parts = {"net": {"net": []}, "routing": {"routing": [{"cpt[0]": {}}, {"enable": enable}]}}
+    found = {s.name: s.value for f in Families().of(Snapshot("node", parts), 0.0) for s in f.samples}
+    assert found["lnet_routing_enabled"] == on
 
 
 def test_routes_and_router_buffers() -> None:

@@ -16,6 +16,7 @@ from ulnet.bond.monitor import Monitor
 from ulnet.bond.peer_table import BondPeerTable
 from ulnet.bond.servers import Servers
 from ulnet.bond.slaves import Slaves
+from ulnet.core.lines import Line
 from ulnet.core.status import HealthStatus
 from ulnet.nid import NetType, Nid
 from ulnet.wire.bond import Mode, Policy
@@ -267,7 +268,7 @@ class BondNi:
         """Nothing of the peer answers any more: perhaps it is gone, perhaps its slaves are others now."""
         if not peer.connected or self.peers.get(peer.nid) is not peer or not all(p.down for p in peer.paths):
             return
-        self.report(f"bonding peer {peer.nid}: no path answers")
+        self.report(Line("bond.peer_lost", f"bonding peer {peer.nid}: no path answers", peer=peer.nid))
         peer.state = PeerState.UNKNOWN
         peer.incarnation = 0  # so that the next HELLO asks for an answer
         if self.clock() - peer.used_at < PATIENCE:
@@ -291,7 +292,8 @@ class BondNi:
         changed, moved = self.slaves.look(self.peers.values())
         if moved:
             self.failovers += 1
-            self.report(f"{self.ni.nid}: {self.slaves.active.nid} is the active slave now, no more {before}")
+            text = f"{self.ni.nid}: {self.slaves.active.nid} is the active slave now, no more {before}"
+            self.report(Line("bond.failover", text, nid=self.ni.nid, slave=self.slaves.active.nid))
         if changed:
             self.renew()
 

@@ -8,17 +8,22 @@ import errno
 import logging
 import os
 import resource
+import shutil
 import signal
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ulnet import __version__
 from ulnet.cli.files import Unreadable, read_text
+from ulnet.cli.log_lines import log_to_stderr
 from ulnet.cli.observed import place
+from ulnet.core.lines import Line
 from ulnet.core.status import LNetError
+from ulnet.dlc.caller import Groups
 from ulnet.dlc.config import Step, read_config
 from ulnet.dlc.endpoint import Endpoint
 from ulnet.dlc.errors import ErrorItem
@@ -28,7 +33,7 @@ from ulnet.dlc.paths import default_socket
 from ulnet.dlc.protocol import ProtocolError
 from ulnet.dlc.server import ControlServer
 from ulnet.dlc.yaml_out import emit_errors
-from ulnet.host import HostError, load_topology
+from ulnet.host import HostError, become, group_number, load_topology
 from ulnet.lnd.loop import new_event_loop
 from ulnet.lnd.o2ib import O2ibParams
 from ulnet.lnd.tcp import TcpParams
@@ -59,26 +64,30 @@ $XDG_RUNTIME_DIR/ulnet/lnetd.sock for others. Without root, peers with accept=se
 kernel nodes) refuse this node's connections, and the port must be above 1023.
 """
 
+_NOTE = {"event": "config.note"}
 _LEVELS = ("debug", "info", "warning", "error")
-_SYSTEMD = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; exit status 0 after a stop, 1 if it could not start, 2 for wrong words."""
     options = _parser().parse_args(argv)
-    _log_to_stderr(options.log_level)
+    log_to_stderr(options.log_level, options.log_format)
     _allow_many_files()
     try:
         parameters, steps = _parameters(options), _read(options.config)
+        groups = Groups(*[name and group_number(name) for name in (options.readers, options.administrators)])
+        if options.user is not None:
+            _become(options.user, options.socket, groups)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return runner.run(_run(options, parameters, steps))
+            return runner.run(_run(options, parameters, steps, groups))
     except (LNetError, HostError, ProtocolError) as refused:
-        _log.error("%s", refused.text)
+        _log.error("%s", refused.text, extra={"event": "daemon.refused"})
     except _ConfigError as bad:
         sys.stderr.write(emit_errors(bad.errors))
         source = options.config or options.modprobe or "the start-up options"
         count = len(bad.errors)
-        _log.error("%s: %d error%s; nothing is started", source, count, "s" * (count != 1))
+        text = f"{source}: {count} error{'s' * (count != 1)}; nothing is started"
+        _log.error("%s", text, extra={"event": "daemon.refused"})
     return 1
 
 
@@ -103,6 +112,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ip2nets", metavar="TEXT", help="as the module parameter: tcp(eth0) 10.0.*.*")
     parser.add_argument("--routes", metavar="TEXT", help="as the module parameter: o2ib 10.0.0.1@tcp")
     parser.add_argument("--socket", metavar="PATH", default=default_socket(), help="control socket")
+    parser.add_argument(
+        "--readers", metavar="GROUP", help="its members may look (show, export, metrics), and change nothing"
+    )
+    parser.add_argument("--administrators", metavar="GROUP", help="its members may do what root may")
+    parser.add_argument("--user", metavar="NAME", help="give up root for this user, but for two capabilities")
     parser.add_argument("--unconfigured", action="store_true", help="wait for `lnetctl lnet configure`")
     parser.add_argument(
         "--accept",
@@ -151,6 +165,12 @@ def _parser() -> argparse.ArgumentParser:
         help="what goes to stderr (info); debug: connections and requests as well",
     )
     parser.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="lines for people (text), or JSON with the names of events (docs/watching.md)",
+    )
+    parser.add_argument(
         "--metrics",
         type=place,
         metavar="ADDRESS:PORT",
@@ -165,31 +185,6 @@ def _seconds(text: str) -> float:
     if not 0 <= seconds <= 3600:
         raise argparse.ArgumentTypeError(f"{text}: give 0 to 3600 seconds")
     return seconds
-
-
-def _log_to_stderr(level: str) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Lines())
-    handler.addFilter(_is_ours_or_grave)
-    logging.basicConfig(level=level.upper(), handlers=[handler])
-
-
-def _is_ours_or_grave(record: logging.LogRecord) -> bool:
-    """Libraries tell much of what they do, for which nobody asked."""
-    return record.levelno >= logging.WARNING or record.name.partition(".")[0] == "ulnet"
-
-
-class _Lines(logging.Formatter):
-    """`lnetd: warning: text`, behind the local time, or the journal's priority when systemd reads along."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        text = f"lnetd: {record.levelname.lower()}: {record.getMessage()}"
-        if record.exc_info:
-            text += "\n" + self.formatException(record.exc_info)
-        if "JOURNAL_STREAM" not in os.environ:
-            return f"{self.formatTime(record)} {text}"
-        mark = f"<{_SYSTEMD.get(record.levelno, 5)}>"
-        return "\n".join(mark + line for line in text.splitlines())
 
 
 def _tell_systemd(news: str) -> None:
@@ -222,9 +217,9 @@ def _parameters(options: argparse.Namespace) -> list[Parameters]:
         raise LNetError(errno.EINVAL, str(bad)) from None
     for parameters in found:
         for note in parameters.notes:
-            _log.info("%s: %s", options.modprobe, note)
+            _log.info("%s: %s", options.modprobe, note, extra=_NOTE)
         for text in parameters.unknown:
-            _log.warning("%s: %s", options.modprobe, text)
+            _log.warning("%s: %s", options.modprobe, text, extra=_NOTE)
     return found
 
 
@@ -250,7 +245,22 @@ def _text_of(path: str) -> str:
         raise LNetError(bad.errno, str(bad)) from None
 
 
-async def _run(options: argparse.Namespace, parameters: list[Parameters], steps: list[Step]) -> int:
+def _become(user: str, path: str, groups: Groups) -> None:
+    """Give up root; if the control socket's directory is to be made, it is the user's. Raises HostError."""
+    directory = os.path.dirname(path) or "."
+    try:
+        if not os.path.isdir(directory):
+            os.makedirs(directory, mode=0o750)
+            with suppress(LookupError):  # which is told below
+                shutil.chown(directory, user, groups.opened_to)
+    except OSError as error:
+        raise HostError(error.errno or errno.EIO, f"{directory} cannot be made: {error.strerror}") from None
+    become(user, [gid for gid in groups if gid is not None])
+
+
+async def _run(
+    options: argparse.Namespace, parameters: list[Parameters], steps: list[Step], groups: Groups
+) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
@@ -276,8 +286,8 @@ async def _run(options: argparse.Namespace, parameters: list[Parameters], steps:
     selftest = SelftestAddition(node, on=options.selftest)
     startup = [Step(one, 0) for given in parameters for one in given.requests if not is_setting(one)] + steps
     admin = Admin(node, startup=startup, parameters=parameters, drain=options.drain, additions=[selftest])
-    endpoint = Endpoint(options.socket)
-    server = ControlServer(endpoint, admin.handle)
+    endpoint = Endpoint(options.socket, groups.opened_to)
+    server = ControlServer(endpoint, admin.handle, groups=groups)
     exporter: Exporter | None = None
     try:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -290,10 +300,11 @@ async def _run(options: argparse.Namespace, parameters: list[Parameters], steps:
                 raise _ConfigError(errors)
         await server.start()
         exporter = _exporter(options)
-        _log.info("ready: LNet is %s, control socket %s", "up" if node.running else "down", options.socket)
+        text = f"ready: LNet is {'up' if node.running else 'down'}, control socket {options.socket}"
+        _log.info("%s", Line("daemon.ready", text, socket=options.socket))
         _tell_systemd("READY=1")
         await stop.wait()
-        _log.info("stopping")
+        _log.info("stopping", extra={"event": "daemon.stopping"})
         _tell_systemd("STOPPING=1")
     finally:
         if exporter is not None:
@@ -301,7 +312,7 @@ async def _run(options: argparse.Namespace, parameters: list[Parameters], steps:
         await server.close(options.drain)
         await admin.end_additions()
         await node.close(options.drain)
-    _log.info("stopped")
+    _log.info("stopped", extra={"event": "daemon.stopped"})
     return 0
 
 
@@ -325,7 +336,8 @@ def _exporter(options: argparse.Namespace) -> Exporter | None:
         raise LNetError(
             number, f"--metrics: cannot listen on {address}, port {port}: {failed.strerror}"
         ) from None
-    _log.info("metrics: port %d of %s", exporter.port, address)
+    text = f"metrics: port {exporter.port} of {address}"
+    _log.info("%s", Line("daemon.metrics", text, address=address, port=exporter.port))
     return exporter
 
 

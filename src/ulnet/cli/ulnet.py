@@ -29,6 +29,7 @@ COMMANDS = {
     "selftest": "take part in LNet selftest, run plans of tests",
     "sim": "run a scenario, or random clusters with faults, in the simulator",
     "plan": "show what apply, or an import, would change, and change nothing",
+    "top": "show rails, peers and routes of a node, live in a terminal",
     "which-nid": "tell which of some NIDs is the nearest to a node",
     "trace": "follow a running node: which pair of NIDs carries what, and why",
 }

@@ -188,8 +188,8 @@ class Families:
                         if word in pool:
                             self._gauge(f"lnet_router_{short}", text, pool[word], labels)
         if "routing" in snapshot.parts:
-            enabled = any(group.get("enable") == 1 for group in records(snapshot.shown("routing")))
-            self._gauge("lnet_routing_enabled", "1: the node passes messages on", enabled)
+            text = "1: the node passes messages on"
+            self._gauge("lnet_routing_enabled", text, snapshot.routes_for_others)
 
     # Samples ---------------------------------------------------------------------------------------
 

@@ -59,6 +59,12 @@ class Snapshot:
         document = self.parts.get(part)
         return document.get(PARTS[part].key) if isinstance(document, dict) else None
 
+    @property
+    def routes_for_others(self) -> bool:
+        """Whether it passes messages on: the lowest bit of `enable`, which 2.18 prints as 2 and 3."""
+        values = [group.get("enable") for group in records(self.shown("routing"))]
+        return any(isinstance(one, int) and one & 1 for one in values)
+
     def local_nis(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Each NI with the name of its net; not the loopback's."""
         found = []

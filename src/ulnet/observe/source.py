@@ -5,6 +5,7 @@ The real tool of a kernel node is `ulnet.observe.tool.ToolSource`.
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +26,10 @@ class Source(Protocol):
 
     name: str
 
+    @property
+    def reach(self) -> str:
+        """The command that is the node's lnetctl, for people to type."""
+
     def read(self, timeout: float) -> Snapshot:
         """What the node says of itself, within `timeout` seconds; raises nothing: what failed is missing."""
 
@@ -41,6 +46,7 @@ class SocketSource:
     def __init__(self, path: str | None = None) -> None:
         self._client = Client(path)
         self.name = self._client.path
+        self.reach = "lnetctl" if path is None else f"lnetctl --socket {shlex.quote(path)}"
 
     def read(self, timeout: float) -> Snapshot:
         """Each part by one request; none more once one was not answered."""
@@ -87,6 +93,8 @@ class SocketSource:
 
 class FileSource:
     """Documents in a file: an export, or what `lnetctl` showed, one part or several."""
+
+    reach = "lnetctl"
 
     def __init__(self, path: str) -> None:
         self.name = path

@@ -8,6 +8,7 @@ import socket
 from functools import partial
 from typing import Final
 
+from ulnet.core.lines import Line
 from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.devices import Device
 from ulnet.lnd.tcp.handshake import PassiveHandshake, Verdict
@@ -106,13 +107,12 @@ class Acceptor:
                 continue
             if self._shared.params.accept == "secure" and address[1] > sockets.HIGHEST_RESERVED:
                 sockets.reset(sock)
-                self._shared.report(
-                    f"refused {address[0]}:{address[1]}: its source port is not below 1024 (accept=secure)"
-                )
+                who, why = f"{address[0]}:{address[1]}", "its source port is not below 1024 (accept=secure)"
+                self._shared.report(_refusal(who, why))
                 continue
             if sock.fileno() >= self._most_files and not self._evict(self.pending):
                 sockets.reset(sock)
-                self._shared.report(f"refused {address[0]}: this process has nearly no file descriptors left")
+                self._shared.report(_refusal(address[0], "this process has nearly no file descriptors left"))
                 continue
             sock.setblocking(False)
             self._make_room(address[0])
@@ -132,7 +132,10 @@ class Acceptor:
         oldest = next(iter(among), None)
         if oldest is None:
             return False
-        self._shared.report(f"closed {oldest.who}: it took long over its handshake, and others call")
+        why = "it took long over its handshake, and others call"
+        self._shared.report(
+            Line("connection.refused", f"closed {oldest.who}: {why}", source=oldest.who, why=why)
+        )
         oldest.drop()
         return True
 
@@ -212,7 +215,8 @@ class _Inbound:
 
     def _timed_out(self) -> None:
         what = "connection request" if self._state is None else "HELLO"
-        self._shared.report(f"closed {self.who}: it sent no whole {what} in time")
+        text = f"closed {self.who}: it sent no whole {what} in time"
+        self._shared.report(Line("connection.timed_out", text, peer=self.who))
         self.drop()
 
     def _on_readable(self) -> None:
@@ -229,7 +233,7 @@ class _Inbound:
                     self._state.admit(self._release(), machine)
                     return
                 if machine.error:
-                    self._shared.report(f"refused {self.who}: {machine.error}")
+                    self._shared.report(_refusal(self.who, machine.error))
                 if machine.reply:
                     self._sock.send(machine.reply)
                 break
@@ -244,7 +248,7 @@ class _Inbound:
         assert request is not None
         state = self._acceptor.find(request.nid)
         if state is None:
-            self._shared.report(f"refused {self.who}: it wants {request.nid}, which is no NID of ours")
+            self._shared.report(_refusal(self.who, f"it wants {request.nid}, which is no NID of ours"))
             return Verdict.REFUSED
         self._state = state
         self.wanted = request.nid
@@ -253,3 +257,7 @@ class _Inbound:
         self._timer.cancel()
         self._timer = self._shared.loop.call_later(self._shared.params.accept_timeout, self._timed_out)
         return Verdict.MORE
+
+
+def _refusal(who: str, why: str) -> Line:
+    return Line("connection.refused", f"refused {who}: {why}", source=who, why=why)

@@ -7,6 +7,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from ulnet.core.lines import Line
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.lnd.base import DeviceNews, Failures
 from ulnet.lnd.contract import NiEvent
@@ -313,8 +314,12 @@ class NiState:
             device.slow = news.slow
             if not news.failure:
                 words = news.slow or "it is as fast as it was"
-                self.shared.report(f"{self.ni.nid}: interface {news.name}: {words}")
+                self._tell("interface.speed", news.name, f": {words}", why=words)
         self._rate()
+
+    def _tell(self, event: str, interface: str, text: str, **about: str) -> None:
+        line = f"{self.ni.nid}: interface {interface}{text}"
+        self.shared.report(Line(event, line, nid=self.ni.nid, interface=interface, **about))
 
     def _device_failed(self, device: Device, news: DeviceNews) -> None:
         """Nothing can leave there now: what has not begun to leave goes elsewhere, if there is an elsewhere.
@@ -327,7 +332,7 @@ class NiState:
         if news.gone:
             self._acceptor.close(self.ni.nid, device)
             device.deaf = True
-        self.shared.report(reason)
+        self._tell("interface.down", news.name, f": {news.failure}", why=news.failure)
         if all(one.down for one in self.devices):
             was_up = not self.down
             self.down = reason
@@ -358,12 +363,13 @@ class NiState:
             try:
                 self._acceptor.open(self.ni.nid, device)
             except LNetError as refused:
-                self.shared.report(f"{self.ni.nid}: interface {news.name} stays down: {refused.text}")
+                text = f" stays down: {refused.text}"
+                self._tell("interface.down", news.name, text, why=refused.text)
                 return False
             device.deaf = False
         device.down = ""
         was_down, self.down = self.down, ""
-        self.shared.report(f"{self.ni.nid}: interface {news.name} can be used again")
+        self._tell("interface.up", news.name, " can be used again")
         for peer in list(self.peers.values()):  # first: what hears of the event sends at once
             peer.look()
             if peer.dialer is not None:

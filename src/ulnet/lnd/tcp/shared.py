@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ulnet.core.lines import Line
 from ulnet.core.receiver import RUN
 from ulnet.core.status import LNetError, errno_text
 from ulnet.lnd.loop import Loop, tell_failure
@@ -132,7 +133,8 @@ class Shared:
     def reports_again(self) -> None:
         """A sweep has passed."""
         if self._reported > _REPORTS:
-            self._report(f"{self._reported - _REPORTS} more lines of the TCP driver were left out")
+            text = f"{self._reported - _REPORTS} more lines of the TCP driver were left out"
+            self._report(Line("log.left_out", text))
         self._reported = 0
 
     def flush_soon(self, conn: Transmitter) -> None:

@@ -215,11 +215,12 @@ def _nid_on(link: Link, net: Net, prefer: str | None, large: bool) -> Nid:
 
 def _check_new(core: LNet, wanted: Sequence[_NewNi]) -> None:
     """Nothing twice: neither in the request nor with what is there."""
-    nids = set(core.nis)
-    devices = {(ni.net.net, ni.interface) for ni in core.nis.values()}
+    nids: set[Nid] = set()
+    tied = any(new.interface is not None for new in wanted)
+    devices = {(ni.net.net, ni.interface) for ni in core.nis.values()} if tied else set()
     for new in wanted:
         net = new.nid.net
-        if new.nid in nids:
+        if new.nid in nids or new.nid in core.nis:
             where = "configured already" if new.nid in core.nis else "named twice"
             raise LNetError(errno.EEXIST, f"{new.nid} is {where}: see 'lnetctl net show'")
         if new.interface is not None and (net, new.interface) in devices:
