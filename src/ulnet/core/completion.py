@@ -172,14 +172,16 @@ class Completion:
         for msg in run:
             md = msg.md
             event = path.event
-            if (
-                md is None
-                or event is None
-                or md is not path.event_md
-                or msg.hdr is not path.hdr
-                or md.put is msg
-                or msg.attempts is not None
-            ):
+            if md is None or msg.attempts is not None or msg.copy_of is not None:
+                self._tell_one(path, msg)
+                continue
+            if md.quiet and md.threshold and not md.aborted:  # its owner waits for the answer
+                msg.committed = False
+                md.refs -= 1
+                if md.put is not msg:  # else it may have to be sent again
+                    path.recycle(msg)
+                continue
+            if event is None or md is not path.event_md or msg.hdr is not path.hdr or md.put is msg:
                 self._tell_one(path, msg)
                 continue
             msg.committed = False

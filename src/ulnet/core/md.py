@@ -61,6 +61,7 @@ ACK_DISABLE = 0x0020
 MAX_SIZE = 0x0080
 TRACK_RESPONSE = 0x0400
 NO_TRACK_RESPONSE = 0x0800
+FOR_TARGETS = OP_PUT | OP_GET
 
 
 def fragments_of(start: Buffer | Sequence[Buffer]) -> list[memoryview]:
@@ -162,7 +163,9 @@ class Md:
         self.user_ptr = user_ptr
         self.auto_unlink = auto_unlink
         self.cpt = 0  # where its memory is near
-        self.timeout = timeout  # seconds for an operation; None: the transaction timeout for responses
+        self.timeout: float | None = (
+            None  # seconds for an operation; None: the transaction timeout for responses
+        )
         self.handle = 0
         self.key = 0  # of its place in the deadlines: the first handle it had
         self.wmd = b""  # its handle on the wire (spec wire-lnet.md §3)
@@ -198,20 +201,13 @@ class Md:
                 errno.EINVAL,
                 f"threshold {threshold}: must be a number of operations, or {INFINITE} for no limit",
             )
-        if timeout is not None and not 0 <= timeout <= MAX_TIMEOUT:
-            raise LNetError(errno.EINVAL, f"timeout {timeout:.15g}: must be 0 to {MAX_TIMEOUT} seconds")
+        self.set_timeout(timeout)
 
-    def renew(self, fragments: list[memoryview], threshold: int, timeout: float | None) -> None:
-        """Take other memory, for other operations: nothing of it is under way. Raises LNetError(EINVAL)."""
-        self.fragments = fragments
-        self.length = fragments[0].nbytes if len(fragments) == 1 else sum([view.nbytes for view in fragments])
-        self.threshold = threshold
-        self.timeout = timeout
-        self.offset = 0
-        self.aborted = 0
-        self.used = False
+    def set_timeout(self, timeout: float | None) -> None:
+        """Give each operation so many seconds. Raises LNetError(EINVAL)."""
         if timeout is not None and not 0 <= timeout <= MAX_TIMEOUT:
             raise LNetError(errno.EINVAL, f"timeout {timeout:.15g}: must be 0 to {MAX_TIMEOUT} seconds")
+        self.timeout = timeout
 
     def asks(self, whom: PeerNi) -> None:
         """A request goes to another NID than the one before; it is counted among the answers due."""
@@ -298,7 +294,7 @@ def check_bindable(md: Md) -> None:
             errno.EINVAL,
             f"memory descriptor of {md.length} bytes: one message carries at most {LNET_MTU}; send several",
         )
-    if md.options & (OP_PUT | OP_GET):
+    if md.options & FOR_TARGETS:
         raise LNetError(errno.EINVAL, "OP_PUT and OP_GET belong to attached descriptors; bind without them")
 
 

@@ -51,6 +51,7 @@ class NodeState:
         "cookie",
         "cpts",
         "deadlines",
+        "divided",
         "drops",
         "forwards",
         "generation",
@@ -97,6 +98,7 @@ class NodeState:
         self.pid = LNET_PID
         self.cpts = cpts
         self.local_cpt = _cpt_teller(cpts, current_cpu)  # of the calling thread
+        self.divided = cpts.count > 1  # else all memory is near CPT 0
         self.node_of_memory = node_of_memory  # where somebody can tell
         self.settings = GlobalSettings()
         self.stats = GlobalStats()
