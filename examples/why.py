@@ -20,7 +20,7 @@ async def main() -> None:
         print("same net:", why.ni.nid.net == why.peer_ni.nid.net)
         for stage in why.stages:  # each with all candidates, and what each criterion saw of them
             print(
-                f"{stage.name}: {len(stage.candidates)} candidates, {stage.decided_by or 'nothing to decide'}"
+                f"{stage.name}: of {len(stage.candidates)}, by {stage.decided_by or 'nothing, all are equal'}"
             )
 
 
