@@ -432,3 +432,6 @@ class SimVerbs:
         if address in port.switch.devices:
             raise LNetError(errno.EADDRINUSE, f"{ni.nid} is in use on switch {port.switch.name}")
         return SimDevice(self._host, port, address, owner)
+
+    def close(self) -> None:
+        """Messages of the connection manager arrive or do not, whatever becomes of their sender."""

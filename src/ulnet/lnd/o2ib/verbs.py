@@ -188,3 +188,6 @@ class Verbs(Protocol):
 
     def open(self, ni: NI, service: int, owner: DeviceOwner) -> Device:
         """Listen at the address of an NI, on the device that has it. Raises LNetError."""
+
+    def close(self) -> None:
+        """Nothing is open any more: forget what is still on its way."""
