@@ -15,7 +15,8 @@ WAITS = {
     CUT: f"{CUT}for side in left right; do {TCP1 % 'down'}; done\n",
     "sleep 2\n": f"for side in left right; do {TCP1 % 'up'}; done\n",
     "sleep 1\ncat > /tmp/receiver.py": (
-        "for side in left right; do while ip netns pids $side | grep -q .; do sleep 0.1; done; done\n"
+        "while ip netns pids left | grep -q .; do sleep 0.1; done\n"
+        "while ip netns pids right | grep -q .; do sleep 0.1; done\n"
         "cat > /tmp/receiver.py"
     ),
     "sleep 1\nip netns exec left": (
