@@ -31,7 +31,7 @@ def test_the_tutorial_works(namespaces_work: None, tmp_path: Path) -> None:
     assert said.count("primary nid: 10.0.0.2@tcp") == 3, said  # discover, peer show, ping over what is left
     assert "status: down" in said, "the rail that was cut"
     assert re.search(r"tcp1 +no +link down", said), "explain leaves the net of that rail out"
-    assert "received 1000 messages, the last from 10.0.0.1@tcp" in said
+    assert "received 1000 messages, the last from 10.0.0.1@tcp" in said, said
     shares = re.findall(r"10\.[01]\.0\.1@tcp1? sent (\d+) KiB", said)
     assert len(shares) == 2, said
     assert all(int(share) > 6400 for share in shares), "both rails carried a fair share of 64,000"
