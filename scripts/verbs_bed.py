@@ -206,7 +206,8 @@ class Guest:
         self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self._agent = self._connect(bed / f"agent{number}")
         self._lines = self._agent.makefile("rw", encoding="utf-8")
-        self._qmp = self._connect(bed / f"qmp{number}").makefile("rw", encoding="utf-8")
+        with self._connect(bed / f"qmp{number}") as monitor:
+            self._qmp = monitor.makefile("rw", encoding="utf-8")
         self._qmp.readline()
         self._monitor("qmp_capabilities")
 
@@ -296,8 +297,9 @@ class Guest:
 
     def close(self) -> None:
         """Power off, and forget."""
-        with suppress(OSError):
-            self._agent.close()
+        for end in (self._lines, self._agent, self._qmp):
+            with suppress(OSError):
+                end.close()
         self.power_off()
 
 

@@ -58,6 +58,7 @@ class SimRequest:
 
     def __init__(self, device: SimDevice, caller: SimPair, private: bytes) -> None:
         self.private = private
+        self.source = caller.device.address
         self._device = device
         self._caller = caller
 

@@ -43,6 +43,7 @@ V2: Final = 0x12
 _V1_HIGHWATER: Final = 7
 _MOST_NOOPS: Final = 2  # of version 2, which take no credit
 _MOST_RETURNED: Final = 255  # credits by one message
+_MOST_ASKED: Final = 8  # times the queue depth: requests of a peer, which may have that many answers due
 _GET: Final = int(MsgType.GET)
 _PAYLOAD_TYPES: Final = (int(MsgType.PUT), int(MsgType.REPLY))
 _NO_BODY: Final[tuple[bytes, ...]] = ()
@@ -351,6 +352,8 @@ class Conn:
         hdr, cookie = _requested(head, data)
         if hdr.type not in _PAYLOAD_TYPES:
             raise WireError(f"PUT_REQ for a message of type {hdr.type}")
+        if len(self._sinks) + len(self._rxs) + len(self._oob) > _MOST_ASKED * self.params.queue_depth:
+            raise WireError("PUT_REQ beyond all that credits allow")
         rx = PutRx(self, cookie)
         if hdr.payload_length:
             self._rxs[rx] = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import LNetError, errno_text
 from ulnet.lnd.o2ib import abi
-from ulnet.lnd.o2ib.rdma_pair import RdmaPair, RdmaRegion, key_of, sockaddr
+from ulnet.lnd.o2ib.rdma_pair import RdmaPair, RdmaRegion, key_of, peer_of, sockaddr
 from ulnet.lnd.o2ib.verbs import DeviceEvent
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class _Request:
 
     def __init__(self, device: RdmaDevice, cm_id: CmIdPtr, private: bytes) -> None:
         self.private = private
+        self.source = peer_of(cm_id)
         self._device = device
         self._id = cm_id
         self.answered = False

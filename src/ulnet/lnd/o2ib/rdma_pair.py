@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     CmIdPtr: TypeAlias = c._Pointer[abi.CmId]
 
-__all__ = ["RdmaPair", "RdmaRegion", "key_of", "sockaddr"]
+__all__ = ["RdmaPair", "RdmaRegion", "key_of", "peer_of", "sockaddr"]
 
 _SLOT: Final = 4096
 _RESOLVE_MS: Final = 5000
@@ -33,6 +33,7 @@ _SENT: Final = 1 << 32  # in the id of a message's work request
 _UNNAMED: Final = 1 << 33
 _RESERVED_PORTS: Final = range(1023, 511, -1)
 _TRIES: Final = 16  # ports below 1024 that are tried
+_STORAGE: Final = 128  # bytes of a sockaddr_storage: our address, then the peer's
 _OPTION_ID: Final = 0
 _OPTION_TOS: Final = 0
 _ADDR_RESOLVED, _ROUTE_RESOLVED, _TIMEWAIT_EXIT = 0, 2, 15
@@ -377,6 +378,12 @@ class RdmaPair:
             verbs.lingering[self] = verbs.loop.call_later(_LINGER, verbs.bury, self)
         else:
             verbs.bury(self)
+
+
+def peer_of(cm_id: CmIdPtr) -> str:
+    """The address at the other end."""
+    at = c.addressof(cm_id.contents.route) + _STORAGE
+    return socket.inet_ntoa(_SockAddr.from_address(at).address.to_bytes(4, "little"))
 
 
 def key_of(cm_id: CmIdPtr) -> int:

@@ -149,6 +149,7 @@ class Request(Protocol):
     """A peer wants to connect."""
 
     private: bytes
+    source: str  # the address that calls
 
     def accept(self, owner: PairOwner, private: bytes, shape: Shape) -> QueuePair:
         """Let it. ESTABLISHED follows; messages may come before that. Raises LNetError."""
