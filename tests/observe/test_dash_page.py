@@ -109,7 +109,7 @@ def two_nodes(namespaces_work: None) -> Iterator[Fabric]:
 
 
 def test_a_rail_is_cut_and_a_daemon_is_started_anew(two_nodes: Fabric, open_tab: Open) -> None:
-    """With traffic in both directions: the picture, the table, the events, the reasons; nothing from elsewhere."""
+    """Traffic both ways: the picture, the table, events, reasons; nothing comes from elsewhere."""
     two_nodes.begin_traffic()
     with dashboard(two_nodes.nodes) as url:
         tab = open_tab(url)
