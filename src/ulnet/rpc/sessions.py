@@ -11,6 +11,7 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from ulnet.nid import Nid
+from ulnet.rpc.port import Lane
 
 __all__ = ["Session", "Sessions", "Slot", "Verdict"]
 
@@ -45,10 +46,24 @@ class Slot(Generic[T]):
 class Session(Generic[T]):
     """What the server keeps of one client; `client` is its primary NID, `inbox` the match bits there.
 
-    `nids` are others that it has told, from which it may ask as well.
+    `nids` are others that it has told, from which it may ask as well. `lanes` are the ways of replies, by the
+    NID that asked and the one that it asked; `lane` is the last one.
     """
 
-    __slots__ = ("busy", "client", "id", "inbox", "largest", "nids", "slots", "width")
+    __slots__ = (
+        "busy",
+        "client",
+        "id",
+        "inbox",
+        "knows",
+        "lane",
+        "lanes",
+        "largest",
+        "nids",
+        "slots",
+        "used",
+        "width",
+    )
 
     def __init__(self, number: int, client: Nid, inbox: int, width: int, largest: int) -> None:
         self.id = number
@@ -58,6 +73,10 @@ class Session(Generic[T]):
         self.largest = largest
         self.slots: dict[int, Slot[T]] = {}
         self.nids: tuple[Nid, ...] = ()
+        self.knows = 0  # bits, as CONNECT and CONNECTED have them
+        self.lanes: dict[tuple[Nid, Nid], Lane] = {}
+        self.lane: Lane | None = None
+        self.used = True  # since it was last to be forgotten
         self.busy = 0  # requests that run or wait, and replies that are kept
 
     def judge(self, slot: int, number: int) -> Verdict:
@@ -81,7 +100,7 @@ class Sessions(Generic[T]):
         self._most = most
         self._room = kept_bytes
         self.kept = 0  # bytes of replies
-        self._by_id: dict[int, Session[T]] = {}  # the one used longest ago first
+        self._by_id: dict[int, Session[T]] = {}  # who may be forgotten first, first
         self._heap: list[tuple[float, int, Session[T], Slot[T]]] = []
         self._order = count()
 
@@ -90,9 +109,9 @@ class Sessions(Generic[T]):
 
     def find(self, number: int) -> Session[T] | None:
         """The session of that number, which is used now."""
-        session = self._by_id.pop(number, None)
+        session = self._by_id.get(number)
         if session is not None:
-            self._by_id[number] = session
+            session.used = True
         return session
 
     def make(self, number: int, client: Nid, inbox: int, width: int, largest: int) -> Session[T] | None:
@@ -106,10 +125,13 @@ class Sessions(Generic[T]):
         return session
 
     def _forget_one(self) -> bool:
-        for number, session in self._by_id.items():
-            if not session.busy:
-                del self._by_id[number]
+        """Of those in which nothing is under way, one that was not used since it was last looked at."""
+        for _ in range(2 * len(self._by_id)):
+            session = self._by_id.pop(next(iter(self._by_id)))
+            if not session.busy and not session.used:
                 return True
+            session.used = False
+            self._by_id[session.id] = session
         return False
 
     def end(self, session: Session[T]) -> list[T]:

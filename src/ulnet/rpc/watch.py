@@ -3,60 +3,65 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from operator import attrgetter
+from typing import Final, Generic, Protocol, TypeVar
 
-__all__ = ["Watch"]
+__all__ = ["Due", "Watch"]
 
-T = TypeVar("T")
-_PER_SECOND: Final = 100  # buckets
 _NEVER: Final = float("inf")
+_PAUSE: Final = (
+    2e-6  # seconds for each item between two looks at all: a twentieth of what a look takes, or less
+)
+
+
+class Due(Protocol):
+    """An item: when it is due; 0 while it is not watched."""
+
+    due_at: float
+
+
+T = TypeVar("T", bound=Due)
+_due_at: Final = attrgetter("due_at")
 
 
 class Watch(Generic[T]):
-    """Calls `due(item)` when the time of an item has come.
+    """Calls `due(item)` when the time of an item has come, or a little later where there are thousands.
 
-    Items are in buckets of a hundredth of a second: to add and to discard one is one operation of a
-    dictionary each, and an item that is discarded in time costs nothing else.
+    To add and to discard an item is one operation of a dictionary each. When one is due all are looked at.
     """
 
-    __slots__ = ("_at", "_buckets", "_due", "_loop", "_numbers", "_timer")
+    __slots__ = ("_at", "_due", "_items", "_loop", "_timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, due: Callable[[T], None]) -> None:
         self._loop = loop
         self._due = due
-        self._buckets: dict[int, dict[T, float]] = {}
-        self._numbers: list[int] = []  # heap of the buckets' numbers
+        self._items: dict[T, None] = {}  # in the order in which they came: runs of the simulator are alike
         self._timer: asyncio.TimerHandle | None = None
         self._at = _NEVER  # when the timer is due
 
     def add(self, item: T, when: float) -> None:
-        """Have it called at that time, which the item keeps for `discard`."""
-        number = int(when * _PER_SECOND)
-        bucket = self._buckets.get(number)
-        if bucket is None:
-            bucket = self._buckets[number] = {}
-            heapq.heappush(self._numbers, number)
-        bucket[item] = when
+        """Have it called at that time, instead of any earlier one."""
+        item.due_at = when
+        self._items[item] = None
         if when < self._at:
             self._arm(when)
 
-    def discard(self, item: T, when: float) -> None:
+    def discard(self, item: T) -> None:
         """Have it not called. One that is not there is ignored."""
-        bucket = self._buckets.get(int(when * _PER_SECOND))
-        if bucket is not None:
-            bucket.pop(item, None)
+        item.due_at = 0.0
+        self._items.pop(item, None)
 
     def __len__(self) -> int:
-        return sum(map(len, self._buckets.values()))
+        return len(self._items)
+
+    def items(self) -> list[T]:
+        """Those that are watched."""
+        return list(self._items)
 
     def close(self) -> None:
         """Call nothing any more."""
-        for bucket in self._buckets.values():
-            bucket.clear()
-        self._buckets.clear()
-        self._numbers.clear()
+        self._items.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -70,24 +75,15 @@ class Watch(Generic[T]):
     def _fire(self) -> None:
         now = max(self._loop.time(), self._at)  # a loop's timer may be a little early
         self._timer = None
+        self._at = _NEVER
+        items = self._items
         try:
-            while self._numbers and self._numbers[0] <= int(now * _PER_SECOND):
-                bucket = self._buckets[self._numbers[0]]
-                found = sorted((item for item in bucket if bucket[item] <= now), key=bucket.__getitem__)
-                for item in found:
-                    if bucket.pop(item, None) is not None:  # no other one's end has taken it out
-                        self._due(item)
-                if bucket and not found:
-                    break  # the rest of it is due later
-                if not bucket and not found:
-                    self._drop_first()
+            for item in sorted([item for item in items if item.due_at <= now], key=_due_at):
+                if 0.0 < item.due_at <= now:  # no other one's end has taken it out, or put it off
+                    self.discard(item)
+                    self._due(item)
         finally:
-            self._at = _NEVER
-            while self._numbers and not self._buckets[self._numbers[0]]:
-                self._drop_first()
-            if self._numbers:
-                self._arm(min(self._buckets[self._numbers[0]].values()))
-
-    def _drop_first(self) -> None:
-        """Of the buckets: it is empty."""
-        del self._buckets[heapq.heappop(self._numbers)]
+            if items:
+                following = max(min(map(_due_at, items)), now + _PAUSE * len(items))
+                if following < self._at:
+                    self._arm(following)
