@@ -285,7 +285,7 @@ def test_looks_at_very_many_items_are_not_too_frequent() -> None:
 async def refused_as_stale(flags: int, attempt: int) -> Pending:
     """A call that was sent so often, and whose session the server does not know (any more)."""
     client = SimpleNamespace(
-        loop=asyncio.get_running_loop(), target="there", session_is_stale=lambda connection: None
+        loop=asyncio.get_running_loop(), clock=lambda: 0.0, target="there", session_is_stale=lambda connection: None
     )
     client.watch = SimpleNamespace(discard=lambda pending: None)
     frame = CallFrame(method="add", flags=flags, attempt=attempt)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from typing import TYPE_CHECKING, Final
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
 from ulnet.core.md import Buffer
 from ulnet.rpc.bulk import Progress, flat, move
@@ -36,6 +37,7 @@ class Call:
         "due_at",
         "frame",
         "given_up",
+        "handler",
         "heard_at",
         "lane",
         "loop",
@@ -77,6 +79,7 @@ class Call:
         self.started_at = now
         self.heard_at = now  # when the client, or its memory for replies, was known to be there
         self.task: asyncio.Task[None] | None = None  # that runs its handler
+        self.handler: Coroutine[Any, Any, Any] | None = None
         self.due_at = 0.0  # when the server looks at it again
         self.given_up = self.overdue = self.over = False
         self.pushed = 0

@@ -17,7 +17,7 @@ from ulnet.nid import Nid
 from ulnet.node import Message, Node
 from ulnet.rpc.bulk import Loan, Meter, Progress, flat
 from ulnet.rpc.checksum import Checksum, known
-from ulnet.rpc.context import DEADLINE
+from ulnet.rpc.context import DEADLINE, clock_of
 from ulnet.rpc.errors import RpcError, raised
 from ulnet.rpc.estimate import Estimate
 from ulnet.rpc.pending import AGAIN, Connection, Pending
@@ -124,6 +124,7 @@ class Client:
         self.counters = ClientCounters()
         self.network = Estimate(_FIRST_NETWORK)
         self.loop = asyncio.get_running_loop()
+        self.clock = clock_of(self.loop)
         self.closed = False
         self._bits = bits_of(service)
         self._slots = slots
@@ -293,7 +294,7 @@ class Client:
             return outer
         if timeout < 0:
             raise RpcError(errno.EINVAL, f"timeout {timeout:g}: it is a number of seconds, or None", "no")
-        mine = self.loop.time() + timeout
+        mine = self.clock() + timeout
         return mine if outer is None else min(mine, outer)
 
     def _request(
@@ -472,11 +473,11 @@ class Client:
 
     async def _connect(self) -> Connection:
         """Ask for a session until there is one, the service is not there, or nothing is heard."""
-        give_up = self.loop.time() + self.silence
+        give_up = self.clock() + self.silence
         patience = max(_LEAST_PATIENCE, self.network.expected)
         attempt = 0
         last = "no answer"
-        while self.loop.time() < give_up:
+        while self.clock() < give_up:
             attempt += 1
             self._token = self.random(64)
             answered: asyncio.Future[Connected] = self.loop.create_future()
@@ -563,7 +564,7 @@ class Client:
         # fmt: on
 
     def _arrived(self, message: Message) -> None:
-        now = self.loop.time()
+        now = self.clock()
         try:
             frames = frames_in(message.data)
         except WireError:

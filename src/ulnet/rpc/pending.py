@@ -128,7 +128,7 @@ class Pending:
     def send(self) -> None:
         """Another attempt; the next one follows if nothing is heard within the patience."""
         client, frame = self._client, self.frame
-        now = client.loop.time()
+        now = client.clock()
         left = self.deadline - now if self.deadline is not None else None
         if not self._sent:
             self.heard_at = now
@@ -172,7 +172,7 @@ class Pending:
 
     def due(self) -> None:
         """It is to be looked at: time is over, or nothing was heard in time."""
-        now = self._client.loop.time() + _EARLY
+        now = self._client.clock() + _EARLY
         if self.done.done():
             return
         if self.deadline is not None and now >= self.deadline:

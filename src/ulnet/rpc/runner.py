@@ -92,6 +92,11 @@ class Runner:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _first_step(self, call: Call) -> object:
+        """Of its handler; StopIteration has the result of one that waits for nothing."""
+        handler = call.handler = self._begin(call)
+        return handler.send(None)
+
     async def _work(self) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -104,21 +109,21 @@ class Runner:
             context = self._context.copy()
             call.task = task
             try:
-                handler = context.run(self._begin, call)
                 try:
-                    awaited = context.run(handler.send, None)
+                    awaited = context.run(self._first_step, call)
                 except StopIteration as done:
                     result = done.value
                 else:
                     if ready and not self._starting:
                         self._start()
-                    result = await _Rest(handler, context, awaited)
-                call.task = None
+                    assert call.handler is not None
+                    result = await _Rest(call.handler, context, awaited)
+                call.task = call.handler = None
                 self._end(call, result)
             except GeneratorExit:  # the loop is gone
                 raise
             except BaseException as failed:
-                call.task = None
+                call.task = call.handler = None
                 self._failed(call, failed)
                 if not isinstance(failed, Exception | asyncio.CancelledError):
                     raise

@@ -17,7 +17,7 @@ from ulnet.node import Message, Node
 from ulnet.rpc.admission import Admission
 from ulnet.rpc.call import Call
 from ulnet.rpc.checksum import known
-from ulnet.rpc.context import DEADLINE
+from ulnet.rpc.context import DEADLINE, clock_of
 from ulnet.rpc.counters import MethodCounters, ServerCounters
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
@@ -53,6 +53,7 @@ from ulnet.wire.rpc import (
 
 __all__ = ["Server"]
 
+_NEW: Final = Verdict.NEW
 _KEEP: Final = 60.0  # seconds that the reply of a call without deadline is kept
 _SILENCE: Final = 60.0  # seconds after which a client is gone whose node takes no notice
 _LEAST_PATIENCE: Final = 0.05
@@ -121,6 +122,7 @@ class Server:
     def start(self) -> None:
         """Begin to serve. Raises LNetError."""
         self._loop = asyncio.get_running_loop()
+        self._clock = clock_of(self._loop)
         context = copy_context()
         context.run(DEADLINE.set, None)
         self._runner = Runner(self._loop, context, self._begin, self._ended, self._failed)
@@ -178,7 +180,7 @@ class Server:
     # Frames in -------------------------------------------------------------------------------------
 
     def _arrived(self, message: Message) -> None:
-        now = self._loop.time()
+        now = self._clock()
         try:
             frames = frames_in(message.data)
         except WireError:
@@ -223,7 +225,7 @@ class Server:
             self._refuse(frame, message, errno.ESTALE, "the server does not know this session")
             return
         verdict = session.judge(frame.slot, frame.number)
-        if verdict is Verdict.NEW:
+        if verdict is _NEW:
             self._new(session, frame, message, now)
         elif verdict is Verdict.RUNNING:
             self._repeated(session, frame, message)
@@ -268,23 +270,26 @@ class Server:
         call = Call(self._loop, session, method, frame, lane, self._window, now)
         call.size = size
         instead = None
-        if method.kind == "stream":
-            taken = self._streams_left > 0
-        else:
-            taken, instead = self._admission.offer(session.id, call, size)
-        if not taken:
-            self._busy(frame, message)
-            return
+        stream = method.kind == "stream"
+        runs = self._streams_left > 0 if stream else self._admission.enter(size)
+        if not runs:
+            taken = False
+            if not stream:
+                taken, instead = self._admission.offer(session.id, call, size)
+            if not taken:
+                self._busy(frame, message)
+                return
         before = self._sessions.begin(session, frame.slot, frame.number, call)
         if before is not None:
             self._give_up(before)
         if instead is not None:
             self._send_away(instead)
         self._arm(call, now)
-        if method.kind == "stream":
+        if stream:
             self._streams_left -= 1
             call.news = asyncio.Event()
-            self._runner.add(call)
+        if runs:
+            self._start(call, now)
         else:
             self._start_next(now)
 
@@ -310,7 +315,7 @@ class Server:
         call.lane = self._lane(session, message)
         call.frame.attempt = frame.attempt
         call.frame.patience = frame.patience
-        call.heard_at = self._loop.time()
+        call.heard_at = self._clock()
         self._credit(call, frame.credit)
         self._still_working(call)
 
@@ -437,7 +442,7 @@ class Server:
                 return
         call.over = True
         self._watch.discard(call)
-        now = self._loop.time()
+        now = self._clock()
         took = now - call.started_at
         counters = self.count_of(call.method.name)
         counters.calls += 1
@@ -463,13 +468,13 @@ class Server:
                 call.lane.add(call.reply, call, call.method.name)
             if self._purge is None:
                 self._purge = self._loop.call_at(until, self._forget)
-        if not self._closed:
+        if self._admission.waiting and not self._closed:
             self._start_next(now)
 
     def _forget(self) -> None:
         """Replies that nobody can ask for any more are not kept."""
         self._purge = None
-        following = self._sessions.expire(self._loop.time())
+        following = self._sessions.expire(self._clock())
         if following is not None and not self._closed:
             self._purge = self._loop.call_at(following, self._forget)
 
@@ -509,7 +514,7 @@ class Server:
         self._watch.add(call, due)
 
     def _due(self, call: Call) -> None:
-        if call.deadline is not None and self._loop.time() + _EARLY >= call.deadline:
+        if call.deadline is not None and self._clock() + _EARLY >= call.deadline:
             self._overdue(call)
         else:
             self._still_working(call)
@@ -519,11 +524,11 @@ class Server:
         frame = call.frame
         patience = min(max(2 * frame.patience / 1000, _LEAST_PATIENCE), _MOST_PATIENCE)
         frame.patience = int(1000 * patience)
-        self._arm(call, self._loop.time())
+        self._arm(call, self._clock())
         note = Note(*_head_of(frame), Kind.WORKING, frame.patience).pack()
 
         def ended(error: int, text: str) -> None:
-            now = self._loop.time()
+            now = self._clock()
             if not error or error == errno.ENOBUFS:
                 call.heard_at = now
             elif error == errno.ENOENT or self._port.closed or now - call.heard_at >= _SILENCE:

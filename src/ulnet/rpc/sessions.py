@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 from enum import Enum, auto
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from ulnet.nid import Nid
 from ulnet.rpc.port import Lane
@@ -27,6 +27,9 @@ class Verdict(Enum):
     FORGOTTEN = auto()  # a repetition, and the reply is not kept any more
     OLD = auto()  # its call has ended
     WRONG = auto()  # there is no such slot
+
+
+_NEW: Final = Verdict.NEW  # enumerations are not compiled
 
 
 class Slot(Generic[T]):
@@ -85,7 +88,7 @@ class Session(Generic[T]):
             return Verdict.WRONG
         held = self.slots.get(slot)
         if held is None or number > held.number:
-            return Verdict.NEW
+            return _NEW
         if number < held.number or held.given_up:
             return Verdict.OLD
         if held.running is not None:

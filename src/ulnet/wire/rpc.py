@@ -89,6 +89,9 @@ _REPLY: Final = struct.Struct("<IIIIQ")
 _HEAD_REPLY: Final = struct.Struct("<HBBHHIIQQIIIIQ")
 _NUMBER: Final = struct.Struct("<I")
 _NUMBER_MAX: Final = 0xFFFFFFFF
+_LONGEST_NAME: Final = 255
+_MOST_NAMES: Final = 1024
+_NAMES: Final[dict[str, bytes]] = {}  # of methods that were called
 _SHORT: Final = 4096  # bytes of a message that are copied at once: parts of bytes are had sooner than views
 
 
@@ -507,10 +510,16 @@ _READERS: Final[dict[int, Callable[[_Head, memoryview, int], Frame]]] = {
 
 
 def _name(method: str) -> bytes:
+    known = _NAMES.get(method)
+    if known is not None:
+        return known
     try:
         name = method.encode()
     except UnicodeEncodeError:
         name = b""
-    if not 1 <= len(name) <= 255:
-        raise WireError(f"method {method[:40]!r}: its name has 1 to 255 bytes of UTF-8")
+    if not 1 <= len(name) <= _LONGEST_NAME:
+        raise WireError(f"method {method[:40]!r}: its name has 1 to {_LONGEST_NAME} bytes of UTF-8")
+    if len(_NAMES) >= _MOST_NAMES:
+        _NAMES.clear()
+    _NAMES[method] = name
     return name
