@@ -13,8 +13,9 @@ from rpc.conftest import SERVER
 from rpc.test_hostile import INBOX, Nodes, Wired
 from ulnet import Node
 from ulnet.nid import Nid
+from ulnet.node.port import Port
 from ulnet.rpc import Call, Client, RpcError, Server, Service
-from ulnet.rpc.port import Lane, Port
+from ulnet.rpc.lane import Lane, Lanes
 from ulnet.rpc.service import bits_of
 from ulnet.sim import Simulation
 from ulnet.wire.rpc import (
@@ -54,7 +55,7 @@ class Taker:
 
 async def test_what_is_sent_in_a_turn_of_the_loop_is_one_message(nodes: Nodes) -> None:
     taker = Taker(nodes[1], REPLY_PORTAL, 5)
-    lane = Lane(Port(nodes[0]), 9, THERE, REPLY_PORTAL, 5, None, 16384, lambda *failed: None)
+    lane = Lane(Lanes(Port(nodes[0].core)), 9, THERE, REPLY_PORTAL, 5, None, 16384, lambda *failed: None)
     frames = [Reply(9, slot, 1, 1, data=b"x" * slot).pack() for slot in range(3 * MOST + 2)]
     for frame in frames:
         lane.add(frame, None, "m")
@@ -70,9 +71,9 @@ async def test_a_batch_is_no_larger_than_there_is_room_and_there_is_none_for_who
     nodes: Nodes,
 ) -> None:
     taker = Taker(nodes[1], REPLY_PORTAL, 5)
-    port = Port(nodes[0])
+    lanes = Lanes(Port(nodes[0].core))
     small, none = (
-        Lane(port, 9, THERE, REPLY_PORTAL, 5, None, room, lambda *failed: None) for room in (300, 0)
+        Lane(lanes, 9, THERE, REPLY_PORTAL, 5, None, room, lambda *failed: None) for room in (300, 0)
     )
     frame = Reply(9, 1, 1, 1, data=bytes(40)).pack()
     for _ in range(5):
@@ -89,7 +90,7 @@ async def test_a_batch_is_no_larger_than_there_is_room_and_there_is_none_for_who
 async def test_each_owner_hears_that_a_message_failed(nodes: Nodes) -> None:
     failed: list[tuple[object, int]] = []
     lane = Lane(
-        Port(nodes[0]),
+        Lanes(Port(nodes[0].core)),
         9,
         Nid.parse("127.4.0.77@tcp7"),
         REPLY_PORTAL,
@@ -264,11 +265,8 @@ async def test_a_busy_server_is_asked_less_and_less_often(nodes: Nodes) -> None:
         calls = [asyncio.create_task(client.call("wait")) for _ in range(3)]
         while client.counters.busy < 7:
             await asyncio.sleep(0.001)
-        (sent_away,) = [
-            call
-            for call in client._connection.calls.values()
-            if call._pause > 0.001  # type: ignore[union-attr]
-        ]
+        assert client._connection is not None
+        (sent_away,) = [call for call in client._connection.calls.values() if call._pause > 0.001]
         assert sent_away._pause == pytest.approx(0.128), "doubled each time"
         gate.set()
         await asyncio.gather(*calls)

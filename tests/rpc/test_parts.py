@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ulnet.nid import Nid
+from ulnet.node.watch import Watch
 from ulnet.rpc.admission import Admission
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
@@ -21,7 +22,6 @@ from ulnet.rpc.pending import AGAIN, Pending
 from ulnet.rpc.sessions import Session, Sessions, Verdict
 from ulnet.rpc.slots import Slots
 from ulnet.rpc.stream import Stream
-from ulnet.rpc.watch import Watch
 from ulnet.sim import Simulation
 from ulnet.wire.rpc import IDEMPOTENT, CallFrame, Refused
 
@@ -284,9 +284,8 @@ def test_looks_at_very_many_items_are_not_too_frequent() -> None:
 
 async def refused_as_stale(flags: int, attempt: int) -> Pending:
     """A call that was sent so often, and whose session the server does not know (any more)."""
-    client = SimpleNamespace(
-        loop=asyncio.get_running_loop(), clock=lambda: 0.0, target="there", session_is_stale=lambda connection: None
-    )
+    client = SimpleNamespace(loop=asyncio.get_running_loop(), clock=lambda: 0.0, target="there")
+    client.session_is_stale = lambda connection: None
     client.watch = SimpleNamespace(discard=lambda pending: None)
     frame = CallFrame(method="add", flags=flags, attempt=attempt)
     connection = SimpleNamespace(end=lambda: None)

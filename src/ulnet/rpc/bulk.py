@@ -12,10 +12,10 @@ from ulnet.core.event import Event, EventKind
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, Buffer, fragments_of
 from ulnet.core.memory import MatchEntry, Memory
 from ulnet.nid import Nid
+from ulnet.node.port import Port, Sent
+from ulnet.node.watch import Watch
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
-from ulnet.rpc.port import Port, Sent
-from ulnet.rpc.watch import Watch
 from ulnet.wire.lnet import LNET_MTU
 from ulnet.wire.rpc import BULK_PORTAL, MAX_BULK, REGION, Bulk
 

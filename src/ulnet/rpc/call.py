@@ -14,7 +14,7 @@ from ulnet.rpc.errors import RpcError
 from ulnet.wire.rpc import CHECK, NO_DEADLINE, XXH3, Bulk, CallFrame
 
 if TYPE_CHECKING:
-    from ulnet.rpc.port import Lane
+    from ulnet.rpc.lane import Lane
     from ulnet.rpc.service import Method
     from ulnet.rpc.sessions import Session
 
@@ -176,7 +176,7 @@ class Call:
         self, bulk: Bulk, view: memoryview, offset: int, push: bool, progress: Progress | None
     ) -> None:
         await move(
-            self.lane.port,
+            self.lane.lanes.port,
             self.session.client,
             bulk,
             view,

@@ -15,16 +15,17 @@ from ulnet.core.peer import Peer
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.node import Message, Node
+from ulnet.node.port import Port, nobody_asks
+from ulnet.node.watch import Watch
 from ulnet.rpc.bulk import Loan, Meter, Progress, flat
 from ulnet.rpc.checksum import Checksum, known
 from ulnet.rpc.context import DEADLINE, clock_of
 from ulnet.rpc.errors import RpcError, raised
 from ulnet.rpc.estimate import Estimate
+from ulnet.rpc.lane import Lane, Lanes
 from ulnet.rpc.pending import AGAIN, Connection, Pending
-from ulnet.rpc.port import Lane, Port, nobody_asks
 from ulnet.rpc.service import bits_of, decoded, encoded
 from ulnet.rpc.stream import Stream
-from ulnet.rpc.watch import Watch
 from ulnet.wire.errors import WireError
 from ulnet.wire.rpc import (
     BODY,
@@ -133,7 +134,8 @@ class Client:
         self._flags = TRACEBACK if tracebacks else 0
         self._services: dict[str, Estimate] = {}  # service times, by method
         self._inbox_bits = random(64)
-        self._port = Port(node)
+        self._port = Port(node.core)
+        self._lanes = Lanes(self._port)
         self.watch: Watch[Pending] = Watch(self.loop, Pending.due)
         self._inbox = node.inbox(
             REPLY_PORTAL, self._inbox_bits, slots=max(64, slots), size=largest, handler=self._arrived
@@ -508,7 +510,7 @@ class Client:
                 continue
             room = got.largest if got.knows & KNOWS_BATCH else 0
             # fmt: off
-            lane = Lane(self._port, got.session, self.target, REQUEST_PORTAL, self._bits, None, room,
+            lane = Lane(self._lanes, got.session, self.target, REQUEST_PORTAL, self._bits, None, room,
                         _request_failed)
             # fmt: on
             connection = Connection(got.session, got.slots, got.largest, got.knows, lane)

@@ -7,8 +7,9 @@ import errno
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from ulnet.node.port import nobody_asks
 from ulnet.rpc.errors import Executed, RpcError
-from ulnet.rpc.port import Lane, nobody_asks
+from ulnet.rpc.lane import Lane
 from ulnet.rpc.slots import Slots
 from ulnet.wire.rpc import IDEMPOTENT, NO_DEADLINE, CallFrame, Chunk, Frame, Kind, Note, Refused, Reply
 

@@ -14,6 +14,8 @@ from typing import Any, Final, Self
 
 from ulnet.core.status import LNetError
 from ulnet.node import Message, Node
+from ulnet.node.port import Port, nobody_asks
+from ulnet.node.watch import Watch
 from ulnet.rpc.admission import Admission
 from ulnet.rpc.call import Call
 from ulnet.rpc.checksum import known
@@ -22,11 +24,10 @@ from ulnet.rpc.counters import MethodCounters, ServerCounters
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
 from ulnet.rpc.introspection import METHODS, TYPES, methods_told, types_told
-from ulnet.rpc.port import Lane, Port, bound, nobody_asks
+from ulnet.rpc.lane import Lane, Lanes, bound
 from ulnet.rpc.runner import Runner
 from ulnet.rpc.service import Method, Service, encoded
 from ulnet.rpc.sessions import Session, Sessions, Verdict
-from ulnet.rpc.watch import Watch
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import LNET_MTU
 from ulnet.wire.rpc import (
@@ -126,7 +127,8 @@ class Server:
         context = copy_context()
         context.run(DEADLINE.set, None)
         self._runner = Runner(self._loop, context, self._begin, self._ended, self._failed)
-        self._port = Port(self.node)
+        self._port = Port(self.node.core)
+        self._lanes = Lanes(self._port)
         self._watch: Watch[Call] = Watch(self._loop, self._due)
         self._inbox = self.node.inbox(
             REQUEST_PORTAL, self.service.match_bits, slots=256, size=self._largest, handler=self._arrived
@@ -569,7 +571,7 @@ class Server:
                 session.lanes.clear()
             room = session.largest if session.knows & KNOWS_BATCH else 0
             # fmt: off
-            lane = Lane(self._port, session.id, message.source, REPLY_PORTAL, session.inbox, message.target,
+            lane = Lane(self._lanes, session.id, message.source, REPLY_PORTAL, session.inbox, message.target,
                         room, self._reply_failed)
             # fmt: on
             session.lanes[key] = lane

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Final, Generic, TypeVar
 
 from ulnet.nid import Nid
-from ulnet.rpc.port import Lane
+from ulnet.rpc.lane import Lane
 
 __all__ = ["Session", "Sessions", "Slot", "Verdict"]
 

@@ -1,25 +1,21 @@
-"""Messages out, over one node: each is a PUT or a GET, and whoever sends it may hear how it ended."""
+"""Messages of which nobody awaits the end: who sends one is called when it is over."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from ulnet.control.instance import LNet
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import Buffer, Md
 from ulnet.core.status import LNetError, errno_text
 from ulnet.nid import Nid
-from ulnet.node import Node
-from ulnet.wire.rpc import HEAD_SIZE, batch
 
-__all__ = ["Ended", "Lane", "Port", "Sent", "bound", "nobody_asks"]
+__all__ = ["Ended", "Port", "Sent", "nobody_asks"]
 
 _MOST_FREE: Final = 256
-_MOST_TOGETHER: Final = 16  # frames: with more the other side would begin later than it could
-_PLACE: Final = 4  # bytes that a frame takes in a batch, beside its own
 
 # How a message ended: 0 or an errno, and why. One of which nothing was taken, for want of room, ends with
 # ENOBUFS, one of which not all was taken with EPROTO.
@@ -27,12 +23,7 @@ Ended = Callable[[int, str], None]
 
 
 def nobody_asks(error: int, text: str) -> None:
-    """Take a frame's end for nothing: one that is lost does no harm, or is asked for again."""
-
-
-def bound(nid: Nid) -> Nid | None:
-    """The source of what answers what came to that NID."""
-    return None if nid.is_lo else nid
+    """Take a message's end for nothing: one that is lost does no harm, or is asked for again."""
 
 
 class Sent:
@@ -95,17 +86,27 @@ class Sent:
 
 
 class Port:
-    """What one client or server sends; in one life of its node."""
+    """What one program sends, in one life of its node."""
 
-    __slots__ = ("_corked", "_free", "_lanes", "_loop", "_spare", "core")
+    __slots__ = ("_all", "_corked", "_free", "_loop", "_spare", "core")
 
-    def __init__(self, node: Node) -> None:
-        self.core = node.core
-        self._lanes: list[Lane] = []  # on which something waits for the end of this turn of the loop
+    def __init__(self, core: LNet) -> None:
+        self.core = core
         self._loop = asyncio.get_running_loop()
+        self._all: dict[Sent, None] = {}
         self._free: list[Sent] = []
         self._spare: list[Sent] = []  # that were freed in this turn of the loop
         self._corked = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way."""
+        return len(self._all) > len(self._free) + len(self._spare)
+
+    def close(self) -> None:
+        """Give up all that is under way: nobody hears of its end."""
+        for sent in list(self._all):
+            sent.abort()
 
     @property
     def closed(self) -> bool:
@@ -134,7 +135,7 @@ class Port:
         self._cork()
         if timeout is None and not ack:
             timeout = core.settings.transaction_timeout
-        sent = self._free.pop() if self._free else Sent(core, self._spare)
+        sent = self._free.pop() if self._free else self._another()
         try:
             wanted = EventKind.ACK if ack else EventKind.SEND
             md = sent.bind(memoryview(data), wanted, timeout, ended, method)
@@ -152,19 +153,25 @@ class Port:
         into: memoryview,
         *,
         ended: Ended,
-        offset: int,
-        timeout: float,
-        method: str,
+        offset: int = 0,
+        source: Nid | None = None,
+        timeout: float | None = None,
+        method: str | None = None,
     ) -> Sent | None:
         """GET all of `into`; else as `send`."""
         self._cork()
-        sent = self._free.pop() if self._free else Sent(self.core, self._spare)
+        sent = self._free.pop() if self._free else self._another()
         try:
             md = sent.bind(into, EventKind.REPLY, timeout, ended, method)
-            self.core.get(md, target, portal, match_bits, offset=offset)
+            self.core.get(md, target, portal, match_bits, offset=offset, source=source)
         except LNetError as refused:
             self._refused(sent, refused)
             return None
+        return sent
+
+    def _another(self) -> Sent:
+        sent = Sent(self.core, self._spare)
+        self._all[sent] = None
         return sent
 
     def _refused(self, sent: Sent, why: LNetError) -> None:
@@ -184,121 +191,14 @@ class Port:
             self.core.cork()
             self._loop.call_soon(self._uncork)
 
-    def wait_on(self, lane: Lane) -> None:
-        """Something waits on a lane: it leaves behind this turn of the loop."""
-        if not self._lanes:
-            self._loop.call_soon(self._leave)
-        self._lanes.append(lane)
-
-    def _leave(self) -> None:
-        lanes, self._lanes = self._lanes, []
-        for lane in lanes:
-            lane.leave()
-
     def _uncork(self) -> None:
         self._corked = False
         if self._spare:
             if len(self._free) < _MOST_FREE:
                 self._free += self._spare
             else:
-                for frame in self._spare:
-                    self.core.memory.drop(frame.md)
+                for sent in self._spare:
+                    del self._all[sent]
+                    self.core.memory.drop(sent.md)
             self._spare.clear()
         self.core.uncork()
-
-
-class Lane:
-    """Frames of one session to one place, of which LNet acknowledges none: they leave together.
-
-    Several are one message of `room` bytes at most, if the other side knows that (`room` is not 0).
-    Answers leave from the NID that was `asked`. `failed(owner, errno, text)` hears of each frame that failed.
-    """
-
-    __slots__ = (
-        "_bits",
-        "_failed",
-        "_frames",
-        "_methods",
-        "_owners",
-        "_portal",
-        "_session",
-        "_size",
-        "_timeout",
-        "_waits",
-        "asked",
-        "port",
-        "room",
-        "source",
-        "target",
-    )
-
-    def __init__(
-        self,
-        port: Port,
-        session: int,
-        target: Nid,
-        portal: int,
-        bits: int,
-        asked: Nid | None,
-        room: int,
-        failed: Callable[[Any, int, str], None],
-    ) -> None:
-        self.target = target
-        self.asked = asked
-        self.source = None if asked is None else bound(asked)
-        self.room = room
-        self.port = port
-        self._session = session
-        self._portal = portal
-        self._bits = bits
-        self._failed = failed
-        self._waits = False
-        self._begin()
-
-    def _begin(self) -> None:
-        self._frames: list[bytes] = []
-        self._owners: list[Any] = []
-        self._methods: list[str] = []
-        self._size = HEAD_SIZE
-        self._timeout: float | None = 0.0  # the longest that one of them has; None: LNet's own
-
-    def add(self, frame: bytes, owner: object, method: str, timeout: float | None = None) -> None:
-        """Send a frame of that owner, about that method, behind this turn of the loop at the latest."""
-        size = len(frame) + _PLACE
-        if self._frames and self._size + size > self.room:
-            self._send()
-        if not self._waits:
-            self._waits = True
-            self.port.wait_on(self)
-        self._frames.append(frame)
-        self._owners.append(owner)
-        if method not in self._methods:
-            self._methods.append(method)
-        self._size += size
-        before = self._timeout
-        if before is not None and (timeout is None or timeout > before):
-            self._timeout = timeout
-        if len(self._frames) == _MOST_TOGETHER:
-            self._send()
-
-    def leave(self) -> None:
-        """What waits leaves now."""
-        self._waits = False
-        if self._frames:
-            self._send()
-
-    def _send(self) -> None:
-        frames, owners, methods, timeout = self._frames, self._owners, self._methods, self._timeout
-        self._begin()
-        failed = self._failed
-
-        def ended(error: int, text: str) -> None:
-            if error:
-                for owner in owners:
-                    failed(owner, error, text)
-
-        data = frames[0] if len(frames) == 1 else batch(self._session, frames)
-        # fmt: off
-        self.port.send(self.target, self._portal, self._bits, data, ended=ended, source=self.source,
-                        timeout=timeout, method=", ".join(methods))
-        # fmt: on
