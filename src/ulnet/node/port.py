@@ -40,7 +40,7 @@ class Sent:
         self.md.lasting = True
 
     def bind(
-        self, data: memoryview, wanted: EventKind, timeout: float | None, ended: Ended, method: str | None
+        self, data: Buffer, wanted: EventKind, timeout: float | None, ended: Ended, method: str | None
     ) -> Md:
         """The descriptor of the next one. Raises LNetError."""
         md = self.md
@@ -48,7 +48,7 @@ class Sent:
         self._wanted = wanted
         md.quiet = wanted is not EventKind.SEND
         md.user_ptr = method
-        self._core.memory.rebind(md, [data], 2 if md.quiet else 1, timeout)
+        self._core.memory.rebind(md, data, 2 if md.quiet else 1, timeout)
         return md
 
     def _handle(self, event: Event) -> None:
@@ -138,7 +138,7 @@ class Port:
         sent = self._free.pop() if self._free else self._another()
         try:
             wanted = EventKind.ACK if ack else EventKind.SEND
-            md = sent.bind(memoryview(data), wanted, timeout, ended, method)
+            md = sent.bind(data, wanted, timeout, ended, method)
             core.put(md, target, portal, match_bits, ack=ack, offset=offset, source=source)
         except LNetError as refused:
             self._refused(sent, refused)
