@@ -18,6 +18,7 @@ import yaml
 
 from observe.conftest import Answers, Tool
 from support.daemon import PATIENCE, Done, environment
+from support.transcripts import read_steps
 from ulnet.observe.equals import equals
 from ulnet.observe.fabricwide import Fabric, names, paths
 from ulnet.observe.fleet import FleetError, Member, Poll, read_fleet
@@ -287,6 +288,28 @@ def test_a_fleet_is_read_from_a_file() -> None:
 def test_fleets_that_are_none(text: str, why: str) -> None:
     with pytest.raises(FleetError, match=why):
         read_fleet(text)
+
+
+def test_kernel_nodes_of_the_transcripts(shared: Path, make_tool: Callable[[Answers], Tool]) -> None:
+    """Two of release 2.18, one of 2.15: but defaults, all is equal; then one knows half of another."""
+    members = []
+    for release, host in (("", "vmA"), ("", "vmB"), ("release-2.15.8", "vmC")):
+        answers: dict[str, tuple[str, str, object]] = {}
+        for step in read_steps(shared / "reference" / release, ["12_show", "21_after_traffic"]):
+            if step.host == host and step.command.startswith("lnetctl "):
+                answers[step.command.removeprefix("lnetctl ")] = (step.out, step.err, step.code)
+        members.append(Member(host, ToolSource(make_tool(answers).command).read(60)))
+    lines = said(*members)
+    assert lines
+    assert [line for line in lines if not line.startswith("note: ")] == []
+    assert "note: vmA and vmC: transaction_timeout is 150 on vmA, 50 on vmC" in lines
+    shown = members[2].snapshot.parts["peer"]["peer"]
+    (far,) = [peer for peer in shown if peer["primary nid"] == "192.168.110.12@tcp"]
+    del far["peer ni"][1:]
+    assert [line for line in said(*members) if not line.startswith("note: ")] == [
+        "warning: vmC: 1 of 2 rails of vmB are known, 192.168.111.12@tcp not: it had fewer when it was "
+        "asked, or was configured with fewer: `lnetctl discover --force 192.168.110.12@tcp`"
+    ]
 
 
 # The command ----------------------------------------------------------------------------------------------
