@@ -23,6 +23,7 @@ COMMANDS = {
     "exporter": "serve metrics of a node to Prometheus: of ulnet's, or the kernel's",
     "health": "tell in one line how a node is, for monitoring tools",
     "ping": "ask LNet nodes for their NIDs, without a daemon",
+    "pki": "make certificates for secured connections, and look at them",
     "record": "keep the history of a node in a file",
     "report": "tell what happened to a node, from its history",
     "rpc": "ask a service of ulnet.rpc for its methods, and call them",

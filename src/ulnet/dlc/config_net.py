@@ -267,11 +267,19 @@ def _tunables(schema: Schema, fields: dict[str, Node], item: MapNode) -> tuple[T
     return nets | drivers, schema.text(fields, "CPT", item)
 
 
+def _value(schema: Schema, fields: dict[str, Node], name: str) -> int | None:
+    """A tunable, which may be written by a word."""
+    node = fields.get(name)
+    one = TUNABLES[name]
+    found = one.read(node.text) if isinstance(node, ScalarNode) else None
+    return schema.integer(fields, name) if found is None else found
+
+
 def _integers(
     schema: Schema, node: Node | None, what: str, names: tuple[str, ...], ignored: tuple[str, ...]
 ) -> dict[str, int]:
     if node is None:
         return {}
     fields = schema.fields(node, what, names, ignored)
-    values = {name: schema.integer(fields, name) for name in names}
+    values = {name: _value(schema, fields, name) for name in names}
     return {name: value for name, value in values.items() if value is not None}

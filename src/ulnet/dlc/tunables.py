@@ -16,7 +16,8 @@ class Tunable(NamedTuple):
     """A tunable of an NI. `default` is None where the host decides; `zero`: 0 stands for the default, too.
 
     `words` are the commands of lnetctl with an option for it, `parameter` is the name in ksocklnd; `driver`:
-    it is one of the driver, not of the net; `live`: an NI changes it while it runs.
+    it is one of the driver, not of the net; `live`: an NI changes it while it runs. `names` are words for its
+    values from 0 on; `own`: kernel nodes have none, so it is shown where it is not the default.
     """
 
     help: str
@@ -28,6 +29,16 @@ class Tunable(NamedTuple):
     zero: bool = False
     words: tuple[str, ...] = ("net add",)
     parameter: str = ""
+    names: tuple[str, ...] = ()
+    own: bool = False
+
+    def shown(self, value: int) -> int | str:
+        """A value as documents have it."""
+        return self.names[value] if 0 <= value < len(self.names) else value
+
+    def read(self, text: str) -> int | None:
+        """The value of that name; None if it is none."""
+        return self.names.index(text) if text in self.names else None
 
 
 TUNABLES: Final = {
@@ -48,4 +59,12 @@ TUNABLES: Final = {
         "seconds for an attempt", 50, driver=True, live=True, zero=True, words=(), parameter="sock_timeout"
     ),
     "tos": Tunable("IP's type of service, 0 to 255 (-1: unset)", -1, 255, driver=True, live=True),
+    "security": Tunable(
+        *("secured connections: off, offer (with who can), require", 0, 2, "WHAT"),
+        driver=True,
+        live=True,
+        names=("off", "offer", "require"),
+        own=True,
+        words=("net add", "net set"),
+    ),
 }

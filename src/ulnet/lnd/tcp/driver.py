@@ -76,6 +76,8 @@ class TcpLnd:
             raise LNetError(errno.EEXIST, f"{ni.nid} is up already")
         conns = _conns_per_peer(ni)
         devices = devices_of(ni)
+        if ni.lnd_tunables is not None and ni.lnd_tunables.security:
+            self._shared.need_credentials(ni.nid)
         if not self._states:
             self._shared.open()
         try:
@@ -159,6 +161,7 @@ class TcpLnd:
         state = self._states.get(ni.nid)
         if state is not None:
             state.conns_per_peer = _conns_per_peer(ni)
+            state.set_security()
             state.set_timeout(timeout)
             self._set_pace()
 
