@@ -24,7 +24,7 @@ from ulnet.dlc.request import Tunables
 from ulnet.dlc.settings import BUFFERS, ROUTER, SETTINGS
 from ulnet.dlc.tunables import TUNABLES
 from ulnet.host import Address, Link, NumaNode, Topology
-from ulnet.nid import Nid
+from ulnet.nid import NetType, Nid
 from ulnet.node import Node
 from ulnet.node.admin import Admin
 from ulnet.node.admin.names import read_nids
@@ -45,7 +45,8 @@ LINKS = [
 
 
 def _every(*values: int) -> Tunables:
-    return dict(zip(TUNABLES, values, strict=True))
+    """Of all tunables that a tcp net has."""
+    return dict(zip([name for name, one in TUNABLES.items() if one.is_of(NetType.TCP)], values, strict=True))
 
 
 @pytest.fixture
@@ -169,7 +170,8 @@ ERRORS = [
     (add("tcp-1", "eth0"), errno.ENOENT, "'tcp-1': after tcp comes a number"),
     (add("tcp65536", "eth0"), errno.EINVAL, "'tcp65536': after tcp comes a number from 0 to 65535"),
     (add("lo", "eth0"), errno.ENODEV, "net lo belongs to every node"),
-    (add("o2ib", "eth0"), errno.EINVAL, "no driver for net o2ib: this node has drivers for bond, tcp"),
+    (add("gip", "eth0"), errno.EINVAL, "no driver for net gip: this node has drivers for bond, o2ib, tcp"),
+    (add("o2ib", "eth0"), errno.ENETDOWN, "RDMA"),
     (add("gni", "eth0"), errno.EINVAL, "net gni: its NIDs are numbers"),
     (add("tcp", "eth0", "eth0"), errno.EEXIST, "named twice"),
     (add("tcp", "eth0 eth1"), errno.EINVAL, "is not written as a name"),
@@ -310,7 +312,12 @@ def test_settings_are_those_of_the_core() -> None:
 
 def test_tunables_are_described_once() -> None:
     defaults = {**asdict(NetTunables()), **asdict(LndTunables()), "timeout": DEFAULT_TIMEOUT}
-    assert {name: one.default for name, one in TUNABLES.items()} == {**defaults, "conns_per_peer": None}
+    of_host = {"peercredits_hiw": None, "concurrent_sends": None}
+    assert {name: one.default for name, one in TUNABLES.items()} == {
+        **defaults,
+        "conns_per_peer": None,
+        **of_host,
+    }
     assert {name for name, one in TUNABLES.items() if one.driver} == asdict(LndTunables()).keys()
 
 

@@ -31,7 +31,7 @@ from ulnet.wire.errors import ByteOrder
 from ulnet.wire.lnet import NO_WMD, Header, MsgType, pack_header, unpack_header
 from ulnet.wire.socklnd import ConnType, FrameType, Hello, hello_rest_size, pack_frame_header
 
-PATIENCE = 10.0  # seconds until something that must happen counts as not happening
+PATIENCE = 60.0  # seconds until something that must happen counts as not happening
 PAYLOAD_LIMIT = 1 << 20
 # Raw peers call from any port, and are believed.
 UNPRIVILEGED: dict[str, object] = {"accept": "all", "reserved_ports": False}

@@ -14,6 +14,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ulnet import __version__
@@ -34,6 +35,7 @@ from ulnet.dlc.server import ControlServer
 from ulnet.dlc.yaml_out import emit_errors
 from ulnet.host import HostError, become, group_number, load_topology
 from ulnet.lnd.loop import new_event_loop
+from ulnet.lnd.o2ib import O2ibParams
 from ulnet.lnd.tcp import TcpParams
 from ulnet.node import Node
 from ulnet.node.admin import Admin
@@ -226,6 +228,12 @@ def _parameters(options: argparse.Namespace) -> list[Parameters]:
     return found
 
 
+def _o2ib(parameters: list[Parameters]) -> O2ibParams:
+    """The parameters of the o2ib driver. Raises LNetError."""
+    given = {name: value for one in parameters for name, value in one.o2ib.items()}
+    return replace(O2ibParams(), **given)  # type: ignore[arg-type]
+
+
 def _read(path: str | None) -> list[Step]:
     if path is None:
         return []
@@ -267,6 +275,7 @@ async def _run(
             loop.remove_signal_handler(number)
 
     node = Node(
+        o2ib=_o2ib(parameters),
         tcp=TcpParams(
             accept=options.accept,
             check_source=not options.any_source,

@@ -37,8 +37,7 @@ _NET_TUNABLES = tuple(name for name, one in TUNABLES.items() if not one.driver)
 _LND_TUNABLES = tuple(name for name, one in TUNABLES.items() if one.driver)
 _OF_NET = ("tunables", "lnd tunables", "CPT")  # for each NI that does not say otherwise
 _OTHER_LNDS = (
-    *("peercredits_hiw", "map_on_demand", "concurrent_sends", "fmr_pool_size", "fmr_flush_trigger"),
-    *("fmr_cache", "ntx", "auth_key", "traffic_class", "traffic_class_num"),
+    *("auth_key", "traffic_class", "traffic_class_num"),
     *("prov_major_version", "prov_minor_version"),
 )
 
@@ -272,7 +271,9 @@ def _value(schema: Schema, fields: dict[str, Node], name: str) -> int | None:
     node = fields.get(name)
     one = TUNABLES[name]
     found = one.read(node.text) if isinstance(node, ScalarNode) else None
-    return schema.integer(fields, name) if found is None else found
+    if found is not None:
+        return found
+    return schema.setting(fields, name) if one.flag else schema.integer(fields, name)
 
 
 def _integers(

@@ -70,7 +70,8 @@ def add_nis(core: LNet, request: NetAdd, host: Sequence[Link], large: bool) -> N
         wanted = _wanted_by_interface(request, host, large, count)
     tunables = net_tunables(request.tunables)
     drivers = {
-        new.nid: lnd_tunables(request.tunables, conns_for_speed(new.link.speed_mbps)) for new in wanted
+        new.nid: lnd_tunables(request.tunables, conns_for_speed(new.link.speed_mbps), new.nid.net.type)
+        for new in wanted
     }
     _check_new(core, wanted)
     added: list[Nid] = []

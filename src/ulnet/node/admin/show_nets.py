@@ -73,8 +73,10 @@ def _ni(core: View, ni: NI, request: NetShow) -> LocalNiView:
         view.statistics = read_counters(TrafficStats, ni)
         view.tunables = _tunables(ni)
         if ni.lnd_tunables is not None:
-            values = _values(ni.lnd_tunables)
-            view.lnd_tunables = {**values, "timeout": ni.timeout}  # what is in force
+            view.lnd_tunables = {
+                **_lnd_values(ni, ni.lnd_tunables),
+                "timeout": ni.timeout,
+            }  # what is in force
         view.dev_cpt = ni.dev_cpt
         view.cpt = _cpts(ni.cpts)
     if verbosity >= 2:
@@ -110,7 +112,7 @@ def _backup_ni(ni: NI, host: Sequence[Link]) -> LocalNiView:
     if ni.interface is None or not _is_first_address(ni, ni.interface, host):
         view.nid = str(ni.nid)
     if ni.lnd_tunables is not None:
-        view.lnd_tunables = _values(ni.lnd_tunables)
+        view.lnd_tunables = _lnd_values(ni, ni.lnd_tunables)
         if ni.lnd_tunables.timeout == UNSET_TIMEOUT:  # today's tool always leaves it out, and loses it
             del view.lnd_tunables["timeout"]
     return view
@@ -151,14 +153,16 @@ def _tunables(ni: NI) -> dict[str, int]:
     return dict.fromkeys(values, 0) if ni.nid.net.type == NetType.BOND else values  # its slaves have credits
 
 
-def _values(tunables: LndTunables) -> dict[str, int | str]:
-    """Those of a driver; what kernel nodes have not is shown where it is not the default."""
-    values = {name: getattr(tunables, name) for name, one in TUNABLES.items() if one.driver}
-    return {
-        name: TUNABLES[name].shown(value)
-        for name, value in values.items()
-        if not (TUNABLES[name].own and value == TUNABLES[name].default)
-    }
+def _lnd_values(ni: NI, tunables: LndTunables) -> dict[str, int | bool | str]:
+    """Of its driver, those that nets of that type have; what kernel nodes lack, where it is not the default."""
+    kind = ni.nid.net.type
+    found: dict[str, int | bool | str] = {}
+    for name, one in TUNABLES.items():
+        if one.driver and one.is_of(kind):
+            value = getattr(tunables, name)
+            if not one.own or value != one.default:
+                found[name] = one.shown(value)
+    return found
 
 
 def _cpts(cpts: Iterable[int]) -> str:
