@@ -115,6 +115,7 @@ async def test_what_is_offered_to_nodes_that_know_nothing_of_it_ends_plain(
     assert secure_kinds(a, b.ni.nid) == [False] * 3
     assert a.state().plain.keys() == {b.ni.nid}
     assert len(b.reports) == 1
+    assert any("hung up on TLS, and is called without" in line for line in a.reports)
 
 
 async def test_a_node_that_knows_nothing_of_it_calls_one_that_offers(
@@ -264,7 +265,8 @@ async def test_who_claims_another_nid_than_its_certificate_says(
     await blocking(foe.sendall, ConnRequest.to(a.ni.nid).pack() + hello)
     with suppress(ConnectionError):
         assert await blocking(foe.recv, 100) == b""
-    assert any(f"it calls itself {at.nid(3)}" in line for line in a.reports)
+    words = f"it calls itself {at.nid(3)}, which its certificate is not for"
+    assert any(words in line for line in a.reports)
     assert not a.lnd.open_connections
 
 
@@ -296,7 +298,7 @@ async def test_a_new_certificate_is_taken_while_messages_go(
     make: Make, at: Addresses, site: Site, tmp_path: Path
 ) -> None:
     theirs = Path(site.node(at.nid(2)))
-    a = make(at.nid(1), tunables=REQUIRE, credentials=site.node(at.nid(1)), min_reconnectms=1)
+    a = make(at.nid(1), tunables=REQUIRE, credentials=site.node(at.nid(1)), min_reconnectms=100)
     b = make(at.nid(2), tunables=REQUIRE, credentials=str(theirs))
     await exchange(a, b)
     before = certificate_seen(a, b)
@@ -309,6 +311,8 @@ async def test_a_new_certificate_is_taken_while_messages_go(
     await exchange(a, b)
     after = certificate_seen(a, b)
     assert (before, after) == (at.nid(2), "renewed")
+    b.state().sweep(0.0)
+    assert b.ni.secured_until > a.ni.secured_until > time.time()
     (theirs / "node.key").write_text("broken")
     credentials._looked -= 10
     await hang_up(a, b)
@@ -339,6 +343,16 @@ async def test_nets_without_credentials_say_what_is_missing(
         make(at.nid(1), tunables=OFFER)
     with pytest.raises(LNetError, match=r"it takes ca.pem, node.pem, node.key"):
         make(at.nid(2), tunables=OFFER, credentials=str(tmp_path))
+
+
+async def test_security_that_cannot_be_is_refused_and_changes_nothing(make: Make, at: Addresses) -> None:
+    a, b = make(at.nid(1)), make(at.nid(2))
+    assert a.ni.lnd_tunables is not None
+    a.ni.lnd_tunables.security = int(Security.REQUIRE)
+    with pytest.raises(LNetError, match="name their directory by --credentials"):
+        a.lnd.retune(a.ni, 50.0)
+    assert a.state().security is Security.OFF
+    await exchange(a, b)
 
 
 async def test_from_now_on_connections_must_be_secured(make: Make, at: Addresses, site: Site) -> None:

@@ -31,7 +31,7 @@ COUNTERS = (
     "udsp info",
     "load",
 )
-_NI_STATE = (*COUNTERS, "status", "drained", "dev cpt", "refcount", "peer_ni", "state")
+_NI_STATE = (*COUNTERS, "status", "drained", "certificate expires", "dev cpt", "refcount", "peer_ni", "state")
 _NI = ("nid", "interfaces", "tunables", "lnd tunables", "tcp bonding", "CPT", *BOND_KEYS)
 _NET_TUNABLES = tuple(name for name, one in TUNABLES.items() if not one.driver)
 _LND_TUNABLES = tuple(name for name, one in TUNABLES.items() if one.driver)

@@ -157,11 +157,14 @@ class TcpLnd:
     # Deadlines ----------------------------------------------------------------------------------------
 
     def retune(self, ni: NI, timeout: float) -> None:
-        """The connections that are there stay; new ones, and all time-outs, follow the tunables."""
+        """The connections that are there stay; new ones, and all time-outs, follow the tunables.
+
+        Plain connections end where they must be secured from now on. Raises LNetError.
+        """
         state = self._states.get(ni.nid)
         if state is not None:
-            state.conns_per_peer = _conns_per_peer(ni)
             state.set_security()
+            state.conns_per_peer = _conns_per_peer(ni)
             state.set_timeout(timeout)
             self._set_pace()
 
@@ -183,6 +186,8 @@ class TcpLnd:
         shared = self._shared
         shared.now = now = shared.loop.time()
         shared.reports_again()
+        if shared.credentials is not None:
+            shared.credentials.refresh()
         self._timer = shared.loop.call_later(shared.sweep_interval, self._sweep)
         starved = list(shared.starved)
         shared.starved.clear()

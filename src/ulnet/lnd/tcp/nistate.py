@@ -99,6 +99,7 @@ class NiState:
         self.plain: dict[Nid, float] = {}  # those that know no TLS, until then
         if tunables is not None:
             self.security = Security(tunables.security)
+            self._show_expiry()
         self.callers: dict[Nid, tuple[bytes, ...]] = {}  # addresses that peers have beside that of their NID
         self.failures = Failures(shared.core, self._drain_soon)
         self._buckets: list[dict[Peer, None]] = [{}]
@@ -134,6 +135,7 @@ class NiState:
         if security is not Security.OFF:
             self.shared.need_credentials(self.identity.nid)
         self.security = security
+        self._show_expiry()
         if security is not Security.REQUIRE:
             return
         failure = Failure(
@@ -141,6 +143,11 @@ class NiState:
         )
         for peer in list(self.peers.values()):
             peer.close([conn for conn in peer.conns if not conn.rx.secure], failure)
+
+    def _show_expiry(self) -> None:
+        credentials = self.shared.credentials
+        wanted = self.security is not Security.OFF and credentials is not None
+        self.ni.secured_until = credentials.own.expires if wanted else 0.0
 
     def secures(self, nid: Nid) -> bool:
         """Whether a peer is called by a secured connection."""
@@ -153,6 +160,8 @@ class NiState:
         if self.security is not Security.OFFER or nid in self.secured:
             return False
         _keep(self.plain, nid, self.shared.loop.time() + _PLAIN)
+        text = f"{self.identity.nid}: {nid} hung up on TLS, and is called without for {_PLAIN:g} s"
+        self.shared.report(Line("connection.plain", text, nid=self.identity.nid, peer=nid))
         return True
 
     def why_not_plain(self, nid: Nid) -> str:
@@ -256,15 +265,15 @@ class NiState:
         ctype = machine.ctype
         remote_ip, port = sock.getpeername()[:2]
         local_ip = sock.getsockname()[0]
+        secured = isinstance(sock, SecureSocket)
         who = self._who(hello, remote_ip, port, sock)
         if who is None:
-            self.shared.report(
-                f"refused {remote_ip}: it calls itself {hello.src_nid}, which is another address"
-            )
+            why = "which its certificate is not for" if secured else "which is another address"
+            self.shared.report(f"refused {remote_ip}: it calls itself {hello.src_nid}, {why}")
             sock.close()
             return
         nid, pid, rename = who
-        if not isinstance(sock, SecureSocket) and self.why_not_plain(nid):
+        if not secured and self.why_not_plain(nid):
             self.shared.report(
                 Line("connection.refused", self.why_not_plain(nid), source=remote_ip, why="plain")
             )
@@ -322,6 +331,7 @@ class NiState:
 
     def sweep(self, now: float) -> None:
         """Look at a part of the peers."""
+        self._show_expiry()
         self._sweeps += 1
         # Deadlines were reckoned from the sweep before: none may come too early.
         past = now - self.shared.sweep_interval

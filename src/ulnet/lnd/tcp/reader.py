@@ -120,6 +120,7 @@ class Reader:
         self.shared = shared
         self.sock: socket.socket | None = sock
         self.secure = isinstance(sock, SecureSocket)
+        vouches = sock.certificate.covers if isinstance(sock, SecureSocket) else None
         self.peer = peer
         self.version = version
         self.large = version == 4
@@ -138,7 +139,7 @@ class Reader:
         self.csum = 0
         self.sum_head = b""  # the headers, as the checksum of protocol 2 covers them
         self.checked: list[memoryview] = _NO_BUFFERS  # the whole payload, to check
-        self._receiver: Inbound = shared.core.receiver(peer.ni, peer.nid)
+        self._receiver: Inbound = shared.core.receiver(peer.ni, peer.nid, vouches)
         self.last_raw = b""  # the headers of the last message, to know them again
         self.hdr: Header | None = None
         self.turn = MOST_TURN  # which of `Shared.turns` is as much as it may read at a time

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 from msgspec import UNSET
 
@@ -77,6 +78,8 @@ def _ni(core: View, ni: NI, request: NetShow) -> LocalNiView:
                 **_lnd_values(ni, ni.lnd_tunables),
                 "timeout": ni.timeout,
             }  # what is in force
+        if ni.secured_until:
+            view.secured_until = datetime.fromtimestamp(ni.secured_until, UTC).isoformat()
         view.dev_cpt = ni.dev_cpt
         view.cpt = _cpts(ni.cpts)
     if verbosity >= 2:
@@ -154,7 +157,7 @@ def _tunables(ni: NI) -> dict[str, int]:
 
 
 def _lnd_values(ni: NI, tunables: LndTunables) -> dict[str, int | bool | str]:
-    """Of its driver, those that nets of that type have; what kernel nodes lack, where it is not the default."""
+    """Of its driver, those that nets of that type have; ours alone only where they are not the default."""
     kind = ni.nid.net.type
     found: dict[str, int | bool | str] = {}
     for name, one in TUNABLES.items():
