@@ -134,6 +134,8 @@ class Reception:
         if sender.preferred is None and not sender.peer.multi_rail and src.net == ni.nid.net:
             sender.preferred = ni.nid
             sender.peer.generation.invalidate("it knows one of our NIs")
+        if receiver.nid == src:
+            sender.vouches = receiver.vouches
         match = Match(hdr, Verdict.TAKE, sender=sender)
         match.master = master
         if master is not None:

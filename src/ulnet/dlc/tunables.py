@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ulnet.nid import NetType
-
 __all__ = ["DEFAULT", "TUNABLES", "Tunable"]
 
-_O2IB: Final = (NetType.O2IB,)
+_TCP: Final = 2  # as in `ulnet.nid.NetType`, which takes long to load
+_O2IB: Final = 5
 
 DEFAULT: Final = -1  # stands for the default of any tunable
 
@@ -35,7 +34,7 @@ class Tunable(NamedTuple):
     words: tuple[str, ...] = ("net add",)
     parameter: str = ""
     ko2iblnd: str = ""
-    nets: tuple[NetType, ...] = (NetType.TCP, NetType.O2IB)
+    nets: tuple[int, ...] = (_TCP, _O2IB)
     flag: bool = False
     names: tuple[str, ...] = ()
     own: bool = False
@@ -52,7 +51,7 @@ class Tunable(NamedTuple):
 
     def is_of(self, kind: int) -> bool:
         """Whether nets of that type have it; those of other packages have what TCP has."""
-        return kind in self.nets or (kind != NetType.O2IB and NetType.TCP in self.nets)
+        return kind in self.nets or (kind != _O2IB and _TCP in self.nets)
 
 
 def _of_o2ib(
@@ -66,7 +65,7 @@ def _of_o2ib(
 ) -> Tunable:
     """A tunable that o2ib nets alone have, in files and module parameters."""
     return Tunable(
-        help, default, most, driver=True, zero=zero, words=(), ko2iblnd=name, nets=_O2IB, flag=flag
+        help, default, most, driver=True, zero=zero, words=(), ko2iblnd=name, nets=(_O2IB,), flag=flag
     )
 
 
@@ -109,7 +108,7 @@ TUNABLES: Final = {
         driver=True,
         live=True,
         words=("net add", "net set"),
-        nets=(NetType.TCP,),
+        nets=(_TCP,),
         names=("off", "offer", "require"),
         own=True,
     ),

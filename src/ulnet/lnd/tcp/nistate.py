@@ -146,8 +146,10 @@ class NiState:
 
     def _show_expiry(self) -> None:
         credentials = self.shared.credentials
-        wanted = self.security is not Security.OFF and credentials is not None
-        self.ni.secured_until = credentials.own.expires if wanted else 0.0
+        if credentials is None or self.security is Security.OFF:
+            self.ni.secured_until = 0.0
+        else:
+            self.ni.secured_until = credentials.own.expires
 
     def secures(self, nid: Nid) -> bool:
         """Whether a peer is called by a secured connection."""
