@@ -87,7 +87,7 @@ def test_what_the_certificate_of_a_node_is_not_for_it_cannot_list(fabric: Fabric
     a = fabric.node(str(A), discovery=True)
     foe = fabric.node(str(FOE))
     own = a.receiver(a.nis[A], FOE, lambda nid: nid in (FOE, SECOND))
-    own.begin(Header(int(MsgType.PUT), A, FOE, portal=5), NO_PAYLOAD)
+    own.begin(Header(int(MsgType.PUT), A, FOE, portal=5), NO_PAYLOAD)  # type: ignore[arg-type]
     answer(foe, info(2, FOE, VICTIM, SECOND))
     a.discovery.pushed(FOE, PingInfo.unpack(info(2, FOE, VICTIM, SECOND)))
     a.tick(fabric.clock.now)
@@ -98,7 +98,7 @@ def test_what_the_certificate_of_a_node_is_not_for_it_cannot_list(fabric: Fabric
 def test_a_node_without_a_certificate_cannot_list_one_that_has_one(fabric: Fabric) -> None:
     a = fabric.node(str(A), discovery=True)
     secured = a.receiver(a.nis[A], VICTIM, lambda nid: nid == VICTIM)
-    secured.begin(Header(int(MsgType.PUT), A, VICTIM, portal=5), NO_PAYLOAD)
+    secured.begin(Header(int(MsgType.PUT), A, VICTIM, portal=5), NO_PAYLOAD)  # type: ignore[arg-type]
     a.peers.learn(FOE)
     a.discovery.pushed(FOE, PingInfo.unpack(info(2, FOE, VICTIM)))
     a.tick(fabric.clock.now)
