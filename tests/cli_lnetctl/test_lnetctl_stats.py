@@ -23,6 +23,7 @@ def test_sums_heat_and_reset(daemon: Daemon) -> None:
     sums = shown(daemon, "stats", "nets", "--net", "tcp")["sums"]
     assert (sums[0]["net"], sums[0]["nis"]) == ("tcp", 2)
     assert sums[0]["send_count"] == sum(sums[0]["sent_stats"].values()) > 0
+    assert sums[0]["send_length"] == sums[0]["recv_length"] > 0  # to itself
     assert shown(daemon, "stats", "peers", "--nid", "127.0.1.2@tcp")["sums"][0]["nis"] >= 1
     heat = shown(daemon, "stats", "heat", "--top", "1")["use"]
     assert len(heat) == 1 and heat[0]["heat"] > 0

@@ -11,7 +11,7 @@ from support.fabric import Delivery, Fabric, Recorder
 from support.parts import quiet_parts
 from support.stream import NO_PAYLOAD
 from ulnet.core import peer_table as peer_module
-from ulnet.core import receiver, reception
+from ulnet.core import receiver
 from ulnet.core.event import EventKind
 from ulnet.core.md import MdOption
 from ulnet.core.peer import PeerFlag
@@ -515,7 +515,7 @@ def test_strangers_who_fill_the_table_do_not_shut_out_others(fabric, monkeypatch
 @pytest.mark.pure
 def test_who_never_reads_answers_gets_no_more_of_them(fabric, monkeypatch):
     monkeypatch.setattr(receiver, "MAX_PEER_ANSWERS", 20)
-    monkeypatch.setattr(reception, "MAX_PEER_ANSWERS", 20)
+    monkeypatch.setattr(receiver, "MIN_ANSWERS", 1)
     b, c = fabric.node(str(B)), fabric.node(str(C))
     attach(b, bytearray(8), None, options=TARGET | MdOption.MANAGE_REMOTE)
     c.put(c.memory.md_bind(b"", None, threshold=2), B, 5, 7)

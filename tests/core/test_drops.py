@@ -27,6 +27,9 @@ class NoPayload:
     def abandon(self, incoming: Incoming) -> bool:
         raise AssertionError
 
+    def unanswered(self) -> None:
+        pass
+
 
 class Two:
     """`a` sends; `b` has eight bytes."""

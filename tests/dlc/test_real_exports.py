@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 
 import pytest
+from msgspec import to_builtins
 
 from support.shared import shared_path
+from support.transcripts import read_steps
 from ulnet.dlc.config import read_config
 from ulnet.dlc.model import RoutingSet
+from ulnet.dlc.model_policy import UdspShow
+from ulnet.node.dry_run import dry_run, invented_links
 
 SHOWN = re.compile(
     r"^=== \[\w+\] # lnetctl (?P<command>[^;\n]*\b(?:show|export)\b[^;\n]*)\n--- stdout\n"
@@ -29,6 +33,20 @@ def test_what_a_real_node_exports_and_shows_can_be_imported(release: str) -> Non
                 assert not config.errors, (file.name, match["command"], verb, config.errors)
             read += 1
     assert read > 25
+
+
+@pytest.mark.requirement("HLD-import")
+@pytest.mark.parametrize(("release", "host"), [("", "vmA"), ("release-2.15.8", "vmC")])
+async def test_what_a_real_node_with_rules_exports_can_be_applied(release: str, host: str) -> None:
+    """2.15 writes `NA` for patterns that a rule has not, and its own loopback among its peers."""
+    steps = read_steps(shared_path("reference") / release, ["16_udsp"])
+    (text,) = [one.out for one in steps if (one.command, one.host) == ("lnetctl export --backup", host)]
+    config = read_config(text)
+    async with dry_run(invented_links(step.request for step in config.steps)) as admin:
+        assert await admin.apply(config.steps) == []
+        rules = to_builtins((await admin.handle(UdspShow())).document)["udsp"]
+        assert len(rules) == text[text.index("\nudsp:") :].count("- idx:") > 3
+        assert "NA" not in {rule.get(word) for rule in rules for word in ("src", "dst", "rte")}
 
 
 @pytest.mark.parametrize(

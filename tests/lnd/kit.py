@@ -34,6 +34,8 @@ from ulnet.wire.socklnd import ConnType, FrameType, Hello, hello_rest_size, pack
 
 PATIENCE = 60.0  # seconds until something that must happen counts as not happening
 PAYLOAD_LIMIT = 1 << 20
+# Raw peers call from any port, and are believed.
+UNPRIVILEGED: dict[str, object] = {"accept": "all", "reserved_ports": False}
 ROOT = os.geteuid() == 0
 
 
@@ -422,7 +424,13 @@ async def bench(**defaults: object) -> AsyncIterator[Callable[..., Side]]:
     def make(
         *nids: str, tunables: dict[str, int] | None = None, pid: int = LNET_PID, **params: object
     ) -> Side:
-        values: dict[str, object] = {"accept": "all", "accept_port": port, **defaults, **params}
+        values: dict[str, object] = {
+            "accept": "all",
+            "accept_port": port,
+            **UNPRIVILEGED,
+            **defaults,
+            **params,
+        }
         side = Side(TcpParams(**values), pid)  # type: ignore[arg-type]
         sides.append(side)
         for nid in nids:

@@ -100,7 +100,8 @@ def without_incarnation(data: bytes) -> bytes:
 @asynccontextmanager
 async def node(at: Addresses, **params: object) -> AsyncIterator[Node]:
     """The probed node: two NIs, as the kernel's."""
-    values: dict[str, object] = {"accept": "all", "accept_port": free_port(), "accept_timeout": 0.3, **params}
+    values: dict[str, object] = {"accept": "all", "accept_port": free_port(), "reserved_ports": False}
+    values |= {"accept_timeout": 0.3, **params}
     async with Node(tcp=TcpParams(**values)) as one:  # type: ignore[arg-type]
         for rail in (110, 111):
             one.add_ni(at.nid(12, net=rail))

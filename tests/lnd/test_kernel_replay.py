@@ -34,7 +34,7 @@ def without_incarnation(data: bytes) -> bytes:
 
 
 def params() -> TcpParams:
-    return TcpParams(accept="all", accept_port=free_port())
+    return TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)
 
 
 # A kernel calls us ------------------------------------------------------------------------------------

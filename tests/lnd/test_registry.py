@@ -44,6 +44,9 @@ class Delivery:
     def abandon(self, incoming):
         return False
 
+    def unanswered(self):
+        pass
+
 
 class ToyLnd:
     name, net_type, reports_timeout = "toy", int(NetType.GNI), False

@@ -9,11 +9,24 @@ import resource
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 from lnd.conftest import Addresses
-from lnd.kit import ROOT, Side, connect, dial, linked, turns, until
+from lnd.kit import (
+    ROOT,
+    RawPeer,
+    Side,
+    connect,
+    dial,
+    hello_bytes,
+    linked,
+    lnet_frame,
+    put_header,
+    turns,
+    until,
+)
 from support.leaks import open_files
 from support.ports import free_port
 from ulnet.core.status import HealthStatus, LNetError
@@ -226,15 +239,22 @@ async def test_hello_has_a_time_of_its_own(make: Make, at: Addresses) -> None:
 
 
 async def test_handshakes_in_progress_are_bounded(make: Make, at: Addresses) -> None:
-    a = make(at.nid(1), max_handshakes=5, accept_timeout=0.2)
+    """Nobody who calls has to wait: the oldest give way, and no address has more than a quarter of all."""
+    a = make(at.nid(1), max_handshakes=8, accept_timeout=60)
+    first = await dial(a, at.ip(3))
+    await until(lambda: a.lnd.pending_handshakes == 1)
     waiting = [await dial(a, at.ip(2)) for _ in range(20)]
-    await until(lambda: a.lnd.pending_handshakes == 5)
-    await turns(50)
-    assert a.lnd.pending_handshakes == 5
-    for raw in waiting:
-        raw.close()
-    raw = await connect(a, at.nid(3))
+    for raw in waiting[:18]:
+        assert await raw.rest() == (b"", "EOF")
+    assert a.lnd.pending_handshakes == 3
+    waiting += [await dial(a, at.ip(host)) for host in range(4, 9)]
+    await until(lambda: a.lnd.pending_handshakes == 8)
+    raw = await connect(a, at.nid(9))
     assert raw.hello is not None and raw.hello.ctype == ConnType.CONTROL
+    assert await first.rest() == (b"", "EOF")
+    for raw in waiting[18:]:
+        raw.close()
+    await until(lambda: not a.lnd.pending_handshakes)
 
 
 async def test_shutdown_finalizes_everything_at_once(make: Make, at: Addresses) -> None:
@@ -315,24 +335,55 @@ async def test_sockets_belong_to_the_interface_where_it_leads_to_the_peer(
 
 
 async def test_out_of_descriptors(make: Make, at: Addresses) -> None:
-    """Callers wait until there is room; nothing spins, nothing breaks."""
+    """Who is not through with its handshake gives way to the next one; then callers wait; nothing spins."""
     a = make(at.nid(1))
-    waiting = [await dial(a, at.ip(2)) for _ in range(3)]
-    await until(lambda: a.lnd.pending_handshakes == 3)
-    sock = socket.socket()
-    sock.setblocking(False)
+    friend = await connect(a, at.nid(3))
+    waiting = [await dial(a, at.ip(2))]
+    await until(lambda: a.lnd.pending_handshakes == 1)
+    second, third = RawPeer(socket.socket()), RawPeer(socket.socket())
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (sock.fileno() + 1, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (third.sock.fileno() + 1, hard))
     try:
-        sock.connect_ex((at.ip(1), a.params.accept_port))
-        await asyncio.sleep(0.05)
-        assert a.lnd.pending_handshakes == 3
+        second.sock.connect_ex((at.ip(1), a.params.accept_port))
+        assert await waiting[0].rest() == (b"", "EOF")
+        await until(lambda: a.lnd.pending_handshakes == 1)
+        await friend.send(lnet_frame(put_header(a.ni.nid, Nid.parse(at.nid(3)), 0)))
+        await until(a.core.complete(1))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    waiting[0].close()
-    await until(lambda: a.lnd.pending_handshakes == 3)
-    sock.close()
-    await until(lambda: a.lnd.pending_handshakes == 2)
+    second.close()
+    await until(lambda: not a.lnd.pending_handshakes)
+
+
+async def test_some_descriptors_are_not_for_those_who_call(make: Make, at: Addresses) -> None:
+    """Connections that are through stay, others are refused, and our own calls have what they need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    probe = socket.socket()
+    lowest = probe.fileno()
+    probe.close()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 60, hard))
+    try:
+        a = make(at.nid(1))
+        peers = [await connect(a, at.nid(host)) for host in range(3, 23)]
+        kept = (lowest + 60) // 8
+        for host in range(23, 60):
+            with suppress(ConnectionError):
+                raw = await dial(a, at.ip(host))
+                await raw.send(ConnRequest.to(a.ni.nid).pack())
+                await raw.send(hello_bytes(Nid.parse(at.nid(host)), a.ni.nid))
+                await raw.read_hello()
+                peers.append(raw)
+                continue
+            break
+        else:
+            raise AssertionError("all descriptors were given away")
+        assert a.lnd.open_connections == len(peers)
+        assert any("nearly no file descriptors left" in line for line in a.reports)
+        free = [socket.socket() for _ in range(kept - 2)]
+        for sock in free:
+            sock.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_odd_callers_are_reported_but_not_for_ever(make: Make, at: Addresses) -> None:

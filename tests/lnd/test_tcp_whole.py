@@ -68,7 +68,7 @@ class Node(LNet):
         self.whole = whole
         self.made: list[Counting] = []
         super().__init__(clock=loop.time, cookie=77, wake=lambda: self.soon(loop), report=self.log.append)
-        self.params = TcpParams(accept="all", accept_port=free_port())  # for `connect`
+        self.params = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)  # for `connect`
         self.lnd = TcpLnd(self, loop, self.params, report=self.log.append)
         self.register_lnd(self.lnd)
         us = Nid.parse(nid)

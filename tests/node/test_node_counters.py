@@ -25,13 +25,13 @@ ONE, OTHER = "127.0.1.1@tcp", "127.0.1.2@tcp"
 
 
 async def peer_ni(node: Node, nid: str) -> dict[str, Any]:
-    answer = await Admin(node).handle(model.PeerShow([nid], verbosity=2))
+    answer = await Admin(node).handle(model.PeerShow([nid], verbosity=2, load=True))
     shown: dict[str, Any] = msgspec.to_builtins(answer.document)["peer"][0]["peer ni"][0]
     return shown
 
 
 async def local_ni(node: Node, nid: str) -> dict[str, Any]:
-    answer = await Admin(node).handle(model.NetShow(verbosity=2))
+    answer = await Admin(node).handle(model.NetShow(verbosity=2, load=True))
     nets = msgspec.to_builtins(answer.document)["net"]
     (found,) = (ni for net in nets for ni in net["local NI(s)"] if ni["nid"] == nid)
     return dict(found)
@@ -52,6 +52,7 @@ async def test_messages_from_and_to_each_peer_ni_are_counted() -> None:
         await asyncio.gather(*(one.put(OTHER, 20, 7, b"") for _ in range(40)))  # some come together
         here, there = (await peer_ni(one, OTHER), await peer_ni(other, ONE))
         local = [(await local_ni(one, ONE), here), (await local_ni(other, OTHER), there)]
+        totals = [node.core.stats for node in (one, other)]
     # Discovery has sent some, too, in both directions; what one side received is what the other sent.
     for got, sent in (
         (here["received_stats"], there["sent_stats"]),
@@ -67,6 +68,11 @@ async def test_messages_from_and_to_each_peer_ni_are_counted() -> None:
     for shown in (here, there):
         assert shown["statistics"]["recv_count"] == sum(shown["received_stats"].values())
         assert shown["statistics"]["send_count"] == sum(shown["sent_stats"].values())
+    for total, (ni, peer) in zip(totals, local, strict=True):  # bytes of payload
+        for shown in (ni["load"], peer["load"]):
+            assert (shown["send_length"], shown["recv_length"]) == (total.send_length, total.recv_length)
+    assert here["load"]["send_length"] == there["load"]["recv_length"] >= 300
+    assert there["load"]["send_length"] == here["load"]["recv_length"] >= 200
 
 
 @pytest.mark.requirement("dbg-110", "dbg-115")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,6 +110,61 @@ def test_unhealthy_peers_are_counted_though_they_have_no_place() -> None:
     samples = {s.name: s.value for f in Families(peers=0).of(snapshot(peers), 0.0) for s in f.samples}
     assert samples["lnet_peer_nis_unhealthy"] == 5
     assert samples["lnet_peers"] == samples["lnet_peer_nis"] == samples["lnet_peers_multi_rail"] == 10
+
+
+def test_nets_policy_discovery_and_what_only_our_nodes_tell() -> None:
+    local = {
+        "nid": "10.0.0.1@tcp",
+        "status": "up",
+        "udsp info": {"net priority": -1, "nid priority": 2},
+        "load": {"send_length": 7000, "recv_length": 9000, "resends": {"local_timeout": 3}},
+    }
+    far = {
+        "nid": "10.0.0.2@tcp",
+        "udsp info": {"net priority": 0, "nid priority": -1},
+        "load": {
+            "send_length": 11,
+            "recv_length": 12,
+            "waiting": 4,
+            "resends": {"remote_error": 5},
+            "connects": {"connect_rej": 6},
+        },
+    }
+    nis = [local, {"nid": "10.1.0.1@tcp", "status": "down"}]
+    parts = {
+        "net": {"net": [{"net type": "tcp", "local NI(s)": nis}]},
+        "peer": {"peer": [{"primary nid": "10.0.0.2@tcp", "peer state": 0x111, "peer ni": [far]}]},
+    }
+    found = {
+        (s.name, *sorted(s.labels.values())): s.value
+        for f in Families().of(Snapshot("node", parts), 0.0)
+        for s in f.samples
+    }
+    assert (found["lnet_net_nis", "tcp"], found["lnet_net_nis_up", "tcp"]) == (2, 1)
+    place = ("", "10.0.0.1@tcp", "tcp")
+    assert found["lnet_ni_send_bytes_total", *place] == 7000
+    assert found["lnet_ni_recv_bytes_total", *place] == 9000
+    assert found["lnet_ni_udsp_priority", *place] == 2
+    assert ("lnet_ni_udsp_net_priority", *place) not in found
+    assert found["lnet_ni_resends_total", "", "10.0.0.1@tcp", "local_timeout", "tcp"] == 3
+    peer = ("10.0.0.2@tcp", "10.0.0.2@tcp")
+    assert found["lnet_peer_ni_send_bytes_total", *peer] == 11
+    assert found["lnet_peer_ni_tx_waiting", *peer] == 4
+    assert found["lnet_peer_ni_udsp_net_priority", *peer] == 0
+    assert found["lnet_peer_ni_resends_total", *peer, "remote_error"] == 5
+    assert found["lnet_peer_ni_connect_failures_total", *peer, "connect_rej"] == 6
+    states = {
+        state: found["lnet_peers_in_state", state]
+        for _, state in [k for k in found if k[0] == "lnet_peers_in_state"]
+    }
+    assert {state for state, count in states.items() if count} == {"discovered", "up to date"}
+
+
+@pytest.mark.parametrize(("enable", "on"), [(0, 0), (1, 1), (2, 0), (3, 1), ("x", 0)])
+def test_routing_is_on_by_the_lowest_bit(enable: object, on: int) -> None:
+    parts = {"net": {"net": []}, "routing": {"routing": [{"cpt[0]": {}}, {"enable": enable}]}}
+    found = {s.name: s.value for f in Families().of(Snapshot("node", parts), 0.0) for s in f.samples}
+    assert found["lnet_routing_enabled"] == on
 
 
 def test_routes_and_router_buffers() -> None:

@@ -12,6 +12,7 @@ import pytest
 from observe.conftest import Answers, Tool
 from support.transcripts import read_steps
 from ulnet.observe.families import Families
+from ulnet.observe.reading import read_text
 from ulnet.observe.snapshot import PARTS, Snapshot
 from ulnet.observe.tool import ToolSource
 
@@ -63,8 +64,6 @@ def test_a_kernel_node_of_the_transcripts_is_read(
 
 def test_every_transcript_is_read_without_a_complaint(shared: Path) -> None:
     """What any command of theirs printed, well or not, is a document or is refused with words."""
-    from ulnet.observe.source import read_text
-
     read = refused = 0
     for step in read_steps(shared / "reference"):
         try:

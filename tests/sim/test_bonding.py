@@ -64,6 +64,8 @@ def test_puts_and_gets_have_the_bonding_nids_at_both_ends(mode: str) -> None:
     assert sum(bond.stats.sent) == 30
     back = a.core.nis[Nid.parse("10.0.0.1@bond0")]
     assert (back.stats.received[MsgType.ACK], back.stats.received[MsgType.REPLY]) == (20, 10)
+    assert (bond.stats.received_bytes, bond.stats.sent_bytes) == (20 * 100_000, 10 * 50_000)
+    assert (back.stats.sent_bytes, back.stats.received_bytes) == (20 * 100_000, 10 * 50_000)
 
 
 @pytest.mark.requirement("BOND-ni")

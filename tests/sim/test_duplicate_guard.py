@@ -9,6 +9,7 @@ import pytest
 
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
+from ulnet.core.msg import Msg
 from ulnet.sim import LinkParams, Simulation
 from ulnet.sim.node import SimNode
 from ulnet.sim.random_run import Recipe, Shape, find_failure, random_plan
@@ -124,11 +125,11 @@ def test_a_peer_without_guard_gets_no_resend_of_what_may_have_arrived(
     a, b = acquainted(sim, guards=(True, False))
     of_a = a.core.memory
 
-    def identity_of(memory: Memory, md: Md, tag: bytes) -> bytes:
+    def identify(memory: Memory, msg: Msg, md: Md, tag: bytes) -> None:
         assert memory is not of_a, "a peer without guard gets no identities"
-        return md.wmd
+        msg.wmd = md.wmd
 
-    monkeypatch.setattr(Memory, "identity_of", identity_of)
+    monkeypatch.setattr(Memory, "identify", identify)
     puts = load(a, b)
     some_on(sim, b, "eth1")
     CUTS[cut](sim)

@@ -76,6 +76,11 @@ def test_two_routers_in_a_row() -> None:
     assert len([one for one in inbox.deliveries if one.data == bytes(50_000)]) == 20
     assert inbox.deliveries[0].source == client.nid
     assert forwarded(first) == forwarded(second)
+    for node in (first, second):  # bytes that it sent or received itself, and bytes that it passed on
+        stats, nis = node.core.stats, node.core.nis.values()
+        assert sum(ni.stats.sent_bytes for ni in nis) == stats.send_length + stats.route_length
+        assert sum(ni.stats.received_bytes for ni in nis) == stats.recv_length + stats.route_length
+        assert sum(ni.stats.sent_bytes for ni in node.core.peers.nis()) > 20 * 50_000
     assert not first.core.stats.drops
     assert {route.loops for node in (first, second) for route in node.core.gateways.table} == {False}
 

@@ -41,6 +41,12 @@ def test_random_clusters_keep_all_invariants(recipe: str, part: int, tmp_path: P
     run_all(range(part * PER_SLICE, (part + 1) * PER_SLICE), tmp_path, recipe)
 
 
+@pytest.mark.requirement("LND-o2ib")
+@pytest.mark.parametrize("part", range(4))
+def test_worlds_over_rdma_keep_all_invariants(part: int, tmp_path: Path) -> None:
+    run_all(range(part * 40, (part + 1) * 40), tmp_path, "o2ib")
+
+
 @pytest.mark.parametrize("recipe", ["policies", "faults", "dlc"])
 def test_each_kind_of_world_keeps_all_invariants(recipe: str, tmp_path: Path) -> None:
     run_all(range(1000, 1030), tmp_path, recipe)

@@ -18,7 +18,7 @@ TIMEOUT = 3  # seconds
 
 
 async def main(nid: str) -> None:
-    """Commands: {"put": NID, "size": BYTES, "count": N}, {"ended": true} (status and reason of each that did),
+    """Commands: {"put": NID, "size": BYTES, "count": N}, {"ended": true} (status and reason of each),
     {"taken": true} (how many came here), {"drops": true} (the node's drops by reason).
     """
     ended: list[tuple[int, str]] = []

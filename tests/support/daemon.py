@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,10 +39,10 @@ def without_times(lines: str) -> str:
 class Daemon:
     """An lnetd that is ready."""
 
-    def __init__(self, path: Path, *words: str, **more: str) -> None:
-        """Start it and wait until it says that it is ready."""
+    def __init__(self, path: Path, *words: str, before: Sequence[str] = (), **more: str) -> None:
+        """Start it and wait until it says that it is ready. `before` leads to its host: `Host.words()`."""
         self.path = path
-        self.process = lnetd("--socket", str(path), *words, **more)
+        self.process = lnetd("--socket", str(path), *words, before=before, **more)
         self.first_lines: list[str] = []
         assert self.process.stderr is not None
         for line in self.process.stderr:
@@ -82,10 +83,10 @@ def lnetctl(*words: str, stdin: str = "", **more: str) -> Done:
     return Done(done.returncode, done.stdout, done.stderr)
 
 
-def lnetd(*words: str, **more: str) -> subprocess.Popen[str]:
+def lnetd(*words: str, before: Sequence[str] = (), **more: str) -> subprocess.Popen[str]:
     """Start lnetd as a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "ulnet.cli.lnetd", *words],
+        [*before, sys.executable, "-m", "ulnet.cli.lnetd", *words],
         env=environment(**more),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -55,6 +55,9 @@ class Delivery:
     def abandon(self, incoming: Incoming) -> bool:
         return False
 
+    def unanswered(self) -> None:
+        pass
+
 
 class MemLnd:
     """A driver over the fabric: headers go through the real codec, payload is copied once."""

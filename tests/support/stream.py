@@ -26,6 +26,9 @@ class NoPayload:
     def abandon(self, incoming: Incoming) -> bool:
         return False
 
+    def unanswered(self) -> None:
+        pass
+
 
 NO_PAYLOAD = NoPayload()
 
@@ -49,6 +52,9 @@ class Whole:
 
     def abandon(self, incoming: Incoming) -> bool:
         return False
+
+    def unanswered(self) -> None:
+        pass
 
 
 @dataclass

@@ -169,7 +169,10 @@ def test_o2iblnd_messages() -> None:
                 continue
             at = carried.data.find(MAGIC.to_bytes(4, "little"))
             if at >= 0:
-                found.append(O2ibMessage.unpack(carried.data[at:]))
+                message = O2ibMessage.unpack(carried.data[at:])
+                found.append(message)
+                raw = message.pack()
+                assert raw == carried.data[at : at + len(raw)]
     assert [message.type for message in found] == [
         O2ibType.CONNREQ,
         O2ibType.CONNACK,

@@ -16,6 +16,7 @@ from ulnet.bond.monitor import Monitor
 from ulnet.bond.peer_table import BondPeerTable
 from ulnet.bond.servers import Servers
 from ulnet.bond.slaves import Slaves
+from ulnet.core.lines import Line
 from ulnet.core.status import HealthStatus
 from ulnet.nid import NetType, Nid
 from ulnet.wire.bond import Mode, Policy
@@ -165,9 +166,9 @@ class BondNi:
             reason = f"too many unknown peers: cannot remember {nid}"
             self._fail(msg, errno.ENOMEM, reason, HealthStatus.LOCAL_ERROR)
             return
-        self.ni.stats.sent[kind] += 1
-        if pni is not None:
-            pni.stats.sent[kind] += 1
+        for counted in (self.ni.stats,) if pni is None else (self.ni.stats, pni.stats):
+            counted.sent[kind] += 1
+            counted.sent_bytes += msg.hdr.payload_length
 
     def _fail(self, msg: Msg, err: int, reason: str, status: HealthStatus) -> None:
         self.core.defer(self.core.completed, [msg], status, err, reason)
@@ -211,9 +212,10 @@ class BondNi:
             if found is not None and not found.connected:  # it knows this node from an earlier life
                 self.connect(found, (ni, from_nid))
 
-    def received(self, kind: int, count: int) -> None:
-        """Count messages for this NI that came over slaves."""
+    def received(self, kind: int, count: int, size: int) -> None:
+        """Count messages for this NI that came over slaves, `size` bytes of payload together."""
         self.ni.stats.received[kind] += count
+        self.ni.stats.received_bytes += size
 
     def slaves_changed(self) -> None:
         """The core knows better than before how slaves are."""
@@ -266,7 +268,7 @@ class BondNi:
         """Nothing of the peer answers any more: perhaps it is gone, perhaps its slaves are others now."""
         if not peer.connected or self.peers.get(peer.nid) is not peer or not all(p.down for p in peer.paths):
             return
-        self.report(f"bonding peer {peer.nid}: no path answers")
+        self.report(Line("bond.peer_lost", f"bonding peer {peer.nid}: no path answers", peer=peer.nid))
         peer.state = PeerState.UNKNOWN
         peer.incarnation = 0  # so that the next HELLO asks for an answer
         if self.clock() - peer.used_at < PATIENCE:
@@ -290,7 +292,8 @@ class BondNi:
         changed, moved = self.slaves.look(self.peers.values())
         if moved:
             self.failovers += 1
-            self.report(f"{self.ni.nid}: {self.slaves.active.nid} is the active slave now, no more {before}")
+            text = f"{self.ni.nid}: {self.slaves.active.nid} is the active slave now, no more {before}"
+            self.report(Line("bond.failover", text, nid=self.ni.nid, slave=self.slaves.active.nid))
         if changed:
             self.renew()
 

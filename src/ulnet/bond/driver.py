@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ulnet.bond.bondni import BondNi
 from ulnet.bond.config import BondConfig
 from ulnet.bond.control import ControlChannel
+from ulnet.core.lines import Line
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import NetTunables
 from ulnet.nid import NetType, Nid
@@ -179,7 +180,7 @@ class BondLnd:
             self._take(kind, data, at, source)
         except WireError as bad:
             self._core.stats.drops["bonding message that breaks the rules"] += 1
-            self._core.report(f"bonding message from {source}: {bad}")
+            self._core.report(Line("bond.odd", f"bonding message from {source}: {bad}"))
 
     def _take(self, kind: Kind, data: bytes, at: Nid, source: Nid) -> None:
         ni = self._core.nis.get(at)

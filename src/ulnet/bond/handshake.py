@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from ulnet.bond.connect import ANSWER_TIME
 from ulnet.bond.hello import INCOMING, Stamp, is_older, stamp_of
 from ulnet.core.guard import tag_of
+from ulnet.core.lines import Line
 from ulnet.wire.bond import BondHello, Capability, Configuration, Kind, Mode, SlaveStatus
 
 if TYPE_CHECKING:
@@ -164,10 +165,11 @@ class Handshake:
         self._drop("bonding HELLO with its first slave on another net")
         if found.nid not in self._refused and len(self._refused) < _MOST_REFUSED:
             self._refused.add(found.nid)
-            bond.report(
+            text = (
                 f"{found.nid} has its first slave on {found.slaves[0].nid.net}, {bond.ni.nid} on "
                 f"{bond.config.slaves[0].net}: all of one bonding net must have it on the same net"
             )
+            bond.report(Line("bond.odd", text))
 
     def _drop(self, why: str) -> None:
         self._bond.core.stats.drops[why] += 1

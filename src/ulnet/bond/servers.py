@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from ulnet.bond.connect import ANSWER_TIME
+from ulnet.core.lines import Line
 from ulnet.wire.bond import Answer, Beacon, Kind, Register, Resolve
 
 if TYPE_CHECKING:
@@ -133,7 +134,8 @@ class Servers:
 
     def _lose(self, server: Server) -> None:
         if server.state is ServerState.READY:
-            self._bond.report(f"bonding data server {server.nid} is lost")
+            text = f"bonding data server {server.nid} is lost"
+            self._bond.report(Line("bond.server", text, nid=server.nid))
         server.state = ServerState.LOST
         self._later(server, server.pause)
         server.pause = min(server.pause * 2, _LONGEST_PAUSE)
@@ -165,9 +167,8 @@ class Servers:
                 self._bond.handshake.send_hello_to_stranger(way, server.peer)
             self._later(server, ANSWER_TIME)
         elif answer.status:
-            self._bond.report(
-                f"bonding data server {server.nid} refuses {answer.nid}: status {answer.status}"
-            )
+            text = f"bonding data server {server.nid} refuses {answer.nid}: status {answer.status}"
+            self._bond.report(Line("bond.server", text, nid=server.nid))
             self._lose(server)
         else:
             server.state = ServerState.READY

@@ -12,6 +12,7 @@ from ulnet.cli.check_rules import NodeView, across, examine
 from ulnet.cli.files import Unreadable, read_text
 from ulnet.cli.findings import Finding, print_findings, status_of
 from ulnet.cli.host_facts import FactsError, read_facts
+from ulnet.cli.observed import add_source, names_node, source_of
 from ulnet.dlc.config import Config, Step, read_config
 from ulnet.dlc.legacy import LegacyError
 from ulnet.dlc.modprobe import read_modprobe
@@ -25,21 +26,31 @@ example:
   ulnet check --live /etc/lnet.conf
   ulnet check --host node7-interfaces.yaml node7.yaml
   ulnet check node1.yaml node2.yaml node3.yaml
+  ulnet check --kernel --live
 
 Each FILE is the configuration of one node (YAML, or module parameters); several are also compared with one
-another. Each is run dry, on a node without drivers: what a real one would refuse is refused in its words.
+another. A node that runs, lnetd or the kernel's, is one of them by its own backup. Each is run dry, on a node
+without drivers: what a real one would refuse is refused in its words.
 --host FILE tells the interfaces: `interfaces: {eth0: 10.0.0.1/24, eth1: [10.1.0.1/24, fd00::1/64]}`.
 Exit status: 0 nothing wrong, 1 errors (with --strict also warnings), 2 usage, or a file that cannot be read.
 """
 
 
+_PATIENCE = 30.0  # seconds for a node to tell its configuration
+
+
 def main(argv: list[str]) -> int:
     """Run the command; see `ulnet check --help`."""
-    options = parser().parse_args(argv)
+    words = parser()
+    options = words.parse_args(argv)
+    if not options.files and not names_node(options):
+        words.error("name a file, or a node by --socket, --kernel or --tool")
     try:
         facts = _facts(options)
-        files = [(name, *_read(name)) for name in options.file]
-    except (Unreadable, FactsError, HostError) as bad:
+        files = [(name, *_read(name, read_text(name))) for name in options.files]
+        if names_node(options):
+            files.append(_node(options))
+    except (Unreadable, FactsError, HostError, ValueError) as bad:
         print(f"ulnet check: {bad}", file=sys.stderr)
         return 2
     findings = asyncio.run(_check(files, facts))
@@ -57,7 +68,10 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    words.add_argument("file", nargs="+", help="the configuration of a node; - is standard input")
+    words.add_argument(
+        "files", nargs="*", metavar="FILE", help="the configuration of a node; - is standard input"
+    )
+    add_source(words, file=False)
     host = words.add_mutually_exclusive_group()
     host.add_argument(
         "--live", action="store_true", help="the files are for this host: look at its interfaces"
@@ -79,8 +93,16 @@ def _facts(options: argparse.Namespace) -> list[Link] | None:
     return None
 
 
-def _read(name: str) -> tuple[Config, list[Finding]]:
-    text = read_text(name)
+def _node(options: argparse.Namespace) -> tuple[str, Config, list[Finding]]:
+    """What a node that runs is configured to be. Raises ValueError."""
+    source = source_of(options)
+    try:
+        return (source.name, *_read(source.name, source.configuration(_PATIENCE)))
+    finally:
+        source.close()
+
+
+def _read(name: str, text: str) -> tuple[Config, list[Finding]]:
     if not re.search(r"^\s*options\s", text, re.MULTILINE):
         return read_config(text), list(states_given(name, text))
     try:

@@ -8,38 +8,39 @@ import re
 import sys
 
 from ulnet.cli.files import Unreadable, read_text
-from ulnet.dlc.client import Client, as_mapping
+from ulnet.cli.observed import add_source, source_of
 from ulnet.dlc.config import read_config
 from ulnet.dlc.differences import Change, Meaning, compare, meaning_of
-from ulnet.dlc.errors import DlcError
 from ulnet.dlc.legacy import LegacyError
-from ulnet.dlc.model import Export
 from ulnet.dlc.modprobe import read_modprobe
-from ulnet.dlc.yaml_out import emit_document
 
-__all__ = ["export_of", "main", "meaning_of_text", "parser", "print_changes"]
+__all__ = ["main", "meaning_of_text", "parser", "print_changes"]
 
 _EXAMPLES = """\
 example:
   ulnet diff old.yaml new.yaml
   ulnet diff /etc/lnet.conf
+  ulnet diff --kernel /etc/lnet.conf
 
-With one file it is compared with the node that lnetd is. A line with - is in the first only, + in the
-second only, ~ has another value there. What a file does not say is the default. Exit status: 0 the same,
-1 different, 2 something cannot be read.
+With one file it is compared with the node: lnetd, or with --kernel or --tool a kernel node. A line with - is
+in the first only, + in the second only, ~ has another value there. What a file does not say is the default.
+Exit status: 0 the same, 1 different, 2 something cannot be read.
 """
+
+
+_PATIENCE = 30.0  # seconds for the node to tell its configuration
 
 
 def main(argv: list[str]) -> int:
     """Run the command; see `ulnet diff --help`."""
     options = parser().parse_args(argv)
     try:
-        before = meaning_of_text(options.file, read_text(options.file))
+        before = meaning_of_text(options.before, read_text(options.before))
         if options.other is not None:
             after = meaning_of_text(options.other, read_text(options.other))
         else:
-            after = meaning_of_text("lnetd", export_of(options.socket))
-    except (Unreadable, DlcError) as bad:
+            after = _of_node(options)
+    except (Unreadable, ValueError) as bad:
         print(f"ulnet diff: {bad}", file=sys.stderr)
         return 2
     changes = compare(before, after)
@@ -55,21 +56,20 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    words.add_argument("file", help="YAML or module parameters; - is standard input")
-    words.add_argument("other", nargs="?", help="the other file (the node's configuration)")
-    words.add_argument("--socket", metavar="PATH", help="control socket of the node's lnetd")
+    words.add_argument("before", metavar="FILE", help="YAML or module parameters; - is standard input")
+    words.add_argument("other", nargs="?", metavar="OTHER", help="the other file (the node's configuration)")
+    add_source(words, file=False)
     words.add_argument("--json", action="store_true", help="a JSON list in place of lines")
     return words
 
 
-def export_of(socket: str | None) -> str:
-    """A node's configuration as a file. Raises DlcError."""
-    with Client(socket) as client:
-        reply = client.request(Export(backup=True))
-    if reply.errors:
-        item = reply.errors[0]
-        raise DlcError(item.errno, item.descr, verb=item.verb, entity=item.entity)
-    return emit_document(as_mapping(reply))
+def _of_node(options: argparse.Namespace) -> Meaning:
+    """Raises Unreadable, ValueError."""
+    source = source_of(options)
+    try:
+        return meaning_of_text(source.name, source.configuration(_PATIENCE))
+    finally:
+        source.close()
 
 
 def meaning_of_text(name: str, text: str) -> Meaning:

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 
-from ulnet.cli.observed import DEFAULT_PLACE, add_source, place, source_of
+from ulnet.cli.observed import DEFAULT_PLACE, add_source, place, source_of, whole
 
 __all__ = ["main", "parser"]
 
@@ -70,12 +70,6 @@ def parser() -> argparse.ArgumentParser:
         help=f"({DEFAULT_PLACE})",
     )
     words.add_argument(
-        "--peers", type=_number, default=100, metavar="N", help="peers with series of their own (100)"
+        "--peers", type=whole(100_000), default=100, metavar="N", help="peers with series of their own (100)"
     )
     return words
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal() or int(text) > 100_000:
-        raise argparse.ArgumentTypeError(f"{text!r}: it takes a number, at most 100000")
-    return int(text)

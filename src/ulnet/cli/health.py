@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from ulnet.cli.observed import add_source, source_of
+from ulnet.cli.observed import add_source, seconds, source_of
 
 __all__ = ["main", "parser"]
 
@@ -56,16 +56,6 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_source(words)
-    words.add_argument("--timeout", type=_seconds, default=10.0, metavar="S", help="seconds to wait (10)")
+    words.add_argument("--timeout", type=seconds, default=10.0, metavar="S", help="seconds to wait (10)")
     words.add_argument("--json", action="store_true", help="all findings as JSON")
     return words
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r}: it takes seconds above 0, at most 3600")
-    return value

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 
 from ulnet import __version__
 from ulnet.cli.files import Unreadable, read_text
+from ulnet.cli.log_lines import log_to_stderr
 from ulnet.cli.observed import place
+from ulnet.core.lines import Line
 from ulnet.core.status import LNetError
 from ulnet.dlc.config import Step, read_config
 from ulnet.dlc.endpoint import Endpoint
@@ -58,26 +60,27 @@ $XDG_RUNTIME_DIR/ulnet/lnetd.sock for others. Without root, peers with accept=se
 kernel nodes) refuse this node's connections, and the port must be above 1023.
 """
 
+_NOTE = {"event": "config.note"}
 _LEVELS = ("debug", "info", "warning", "error")
-_SYSTEMD = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; exit status 0 after a stop, 1 if it could not start, 2 for wrong words."""
     options = _parser().parse_args(argv)
-    _log_to_stderr(options.log_level)
+    log_to_stderr(options.log_level, options.log_format)
     _allow_many_files()
     try:
         parameters, steps = _parameters(options), _read(options.config)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_run(options, parameters, steps))
     except (LNetError, HostError, ProtocolError) as refused:
-        _log.error("%s", refused.text)
+        _log.error("%s", refused.text, extra={"event": "daemon.refused"})
     except _ConfigError as bad:
         sys.stderr.write(emit_errors(bad.errors))
         source = options.config or options.modprobe or "the start-up options"
         count = len(bad.errors)
-        _log.error("%s: %d error%s; nothing is started", source, count, "s" * (count != 1))
+        text = f"{source}: {count} error{'s' * (count != 1)}; nothing is started"
+        _log.error("%s", text, extra={"event": "daemon.refused"})
     return 1
 
 
@@ -108,6 +111,11 @@ def _parser() -> argparse.ArgumentParser:
         choices=("secure", "all", "none"),
         default="secure",
         help="whose connections: from source ports below 1024 (default), all, none",
+    )
+    parser.add_argument(
+        "--any-source",
+        action="store_true",
+        help="believe a NID that is called from another address, as kernel nodes do",
     )
     parser.add_argument("--accept-port", type=int, default=988, metavar="PORT", help="TCP port (988)")
     parser.add_argument(
@@ -145,6 +153,12 @@ def _parser() -> argparse.ArgumentParser:
         help="what goes to stderr (info); debug: connections and requests as well",
     )
     parser.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="lines for people (text), or JSON with the names of events (docs/watching.md)",
+    )
+    parser.add_argument(
         "--metrics",
         type=place,
         metavar="ADDRESS:PORT",
@@ -159,31 +173,6 @@ def _seconds(text: str) -> float:
     if not 0 <= seconds <= 3600:
         raise argparse.ArgumentTypeError(f"{text}: give 0 to 3600 seconds")
     return seconds
-
-
-def _log_to_stderr(level: str) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Lines())
-    handler.addFilter(_is_ours_or_grave)
-    logging.basicConfig(level=level.upper(), handlers=[handler])
-
-
-def _is_ours_or_grave(record: logging.LogRecord) -> bool:
-    """Libraries tell much of what they do, for which nobody asked."""
-    return record.levelno >= logging.WARNING or record.name.partition(".")[0] == "ulnet"
-
-
-class _Lines(logging.Formatter):
-    """`lnetd: warning: text`, behind the local time, or the journal's priority when systemd reads along."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        text = f"lnetd: {record.levelname.lower()}: {record.getMessage()}"
-        if record.exc_info:
-            text += "\n" + self.formatException(record.exc_info)
-        if "JOURNAL_STREAM" not in os.environ:
-            return f"{self.formatTime(record)} {text}"
-        mark = f"<{_SYSTEMD.get(record.levelno, 5)}>"
-        return "\n".join(mark + line for line in text.splitlines())
 
 
 def _tell_systemd(news: str) -> None:
@@ -216,9 +205,9 @@ def _parameters(options: argparse.Namespace) -> list[Parameters]:
         raise LNetError(errno.EINVAL, str(bad)) from None
     for parameters in found:
         for note in parameters.notes:
-            _log.info("%s: %s", options.modprobe, note)
+            _log.info("%s: %s", options.modprobe, note, extra=_NOTE)
         for text in parameters.unknown:
-            _log.warning("%s: %s", options.modprobe, text)
+            _log.warning("%s: %s", options.modprobe, text, extra=_NOTE)
     return found
 
 
@@ -250,6 +239,7 @@ async def _run(options: argparse.Namespace, parameters: list[Parameters], steps:
     node = Node(
         tcp=TcpParams(
             accept=options.accept,
+            check_source=not options.any_source,
             accept_port=options.accept_port,
             accept_port_bulk=options.accept_port_bulk,
         ),
@@ -277,10 +267,11 @@ async def _run(options: argparse.Namespace, parameters: list[Parameters], steps:
                 raise _ConfigError(errors)
         await server.start()
         exporter = _exporter(options)
-        _log.info("ready: LNet is %s, control socket %s", "up" if node.running else "down", options.socket)
+        text = f"ready: LNet is {'up' if node.running else 'down'}, control socket {options.socket}"
+        _log.info("%s", Line("daemon.ready", text, socket=options.socket))
         _tell_systemd("READY=1")
         await stop.wait()
-        _log.info("stopping")
+        _log.info("stopping", extra={"event": "daemon.stopping"})
         _tell_systemd("STOPPING=1")
     finally:
         if exporter is not None:
@@ -288,7 +279,7 @@ async def _run(options: argparse.Namespace, parameters: list[Parameters], steps:
         await server.close(options.drain)
         await admin.end_additions()
         await node.close(options.drain)
-    _log.info("stopped")
+    _log.info("stopped", extra={"event": "daemon.stopped"})
     return 0
 
 
@@ -319,7 +310,8 @@ def _exporter(options: argparse.Namespace) -> Exporter | None:
         raise LNetError(
             number, f"--metrics: cannot listen on {address}, port {port}: {failed.strerror}"
         ) from None
-    _log.info("metrics: port %d of %s", exporter.port, address)
+    text = f"metrics: port {exporter.port} of {address}"
+    _log.info("%s", Line("daemon.metrics", text, address=address, port=exporter.port))
     return exporter
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ulnet.cli.observed import add_source, source_of
+from ulnet.cli.observed import add_source, source_of, whole
 
 __all__ = ["DEFAULT_FILE", "main", "parser"]
 
@@ -78,7 +78,11 @@ def parser() -> argparse.ArgumentParser:
     words.add_argument("--every", type=_between(0.1, 3600), default=10.0, metavar="S", help="seconds (10)")
     words.add_argument("--keep", type=_between(0.01, 3650), default=30.0, metavar="DAYS", help="days (30)")
     words.add_argument(
-        "--max-size", type=_whole, default=256, metavar="MIB", help="MiB; then the oldest tenth goes (256)"
+        "--max-size",
+        type=whole(1 << 20, 1),
+        default=256,
+        metavar="MIB",
+        help="MiB; then the oldest tenth goes (256)",
     )
     words.add_argument("--verbose", action="store_true", help="say what is kept")
     return words
@@ -101,9 +105,3 @@ def _between(least: float, most: float) -> Callable[[str], float]:
         return value
 
     return number
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 1 << 20:
-        raise argparse.ArgumentTypeError(f"{text!r}: it takes a number from 1 to {1 << 20}")
-    return int(text)

@@ -19,6 +19,7 @@ COMMANDS = {
     "demo": "two nodes with two rails each in this machine: move a file, compare it",
     "diff": "compare two configurations, or one with a node's",
     "doctor": "find what on this host would trouble LNet over several interfaces",
+    "explain": "tell which path a message would take and why: of ulnet's nodes, or kernel nodes",
     "exporter": "serve metrics of a node to Prometheus: of ulnet's, or the kernel's",
     "health": "tell in one line how a node is, for monitoring tools",
     "ping": "ask LNet nodes for their NIDs, without a daemon",
@@ -28,6 +29,7 @@ COMMANDS = {
     "selftest": "take part in LNet selftest, run plans of tests",
     "sim": "run a scenario, or random clusters with faults, in the simulator",
     "plan": "show what apply, or an import, would change, and change nothing",
+    "top": "show rails, peers and routes of a node, live in a terminal",
     "which-nid": "tell which of some NIDs is the nearest to a node",
     "trace": "follow a running node: which pair of NIDs carries what, and why",
 }

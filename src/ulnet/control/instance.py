@@ -45,8 +45,8 @@ __all__ = ["LNet"]
 class LNet:
     """LNet, sans-I/O (docs/design/contracts.md).
 
-    `clock` gives monotonic seconds; `cookie` is a number no earlier life of this node used (wall-clock
-    nanoseconds serve); `wake` is called when `tick` has work now; `report` takes one line for the log,
+    `clock` gives monotonic seconds; `cookie` is a number of 64 bits that no earlier life of this node
+    used and nobody can guess; `wake` is called when `tick` has work now; `report` takes one line for the log,
     `alarm` one that tells of more than a warning, `notice` of less (by default they are the same);
     `node_of_memory` tells the NUMA node of memory (-1: not known);
     `chance` gives random numbers from 0 up to, but without, 1 (fault rules alone ask for them).

@@ -46,9 +46,12 @@ class Completion:
     def completed(
         self, msgs: list[Msg], status: HealthStatus = HealthStatus.OK, err: int = 0, reason: str = ""
     ) -> None:
-        """A driver is done with these messages: all have left in this order, or all failed."""
+        """A driver is done with these messages: all have left in this order, or all failed.
+
+        OK with an errno is a failure as well: the peer itself tells it, and no path is to blame.
+        """
         self._sender.uncork()
-        if status:
+        if status or err:
             for msg in msgs:
                 self._failed(msg, status, err, reason)
             return
@@ -97,6 +100,8 @@ class Completion:
         length = first.hdr.payload_length if count == 1 else sum([msg.hdr.payload_length for msg in run])
         if kind in (_PUT, _REPLY):
             stats.send_length += length
+            ni.stats.sent_bytes += length
+            pni.stats.sent_bytes += length
         if kind == _PUT and first.attempts is None:
             self._note_latency(path, run, now)
         if path.loaded:
@@ -148,6 +153,8 @@ class Completion:
         pni.stats.sent[kind] += 1
         if kind in (_PUT, _REPLY):
             stats.send_length += msg.hdr.payload_length
+            ni.stats.sent_bytes += msg.hdr.payload_length
+            pni.stats.sent_bytes += msg.hdr.payload_length
         now = state.clock()
         if kind == _PUT and msg.attempts is None:
             self._note_latency(path, [msg], now)
@@ -165,14 +172,16 @@ class Completion:
         for msg in run:
             md = msg.md
             event = path.event
-            if (
-                md is None
-                or event is None
-                or md is not path.event_md
-                or msg.hdr is not path.hdr
-                or md.put is msg
-                or msg.attempts is not None
-            ):
+            if md is None or msg.attempts is not None or msg.copy_of is not None:
+                self._tell_one(path, msg)
+                continue
+            if md.quiet and md.threshold and not md.aborted:  # its owner waits for the answer
+                msg.committed = False
+                md.refs -= 1
+                if md.put is not msg:  # else it may have to be sent again
+                    path.recycle(msg)
+                continue
+            if event is None or md is not path.event_md or msg.hdr is not path.hdr or md.put is msg:
                 self._tell_one(path, msg)
                 continue
             msg.committed = False
@@ -234,7 +243,7 @@ class Completion:
         if not msg.committed:
             self._is_over(msg)
             return
-        again = self._parts.failed(msg, status, err, reason)
+        again = bool(status) and self._parts.failed(msg, status, err, reason)
         self._credits.give_back_of(msg)
         self._loads.end(msg)
         msg.path = msg.ni = msg.peer_ni = None
@@ -243,7 +252,7 @@ class Completion:
         elif msg.copied:
             self.end(msg, HealthStatus.OK, 0, "")
         else:
-            self.end(msg, status, err, reason)
+            self.end(msg, status or HealthStatus.REMOTE_ERROR, err, reason)
 
     def end(self, msg: Msg, status: HealthStatus, err: int, reason: str) -> None:
         """msg failed for good, or a copy of it goes on."""

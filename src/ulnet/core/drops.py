@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ulnet.core.lines import Line
 from ulnet.core.notices import Notices
 from ulnet.wire.lnet import MsgType
 
@@ -48,7 +49,9 @@ class Drops:
         if why is FAULT_RULE or why is REPEATED or (why is NOT_ASKED and hdr.type == _ACK):
             return
         portal = hdr.portal if hdr.type in (_PUT, _GET) else _NO_PORTAL
-        self._notices.say((why, hdr.src_nid, portal), f"dropped {_named(ni, hdr)}: {why}")
+        text, kind = f"dropped {_named(ni, hdr)}: {why}", MsgType(hdr.type).name
+        line = Line("message.dropped", text, source=hdr.src_nid, type=kind, why=why)
+        self._notices.say((why, hdr.src_nid, portal), line)
 
     def in_doubt(self, ni: NI, nid: Nid, count: int) -> None:
         """A connection broke: so many PUTs without ACK may be lost that had been told to be sent."""
@@ -59,7 +62,8 @@ class Drops:
 
     def told(self, nid: object, kind: MsgType, match_bits: int, why: str) -> None:
         """A peer says that it dropped a request of ours."""
-        line = f"{nid} dropped a {kind.name} of ours, match bits {match_bits:#x}: {why}"
+        text = f"{nid} dropped a {kind.name} of ours, match bits {match_bits:#x}: {why}"
+        line = Line("message.dropped_there", text, nid=nid, type=kind.name, why=why)
         self._notices.say((why, nid, kind), line)
 
 

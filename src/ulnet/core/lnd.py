@@ -94,6 +94,9 @@ class Payload(Protocol):
         False if it is not coming any more, or cannot be kept out of that memory.
         """
 
+    def unanswered(self) -> None:
+        """The GET that came with it gets no REPLY: a peer that waits for one by other means may be told."""
+
 
 class Master(Protocol):
     """An NI without a wire of its own: other NIs, its slaves, carry what it sends and take what comes for it.
@@ -107,8 +110,8 @@ class Master(Protocol):
     def heard(self, ni: NI, hdr: Header, from_nid: Nid) -> None:
         """Messages for the master, headed like hdr, arrive on its slave ni from the next hop from_nid."""
 
-    def received(self, kind: int, count: int) -> None:
-        """Count messages of that kind, for the master, that were received on slaves."""
+    def received(self, kind: int, count: int, size: int) -> None:
+        """Count messages of that kind, of `size` bytes together, for the master, received on slaves."""
 
     def slaves_changed(self) -> None:
         """NIs came, went, failed or recovered: perhaps slaves."""

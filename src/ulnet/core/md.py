@@ -8,6 +8,7 @@ from enum import IntFlag
 from typing import TYPE_CHECKING
 
 from ulnet.core.status import LNetError
+from ulnet.nid import LO_NID
 from ulnet.wire.lnet import LNET_MTU
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ulnet.core.msg import Msg
     from ulnet.core.ni import NI
     from ulnet.core.path_load import InFlight
+    from ulnet.core.peer import PeerNi
     from ulnet.core.portal import MatchEntry
     from ulnet.nid import Nid
 
@@ -59,6 +61,7 @@ ACK_DISABLE = 0x0020
 MAX_SIZE = 0x0080
 TRACK_RESPONSE = 0x0400
 NO_TRACK_RESPONSE = 0x0800
+FOR_TARGETS = OP_PUT | OP_GET
 
 
 def fragments_of(start: Buffer | Sequence[Buffer]) -> list[memoryview]:
@@ -104,6 +107,8 @@ class Md:
     __slots__ = (
         "aborted",
         "acks_due",
+        "asked",
+        "asked_too",
         "auto_unlink",
         "cpt",
         "deadline_slot",
@@ -158,7 +163,9 @@ class Md:
         self.user_ptr = user_ptr
         self.auto_unlink = auto_unlink
         self.cpt = 0  # where its memory is near
-        self.timeout = timeout  # seconds for an operation; None: the transaction timeout for responses
+        self.timeout: float | None = (
+            None  # seconds for an operation; None: the transaction timeout for responses
+        )
         self.handle = 0
         self.key = 0  # of its place in the deadlines: the first handle it had
         self.wmd = b""  # its handle on the wire (spec wire-lnet.md §3)
@@ -169,6 +176,8 @@ class Md:
         self.refs = 0  # operations under way
         self.acks_due = 0  # answers that were asked for: others are not taken
         self.replies_due = 0
+        self.asked: PeerNi | None = None  # whom its last request went to: only that node may answer …
+        self.asked_too: set[PeerNi] | None = None  # … and these, whose answers may still be due
         self.aborted = 0  # errno that successful completions turn into, after md_unlink while busy
         self.linked = False
         self.sends = False  # bound, and not about to go
@@ -192,20 +201,35 @@ class Md:
                 errno.EINVAL,
                 f"threshold {threshold}: must be a number of operations, or {INFINITE} for no limit",
             )
-        if timeout is not None and not 0 <= timeout <= MAX_TIMEOUT:
-            raise LNetError(errno.EINVAL, f"timeout {timeout:.15g}: must be 0 to {MAX_TIMEOUT} seconds")
+        self.set_timeout(timeout)
 
-    def renew(self, fragments: list[memoryview], threshold: int, timeout: float | None) -> None:
-        """Take other memory, for other operations: nothing of it is under way. Raises LNetError(EINVAL)."""
-        self.fragments = fragments
-        self.length = fragments[0].nbytes if len(fragments) == 1 else sum([view.nbytes for view in fragments])
-        self.threshold = threshold
-        self.timeout = timeout
-        self.offset = 0
-        self.aborted = 0
-        self.used = False
+    def set_timeout(self, timeout: float | None) -> None:
+        """Give each operation so many seconds. Raises LNetError(EINVAL)."""
         if timeout is not None and not 0 <= timeout <= MAX_TIMEOUT:
             raise LNetError(errno.EINVAL, f"timeout {timeout:.15g}: must be 0 to {MAX_TIMEOUT} seconds")
+        self.timeout = timeout
+
+    def asks(self, whom: PeerNi) -> None:
+        """A request goes to another NID than the one before; it is counted among the answers due."""
+        before = self.asked
+        if self.acks_due + self.replies_due <= 1:
+            self.asked_too = None
+        elif before is not None and before.peer is not whom.peer:
+            if self.asked_too is None:
+                self.asked_too = set()
+            self.asked_too.add(before)
+        self.asked = whom
+
+    def has_asked(self, sender: PeerNi) -> bool:
+        """Whether an answer of that sender is one that was asked for: of that NID, or another of its node."""
+        asked = self.asked
+        if asked is None:
+            return False
+        if asked is sender or asked.nid == sender.nid or asked.peer is sender.peer or sender.nid == LO_NID:
+            return True
+        return self.asked_too is not None and any(
+            one.nid == sender.nid or one.peer is sender.peer for one in self.asked_too
+        )
 
     def keep(self, keeper: Keeper) -> None:
         """Call keeper when this descriptor is gone, or has another handle."""
@@ -270,7 +294,7 @@ def check_bindable(md: Md) -> None:
             errno.EINVAL,
             f"memory descriptor of {md.length} bytes: one message carries at most {LNET_MTU}; send several",
         )
-    if md.options & (OP_PUT | OP_GET):
+    if md.options & FOR_TARGETS:
         raise LNetError(errno.EINVAL, "OP_PUT and OP_GET belong to attached descriptors; bind without them")
 
 

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ulnet.core.event import Event, EventKind
-from ulnet.core.guard.identity import MAX_NUMBER, identity, number_of
+from ulnet.core.guard.identity import MAX_NUMBER, identity
 from ulnet.core.md import (
+    FOR_TARGETS,
     INFINITE,
+    MAX_SIZE,
     Buffer,
     EventHandler,
     Md,
@@ -23,17 +25,18 @@ from ulnet.core.responses import Responses
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
 from ulnet.nid import ANY_NID, PID_ANY, Nid
+from ulnet.wire.lnet import LNET_MTU
 
 if TYPE_CHECKING:
+    from ulnet.core.msg import Msg
     from ulnet.core.parts import Parts
 
 __all__ = ["MatchEntry", "Memory"]
 
-_WMD = struct.Struct("<QQ")
-
 _NOT_SENT = "the message did not leave in time: the peer is silent (host down, firewall, no LNet node there)"
 _GONE = "the peer is gone, its connections broke and its host refuses others: the message may have arrived"
 _FORSAKEN = "the peer was restarted before it answered: the message may or may not have arrived"
+_UNLINKED = "the memory descriptor was unlinked while the operation was under way"
 _NOT_ANSWERED = "no response arrived in time: the message left, but LNet there may hang; or allow more time"
 
 # Spec wire-lnet.md §3: the low bits of an object cookie name its type (MD = 1).
@@ -186,25 +189,47 @@ class Memory(Responses):
 
     def register(self, md: Md) -> None:
         """Give md a handle that no other had, by which it is found from now on."""
-        cookie = self._next_cookie
+        cookie = md.handle = self._next_cookie
         self._next_cookie = cookie + _MD_COOKIE_STEP
-        md.handle = cookie
         if not md.key:
             md.key = cookie
-        md.wmd = _WMD.pack(self._state.cookie, cookie)
+        self.wmd_of(md)
         md.linked = True
         md.sends = md.me is None
         self.mds[cookie] = md
 
-    def rebind(self, md: Md, fragments: list[memoryview], threshold: int, timeout: float | None) -> None:
+    def wmd_of(self, md: Md) -> bytes:
+        """The handle of md on the wire (spec wire-lnet.md §3)."""
+        wmd = md.wmd = self._wmd_prefix + md.handle.to_bytes(8, "little")
+        return wmd
+
+    def rebind(self, md: Md, data: Buffer | Sequence[Buffer], threshold: int, timeout: float | None) -> None:
         """Bind a descriptor that is over anew, with other memory. Raises LNetError(EINVAL, ESHUTDOWN)."""
-        self._state.must_run()
+        state = self._state
+        if not state.running:
+            state.must_run()
         if timeout != md.timeout:
             self.forget_response(md)
-        md.renew(fragments, threshold, timeout)
-        check_bindable(md)
-        md.cpt = self._state.cpt_of(fragments)
-        self.register(md)
+            md.set_timeout(timeout)
+        if isinstance(data, bytes):
+            fragments, md.length = [memoryview(data)], len(data)
+        else:
+            fragments = fragments_of(data)
+            md.length = sum([view.nbytes for view in fragments])
+        md.fragments = fragments
+        md.threshold = threshold
+        md.offset = md.aborted = 0
+        md.used = False
+        if md.length > LNET_MTU or md.options & FOR_TARGETS:
+            check_bindable(md)
+        md.cpt = state.cpt_of(fragments) if state.divided else 0
+        cookie = md.handle = self._next_cookie
+        self._next_cookie = cookie + _MD_COOKIE_STEP
+        if not md.key:
+            md.key = cookie
+        md.wmd = b""  # many need none, for they have an identity
+        md.linked = md.sends = True
+        self.mds[cookie] = md
 
     def drop(self, md: Md) -> None:
         """A lasting descriptor, which is over, will not be bound anew."""
@@ -220,10 +245,15 @@ class Memory(Responses):
         elif md.wheel_slot >= 0:
             self.forget_response(md)
 
-    def identity_of(self, md: Md, tag: bytes) -> bytes:
-        """The handle for its only PUT, to a node that keeps identities; a plain one when numbers run out."""
+    def identify(self, msg: Msg, md: Md, tag: bytes) -> None:
+        """Give msg, the only PUT with md's handle, an identity; a plain handle when numbers run out.
+
+        `tag` is that of the node that it goes to.
+        """
+        md.put = msg
+        md.used = True
         number = md.handle // _MD_COOKIE_STEP
-        return identity(self._wmd_prefix, number, tag) if number < MAX_NUMBER else md.wmd
+        msg.wmd = identity(self._wmd_prefix, number, tag) if number < MAX_NUMBER else self.wmd_of(md)
 
     def renew(self, md: Md) -> bool:
         """Give md, which carried a message before, a new handle; False while that one may not be over."""
@@ -240,24 +270,22 @@ class Memory(Responses):
         """An operation of which the owner does not hear is over."""
         md.refs -= 1
         if not md.refs and md.linked and (md.aborted or (md.auto_unlink and md.exhausted)):
-            self._remove(md)
-            event = self._ending_event(md, md.aborted)
-            event.unlinked = True
-            self._call(md, event)
+            self.complete(md, self._ending_event(md, md.aborted))
 
     def find_wmd(self, wmd: bytes) -> Md | None:
         """The bound MD that a wire handle names, if it may still take responses."""
         if not wmd.startswith(self._wmd_prefix):
             return None
         if wmd[15]:
-            md = self.mds.get(number_of(wmd) * _MD_COOKIE_STEP + _MD_COOKIE_TYPE)
-            if md is None or md.put is None or (md.put.wmd != wmd and md.put.wmd[:15] != wmd[:15]):
+            number = int.from_bytes(wmd[8:13], "big")
+            md = self.mds.get(number * _MD_COOKIE_STEP + _MD_COOKIE_TYPE)
+            put = md.put if md is not None else None
+            if put is None or (put.wmd != wmd and put.wmd[:15] != wmd[:15]):
                 return None
         else:
             md = self.mds.get(int.from_bytes(wmd[8:], "little"))
-        if md is None or md.threshold == 0 or md.me is not None or md.aborted:
-            return None
-        return md
+        # `sends`: it is bound, linked and not unlinked by its owner.
+        return md if md is not None and md.sends and md.threshold else None
 
     def md_unlink(self, md: Md, status: int = 0) -> None:
         """End an MD: at once with an UNLINK event when idle, else with the last event of what is under way.
@@ -286,7 +314,7 @@ class Memory(Responses):
             self._tell_unanswered(md, status)
         event = self._ending_event(md, status)
         event.unlinked = True
-        self._call(md, event)
+        self.complete(md, event)
 
     def _tell_unanswered(self, md: Md, status: int) -> None:
         """No answer that is due will come."""
@@ -294,7 +322,7 @@ class Memory(Responses):
         replies, md.replies_due = md.replies_due, 0
         for kind, due in ((EventKind.ACK, acks), (EventKind.REPLY, replies)):
             for _ in range(due):
-                self._call(md, self._ending_event(md, status, kind))
+                self.complete(md, self._ending_event(md, status, kind))
 
     @staticmethod
     def _ending_event(md: Md, status: int, kind: EventKind = EventKind.UNLINK) -> Event:
@@ -319,7 +347,7 @@ class Memory(Responses):
                 in_flight.abandon()
             md.in_flight.clear()
         if md.lasting:
-            self.settle_response(md)
+            md.deadline_slot = -1
             return
         self.forget_response(md)
         self.left_hop(md)
@@ -365,25 +393,18 @@ class Memory(Responses):
 
     def complete(self, md: Md, event: Event) -> None:
         """Tell the owner of md of an operation that is counted already."""
-        if not md.refs and md.linked and (md.aborted or (md.auto_unlink and md.exhausted)):
+        spent = not md.threshold or (md.options & MAX_SIZE and md.exhausted)
+        if not md.refs and md.linked and (md.aborted or (md.auto_unlink and spent)):
             self._remove(md)
             event.unlinked = True
-        self.tell(md, event)
-
-    def tell(self, md: Md, event: Event) -> None:
-        """Tell the owner of md that an operation is over."""
         if md.aborted and not event.status:
             event.status = -md.aborted
-            event.reason = "the memory descriptor was unlinked while the operation was under way"
-        self._call(md, event)
-
-    def _call(self, md: Md, event: Event) -> None:
-        if md.handler is None:
-            return
-        try:
-            md.handler(event)
-        except BaseException as exc:  # a user's handler must not break the node
-            self.handler_failed(event, exc)
+            event.reason = _UNLINKED
+        if md.handler is not None:
+            try:
+                md.handler(event)
+            except BaseException as exc:  # a user's handler must not break the node
+                self.handler_failed(event, exc)
 
     def handler_failed(self, event: Event, exc: BaseException) -> None:
         """Tell the log of a program's mistake."""

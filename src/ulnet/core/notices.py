@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
+from ulnet.core.lines import Line, longer
+
 __all__ = ["Notices"]
 
 _INTERVAL = 1.0
@@ -43,14 +45,15 @@ class Notices:
         if len(self._recent) >= _MOST_KINDS:
             self._recent.clear()
         self._recent[kind] = (now, 0)
-        (report or self._report)(f"{line} (and {left_out} more like this)" if left_out else line)
+        (report or self._report)(longer(line, f" (and {left_out} more like this)") if left_out else line)
 
     def _has_room(self, now: float) -> bool:
         if now - self._since >= _INTERVAL:
             self._since = now
             self._lines = 0
             if self._left_out:
-                self._report(f"{self._left_out} lines about other paths and peers were left out")
+                text = f"{self._left_out} lines about other paths and peers were left out"
+                self._report(Line("log.left_out", text))
                 self._left_out = 0
         self._lines += 1
         return self._lines <= self._most

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from ulnet.core.lnd import Payload
     from ulnet.core.reception import Reception
 
-__all__ = ["RUN", "Receiver"]
+__all__ = ["RUN", "Receiver", "answers_left"]
 
 RUN: Final = 128  # messages that are taken together, at most: their answers are due together
 MAX_PEER_ANSWERS: Final = 65536  # ACKs and REPLYs that may wait for credits of one peer NI …
-MAX_ANSWERS: Final = 262144  # … and of all: who asks for more is not heard
+MAX_ANSWERS: Final = 262144  # … and of all, but for those that any may have: who asks for more is not heard
+MIN_ANSWERS: Final = 32
 _ACK: Final = int(MsgType.ACK)
 _PUT: Final = int(MsgType.PUT)
 _GET: Final = int(MsgType.GET)
@@ -37,10 +38,18 @@ _REPLY: Final = int(MsgType.REPLY)
 _NONE: Final = Md([], None)  # in place of a descriptor that is not there
 _WMD_FROM_END: Final = 40  # bytes from the handle to the end of a header, of whatever size
 _WMD_SIZE: Final = 16
-# By how many bytes of a header are before its handle: those, the handle, and what is behind it.
-_PARTS: Final[dict[int, struct.Struct]] = {}
-_NO_PARTS: Final = struct.Struct("")
+_MOST_FORMS: Final = 1024
+# By the bytes of a header before its handle, and those of a whole message.
+_FORMS: Final[dict[tuple[int, int], struct.Struct]] = {}
 _NO_MATCH: Final = Match(Header(_ACK), Verdict.REFUSE)  # of no header that comes
+
+
+def answers_left(hop: PeerNi | None, waiting: int) -> int:
+    """How many answers more may wait for the next hop, while `waiting` do so in all.
+
+    Who does not read may take half of what others leave: so there is always some left for the next one.
+    """
+    return max(min((MAX_ANSWERS - waiting) >> 1, MAX_PEER_ANSWERS), MIN_ANSWERS) - (hop.answers if hop else 0)
 
 
 class Receiver:
@@ -50,15 +59,11 @@ class Receiver:
         "_answers",
         "_faults",
         "_generation",
-        "_head",
         "_match",
         "_memory",
-        "_parts",
-        "_raw",
         "_reception",
         "_sender",
         "_state",
-        "_tail",
         "ni",
         "nid",
     )
@@ -74,9 +79,6 @@ class Receiver:
         self.ni = ni
         self.nid = nid
         self._match = _NO_MATCH
-        self._raw = b""  # the bytes of the last header …
-        self._head = self._tail = b""  # … before its handle and behind that
-        self._parts = _NO_PARTS
 
     def _find(self, hdr: Header) -> Match:
         """What messages with that header lead to. Headers that are one object are equal, and never change."""
@@ -162,35 +164,11 @@ class Receiver:
             return self._take_gets(match, raw, buf, view, pos, end)
         return self._take_puts(match, raw, buf, view, pos, end)
 
-    def _split(self, raw: bytes) -> None:
-        """Headers are like `raw` from now on."""
-        at = len(raw) - _WMD_FROM_END
-        self._raw = raw
-        self._head, self._tail = raw[:at], raw[at + _WMD_SIZE :]
-        parts = _PARTS.get(at)
-        if parts is None:
-            parts = _PARTS[at] = struct.Struct(f"{at}s{_WMD_SIZE}s{_WMD_FROM_END - _WMD_SIZE}s")
-        self._parts = parts
-        if raw.startswith(NO_WMD, at):
-            self._head = b""  # nothing is like a header without a handle but itself
-
-    def _next(self, raw: bytes, buf: bytearray, pos: int) -> bytes:
-        """The handle of the next message, if its header is `raw` but for that; else nothing."""
-        if raw is not self._raw:
-            self._split(raw)
-        head: bytes
-        wmd: bytes
-        tail: bytes
-        head, wmd, tail = self._parts.unpack_from(buf, pos)
-        if head != self._head or tail != self._tail or wmd == NO_WMD:
-            return b""
-        return wmd
-
-    def _most(self, match: Match, sender: PeerNi) -> int:
+    def _most(self, match: Match) -> int:
         """Messages that may be answered together."""
         if not match.wants_ack and match.hdr.type == _PUT:
             return RUN
-        return min(RUN, MAX_PEER_ANSWERS - sender.answers, MAX_ANSWERS - self._state.answers)
+        return min(RUN, answers_left(match.hop, self._state.answers))
 
     def _take_puts(
         self, match: Match, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int
@@ -205,30 +183,17 @@ class Receiver:
         size = head + length
         changes = CHANGES.number
         guard = self._reception.guard
-        before = same_wmd = hdr.wmd
-        same = raw
-        marked = same_marked = same_wmd[15] in MARKS
-        wmds: list[bytes] = []
-        for _ in range(min(self._most(match, sender), (end - pos) // size)):
+        wmds = _handles(raw, buf, view, pos, size, min(self._most(match), (end - pos) // size))
+        wmds = guard.leading(wmds)
+        start = pos
+        for _ in wmds:
             if changes != CHANGES.number or match is not self._match:
                 break
-            if buf.startswith(same, pos):
-                wmd, marked = same_wmd, same_marked
-            else:
-                wmd = self._next(raw, buf, pos)
-                if not wmd:
-                    break
-                marked = wmd[15] in MARKS
-                if wmd == before:  # the next ones may have that handle, too
-                    same = bytes(view[pos : pos + head])
-                    same_wmd, same_marked = wmd, marked
-                before = wmd
             threshold = md.threshold
             if moving:
                 offset = md.offset
             stop = offset + length
-            # The last one that the memory takes ends it, and a resend is looked at more closely.
-            if 0 <= threshold <= 1 or stop > md.length or (marked and not guard.take_first(wmd)):
+            if 0 <= threshold <= 1 or stop > md.length:  # the last one that the memory takes ends it
                 break
             if threshold > 0:
                 md.threshold = threshold - 1
@@ -236,7 +201,6 @@ class Receiver:
             pos += size
             memory[offset:stop] = view[begin:pos]
             md.offset = stop
-            wmds.append(wmd)
             if moving:
                 # fmt: off
                 event = Event(EventKind.PUT, md, hdr, event.initiator, self.nid, length, length, offset)
@@ -247,15 +211,17 @@ class Receiver:
                     handler(event)
                 except BaseException as exc:
                     self._memory.handler_failed(event, exc)
-        self._puts_taken(match, sender, wmds)
+        del wmds[(pos - start) // size :]
+        if wmds:
+            self._puts_taken(match, sender, wmds)
         return pos
 
     def _puts_taken(self, match: Match, sender: PeerNi, wmds: list[bytes]) -> None:
         """PUTs with these handles were taken, whole."""
         count = len(wmds)
-        if not count:
-            return
         hdr = match.hdr
+        if hdr.wmd[15] in MARKS:
+            self._reception.guard.notes.note(wmds)
         self._count(match, sender, _PUT, count, count * hdr.payload_length)
         if match.wants_ack and self._state.running:
             assert match.answers is not None
@@ -265,10 +231,14 @@ class Receiver:
         stats = self._state.stats
         stats.recv_count += count
         stats.recv_length += length
-        self.ni.stats.received[kind] += count
-        sender.stats.received[kind] += count
+        of_ni, of_peer = self.ni.stats, sender.stats
+        of_ni.received[kind] += count
+        of_peer.received[kind] += count
+        if length:
+            of_ni.received_bytes += length
+            of_peer.received_bytes += length
         if match.master is not None:
-            match.master.received(kind, count)
+            match.master.received(kind, count, length)
 
     def _take_acks(
         self, match: Match, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int
@@ -277,36 +247,25 @@ class Receiver:
         assert sender is not None
         size = len(raw)
         changes = CHANGES.number
-        wmd = before = same_wmd = hdr.wmd
-        same = raw
+        before = hdr.wmd
         md, event = match.md, match.event
         handle = match.handle
         load = self._load(match)
         loads = self._sender.loads
         waits = self._reception.waits
         now = self._state.clock()
-        most = min(RUN, (end - pos) // size)
-        alike = _alike(raw, buf, pos, most)
         count = 0
-        for _ in range(most):
+        for wmd in _handles(raw, buf, view, pos, size, min(RUN, (end - pos) // size)):
             if changes != CHANGES.number or match is not self._match:
                 break
-            if alike:
-                alike -= 1
-            elif not buf.startswith(same, pos):
-                wmd = self._next(raw, buf, pos)
-                if wmd == before:
-                    same, same_wmd = bytes(view[pos : pos + size]), wmd
-                    alike = _alike(same, buf, pos + size, most - count - 1)
+            if wmd is not before and wmd != before:
                 before, md = wmd, None
-            elif wmd is not same_wmd:
-                wmd, md = same_wmd, None
             if md is None or md.handle != handle:
                 md = self._memory.find_wmd(wmd) or _NONE
                 handle = md.handle
                 event = None
             due = md.acks_due
-            if not due or not md.sends:
+            if not due or not md.sends or not (md.asked is sender or md.has_asked(sender)):
                 break
             pos += size
             count += 1
@@ -341,15 +300,17 @@ class Receiver:
         """An ACK for md that is not like the one before; the event that serves for the next ones, if any."""
         sender, hdr = match.sender, match.hdr
         assert sender is not None
-        if wmd[15]:
-            self._reception.end_put(md)
+        put = md.put
+        if put is not None and wmd[15]:  # it will not be sent again
+            md.put = None
+            if put.path is not None and not put.committed:
+                put.path.recycle(put)
         event = Event(EventKind.ACK, md, hdr, sender.peer.primary_nid, self.nid, hdr.length)
-        if md.threshold > 0:
-            md.threshold -= 1
-            self._memory.complete(md, event)
-            return None
-        self._memory.tell(md, event)
-        return event if md.threshold < 0 else None
+        threshold = md.threshold
+        if threshold > 0:
+            md.threshold = threshold - 1
+        self._memory.complete(md, event)
+        return event if threshold < 0 and not event.unlinked else None
 
     def _settle_waits(self, sender: PeerNi, kind: int) -> None:
         waits = self._reception.waits
@@ -373,12 +334,13 @@ class Receiver:
         size = head + length
         changes = CHANGES.number
         count = 0
-        for _ in range(min(RUN, (end - pos) // size)):
+        for wmd in _handles(raw, buf, view, pos, size, min(RUN, (end - pos) // size)):
             if changes != CHANGES.number or match is not self._match:
                 break
-            wmd = hdr.wmd if buf.startswith(raw, pos) else self._next(raw, buf, pos)
-            md = self._memory.find_wmd(wmd) if wmd else None
+            md = self._memory.find_wmd(wmd)
             if md is None or not md.replies_due or length > md.length or len(md.fragments) != 1:
+                break
+            if not (md.asked is sender or md.has_asked(sender)):
                 break
             begin = pos + head
             pos += size
@@ -406,24 +368,23 @@ class Receiver:
             event = Event(EventKind.REPLY, md, hdr, sender.peer.primary_nid, self.nid, length, length)
         if md.threshold > 0:
             md.threshold -= 1
-            self._memory.complete(md, event.copy() if event is match.event else event)
-        else:
-            self._memory.tell(md, event)
+            event = event.copy() if event is match.event else event
+        self._memory.complete(md, event)
 
     def _take_gets(
         self, match: Match, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int
     ) -> int:
-        hdr, answers = match.hdr, match.answers
+        answers = match.answers
         md, event, sender = match.md, match.event, match.sender
         if md is None or event is None or sender is None or answers is None:
             return pos
         size = len(raw)
         payload = md.slices(event.offset, event.mlength) if event.mlength else NO_PAYLOAD
         wmds: list[bytes] = []
-        for _ in range(min(self._most(match, sender), (end - pos) // size)):
-            wmd = hdr.wmd if buf.startswith(raw, pos) else self._next(raw, buf, pos)
+        most = min(self._most(match), (end - pos) // size)
+        for wmd in _handles(raw, buf, view, pos, size, most):
             threshold = md.threshold
-            if not wmd or not threshold:
+            if not threshold:
                 break
             pos += size
             if threshold > 0:
@@ -438,10 +399,55 @@ class Receiver:
         return pos
 
 
-def _alike(raw: bytes, buf: bytearray, pos: int, most: int) -> int:
-    """How many of the next headers, `most` at most, are `raw`; or fewer."""
-    if not buf.startswith(raw, pos):
-        return 0
-    while not buf.startswith(raw * most, pos):
-        most >>= 1
-    return most
+def _handles(raw: bytes, buf: bytearray, view: memoryview, pos: int, size: int, most: int) -> list[bytes]:
+    """The handles of the next messages, up to `most`, whose headers are `raw` but for that.
+
+    There are so many of `size` bytes, if they are such. What has no handle is like itself only.
+    """
+    at = len(raw) - _WMD_FROM_END
+    wmd = raw[at : at + _WMD_SIZE]
+    alike = _alike(raw, buf, pos, size, most)
+    if alike == most or alike > 1 or wmd == NO_WMD:
+        return [wmd] * alike
+    form = _FORMS.get((at, size)) or _form(at, size)
+    head, tail = raw[:at], raw[at + _WMD_SIZE :]
+    handles: list[bytes] = []
+    many = 1
+    while most > 0:  # few at first: the next ones may be of another kind
+        many = min(4 * many, most)
+        most -= many
+        part = view[pos : pos + many * size]
+        pos += many * size
+        found = [one for before, one, after in form.iter_unpack(part) if before == head and after == tail]
+        if len(found) == many and NO_WMD not in found:
+            handles += found
+            continue
+        for before, one, after in form.iter_unpack(part):
+            if before != head or after != tail or one == NO_WMD:
+                break
+            handles.append(one)
+        break
+    return handles
+
+
+def _form(at: int, size: int) -> struct.Struct:
+    """Messages of that size in parts: their headers before the handle, that, and the rest of the header."""
+    if len(_FORMS) >= _MOST_FORMS:
+        _FORMS.clear()
+    behind = _WMD_FROM_END - _WMD_SIZE
+    form = struct.Struct(f"{at}s{_WMD_SIZE}s{behind}s{size - at - _WMD_FROM_END}x")
+    _FORMS[at, size] = form
+    return form
+
+
+def _alike(raw: bytes, buf: bytearray, pos: int, size: int, most: int) -> int:
+    """How many of the next messages, `most` at most, have the header `raw`; or fewer."""
+    if size == len(raw):  # no payload stands between them
+        while not buf.startswith(raw * most, pos):
+            most >>= 1
+        return most
+    count = 0
+    while count < most and buf.startswith(raw, pos):
+        pos += size
+        count += 1
+    return count

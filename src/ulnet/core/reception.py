@@ -21,7 +21,7 @@ from ulnet.core.ni import NI
 from ulnet.core.path_load import take_answered
 from ulnet.core.peer import PeerNi, may_be_peer
 from ulnet.core.portal import NO_MATCH, PORTALS, Portal
-from ulnet.core.receiver import MAX_ANSWERS, MAX_PEER_ANSWERS, Receiver
+from ulnet.core.receiver import Receiver, answers_left
 from ulnet.core.refusals import NO_MEMORY, is_refusal, of_get, refusal, wording
 from ulnet.core.selection.paths import PathSet
 from ulnet.core.sender import Sender
@@ -41,6 +41,7 @@ _ACK: Final = int(MsgType.ACK)
 _PUT: Final = int(MsgType.PUT)
 _GET: Final = int(MsgType.GET)
 _REPLY: Final = int(MsgType.REPLY)
+STRANGE_SOURCE: Final = "another node of that net sent it than its source"
 _MOST_PAYLOAD: Final = {_ACK: 0, _GET: 0, _PUT: LNET_MTU, _REPLY: LNET_MTU}  # other kinds nobody sends
 
 # Messages that may wait on one lazy portal; those with payload also stall their connection.
@@ -92,6 +93,9 @@ class Reception:
             return Match(hdr, Verdict.DROP, "the interface is shutting down")
         if hdr.dest_nid != ni.nid and master is None:
             return Match(hdr, Verdict.FORWARD)
+        src = hdr.src_nid
+        if master is None and src != receiver.nid and src.net == ni.net.net and src != LO_NID:
+            return Match(hdr, Verdict.DROP, STRANGE_SOURCE)
         match = self._find_sender(receiver, hdr, master)
         if match.verdict is not Verdict.TAKE:
             return match
@@ -186,7 +190,7 @@ class Reception:
         hdr, sender = match.hdr, match.sender
         assert sender is not None
         md = self.memory.find_wmd(hdr.wmd)
-        if md is None or md.threshold >= 0 or hdr.wmd[15]:
+        if md is None or md.threshold >= 0 or hdr.wmd[15] or not md.has_asked(sender):
             return  # it takes one answer, and not the next
         match.md = md
         match.handle = md.handle
@@ -216,7 +220,7 @@ class Reception:
             return 0
         if match.master is not None:
             match.master.heard(ni, hdr, receiver.nid)
-            match.master.received(hdr.type, 1)
+            match.master.received(hdr.type, 1, hdr.payload_length)
         if verdict is not Verdict.DROP or match.why is NO_MEMORY:
             hop.heard_at = self.state.clock()
             if ni.unhealthy or hop.unhealthy:
@@ -225,17 +229,15 @@ class Reception:
             self._drop_request(ni, sender, hdr, rx, match.why, receiver.nid)
         elif verdict is Verdict.DROPPED:
             self._was_dropped(receiver, sender, hdr)
-        elif hdr.wmd != NO_WMD and self._too_many_answers(sender, hdr.type):
+        elif hdr.wmd != NO_WMD and self._too_many_answers(hop, hdr.type):
             self.drop(ni, sender, hdr, rx, "too many answers wait for this peer")
         else:
             self._kinds[hdr.type](receiver, match, hdr, rx)
         return 0
 
-    def _too_many_answers(self, sender: PeerNi, kind: int) -> bool:
-        """Whether a PUT or GET wants an answer more than may wait for its sender, or for all."""
-        if kind not in (_PUT, _GET):
-            return False
-        return sender.answers >= MAX_PEER_ANSWERS or self.state.answers >= MAX_ANSWERS
+    def _too_many_answers(self, hop: PeerNi, kind: int) -> bool:
+        """Whether a PUT or GET wants an answer more than may wait for where it came from."""
+        return kind in (_PUT, _GET) and answers_left(hop, self.state.answers) <= 0
 
     def _struck(self, receiver: Receiver, hdr: Header, rx: Payload) -> bool:
         """Whether a fault rule drops the message or keeps it for a while."""
@@ -245,8 +247,8 @@ class Reception:
         return fate is not Fate.PASSES
 
     def _begin_again(self, receiver: Receiver, hdr: Header, rx: Payload) -> None:
-        if receiver.begin(hdr, rx) and hdr.payload_length:
-            rx.take(None, [], 0, hdr.payload_length)
+        if receiver.begin(hdr, rx):
+            _pass_by(hdr, rx)
 
     def _incoming(self, receiver: Receiver, match: Match, hdr: Header, rx: Payload) -> Incoming:
         stats = self.state.stats
@@ -321,7 +323,7 @@ class Reception:
         ni, sender = receiver.ni, match.sender
         assert sender is not None
         md = self.memory.find_wmd(hdr.wmd)
-        if md is None or not md.acks_due:
+        if md is None or not md.acks_due or not md.has_asked(sender):
             self.drop(ni, sender, hdr, None, NOT_ASKED)
             return
         md.acks_due -= 1
@@ -338,7 +340,7 @@ class Reception:
         ni = receiver.ni
         get = of_get(hdr.length)
         md = self.memory.find_wmd(hdr.wmd)
-        if md is None or not (md.replies_due if get else md.acks_due):
+        if md is None or not (md.replies_due if get else md.acks_due) or not md.has_asked(sender):
             self.drop(ni, sender, hdr, None, NOT_ASKED)
             return
         if get:
@@ -369,7 +371,7 @@ class Reception:
         ni, sender = receiver.ni, match.sender
         assert sender is not None
         md = self.memory.find_wmd(hdr.wmd)
-        if md is None or not md.replies_due:
+        if md is None or not md.replies_due or not md.has_asked(sender):
             self.drop(ni, sender, hdr, rx, NOT_ASKED)
             return
         mlength = hdr.payload_length
@@ -408,8 +410,9 @@ class Reception:
         kind = hdr.type
         stats.recv_count += 1
         stats.recv_length += hdr.payload_length
-        ni.stats.received[kind] += 1
-        sender.stats.received[kind] += 1
+        for counted in (ni.stats, sender.stats):
+            counted.received[kind] += 1
+            counted.received_bytes += hdr.payload_length
 
     # The end ---------------------------------------------------------------------------------------
 
@@ -468,8 +471,8 @@ class Reception:
     def drop(self, ni: NI, sender: PeerNi | None, hdr: Header, rx: Payload | None, why: str) -> None:
         """Count a message that goes nowhere; its payload is still read off the connection."""
         self.state.drops.count(ni, sender, hdr, why)
-        if hdr.payload_length and rx is not None:
-            rx.take(None, [], 0, hdr.payload_length)
+        if rx is not None:
+            _pass_by(hdr, rx)
 
     def _drop_request(
         self, ni: NI, sender: PeerNi, hdr: Header, rx: Payload | None, why: str, from_nid: Nid
@@ -477,7 +480,8 @@ class Reception:
         """Drop a message for which there is no memory here; a peer that understands it is told so."""
         self.drop(ni, sender, hdr, rx, why)
         length = refusal(sender, hdr, why)
-        if length and self.state.running and not self._too_many_answers(sender, hdr.type):
+        hop = self.state.peers.find_ni(from_nid) or sender
+        if length and self.state.running and not self._too_many_answers(hop, hdr.type):
             self._acknowledge(sender, hdr, length, from_nid)
 
     # Sent twice ------------------------------------------------------------------------------------
@@ -585,6 +589,14 @@ class Reception:
                     del portal.delayed[incoming]
                     incoming.rx = None
                     self.drop_delayed(incoming, "its connection closed while it waited for a match")
+
+
+def _pass_by(hdr: Header, rx: Payload) -> None:
+    """Nothing comes of a message."""
+    if hdr.payload_length:
+        rx.take(None, [], 0, hdr.payload_length)
+    elif hdr.type == _GET:
+        rx.unanswered()
 
 
 def _may_wait(portal: Portal, hdr: Header) -> bool:

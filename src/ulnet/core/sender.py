@@ -173,13 +173,16 @@ class Sender:
             if answer == ACK_BIT:
                 if md.used and not md.refs and not md.acks_due:
                     self._memory.renew(md)
-                msg.wmd = md.wmd
                 md.acks_due += 1
-                if not md.used and path.final.peer.guard:
-                    self.guard.identify(msg, path.final.peer.guard)
+                if md.used or not path.final.peer.guard:
+                    msg.wmd = md.wmd or self._memory.wmd_of(md)
+                else:
+                    self._memory.identify(msg, md, path.final.peer.guard)
             else:
-                msg.wmd = md.wmd
+                msg.wmd = md.wmd or self._memory.wmd_of(md)
                 md.replies_due += 1
+            if md.asked is not path.final:
+                md.asks(path.final)
             if md.next_nid is not path.next_nid:
                 self._memory.went(md, path.next_nid)
         else:
@@ -347,7 +350,7 @@ class Sender:
         if answered:
             if md.used and not md.refs and not md.acks_due:
                 self._memory.renew(md)
-            msg.wmd = md.wmd
+            msg.wmd = md.wmd or self._memory.wmd_of(md)
             if kind == _PUT:
                 md.acks_due += 1
             else:
@@ -431,6 +434,7 @@ class Sender:
         if md is not None:
             md.ni = path.ni
             if md.deadline_slot >= 0 or md.acks_due or md.replies_due:
+                md.asks(path.final)
                 self._memory.went(md, path.next_nid)
         self.submit(path, [msg], now)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ulnet.core.cpt import LARGE_MEMORY, CptTable
 from ulnet.core.drops import Drops
 from ulnet.core.generation import Generation
+from ulnet.core.lines import Line
 from ulnet.core.ni import NI, NO_LIMIT, LocalNet
 from ulnet.core.peer_table import PeerTable
 from ulnet.core.stats import GlobalStats
@@ -50,6 +51,7 @@ class NodeState:
         "cookie",
         "cpts",
         "deadlines",
+        "divided",
         "drops",
         "forwards",
         "generation",
@@ -96,6 +98,7 @@ class NodeState:
         self.pid = LNET_PID
         self.cpts = cpts
         self.local_cpt = _cpt_teller(cpts, current_cpu)  # of the calling thread
+        self.divided = cpts.count > 1  # else all memory is near CPT 0
         self.node_of_memory = node_of_memory  # where somebody can tell
         self.settings = GlobalSettings()
         self.stats = GlobalStats()
@@ -182,7 +185,7 @@ class NodeState:
             self._end_by(error)
             return
         named = what if about is None else f"{what} {self._shown(about)}"
-        self.report(f"{named}: {self._shown(error)}{where}")
+        self.report(Line("program.failed", f"{named}: {self._shown(error)}{where}", what=what))
 
     def _shown(self, thing: object) -> str:
         """Its `repr`, which may be a program's own, and raise as well."""

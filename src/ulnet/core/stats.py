@@ -16,6 +16,7 @@ _CONNECT_FAILURES: Final = {
     errno.EHOSTUNREACH: "addr_err",  # no host answers for that address
     errno.EAFNOSUPPORT: "addr_err",
     errno.ENETUNREACH: "unreachable",
+    errno.ENETDOWN: "unreachable",  # of o2ib: the connection manager of the peer does not answer
     errno.ETIMEDOUT: "unreachable",
     errno.ECONNREFUSED: "connect_rej",
     errno.ECONNRESET: "connect_rej",  # by its LNet, in the handshake
@@ -25,14 +26,16 @@ _NONE_FAILED: Final[Mapping[str, int]] = {}
 
 
 class MsgStats:
-    """Messages sent, received and dropped, each a list indexed by MsgType."""
+    """Messages sent, received and dropped, each a list indexed by MsgType; bytes of payload both ways."""
 
-    __slots__ = ("dropped", "received", "sent")
+    __slots__ = ("dropped", "received", "received_bytes", "sent", "sent_bytes")
 
     def __init__(self) -> None:
         self.sent = [0, 0, 0, 0, 0]
         self.received = [0, 0, 0, 0, 0]
         self.dropped = [0, 0, 0, 0, 0]
+        self.sent_bytes = 0
+        self.received_bytes = 0
 
     def reset(self) -> None:
         """Zero everything."""

@@ -24,11 +24,18 @@ class NetTunables:
 
 @dataclass(slots=True)
 class LndTunables:
-    """What `lnd tunables` shows for a tcp net.
+    """What `lnd tunables` shows for a net of each type.
 
     `timeout` 0 is what the settings leave for an attempt; not set, it is 50 s, or that where it is less.
     """
 
+    peercredits_hiw: int = 0  # o2ib: credits that are returned by a NOOP, where nothing else returns them
+    concurrent_sends: int = 0  # o2ib: messages posted on a connection and not completed; 0: peer_credits
+    map_on_demand: int = 1  # o2ib: memory is registered for each transfer; there is no other way here
+    fmr_pool_size: int = 512  # o2ib: of kernel nodes, as the next two; nothing follows from them here
+    fmr_flush_trigger: int = 384
+    fmr_cache: int = 1
+    ntx: int = 512  # o2ib: messages with the driver, at most
     conns_per_peer: int = 1
     timeout: int = UNSET_TIMEOUT  # seconds
     tos: int = -1

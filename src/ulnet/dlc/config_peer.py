@@ -36,6 +36,7 @@ def read_peers(schema: Schema, node: Node, verb: Verb) -> Iterator[Step]:
         learned = state is not None and state != LOCKED and not state & CONFIGURED
         nids = _peer_nis(schema, fields["peer ni"]) if "peer ni" in fields else None
         seq_no = schema.integer(fields, "seq_no")
+        learned = learned or primary == "0@lo"  # 2.15 has its own loopback among its peers
         if primary is None or not schema.good(mark) or (learned and verb == "add"):
             continue
         request: Request

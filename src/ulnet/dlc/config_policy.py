@@ -13,6 +13,7 @@ from ulnet.dlc.yaml_in import MapNode, Node
 __all__ = ["read_selection", "read_udsp"]
 
 _UDSP = ("idx", "src", "dst", "rte", "action", "priority", "weight", "seq_no")
+_NONE = "NA"  # what 2.15 writes where there is no pattern
 _ACTIONS = ("priority", "weight")
 _PATTERNS = {"net": ("net",), "nid": ("nid",), "peer": ("local", "remote")}
 
@@ -29,10 +30,9 @@ def read_udsp(schema: Schema, node: Node) -> Iterator[tuple[UdspAdd, MapNode, in
             if name in action and name in fields:
                 schema.refuse(item.line, f"'{name}' is given twice, also in 'action': leave one")
         priority, weight = (schema.integer({**fields, **action}, name) for name in _ACTIONS)
+        patterns = {name: schema.text(fields, name, item) for name in ("src", "dst", "rte")}
         rule = UdspAdd(
-            src=schema.text(fields, "src", item),
-            dst=schema.text(fields, "dst", item),
-            rte=schema.text(fields, "rte", item),
+            **{name: text for name, text in patterns.items() if text != _NONE},
             priority=priority,
             weight=weight,
             idx=schema.integer(fields, "idx"),

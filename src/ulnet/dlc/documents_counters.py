@@ -17,6 +17,7 @@ from ulnet.core.stats import MsgType
 from ulnet.core.status import HealthStatus as S
 
 __all__ = [
+    "ByteCounts",
     "Metric",
     "MsgCounts",
     "NiHealth",
@@ -114,6 +115,13 @@ class TrafficStats(Struct):
     put_ack_min_nsec: Annotated[int, Level("ns from a PUT to its ACK, at least", "latency_ack.min")]
     put_ack_max_nsec: Annotated[int, Level("ns from a PUT to its ACK, at most", "latency_ack.max")]
     put_ack_avg_nsec: Annotated[int, Level("ns from a PUT to its ACK, mean", "latency_ack.avg")]
+
+
+class ByteCounts(Struct):
+    """Bytes of payload, of an NI or peer NI; names as of the node."""
+
+    send_length: Annotated[int, Count("bytes sent", "stats.sent_bytes")]
+    recv_length: Annotated[int, Count("bytes received", "stats.received_bytes")]
 
 
 class MsgCounts(Struct):

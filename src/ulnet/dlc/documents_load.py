@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from msgspec import UNSET, Struct, UnsetType
 
+from ulnet.dlc.documents_counters import ByteCounts
+
 __all__ = ["NiLoad", "PathLoad", "PeerNiLoad"]
 
 
-class NiLoad(Struct):
-    """Credits of all its CPTs' queues, messages that wait for one, and `choices` by what decided them.
+class NiLoad(ByteCounts):
+    """Bytes, credits of all its CPTs' queues, messages that wait for one, and `choices` by what decided them.
 
     `state` is that of its state machine; `resends` counts by the status of the failure; `degraded` says
     why it is that: by its device, by the rate that was measured.
@@ -33,8 +35,8 @@ class PathLoad(Struct):
     rate: int
 
 
-class PeerNiLoad(Struct):
-    """Messages that wait for its credits, choices, and its paths by local NID; state and resends as above.
+class PeerNiLoad(ByteCounts):
+    """Messages that wait for its credits, choices, and its paths by local NID; the others as above.
 
     `connects` counts attempts to connect that failed: `addr_err` (no host answers for the address),
     `unreachable` (nothing came back), `connect_rej` (the host or its LNet refused), `connect_err` (others).

@@ -16,6 +16,8 @@ class SumView(Struct, rename={"primary_nid": "primary nid"}):
     send_count: int
     recv_count: int
     drop_count: int
+    send_length: int
+    recv_length: int
     sent_stats: MsgCounts
     received_stats: MsgCounts
     dropped_stats: MsgCounts

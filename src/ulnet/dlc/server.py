@@ -124,7 +124,7 @@ class ControlServer:
         except ProtocolError as bad:
             return _refusal(bad, request.verb, request.entity)
         except Exception:
-            _log.exception("request %s failed", type(request).__name__)
+            _log.exception("request %s failed", type(request).__name__, extra={"event": "control.failed"})
             text = "lnetd met a fault of its own in this request: its log tells more; please report it"
             return _refusal(ProtocolError(errno.EIO, text), request.verb, request.entity)
 
@@ -147,7 +147,7 @@ class _Session(asyncio.Protocol):
         transport.set_write_buffer_limits(high=0)  # hear when all of an answer has left
         uid = _uid_of(transport.get_extra_info("socket"))
         if uid not in (0, os.geteuid()):
-            _log.warning("refused a request of user %s", uid)
+            _log.warning("refused a request of user %s", uid, extra={"event": "control.refused"})
             text = f"user {uid} may not control this lnetd: only its owner and root may"
             self._refuse(ProtocolError(errno.EACCES, text))
         elif len(self._server.sessions) >= self._server.max_clients:

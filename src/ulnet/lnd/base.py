@@ -64,6 +64,11 @@ class Failures:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def msgs(self) -> list[Msg]:
+        """The messages, in order."""
+        return [msg for msg, *_ in self._waiting]
+
     def add(self, msg: Msg, status: HealthStatus, errno: int, reason: str) -> None:
         """Complete msg soon."""
         if not self._waiting:

@@ -28,7 +28,10 @@ class Upcalls(Protocol):
     def completed(
         self, msgs: list[Msg], status: HealthStatus = ..., err: int = ..., reason: str = ...
     ) -> None:
-        """All of these are sent, in that order, or all have failed (err is a positive errno then)."""
+        """All of these are sent, in that order, or all have failed (err is a positive errno then).
+
+        With an errno and the status OK it was the peer who refused them, over a path that is well.
+        """
 
     def take_back(self, msg: Msg) -> None:
         """Nothing of msg was sent, other paths may do better: it sets out anew. In place of `completed`."""

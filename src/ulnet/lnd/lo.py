@@ -36,6 +36,9 @@ class _Delivery:
         """Nothing is ever half way."""
         return False
 
+    def unanswered(self) -> None:
+        """Who asked hears nothing, as with TCP."""
+
 
 class LoLnd:
     """Delivers from the sender's memory straight into the receiver's; nothing is held in between.

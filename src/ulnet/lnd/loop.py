@@ -24,6 +24,7 @@ class Loop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self.selector = Selector(self._reader_failed)
         self.selector.open()
+        self.selector.is_loops = True
         super().__init__(cast(BaseSelector, self.selector))
 
     def call_soon(

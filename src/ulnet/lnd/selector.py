@@ -67,7 +67,7 @@ class Selector:
 
     `failed` is told of an exception that a reader or writer lets through. `news` is to be set when the loop
     has something to do: until then, and until the loop wants to be woken, `select` calls readers and writers
-    and does not return.
+    and does not return. A reader that had its turn and has more to read comes `again` behind all others.
     """
 
     __slots__ = (
@@ -76,10 +76,12 @@ class Selector:
         "_failed",
         "_fresh",
         "_keys",
+        "_later",
         "_masks",
         "_readers",
         "_writers",
         "in_group",
+        "is_loops",
         "news",
     )
 
@@ -92,8 +94,12 @@ class Selector:
         self._masks: dict[int, int] = {}  # what the kernel is to tell of each file
         self._fresh: set[int] = set()  # new ones since it last told
         self._corked: list[Corked] = []
+        self._later: dict[
+            int, Callable[[], None]
+        ] = {}  # readers of files that have more than their turn took
         self.in_group = False  # several files are being served: `uncork_later` is of use
         self.news = False
+        self.is_loops = False  # this is the selector of the loop, which so learns of those that come again
 
     def open(self) -> None:
         """Be ready to watch files. Raises OSError."""
@@ -112,7 +118,15 @@ class Selector:
     def forget(self, number: int) -> None:
         """Call no reader of that descriptor any more (if there was one at all)."""
         self._readers.pop(number, None)
+        self._later.pop(number, None)
         self._watch(number, self._wanted(number))
+
+    def again(self, number: int) -> None:
+        """There is more to read from that descriptor: its reader is called when all others had a turn."""
+        reader = self._readers.get(number)
+        if reader is not None and self.is_loops:
+            self.forget(number)
+            self._later[number] = reader
 
     def watch_room(self, number: int, writer: Callable[[], None]) -> None:
         """Call `writer` whenever that descriptor takes more. Raises OSError."""
@@ -150,15 +164,18 @@ class Selector:
         assert epoll is not None
         while True:
             self._fresh.clear()
-            events = epoll.poll(wait, _MOST)
+            more = bool(self._later)
+            events = epoll.poll(0.0 if more else wait, _MOST)
             self._serve(events)
+            if self._later:
+                self._serve_later()
             if self._keys:
                 for number, event in events:  # now that nobody closes any of them
                     key = self._keys.get(number)
                     if key is not None and number not in self._fresh:
                         wanted = (EVENT_WRITE if event & ~_IN else 0) | (EVENT_READ if event & ~_OUT else 0)
                         ready.append((key, key.events & wanted))
-            if ready or self.news or not events or wait == 0:
+            if ready or self.news or not (events or more) or wait == 0:
                 return ready
             if wait > 0:
                 wait = until - monotonic()
@@ -180,6 +197,13 @@ class Selector:
                 corked, self._corked = self._corked, []
                 for one in corked:
                     one.uncork()
+
+    def _serve_later(self) -> None:
+        """One of those that have more to read has its next turn."""
+        number = next(iter(self._later))
+        self.watch(number, self._later.pop(number))
+        self._fresh.discard(number)
+        self._call(number, _IN)
 
     def _call(self, number: int, event: int) -> None:
         """Call who reads and writes that file, which may be closed meanwhile and its number another one's."""
@@ -248,6 +272,7 @@ class Selector:
         self._keys.clear()
         self._readers.clear()
         self._writers.clear()
+        self._later.clear()
         self._masks.clear()
 
     def _number_of(self, fileobj: int | HasFileno) -> int:

@@ -198,6 +198,9 @@ class _Rx:
         self.buffers = []
         return True
 
+    def unanswered(self) -> None:
+        """Who asked hears nothing, as with TCP."""
+
 
 class SimStation:
     """One NI on the fabric."""

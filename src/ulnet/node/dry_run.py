@@ -13,19 +13,21 @@ from ipaddress import ip_address
 from itertools import count
 
 from ulnet.control.instance import LNet
+from ulnet.core.lnd import NiEvent
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
+from ulnet.core.selection import Balance
 from ulnet.core.status import HealthStatus
 from ulnet.dlc.model import LnetConfigure, NetAdd, Request
 from ulnet.dlc.modprobe import Parameters
 from ulnet.host import Address, Link, NumaNode, Topology
-from ulnet.nid import NetType, Nid, NidError, NidList
+from ulnet.nid import LO_NID, NetType, Nid, NidError, NidList
 from ulnet.nid.expr import split_list
 from ulnet.node.admin import Admin
 from ulnet.node.admin.addition import KeptSettings
 from ulnet.node.node import Node
 
-__all__ = ["INVENTED", "dry_run", "invented_links"]
+__all__ = ["INVENTED", "dry_run", "invented_links", "pretend_ni", "pretend_peer_ni"]
 
 INVENTED = "198.18."  # addresses of interfaces of which nothing but the name is known (RFC 2544)
 _MANY = 1024
@@ -68,6 +70,7 @@ async def dry_run(
     nets: Iterable[NetType] = (NetType.TCP, NetType.O2IB),
     parameters: Sequence[Parameters] = (),
     large: bool = False,
+    balance: Balance = "expected",
 ) -> AsyncIterator[Admin]:
     """A running node with these interfaces, so many CPTs, and the settings among module parameters."""
     nodes = tuple(
@@ -77,13 +80,46 @@ async def dry_run(
     def drivers(core: LNet) -> list[_Paper]:
         return [_Paper(core, net_type) for net_type in nets]
 
-    node = Node(topology=Topology(nodes), drivers=drivers, report=lambda line: None)
+    node = Node(topology=Topology(nodes), drivers=drivers, report=lambda line: None, balance=balance)
     admin = Admin(node, host=lambda: links, parameters=parameters, drain=0.1, additions=[KeptSettings()])
     await admin.handle(LnetConfigure(large=large))
     try:
         yield admin
     finally:
         await node.close(drain=0)  # nothing is on its way to anybody
+
+
+def pretend_ni(core: LNet, nid: str, *, health: int | None, down: bool) -> None:
+    """Let a local NI, if there is one, be as well as it is elsewhere."""
+    ni = core.nis.get(_parsed(nid))
+    if ni is None:
+        return
+    if health is not None:
+        core.health.values.set_ni(ni, health)
+    if down:
+        core.ni_event(ni, NiEvent.FATAL)
+
+
+def pretend_peer_ni(
+    core: LNet, nid: str, *, health: int | None, credits: int | None, queued: int | None
+) -> None:
+    """Let a peer NI, if there is one, be as well and as busy as it is elsewhere; `queued` in bytes."""
+    pni = core.peers.find_ni(_parsed(nid))
+    if pni is None:
+        return
+    if health is not None:
+        core.health.values.set_peer(pni, health)
+    if credits is not None:
+        pni.tx_credits = credits
+    if queued is not None:
+        pni.tx_queued_bytes = queued
+
+
+def _parsed(nid: str) -> Nid:
+    try:
+        return Nid.parse(nid)
+    except NidError:
+        return LO_NID
 
 
 def invented_links(requests: Iterable[Request], known: Sequence[Link] = ()) -> list[Link]:

@@ -64,10 +64,12 @@ class MessageCalls(ABC):
             timeout,
             cpt,
         )
+        done = operation.done
         try:
-            return await operation.done
-        finally:
-            operation.close()
+            return await done
+        except BaseException:
+            operation.close(done)
+            raise
 
     async def get(
         self,
@@ -96,10 +98,12 @@ class MessageCalls(ABC):
             timeout,
             cpt,
         )
+        done = operation.done
         try:
-            return await operation.done
-        finally:
-            operation.close()
+            return await done
+        except BaseException:
+            operation.close(done)
+            raise
 
     def explain(
         self, target: Nid | str, *, source: Nid | str | None = None, size: int = 0, cpt: int | None = None

@@ -6,8 +6,10 @@ import asyncio
 import errno
 import logging
 import random
+import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Literal, Self, get_args
 
 from ulnet.control.instance import LNet
@@ -33,6 +35,7 @@ __all__ = ["Node"]
 Recovery = Literal["backoff", "documents"]
 
 _log = logging.getLogger("ulnet")
+_COOKIE = partial(secrets.randbits, 64)
 
 
 class Node(MessageCalls, PeerCalls, DriverCalls):
@@ -44,8 +47,9 @@ class Node(MessageCalls, PeerCalls, DriverCalls):
     node. `balance` tells how path selection weighs load, `recovery` how those that failed get well.
     `drivers` makes the drivers of a core, in the place of those that there are; `parameters` are those of
     these, by the names of drivers. `cookie` gives a number that no
-    earlier life of the node used; `report` takes lines for the log (by default warnings, and
-    errors where an NI changes or a message switches paths); `chance` gives random numbers, for fault rules.
+    earlier life of the node used and nobody can guess; `report` takes lines for the log (by default
+    warnings, and errors where an NI changes or a message switches paths); `chance` gives random numbers,
+    for fault rules.
     Raises LNetError(EINVAL) for a division that cannot be, and for words that are not known.
     """
 
@@ -58,7 +62,7 @@ class Node(MessageCalls, PeerCalls, DriverCalls):
         balance: Balance = "expected",
         recovery: Recovery = "backoff",
         drivers: Callable[[LNet], Sequence[Lnd]] | None = None,
-        cookie: Callable[[], int] = time.time_ns,
+        cookie: Callable[[], int] = _COOKIE,
         report: Callable[[str], None] = _log.warning,
         chance: Callable[[], float] = random.random,
         **parameters: object,

@@ -6,11 +6,13 @@ import asyncio
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from ulnet.control.instance import LNet
 from ulnet.control.self_info import MIN_INFO_SIZE
 from ulnet.core.event import Event, EventKind
-from ulnet.core.md import TRUNCATE, Buffer, Md, fragments_of
+from ulnet.core.md import TRUNCATE, Buffer, Md
+from ulnet.core.memory import Memory
 from ulnet.core.peer import Peer
 from ulnet.core.status import LNetError, errno_text
 from ulnet.nid import LO_NID, Nid
@@ -24,91 +26,85 @@ __all__ = ["Operation", "Operations", "PingResult", "discover", "ping"]
 _MAX_PINGS = 3
 _NOTHING_TAKEN = "its memory took none of the bytes: it is used up; it has to attach more, as Node.inbox does"
 _MOST_FREE = 256  # operations that are kept for the next ones
+_ACK: Final = EventKind.ACK
+_REPLY: Final = EventKind.REPLY
+_SEND: Final = EventKind.SEND
 
 
 class Operation:
     """One PUT or GET under way: `done` gets how many bytes, or the LNetError that says why none.
 
-    `close` takes the memory descriptor back, whatever happened; one that is over serves the next operation.
+    One whose descriptor has ended is `over`, and serves the next operation.
     """
 
-    __slots__ = ("_core", "_free", "_md", "_target", "_wanted", "done")
+    __slots__ = ("_free", "_memory", "done", "md", "over", "target", "wanted")
 
     done: asyncio.Future[int]
 
-    def __init__(self, core: LNet, free: list[Operation]) -> None:
-        self._core = core
+    def __init__(self, memory: Memory, free: list[Operation]) -> None:
+        self._memory = memory
         self._free = free
-        self._target: Nid = LO_NID
-        self._wanted = EventKind.ACK
-        self._md: Md | None = Md([], self._handle)
-        self._md.lasting = True
-
-    def bind(
-        self,
-        target: Nid,
-        wanted: EventKind,
-        done: asyncio.Future[int],
-        data: Buffer | list[Buffer],
-        timeout: float | None,
-        options: int = 0,
-    ) -> Md:
-        """The descriptor of the memory of the next operation. Raises LNetError."""
-        self.done = done
-        self._target = target
-        self._wanted = wanted
-        md = self._md
-        assert md is not None
-        md.quiet = wanted is not EventKind.SEND
-        md.options = options
-        fragments = [memoryview(data)] if isinstance(data, bytes) else fragments_of(data)
-        self._core.memory.rebind(md, fragments, 2 if md.quiet else 1, timeout)
-        return md
+        self.target: Nid = LO_NID
+        self.wanted = _ACK  # the event that ends it well
+        self.over = False
+        self.md = Md([], self._handle)
+        self.md.lasting = True
 
     def _handle(self, event: Event) -> None:
-        done = self.done
+        done, wanted = self.done, self.wanted
         if done.done():
-            return
-        if event.status:
+            pass
+        elif event.status:
             words = event.reason or errno_text(event.status)
-            done.set_exception(LNetError(-event.status, f"{self._target}: {words}"))
-        elif event.kind is self._wanted:
+            done.set_exception(LNetError(-event.status, f"{self.target}: {words}"))
+        elif event.kind is wanted:
             taken = event.mlength
-            if taken or self._wanted is not EventKind.ACK or self._md is None or not self._md.length:
+            if taken or wanted is not _ACK or not self.md.length:
                 done.set_result(taken)
             else:
-                done.set_exception(LNetError(errno.ENOBUFS, f"{self._target}: {_NOTHING_TAKEN}"))
+                done.set_exception(LNetError(errno.ENOBUFS, f"{self.target}: {_NOTHING_TAKEN}"))
         elif event.unlinked:
-            done.set_exception(LNetError(errno.ECANCELED, f"{self._target}: the operation was cancelled"))
+            done.set_exception(LNetError(errno.ECANCELED, f"{self.target}: the operation was cancelled"))
+        if event.unlinked:
+            self._recycle()
 
-    def close(self) -> None:
-        """Forget the operation: nobody waits for it any more."""
-        md = self._md
-        if md is None:
-            return
-        if md.linked:
-            self.done.cancel()
-            if md.refs:
-                self._md = None  # whatever holds this operation does not hold its memory
-                md.lasting = False
-            self._core.memory.md_unlink(md)
-        if md.linked:
-            return
-        md.fragments = []
+    def _recycle(self) -> None:
+        self.over = True
+        self.md.fragments = []
         if len(self._free) < _MOST_FREE:
             self._free.append(self)
         else:
-            self._core.memory.drop(md)
+            self._memory.drop(self.md)
+
+    async def result(self) -> int:
+        """What `done` gets. Raises LNetError."""
+        done = self.done
+        try:
+            return await done
+        except BaseException:
+            self.close(done)
+            raise
+
+    def close(self, done: asyncio.Future[int]) -> None:
+        """Nobody waits for `done` any more: end the operation, unless it serves another one by now."""
+        if self.done is not done or self.over:
+            return
+        done.cancel()
+        if self.md.linked:
+            self._memory.md_unlink(self.md)
+        else:  # it was refused
+            self._recycle()
 
 
 class Operations:
     """What one node, in one of its lives, is asked to send."""
 
-    __slots__ = ("_call_soon", "_core", "_corked", "_free", "_new_future")
+    __slots__ = ("_call_soon", "_core", "_corked", "_free", "_loop", "_memory")
 
     def __init__(self, core: LNet, loop: asyncio.AbstractEventLoop) -> None:
         self._core = core
-        self._new_future: Callable[[], asyncio.Future[int]] = loop.create_future
+        self._memory = core.memory
+        self._loop = loop
         self._call_soon: Callable[[Callable[[], None]], object] = loop.call_soon
         self._corked = False  # what tasks ask for in this turn of the loop leaves together behind it
         self._free: list[Operation] = []
@@ -121,6 +117,17 @@ class Operations:
     def _uncork(self) -> None:
         self._corked = False
         self._core.uncork()
+
+    def _new(self, target: Nid, wanted: EventKind) -> Operation:
+        """An operation that an event of that kind ends."""
+        free = self._free
+        operation = free.pop() if free else Operation(self._memory, free)
+        operation.done = asyncio.Future(loop=self._loop)
+        operation.target = target
+        operation.wanted = wanted
+        operation.over = False
+        operation.md.quiet = wanted is not _SEND
+        return operation
 
     def told(self, target: Nid, info: PingInfo) -> None:
         """A node has answered a ping."""
@@ -145,24 +152,17 @@ class Operations:
             timeout = core.settings.transaction_timeout
         if not self._corked:
             self._cork()
-        free = self._free
-        operation = free.pop() if free else Operation(core, free)
-        wanted = EventKind.ACK if ack else EventKind.SEND
+        operation = self._new(target, _ACK if ack else _SEND)
+        md = operation.md
+        md.options = 0
         try:
-            md = operation.bind(target, wanted, self._new_future(), data, timeout)
-            core.put(
-                md,
-                target,
-                portal,
-                match_bits,
-                ack=ack,
-                offset=offset,
-                hdr_data=hdr_data,
-                source=source,
-                cpt=cpt,
-            )
+            self._memory.rebind(md, data, 2 if ack else 1, timeout)
+            # fmt: off
+            core.put(md, target, portal, match_bits, ack=ack, offset=offset, hdr_data=hdr_data, source=source,
+                     cpt=cpt)
+            # fmt: on
         except Exception:
-            operation.close()
+            operation.close(operation.done)
             raise
         return operation
 
@@ -181,13 +181,14 @@ class Operations:
         """Begin what Node.get promises."""
         if not self._corked:
             self._cork()
-        free = self._free
-        operation = free.pop() if free else Operation(self._core, free)
+        operation = self._new(target, _REPLY)
+        md = operation.md
+        md.options = options
         try:
-            md = operation.bind(target, EventKind.REPLY, self._new_future(), buffer, timeout, options)
+            self._memory.rebind(md, buffer, 2, timeout)
             self._core.get(md, target, portal, match_bits, offset=offset, source=source, cpt=cpt)
         except Exception:
-            operation.close()
+            operation.close(operation.done)
             raise
         return operation
 
@@ -214,10 +215,7 @@ async def ping(
         operation = operations.get(
             target, PING_PORTAL, PING_MATCH_BITS, buffer, 0, source, left, None, TRUNCATE
         )
-        try:
-            got = await operation.done
-        finally:
-            operation.close()
+        got = await operation.result()
         info, needed = _read_info(target, memoryview(buffer)[:got])
         if not info.truncated:
             operations.told(target, info)

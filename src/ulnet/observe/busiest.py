@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ulnet.observe.declared import flat
+from ulnet.observe.declared import COUNTED, counts_of
+from ulnet.observe.snapshot import lines_of
 
 __all__ = ["OTHERS", "Busiest"]
 
@@ -13,7 +14,7 @@ OTHERS: Final = "others"
 _IDLE: Final = 600.0  # seconds without a message after which a peer gives its place to a busy one
 
 Member = tuple[str, Mapping[str, Any]]  # a peer's primary NID, and one of its NIs
-Counts = dict[tuple[str, str], float]
+Counts = list[float]  # in the order of COUNTED
 
 
 class Busiest:
@@ -30,42 +31,44 @@ class Busiest:
         self._own: dict[str, float] = {}  # peers with a place: when they last carried something
         self._before: dict[str, Counts] = {}  # by the NIDs of peer NIs
         self._traffic: dict[str, float] = {}  # messages of peers, at the snapshot before
-        self._sum: Counts = {}
+        self._sum: Counts = [0.0] * len(COUNTED)
+        self._any = False  # whether there were others at any time
         self._displaced: set[str] = set()  # peers that lost their place in this snapshot
 
-    def share(self, members: Sequence[Member], now: float) -> tuple[list[Member], Counts]:
-        """The peer NIs of peers that have a place, and the counts of all others."""
+    def share(
+        self, members: Sequence[Member], now: float
+    ) -> tuple[list[Member], dict[tuple[str, str], float]]:
+        """The peer NIs of peers that have a place, and what all others count ({}: there never was one)."""
         self._choose(members, now)
-        own = [member for member in members if member[0] in self._own]
-        if len(own) == len(members) and not self._sum:
-            self._before = {}
-            return own, {}
+        own: list[Member] = []
+        others: list[Member] = []
+        for member in members:
+            (own if member[0] in self._own else others).append(member)
         before: dict[str, Counts] = {}
-        for peer, ni in members:
-            if peer in self._own:
-                continue
+        for peer, ni in others:
             nid = str(ni["nid"])
-            counts = before[nid] = flat(ni)
-            known = counts if peer in self._displaced else self._before.get(nid, {})
-            for name, count in counts.items():
-                grown = count - known.get(name, 0.0)
-                if grown < 0:
-                    grown = count  # it was reset
-                if grown > 0:  # never for what is no number
-                    self._sum[name] = self._sum.get(name, 0.0) + grown
+            counts = before[nid] = counts_of(ni)
+            known = counts if peer in self._displaced else self._before.get(nid)
+            if known is None:
+                self._sum = [total + one for total, one in zip(self._sum, counts, strict=True)]
+            elif known != counts:
+                self._sum = [
+                    total + (one - old if one >= old else one)  # else it was reset
+                    for total, one, old in zip(self._sum, counts, known, strict=True)
+                ]
         self._before = before
-        return own, self._sum or {("statistics", "send_count"): 0.0}
+        self._any = self._any or bool(others)
+        return own, dict(zip(COUNTED, self._sum, strict=True)) if self._any else {}
 
     def _choose(self, members: Sequence[Member], now: float) -> None:
         traffic: dict[str, float] = {}
         for peer, ni in members:
-            lines = ni.get("statistics")
-            count = 0.0
-            if isinstance(lines, Mapping):
-                count = sum(
-                    lines[name] for name in ("send_count", "recv_count") if isinstance(lines.get(name), int)
-                )
-            traffic[peer] = traffic.get(peer, 0.0) + count
+            lines = lines_of(ni, "statistics")
+            sent, received = lines.get("send_count"), lines.get("recv_count")
+            if isinstance(sent, int) and isinstance(received, int):
+                traffic[peer] = traffic.get(peer, 0.0) + sent + received
+            else:
+                traffic.setdefault(peer, 0.0)
         moved = {peer for peer, count in traffic.items() if count != self._traffic.get(peer, 0.0)}
         self._traffic = traffic
         own = {peer: now if peer in moved else when for peer, when in self._own.items() if peer in traffic}

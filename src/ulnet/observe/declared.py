@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any, Final
 
 from ulnet.dlc import documents_counters as counters
 from ulnet.observe.snapshot import lines_of
 
-__all__ = ["DIRECTIONS", "NI_LINES", "PEER_LINES", "counted", "flat", "metrics", "number"]
+__all__ = ["COUNTED", "DIRECTIONS", "NI_LINES", "PEER_LINES", "counts_of", "metrics", "number"]
 
 DIRECTIONS: Final = ("sent", "received", "dropped")
 # What stands under which word of an NI or peer NI, and how it is declared.
-NI_LINES: Final = {"statistics": counters.TrafficStats, "health stats": counters.NiHealth}
-PEER_LINES: Final = {"statistics": counters.TrafficStats, "health stats": counters.PeerNiHealth}
+_LINES: Final = {"statistics": counters.TrafficStats, "load": counters.ByteCounts}
+NI_LINES: Final = {**_LINES, "health stats": counters.NiHealth}
+PEER_LINES: Final = {**_LINES, "health stats": counters.PeerNiHealth}
 _KNOWN: Final[dict[tuple[Any, str], dict[str, counters.Metric]]] = {}
 
 
@@ -28,11 +30,6 @@ def metrics(view: Any, prefix: str) -> dict[str, counters.Metric]:
     return found
 
 
-def counted(view: Any) -> list[str]:
-    """The words of what only grows."""
-    return [word for word, metric in metrics(view, "lnet_peer_ni").items() if metric.kind == "counter"]
-
-
 def _renamed(metric: counters.Metric) -> counters.Metric:
     """By Prometheus' conventions: base units stand in names."""
     name = re.sub(r"_length_total$", "_bytes_total", metric.name)
@@ -40,19 +37,32 @@ def _renamed(metric: counters.Metric) -> counters.Metric:
     return metric._replace(name=name, help=metric.help[:1].upper() + metric.help[1:])
 
 
-def flat(ni: Mapping[str, Any]) -> dict[tuple[str, str], float]:
-    """All that a peer NI counts, by word and place."""
-    found = {
-        (word, name): number(lines[name])
-        for word, view in PEER_LINES.items()
-        if (lines := lines_of(ni, word))
-        for name in counted(view)
-        if name in lines
-    }
-    for way in DIRECTIONS:
-        for kind, count in lines_of(ni, f"{way}_stats").items():
-            found[f"{way}_stats", str(kind)] = number(count)
-    return found
+def _counted(view: Any) -> list[str]:
+    """The words of what only grows."""
+    return [word for word, metric in metrics(view, "lnet_peer_ni").items() if metric.kind == "counter"]
+
+
+# All that a peer NI counts: where it stands in documents.
+_BLOCKS: Final = {
+    **{word: tuple(_counted(view)) for word, view in PEER_LINES.items()},
+    **{f"{way}_stats": tuple(_counted(counters.MsgCounts)) for way in DIRECTIONS},
+}
+COUNTED: Final = [(word, name) for word, names in _BLOCKS.items() for name in names]
+_TOGETHER: Final = [(word, names, itemgetter(*names)) for word, names in _BLOCKS.items()]
+
+
+def counts_of(ni: Mapping[str, Any]) -> list[float]:
+    """What a peer NI has counted, in the order of COUNTED; 0 for what is not there."""
+    found: list[float] = []
+    for word, names, values in _TOGETHER:
+        lines = lines_of(ni, word)
+        try:
+            found += values(lines)
+        except KeyError:
+            found += [lines.get(name, 0) for name in names]
+    if {int, float}.issuperset(map(type, found)):
+        return found
+    return [one if type(one) in (int, float) else 0 for one in found]
 
 
 def number(value: Any) -> float:

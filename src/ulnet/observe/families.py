@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 
 from ulnet.dlc import documents_counters as counters
 from ulnet.observe.busiest import OTHERS, Busiest
-from ulnet.observe.declared import DIRECTIONS, NI_LINES, PEER_LINES, counted, metrics, number
+from ulnet.observe.declared import DIRECTIONS, NI_LINES, PEER_LINES, metrics, number
 from ulnet.observe.snapshot import PARTS, Snapshot, lines_of, records
 
 __all__ = ["Families"]
@@ -31,6 +31,19 @@ _PEER_CREDITS: Final = {
     "tx_q_num_of_buf": ("tx_queued_bytes", "bytes that wait for its credits, or are under way"),
     "available_rtr_credits": ("router_credits", "messages for others that may still come from it"),
     "min_rtr_credits": ("router_credits_low", "the least that these have been"),
+}
+_STATES: Final = {  # bits of `peer state` (spec discovery.md §2)
+    "discovered": 0x10,
+    "discovering": 0x40,
+    "up to date": 0x100,
+    "to be discovered again": 0x20,
+    "ping failed": 0x800,
+    "push failed": 0x1000,
+    "not to be discovered": 0x2,
+}
+_UDSP: Final = {
+    "net priority": ("net_priority", "priority of its net, which a rule gave"),
+    "nid priority": ("priority", "its priority, which a rule gave; 0 is first"),
 }
 _POOLS: Final = {0: "tiny", 1: "small", 256: "large"}  # by pages
 _POOL_LINES: Final = {
@@ -87,7 +100,13 @@ class Families:
             )
 
     def _nis(self, snapshot: Snapshot) -> None:
-        for net, ni in snapshot.local_nis():
+        found = snapshot.local_nis()
+        for net in dict.fromkeys(net for net, _ in found):
+            members = [ni for one, ni in found if one == net]
+            up = sum(ni.get("status") == "up" for ni in members)
+            self._gauge("lnet_net_nis", "NIs of the net", len(members), {"net": net})
+            self._gauge("lnet_net_nis_up", "NIs of the net whose status is up", up, {"net": net})
+        for net, ni in found:
             interfaces = ",".join(map(str, lines_of(ni, "interfaces").values()))
             labels = dict(zip(_NI, (net, str(ni["nid"]), interfaces), strict=True))
             if "status" in ni:
@@ -104,9 +123,7 @@ class Families:
             if load:
                 degraded = bool(lines_of(load, "degraded"))
                 self._gauge("lnet_ni_degraded", "1: it is slower than it was", degraded, labels)
-            for status, count in lines_of(load, "resends").items():
-                text = "messages sent again, by the failure"
-                self._count("lnet_ni_resends", text, count, {"failure": str(status), **labels})
+            self._policy_and_resends("lnet_ni", ni, labels)
 
     def _peers(self, snapshot: Snapshot, now: float) -> None:
         shown = records(snapshot.shown("peer"))
@@ -115,6 +132,12 @@ class Families:
         self._gauge("lnet_peers_multi_rail", "peers that are Multi-Rail", multi_rail)
         members = snapshot.peer_nis()
         self._gauge("lnet_peer_nis", "peer NIs", len(members))
+        words = [word for peer in shown if isinstance(word := peer.get("peer state"), int)]
+        if words:
+            for state, bit in _STATES.items():
+                text = "peers, by what discovery says of them; a peer may be in several states"
+                there = sum(bool(word & bit) for word in words)
+                self._gauge("lnet_peers_in_state", text, there, {"state": state})
         unwell = sum(
             number(lines_of(ni, "health stats").get("health value", 1000)) < 1000 for _, ni in members
         )
@@ -130,18 +153,24 @@ class Families:
             for word, (name, text) in _PEER_CREDITS.items():
                 if word in ni:
                     self._gauge(f"lnet_peer_ni_{name}", text, ni[word], labels)
+            load = lines_of(ni, "load")
+            if "waiting" in load:
+                name, text = _CREDITS["waiting"]
+                self._gauge(f"lnet_peer_ni_{name}", text, load["waiting"], labels)
+            for cause, count in lines_of(load, "connects").items():
+                text = "attempts to connect that failed, by the cause"
+                self._count("lnet_peer_ni_connect_failures", text, count, {"cause": str(cause), **labels})
+            self._policy_and_resends("lnet_peer_ni", ni, labels)
         if others:
             labels = dict.fromkeys(_PEER_NI, OTHERS)
             for word, view in PEER_LINES.items():
-                grown = {name: others.get((word, name), 0) for name in counted(view)}
+                grown = {name: count for (place, name), count in others.items() if place == word}
                 self._lines(view, "lnet_peer_ni", grown, labels, levels=False)
-            summed = {
-                f"{way}_stats": {
-                    kind: others.get((f"{way}_stats", kind), 0) for kind in counted(counters.MsgCounts)
-                }
-                for way in DIRECTIONS
-            }
-            self._messages("lnet_peer_ni", summed, labels)
+            by_type: dict[str, dict[str, float]] = {f"{way}_stats": {} for way in DIRECTIONS}
+            for (block, name), total in others.items():
+                if block in by_type:
+                    by_type[block][name] = total
+            self._messages("lnet_peer_ni", by_type, labels)
 
     def _routes(self, snapshot: Snapshot) -> None:
         for route in records(snapshot.shown("route")):
@@ -159,8 +188,8 @@ class Families:
                         if word in pool:
                             self._gauge(f"lnet_router_{short}", text, pool[word], labels)
         if "routing" in snapshot.parts:
-            enabled = any(group.get("enable") == 1 for group in records(snapshot.shown("routing")))
-            self._gauge("lnet_routing_enabled", "1: the node passes messages on", enabled)
+            text = "1: the node passes messages on"
+            self._gauge("lnet_routing_enabled", text, snapshot.routes_for_others)
 
     # Samples ---------------------------------------------------------------------------------------
 
@@ -182,6 +211,15 @@ class Families:
             self._gauge(name, metric.help.replace("ns ", "seconds "), number(value) / 1e9, labels)
         else:
             self._gauge(metric.name, metric.help, value, labels)
+
+    def _policy_and_resends(self, prefix: str, ni: Mapping[str, Any], labels: dict[str, str]) -> None:
+        policy = lines_of(ni, "udsp info")
+        for word, (name, text) in _UDSP.items():
+            if number(policy.get(word, -1)) >= 0:
+                self._gauge(f"{prefix}_udsp_{name}", text, policy[word], labels)
+        for status, count in lines_of(lines_of(ni, "load"), "resends").items():
+            text = "messages sent again, by the failure"
+            self._count(f"{prefix}_resends", text, count, {"failure": str(status), **labels})
 
     def _messages(self, prefix: str, shown: Mapping[str, Any], labels: dict[str, str]) -> None:
         for way in DIRECTIONS:

@@ -21,7 +21,7 @@ class Part(NamedTuple):
 
 PARTS: Final[dict[str, Part]] = {
     "net": Part(model.NetShow(verbosity=4, load=True), ("net", "show", "-v", "4"), "net"),
-    "peer": Part(model.PeerShow(verbosity=4), ("peer", "show", "-v", "4"), "peer"),
+    "peer": Part(model.PeerShow(verbosity=4, load=True), ("peer", "show", "-v", "4"), "peer"),
     "route": Part(model_routing.RouteShow(verbosity=3), ("route", "show", "-v", "3"), "route"),
     "routing": Part(model_routing.RoutingShow(), ("routing", "show"), "routing"),
     "statistics": Part(model.StatsShow(), ("stats", "show"), "statistics"),
@@ -59,6 +59,12 @@ class Snapshot:
         document = self.parts.get(part)
         return document.get(PARTS[part].key) if isinstance(document, dict) else None
 
+    @property
+    def routes_for_others(self) -> bool:
+        """Whether it passes messages on: the lowest bit of `enable`, which 2.18 prints as 2 and 3."""
+        values = [group.get("enable") for group in records(self.shown("routing"))]
+        return any(isinstance(one, int) and one & 1 for one in values)
+
     def local_nis(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Each NI with the name of its net; not the loopback's."""
         found = []
@@ -86,4 +92,4 @@ def records(value: object) -> list[Mapping[str, Any]]:
 def lines_of(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """A mapping within a mapping; an empty one where there is none."""
     inner = value.get(name)
-    return inner if isinstance(inner, Mapping) else {}
+    return inner if isinstance(inner, dict) else {}

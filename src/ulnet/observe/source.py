@@ -5,21 +5,20 @@ The real tool of a kernel node is `ulnet.observe.tool.ToolSource`.
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-import yaml
-
+from ulnet.dlc import model
 from ulnet.dlc.client import Client, as_mapping
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.protocol import Reply
+from ulnet.dlc.yaml_out import emit_document
+from ulnet.observe.reading import MAX_TEXT, read_text
 from ulnet.observe.snapshot import PARTS, Snapshot
 
-__all__ = ["FileSource", "SocketSource", "Source", "read_text"]
-
-MAX_TEXT: Final = 64 << 20  # bytes of what a tool prints, or of a file
-_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+__all__ = ["FileSource", "SocketSource", "Source"]
 
 
 class Source(Protocol):
@@ -27,8 +26,15 @@ class Source(Protocol):
 
     name: str
 
+    @property
+    def reach(self) -> str:
+        """The command that is the node's lnetctl, for people to type."""
+
     def read(self, timeout: float) -> Snapshot:
         """What the node says of itself, within `timeout` seconds; raises nothing: what failed is missing."""
+
+    def configuration(self, timeout: float) -> str:
+        """What `lnetctl export --backup` writes. Raises ValueError."""
 
     def close(self) -> None:
         """Let go of what it holds."""
@@ -40,6 +46,7 @@ class SocketSource:
     def __init__(self, path: str | None = None) -> None:
         self._client = Client(path)
         self.name = self._client.path
+        self.reach = "lnetctl" if path is None else f"lnetctl --socket {shlex.quote(path)}"
 
     def read(self, timeout: float) -> Snapshot:
         """Each part by one request; none more once one was not answered."""
@@ -64,6 +71,21 @@ class SocketSource:
                 parts[name] = as_mapping(reply)
         return Snapshot(self.name, parts, missing, time.monotonic() - began)
 
+    def ask(self, request: model.Request, timeout: float) -> dict[str, Any]:
+        """What the node answers to another request, by a connection of its own. Raises ValueError."""
+        try:
+            with Client(self.name) as client:
+                reply = client.request(request, timeout)
+        except DlcError as failed:
+            raise ValueError(failed.descr) from None
+        if reply.errors:
+            raise ValueError(reply.errors[0].descr)
+        return as_mapping(reply)
+
+    def configuration(self, timeout: float) -> str:
+        """The node's own backup. Raises ValueError."""
+        return emit_document(self.ask(model.Export(backup=True), timeout))
+
     def close(self) -> None:
         """Hang up."""
         self._client.close()
@@ -72,6 +94,8 @@ class SocketSource:
 class FileSource:
     """Documents in a file: an export, or what `lnetctl` showed, one part or several."""
 
+    reach = "lnetctl"
+
     def __init__(self, path: str) -> None:
         self.name = path
 
@@ -79,9 +103,7 @@ class FileSource:
         """The parts that the file has."""
         began = time.monotonic()
         try:
-            with Path(self.name).open("rb") as file:
-                text = file.read(MAX_TEXT + 1)
-            document = read_text(text)
+            document = read_text(self._text())
         except OSError as failed:
             return _nothing(self.name, failed.strerror or str(failed), began)
         except ValueError as bad:
@@ -90,26 +112,19 @@ class FileSource:
         missing = {name: "the file has none" for name in PARTS if name not in parts}
         return Snapshot(self.name, parts, missing, time.monotonic() - began)
 
+    def configuration(self, timeout: float) -> str:
+        """The file. Raises ValueError."""
+        try:
+            return self._text().decode()
+        except OSError as failed:
+            raise ValueError(f"{self.name} cannot be read: {failed.strerror}") from None
+
+    def _text(self) -> bytes:
+        with Path(self.name).open("rb") as file:
+            return file.read(MAX_TEXT + 1)
+
     def close(self) -> None:
         """There is nothing to let go of."""
-
-
-def read_text(text: bytes) -> dict[str, Any]:
-    """YAML as `lnetctl` prints it; {} of nothing. Raises ValueError, with what is wrong and where."""
-    if len(text) > MAX_TEXT:
-        raise ValueError(f"longer than {MAX_TEXT} bytes")
-    try:
-        document = yaml.load(text, _LOADER)
-    except yaml.MarkedYAMLError as bad:
-        where = f" in line {bad.problem_mark.line + 1}" if bad.problem_mark is not None else ""
-        raise ValueError(f"no YAML{where}: {bad.problem or 'it cannot be read'}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as bad:
-        raise ValueError(f"no YAML: {str(bad).splitlines()[0]}") from None
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise ValueError("no mapping at its top, as lnetctl prints")
-    return document
 
 
 def _refusal(reply: Reply) -> str:

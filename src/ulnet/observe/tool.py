@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from ulnet.observe.reading import MAX_TEXT, read_text
 from ulnet.observe.snapshot import PARTS, Snapshot
-from ulnet.observe.source import MAX_TEXT, read_text
 
 __all__ = ["ToolError", "ToolSource"]
 
@@ -43,7 +43,7 @@ class ToolSource:
         self._words = shlex.split(command) if isinstance(command, str) else list(command)
         if not self._words:
             raise ValueError("no command: name the real lnetctl, and what leads to it")
-        self.name = shlex.join(self._words)
+        self.name = self.reach = shlex.join(self._words)
         self._stuck: subprocess.Popen[bytes] | None = None
         self._pause = 0.0
         self._again_at = 0.0
@@ -63,8 +63,7 @@ class ToolSource:
                 parts[name] = read_text(self._run(part.words, left))
             except ToolHangsError as hung:
                 missing[name] = gone = str(hung)
-                self._pause = min(max(self._pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
-                self._again_at = time.monotonic() + self._pause
+                self._rest()
             except ToolError as failed:
                 missing[name] = str(failed)
             except ValueError as bad:
@@ -73,11 +72,28 @@ class ToolSource:
             self._pause = 0.0
         return Snapshot(self.name, parts, missing, time.monotonic() - began)
 
+    def configuration(self, timeout: float) -> str:
+        """What its `export --backup` prints. Raises ValueError."""
+        gone = self._why_not(time.monotonic())
+        if gone:
+            raise ValueError(gone)
+        try:
+            return self._run(("export", "--backup"), timeout).decode(errors="replace")
+        except ToolHangsError as hung:
+            self._rest()
+            raise ValueError(str(hung)) from None
+        except ToolError as failed:
+            raise ValueError(str(failed)) from None
+
     def close(self) -> None:
         """End what still runs."""
         if self._stuck is not None:
             _kill(self._stuck)
             self._stuck = None
+
+    def _rest(self) -> None:
+        self._pause = min(max(self._pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
+        self._again_at = time.monotonic() + self._pause
 
     def _why_not(self, now: float) -> str:
         """Why the tool is not started now; empty if it may be."""

@@ -39,16 +39,14 @@ class _Frame:
         self.md = Md([], self._handle)
         self.md.lasting = True
 
-    def bind(
-        self, data: memoryview, ack: bool, timeout: float | None, ended: Ended, method: str | None
-    ) -> Md:
+    def bind(self, data: bytes, ack: bool, timeout: float | None, ended: Ended, method: str | None) -> Md:
         """The descriptor of the next frame. Raises LNetError."""
         md = self.md
         self.ended = ended
         self._wanted = EventKind.ACK if ack else EventKind.SEND
         md.quiet = ack
         md.user_ptr = method
-        self._core.memory.rebind(md, [data], 2 if ack else 1, timeout)
+        self._core.memory.rebind(md, data, 2 if ack else 1, timeout)
         return md
 
     def _handle(self, event: Event) -> None:
@@ -121,7 +119,7 @@ class Port:
             timeout = core.settings.transaction_timeout
         frame = self._free.pop() if self._free else _Frame(core, self._spare)
         try:
-            md = frame.bind(memoryview(data), ack, timeout, ended, method)
+            md = frame.bind(data, ack, timeout, ended, method)
             core.put(md, target, portal, match_bits, ack=ack, source=source)
         except LNetError as refused:
             frame.ended = None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ulnet.core.lines import Line
 from ulnet.core.status import LNetError
 from ulnet.nid.errors import shown
 from ulnet.selftest.services import TestClient
@@ -138,6 +139,6 @@ class Session:
         count = self.corrupted if corrupted else self.brw_errors + self.ping_errors - self.corrupted
         if count <= _TOLD or not count % _TOLD_EACH:
             level = logging.ERROR if corrupted else logging.WARNING
-            _log.log(
-                level, "selftest, session %s: %s (error %d of this kind)", shown(self.name), error.text, count
-            )
+            name = shown(self.name)
+            text = f"selftest, session {name}: {error.text} (error {count} of this kind)"
+            _log.log(level, "%s", Line("selftest.failed", text, session=name))

@@ -232,6 +232,30 @@ class Link(Action):
         port.params = self.link.on(port.params)
 
 
+class RemoveDevice(Action):
+    """The RDMA device of a port vanishes."""
+
+    short = "port"
+    port: str
+
+    def happen(self, run: Run) -> None:
+        """Until `restore_device`."""
+        port = run.sim.port(self.port)
+        port.host.remove_device(port)
+
+
+class RestoreDevice(Action):
+    """It is there again."""
+
+    short = "port"
+    port: str
+
+    def happen(self, run: Run) -> None:
+        """From now on."""
+        port = run.sim.port(self.port)
+        port.host.restore_device(port)
+
+
 class Partition(Action):
     """Nothing passes from some nodes, NIDs or ports to others, nor back unless `one_way`."""
 
@@ -456,6 +480,8 @@ KINDS: dict[str, type[Action]] = {
     "down": Down,
     "up": Up,
     "link": Link,
+    "remove_device": RemoveDevice,
+    "restore_device": RestoreDevice,
     "partition": Partition,
     "heal": Heal,
     "repair": Repair,

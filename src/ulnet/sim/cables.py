@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
@@ -19,6 +19,7 @@ from ulnet.sim.scheduler import Scheduler
 if TYPE_CHECKING:
     from ulnet.lnd.sim import Station
     from ulnet.nid import Nid
+    from ulnet.sim.verbs import SimDevice
 
 __all__ = ["Cut", "Fabric", "Host", "LinkParams", "Port", "Switch"]
 
@@ -48,6 +49,7 @@ class Switch:
     def __init__(self, name: str) -> None:
         self.name = name
         self.attachments: dict[Nid, Attachment] = {}  # who listens here
+        self.devices: dict[str, SimDevice] = {}  # … and by RDMA, by address
         self.ports: dict[str, Port] = {}  # by address
 
 
@@ -159,6 +161,9 @@ class Host:
         self._lives: dict[Nid, tuple[str, int]] = {}  # of the hosts behind NIDs that were connected
         self.ports: dict[str, Port] = {}
         self.attachments: dict[Attachment, None] = {}
+        self.devices: dict[SimDevice, None] = {}  # RDMA devices that are in use
+        self.landed: dict[int, deque[int]] = {}  # checksums of what RDMA wrote, by the memory's identity
+        self.without_rdma: dict[Port, None] = {}  # whose RDMA device was removed
         self.touch: Callable[[], None] = lambda: None  # its node did something
         fabric.hosts[name] = self
 
@@ -226,7 +231,22 @@ class Host:
             attachment.station.device(up)
             if not up:
                 attachment.withdraw()
+        for device in list(self.devices):
+            if device.port is port:
+                device.link(up)
         self.touch()
+
+    def remove_device(self, port: Port) -> None:
+        """The RDMA device of a port vanishes."""
+        self.without_rdma[port] = None
+        for device in list(self.devices):
+            if device.port is port:
+                device.remove()
+        self.touch()
+
+    def restore_device(self, port: Port) -> None:
+        """It is there again."""
+        self.without_rdma.pop(port, None)
 
     def die(self, silent: bool) -> None:
         """All connections end, the peers being told unless `silent`: then the power is off, too."""
@@ -236,6 +256,8 @@ class Host:
                 port.live = False
         for attachment in list(self.attachments):
             attachment.close(tell_peers=not silent, dies=True)
+        for device in list(self.devices):
+            device.die(tell_peers=not silent)
         self.awake_at = 0.0
         self.deaths += 1
         self.fabric.faults["deaths"] += 1

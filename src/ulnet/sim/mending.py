@@ -22,6 +22,7 @@ def repair(run: Run) -> None:
     for host in run.sim.fabric.hosts.values():
         for port in host.ports.values():
             run.sim.link_up(port)
+            host.restore_device(port)
             port.params = replace(port.params, loss=0.0)
 
 

@@ -23,8 +23,10 @@ from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import LnetConfigure, Request
 from ulnet.dlc.protocol import Answer
 from ulnet.host import NumaNode, Topology
+from ulnet.lnd.o2ib import NiState as O2ibState
+from ulnet.lnd.o2ib import O2ibLnd
 from ulnet.lnd.sim import SimLnd, SimStation
-from ulnet.nid import LO_NID, NetType, Nid
+from ulnet.nid import LO_NID, Nid
 from ulnet.node import Node
 from ulnet.node.admin import Admin
 from ulnet.node.node import Recovery
@@ -33,6 +35,7 @@ from ulnet.sim.cables import Host
 from ulnet.sim.clock import NodeLoop
 from ulnet.sim.streaming import Streaming
 from ulnet.sim.traffic import Inbox, Operation
+from ulnet.sim.verbs import SimVerbs
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
 
 if TYPE_CHECKING:
@@ -44,7 +47,6 @@ __all__ = ["SimNode"]
 T = TypeVar("T")
 _FIRST_COOKIE = 1_700_000_000_000_000_000
 _ONE_CPU = Topology((NumaNode(0, (0,), (10,)),), {})
-_DRIVERS = (NetType.TCP, NetType.O2IB)
 
 
 class SimNode:
@@ -88,6 +90,7 @@ class SimNode:
         self.loop: NodeLoop
         self.node: Node
         self.admin: Admin
+        self.o2ib: O2ibLnd
         self.core: LNet  # while that is shut down, the last one
         self._boot()
 
@@ -132,7 +135,10 @@ class SimNode:
             self._resends.append(self.core.stats.resend_count)
             self.resent = 0
         self.core = core
-        return [SimLnd(core, self.host, kind) for kind in _DRIVERS]
+        self.o2ib = O2ibLnd(
+            core, self.loop, SimVerbs(self.host), realtime_ns=self._cookie, report=self._report
+        )
+        return [SimLnd(core, self.host), self.o2ib]
 
     def _cookie(self) -> int:
         return _FIRST_COOKIE + int(self.sim.now * 1e9) + (self.index << 20) + self.lives
@@ -289,6 +295,9 @@ class SimNode:
             station = ni.lnd_data
             if isinstance(station, SimStation):
                 found += station.flying.values()
+            elif isinstance(station, O2ibState):
+                found += [tx.msg for tx in station.in_hand if tx.msg is not None]
+                found += station.failures.msgs
             elif isinstance(station, BondNi):
                 found += station.in_hand
         return found
@@ -355,7 +364,8 @@ class SimNode:
     def _delivered(self, inbox: Inbox, event: Event) -> None:
         inbox.take(event, self.sim.now)
         if event.kind is EventKind.PUT and not event.status:
-            self.sim.ledger.arrived(event)
+            memory = event.md.fragments[0].obj if event.md.fragments else None
+            self.sim.ledger.arrived(event, self.host.landed.get(id(memory), ()))
 
     def put(
         self,

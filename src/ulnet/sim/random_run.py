@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from ulnet.sim import administering, bonded, changing, discovering, faulty, mixed, naming, ruled  # noqa: F401 - register their recipes
+from ulnet.sim import administering, bonded, changing, discovering, faulty, mixed, naming, over_rdma, ruled  # noqa: F401 - register their recipes
 from ulnet.sim.dice import PORTAL
 from ulnet.sim.plan import Plan
 from ulnet.sim.random_plan import Shape, random_plan

@@ -21,6 +21,7 @@ from ulnet.sim.invariants import at_rest, credits_in_use, forgotten_memory, now_
 from ulnet.sim.ledger import Ledger
 from ulnet.sim.node import SimNode
 from ulnet.sim.places import Place, find_port, find_ports
+from ulnet.sim.rdma_invariants import rdma_at_rest
 from ulnet.sim.scheduler import Scheduler
 
 __all__ = ["Simulation"]
@@ -351,7 +352,7 @@ class Simulation:
                 wrong = f"{next(iter(node.operations))} never ended"
             if not wrong and node.streams:
                 wrong = f"{next(iter(node.streams))} never ended"
-            wrong = wrong or forgotten_memory(core)
+            wrong = wrong or forgotten_memory(core) or rdma_at_rest(node.o2ib)
             if wrong:
                 self.broken(node, f"at rest: {wrong}")
         wrong = self.ledger.check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
+from ulnet.core.lines import Line
 from ulnet.core.peer import Peer, PeerFlag
 from ulnet.nid import Nid
 from ulnet.wire.lnet import LNET_MTU
@@ -80,7 +81,9 @@ class Answers:
         if peer.configured:
             return  # the differences are told when the info is merged
         if not says:
-            self._say(("rails", peer.primary_nid), f"peer {peer.primary_nid} is no longer Multi-Rail")
+            name = peer.primary_nid
+            line = Line("peer.told", f"peer {name} is no longer Multi-Rail", peer=name)
+            self._say(("rails", name), line)
             peer.mark(remove=_MULTI_RAIL)
         elif able and self._mode() == 1:
             peer.mark(_MULTI_RAIL)

@@ -17,6 +17,7 @@ from ulnet.control.discovery.merging import Merging
 from ulnet.control.discovery.table import STATE_MASK, STEPS, Action, Input, decide
 from ulnet.control.self_info import SelfInfo
 from ulnet.core.event import Event, EventKind
+from ulnet.core.lines import Line
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.notices import Notices
@@ -135,7 +136,7 @@ class Discovery:
             )
         else:
             return
-        self._say(("forced", name), text)
+        self._say(("forced", name), Line("discovery.forced", text, peer=name))
 
     def told(self, nid: Nid, info: PingInfo) -> None:
         """A user's ping was answered: news of a peer that was discovered, as if discovery had asked."""
@@ -260,7 +261,8 @@ class Discovery:
         if found is None:
             self.unexpected += 1
             where = f"discovery of {peer.primary_nid}, state {peer.flags:#x}"
-            self._state.report(f"{where}: {what.name} ignored")
+            text = f"{where}: {what.name} ignored"
+            self._state.report(Line("discovery.ignored", text, peer=peer.primary_nid))
             return False
         action, after = found
         peer.mark(after, STATE_MASK & ~after)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from typing import Final
 
 from ulnet.control.discovery.answers import SAYS_MULTI_RAIL, see_sequence
+from ulnet.core.lines import Line
 from ulnet.core.peer import Peer, PeerFlag, PeerNi, may_be_listed
 from ulnet.core.peer_table import PeerTable
 from ulnet.core.tunables import GlobalSettings
@@ -69,7 +70,7 @@ class Merging:
         most = self._settings.max_interfaces
         if len(news.entries) > most:
             text = f"peer {peer.primary_nid} tells of {len(news.entries)} NIs, and max_interfaces is {most}"
-            self._say(("interfaces", peer.primary_nid), f"{text}: raise that, or see what runs there")
+            self._tell(peer, "interfaces", f"{text}: raise that, or see what runs there")
         peer.guard = news.guard
         primary = news.primary
         if primary is None or not may_be_listed(primary):
@@ -80,8 +81,7 @@ class Merging:
             return peer
         if self._peers.claims_ours(peer, primary):
             whose = "this node" if self._peers.ours(primary) else "another node"
-            text = f"peer {peer.primary_nid} says that it is {primary}, {whose}"
-            self._say(("kept", peer.primary_nid), text)
+            self._tell(peer, "kept", f"peer {peer.primary_nid} says that it is {primary}, {whose}")
             return peer
         listed = [entry.nid for entry in news.entries]
         owner = self._peers.heir(primary, listed)
@@ -89,9 +89,12 @@ class Merging:
             return self._hand_over(peer, owner, news)
         known = peer.flags & _LOCK and peer.owns(primary)  # a locked name is not what the peer says
         if primary != peer.primary_nid and peer.flags & _DISCOVERED and not known:
-            self._say(("primary", peer.primary_nid), f"peer {peer.primary_nid} answers as {primary} now")
+            self._tell(peer, "primary", f"peer {peer.primary_nid} answers as {primary} now")
         self._regroup(peer, news, primary, listed)
         return peer
+
+    def _tell(self, peer: Peer, kind: str, text: str) -> None:
+        self._say((kind, peer.primary_nid), Line("peer.told", text, peer=peer.primary_nid))
 
     def _bound(self, peer: Peer) -> bool:
         """Whether the NIDs of peer stay as they are, whatever it tells."""
@@ -124,8 +127,7 @@ class Merging:
                     whose = f"stays with peer {other.primary_nid}"
                 else:
                     continue
-                text = f"peer {peer.primary_nid} lists {nid}, which {whose}"
-                self._say(("kept", peer.primary_nid), text)
+                self._tell(peer, "kept", f"peer {peer.primary_nid} lists {nid}, which {whose}")
 
     def _take_statuses(self, peer: Peer, info: PingInfo) -> None:
         peer.mark(0 if info.features & _SAYS_NO_ROUTER else _ROUTER, _ROUTER)
@@ -152,9 +154,9 @@ class Merging:
                 continue
             self.differences += 1
             if peer.configured:
-                self._report(line)
+                self._report(Line("peer.told", line, peer=peer.primary_nid))
             else:  # a stranger, who may say another thing each time
-                self._say(("difference", peer.primary_nid), line)
+                self._tell(peer, "difference", line)
         peer.differences = tuple(found)
 
 

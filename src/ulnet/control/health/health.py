@@ -17,6 +17,7 @@ from ulnet.control.health.recovery import Recovery
 from ulnet.control.health.resend import Resender
 from ulnet.control.health.unanswered import Unanswered
 from ulnet.control.health.values import Values
+from ulnet.core.lines import Line
 from ulnet.core.lnd import NiEvent
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
@@ -125,8 +126,9 @@ class Health:
             msg.master.failed(msg, ni, pni.nid)
         self._count(ni, pni, status)
         if status in _TIMED_OUT:
-            told = f"message from {ni.nid} to {pni.nid} timed out ({status.name})"
-            self._notices.say(("timed out", ni.nid, pni.nid), told)
+            text = f"message from {ni.nid} to {pni.nid} timed out ({status.name})"
+            line = Line("message.timed_out", text, source=ni.nid, to=pni.nid, status=status.name)
+            self._notices.say(("timed out", ni.nid, pni.nid), line)
         if err == errno.ECONNREFUSED:
             self.presence.refused(pni, reason)
         if state.clock() <= msg.queued_at + ni.patience:
@@ -176,7 +178,7 @@ class Health:
     def _accuse(self, nid: Nid, what: str) -> None:
         pni = self._state.peers.find_ni(nid)
         if pni is not None and nid not in self._state.nis:
-            self._notices.say((what, nid), f"{what} {nid}")
+            self._notices.say((what, nid), Line("peer.doubted", f"{what} {nid}", nid=nid))
             self.values.lower_peer(pni)
             self._machines.peer_ni(pni, PeerNiInput.FAILED)
 
@@ -196,7 +198,7 @@ class Health:
                 told = f"retry_count {settings.retry_count} with a time-out of {timeout} s"
                 within = f"in transaction_timeout {settings.transaction_timeout} s"
                 line = f"{ni.nid}: {told}: {within} what times out is sent again {fit} times at most"
-                self._notices.say(("retries", ni.nid, line), line)
+                self._notices.say(("retries", ni.nid, line), Line("retries.limited", line, nid=ni.nid))
         else:
             ni.patience = float(settings.transaction_timeout)
 
@@ -269,20 +271,19 @@ class Health:
         old_ni, old_pni = attempts.last
         attempts.last = None
         if old_ni is not ni or old_pni is not pni:
-            self._notices.say(
-                ("switch", old_ni.nid, old_pni.nid, ni.nid, pni.nid),
-                f"resending over {ni.nid} -> {pni.nid}: {old_ni.nid} -> {old_pni.nid} failed",
-                self._state.alarm,
-            )
+            before = f"{old_ni.nid} -> {old_pni.nid}"
+            text = f"resending over {ni.nid} -> {pni.nid}: {before} failed"
+            line = Line("message.resent", text, source=ni.nid, to=pni.nid, before=before)
+            self._notices.say(("switch", before, ni.nid, pni.nid), line, self._state.alarm)
 
     def moved(self, msg: Msg, old_ni: NI, old_pni: PeerNi) -> None:
         """A message that had not left yet set out anew from that pair: nothing is said if it is held back."""
         ni, pni = msg.ni, msg.peer_ni
         if ni is not None and pni is not None and (old_ni is not ni or old_pni is not pni):
-            self._notices.say(
-                ("moved", old_ni.nid, old_pni.nid, ni.nid, pni.nid),
-                f"sending over {ni.nid} -> {pni.nid}: left {old_ni.nid} -> {old_pni.nid}",
-            )
+            before = f"{old_ni.nid} -> {old_pni.nid}"
+            text = f"sending over {ni.nid} -> {pni.nid}: left {before}"
+            line = Line("message.moved", text, source=ni.nid, to=pni.nid, before=before)
+            self._notices.say(("moved", before, ni.nid, pni.nid), line)
 
     # NIs and peers ---------------------------------------------------------------------------------
 

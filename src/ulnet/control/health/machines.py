@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ulnet.core.lines import Line
 from ulnet.core.ni import MAX_HEALTH, NI, LocalNet
 from ulnet.core.notices import Notices
 from ulnet.core.peer import Peer, PeerNi
@@ -59,7 +60,8 @@ class Machines:
         if action is not Action.NOTHING and what is not NiInput.DELETED:
             told = f"{what.value} ({why})" if why else what.value
             tell = self._state.notice if ni.state is NiState.ACTIVE else self._state.alarm
-            tell(f"local NI {ni.nid}: {told}, {ni.state.value} now")
+            text, state = f"local NI {ni.nid}: {told}, {ni.state.value} now", ni.state.value
+            tell(Line("ni.state", text, nid=ni.nid, state=state))
         if action is Action.LEAVE:
             if what is NiInput.FATAL:
                 ni.health_stats.down_events += 1
@@ -82,7 +84,8 @@ class Machines:
             action, net.state = step
             if action is Action.REPORT:
                 tell = self._state.notice if what is NetInput.NI_USABLE else self._state.alarm
-                tell(f"net {net.net}: {what.value}, {net.state.value} now")
+                text, state = f"net {net.net}: {what.value}, {net.state.value} now", net.state.value
+                tell(Line("net.state", text, net=net.net, state=state))
 
     def peer_ni(self, pni: PeerNi, what: PeerNiInput) -> None:
         """Something became of a message to or from a peer NI; its peer follows."""
@@ -104,7 +107,8 @@ class Machines:
             self.admit_peer(pni)
         if failed and len(pni.peer.members) > 1:
             kind = ("peer NI", pni.nid, state)
-            self._notices.say(kind, f"peer NI {pni.nid}: {what.value}, {state.value} now")
+            text = f"peer NI {pni.nid}: {what.value}, {state.value} now"
+            self._notices.say(kind, Line("peer_ni.state", text, nid=pni.nid, state=state.value))
         if changed and (state is PeerNiState.FAILED or pni.peer.state is PeerState.INACTIVE):
             self._follow_peer(pni.peer)
 
@@ -114,5 +118,6 @@ class Machines:
         step = PEER.get((peer.state, what))
         if step is not None:
             _, peer.state = step
-            kind = ("peer", peer.primary_nid, peer.state)
-            self._notices.say(kind, f"peer {peer.primary_nid}: {what.value}, {peer.state.value} now")
+            name, state = peer.primary_nid, peer.state.value
+            line = Line("peer.state", f"peer {name}: {what.value}, {state} now", peer=name, state=state)
+            self._notices.say(("peer", name, peer.state), line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ulnet.core.lines import Line
 from ulnet.core.ni import NI
 from ulnet.core.notices import Notices
 from ulnet.core.path_load import PathLoad
@@ -54,6 +55,8 @@ class Paths:
         masters = self._state.masters
         if pni.peer.multi_rail or any(one.owns(ni) for one in masters.values()):
             word = "no progress: other paths are preferred" if stalled else "it is not avoided any more"
-            self._notices.say(("path", ni.nid, nid, stalled), f"path {ni.nid} -> {nid}: {word}")
+            event = "path.stalled" if stalled else "path.moves"
+            line = Line(event, f"path {ni.nid} -> {nid}: {word}", source=ni.nid, to=nid)
+            self._notices.say(("path", ni.nid, nid, stalled), line)
         # A master may have passed on what is there before it gave that slave up.
         return pni if pni.peer.multi_rail or masters else None

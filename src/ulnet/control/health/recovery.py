@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from ulnet.core.event import Event, EventKind
+from ulnet.core.lines import Line
 from ulnet.core.md import TRUNCATE, Md
 from ulnet.core.memory import Memory
 from ulnet.core.ni import NI
@@ -251,7 +252,8 @@ class Recovery:
             if nids:
                 shown = ", ".join(map(str, nids[:_SHOWN]))
                 showing = min(len(nids), _SHOWN)
-                self._state.report(f"{len(nids)} {kind} NIs in recovery (showing {showing}): {shown}")
+                text = f"{len(nids)} {kind} NIs in recovery (showing {showing}): {shown}"
+                self._state.report(Line("recovery.waiting", text, of=kind, count=len(nids)))
         if self.busy:
             self._wait = min(self._wait * 2, _MOST_BETWEEN_SUMMARIES)
             self._summary = self._state.timers.at(self._state.clock() + self._wait, self._summarize)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ulnet.control.health.recovery import Recovery
+from ulnet.core.lines import Line
 from ulnet.core.ni import MAX_HEALTH, NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.state import NodeState
@@ -62,9 +63,11 @@ class Values:
             if down != ni.reported_down:
                 ni.reported_down = down
                 if down:
-                    self._state.alarm(f"local NI {ni.nid}: health is 0: it is reported as down")
+                    text = f"local NI {ni.nid}: health is 0: it is reported as down"
+                    self._state.alarm(Line("ni.down", text, nid=ni.nid))
                 else:
-                    self._state.notice(f"local NI {ni.nid}: health is {MAX_HEALTH}: it is reported as up")
+                    text = f"local NI {ni.nid}: health is {MAX_HEALTH}: it is reported as up"
+                    self._state.notice(Line("ni.up", text, nid=ni.nid))
                 self.status_changed()
         if value == MAX_HEALTH:
             ni.health_stats.ping_count = 0

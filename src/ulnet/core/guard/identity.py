@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["AGAIN", "FIRST", "MARKS", "MAX_NUMBER", "again", "identity", "is_identity", "number_of", "tag_of"]
+__all__ = ["AGAIN", "FIRST", "MARKS", "MAX_NUMBER", "again", "identity", "is_identity", "tag_of"]
 
 FIRST: Final = 0x40
 AGAIN: Final = 0x80
@@ -39,8 +39,3 @@ def again(wmd: bytes) -> bytes:
 def is_identity(wmd: bytes) -> bool:
     """Whether a handle was made here."""
     return wmd[15] in MARKS
-
-
-def number_of(wmd: bytes) -> int:
-    """The number of the memory descriptor in an identity."""
-    return int.from_bytes(wmd[8:13], "big")

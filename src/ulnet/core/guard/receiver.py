@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum, auto
+from itertools import takewhile
 from typing import Final
 
-from ulnet.core.guard.identity import AGAIN, FIRST, tag_of
+from ulnet.core.guard.identity import AGAIN, FIRST, MARKS, tag_of
 from ulnet.core.guard.seen import NO_ACK, Seen
 from ulnet.core.msg import Incoming
 from ulnet.wire.lnet import Header
@@ -46,12 +47,30 @@ class ReceiverGuard:
         self.under_way: dict[bytes, Incoming] = {}
         self.resends: dict[bytes, float] = {}
 
-    def take_first(self, wmd: bytes) -> bool:
-        """Note the PUT with that identity, if it is for this life, and neither a resend nor behind one."""
-        if not wmd.endswith(self.first) or (self.resends and wmd[:15] in self.resends):
-            return False
-        self.notes.note(wmd)
-        return True
+    def leading(self, wmds: list[bytes]) -> list[bytes]:
+        """As many of these PUTs, from the first on, as are taken without a closer look.
+
+        All are like the first one: without an identity, or with one for this life, and neither resends nor
+        behind one. Who takes those with an identity has them noted.
+        """
+        count = len(wmds)
+        if not count:
+            return wmds
+        joined = b"".join(wmds)
+        marks = joined[15::16]
+        if marks[0] not in MARKS:
+            if not (marks.count(FIRST) or marks.count(AGAIN)):
+                return wmds
+            return list(takewhile(lambda wmd: wmd[15] not in MARKS, wmds))
+        first, resends = self.first, self.resends
+        if (
+            marks == first[2:] * count
+            and joined[13::16] == first[:1] * count
+            and joined[14::16] == first[1:2] * count
+            and not resends
+        ):
+            return wmds
+        return list(takewhile(lambda wmd: wmd.endswith(first) and wmd[:15] not in resends, wmds))
 
     def is_meant(self, wmd: bytes) -> bool:
         """Whether an identity is to be kept: not that of a first that was meant for a former life."""
@@ -102,7 +121,7 @@ class ReceiverGuard:
         if not taken:
             self.resends.pop(key, None)
             return
-        self.notes.note(msg.hdr.wmd)
+        self.notes.note([msg.hdr.wmd])
         if not acknowledged:
             self.notes.note_length(key, NO_ACK)
         elif msg.mlength != msg.hdr.payload_length:

@@ -5,6 +5,7 @@ When not sure, `taken` says so (None); what was forgotten is remembered as a lim
 
 from __future__ import annotations
 
+import struct
 from typing import Final
 
 __all__ = ["NO_ACK", "Seen"]
@@ -16,6 +17,7 @@ NO_ACK: Final = -1
 _PAGE: Final = 8192  # bytes of a whole page: 65,536 numbers
 _FIRST: Final = 64  # of a new one: most peers send little, and their numbers begin at 0
 _AROUND: Final = 256  # bytes that a page takes besides
+_NUMBERS: Final = struct.Struct(">11sH3x")  # an identity: page and place there
 
 
 class Seen:
@@ -30,15 +32,14 @@ class Seen:
         self._bytes = 0  # of all pages
         self.lengths: dict[bytes, int] = {}
 
-    def note(self, wmd: bytes) -> None:
-        """This PUT was taken."""
-        key = wmd[:11]
-        page = self._pages.get(key)
-        low = wmd[12]
-        at = wmd[11] << 5 | low >> 3
-        if page is None or at >= len(page):
-            page = self._room(key, at)
-        page[at] |= 1 << (low & 7)
+    def note(self, wmds: list[bytes]) -> None:
+        """These PUTs were taken."""
+        known, page = b"", bytearray()
+        for key, number in _NUMBERS.iter_unpack(b"".join(wmds)):
+            at = number >> 3
+            if key != known or at >= len(page):
+                known, page = key, self._room(key, at)
+            page[at] |= 1 << (number & 7)
 
     def note_length(self, wmd: bytes, length: int) -> None:
         """What its ACK said, where that was not its whole length."""
@@ -63,6 +64,8 @@ class Seen:
         if page is None:
             page = self._pages[key] = bytearray()
             self._bytes += _AROUND
+        elif at < len(page):
+            return page
         more = min(max(_FIRST, 1 << at.bit_length()), _PAGE) - len(page)
         page.extend(bytes(more))
         self._bytes += more

@@ -55,17 +55,15 @@ class SenderGuard:
         if md is None or msg.wmd is NO_WMD or msg.template.type != _PUT:
             return True
         if md.put is not msg:
-            if not tag or md.used:
+            if md.used:
                 return True
-            md.put = msg
         elif msg.wmd[15] == AGAIN:
             known = msg.wmd[13:15] == tag
             if not known and msg.attempts is not None:
                 msg.attempts.forsaken = True
             return known
         if tag:
-            md.used = True
-            msg.wmd = self._memory.identity_of(md, tag)
+            self._memory.identify(msg, md, tag)
         return True
 
     # After it failed ---------------------------------------------------------------------------------

@@ -85,8 +85,9 @@ class Forwarding:
         transit = Transit(ni, sender, hdr, from_nid, rx, self._state.local_cpt())
         transit.from_router = self._gateways.is_router(sender.peer)
         transit.deadline = self._state.clock() + self._state.settings.transaction_timeout
-        ni.stats.received[hdr.type] += 1
-        sender.stats.received[hdr.type] += 1
+        for counted in (ni.stats, sender.stats):
+            counted.received[hdr.type] += 1
+            counted.received_bytes += hdr.payload_length
         sender.heard_at = self._state.clock()
         if hdr.payload_length:
             self._held[rx] = transit
@@ -223,8 +224,9 @@ class Forwarding:
         stats.route_length += msg.hdr.payload_length
         assert msg.ni is not None
         assert msg.peer_ni is not None
-        msg.ni.stats.sent[msg.hdr.type] += 1
-        msg.peer_ni.stats.sent[msg.hdr.type] += 1
+        for counted in (msg.ni.stats, msg.peer_ni.stats):
+            counted.sent[msg.hdr.type] += 1
+            counted.sent_bytes += msg.hdr.payload_length
         self._forget(transit)
         self._router.gate.leave(transit)
 

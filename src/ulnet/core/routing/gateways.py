@@ -6,6 +6,7 @@ import errno
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from ulnet.core.lines import Line
 from ulnet.core.msg import ANSWERS, Msg
 from ulnet.core.peer import Peer, PeerFlag, PeerNi
 from ulnet.core.routing.checks import Checks
@@ -265,7 +266,7 @@ class Gateways:
     def _lives(self, gateway: Nid, why: str) -> None:
         if not self._alive[gateway]:
             self._alive[gateway] = True
-            self._state.notice(f"gateway {gateway} is up: {why}")
+            self._state.notice(Line("gateway.up", f"gateway {gateway} is up: {why}", nid=gateway))
 
     def check_ended(self, gateway: Nid, net: Net, failed: bool) -> None:
         """The check of a gateway on one net ended. It is dead when all its nets failed in turn."""
@@ -284,7 +285,8 @@ class Gateways:
         watched.failed.clear()
         if self._alive[gateway]:
             self._alive[gateway] = False
-            self._state.report(f"gateway {gateway} is down: no NID of it answers; its routes are not used")
+            text = f"gateway {gateway} is down: no NID of it answers; its routes are not used"
+            self._state.report(Line("gateway.down", text, nid=gateway))
         for route in self.table:
             if route.gateway == gateway:
                 route.alive = False

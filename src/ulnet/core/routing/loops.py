@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ulnet.core.event import Event
+from ulnet.core.lines import Line
 from ulnet.core.md import TRUNCATE, Md
 from ulnet.core.memory import Memory
 from ulnet.core.ni import NI
@@ -70,7 +71,8 @@ class Loops:
         if route is None or route.loops:
             return
         route.loops = True
-        self._state.report(f"routing loop: what goes to {net} over {route.gateway} comes back to this node")
+        text = f"routing loop: what goes to {net} over {route.gateway} comes back to this node"
+        self._state.report(Line("route.loop", text, net=net, nid=route.gateway))
         self._state.timers.at(self._state.clock() + _INTERVAL, lambda: self._try_again(route))
         self._changed()
 

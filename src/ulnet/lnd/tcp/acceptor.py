@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 from functools import partial
 from typing import Final
 
+from ulnet.core.lines import Line
 from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.devices import Device
 from ulnet.lnd.tcp.handshake import PassiveHandshake, Verdict
@@ -16,8 +18,10 @@ from ulnet.nid import Nid
 
 __all__ = ["Acceptor"]
 
-_ACCEPTS: Final = 64  # per turn of a listener
+_ACCEPTS: Final = 16  # per turn of a listener
 _PAUSE: Final = 1.0  # seconds, when there are no more file descriptors
+_SHARE: Final = 4  # of the handshakes in progress one address has no more than this part
+_KEPT: Final = 64  # descriptors that are not for those who call: an eighth, where there are few
 
 
 class _Listener:
@@ -39,7 +43,9 @@ class Acceptor:
         self._by_nid = by_nid
         self._listeners: dict[tuple[bytes, int], _Listener] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self.pending: set[_Inbound] = set()
+        self.pending: dict[_Inbound, None] = {}  # the oldest first
+        self._by_address: dict[str, dict[_Inbound, None]] = {}
+        self._most_files = 0  # a descriptor from there on is kept for others than those who call
 
     def open(self, nid: Nid, device: Device) -> None:
         """Listen for nid on a device's address. Raises LNetError and leaves no listener of nid."""
@@ -57,6 +63,7 @@ class Acceptor:
     def _open_port(self, nid: Nid, device: Device, port: int) -> None:
         key = (device.nid.address, port)
         listener = self._listeners.get(key)
+        self._most_files = _files_for_callers()
         if listener is None:
             listener = _Listener(sockets.listen(device.nid, port, device.interface, self._shared.params))
             self._listeners[key] = listener
@@ -86,25 +93,56 @@ class Acceptor:
             self._shared.selector.watch(sock.fileno(), partial(self._on_accept, listener, sock))
 
     def _on_accept(self, listener: _Listener, listening: socket.socket) -> None:
-        for _ in range(_ACCEPTS):
-            if len(self.pending) >= self._shared.params.max_handshakes:
-                self._pause(listener)
-                return
+        for turn in range(_ACCEPTS):
             try:
                 sock, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError:
-                self._pause(listener)
-                return
+            except OSError:  # told also where nobody calls: the first one surely does
+                if turn:
+                    return
+                if not self._evict(self.pending):
+                    self._pause(listener)
+                    return
+                continue
             if self._shared.params.accept == "secure" and address[1] > sockets.HIGHEST_RESERVED:
                 sockets.reset(sock)
-                self._shared.report(
-                    f"refused {address[0]}:{address[1]}: its source port is not below 1024 (accept=secure)"
-                )
+                who, why = f"{address[0]}:{address[1]}", "its source port is not below 1024 (accept=secure)"
+                self._shared.report(_refusal(who, why))
+                continue
+            if sock.fileno() >= self._most_files and not self._evict(self.pending):
+                sockets.reset(sock)
+                self._shared.report(_refusal(address[0], "this process has nearly no file descriptors left"))
                 continue
             sock.setblocking(False)
-            _Inbound(self, self._shared, sock, f"{address[0]}:{address[1]}")
+            self._make_room(address[0])
+            _Inbound(self, self._shared, sock, address[0], address[1])
+
+    def _make_room(self, address: str) -> None:
+        """Before one more handshake: the oldest give way, of that address first if it has many."""
+        most = self._shared.params.max_handshakes
+        own = self._by_address.get(address)
+        if own is not None and len(own) >= max(most // _SHARE, 1):
+            self._evict(own)
+        elif len(self.pending) >= most:
+            self._evict(self.pending)
+
+    def _evict(self, among: dict[_Inbound, None]) -> bool:
+        """Hang up on the oldest of those whose handshake is not through, if there are any."""
+        oldest = next(iter(among), None)
+        if oldest is None:
+            return False
+        why = "it took long over its handshake, and others call"
+        self._shared.report(
+            Line("connection.refused", f"closed {oldest.who}: {why}", source=oldest.who, why=why)
+        )
+        oldest.drop()
+        return True
+
+    def entered(self, inbound: _Inbound) -> None:
+        """A handshake begins."""
+        self.pending[inbound] = None
+        self._by_address.setdefault(inbound.address, {})[inbound] = None
 
     def _pause(self, listener: _Listener) -> None:
         """No resources for one more: the listener would only spin."""
@@ -121,8 +159,15 @@ class Acceptor:
                 listener.paused = False
                 self._watch(listener)
 
-    def released(self) -> None:
-        """A handshake is over: there may be room for another one."""
+    def released(self, inbound: _Inbound) -> None:
+        """A handshake is over."""
+        if inbound not in self.pending:  # it ended while it was being answered
+            return
+        del self.pending[inbound]
+        own = self._by_address[inbound.address]
+        del own[inbound]
+        if not own:
+            del self._by_address[inbound.address]
         if self._timer is not None:
             self._timer.cancel()
             self._resume()
@@ -132,28 +177,36 @@ class Acceptor:
         return self._by_nid.get(nid)
 
 
+def _files_for_callers() -> int:
+    """How many descriptors those who call may have: some are kept for our own calls, and lnetctl's."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return most - min(_KEPT, most // 8)
+
+
 class _Inbound:
     """An accepted socket and its `PassiveHandshake`."""
 
-    __slots__ = ("_acceptor", "_machine", "_shared", "_sock", "_state", "_timer", "_who", "wanted")
+    __slots__ = ("_acceptor", "_machine", "_shared", "_sock", "_state", "_timer", "address", "wanted", "who")
 
-    def __init__(self, acceptor: Acceptor, shared: Shared, sock: socket.socket, who: str) -> None:
+    def __init__(
+        self, acceptor: Acceptor, shared: Shared, sock: socket.socket, address: str, port: int
+    ) -> None:
         self._acceptor = acceptor
         self._shared = shared
         self._sock = sock
-        self._who = who
+        self.address = address
+        self.who = f"{address}:{port}"
         self._machine = PassiveHandshake()
         self._state: NiState | None = None
         self.wanted: Nid | None = None
         self._timer = shared.loop.call_later(shared.params.accept_timeout, self._timed_out)
-        acceptor.pending.add(self)
+        acceptor.entered(self)
         shared.selector.watch(sock.fileno(), self._on_readable)
 
     def _release(self) -> socket.socket:
         self._timer.cancel()
         self._shared.selector.forget(self._sock.fileno())
-        self._acceptor.pending.discard(self)
-        self._acceptor.released()
+        self._acceptor.released(self)
         return self._sock
 
     def drop(self) -> None:
@@ -162,7 +215,8 @@ class _Inbound:
 
     def _timed_out(self) -> None:
         what = "connection request" if self._state is None else "HELLO"
-        self._shared.report(f"closed {self._who}: it sent no whole {what} in time")
+        text = f"closed {self.who}: it sent no whole {what} in time"
+        self._shared.report(Line("connection.timed_out", text, peer=self.who))
         self.drop()
 
     def _on_readable(self) -> None:
@@ -179,7 +233,7 @@ class _Inbound:
                     self._state.admit(self._release(), machine)
                     return
                 if machine.error:
-                    self._shared.report(f"refused {self._who}: {machine.error}")
+                    self._shared.report(_refusal(self.who, machine.error))
                 if machine.reply:
                     self._sock.send(machine.reply)
                 break
@@ -194,7 +248,7 @@ class _Inbound:
         assert request is not None
         state = self._acceptor.find(request.nid)
         if state is None:
-            self._shared.report(f"refused {self._who}: it wants {request.nid}, which is no NID of ours")
+            self._shared.report(_refusal(self.who, f"it wants {request.nid}, which is no NID of ours"))
             return Verdict.REFUSED
         self._state = state
         self.wanted = request.nid
@@ -203,3 +257,7 @@ class _Inbound:
         self._timer.cancel()
         self._timer = self._shared.loop.call_later(self._shared.params.accept_timeout, self._timed_out)
         return Verdict.MORE
+
+
+def _refusal(who: str, why: str) -> Line:
+    return Line("connection.refused", f"refused {who}: {why}", source=who, why=why)

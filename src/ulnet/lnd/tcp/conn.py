@@ -7,6 +7,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Final
 
+from ulnet.core.lines import Line
 from ulnet.core.status import HealthStatus, errno_text
 from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.devices import AddressPair, Device
@@ -159,7 +160,7 @@ class Conn:
 
     def _timed_out(self, did: str) -> None:
         reason = f"timed out: {self.peer} {did} none of our data for {self.peer.timeout:g} s"
-        self.shared.report(reason)
+        self.shared.report(Line("connection.timed_out", reason, peer=self.peer.nid))
         # Else the kernel sends on what is reported now, and to the peer a new connection is a duplicate.
         self._close_all(Failure(errno.ETIMEDOUT, HealthStatus.NETWORK_TIMEOUT, reason), reset=True)
 
@@ -174,7 +175,7 @@ class Conn:
             return True
         seconds = self.peer.state.timeout
         reason = f"timed out: {self.peer} sent no more of a message that it had begun for {seconds:g} s"
-        self.shared.report(reason)
+        self.shared.report(Line("connection.timed_out", reason, peer=self.peer.nid))
         self._close_all(Failure(errno.ETIMEDOUT, HealthStatus.NETWORK_TIMEOUT, reason))
         return False
 
@@ -187,7 +188,7 @@ class Conn:
     def violated(self, text: str, unread: bool) -> int:
         """A protocol error closes all connections of this peer from the same address."""
         reason = f"closed the connection to {self.peer.nid}: {text}"
-        self.shared.report(reason)
+        self.shared.report(Line("connection.violated", reason, peer=self.peer.nid))
         self._close_all(Failure(errno.EPROTO, HealthStatus.LOCAL_ERROR, reason), reset=unread)
         return -1
 

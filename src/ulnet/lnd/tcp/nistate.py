@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from ulnet.core.lines import Line
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.lnd.base import DeviceNews, Failures
 from ulnet.lnd.contract import NiEvent
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NiState"]
 
+T = TypeVar("T")
 _log = logging.getLogger("ulnet.tcp")
 _KEEPALIVE_PAUSE: Final = 10.0  # seconds between two NOOPs at least
 _REMEMBERED: Final = 65536  # peers decide how many there are
@@ -44,6 +46,7 @@ class NiState:
         "_placed",
         "_sweeps",
         "addresses",
+        "callers",
         "conns_per_peer",
         "devices",
         "down",
@@ -86,6 +89,7 @@ class NiState:
         self.open = True
         self.peers: dict[tuple[Nid, int], Peer] = {}
         self.addresses: dict[Nid, tuple[Nid, ...]] = {}  # of peers, also while they are not connected
+        self.callers: dict[Nid, tuple[bytes, ...]] = {}  # addresses that peers have beside that of their NID
         self.failures = Failures(shared.core, self._drain_soon)
         self._buckets: list[dict[Peer, None]] = [{}]
         self._placed = 0
@@ -157,6 +161,8 @@ class NiState:
         source_port: int = 0,
     ) -> bool:
         """A handshake is through: the connection joins its peer's. False if it is gone already."""
+        if hello.ips and not rename:
+            self._remember(self.callers, peer.nid, tuple([ip.to_bytes(4, "big") for ip in hello.ips]))
         if self.identity.ips and not rename:
             self._learn(peer, hello, source_port)
         try:
@@ -187,13 +193,17 @@ class NiState:
     def _learn(self, peer: Peer, hello: Hello, source_port: int) -> None:
         """Take the peer's addresses from its HELLO: who tells no addresses heeds none."""
         addresses = believable(self.identity.nid.net, self.identity.nid, peer.nid, hello.ips)
-        if len(self.addresses) >= _REMEMBERED:
-            self.addresses.clear()
-        self.addresses[peer.nid] = addresses
+        self._remember(self.addresses, peer.nid, addresses)
         trusting = peer.trusting
         if hello.ips or source_port:  # it knows our addresses too, or we know from where we called
             trusting = bool(hello.ips) or source_port <= sockets.HIGHEST_RESERVED
         peer.learn(addresses, trusting)
+
+    @staticmethod
+    def _remember(table: dict[Nid, tuple[T, ...]], nid: Nid, what: tuple[T, ...]) -> None:
+        if len(table) >= _REMEMBERED:
+            table.clear()
+        table[nid] = what
 
     def admit(self, sock: socket.socket, machine: PassiveHandshake) -> None:
         """A peer's HELLO is in: answer it, and take the connection or close it."""
@@ -202,7 +212,14 @@ class NiState:
         ctype = machine.ctype
         remote_ip, port = sock.getpeername()[:2]
         local_ip = sock.getsockname()[0]
-        nid, pid, rename = self._who(hello, remote_ip, port)
+        who = self._who(hello, remote_ip, port)
+        if who is None:
+            self.shared.report(
+                f"refused {remote_ip}: it calls itself {hello.src_nid}, which is another address"
+            )
+            sock.close()
+            return
+        nid, pid, rename = who
         peer = self.peers.get((nid, pid))
         if peer is not None and self._refuses(peer, hello, ctype, local_ip, remote_ip):
             ctype = ConnType.NONE
@@ -214,21 +231,21 @@ class NiState:
         if not self.add_conn(peer, sock, hello, ctype, rename=rename):
             self.forget_if_idle(peer)
 
-    def _who(self, hello: Hello, remote_ip: str, port: int) -> tuple[Nid, int, bool]:
-        """The identity of the peer. Its HELLO is believed where its port is privileged, as kernel nodes do.
+    def _who(self, hello: Hello, remote_ip: str, port: int) -> tuple[Nid, int, bool] | None:
+        """The identity of the peer, and whether it is made from its socket; None: it is refused.
 
-        Ours only: an unprivileged peer is believed too if it names the very address it comes from,
-        because then the network itself vouches for it, or one that it has told of and is connected at. So two
-        unprivileged nodes can work fully. Any other gets its name from its socket.
+        The network vouches for who names the very address that it comes from, or one that the node of that
+        address has told of. Kernel nodes believe all whose port is privileged. The others get their name from
+        their socket, as there; unless we are unprivileged ourselves, which could not work otherwise.
         """
-        if port <= sockets.HIGHEST_RESERVED:
-            return hello.src_nid, hello.src_pid, False
+        params = self.shared.params
+        privileged = port <= sockets.HIGHEST_RESERVED
         address = socket.inet_pton(sockets.address_family(self.identity.nid), remote_ip.partition("%")[0])
-        if hello.src_nid.address == address:
+        known = hello.src_nid.address == address or address in self.callers.get(hello.src_nid, ())
+        if ((privileged or self.shared.unprivileged) and known) or (privileged and not params.check_source):
             return hello.src_nid, hello.src_pid, False
-        known = self.peers.get((hello.src_nid, hello.src_pid))
-        if known is not None and known.conns and any(nid.address == address for nid in known.addresses):
-            return hello.src_nid, hello.src_pid, False
+        if privileged:
+            return None
         return Nid.of(self.identity.nid.net, address), port | PID_USER_FLAG, True
 
     def _refuses(self, peer: Peer, hello: Hello, ctype: ConnType, local_ip: str, remote_ip: str) -> bool:
@@ -297,8 +314,12 @@ class NiState:
             device.slow = news.slow
             if not news.failure:
                 words = news.slow or "it is as fast as it was"
-                self.shared.report(f"{self.ni.nid}: interface {news.name}: {words}")
+                self._tell("interface.speed", news.name, f": {words}", why=words)
         self._rate()
+
+    def _tell(self, event: str, interface: str, text: str, **about: str) -> None:
+        line = f"{self.ni.nid}: interface {interface}{text}"
+        self.shared.report(Line(event, line, nid=self.ni.nid, interface=interface, **about))
 
     def _device_failed(self, device: Device, news: DeviceNews) -> None:
         """Nothing can leave there now: what has not begun to leave goes elsewhere, if there is an elsewhere.
@@ -311,7 +332,7 @@ class NiState:
         if news.gone:
             self._acceptor.close(self.ni.nid, device)
             device.deaf = True
-        self.shared.report(reason)
+        self._tell("interface.down", news.name, f": {news.failure}", why=news.failure)
         if all(one.down for one in self.devices):
             was_up = not self.down
             self.down = reason
@@ -342,12 +363,13 @@ class NiState:
             try:
                 self._acceptor.open(self.ni.nid, device)
             except LNetError as refused:
-                self.shared.report(f"{self.ni.nid}: interface {news.name} stays down: {refused.text}")
+                text = f" stays down: {refused.text}"
+                self._tell("interface.down", news.name, text, why=refused.text)
                 return False
             device.deaf = False
         device.down = ""
         was_down, self.down = self.down, ""
-        self.shared.report(f"{self.ni.nid}: interface {news.name} can be used again")
+        self._tell("interface.up", news.name, " can be used again")
         for peer in list(self.peers.values()):  # first: what hears of the event sends at once
             peer.look()
             if peer.dialer is not None:

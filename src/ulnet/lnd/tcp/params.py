@@ -17,6 +17,7 @@ class TcpParams:
     """ksocklnd's and the acceptor's parameters under their own names, and a few of ours at the end."""
 
     accept: str = "secure"  # secure: only source ports below 1024; all; none
+    check_source: bool = True  # who calls must do so from an address of the NID that it names
     accept_port: int = 988
     accept_port_bulk: int | None = None  # None: the same as accept_port
     accept_backlog: int = 4096  # the kernel's 127 makes thousands of connects slow; the system may lower it
@@ -41,7 +42,7 @@ class TcpParams:
     listen: bool = True  # False: a client only, nothing is bound
     reserved_ports: bool = True  # dial from ports 1023..512 where that is permitted
     congestion: str | None = None  # TCP_CONGESTION of every socket; None: the system's
-    max_handshakes: int = 4096  # inbound ones in progress: beyond it accepting waits
+    max_handshakes: int = 4096  # inbound ones in progress: beyond it the oldest give way
     sweep_interval: float = 1  # seconds between looks at deadlines
     spin: int = 0  # microseconds to look for more after a message before the process sleeps; 0: sleep at once
 

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ulnet.core.status import HealthStatus, errno_text
-from ulnet.lnd.tcp.shared import Shared
+from ulnet.lnd.tcp.shared import MOST_TURN, TURNS, Shared
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, unpack_header
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE, KEEPALIVE_COOKIE, FrameType, checksum
@@ -35,7 +35,9 @@ _LITTLE: Final = struct.Struct("<IIQQ")
 _BIG: Final = struct.Struct(">IIQQ")
 _NO_FRAME: Final = (_LNET, 0, 0, 0)  # protocol 1 has bare LNet headers
 _NO_BUFFERS: Final[list[memoryview]] = []  # of all connections between two payloads; nobody changes it
-_READ_BYTES: Final = 4 << 20  # what one connection may receive before the others have their turn
+_LONG: Final = 2e-3  # seconds: the next turn is half as long …
+_BRIEF: Final = 5e-4  # … or twice
+_DIRECT: Final = 5  # what is read to where it belongs costs little: so many bits less of a turn
 _TRICKLE: Final = 131072  # who gets less of a payload at a time waits for more: the network is slower than we
 _WAKE_LEAST: Final = 16384  # what is left of a payload when each piece of it wakes us
 _WAKE_MOST: Final = 524288  # what to wait for at most
@@ -80,6 +82,7 @@ class Reader:
         "_owner",
         "_receiver",
         "buffers",
+        "busy",
         "checked",
         "cookie",
         "csum",
@@ -100,6 +103,7 @@ class Reader:
         "sock",
         "state",
         "sum_head",
+        "turn",
         "version",
         "wake",
     )
@@ -138,6 +142,8 @@ class Reader:
         self._receiver: Inbound = shared.core.receiver(peer.ni, peer.nid)
         self.last_raw = b""  # the headers of the last message, to know them again
         self.hdr: Header | None = None
+        self.turn = MOST_TURN  # which of `Shared.turns` is as much as it may read at a time
+        self.busy = False  # its last turn ended before all was read
         self.deadline = 0.0  # 0: not in the middle of a message
         self.wake = 1  # bytes that must be there before the loop tells; never more than are to come
 
@@ -181,6 +187,9 @@ class Reader:
         self.wake_at(1)
         self._delivered()
         return True
+
+    def unanswered(self) -> None:
+        """Who asked hears nothing."""
 
     # Headers ----------------------------------------------------------------------------------------
 
@@ -456,17 +465,20 @@ class Reader:
         if self.peer.heard is not self._owner and self.sock is not None:
             self._owner.heard()
         any_read = False
-        budget = _READ_BYTES
+        budget = TURNS[self.turn]
+        began = monotonic() if self.busy else 0.0
+        self.busy = False
         while True:
             sock = self.sock
             if sock is None or self.state == _PAUSED:
                 return any_read
+            left = self.left
             try:
-                if self.left:
+                if left:
                     if self.saved:  # `_resume` is due, and that comes first
                         return any_read
-                    tail = shared.tails[self.head_size] if self.expect_large else shared.view
-                    asked = self.left + len(tail)
+                    tail = shared.tails[self.head_size] if self.expect_large else shared.turns[self.turn]
+                    asked = left + len(tail)
                     count = sock.recvmsg_into([*self.buffers, tail])[0]
                 else:
                     view = self._room()
@@ -483,16 +495,33 @@ class Reader:
                 self._owner.ended()
                 return False
             any_read = True
-            if self.left:
+            if left:
                 self._payload_read(count)
+                budget -= (min(count, left) >> _DIRECT) + max(count - left, 0)
             else:
                 end = len(self.saved) + count
                 self.saved = b""
                 self.consume(0, end)
-            budget -= count
-            if count < asked or budget <= 0:
+                budget -= count
+            if count < asked:
+                break
+            if budget <= 0:
+                self._turn_over(began)
                 break
         return True
+
+    def _turn_over(self, began: float) -> None:
+        """There may be more, and it is the others' turn. How long one is depends on how long it takes."""
+        if self.sock is None or self.state == _PAUSED:
+            return
+        self.busy = True
+        if began:
+            took = monotonic() - began
+            if took > _LONG and self.turn:
+                self.turn -= 1
+            elif took < _BRIEF and self.turn < MOST_TURN:
+                self.turn += 1
+        self.shared.selector.again(self.sock.fileno())
 
     def was_read(self) -> None:
         """Something came: when, and by when more has to."""
@@ -512,10 +541,11 @@ class Reader:
                 return shared.tails[self.head_size]
             shared.view[:kept] = saved
             return shared.view[kept : self.head_size]
+        room = shared.turns[self.turn]
         if not kept:
-            return shared.view
+            return room
         shared.view[:kept] = saved
-        return shared.view[kept:]
+        return shared.view[kept : kept + len(room)]
 
     def _set_deadline(self) -> None:
         """A message that has begun must go on within the time-out."""

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ulnet.core.lines import Line
 from ulnet.core.receiver import RUN
 from ulnet.core.status import LNetError, errno_text
 from ulnet.lnd.loop import Loop, tell_failure
 from ulnet.lnd.selector import Selector
+from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.budget import Budget
 from ulnet.lnd.tcp.params import TcpParams
 from ulnet.lnd.tcp.progress import ProgressTimer
@@ -24,12 +26,14 @@ if TYPE_CHECKING:
     from ulnet.lnd.tcp.transmit import Transmitter
     from ulnet.nid import Nid
 
-__all__ = ["BUFFER_SIZE", "Shared"]
+__all__ = ["BUFFER_SIZE", "MOST_TURN", "TURNS", "Shared"]
 
 _REPORTS: Final = 10  # lines to the log between two sweeps
 _LIVES: Final = 65536  # remembered: peers decide how many names there are
 FLUSH_EVERY: Final = RUN  # messages received: what they have made due then leaves
 BUFFER_SIZE: Final = 262144  # one for all connections: headers and small messages pass through it
+TURNS: Final = (16384, 32768, 65536, 131072)  # bytes of it that one connection may read in a turn
+MOST_TURN: Final = len(TURNS) - 1
 
 
 class Shared:
@@ -56,6 +60,8 @@ class Shared:
         "sweep_interval",
         "tails",
         "tick",
+        "turns",
+        "unprivileged",
         "view",
     )
 
@@ -74,12 +80,15 @@ class Shared:
         self.progress = ProgressTimer(loop, self, core.slept)
         self.budget = Budget()
         self.sweep_interval = params.sweep_interval  # shorter where a time-out is short
+        # Who cannot call from ports below 1024 talks with others who cannot.
+        self.unprivileged = not (params.reserved_ports and sockets.may_use_reserved())
         self.tick = 0  # counts uses of connections, to find the least recent
         self.buf = bytearray(BUFFER_SIZE)
         self.view = memoryview(self.buf)
         # Room for exactly the next frame's header behind a large payload, by its size.
         sizes = (HEADER_SIZE, FRAME_HEADER_SIZE + HEADER_SIZE, FRAME_HEADER_SIZE + LARGE_HEADER_SIZE)
         self.tails = {size: self.view[:size] for size in sizes}
+        self.turns = [self.view[:size] for size in TURNS]
         self.dirty: list[Transmitter] = []
         self.spin = Spin(params.spin)
         self.corked = False  # `received` is called again at the end of a group of connections
@@ -124,7 +133,8 @@ class Shared:
     def reports_again(self) -> None:
         """A sweep has passed."""
         if self._reported > _REPORTS:
-            self._report(f"{self._reported - _REPORTS} more lines of the TCP driver were left out")
+            text = f"{self._reported - _REPORTS} more lines of the TCP driver were left out"
+            self._report(Line("log.left_out", text))
         self._reported = 0
 
     def flush_soon(self, conn: Transmitter) -> None:

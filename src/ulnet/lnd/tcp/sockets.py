@@ -21,6 +21,7 @@ __all__ = [
     "dial",
     "is_dead",
     "listen",
+    "may_use_reserved",
     "packed",
     "reset",
     "tune",
@@ -77,6 +78,16 @@ def _new_socket(nid: Nid, device: str | None, params: TcpParams, shared: bool = 
         sock.close()
         raise
     return sock
+
+
+def may_use_reserved() -> bool:
+    """Whether this process may call from ports below 1024."""
+    with socket.socket() as sock:
+        try:
+            sock.bind(("127.0.0.1", HIGHEST_RESERVED))
+        except OSError as error:
+            return error.errno != errno.EACCES
+    return True
 
 
 def listen(nid: Nid, port: int, device: str | None, params: TcpParams) -> list[socket.socket]:

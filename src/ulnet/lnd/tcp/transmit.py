@@ -11,6 +11,7 @@ import errno
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import HealthStatus, errno_text
@@ -68,9 +69,7 @@ class Transmitter:
         "iov",
         "iov_bytes",
         "large",
-        "packed",
         "packed_hdr",
-        "packed_wmd",
         "prefix",
         "requests",
         "sent",
@@ -108,9 +107,7 @@ class Transmitter:
         self.large = version == 4
         self.prefix = prefix
         self.packed_hdr: Header | None = None  # the last one, and what it is on the wire …
-        self.packed = b""
-        self.packed_wmd = b""  # … with that handle
-        self.before_wmd = self.behind_wmd = b""  # and without it
+        self.before_wmd = self.behind_wmd = b""  # … before the handle of a message and behind it
         self.sums = version == 2 and shared.params.enable_csum
         self._woken = woken
         self._broken = broken
@@ -273,48 +270,24 @@ class Transmitter:
             self.waiting_bytes += total
         self.batch_start = total
         waiting = self.waiting
-        batch = self.batch
-        prefix = self.prefix
-        large = self.large
         at, count = 0, len(waiting)
         while at < count and total < _BATCH_BYTES and len(pieces) < _BATCH_PIECES:
             msg = waiting[at]
-            at += 1
             hdr = msg.hdr
-            if hdr is self.packed_hdr:
-                head = self.packed
+            if hdr is not self.packed_hdr and not self._pack(msg):
+                at += 1
+                continue
+            size = self.head_size + hdr.payload_length
+            if size <= _SHORT and not self.sums:
+                taken = self._join(waiting[at : at + (_JOIN_BYTES - total % _JOIN_BYTES) // size + 1], pieces)
             else:
-                try:
-                    head = prefix + pack_header(hdr, large)
-                except WireError as error:
-                    self.waiting_bytes -= self.head_size + hdr.payload_length
-                    self.failures.add(msg, HealthStatus.LOCAL_ERROR, errno.EINVAL, str(error))
-                    continue
-                self.packed_hdr = hdr  # nobody changes it
-                self.packed = head
-                self.packed_wmd = hdr.wmd
-                self.before_wmd = head[: self.wmd_at]
-                self.behind_wmd = head[self.wmd_at + 16 :]
-            wmd = msg.wmd
-            if wmd is not self.packed_wmd:
-                head = self.packed = self.before_wmd + wmd + self.behind_wmd
-                self.packed_wmd = wmd
-            total += len(head)
-            length = hdr.payload_length
-            if length:
-                payload = msg.payload
-                if self.sums:
-                    head = self._with_sum(head, payload)
-                pieces.append(head)
-                pieces += payload
-                total += length
-            else:
-                pieces.append(self._with_sum(head, []) if self.sums else head)
-            batch.append(msg)
-            if at < count and waiting[at].wmd is wmd and waiting[at].hdr is hdr and not self.sums:
-                alike = self._add_alike(at, head, pieces, total)
-                at += alike
-                total += alike * (len(head) + length)
+                head = self.before_wmd + msg.wmd + self.behind_wmd
+                pieces.append(self._with_sum(head, msg.payload) if self.sums else head)
+                pieces += msg.payload
+                self.batch.append(msg)
+                taken = 1
+            at += taken
+            total += taken * size
         if at == count:
             waiting.clear()
         else:
@@ -322,42 +295,47 @@ class Transmitter:
         if not total:
             return False
         if self.requests is not None:
-            self.requests.ask(batch, pieces, self._cookie, self.head_size, self.sums)
+            self.requests.ask(self.batch, pieces, self._cookie, self.head_size, self.sums)
         if total <= _SHORT or (total <= _JOIN_BYTES and len(pieces) > 2):
             self.iov = [b"".join(pieces)]
         self.iov_bytes = total
         self.sent = 0
         return True
 
-    def _add_alike(self, at: int, head: bytes, pieces: list[bytes | memoryview], total: int) -> int:
-        """Add those waiting from `at` on that are like the one before, as far as they fit: how many.
+    def _pack(self, msg: Msg) -> bool:
+        """Pack the header of that message and of those like it; it fails where that cannot be."""
+        hdr = msg.hdr
+        try:
+            head = self.prefix + pack_header(hdr, self.large)
+        except WireError as error:
+            self.waiting_bytes -= self.head_size + hdr.payload_length
+            self.failures.add(msg, HealthStatus.LOCAL_ERROR, errno.EINVAL, str(error))
+            return False
+        self.packed_hdr = hdr  # nobody changes it
+        self.before_wmd = head[: self.wmd_at]
+        self.behind_wmd = head[self.wmd_at + 16 :]
+        return True
 
-        That one is the last of `total` bytes.
-        """
-        waiting = self.waiting
-        msg = waiting[at - 1]
-        hdr, wmd = msg.hdr, msg.wmd
-        payload = msg.payload
-        bare = not hdr.payload_length
-        size = len(head) + hdr.payload_length
-        joined = (_JOIN_BYTES - total) // size  # as one piece
-        most = max(joined, (_BATCH_PIECES - len(pieces)) // (len(payload) + 1))
-        count = 0
-        for other in waiting[at : at + max(0, min(most, (_BATCH_BYTES - total) // size))]:
-            if other.hdr is not hdr or other.wmd is not wmd or not (bare or other.payload is payload):
-                break
-            count += 1
-        if not count:
-            return 0
-        self.batch += waiting[at : at + count]
-        if count > joined:
-            pieces += [head, *payload] * count
-        elif bare:
-            pieces.append(head * count)
+    def _join(self, msgs: list[Msg], pieces: list[bytes | memoryview]) -> int:
+        """Add those of `msgs` that have the header of the first, as one piece: how many."""
+        first = msgs[0]
+        hdr, wmd, payload = first.hdr, first.wmd, first.payload
+        before, behind = self.before_wmd, self.behind_wmd
+        if not [
+            msg for msg in msgs if msg.wmd is not wmd or msg.payload is not payload or msg.hdr is not hdr
+        ]:
+            pieces.append(b"".join((before, wmd, behind, *payload)) * len(msgs))
+            self.batch += msgs
+            return len(msgs)
+        if [msg for msg in msgs if msg.hdr is not hdr]:
+            msgs = list(takewhile(lambda msg: msg.hdr is hdr, msgs))
+        if hdr.payload_length:
+            messages = [b"".join((msg.wmd, behind, *msg.payload)) for msg in msgs]
+            pieces.append(before + before.join(messages))
         else:
-            del pieces[-1 - len(payload) :]
-            pieces.append(b"".join([head, *payload]) * (count + 1))
-        return count
+            pieces.append(before + (behind + before).join([msg.wmd for msg in msgs]) + behind)
+        self.batch += msgs
+        return len(msgs)
 
     def _with_sum(self, head: bytes, payload: list[memoryview]) -> bytes:
         return pack_frame_header(FrameType.LNET, checksum(head, *payload)) + head[FRAME_HEADER_SIZE:]

@@ -15,10 +15,11 @@ __all__ = ["load_of_ni", "load_of_peer_ni"]
 def load_of_ni(ni: NI) -> NiLoad:
     """`load:` of `net show --load`."""
     waiting = sum(len(queue.waiting) for queue in ni.tx_queues)
-    return NiLoad(
-        *(ni.max_tx_credits, ni.tx_credits, ni.min_tx_credits, waiting, _choices(ni), ni.state.value),
-        *(ni.health_stats.down_events, ni.health_stats.up_events, _resends(ni), dict(ni.degraded) or UNSET),
-    )
+    volume = (ni.stats.sent_bytes, ni.stats.received_bytes)
+    credits = (ni.max_tx_credits, ni.tx_credits, ni.min_tx_credits, waiting)
+    events = (ni.health_stats.down_events, ni.health_stats.up_events)
+    state = ni.state.value
+    return NiLoad(*volume, *credits, _choices(ni), state, *events, _resends(ni), dict(ni.degraded) or UNSET)
 
 
 def load_of_peer_ni(pni: PeerNi) -> PeerNiLoad:
@@ -28,8 +29,10 @@ def load_of_peer_ni(pni: PeerNi) -> PeerNiLoad:
         for ni, path_load in pni.path_loads.items()
     }
     failed = dict(sorted(pni.health_stats.connects.items()))
+    sent, received = pni.stats.sent_bytes, pni.stats.received_bytes
     return PeerNiLoad(
-        len(pni.tx_queue), _choices(pni), paths, pni.state.value, _resends(pni), failed or UNSET
+        *(sent, received, len(pni.tx_queue), _choices(pni), paths, pni.state.value),
+        *(_resends(pni), failed or UNSET),
     )
 
 

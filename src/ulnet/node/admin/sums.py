@@ -55,11 +55,15 @@ def _sum(nis: Sequence[NI | PeerNi]) -> SumView:
         for name in ("sent", "received", "dropped"):
             counts, more = getattr(total, name), getattr(ni.stats, name)
             counts[:] = [one + other for one, other in zip(counts, more, strict=True)]
+        total.sent_bytes += ni.stats.sent_bytes
+        total.received_bytes += ni.stats.received_bytes
     return SumView(
         nis=len(nis),
         send_count=sum(total.sent),
         recv_count=sum(total.received),
         drop_count=sum(total.dropped),
+        send_length=total.sent_bytes,
+        recv_length=total.received_bytes,
         sent_stats=read_counters(MsgCounts, total.sent),
         received_stats=read_counters(MsgCounts, total.received),
         dropped_stats=read_counters(MsgCounts, total.dropped),

@@ -1,0 +1,396 @@
+"""The state of one NI: device, peers, calls that come in, deadlines (spec wire-o2iblnd.md §2, §5, §6)."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from typing import TYPE_CHECKING, Final
+
+from ulnet.core.status import HealthStatus, LNetError
+from ulnet.core.tunables import LndTunables
+from ulnet.lnd.base import Failures
+from ulnet.lnd.contract import NiEvent
+from ulnet.lnd.o2ib.conn import V1
+from ulnet.lnd.o2ib.errors import DEVICE_EVENTS, Failure
+from ulnet.lnd.o2ib.memory import Registrations
+from ulnet.lnd.o2ib.peer import Peer
+from ulnet.lnd.o2ib.tx import Tx, get_request, put_request
+from ulnet.lnd.o2ib.verbs import Device, DeviceEvent, Request, Verbs
+from ulnet.nid import Nid
+from ulnet.wire.errors import WireError
+from ulnet.wire.lnet import Header, MsgType, pack_header
+from ulnet.wire.o2ib import (
+    IMMEDIATE_END,
+    MAX_FRAGMENTS,
+    MAX_MESSAGE,
+    VERSIONS,
+    ConnParams,
+    O2ibMessage,
+    O2ibType,
+    Reason,
+    Reject,
+)
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterable
+
+    from ulnet.core.msg import Msg
+    from ulnet.core.ni import NI
+    from ulnet.lnd.contract import Upcalls
+    from ulnet.lnd.o2ib.params import O2ibParams
+
+__all__ = ["NiState", "race_key"]
+
+_ROOM: Final = MAX_MESSAGE - IMMEDIATE_END  # payload of an IMMEDIATE
+_MOST_RACES: Final = 20
+_MOST_CONNS: Final = 128  # of one peer
+_REMEMBERED: Final = 65536  # peers decide how many there are
+_REOPEN: Final = 1.0  # seconds between two looks for a device that is gone
+_LEAST_PAUSE: Final = 0.05  # seconds between two looks at what is late
+_WMD_AT: Final = 32  # of the handle in an LNet header
+_WMD_SIZE: Final = 16
+_GET: Final = int(MsgType.GET)
+_REPLY: Final = int(MsgType.REPLY)
+
+
+class NiState:
+    """The driver's side of an NI; kept in `ni.lnd_data`. `in_hand` are its transmits that carry messages."""
+
+    def __init__(
+        self,
+        core: Upcalls,
+        loop: asyncio.AbstractEventLoop,
+        verbs: Verbs,
+        params: O2ibParams,
+        ni: NI,
+        incarnation: int,
+        report: Callable[[str], None],
+    ) -> None:
+        self.core = core
+        self.loop = loop
+        self.now = loop.time
+        self.params = params
+        self.ni = ni
+        self.tunables = ni.lnd_tunables or LndTunables()
+        self.nid4 = ni.nid.nid4
+        self.incarnation = incarnation
+        self.depth = ni.tunables.peer_credits
+        self.fragments = MAX_FRAGMENTS
+        self.set_tunables(float(ni.timeout))
+        self.peers: dict[Nid, Peer] = {}
+        self.in_hand: dict[Tx, None] = {}
+        self.open = True
+        self.down = ""  # why nothing can be carried now
+        self.failures = Failures(core, self._drain_soon)
+        self._verbs = verbs
+        self._report = report
+        self._lives: dict[Nid, int] = {}
+        self._cookies = 0
+        self._packed: tuple[Header | None, bytes] = (None, b"")  # the last header, and its bytes
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = float("inf")
+        self._gone = False  # the device is: another one is looked for
+        self.device: Device = verbs.open(ni, params.service, self)
+        self.registrations = Registrations(self.device)
+
+    def _drain_soon(self) -> None:
+        self.loop.call_soon(self.failures.drain)
+
+    def set_tunables(self, timeout: float) -> None:
+        """Take over what can be changed while the NI runs."""
+        tunables, credits = self.tunables, self.ni.tunables.peer_credits
+        self.timeout = timeout
+        self.conns_per_peer = max(tunables.conns_per_peer, 1)
+        wanted = tunables.concurrent_sends or credits
+        self.concurrent_sends = tunables.concurrent_sends = min(max(wanted, credits // 2), 2 * credits)
+        self.highwater = tunables.peercredits_hiw = min(
+            max(tunables.peercredits_hiw, credits // 2), credits - 1
+        )
+
+    def retune(self, timeout: float) -> None:
+        """The tunables changed."""
+        self.set_tunables(timeout)
+        for peer in self.peers.values():
+            peer.hurry(self.now() + timeout)
+            self.arm(peer.next_deadline)
+
+    def cookie(self) -> int:
+        """A cookie that no other transmit of this NI had."""
+        self._cookies += 1
+        return self._cookies
+
+    # Sending ----------------------------------------------------------------------------------------
+
+    def send(self, msgs: list[Msg]) -> None:
+        """Queue messages of one path."""
+        first = msgs[0]
+        nid = first.next_nid
+        assert nid is not None
+        peer = self.peers.get(nid)
+        if not self.open or self.down or nid.is_large:
+            self._refuse(msgs, nid)
+            return
+        if peer is None:
+            peer = self.peers[nid] = Peer(self, nid)
+        txs: list[Tx] = []
+        for msg in msgs:
+            rx = peer.get_for(msg) if msg.hdr.type == _REPLY else None
+            if rx is not None:
+                rx.conn.get_reply(rx, msg)
+                continue
+            try:
+                txs.append(self._transmit(msg))
+            except (LNetError, WireError) as failed:
+                number = failed.errno if isinstance(failed, LNetError) else errno.EINVAL
+                self.fail_unsent(msg, HealthStatus.LOCAL_ERROR, number, str(failed))
+        if txs:
+            self.arm(txs[0].deadline)
+            peer.launch(txs)
+
+    def _refuse(self, msgs: list[Msg], nid: Nid) -> None:
+        for msg in msgs:
+            if not self.open:
+                text = f"{self.ni.nid} has been shut down"
+                self.fail_unsent(msg, HealthStatus.LOCAL_ERROR, errno.ESHUTDOWN, text)
+            elif self.down:
+                self.fail_unsent(msg, HealthStatus.LOCAL_DROPPED, errno.ENETDOWN, self.down)
+            else:
+                text = f"{nid}: o2ib carries NIDs of four bytes only"
+                self.fail_unsent(msg, HealthStatus.LOCAL_ERROR, errno.EAFNOSUPPORT, text)
+
+    def _transmit(self, msg: Msg) -> Tx:
+        """The transmit for a message (spec §4). Raises LNetError, WireError."""
+        hdr, md = msg.hdr, msg.md
+        if len(self.in_hand) >= self.tunables.ntx:
+            raise LNetError(
+                errno.ENOMEM, f"{self.ni.nid}: all of ntx={self.tunables.ntx} transmits are in use"
+            )
+        now = self.now()
+        last, raw = self._packed
+        if last is not hdr:
+            raw = pack_header(hdr, False)
+            self._packed = hdr, raw
+        lnet = raw[:_WMD_AT] + msg.wmd + raw[_WMD_AT + _WMD_SIZE :]
+        if hdr.type == _GET and hdr.length > _ROOM and hdr.dest_nid == msg.next_nid and md is not None:
+            tx = Tx(O2ibType.GET_REQ, (), now + self.timeout, msg)
+            tx.mapped = self.registrations.map(md.slices(0, hdr.length), md, 0, True)
+            tx.cookie = self.cookie()
+            tx.become(O2ibType.GET_REQ, get_request(lnet, tx.cookie, tx.mapped.target), [])
+        elif hdr.payload_length > _ROOM:
+            tx = Tx(O2ibType.PUT_REQ, (), now + self.timeout / 2, msg)
+            offset = msg.event.offset if msg.event is not None else 0
+            tx.mapped = self.registrations.map(msg.payload, md, offset, False)
+            tx.cookie = self.cookie()
+            tx.become(O2ibType.PUT_REQ, put_request(lnet, tx.cookie), [])
+        else:
+            tx = Tx(O2ibType.IMMEDIATE, (lnet, *msg.payload), now + self.timeout, msg)
+        self.in_hand[tx] = None
+        return tx
+
+    def fail_unsent(self, msg: Msg, status: HealthStatus, number: int, reason: str) -> None:
+        """End a message of which nothing has left, soon."""
+        msg.unsent = True
+        self.failures.add(msg, status, number, reason)
+
+    def fail(self, txs: Iterable[Tx], status: HealthStatus, failure: Failure) -> None:
+        """End transmits of which nothing has left, now."""
+        for tx in txs:
+            tx.release()
+            del self.in_hand[tx]
+            assert tx.msg is not None
+            tx.msg.unsent = True
+            self.core.completed([tx.msg], status, *failure)
+
+    def give_back(self, txs: Iterable[Tx]) -> None:
+        """Transmits of which nothing has left may go another way."""
+        for tx in txs:
+            tx.release()
+            del self.in_hand[tx]
+            assert tx.msg is not None
+            self.core.take_back(tx.msg)
+
+    # Calls ------------------------------------------------------------------------------------------
+
+    def requested(self, request: Request) -> None:
+        """A peer wants to connect."""
+        try:
+            asked = O2ibMessage.unpack(request.private)
+        except WireError as broken:
+            self._report(f"{self.ni.nid}: refused a call: {broken}")
+            self._reject(request, _version_of(request.private), _reason_for(request.private))
+            return
+        peer, reason = self._judge(asked)
+        if reason is None and peer is not None:
+            try:
+                peer.accept(request, asked)
+                return
+            except LNetError as failed:
+                self._report(f"{self.ni.nid}: cannot accept a call of {asked.src_nid}: {failed.text}")
+                reason = Reason.NO_RESOURCES
+        assert reason is not None
+        self._reject(request, asked.version, reason)
+        if peer is not None:
+            self.forget_if_idle(peer)
+
+    def _reject(self, request: Request, version: int, reason: Reason) -> None:
+        params = ConnParams(self.depth, self.fragments, MAX_MESSAGE)
+        request.reject(Reject(version, reason, self.incarnation, params).pack())
+
+    def _judge(self, asked: O2ibMessage) -> tuple[Peer | None, Reason | None]:
+        """Who calls, and why the call is refused, if it is. The order is the specification's."""
+        params = asked.params
+        if asked.dst_nid != self.ni.nid or asked.src_nid.net != self.ni.nid.net:
+            return None, Reason.FATAL
+        if not self.open or self.down or not self.ni.active:
+            return None, Reason.EARLY
+        if asked.type != O2ibType.CONNREQ or params is None:
+            return None, Reason.FATAL
+        if asked.dst_incarnation not in (0, self.incarnation):
+            return None, Reason.CONN_STALE
+        if asked.version != V1 and params.queue_depth > self.depth:
+            return None, Reason.MSG_QUEUE_SIZE
+        if params.max_fragments > MAX_FRAGMENTS:
+            return None, Reason.RDMA_FRAGS
+        if params.max_message > MAX_MESSAGE or not params.queue_depth or not params.max_fragments:
+            return None, Reason.FATAL
+        peer = self.peers.get(asked.src_nid)
+        if peer is None:
+            peer = self.peers[asked.src_nid] = Peer(self, asked.src_nid)
+        now = (asked.src_incarnation, asked.version)
+        for conn in (*peer.conns, *peer.accepting):
+            if (conn.incarnation, conn.version) != now:
+                conn.close(Failure(errno.ESTALE, f"{peer.nid} has been restarted"))
+        if self.peers.get(peer.nid) is not peer:  # nothing was left of it
+            self.peers[peer.nid] = peer
+        if len(peer.conns) + len(peer.accepting) >= _MOST_CONNS:
+            return peer, Reason.NO_RESOURCES
+        loses = race_key(peer.nid) < race_key(self.ni.nid)
+        if peer.calling is not None and loses and peer.races < _MOST_RACES:
+            peer.races += 1
+            return peer, Reason.CONN_RACE
+        peer.races = 0
+        return peer, None
+
+    def is_new_life(self, nid: Nid, incarnation: int) -> bool:
+        """Whether another life was behind nid when it was last connected."""
+        before = self._lives.pop(nid, incarnation)
+        self._lives[nid] = incarnation
+        if len(self._lives) > _REMEMBERED:
+            del self._lives[next(iter(self._lives))]
+        return before != incarnation
+
+    def verify(self, nid: Nid) -> bool:
+        """The node behind nid may have begun a new life."""
+        peer = self.peers.get(nid)
+        return peer is not None and peer.verify()
+
+    def forget_if_idle(self, peer: Peer) -> None:
+        """Drop a peer of which nothing is left."""
+        if peer.idle and self.peers.get(peer.nid) is peer:
+            del self.peers[peer.nid]
+
+    # Time -------------------------------------------------------------------------------------------
+
+    def arm(self, when: float) -> None:
+        """Look at what is late or due then."""
+        if when < self._due and self.open:
+            self._due = when
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self.loop.call_at(when, self._tick)
+
+    def _tick(self) -> None:
+        self._timer, self._due = None, float("inf")
+        now = self.now()
+        if self._gone:
+            self._reopen()
+        for peer in list(self.peers.values()):
+            peer.look(now)
+        following = min([peer.next_deadline for peer in self.peers.values()], default=float("inf"))
+        self.arm(max(following, now + _LEAST_PAUSE))
+
+    # The device -------------------------------------------------------------------------------------
+
+    def device_event(self, event: DeviceEvent, words: str) -> None:
+        """What becomes of the device."""
+        told = f"{self.ni.nid}: {self.device.name}: {event.value}{': ' * bool(words)}{words}"
+        self._report(told)
+        news = DEVICE_EVENTS.get(event)
+        if news is NiEvent.FATAL and not self.down:
+            self.down = told
+            self.core.ni_event(self.ni, NiEvent.FATAL)
+            for peer in list(self.peers.values()):
+                peer.withdraw()
+        elif news is NiEvent.RECOVERED and self.down and not self._gone:
+            self.down = ""
+            self.core.ni_event(self.ni, NiEvent.RECOVERED)
+        if event in (DeviceEvent.DEVICE_FATAL, DeviceEvent.DEVICE_REMOVAL) and self.open:
+            self._leave_device(told)
+
+    def _leave_device(self, reason: str) -> None:
+        """Nothing of the device works any more."""
+        if self._gone:
+            return
+        self._gone = True
+        self._end(Failure(errno.ENETDOWN, reason))
+        self.device.close()
+        self.arm(self.now() + _REOPEN)
+
+    def _reopen(self) -> None:
+        try:
+            self.device = self._verbs.open(self.ni, self.params.service, self)
+        except LNetError:
+            self.arm(self.now() + _REOPEN)
+            return
+        self._gone, self.down = False, ""
+        self.registrations = Registrations(self.device)
+        self._report(f"{self.ni.nid}: {self.device.name} is there again")
+        self.core.ni_event(self.ni, NiEvent.RECOVERED)
+
+    # The end ----------------------------------------------------------------------------------------
+
+    def _end(self, failure: Failure) -> None:
+        for peer in list(self.peers.values()):
+            if peer.calling is not None:
+                peer.calling.close(failure)
+            peer.close(failure)
+            peer.fail_queue(HealthStatus.LOCAL_ERROR, failure)
+            self.forget_if_idle(peer)
+        self.registrations.close()
+
+    def shut(self) -> None:
+        """End everything at once."""
+        self.open = False
+        if self._timer is not None:
+            self._timer.cancel()
+        self._end(Failure(errno.ESHUTDOWN, f"{self.ni.nid} has been shut down"))
+        self.peers.clear()
+        if not self._gone:
+            self.device.close()
+        self.failures.drain()
+
+
+def race_key(nid: Nid) -> int:
+    """What decides between two that call each other: the lower one gives way (spec §2)."""
+    address = nid.address
+    key = int(nid.net)
+    for at in range(0, len(address), 4):
+        key ^= int.from_bytes(address[at : at + 4], sys.byteorder)
+    return key
+
+
+def _version_of(private: bytes) -> int:
+    """The version in which to refuse what cannot be read."""
+    for order in ("little", "big"):
+        version = int.from_bytes(private[4:6], order)
+        if version in VERSIONS:
+            return version
+    return VERSIONS[-1]
+
+
+def _reason_for(private: bytes) -> Reason:
+    """Why what cannot be read is refused: a version that nobody knows, or worse."""
+    versions = (int.from_bytes(private[4:6], "little"), int.from_bytes(private[4:6], "big"))
+    known = any(version in VERSIONS for version in versions)
+    return Reason.FATAL if known or len(private) < 6 else Reason.CONN_UNCOMPAT

@@ -1,0 +1,184 @@
+"""Who sends much, calls often, or goes by another's name: others are served, and nobody is taken for them."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from lnd.conftest import Addresses
+from lnd.kit import ROOT, Side, connect, dial, hello_bytes, lnet_frame, put_header, until
+from ulnet.lnd.selector import Selector
+from ulnet.lnd.tcp.reader import Reader
+from ulnet.lnd.tcp.shared import TURNS
+from ulnet.nid import LNET_PID, PID_USER_FLAG, Nid
+from ulnet.wire.acceptor import ConnRequest
+from ulnet.wire.lnet import HEADER_SIZE
+from ulnet.wire.socklnd import FRAME_HEADER_SIZE, ConnType, Hello
+
+Make = Callable[..., Side]
+SMALL = FRAME_HEADER_SIZE + HEADER_SIZE
+needs_root = pytest.mark.skipif(not ROOT, reason="source ports below 1024 need root")
+
+
+async def test_a_flood_of_small_messages_has_short_turns(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1), rx_buffer_size=4 << 20)
+    raw = await connect(a, at.nid(2))
+    (conn,) = a.peer(at.nid(2)).conns
+    most: list[int] = []
+    read = Reader.read
+
+    def counted(rx: Reader) -> bool:
+        before = len(a.core.arrivals)
+        found = read(rx)
+        most.append(len(a.core.arrivals) - before)
+        return found
+
+    one = lnet_frame(put_header(a.ni.nid, Nid.parse(at.nid(2)), 0))
+    conn.shared.selector.forget(conn.rx.sock.fileno())  # type: ignore[union-attr]
+    await raw.send(one * 5000)
+    while len(a.core.arrivals) < 5000:
+        conn.shared.now = conn.shared.loop.time()
+        counted(conn.rx)
+    assert max(most) <= TURNS[-1] // SMALL + 1
+    conn.rx.start()
+
+
+async def test_long_payloads_are_not_held_up_by_short_turns(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1), rx_buffer_size=4 << 20)
+    raw = await connect(a, at.nid(2))
+    payload = bytes(range(256)) * 4096
+    for _ in range(3):
+        await raw.send(lnet_frame(put_header(a.ni.nid, Nid.parse(at.nid(2)), len(payload)), payload))
+    await until(a.core.complete(3))
+    assert all(arrival.memory == payload for arrival in a.core.arrivals)
+
+
+def test_a_reader_that_has_had_its_turn_comes_behind_all_others() -> None:
+    """Two that always have more to read, and one that has something now and then."""
+    failures: list[BaseException] = []
+    selector = Selector(failures.append)
+    selector.open()
+    selector.is_loops = True
+    pairs = [socket.socketpair() for _ in range(3)]
+    order: list[int] = []
+
+    def reader(which: int) -> Callable[[], None]:
+        sock = pairs[which][0]
+
+        def read() -> None:
+            order.append(which)
+            if which == 2:
+                sock.recv(1)
+                return
+            if len(order) in (3, 7):
+                pairs[2][1].send(b"x")
+            if len(order) > 12:
+                sock.recv(10)
+            else:
+                selector.again(sock.fileno())
+
+        return read
+
+    try:
+        for which, (sock, other) in enumerate(pairs):
+            selector.watch(sock.fileno(), reader(which))
+            if which < 2:
+                other.send(b"more")
+        while len(order) < 14:
+            assert selector.select(0) == []
+    finally:
+        selector.close()
+        for pair in pairs:
+            for sock in pair:
+                sock.close()
+    assert not failures
+    assert [at for at, which in enumerate(order) if which == 2] == [3, 7]  # at once
+    others = [which for which in order if which != 2]
+    assert all(one != following for one, following in itertools.pairwise(others))
+
+
+def test_one_that_is_closed_has_no_further_turn() -> None:
+    selector = Selector(lambda failure: None)
+    selector.open()
+    selector.is_loops = True
+    one, other = socket.socketpair()
+    turns: list[int] = []
+
+    def read() -> None:
+        turns.append(1)
+        selector.again(one.fileno())
+
+    try:
+        selector.watch(one.fileno(), read)
+        other.send(b"x")
+        selector.select(0)
+        selector.forget(one.fileno())
+        before = len(turns)
+        selector.select(0)
+        assert len(turns) == before
+    finally:
+        selector.close()
+        one.close()
+        other.close()
+
+
+# Names -----------------------------------------------------------------------------------------------
+
+
+@needs_root
+async def test_who_takes_the_name_of_another_address_is_refused_and_harms_nobody(
+    make: Make, at: Addresses
+) -> None:
+    """Before: each of 139 such HELLOs was taken, and the connections of the node of that name were closed."""
+    a = make(at.nid(1), accept="secure")
+    honest = await connect(a, at.nid(2), source=at.ip(2), port=1000)
+    for turn in range(20):
+        foe = await dial(a, at.ip(3), port=1020 - turn)
+        await foe.send(ConnRequest.to(a.ni.nid).pack())
+        await foe.send(hello_bytes(Nid.parse(at.nid(2)), a.ni.nid, incarnation=8 + turn))
+        assert await foe.rest() == (b"", "EOF")
+    assert any(f"it calls itself {at.nid(2)}" in line for line in a.reports)
+    await honest.send(lnet_frame(put_header(a.ni.nid, Nid.parse(at.nid(2)), 0)))
+    await until(a.core.complete(1))
+    assert a.lnd.open_connections == 1
+
+
+@needs_root
+async def test_a_privileged_node_renames_those_who_are_not(make: Make, at: Addresses) -> None:
+    """As kernel nodes do, also one that names its own address: any process of that host can."""
+    a = make(at.nid(1), reserved_ports=True)
+    raw = await connect(a, at.nid(2))
+    await raw.send(lnet_frame(put_header(a.ni.nid, Nid.parse(at.nid(9)), 0)))
+    await until(a.core.complete(1))
+    (arrival,) = a.core.arrivals
+    assert arrival.hdr.src_nid == Nid.parse(at.nid(2))
+    assert arrival.hdr.src_pid == raw.sock.getsockname()[1] | PID_USER_FLAG
+    assert (Nid.parse(at.nid(2)), LNET_PID) not in a.state().peers
+
+
+@needs_root
+async def test_a_node_over_several_devices_may_call_from_all_of_them(make: Make, at: Addresses) -> None:
+    """Once it has told of them from the address of its NID."""
+    a = make(at.nid(1), accept="secure")
+    ips = (
+        int.from_bytes(Nid.parse(at.nid(2)).address, "big"),
+        int.from_bytes(Nid.parse(at.nid(5)).address, "big"),
+    )
+    calls = ((at.ip(5), None), (at.ip(2), ConnType.CONTROL), (at.ip(5), ConnType.BULK_IN))
+    for port, (ip, ctype) in enumerate(calls, 1001):
+        raw = await dial(a, ip, port=port)
+        await raw.send(ConnRequest.to(a.ni.nid).pack())
+        await raw.send(hello_with(ips, Nid.parse(at.nid(2)), a.ni.nid, ctype or ConnType.CONTROL))
+        if ctype is None:
+            assert await raw.rest() == (b"", "EOF")
+        else:
+            assert (await raw.read_hello()).ctype != ConnType.NONE
+    assert a.lnd.open_connections == 2
+
+
+def hello_with(ips: tuple[int, ...], src: Nid, dst: Nid, ctype: ConnType) -> bytes:
+    """The HELLO of a node that has these addresses."""
+    return Hello(3, src, dst, LNET_PID, 0, 7, 0, int(ctype), len(ips), ips=ips).pack()
