@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
+import logging
 import socket
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any, get_args
 
 import msgspec
@@ -16,6 +19,7 @@ from support.transcripts import Step
 from ulnet.core.stats import GlobalStats
 from ulnet.core.status import HealthStatus
 from ulnet.dlc import model
+from ulnet.dlc.caller import Caller, Role
 from ulnet.dlc.config import read_config
 from ulnet.dlc.documents import Statistics
 from ulnet.dlc.errors import DlcError
@@ -497,3 +501,41 @@ async def test_a_busy_port_is_an_error_with_its_reason(admin: Admin, port: int) 
     assert busy.value.errno == errno.ENETDOWN
     (net,) = (await shown(admin, model.NetShow(net="tcp")))["net"]
     assert [ni["nid"] for ni in net["local NI(s)"]] == ["127.0.1.1@tcp"]
+
+
+async def test_each_change_is_a_line_that_tells_who_and_what(caplog: pytest.LogCaptureFixture) -> None:
+    """All kinds of requests that change something, each before and after, refused ones too."""
+    caplog.set_level(logging.INFO, "ulnet.audit")
+    caller = Caller(0, 4711, Role.CHANGE)
+    async with Node(tcp=TcpParams(accept="all", accept_port=free_port())) as node:
+        admin = Admin(node)
+
+        async def does(request: model.Request) -> dict[str, Any]:
+            caplog.clear()
+            with suppress(DlcError):
+                await admin.handle(request, caller)
+            (record,) = caplog.records
+            line: dict[str, Any] = json.loads(record.getMessage().removeprefix("audit: "))
+            assert (line["user"], line["uid"], line["pid"]) == ("root", 0, 4711)
+            assert line["request"] == msgspec.to_builtins(request)
+            return line
+
+        added = (await does(model.NetAdd(nids=["127.0.0.1@tcp"])))["changed"]
+        assert added["127.0.0.1@tcp.tunables.credits"] == [None, 256]
+        drained = await does(model.NetSet(nids=["127.0.0.1@tcp"], drain=1))
+        assert drained["changed"] == {"127.0.0.1@tcp.drained": [False, True]}
+        peer = await does(model.PeerAdd("10.0.0.1@tcp", ["10.0.0.2@tcp"]))
+        assert peer["changed"]["10.0.0.1@tcp.nids.10.0.0.2@tcp.health"] == [None, 1000]
+        refused = await does(model.PeerAdd("10.0.0.1@tcp", ["127.0.0.1@tcp"]))
+        assert (refused["changed"], len(refused["refused"])) == ({}, 1)
+        await does(model.RouteAdd("tcp7", "10.0.0.1@tcp"))
+        assert (await does(model.RouteDel("tcp7", "10.0.0.1@tcp")))["changed"]
+        assert (await does(model.UdspAdd(src="tcp")))["changed"]
+        assert (await does(model.FaultAdd("drop", "*", "*", rate=1)))["changed"]
+        assert (await does(model.RouterSet({"router_ping_timeout": 3})))["changed"]
+        assert (await does(model.NetDel(nids=["127.0.0.1@tcp"], force=True)))["changed"]
+        assert (await does(model.LnetUnconfigure()))["changed"] == {}
+    caplog.clear()
+    with suppress(DlcError):
+        await admin.handle(model.NetShow(), caller)
+    assert not caplog.records

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import logging
 import os
 import resource
+import shutil
+import signal
 import socket
 import stat
 import struct
-from collections.abc import AsyncIterator, Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from select import select
@@ -21,13 +25,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ulnet.dlc import model
+from ulnet.dlc import server as server_module
 from ulnet.dlc.aclient import AsyncClient
+from ulnet.dlc.caller import Caller, Groups
 from ulnet.dlc.client import Client, as_mapping
 from ulnet.dlc.documents import NidItem, PeerListDocument
 from ulnet.dlc.endpoint import Endpoint
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.protocol import HEADER_SIZE, Answer, ProtocolError, decode_reply, encode_reply, encode_request
 from ulnet.dlc.server import ControlServer
+from ulnet.node import Node
+from ulnet.node.admin import Admin
 
 
 class Handler:
@@ -38,9 +46,11 @@ class Handler:
         self.cancelled = 0
         self.release = asyncio.Event()
         self.peers = 3
+        self.callers: list[Caller] = []
 
-    async def __call__(self, request: model.Request) -> Answer:
+    async def __call__(self, request: model.Request, caller: Caller) -> Answer:
         self.handled += 1
+        self.callers.append(caller)
         if isinstance(request, model.PeerList):
             return Answer(PeerListDocument([NidItem(f"10.0.0.{n}@tcp") for n in range(self.peers)]))
         if isinstance(request, model.NetDel):
@@ -180,20 +190,23 @@ async def test_a_client_survives_that_the_daemon_drops_silent_connections(tmp_pa
         assert await in_thread(twice) == [names(3)] * 2
 
 
-async def test_more_clients_than_allowed_are_told_so(tmp_path: Path) -> None:
-    async with serving(tmp_path, max_clients=2) as (_, server):
+async def test_where_there_are_too_many_clients_one_that_is_silent_gives_way(tmp_path: Path) -> None:
+    async with serving(tmp_path, max_clients=2) as (handler, server):
         clients = [AsyncClient(server.endpoint.path) for _ in range(3)]
-        for client in clients[:2]:
+        for client in clients:
             assert as_mapping(await client.request(model.PeerList())) == names(3)
+        assert len(server.sessions) == 2
+        busy = [asyncio.create_task(client.request(model.StatsShow())) for client in clients[1:]]
+        while handler.handled < 5:
+            await asyncio.sleep(0.01)
         reader, writer = await asyncio.open_unix_connection(server.endpoint.path)
         answer = await reader.read()
         assert decode_reply(answer[HEADER_SIZE:]).errors[0].errno == -errno.EBUSY
         writer.close()
         await writer.wait_closed()
-        await clients[0].close()
-        while len(server.sessions) > 1:
-            await asyncio.sleep(0.01)
-        assert as_mapping(await clients[2].request(model.PeerList())) == names(3)
+        handler.release.set()
+        for one in busy:
+            assert not (await one).errors
         for client in clients:
             await client.close()
 
@@ -204,30 +217,39 @@ def take_all_files(held: list[int]) -> None:
             held.append(os.open(os.devnull, os.O_RDONLY))
 
 
-async def test_when_files_run_out_clients_wait_and_the_log_stays_short(
+async def test_when_files_run_out_some_are_kept_for_clients(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """At a limit of 64 descriptors lnetctl got no answer while connections held all of them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     held: list[int] = []
     async with serving(tmp_path) as (_, server):
-        with socket.socket(socket.AF_UNIX) as client:
-            client.setblocking(False)
-            try:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
-                take_all_files(held)
+        clients = [socket.socket(socket.AF_UNIX) for _ in range(6)]
+        answers: list[bytes] = []
+        loop = asyncio.get_running_loop()
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+            take_all_files(held)
+            for client in clients:
+                client.setblocking(False)
                 client.connect(server.endpoint.path)
                 client.send(encode_request(model.PeerList()))
-                while not caplog.records:
-                    await asyncio.sleep(0.01)
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-                for descriptor in held:
-                    os.close(descriptor)
-            answer = await asyncio.get_running_loop().sock_recv(client, 4096)
-    assert not decode_reply(answer[HEADER_SIZE:]).errors
-    assert [record.getMessage() for record in caplog.records] == [
-        "a client of the control socket has to wait: Too many open files"
-    ]
+            for client in clients[:4]:
+                answers.append(await loop.sock_recv(client, 4096))
+            while not caplog.records:
+                await asyncio.sleep(0.01)
+            clients[0].close()
+            answers.append(await loop.sock_recv(clients[4], 4096))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for descriptor in held:
+                os.close(descriptor)
+        answers.append(await loop.sock_recv(clients[5], 4096))
+        for client in clients:
+            client.close()
+    assert not any(decode_reply(answer[HEADER_SIZE:]).errors for answer in answers)
+    lines = {record.getMessage() for record in caplog.records}
+    assert lines == {"a client of the control socket has to wait: Too many open files"}
     assert caplog.records[0].exc_info is None
 
 
@@ -294,12 +316,137 @@ async def test_closing_does_not_wait_longer_than_its_grace(tmp_path: Path) -> No
 
 
 async def test_somebody_elses_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ulnet.dlc.server._uid_of", lambda connection: os.geteuid() + 4711)
+    monkeypatch.setattr("ulnet.dlc.caller.credentials", lambda connection: (1, os.geteuid() + 4711, 4711))
+    monkeypatch.setattr("ulnet.dlc.client.check_daemon", lambda path, connection: None)
+    monkeypatch.setattr("ulnet.dlc.aclient.check_daemon", lambda path, connection: None)
     async with serving(tmp_path) as (handler, server), AsyncClient(server.endpoint.path) as client:
         reply = await client.request(model.PeerList())
         assert reply.errors[0].errno == -errno.EACCES
         assert f"user {os.geteuid() + 4711}" in reply.errors[0].descr
         assert handler.handled == 0
+
+
+# Roles -----------------------------------------------------------------------------------------------------
+
+USER, LOOKERS, CHANGERS = 54711, 54712, 54713
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="asking as another user needs root")
+
+
+def ask_as(uid: int, groups: list[int], path: str, requests: list[model.Request]) -> list[int]:
+    """The errnos that another user's requests end with, 0 for none; asked in a process of that user."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups(groups)
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+            numbers = []
+            for request in requests:
+                try:
+                    with Client(path) as client:
+                        errors = client.request(request, 30).errors
+                        numbers.append(-errors[0].errno if errors else 0)
+                except DlcError as refused:
+                    numbers.append(refused.errno)
+            os.write(theirs, json.dumps(numbers).encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours) as reader:
+        answer = reader.read()
+    os.waitpid(child, 0)
+    found: list[int] = json.loads(answer)
+    return found
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """A directory of root's that other users can reach, as /run/ulnet is."""
+    directory = Path(tempfile.mkdtemp(prefix="ulnet-test-", dir="/run"))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@needs_root
+async def test_members_of_a_group_may_look_and_those_of_another_may_change(
+    open_directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "ulnet.audit")
+    requests = [
+        model.GlobalShow(),
+        model.NetShow(),
+        model.Export(),
+        model.GlobalSet({"numa_range": 7}),
+        model.Ping(["0@lo"]),
+        model.FaultReset("drop"),
+    ]
+    groups = Groups(LOOKERS, CHANGERS)
+    async with Node() as node:
+        path = str(open_directory / "s")
+        server = ControlServer(Endpoint(path, groups.opened_to), Admin(node).handle, groups=groups)
+        await server.start()
+        try:
+            refused, done = errno.EACCES, 0
+            looker = await in_thread(ask_as, USER, [LOOKERS], path, requests)
+            assert looker == [done, done, done, refused, refused, refused]
+            changer = await in_thread(ask_as, USER, [LOOKERS, CHANGERS], path, requests)
+            assert changer == [done] * 6
+            stranger = await in_thread(ask_as, USER + 100, [], path, requests[:1])
+            assert stranger == [refused]
+        finally:
+            await server.close()
+        assert node.core.settings.numa_range == 7
+    lines = [json.loads(record.getMessage().removeprefix("audit: ")) for record in caplog.records]
+    assert [(line["uid"], line["request"]["op"]) for line in lines] == [
+        (USER, "global.set"),
+        (USER, "fault.reset"),
+    ]
+    assert lines[0]["changed"] == {"numa_range": [0, 7]}
+
+
+# Who answers -----------------------------------------------------------------------------------------------
+
+
+@needs_root
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o755])
+def test_another_users_daemon_is_believed_only_where_root_put_it(open_directory: Path, mode: int) -> None:
+    """A fake lnetd in a directory that others may write to was believed by root's lnetctl."""
+    directory = open_directory / "ulnet"
+    directory.mkdir()
+    os.chown(directory, USER, USER)
+    path = str(directory / "s")
+    listens, tells = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setresuid(USER, USER, USER)
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(path)
+                listener.listen()
+                os.write(tells, b"1")
+                listener.accept()[0].sendall(encode_reply(Answer()))
+                signal.pause()
+        finally:
+            os._exit(0)
+    try:
+        os.read(listens, 1)
+        open_directory.chmod(mode)
+        with Client(path) as client:
+            if mode == 0o755:
+                assert not client.request(model.PeerList(), 30).errors
+            else:
+                with pytest.raises(DlcError, match=f"runs as user {USER}, and others than root") as refused:
+                    client.request(model.PeerList(), 30)
+                assert refused.value.errno == errno.EPERM
+                with pytest.raises(DlcError, match=f"runs as user {USER}"):
+                    asyncio.run(AsyncClient(path).request(model.PeerList(), 30))
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(listens)
+        os.close(tells)
 
 
 # Hostile bytes -------------------------------------------------------------------------------------------
@@ -371,6 +518,29 @@ async def test_a_client_that_does_not_read_is_dropped(tmp_path: Path) -> None:
             await asyncio.sleep(0.01)
         assert handler.handled == 1
         writer.transport.abort()
+
+
+async def test_answers_that_nobody_reads_do_not_pile_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Sixty such clients held 43 MB."""
+    monkeypatch.setattr(server_module, "_MOST_UNREAD", 3_000_000)
+    async with serving(tmp_path) as (handler, server):
+        handler.peers = 50_000  # 1.2 MB
+        writers = []
+        for count in range(1, 11):
+            _, writer = await asyncio.open_unix_connection(server.endpoint.path, limit=1)
+            writer.write(GOOD)
+            writers.append(writer)
+            while handler.handled < count:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
+        assert sum(session.unread for session in server.sessions) <= 3_000_000
+        assert any("does not read its answer" in record.getMessage() for record in caplog.records)
+        async with AsyncClient(server.endpoint.path) as client:
+            assert as_mapping(await client.request(model.PeerList())) == names(50_000)
+        for writer in writers:
+            writer.transport.abort()
 
 
 @pytest.mark.parametrize(

@@ -185,12 +185,39 @@ def test_a_modprobe_file() -> None:
         "accept_port: start lnetd with --accept-port 987",
         "accept_port_bulk: start lnetd with --accept-port-bulk 986",
         "cpu_npartitions: start lnetd with --cpu-npartitions 2",
-        "ko2iblnd: o2ib nets are not built yet in this version of ulnet",
     ]
     assert found.unknown == [
         "nscheds=2: nothing in ulnet corresponds to it",
-        "map_on_demand=1: nothing in ulnet corresponds to it",
     ]
+
+
+@pytest.mark.requirement("HLD-modparams", "LND-o2ib")
+def test_parameters_of_ko2iblnd() -> None:
+    text = (
+        "options lnet networks=o2ib(ib0)\n"
+        "options ko2iblnd peer_credits=32 peer_credits_hiw=16 credits=1024 concurrent_sends=64 ntx=2048 "
+        "map_on_demand=256 fmr_pool_size=2048 fmr_flush_trigger=512 fmr_cache=1 conns_per_peer=4 timeout=20\n"
+        "options ko2iblnd retry_count=7 service=988 nscheds=4 typo=1\n"
+    )
+    found = read_modprobe(text)
+    (request,) = found.requests
+    assert request == net(
+        *("o2ib", "ib0"),
+        peer_credits=32,
+        peercredits_hiw=16,
+        credits=1024,
+        concurrent_sends=64,
+        ntx=2048,
+        map_on_demand=256,
+        fmr_pool_size=2048,
+        fmr_flush_trigger=512,
+        fmr_cache=1,
+        conns_per_peer=4,
+        timeout=20,
+    )
+    assert found.o2ib == {"retry_count": 7, "service": 988}
+    assert found.notes == ["nscheds: without effect; it is the kernel's own"]
+    assert len(found.unknown) == 1 and found.unknown[0].startswith("typo=1")
 
 
 @pytest.mark.requirement("HLD-modparams")

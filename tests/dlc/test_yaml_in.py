@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ulnet.dlc import yaml_in
 from ulnet.dlc.yaml_in import MapNode, Node, ScalarNode, YamlError, read_sections
 
 
@@ -112,3 +113,13 @@ values = st.recursive(
 def test_what_another_emitter_writes_is_read_back(value: dict[str, Any]) -> None:
     text = yaml.safe_dump(value, allow_unicode=True, sort_keys=False, default_flow_style=False)
     assert dict(read(text)) == value or "&id" in text
+
+
+def test_a_file_with_too_many_values_is_refused_before_they_take_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(yaml_in, "_MOST", 100)
+    text = "net:\n" + "    - net type: tcp\n" * 40
+    with pytest.raises(YamlError, match=r"line [0-9]+: the file has more than 100 values"):
+        read_sections(text)
+    assert read_sections("net:\n    - net type: tcp\n")

@@ -43,6 +43,9 @@ class NodeView:
     routing: RoutedView | None = None
 
 
+_MOST_FINDINGS = 200
+
+
 async def examine(name: str, config: Config, facts: Sequence[Link] | None) -> tuple[list[Finding], NodeView]:
     """Run a file dry; `facts` are the host's interfaces where they are known."""
     findings = [
@@ -66,6 +69,10 @@ async def examine(name: str, config: Config, facts: Sequence[Link] | None) -> tu
                 level: Level = "note" if unsure else "error"
                 findings.append(Finding(level, name, step.line, _without_line(item.descr)))
             findings += _address_mismatch(name, step, facts)
+            if len(findings) > _MOST_FINDINGS:
+                text = f"more than {_MOST_FINDINGS} things are wrong: what follows was not looked at"
+                findings.append(Finding("error", name, step.line, text))
+                break
         view = _view(name, admin, steps)
         view.routing = routed_view(name, core, view.nids, steps, complete)
         nets = set(core.nets)

@@ -10,12 +10,10 @@ from ulnet.control.policy import Descriptor
 from ulnet.core.tunables import NetTunables
 from ulnet.dlc.model import NetAdd, UdspAdd
 from ulnet.dlc.steps import Step
-from ulnet.nid import LO_NID, Net, NetType, NidError, NidList
+from ulnet.nid import LO_NID, NidError
 from ulnet.node.dry_run import INVENTED
 
 __all__ = ["values_of_one"]
-
-_MANY = 4096
 
 
 def values_of_one(name: str, core: LNet, steps: Sequence[Step]) -> Iterator[Finding]:
@@ -23,31 +21,7 @@ def values_of_one(name: str, core: LNet, steps: Sequence[Step]) -> Iterator[Find
     for step in steps:
         if isinstance(step.request, NetAdd):
             yield from _credits(name, step, step.request)
-    yield from _without_driver(name, core, steps)
     yield from _policies(name, core, steps)
-
-
-def _without_driver(name: str, core: LNet, steps: Sequence[Step]) -> Iterator[Finding]:
-    """Nets of the dry run that no node in user space can have, each where it is named first."""
-    told: set[Net] = set()
-    for step in steps:
-        net = _net_of(step.request) if isinstance(step.request, NetAdd) else None
-        if net is not None and net.type == NetType.O2IB and net in core.nets and net not in told:
-            told.add(net)
-            text = (
-                f"net {net} needs a kernel node: ulnet has no driver for InfiniBand, and lnetd refuses it "
-                "(errno -22); its peers and routes are judged here as on a kernel node"
-            )
-            yield Finding("warning", name, step.line, text)
-
-
-def _net_of(request: NetAdd) -> Net | None:
-    try:
-        if request.net is not None:
-            return Net.parse(request.net)
-        return next((nid.net for text in request.nids for nid in NidList.parse(text).expand(_MANY)), None)
-    except NidError:
-        return None  # told by the node
 
 
 def _credits(name: str, step: Step, request: NetAdd) -> Iterator[Finding]:

@@ -6,11 +6,13 @@ import argparse
 import os
 import sys
 
+from ulnet.cli.doctor_rdma import diagnose_rdma
 from ulnet.cli.doctor_rules import diagnose
 from ulnet.cli.findings import Finding, Level, print_findings, status_of
 from ulnet.cli.observed import add_source, names_node, source_of
 from ulnet.host import HostError
 from ulnet.host.network_facts import network_facts
+from ulnet.host.rdma_facts import rdma_facts
 
 __all__ = ["main", "parser"]
 
@@ -19,10 +21,12 @@ example:
   ulnet doctor
   ip netns exec left ulnet doctor --json
   ulnet doctor --kernel
+  ulnet doctor --rdma
 
-Looks at ARP and reverse path settings, source routes, carriers, MTUs, buffers, and changes nothing; each
-finding names the command that mends it. With a node named, lnetd or the kernel's: also what of it is not
-well, which rails carry nothing, and which peers are reached by one rail of several, and why.
+Looks at ARP and reverse path settings, source routes, carriers, MTUs, buffers, and at RDMA devices and what
+o2ib nets need of them, and changes nothing; each finding names the command that mends it. With a node named,
+lnetd or the kernel's: also what of it is not well, which rails carry nothing, and which peers are reached by
+one rail of several, and why.
 Exit status: 0 nothing wrong, 1 errors (with --strict also warnings), 2 usage, or no answer.
 """
 
@@ -38,7 +42,7 @@ def main(argv: list[str]) -> int:
     except HostError as bad:
         print(f"ulnet doctor: {bad}", file=sys.stderr)
         return 2
-    findings = list(diagnose(facts))
+    findings = [*diagnose(facts), *diagnose_rdma(rdma_facts(), facts.links, options.rdma)]
     if names_node(options):
         try:
             findings += _of_node(options)
@@ -77,6 +81,11 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_source(words)
+    words.add_argument(
+        "--rdma",
+        action="store_true",
+        help="o2ib nets are wanted: having no RDMA device is an error",
+    )
     words.add_argument("--strict", action="store_true", help="warnings make the exit status 1 too")
     words.add_argument("--json", action="store_true", help="a JSON list in place of lines")
     return words

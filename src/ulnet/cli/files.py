@@ -8,6 +8,8 @@ import stat
 import sys
 from typing import TextIO
 
+from ulnet.host.files import read_bounded
+
 __all__ = ["LONGEST", "Unreadable", "read_text", "standard_input", "write_text"]
 
 LONGEST = 1 << 24  # characters; who reads more reads an endless device
@@ -24,14 +26,10 @@ class Unreadable(Exception):
 def read_text(name: str) -> str:
     """The text of a file; `-` is standard input. Raises Unreadable."""
     try:
-        if name == "-":
-            text = standard_input().read(LONGEST + 1)
-        else:
-            with open(name, encoding="utf-8") as file:
-                text = file.read(LONGEST + 1)
+        text = standard_input().read(LONGEST + 1) if name == "-" else read_bounded(name, LONGEST)
     except OSError as error:
         number = error.errno or errno.EIO
-        raise Unreadable(f"{name} cannot be read: {os.strerror(number)}", number) from None
+        raise Unreadable(f"{name} cannot be read: {error.strerror or os.strerror(number)}", number) from None
     except UnicodeDecodeError as bad:
         text = f"{name} is not UTF-8 text: {bad.reason} at byte {bad.start}"
         raise Unreadable(text, errno.EILSEQ) from None

@@ -15,7 +15,7 @@ from ulnet.dlc.config import Verb, read_config
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.importing import import_config
 from ulnet.dlc.yaml_out import emit_document, emit_errors
-from ulnet.host import HostError
+from ulnet.host import HostError, read_bounded
 
 __all__ = ["run_import"]
 
@@ -66,11 +66,10 @@ def _read(operands: list[str]) -> str:
     try:
         if not operands or operands[0] == "-":
             return standard_input().read(LONGEST + 1)  # one more: who reads it as YAML refuses it
-        with open(operands[0], encoding="utf-8") as file:
-            return file.read(LONGEST + 1)
+        return read_bounded(operands[0], LONGEST)
     except OSError as error:
         number = error.errno or errno.EIO
-        raise Unreadable(f"cannot open '{name}': {os.strerror(number)}", number) from None
+        raise Unreadable(f"cannot open '{name}': {error.strerror or os.strerror(number)}", number) from None
     except UnicodeDecodeError as bad:
         text = f"{name} is not UTF-8 text: {bad.reason} at byte {bad.start}"
         raise Unreadable(text, errno.EILSEQ) from None

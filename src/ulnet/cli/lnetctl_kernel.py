@@ -16,7 +16,8 @@ __all__ = ["KERNEL_ONLY", "say_why"]
 _WHY = {
     "service-id": (
         errno.ENOENT,
-        "cannot get service port: No such file or directory (-2): this node has no o2iblnd",
+        "cannot get service port: No such file or directory (-2): no kernel module tells it; o2ib nets of "
+        "ulnet listen at 987, or at the `service` that lnetd was given",
     ),
     "setup-mrrouting": (
         errno.EOPNOTSUPP,
@@ -32,7 +33,7 @@ _WHY = {
 KERNEL_ONLY = (
     Command(
         ("service-id",),
-        "o2iblnd's service: there is none here",
+        "the kernel module's service for o2ib: there is none here",
         examples=("lnetctl service-id",),
         action="kernel_service-id",
     ),

@@ -8,10 +8,13 @@ import errno
 import logging
 import os
 import resource
+import shutil
 import signal
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ulnet import __version__
@@ -20,6 +23,7 @@ from ulnet.cli.log_lines import log_to_stderr
 from ulnet.cli.observed import place
 from ulnet.core.lines import Line
 from ulnet.core.status import LNetError
+from ulnet.dlc.caller import Groups
 from ulnet.dlc.config import Step, read_config
 from ulnet.dlc.endpoint import Endpoint
 from ulnet.dlc.errors import ErrorItem
@@ -30,8 +34,9 @@ from ulnet.dlc.paths import default_socket
 from ulnet.dlc.protocol import ProtocolError
 from ulnet.dlc.server import ControlServer
 from ulnet.dlc.yaml_out import emit_errors
-from ulnet.host import HostError, load_topology
+from ulnet.host import HostError, become, group_number, load_topology
 from ulnet.lnd.loop import new_event_loop
+from ulnet.lnd.o2ib import O2ibParams
 from ulnet.lnd.tcp import TcpParams
 from ulnet.node import Node
 from ulnet.node.admin import Admin
@@ -71,8 +76,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     _allow_many_files()
     try:
         parameters, steps = _parameters(options), _read(options.config)
+        groups = Groups(*[name and group_number(name) for name in (options.readers, options.administrators)])
+        if options.user is not None:
+            _become(options.user, options.socket, groups)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return runner.run(_run(options, parameters, steps))
+            return runner.run(_run(options, parameters, steps, groups))
     except (LNetError, HostError, ProtocolError) as refused:
         _log.error("%s", refused.text, extra={"event": "daemon.refused"})
     except _ConfigError as bad:
@@ -105,6 +113,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ip2nets", metavar="TEXT", help="as the module parameter: tcp(eth0) 10.0.*.*")
     parser.add_argument("--routes", metavar="TEXT", help="as the module parameter: o2ib 10.0.0.1@tcp")
     parser.add_argument("--socket", metavar="PATH", default=default_socket(), help="control socket")
+    parser.add_argument(
+        "--readers", metavar="GROUP", help="its members may look (show, export, metrics), and change nothing"
+    )
+    parser.add_argument("--administrators", metavar="GROUP", help="its members may do what root may")
+    parser.add_argument("--user", metavar="NAME", help="give up root for this user, but for two capabilities")
     parser.add_argument("--unconfigured", action="store_true", help="wait for `lnetctl lnet configure`")
     parser.add_argument(
         "--accept",
@@ -211,6 +224,12 @@ def _parameters(options: argparse.Namespace) -> list[Parameters]:
     return found
 
 
+def _o2ib(parameters: list[Parameters]) -> O2ibParams:
+    """The parameters of the o2ib driver. Raises LNetError."""
+    given = {name: value for one in parameters for name, value in one.o2ib.items()}
+    return replace(O2ibParams(), **given)  # type: ignore[arg-type]
+
+
 def _read(path: str | None) -> list[Step]:
     if path is None:
         return []
@@ -227,7 +246,22 @@ def _text_of(path: str) -> str:
         raise LNetError(bad.errno, str(bad)) from None
 
 
-async def _run(options: argparse.Namespace, parameters: list[Parameters], steps: list[Step]) -> int:
+def _become(user: str, path: str, groups: Groups) -> None:
+    """Give up root; if the control socket's directory is to be made, it is the user's. Raises HostError."""
+    directory = os.path.dirname(path) or "."
+    try:
+        if not os.path.isdir(directory):
+            os.makedirs(directory, mode=0o750)
+            with suppress(LookupError):  # which is told below
+                shutil.chown(directory, user, groups.opened_to)
+    except OSError as error:
+        raise HostError(error.errno or errno.EIO, f"{directory} cannot be made: {error.strerror}") from None
+    become(user, [gid for gid in groups if gid is not None])
+
+
+async def _run(
+    options: argparse.Namespace, parameters: list[Parameters], steps: list[Step], groups: Groups
+) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
@@ -237,6 +271,7 @@ async def _run(options: argparse.Namespace, parameters: list[Parameters], steps:
             loop.remove_signal_handler(number)
 
     node = Node(
+        o2ib=_o2ib(parameters),
         tcp=TcpParams(
             accept=options.accept,
             check_source=not options.any_source,
@@ -253,8 +288,8 @@ async def _run(options: argparse.Namespace, parameters: list[Parameters], steps:
     startup = [Step(one, 0) for given in parameters for one in given.requests if not is_setting(one)] + steps
     at_all = [*_first_interface(startup), *startup]
     admin = Admin(node, startup=at_all, parameters=parameters, drain=options.drain, additions=[selftest])
-    endpoint = Endpoint(options.socket)
-    server = ControlServer(endpoint, admin.handle)
+    endpoint = Endpoint(options.socket, groups.opened_to)
+    server = ControlServer(endpoint, admin.handle, groups=groups)
     exporter: Exporter | None = None
     try:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

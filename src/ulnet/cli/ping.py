@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ulnet.core.status import LNetError
 from ulnet.host import HostError, source_address_for
+from ulnet.lnd.o2ib import O2ibParams
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import NetType, Nid, NidError, NidList
 from ulnet.node import Node, PingResult
@@ -20,7 +21,7 @@ __all__ = ["main", "own_nid", "seconds"]
 
 _EXAMPLES = """\
 example:
-  ulnet ping 192.168.110.12@tcp
+  ulnet ping 192.168.110.12@tcp 192.168.110.12@o2ib
   ulnet ping --timeout 3 --json 192.168.110.[11-13]@tcp
 
 Without root the connection comes from a source port above 1023, which a node with accept=secure (the
@@ -80,8 +81,8 @@ def seconds(text: str) -> float:
 
 
 async def _ping_all(targets: list[Nid], source: Nid | None, timeout: float, port: int) -> list[_Outcome]:
-    params = TcpParams(listen=False, accept_port=port)
-    async with Node(tcp=params) as node:
+    tcp, o2ib = TcpParams(listen=False, accept_port=port), O2ibParams(listen=False)
+    async with Node(tcp=tcp, o2ib=o2ib) as node:
         return await asyncio.gather(*(_ping(node, target, source, timeout) for target in targets))
 
 
@@ -97,12 +98,16 @@ async def _ping(node: Node, target: Nid, source: Nid | None, timeout: float) -> 
 
 def own_nid(target: Nid) -> Nid:
     """The NID to be known by: the address that the host itself would use towards the target."""
-    if target.net.type != NetType.TCP:
-        raise LNetError(errno.EHOSTUNREACH, f"{target}: only tcp nets can be pinged without a daemon")
+    if target.net.type not in (NetType.TCP, NetType.O2IB):
+        text = f"{target}: only tcp and o2ib nets can be pinged without a daemon"
+        raise LNetError(errno.EHOSTUNREACH, text)
     try:
         address = source_address_for(target.ip)
     except HostError as error:
         raise LNetError(error.errno, f"{target}: {error.text}") from None
+    if address == target.ip and target.net.type == NetType.O2IB:
+        text = f"{target} is this host: ask its daemon, by `lnetctl ping`"
+        raise LNetError(errno.EADDRINUSE, text)
     if address == target.ip:  # the target is on this host: the same NID cannot be at both ends
         address = "127.0.0.1" if address != "127.0.0.1" else "127.0.0.2"
     return Nid.of(target.net, address)

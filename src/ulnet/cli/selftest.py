@@ -170,7 +170,7 @@ def _reach(node: Node, target: Nid) -> None:
     core = node.core
     if target in core.nis or any(nid.net == target.net for nid in core.nis):
         return
-    if target.net.type == NetType.TCP and _is_here(target):
+    if target.net.type in (NetType.TCP, NetType.O2IB) and _is_here(target):
         try:
             node.add_ni(target)  # this host is one of the nodes that are tested
             return

@@ -15,6 +15,7 @@ EVENTS: Final = {
     "daemon.metrics": "metrics are served (address, port)",
     "config.note": "something about the start-up options or files",
     "control.refused": "a user who may not do that asked over the control socket",
+    "control.changed": "a request changed something (user, uid, pid, request, changed, refused)",
     "control.failed": "a request failed by a mistake in ulnet",
     "ni.state": "a local NI failed, is degraded, or is good again (nid, state)",
     "ni.down": "the health of a local NI fell to 0: peers are told that it is down (nid)",

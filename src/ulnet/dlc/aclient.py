@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from ulnet.dlc.call import Call
+from ulnet.dlc.caller import check_daemon
 from ulnet.dlc.client import DEADLINE, no_daemon, not_sent
 from ulnet.dlc.hangup import has_gone
 from ulnet.dlc.model import Request
@@ -65,6 +66,7 @@ class AsyncClient:
             self._drop()  # the node hangs up after a while of silence
         if self._streams is None:
             self._streams = await asyncio.open_unix_connection(self.path)
+            check_daemon(self.path, self._streams[1].get_extra_info("socket"))
         reader, writer = self._streams
         writer.write(frame)
         await writer.drain()

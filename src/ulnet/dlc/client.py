@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
+from ulnet.dlc.caller import check_daemon
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.hangup import has_gone
 from ulnet.dlc.model import Request
@@ -80,6 +81,7 @@ class Client:
         try:
             connection.settimeout(max(give_up - time.monotonic(), 0.001))
             connection.connect(self.path)
+            check_daemon(self.path, connection)
         except BaseException:
             connection.close()
             raise

@@ -37,8 +37,7 @@ _NET_TUNABLES = tuple(name for name, one in TUNABLES.items() if not one.driver)
 _LND_TUNABLES = tuple(name for name, one in TUNABLES.items() if one.driver)
 _OF_NET = ("tunables", "lnd tunables", "CPT")  # for each NI that does not say otherwise
 _OTHER_LNDS = (
-    *("peercredits_hiw", "map_on_demand", "concurrent_sends", "fmr_pool_size", "fmr_flush_trigger"),
-    *("fmr_cache", "ntx", "auth_key", "traffic_class", "traffic_class_num"),
+    *("auth_key", "traffic_class", "traffic_class_num"),
     *("prov_major_version", "prov_minor_version"),
 )
 
@@ -273,5 +272,8 @@ def _integers(
     if node is None:
         return {}
     fields = schema.fields(node, what, names, ignored)
-    values = {name: schema.integer(fields, name) for name in names}
+    values = {
+        name: schema.setting(fields, name) if TUNABLES[name].flag else schema.integer(fields, name)
+        for name in names
+    }
     return {name: value for name, value in values.items() if value is not None}

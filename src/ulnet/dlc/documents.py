@@ -97,7 +97,7 @@ class LocalNiView(
     dropped_stats: MsgCounts | UnsetType = UNSET
     health_stats: NiHealth | UnsetType = UNSET
     tunables: dict[str, int] | UnsetType = UNSET  # under the names of `ulnet.dlc.tunables`
-    lnd_tunables: dict[str, int] | UnsetType = UNSET
+    lnd_tunables: dict[str, int | bool] | UnsetType = UNSET
     dev_cpt: int | UnsetType = UNSET
     tcp_bonding: int | UnsetType = UNSET
     cpt: str | UnsetType = UNSET

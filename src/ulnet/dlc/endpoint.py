@@ -24,17 +24,24 @@ _PATIENCE = 5.0  # seconds for another daemon that is just starting in the same 
 class Endpoint:
     """A bound and listening Unix socket; `close` removes it, unless another daemon has taken its place."""
 
-    def __init__(self, path: str) -> None:
-        """Raises ProtocolError: EADDRINUSE (another lnetd answers there), EACCES, EPERM, ENAMETOOLONG, …."""
+    def __init__(self, path: str, group: int | None = None) -> None:
+        """`group` may connect as well; what its members may do is not decided here.
+
+        Raises ProtocolError: EADDRINUSE (another lnetd answers there), EACCES, EPERM, ENAMETOOLONG, ….
+        """
         self.path = path
         complaint = too_long(path)
         if complaint:
             raise ProtocolError(errno.ENAMETOOLONG, complaint)
         try:
-            _make_directory(Path(path).parent)
+            _make_directory(Path(path).parent, group)
             with _alone_in(Path(path).parent):
                 _clear(path)
                 self.socket = _listen(path)
+                if group is not None:
+                    if os.stat(path).st_gid != group:
+                        os.chown(path, -1, group)
+                    os.chmod(path, 0o660)
                 self._held = os.open(path, os.O_PATH | os.O_NOFOLLOW)  # so its inode number stays its own
         except OSError as error:
             number = error.errno or errno.EIO
@@ -57,8 +64,12 @@ class Endpoint:
         self.socket.close()
 
 
-def _make_directory(directory: Path) -> None:
+def _make_directory(directory: Path, group: int | None) -> None:
+    there = directory.exists()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if group is not None and not there:
+        os.chown(directory, -1, group)
+        directory.chmod(0o750)
     owner = directory.stat().st_uid
     if owner not in (0, os.geteuid()):
         raise ProtocolError(

@@ -31,8 +31,16 @@ _LONGEST = 1 << 20
 _SETTINGS = {one.parameter: name for name, one in SETTINGS.items() if one.parameter}
 _BUFFERS = {f"{size}_router_buffers": size for size in BUFFERS}
 # Parameters of drivers that are tunables of their nets today.
-_KSOCKLND = {one.parameter or name: name for name, one in TUNABLES.items()}
-_KO2IBLND = {name: name for name in TUNABLES}
+_KSOCKLND = {
+    one.parameter or name: name for name, one in TUNABLES.items() if NetType.TCP in one.nets or not one.driver
+}
+_KO2IBLND = {one.ko2iblnd or name: name for name, one in TUNABLES.items()}
+# Parameters of ko2iblnd that are the driver's own (`ulnet.lnd.o2ib.O2ibParams`), and those without effect.
+_O2IB = ("service", "cksum", "keepalive", "retry_count", "rnr_retry_count", "use_privileged_port")
+_KERNELS = {
+    *("dev_failover", "ib_mtu", "ipif_name", "nscheds", "require_privileged_port", "use_fastreg_gaps"),
+    "wrq_sge",
+}
 _DAEMON = {
     "accept": "--accept",
     "accept_port": "--accept-port",
@@ -54,6 +62,7 @@ class Parameters(NamedTuple):
     notes: list[str]
     unknown: Sequence[str] = ()
     drivers: Mapping[int, Tunables] = {}  # what nets have that say nothing else, by type
+    o2ib: Mapping[str, int] = {}  # parameters of the o2ib driver
 
 
 def read_modprobe(text: str, together: bool = False) -> Parameters:
@@ -138,7 +147,8 @@ def module_requests(
     tune(requests, tunables)
     requests += _routing(lnet)
     unknown: list[str] = []
-    modules = ((ksocklnd, _KSOCKLND), (lnet, _LNET), (libcfs, ()), (ko2iblnd, _KO2IBLND), (kbondlnd, ()))
+    of_o2ib = {*_KO2IBLND, *_O2IB, *_KERNELS}
+    modules = ((ksocklnd, _KSOCKLND), (lnet, _LNET), (libcfs, ()), (ko2iblnd, of_o2ib), (kbondlnd, ()))
     for module, names in modules:
         for name, value in (module or {}).items():
             if name in _DAEMON:
@@ -147,9 +157,10 @@ def module_requests(
                 notes.append(f"{name}: without effect; {_WITHOUT_EFFECT[name]}")
             elif name not in names:
                 unknown.append(_nobody_knows(name, value, names))
-    if ko2iblnd:
-        notes.append("ko2iblnd: o2ib nets are not built yet in this version of ulnet")
-    return Parameters(requests, notes, unknown, tunables)
+    given = ko2iblnd or {}
+    notes += [f"{name}: without effect; it is the kernel's own" for name in given if name in _KERNELS]
+    o2ib = {name: _number(name, given[name]) for name in _O2IB if name in given}
+    return Parameters(requests, notes, unknown, tunables, o2ib)
 
 
 def _settings(lnet: dict[str, str]) -> list[Request]:

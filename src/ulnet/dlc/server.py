@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
-import socket
-import struct
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from ulnet.dlc.caller import NO_GROUPS, Caller, Groups, Role
 from ulnet.dlc.endpoint import Endpoint
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.hangup import has_gone
@@ -28,11 +28,12 @@ from ulnet.dlc.protocol import (
 
 __all__ = ["ControlServer", "Handler"]
 
-Handler = Callable[[Request], Awaitable[Answer]]
+Handler = Callable[[Request, Caller], Awaitable[Answer]]
 
 _log = logging.getLogger("ulnet.control")
-_PAUSE = 1.0  # seconds until the next try, when there is no descriptor for a client
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+_PAUSE = 0.2  # seconds until the next try, when there is no descriptor for a client
+_SPARE = 4  # descriptors that are kept for clients where the process has no others
+_MOST_UNREAD = 32 << 20  # bytes of answers that clients leave unread: then the slowest of them go
 
 
 class ControlServer:
@@ -46,14 +47,20 @@ class ControlServer:
         max_clients: int = 64,
         max_request: int = MAX_REQUEST,
         idle: float = 60,
+        groups: Groups = NO_GROUPS,
     ) -> None:
-        """`idle`: seconds that a client may be silent, or leave an answer unread, before it is dropped."""
+        """`idle`: seconds that a client may be silent, or leave an answer unread, before it is dropped.
+
+        `groups` are those whose members may ask, beside root and the owner of the daemon.
+        """
+        self.groups = groups
+        self._spare: list[int] = []
         self.endpoint = endpoint
         self.handler = handler
         self.max_clients = max_clients
         self.max_request = max_request
         self.idle = idle
-        self.sessions: set[_Session] = set()
+        self.sessions: dict[_Session, None] = {}  # the oldest first
         self._arriving: set[asyncio.Task[object]] = set()
         self._pause: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -61,7 +68,21 @@ class ControlServer:
     async def start(self) -> None:
         """Accept clients."""
         self._loop = asyncio.get_running_loop()
+        self.keep_spare()
         self._watch(self._loop)
+
+    def keep_spare(self) -> None:
+        """Hold descriptors that nobody else gets, as many as there are to be had."""
+        with contextlib.suppress(OSError):
+            while self._loop is not None and len(self._spare) < _SPARE:
+                self._spare.append(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
+
+    def _give_spare(self) -> bool:
+        """Let clients have them; whether there were any."""
+        spare, self._spare = self._spare, []
+        for number in spare:
+            os.close(number)
+        return bool(spare)
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         self._pause = None
@@ -73,6 +94,9 @@ class ControlServer:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:  # no descriptor is free; asyncio's own server would fill the log
+            if self._give_spare():
+                self._accept(loop)  # at once, before anybody else has them
+                return
             _log.warning("a client of the control socket has to wait: %s", error.strerror)
             loop.remove_reader(self.endpoint.socket)
             self._pause = loop.call_later(_PAUSE, self._watch, loop)
@@ -91,6 +115,7 @@ class ControlServer:
             self._loop = None
             if self._pause is not None:
                 self._pause.cancel()
+            self._give_spare()
             self.endpoint.socket.close()  # who comes now is refused
             await asyncio.gather(*self._arriving, return_exceptions=True)
         tasks = []
@@ -108,7 +133,26 @@ class ControlServer:
         await asyncio.sleep(0)  # the transports close their sockets now
         self.endpoint.close()
 
-    async def answer(self, payload: bytes) -> bytes:
+    def make_room(self) -> None:
+        """One client more: who says nothing, or does not read, gives way."""
+        if len(self.sessions) >= self.max_clients:
+            idle = next((one for one in self.sessions if one.idle), None)
+            if idle is not None:
+                idle.hang_up()
+                del self.sessions[idle]
+
+    def check_unread(self) -> None:
+        """Answers wait to be read: where they are too many, those that wait for longest are dropped."""
+        waiting = [(one, one.unread) for one in self.sessions if one.unread]
+        total = sum(unread for _, unread in waiting)
+        for session, unread in waiting[:-1]:
+            if total <= _MOST_UNREAD:
+                return
+            _log.warning("a client of the control socket does not read its answer: it is dropped")
+            session.hang_up()
+            total -= unread
+
+    async def answer(self, payload: bytes, caller: Caller) -> bytes:
         """The frame that answers one payload; an error whatever goes wrong."""
         try:
             request = decode_request(payload)
@@ -117,7 +161,7 @@ class ControlServer:
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("request %s", msgspec.json.encode(request).decode())
         try:
-            return encode_reply(await self.handler(request))
+            return encode_reply(await self.handler(request, caller))
         except DlcError as refused:
             _log.debug("request refused: %s", refused)
             return encode_reply(Answer(errors=[refused.item]))
@@ -145,17 +189,28 @@ class _Session(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=0)  # hear when all of an answer has left
-        uid = _uid_of(transport.get_extra_info("socket"))
-        if uid not in (0, os.geteuid()):
-            _log.warning("refused a request of user %s", uid, extra={"event": "control.refused"})
-            text = f"user {uid} may not control this lnetd: only its owner and root may"
+        self._caller = caller = self._server.groups.caller(transport.get_extra_info("socket"))
+        self._server.make_room()
+        if caller.role is Role.NOTHING:
+            _log.warning("refused a request of user %s", caller.uid, extra={"event": "control.refused"})
+            text = f"user {caller.user} may not control this lnetd: only its owner, root, and its groups may"
             self._refuse(ProtocolError(errno.EACCES, text))
         elif len(self._server.sessions) >= self._server.max_clients:
             text = f"lnetd serves {self._server.max_clients} clients already, no more are let in: try again"
             self._refuse(ProtocolError(errno.EBUSY, text))
         else:
             self._await_more()
-        self._server.sessions.add(self)
+        self._server.sessions[self] = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is done for it."""
+        return self._task is None
+
+    @property
+    def unread(self) -> int:
+        """Bytes of its answer that it has not read."""
+        return self._transport.get_write_buffer_size()
 
     def _refuse(self, why: ProtocolError) -> None:
         self._transport.write(_refusal(why))
@@ -208,8 +263,10 @@ class _Session(asyncio.Protocol):
             self._await_more()
 
     async def _serve(self, payload: bytes) -> None:
-        self._transport.write(await self._server.answer(payload))
+        self._transport.write(await self._server.answer(payload, self._caller))
         self._task = None
+        if self.unread:
+            self._server.check_unread()
         if self._transport.get_write_buffer_size() == 0:
             self._next()
         else:
@@ -222,7 +279,8 @@ class _Session(asyncio.Protocol):
         self._next()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server.sessions.discard(self)
+        self._server.sessions.pop(self, None)
+        self._server.keep_spare()
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:
@@ -242,8 +300,3 @@ class _Session(asyncio.Protocol):
 
 def _refusal(bad: ProtocolError, verb: str = "manage", entity: str = "request") -> bytes:
     return encode_reply(Answer(errors=[ErrorItem(verb, entity, -bad.errno, bad.text)]))
-
-
-def _uid_of(connection: socket.socket) -> int:
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(credentials)[1])

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from ulnet.nid import NetType
+
 __all__ = ["DEFAULT", "TUNABLES", "Tunable"]
+
+_O2IB: Final = (NetType.O2IB,)
 
 DEFAULT: Final = -1  # stands for the default of any tunable
 
@@ -15,8 +19,9 @@ DEFAULT: Final = -1  # stands for the default of any tunable
 class Tunable(NamedTuple):
     """A tunable of an NI. `default` is None where the host decides; `zero`: 0 stands for the default, too.
 
-    `words` are the commands of lnetctl with an option for it, `parameter` is the name in ksocklnd; `driver`:
-    it is one of the driver, not of the net; `live`: an NI changes it while it runs.
+    `words` are the commands of lnetctl with an option for it, `parameter` and `ko2iblnd` the names in these
+    modules; `driver`: it is one of the driver, not of the net, and of nets of these types; `live`: an NI
+    changes it while it runs; `flag`: it is true or false in documents.
     """
 
     help: str
@@ -28,6 +33,28 @@ class Tunable(NamedTuple):
     zero: bool = False
     words: tuple[str, ...] = ("net add",)
     parameter: str = ""
+    ko2iblnd: str = ""
+    nets: tuple[NetType, ...] = (NetType.TCP, NetType.O2IB)
+    flag: bool = False
+
+    def is_of(self, kind: int) -> bool:
+        """Whether nets of that type have it; those of other packages have what TCP has."""
+        return kind in self.nets or (kind != NetType.O2IB and NetType.TCP in self.nets)
+
+
+def _of_o2ib(
+    help: str,
+    default: int | None,
+    *,
+    most: int = 2**31 - 1,
+    zero: bool = False,
+    flag: bool = False,
+    name: str = "",
+) -> Tunable:
+    """A tunable that o2ib nets alone have, in files and module parameters."""
+    return Tunable(
+        help, default, most, driver=True, zero=zero, words=(), ko2iblnd=name, nets=_O2IB, flag=flag
+    )
 
 
 TUNABLES: Final = {
@@ -37,8 +64,24 @@ TUNABLES: Final = {
     "peer_credits": Tunable("messages in flight to one peer NI (8)", 8, zero=True),
     "peer_buffer_credits": Tunable("router buffers for one peer (0: peer-credits)", 0),
     "credits": Tunable("messages in flight over one NI (256)", 256, zero=True),
+    "peercredits_hiw": _of_o2ib(
+        "o2ib: credits owed that are returned by themselves (half of peer_credits)",
+        None,
+        zero=True,
+        name="peer_credits_hiw",
+    ),
+    "concurrent_sends": _of_o2ib(
+        "o2ib: messages posted on a connection and not completed (peer_credits)", None, zero=True
+    ),
+    "map_on_demand": _of_o2ib(
+        "o2ib: of kernel nodes; memory is registered as a whole", 1, most=256, flag=True
+    ),
+    "fmr_pool_size": _of_o2ib("o2ib: of kernel nodes; without effect", 512),
+    "fmr_flush_trigger": _of_o2ib("o2ib: of kernel nodes; without effect", 384),
+    "fmr_cache": _of_o2ib("o2ib: of kernel nodes; without effect", 1),
+    "ntx": _of_o2ib("o2ib: messages with the driver (512)", 512),
     "conns_per_peer": Tunable(
-        *("TCP connections of each type, 0 to 127 (0: by speed)", None, 127),
+        *("connections, with TCP of each type, 0 to 127 (0: one, with TCP by speed)", None, 127),
         driver=True,
         live=True,
         zero=True,

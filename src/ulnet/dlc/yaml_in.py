@@ -22,6 +22,7 @@ _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _STRING_TAG = "tag:yaml.org,2002:str"
 _DEEPEST = 16
 _LONGEST = 1 << 24  # characters
+_MOST = 250_000  # events: each becomes a value of a few hundred bytes
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -63,7 +64,7 @@ def read_sections(text: str) -> list[tuple[ScalarNode, Node]]:
         raise YamlError(f"the file has {len(text)} characters, {_LONGEST} are allowed: split it")
     sections: list[tuple[ScalarNode, Node]] = []
     try:
-        events: Iterator[yaml.Event] = yaml.parse(text, Loader=_LOADER)
+        events = _bounded(yaml.parse(text, Loader=_LOADER))
         for event in events:
             if isinstance(event, yaml.DocumentStartEvent):
                 node = _read(next(events), events, 0)
@@ -79,6 +80,14 @@ def read_sections(text: str) -> list[tuple[ScalarNode, Node]]:
             f"line {line}: this is not UTF-8 text: byte 0x{ord(text[bad.start]) & 0xFF:02x}"
         ) from None
     return sections
+
+
+def _bounded(events: Iterator[yaml.Event]) -> Iterator[yaml.Event]:
+    for number, event in enumerate(events):
+        if number >= _MOST:
+            line = event.start_mark.line + 1 if event.start_mark is not None else 0
+            raise YamlError(f"line {line}: the file has more than {_MOST} values: split it before that line")
+        yield event
 
 
 def _no_sections(node: Node) -> str:
@@ -138,6 +147,10 @@ def _plain_value(text: str) -> Value:
 
 def _words(bad: yaml.YAMLError, text: str) -> str:
     if isinstance(bad, yaml.MarkedYAMLError) and bad.problem_mark is not None:
+        if (
+            bad.problem == "exceeded maximum nesting depth"
+        ):  # libyaml's, which is met first where that is less
+            return f"line {bad.problem_mark.line + 1}: nested deeper than {_DEEPEST} levels"
         return f"line {bad.problem_mark.line + 1}: this is not YAML: {bad.problem}"
     if isinstance(bad, yaml.reader.ReaderError):
         line = text.count("\n", 0, bad.position) + 1

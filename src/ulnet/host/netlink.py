@@ -52,9 +52,11 @@ def link_with_address(ip: str, among: Iterable[Link] | None = None) -> Link:
     """The link that has that address (loopback has its whole network). Raises HostError(EADDRNOTAVAIL)."""
     known = links() if among is None else list(among)
     wanted = ip_address(ip)
+    text = str(wanted)
     for link in known:
-        if any(ip_address(address.ip) == wanted for address in link.addresses):
-            return link
+        for address in link.addresses:
+            if address.ip == text or (":" in address.ip and ip_address(address.ip) == wanted):
+                return link
     for link in known:
         if link.loopback and any(wanted in _network(address) for address in link.addresses):
             return link

@@ -6,6 +6,7 @@ import errno
 import os
 from typing import Any
 
+from ulnet.host.files import read_bounded
 from ulnet.host.topology import NumaNode, Topology, number_list
 from ulnet.host.values import HostError
 
@@ -21,8 +22,7 @@ _SHAPE = (
 def load_topology(path: str) -> Topology:
     """The topology in a file. Raises HostError(EINVAL, or what the system says)."""
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read(_LONGEST + 1)
+        text = read_bounded(path, _LONGEST)
     except OSError as error:
         raise HostError(error.errno or errno.EIO, f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

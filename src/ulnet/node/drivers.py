@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from ulnet.bond import BondLnd, bond_config
 from ulnet.core.status import LNetError
 from ulnet.lnd.lo import LoLnd
+from ulnet.lnd.o2ib import O2ibLnd, O2ibParams
+from ulnet.lnd.o2ib.rdma import RdmaVerbs
 from ulnet.lnd.registry import installed_drivers
 from ulnet.lnd.tcp import TcpLnd, TcpParams
 from ulnet.nid import Nid
@@ -26,7 +28,8 @@ __all__ = ["DriverCalls", "carriers", "everywhere", "parameters_of"]
 
 D = TypeVar("D")
 _TCP = "tcp"  # as TcpLnd.name has it, which the compiled build has of instances alone
-_PARAMETERS = {_TCP: TcpParams}  # of drivers that have some
+_O2IB = "o2ib"
+_PARAMETERS = {_TCP: TcpParams, _O2IB: O2ibParams}  # of drivers that have some
 
 
 def parameters_of(given: Mapping[str, object]) -> Mapping[str, object]:
@@ -54,7 +57,12 @@ def carriers(
 ) -> list[Lnd]:
     """The drivers of devices; one of another package that is broken is told and left out."""
     params = cast(TcpParams | None, parameters.get(_TCP))
-    found: list[Lnd] = [TcpLnd(core, loop, params, report=report, watch=Devices(loop, report))]
+    rdma = cast(O2ibParams | None, parameters.get(_O2IB)) or O2ibParams()
+    verbs = RdmaVerbs(loop, rdma, report)
+    found: list[Lnd] = [
+        TcpLnd(core, loop, params, report=report, watch=Devices(loop, report)),
+        O2ibLnd(core, loop, verbs, rdma, report=report),
+    ]
     for name, load in installed_drivers().items():
         try:
             found.append(load()(core, loop))

@@ -83,6 +83,7 @@ async def dry_run(
     node = Node(topology=Topology(nodes), drivers=drivers, report=lambda line: None, balance=balance)
     admin = Admin(node, host=lambda: links, parameters=parameters, drain=0.1, additions=[KeptSettings()])
     await admin.handle(LnetConfigure(large=large))
+    node.core.info.stop()  # nobody asks this node who it is, and it would tell anew with each NI
     try:
         yield admin
     finally:
@@ -125,6 +126,7 @@ def _parsed(nid: str) -> Nid:
 def invented_links(requests: Iterable[Request], known: Sequence[Link] = ()) -> list[Link]:
     """Interfaces that make the requests possible: those known, the others with the NIDs that are given."""
     links = {link.name: link for link in known}
+    there = {one.ip for link in known for one in link.addresses}
     number = count(1)
     for request in requests:
         if not isinstance(request, NetAdd):
@@ -135,8 +137,10 @@ def invented_links(requests: Iterable[Request], known: Sequence[Link] = ()) -> l
             prefer = _addresses([request.prefer]) if request.prefer is not None and at == 0 else []
             ips_here = prefer or ([] if name in links else [_invented(next(number))])
             _give(links, name, ips_here)
+            there.update(ips_here)
         for ip in ips:
-            if not any(ip == one.ip for link in links.values() for one in link.addresses):
+            if ip not in there:
+                there.add(ip)
                 _give(links, "lo" if ip.startswith("127.") else f"has-{ip}", [ip])
     return list(links.values())
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import yaml
 
+from ulnet.host import read_bounded
 from ulnet.sim.errors import PlanError
 from ulnet.sim.plan import Plan, plan_of, words_of
 
@@ -17,8 +18,7 @@ _LONGEST = 1 << 22
 def read_scenario(path: str | Path) -> Plan:
     """The plan in a file. Raises PlanError."""
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read(_LONGEST + 1)
+        text = read_bounded(path, _LONGEST)
     except OSError as error:
         raise PlanError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

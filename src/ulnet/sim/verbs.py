@@ -58,6 +58,7 @@ class SimRequest:
 
     def __init__(self, device: SimDevice, caller: SimPair, private: bytes) -> None:
         self.private = private
+        self.source = caller.device.address
         self._device = device
         self._caller = caller
 
@@ -432,3 +433,6 @@ class SimVerbs:
         if address in port.switch.devices:
             raise LNetError(errno.EADDRINUSE, f"{ni.nid} is in use on switch {port.switch.name}")
         return SimDevice(self._host, port, address, owner)
+
+    def close(self) -> None:
+        """Messages of the connection manager arrive or do not, whatever becomes of their sender."""

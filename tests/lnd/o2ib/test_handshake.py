@@ -30,6 +30,7 @@ def conns(node: SimNode) -> list[Any]:
     [
         ({"dst_nid": Nid.parse("10.0.0.2@o2ib")}, Reason.FATAL),
         ({"src_nid": Nid.parse("10.0.0.9@o2ib1")}, Reason.FATAL),
+        ({"src_nid": Nid.parse("10.0.0.8@o2ib")}, Reason.FATAL),  # it is called from 10.0.0.9
         ({"type": O2ibType.CONNACK}, Reason.FATAL),
         (STALE, Reason.CONN_STALE),
         (STALE | {"params": PARAMS._replace(queue_depth=9)}, Reason.CONN_STALE),  # the order of the checks

@@ -94,6 +94,17 @@ def test_a_second_answer(again: O2ibType) -> None:
     assert put.status is not None
 
 
+def test_requests_without_end() -> None:
+    sim, node, stranger = connected()
+    for _ in range(100):
+        if stranger.hung_up or stranger.failed or stranger.pair is None or not stranger.pair.open:
+            break
+        stranger.say_lnet(O2ibType.PUT_REQ, header(stranger, node, payload_length=BIG), cookie=5)
+        sim.run(0.001)
+    assert stranger.count(O2ibType.PUT_ACK) < 70
+    ends(sim, node, stranger)
+
+
 def test_a_done_that_comes_twice_or_late() -> None:
     sim, node, stranger = connected()
     stranger.say_lnet(O2ibType.PUT_REQ, header(stranger, node, payload_length=BIG), cookie=5)

@@ -12,9 +12,8 @@ from ulnet.core.status import HealthStatus, LNetError
 from ulnet.lnd.o2ib.errors import CM_FAILURES, Failure, aborted
 from ulnet.lnd.o2ib.memory import writes_to
 from ulnet.lnd.o2ib.rx import FetchedRx, GetRx, ImmediateRx, PutRx
-from ulnet.lnd.o2ib.tx import CREDITED, RESERVED, Tx, put_ack
+from ulnet.lnd.o2ib.tx import CREDITED, RESERVED, Tx, put_ack, reply_to
 from ulnet.lnd.o2ib.verbs import CmEvent, Send
-from ulnet.nid import LNET_PID
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import Header, MsgType, unpack_header
 from ulnet.wire.o2ib import (
@@ -44,6 +43,7 @@ V2: Final = 0x12
 _V1_HIGHWATER: Final = 7
 _MOST_NOOPS: Final = 2  # of version 2, which take no credit
 _MOST_RETURNED: Final = 255  # credits by one message
+_MOST_ASKED: Final = 8  # times the queue depth: requests of a peer, which may have that many answers due
 _GET: Final = int(MsgType.GET)
 _PAYLOAD_TYPES: Final = (int(MsgType.PUT), int(MsgType.REPLY))
 _NO_BODY: Final[tuple[bytes, ...]] = ()
@@ -268,7 +268,7 @@ class Conn:
             elif tx.reply < 0:
                 run.append(msg)
             else:
-                reply = _reply_to(msg, tx.reply)
+                reply = reply_to(msg, tx.reply)
                 core.completed([msg])
                 self.receiver.begin(reply, FetchedRx(self))
         if run:
@@ -352,6 +352,8 @@ class Conn:
         hdr, cookie = _requested(head, data)
         if hdr.type not in _PAYLOAD_TYPES:
             raise WireError(f"PUT_REQ for a message of type {hdr.type}")
+        if len(self._sinks) + len(self._rxs) + len(self._oob) > _MOST_ASKED * self.params.queue_depth:
+            raise WireError("PUT_REQ beyond all that credits allow")
         rx = PutRx(self, cookie)
         if hdr.payload_length:
             self._rxs[rx] = None
@@ -578,14 +580,6 @@ def _requested(head: Head, data: bytes) -> tuple[Header, int]:
     body = unpack_body(head, data)
     assert body[1] is not None
     return body[1], body[3]
-
-
-def _reply_to(get: Msg, length: int) -> Header:
-    """The header of the REPLY that the peer did not send, for it wrote the payload."""
-    hdr = get.hdr
-    # fmt: off
-    return Header(MsgType.REPLY, hdr.src_nid, hdr.dest_nid, hdr.src_pid, LNET_PID, length, get.wmd)
-    # fmt: on
 
 
 _Managed = Callable[[Conn, CmEvent, int, bytes], None]

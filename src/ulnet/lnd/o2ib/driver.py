@@ -87,3 +87,4 @@ class O2ibLnd:
         """Shut down all NIs."""
         for state in list(self.states.values()):
             self.shutdown(state.ni)
+        self._verbs.close()

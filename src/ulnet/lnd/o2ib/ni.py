@@ -220,7 +220,7 @@ class NiState:
             self._report(f"{self.ni.nid}: refused a call: {broken}")
             self._reject(request, _version_of(request.private), _reason_for(request.private))
             return
-        peer, reason = self._judge(asked)
+        peer, reason = self._judge(asked, request.source)
         if reason is None and peer is not None:
             try:
                 peer.accept(request, asked)
@@ -237,10 +237,10 @@ class NiState:
         params = ConnParams(self.depth, self.fragments, MAX_MESSAGE)
         request.reject(Reject(version, reason, self.incarnation, params).pack())
 
-    def _judge(self, asked: O2ibMessage) -> tuple[Peer | None, Reason | None]:
+    def _judge(self, asked: O2ibMessage, source: str) -> tuple[Peer | None, Reason | None]:
         """Who calls, and why the call is refused, if it is. The order is the specification's."""
-        params = asked.params
-        if asked.dst_nid != self.ni.nid or asked.src_nid.net != self.ni.nid.net:
+        params, caller = asked.params, asked.src_nid
+        if asked.dst_nid != self.ni.nid or caller.net != self.ni.nid.net or caller.ip != source:
             return None, Reason.FATAL
         if not self.open or self.down or not self.ni.active:
             return None, Reason.EARLY

@@ -20,6 +20,7 @@ class O2ibParams:
     retry_count: int = 5  # how often hardware sends again what is not acknowledged
     rnr_retry_count: int = 6  # … and what finds no receive buffer; 7: for ever
     use_privileged_port: int = 1  # call from a port below 1024 where that is allowed
+    listen: bool = True  # False: nobody can connect to this node, which needs no service then
 
     def __post_init__(self) -> None:
         for name, least, most in (

@@ -6,6 +6,8 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from ulnet.lnd.o2ib.errors import Phase
+from ulnet.nid import LNET_PID
+from ulnet.wire.lnet import Header, MsgType
 from ulnet.wire.o2ib import HEAD_SIZE, O2ibType, RdmaTarget
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from ulnet.lnd.o2ib.verbs import Write
     from ulnet.wire.errors import Buffer
 
-__all__ = ["CREDITED", "RESERVED", "Tx", "get_request", "put_ack", "put_request"]
+__all__ = ["CREDITED", "RESERVED", "Tx", "get_request", "put_ack", "put_request", "reply_to"]
 
 CREDITED: Final = frozenset({O2ibType.IMMEDIATE, O2ibType.PUT_REQ, O2ibType.GET_REQ})  # take a credit
 RESERVED: Final = frozenset({O2ibType.PUT_REQ, O2ibType.GET_REQ})  # … and are answered
@@ -116,3 +118,11 @@ def get_request(lnet: bytes, cookie: int, sink: RdmaTarget) -> tuple[bytes, ...]
 def put_ack(cookie: int, own: int, sink: RdmaTarget) -> tuple[bytes, ...]:
     """The body of a PUT_ACK."""
     return _COOKIES.pack(cookie, own), sink.pack("<")
+
+
+def reply_to(get: Msg, length: int) -> Header:
+    """The header of the REPLY that the peer did not send, for it wrote the payload."""
+    hdr = get.hdr
+    # fmt: off
+    return Header(MsgType.REPLY, hdr.src_nid, hdr.dest_nid, hdr.src_pid, LNET_PID, length, get.wmd)
+    # fmt: on

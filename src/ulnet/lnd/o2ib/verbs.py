@@ -149,6 +149,7 @@ class Request(Protocol):
     """A peer wants to connect."""
 
     private: bytes
+    source: str  # the address that calls
 
     def accept(self, owner: PairOwner, private: bytes, shape: Shape) -> QueuePair:
         """Let it. ESTABLISHED follows; messages may come before that. Raises LNetError."""
@@ -188,3 +189,6 @@ class Verbs(Protocol):
 
     def open(self, ni: NI, service: int, owner: DeviceOwner) -> Device:
         """Listen at the address of an NI, on the device that has it. Raises LNetError."""
+
+    def close(self) -> None:
+        """Nothing is open any more: forget what is still on its way."""

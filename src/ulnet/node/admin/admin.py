@@ -10,12 +10,14 @@ from typing import Any
 
 from ulnet.core.status import LNetError
 from ulnet.dlc import model
+from ulnet.dlc.caller import OURSELVES, Caller
 from ulnet.dlc.config import Step, step_error
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.modprobe import Parameters, is_setting
 from ulnet.dlc.protocol import Answer
 from ulnet.host import HostError, Link, links
 from ulnet.node.admin.addition import Addition
+from ulnet.node.admin.audit import Audit
 from ulnet.node.admin.state import AdminState
 from ulnet.node.admin.table import REQUESTS, Row
 from ulnet.node.node import Node
@@ -52,22 +54,39 @@ class Admin:
             kind: _added(do) for addition in additions for kind, do in addition.handlers.items()
         }
 
-    async def handle(self, request: model.Request) -> Answer:
-        """Execute a request. Raises DlcError when it is refused; nothing has changed then."""
+    async def handle(self, request: model.Request, caller: Caller = OURSELVES) -> Answer:
+        """Execute a request of a caller. Raises DlcError when it is refused; nothing has changed then."""
         row = self._life.get(type(request)) or self._rows.get(type(request))
         try:
             if row is None:
                 words = f"{request.verb} {request.entity}: no part of this node takes it; lnetd has them all"
                 raise LNetError(errno.EOPNOTSUPP, words)
+            if caller.role < row.role:
+                words = f"user {caller.user} may only look at this lnetd: this takes root or an administrator"
+                raise LNetError(errno.EACCES, words)
             if not self.node.running and type(request) not in self._life:
                 raise _not_configured(request)
             async with self._changing if row.changes else nullcontext():
-                outcome = row.do(self._state, request)
-                if isinstance(outcome, Awaitable):
-                    outcome = await outcome
+                return await self._do(row, request, caller)
         except (LNetError, HostError) as refused:
             raise DlcError(refused.errno, refused.text, verb=request.verb, entity=request.entity) from refused
-        return outcome if isinstance(outcome, Answer) else Answer(outcome)
+
+    async def _do(self, row: Row, request: model.Request, caller: Caller) -> Answer:
+        audit = None
+        if row.audited and caller is not OURSELVES:
+            audit = Audit(self._state, request, caller, self.node.running)
+        try:
+            outcome = row.do(self._state, request)
+            if isinstance(outcome, Awaitable):
+                outcome = await outcome
+        except (LNetError, HostError) as refused:
+            if audit is not None:
+                audit.tell([refused.text], self.node.running)
+            raise
+        answer = outcome if isinstance(outcome, Answer) else Answer(outcome)
+        if audit is not None:
+            audit.tell([item.descr for item in answer.errors], self.node.running)
+        return answer
 
     async def apply(self, steps: Sequence[Step]) -> list[ErrorItem]:
         """Execute the requests of a file in order, all of them; the errors of those that were refused."""

@@ -46,10 +46,11 @@ def read_nids(texts: Iterable[str]) -> list[Nid]:
     try:
         for text in texts:
             found.update(dict.fromkeys(NidList.parse(text).expand(_MANY)))
+            if len(found) > _MANY:
+                words = f"{len(found)} NIDs are more than the {_MANY} of one request: split it"
+                raise LNetError(errno.EINVAL, words)
     except NidError as bad:
         raise LNetError(errno.EINVAL, str(bad)) from None
-    if len(found) > _MANY:
-        raise LNetError(errno.EINVAL, f"{len(found)} NIDs are more than the {_MANY} of one request: split it")
     return list(found)
 
 

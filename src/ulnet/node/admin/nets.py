@@ -70,7 +70,8 @@ def add_nis(core: LNet, request: NetAdd, host: Sequence[Link], large: bool) -> N
         wanted = _wanted_by_interface(request, host, large, count)
     tunables = net_tunables(request.tunables)
     drivers = {
-        new.nid: lnd_tunables(request.tunables, conns_for_speed(new.link.speed_mbps)) for new in wanted
+        new.nid: lnd_tunables(request.tunables, conns_for_speed(new.link.speed_mbps), new.nid.net.type)
+        for new in wanted
     }
     _check_new(core, wanted)
     added: list[Nid] = []
@@ -214,11 +215,12 @@ def _nid_on(link: Link, net: Net, prefer: str | None, large: bool) -> Nid:
 
 def _check_new(core: LNet, wanted: Sequence[_NewNi]) -> None:
     """Nothing twice: neither in the request nor with what is there."""
-    nids = set(core.nis)
-    devices = {(ni.net.net, ni.interface) for ni in core.nis.values()}
+    nids: set[Nid] = set()
+    tied = any(new.interface is not None for new in wanted)
+    devices = {(ni.net.net, ni.interface) for ni in core.nis.values()} if tied else set()
     for new in wanted:
         net = new.nid.net
-        if new.nid in nids:
+        if new.nid in nids or new.nid in core.nis:
             where = "configured already" if new.nid in core.nis else "named twice"
             raise LNetError(errno.EEXIST, f"{new.nid} is {where}: see 'lnetctl net show'")
         if new.interface is not None and (net, new.interface) in devices:

@@ -12,7 +12,7 @@ from ulnet.core.ni import NI, NO_PRIORITY
 from ulnet.core.peer import PeerNi
 from ulnet.core.stats import MsgStats
 from ulnet.core.status import LNetError
-from ulnet.core.tunables import UNSET_TIMEOUT, LndTunables, NetTunables
+from ulnet.core.tunables import UNSET_TIMEOUT, LndTunables
 from ulnet.dlc.documents import (
     LocalNetView,
     LocalNiView,
@@ -73,8 +73,10 @@ def _ni(core: View, ni: NI, request: NetShow) -> LocalNiView:
         view.statistics = read_counters(TrafficStats, ni)
         view.tunables = _tunables(ni)
         if ni.lnd_tunables is not None:
-            values = _values(ni.lnd_tunables, driver=True)
-            view.lnd_tunables = {**values, "timeout": ni.timeout}  # what is in force
+            view.lnd_tunables = {
+                **_lnd_values(ni, ni.lnd_tunables),
+                "timeout": ni.timeout,
+            }  # what is in force
         view.dev_cpt = ni.dev_cpt
         view.cpt = _cpts(ni.cpts)
     if verbosity >= 2:
@@ -110,7 +112,7 @@ def _backup_ni(ni: NI, host: Sequence[Link]) -> LocalNiView:
     if ni.interface is None or not _is_first_address(ni, ni.interface, host):
         view.nid = str(ni.nid)
     if ni.lnd_tunables is not None:
-        view.lnd_tunables = _values(ni.lnd_tunables, driver=True)
+        view.lnd_tunables = _lnd_values(ni, ni.lnd_tunables)
         if ni.lnd_tunables.timeout == UNSET_TIMEOUT:  # today's tool always leaves it out, and loses it
             del view.lnd_tunables["timeout"]
     return view
@@ -147,12 +149,19 @@ def message_counts(stats: MsgStats) -> tuple[MsgCounts, MsgCounts, MsgCounts]:
 
 
 def _tunables(ni: NI) -> dict[str, int]:
-    values = _values(ni.tunables, driver=False)
+    values = {name: getattr(ni.tunables, name) for name, one in TUNABLES.items() if not one.driver}
     return dict.fromkeys(values, 0) if ni.nid.net.type == NetType.BOND else values  # its slaves have credits
 
 
-def _values(tunables: NetTunables | LndTunables, driver: bool) -> dict[str, int]:
-    return {name: getattr(tunables, name) for name, one in TUNABLES.items() if one.driver is driver}
+def _lnd_values(ni: NI, tunables: LndTunables) -> dict[str, int | bool]:
+    """Of its driver, those that nets of that type have."""
+    values = {name: getattr(tunables, name) for name, one in TUNABLES.items() if one.driver}
+    kind = ni.nid.net.type
+    return {
+        name: bool(value) if TUNABLES[name].flag else value
+        for name, value in values.items()
+        if TUNABLES[name].is_of(kind)
+    }
 
 
 def _cpts(cpts: Iterable[int]) -> str:

@@ -1,7 +1,4 @@
-"""Requests and the functions that execute them.
-
-Who may: whoever the control socket lets in, which is its owner and root, for all requests alike.
-"""
+"""Requests and the functions that execute them, and who may ask for what: to look, or to do and to change."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from msgspec import Struct
 from ulnet.control.instance import LNet
 from ulnet.control.view import View
 from ulnet.dlc import documents, model, model_bond
+from ulnet.dlc.caller import Role
 from ulnet.dlc.documents_explain import ExplainDocument
 from ulnet.dlc.documents_faults import FaultDocument
 from ulnet.dlc.documents_policy import SelectionDocument, UdspDocument
@@ -54,10 +52,15 @@ Outcome = Answer | Struct | Mapping[str, Any] | None  # None: done, and nothing 
 
 
 class Row(NamedTuple):
-    """How a request is executed. One that `changes` the configuration waits for others that do."""
+    """How a request is executed. One that `changes` the configuration waits for others that do.
+
+    `role` is what its caller must be; what is `audited` becomes a line in the log.
+    """
 
     do: Callable[[AdminState, Any], Outcome | Awaitable[Outcome]]
     changes: bool
+    role: Role = Role.CHANGE
+    audited: bool = True
 
 
 def _row(
@@ -66,10 +69,23 @@ def _row(
     return kind, Row(do, changes)
 
 
+def _reads(
+    kind: type[R], do: Callable[[AdminState, R], Outcome | Awaitable[Outcome]]
+) -> tuple[type[BaseRequest], Row]:
+    return kind, Row(do, False, Role.LOOK, False)
+
+
+def _asks(
+    kind: type[R], do: Callable[[AdminState, R], Outcome | Awaitable[Outcome]]
+) -> tuple[type[BaseRequest], Row]:
+    """Changes nothing that is configured, but sends something, or keeps the node busy."""
+    return kind, Row(do, False, Role.CHANGE, False)
+
+
 def _shows(
     kind: type[R], do: Callable[[View, R], V], document: Callable[[V], Struct]
 ) -> tuple[type[BaseRequest], Row]:
-    return _row(kind, lambda state, request: document(do(state.core, request)))
+    return _reads(kind, lambda state, request: document(do(state.core, request)))
 
 
 def _does(kind: type[R], do: Callable[[LNet, R], Outcome]) -> tuple[type[BaseRequest], Row]:
@@ -96,14 +112,16 @@ REQUESTS: dict[type[BaseRequest], Row] = dict(
         _changes(model.PeerRefresh, refresh_peer),
         _changes(model.PeerRemove, remove_nids),
         _changes(model.PeerSet, set_peers),
-        _does(model.PeerDebug, debug_peer),
+        _asks(model.PeerDebug, lambda state, one: debug_peer(state.core, one)),
         _shows(model.PeerShow, show_peers, documents.PeerDocument),
         _shows(model.PeerList, list_peers, documents.PeerListDocument),
-        _does(model.RecoveryShow, show_recovery),
+        _reads(model.RecoveryShow, lambda state, one: show_recovery(state.core, one)),
         _shows(model.Explain, explain, ExplainDocument),
-        _does(model.Trace, lambda core, one: TraceDocument(read_trace(core, one))),  # and keeps it going
-        _row(model.Ping, lambda state, one: ping_all(state.node, one)),
-        _row(model.Discover, lambda state, one: discover_all(state.node, one)),
+        _asks(
+            model.Trace, lambda state, one: TraceDocument(read_trace(state.core, one))
+        ),  # and keeps it going
+        _asks(model.Ping, lambda state, one: ping_all(state.node, one)),
+        _asks(model.Discover, lambda state, one: discover_all(state.node, one)),
         _shows(model.Distances, show_distances, documents.DistanceDocument),
         _changes(model.UdspAdd, add_rule),
         _changes(model.UdspDel, delete_rules),
@@ -117,11 +135,11 @@ REQUESTS: dict[type[BaseRequest], Row] = dict(
         _changes(model.RouterSet, set_router),
         _changes(model.RoutingSet, set_routing),
         _changes(model.BuffersSet, set_buffers),
-        _does(model.RoutingShow, lambda core, _: show_routing(core)),
+        _reads(model.RoutingShow, lambda state, _: show_routing(state.core)),
         _shows(model.NumaShow, lambda core, _: show_numa(core), documents.NumaDocument),
         _shows(model.CptOfNids, cpts_of_nids, documents.CptOfNidDocument),
         _row(model.GlobalSet, change_settings, True),
-        _row(model.GlobalShow, lambda state, _: documents.GlobalDocument(settings_of(state))),
+        _reads(model.GlobalShow, lambda state, _: documents.GlobalDocument(settings_of(state))),
         _does(model.FaultAdd, add_fault),
         _does(model.FaultDel, delete_faults),
         _does(model.FaultReset, reset_faults),
@@ -129,8 +147,8 @@ REQUESTS: dict[type[BaseRequest], Row] = dict(
         _shows(model.StatsShow, lambda core, _: show_statistics(core), documents.StatsDocument),
         _row(model.StatsReset, reset_statistics),
         _shows(model.SumsShow, sums, SumsDocument),
-        _row(model.UseShow, lambda state, one: UseDocument(state.meter.read(state.core, one))),
-        _row(model.OptionsShow, show_options),
-        _row(model.Export, export),
+        _reads(model.UseShow, lambda state, one: UseDocument(state.meter.read(state.core, one))),
+        _reads(model.OptionsShow, show_options),
+        _reads(model.Export, export),
     ]
 )

@@ -9,6 +9,7 @@ from ulnet.core.status import LNetError
 from ulnet.core.tunables import LndTunables, NetTunables
 from ulnet.dlc.request import Tunables
 from ulnet.dlc.tunables import DEFAULT, TUNABLES
+from ulnet.nid import NetType
 
 __all__ = ["live_tunables", "lnd_tunables", "net_tunables"]
 
@@ -20,14 +21,19 @@ def net_tunables(given: Tunables) -> NetTunables:
     return found
 
 
-def lnd_tunables(given: Tunables, conns: int) -> LndTunables:
-    """A tcp NI's tunables; `conns` are the connections that suit its interface. Raises LNetError(EINVAL)."""
-    return LndTunables(**({"conns_per_peer": conns} | _set(given, driver=True)))
+def lnd_tunables(given: Tunables, conns: int, kind: int) -> LndTunables:
+    """An NI's tunables on a net of that type; `conns` are the connections that suit its interface.
+
+    What nets of the type do not have is passed over, as kernel nodes do. Raises LNetError(EINVAL).
+    """
+    found = _set(given, driver=True)
+    of_net = {name: value for name, value in found.items() if TUNABLES[name].is_of(kind)}
+    return LndTunables(**({"conns_per_peer": conns if kind == NetType.TCP else 1} | of_net))
 
 
 def live_tunables(given: Tunables) -> dict[str, int]:
     """What is given of the tunables that an NI changes while it runs. Raises LNetError(EINVAL)."""
-    values = {**asdict(net_tunables(given)), **asdict(lnd_tunables(given, 0))}
+    values = {**asdict(net_tunables(given)), **asdict(lnd_tunables(given, 0, NetType.TCP))}
     fixed = [name for name in given if not TUNABLES[name].live]
     if fixed:
         raise LNetError(
