@@ -118,7 +118,7 @@ class TrafficStats(Struct):
 
 
 class ByteCounts(Struct):
-    """Bytes of payload, of an NI or peer NI; names as of the node."""
+    """What the real tool does not print of an NI or peer NI; names as of the node."""
 
     send_length: Annotated[int, Count("bytes sent", "stats.sent_bytes")]
     recv_length: Annotated[int, Count("bytes received", "stats.received_bytes")]
