@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ulnet.nid import NetType
-
 __all__ = ["DEFAULT", "TUNABLES", "Tunable"]
 
-_O2IB: Final = (NetType.O2IB,)
+_TCP: Final = 2  # as in `NetType`, whose room would be loaded at each start of lnetctl
+_O2IB: Final = 5
 
 DEFAULT: Final = -1  # stands for the default of any tunable
 
@@ -34,12 +33,12 @@ class Tunable(NamedTuple):
     words: tuple[str, ...] = ("net add",)
     parameter: str = ""
     ko2iblnd: str = ""
-    nets: tuple[NetType, ...] = (NetType.TCP, NetType.O2IB)
+    nets: tuple[int, ...] = (_TCP, _O2IB)
     flag: bool = False
 
     def is_of(self, kind: int) -> bool:
         """Whether nets of that type have it; those of other packages have what TCP has."""
-        return kind in self.nets or (kind != NetType.O2IB and NetType.TCP in self.nets)
+        return kind in self.nets or (kind != _O2IB and _TCP in self.nets)
 
 
 def _of_o2ib(
@@ -53,7 +52,7 @@ def _of_o2ib(
 ) -> Tunable:
     """A tunable that o2ib nets alone have, in files and module parameters."""
     return Tunable(
-        help, default, most, driver=True, zero=zero, words=(), ko2iblnd=name, nets=_O2IB, flag=flag
+        help, default, most, driver=True, zero=zero, words=(), ko2iblnd=name, nets=(_O2IB,), flag=flag
     )
 
 
