@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ulnet.lnd.loop import new_event_loop
     from ulnet.lnd.tcp import TcpParams
     from ulnet.nid import ANY_NID, Nid
-    from ulnet.node import Attachment, Inbox, Message, Node, PingResult
+    from ulnet.node import Attachment, Inbox, Message, Node, PingResult, RailStatistics
 
 __all__ = [
     "ANY_NID",
@@ -37,6 +37,7 @@ __all__ = [
     "Nid",
     "Node",
     "PingResult",
+    "RailStatistics",
     "TcpParams",
     "__version__",
     "new_event_loop",
@@ -53,7 +54,7 @@ _HOMES = {
     "ulnet.lnd.loop": ("new_event_loop",),
     "ulnet.lnd.tcp": ("TcpParams",),
     "ulnet.nid": ("ANY_NID", "Nid"),
-    "ulnet.node": ("Attachment", "Inbox", "Message", "Node", "PingResult"),
+    "ulnet.node": ("Attachment", "Inbox", "Message", "Node", "PingResult", "RailStatistics"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

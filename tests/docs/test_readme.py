@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.shared import ROOT
+from support.walks import CUT, PATIENCE, TCP1, blocks, environment, walk
 
 README = (ROOT / "README.md").read_text()
-PATIENCE = 120.0  # seconds for a whole block
 
 # Where a reader waits a moment, a busy machine may need longer: what the next command needs is waited for.
-TCP1 = "until lnetctl --socket /run/$side.sock net show --net tcp1 | grep -q 'status: %s'; do sleep 0.1; done"
-CUT = "ip -n left link set rail1 down\n"
 WAITS = {
     CUT: f"{CUT}for side in left right; do {TCP1 % 'down'}; done\n",
     "sleep 2\n": (
@@ -30,52 +26,10 @@ WAITS = {
 }
 
 
-def blocks(language: str) -> list[str]:
-    """Code blocks of one language, in order."""
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
-
-
-def environment() -> dict[str, str]:
-    """The commands of this environment first, as after `make setup`."""
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-
-
-@pytest.fixture
-def walk_through(namespaces_work: None, tmp_path: Path) -> Iterator[str]:
-    """All shell blocks as one script, with names of its own so that it meets nothing of this machine."""
+def test_the_walk_through_works(namespaces_work: None, tmp_path: Path) -> None:
     if not shutil.which("tcpdump"):
         pytest.skip("tcpdump is not installed (Debian: apt-get install tcpdump)")
-    script = "".join(blocks("sh"))
-    assert "ip netns del left" in script
-    script = script.replace("make setup\nexport PATH=$PWD/.venv/bin:$PATH\n", "")  # this test's environment
-    for pause, wait in WAITS.items():
-        assert script.count(pause) == 1, pause
-        script = script.replace(pause, wait)
-    left, right = (f"ulnet-readme-{os.getpid()}-{side}" for side in ("left", "right"))
-    script = re.sub(r"(netns|netns add|netns exec|netns pids|netns del|-n) left\b", rf"\1 {left}", script)
-    script = re.sub(r"(netns|netns add|netns exec|netns pids|netns del|-n) right\b", rf"\1 {right}", script)
-    script = script.replace("/run/", f"{tmp_path}/").replace("/tmp/rail1.pcap", f"{tmp_path}/rail1.pcap")
-    yield "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n" + script
-    for name in (left, right):
-        pids = subprocess.run(
-            ["ip", "netns", "pids", name], capture_output=True, text=True, check=False
-        ).stdout
-        for pid in pids.split():
-            subprocess.run(["kill", "-9", pid], check=False)
-        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-
-
-def test_the_walk_through_works(walk_through: str) -> None:
-    done = subprocess.run(
-        ["bash", "-e", "-c", walk_through],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        env=environment(),
-        check=False,
-    )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
+    said = walk(README, WAITS, tmp_path)
     # discover, peer show, lnetctl ping with a rail cut and for the capture, then ulnet ping over each rail
     assert said.count("primary nid: 10.0.0.2@tcp") == 6, said
     assert "status: down" in said, "the rail that was cut"
@@ -85,7 +39,7 @@ def test_the_walk_through_works(walk_through: str) -> None:
     assert re.search(r"REPLY +10\.1\.0\.2@tcp1 → 10\.1\.0\.1@tcp1 +to ping", said), "and its REPLY"
 
 
-@pytest.mark.parametrize("program", blocks("python"))
+@pytest.mark.parametrize("program", blocks(README, "python"))
 def test_the_program_runs(program: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],

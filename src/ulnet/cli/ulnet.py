@@ -15,6 +15,7 @@ COMMANDS = {
     "apply": "bring a running node to a configuration file",
     "check": "find what is wrong with configuration files, without a node",
     "convert": "write module parameters and older YAML as today's YAML",
+    "dash": "serve a web page with the picture of a fabric, live",
     "decode": "print a packet capture as LNet conversation",
     "demo": "two nodes with two rails each in this machine: move a file, compare it",
     "diff": "compare two configurations, or one with a node's",

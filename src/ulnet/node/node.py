@@ -29,6 +29,7 @@ from ulnet.node.machine import Machine
 from ulnet.node.messages import MessageCalls
 from ulnet.node.operations import Operations
 from ulnet.node.peers import PeerCalls, as_nid
+from ulnet.node.watching import WatchCalls
 
 __all__ = ["Node"]
 
@@ -38,7 +39,7 @@ _log = logging.getLogger("ulnet")
 _COOKIE = partial(secrets.randbits, 64)
 
 
-class Node(MessageCalls, PeerCalls, DriverCalls):
+class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
     """One LNet node in this process.
 
     Use it as `async with Node() as node:`, or call `start` and `close`. NIDs are given as `Nid` or text.
