@@ -270,7 +270,7 @@ def test_an_answer_whose_ni_is_deleted_leaves_by_another(get):
 
 @pytest.mark.requirement("snd-075")
 def test_an_answer_to_a_peer_without_multi_rail_leaves_by_another_ni_when_its_own_is_deleted():
-    """A kernel node takes it; a ulnet node does not, unless it knows that NID as one of the node that it asked."""
+    """A kernel node takes it; a ulnet node only where it knows that NID as one of the node asked."""
     fabric = Fabric()
     a, b = fabric.node(str(A0)), fabric.node(str(C0), str(C1))
     Rails.serve(b, bytearray(b"answer"))
