@@ -25,6 +25,7 @@ from ulnet.wire.rpc import (
     Note,
     Refused,
     Reply,
+    batch,
 )
 from ulnet.wire.socklnd import FrameType, pack_frame_header
 
@@ -103,6 +104,29 @@ def test_the_other_kinds() -> None:
     other = bytearray(Note(*HEAD).pack())
     other[2] = 9
     assert said(bytes(other)).endswith(f"[{ABOUT}: version 9]")
+
+
+def test_frames_that_travel_together() -> None:
+    calls = [CallFrame(0xAB, slot, 7, 1, 0, method, bytes(900)) for slot, method in ((3, "get"), (4, "put"))]
+    again = CallFrame(0xAB, 5, 8, 2, 0, "get", b"")
+    replies = [Reply(0xAB, slot, 7, 1, 0, 0, 0, 12, data=bytes(slot)) for slot in (3, 4)]
+    together = message(batch(0xAB, [frame.pack() for frame in [*calls, again]]), 40)
+    talk = opened().send(0, together[:100]).send(0, together[100:])
+    talk.send(1, message(batch(0xAB, [frame.pack() for frame in replies]), 41))
+    talk.send(1, message(batch(0xAB, [calls[0].pack(), b"no frame"]), 41))
+    found = events(talk)[3:]
+    shown = [event.saying.text.split("tcp  ", 1)[1] for event in found]
+    assert shown[:2] == [
+        f"rpc 2 CALL 'get', 1 CALL 'put', {len(together) - 96} B, no ACK  "
+        "[session ab slot 3 number 7: 900 B; slot 4 number 7: 900 B; slot 5 number 8 attempt 2: 0 B]",
+        "rpc 1 REPLY 'get', 1 REPLY 'put', 159 B, no ACK  [session ab slot 3 number 7: 3 B, after 12 µs; "
+        "slot 4 number 7: 4 B, after 12 µs]",
+    ]
+    assert "frame of 8 bytes" in shown[2]
+    facts = found[0].saying.facts["rpc"]
+    assert isinstance(facts, dict) and facts["kind"] == "BATCH"
+    assert [frame["method"] for frame in facts["frames"]] == ["get", "put", "get"]
+    assert [frame["slot"] for frame in facts["frames"]] == [3, 4, 5]
 
 
 def test_other_programs_use_these_portals_too() -> None:

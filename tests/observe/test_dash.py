@@ -1,4 +1,4 @@
-"""The server of `ulnet dash`: frames, histories, reasons, who may ask; fleets from files; what is drawn."""
+"""The server of `ulnet dash`: frames, histories, reasons, who may ask; what is drawn."""
 
 from __future__ import annotations
 
@@ -23,11 +23,9 @@ from support.daemon import PATIENCE, Daemon, environment
 from support.ports import free_port
 from ulnet.observe.dash import Dash, Guard
 from ulnet.observe.fabric import picture
-from ulnet.observe.fleet import FleetError, read_fleet
 from ulnet.observe.live import Live
 from ulnet.observe.snapshot import Snapshot
-from ulnet.observe.source import FileSource, SocketSource, Source
-from ulnet.observe.tool import ToolSource
+from ulnet.observe.source import Source
 
 ULNET = [sys.executable, "-m", "ulnet"]
 
@@ -262,35 +260,6 @@ def test_an_address_that_is_taken_and_files_that_name_no_nodes(tmp_path: Path) -
         command = [*ULNET, "dash", *words]
         done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
         assert (done.returncode, why in done.stderr) == (code, True), done.stderr
-
-
-def test_a_fleet_is_read_from_a_file() -> None:
-    found = read_fleet("nodes:\n  oss1: ssh oss1 lnetctl\n  2: {socket: /run/x}\n  saved: {file: a.yaml}\n")
-    assert [(name, type(source), source.name) for name, source in found] == [
-        ("oss1", ToolSource, "ssh oss1 lnetctl"),
-        ("2", SocketSource, "/run/x"),
-        ("saved", FileSource, "a.yaml"),
-    ]
-    assert read_fleet("nodes:\n  a: {tool: sudo -n lnetctl}\n")[0][1].reach == "sudo -n lnetctl"
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("", "it names no nodes"),
-        ("nodes: {}\n", "it names no nodes"),
-        ("nodes:\n  a: {tool: x, socket: y}\n", "node a: how is it asked"),
-        ("nodes:\n  a: {ssh: x}\n", "node a: how is it asked"),
-        ("nodes:\n  a: 7\n", "node a: how is it asked"),
-        ("nodes:\n  a: {socket: 7}\n", "node a: 'socket' is a text"),
-        ("nodes:\n  a: {tool: '\"'}\n", "node a: No closing quotation"),
-        ("nodes: [\n", "no YAML in line"),
-        ("nodes:\n" + "".join(f"  n{n}: x\n" for n in range(4097)), "4096 at most"),
-    ],
-)
-def test_fleets_that_are_none(text: str, why: str) -> None:
-    with pytest.raises(FleetError, match=why):
-        read_fleet(text)
 
 
 def live(name: str, *snapshots: Snapshot) -> Live:

@@ -23,8 +23,7 @@ async def test_one_session_serves_all_nids_of_a_client(nodes: Nodes) -> None:
 
     @service.method("echo")
     async def echo(call: Call) -> bytes:
-        assert call.via is not None
-        came.add(str(call.via[0]))
+        came.add(str(call.lane.target))
         clients.add(str(call.client))
         return bytes(call.data)
 

@@ -275,15 +275,15 @@ async def test_bulk_that_is_not_there_is_an_error(wired: Wired, counting: Counti
     assert (reply.status, counting.times) == (errno.ENOENT, 0)
 
 
-@pytest.mark.parametrize(("here", "there", "both"), [(0, True, 0), (0xFFFF, True, 1), (1, False, 0)])
+@pytest.mark.parametrize(("here", "there", "both"), [(0, True, 0), (0xFFFF, True, 3), (1, False, 0)])
 async def test_checksums_are_those_that_both_know(
     wired: Wired, here: int, there: bool, both: int, counting: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ulnet.rpc.checksum._has_xxh3", there)
-    await wired.say(Connect(slots=4, largest=4096, token=9, checksums=here))
+    await wired.say(Connect(slots=4, largest=4096, token=9, knows=here))
     answer = await wired.hear()
     assert isinstance(answer, Connected)
-    assert answer.checksums == both
+    assert answer.knows == both
     await wired.say(wired.call(flags=CHECK | XXH3))
     answer = await wired.hear()
     if there:

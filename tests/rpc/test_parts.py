@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ulnet.nid import Nid
+from ulnet.node.watch import Watch
 from ulnet.rpc.admission import Admission
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
@@ -21,7 +22,6 @@ from ulnet.rpc.pending import AGAIN, Pending
 from ulnet.rpc.sessions import Session, Sessions, Verdict
 from ulnet.rpc.slots import Slots
 from ulnet.rpc.stream import Stream
-from ulnet.rpc.watch import Watch
 from ulnet.sim import Simulation
 from ulnet.wire.rpc import IDEMPOTENT, CallFrame, Refused
 
@@ -209,6 +209,7 @@ class Item:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.due_at = 0.0
 
 
 def watched(sim: Simulation, due: Callable[[Item], None]) -> Watch[Item]:
@@ -225,9 +226,9 @@ def test_items_are_due_in_order_and_not_once_they_are_taken_out() -> None:
     items = {name: Item(name) for name in times}
     for name, item in items.items():
         watch.add(item, begin + times[name])
-    watch.discard(items["never"], begin + times["never"])
-    watch.discard(items["never"], begin + 99)
-    assert len(watch) == 4
+    watch.discard(items["never"])
+    watch.discard(items["never"])
+    assert watch.items() == [items[name] for name in ("late", "b", "a", "c")]
     sim.run(10.0)
     assert [name for name, _ in seen] == ["a", "b", "c", "late"]
     assert all(0 <= when - begin - times[name] < 0.001 for name, when in seen)
@@ -242,7 +243,7 @@ def test_an_item_that_is_due_may_take_out_others_and_be_due_again() -> None:
 
     def due(item: Item) -> None:
         seen.append(item.name)
-        watch.discard(items[1], begin + 0.0012)
+        watch.discard(items[1])
         if len(seen) < 3:
             watch.add(item, loop.time() + 0.0001)
 
@@ -251,10 +252,31 @@ def test_an_item_that_is_due_may_take_out_others_and_be_due_again() -> None:
     watch.add(items[0], begin + 0.0011)
     sim.run(1.0)
     assert seen == ["first"] * 3
-    watch.add(items[0], begin + 2.0)
+    watch.add(items[0], begin + 1.5)
+    watch.add(items[0], begin + 3.0)
+    sim.run(1.0)
+    assert len(seen) == 3, "it was put off"
     watch.close()
     sim.run(5.0)
     assert len(seen) == 3
+
+
+def test_looks_at_very_many_items_are_not_too_frequent() -> None:
+    sim = Simulation(1)
+    seen: list[float] = []
+    times: dict[Item, float] = {}
+    loop = sim.node("n", "10.0.0.1@tcp").loop
+    watch: Watch[Item] = Watch(loop, lambda item: seen.append(loop.time() - times[item]))
+    begin = loop.time()
+    for number in range(5000):
+        item = Item(str(number))
+        times[item] = begin + 1.0 + number * 1e-4
+        watch.add(item, times[item])
+    sim.run(2.0)
+    assert len(seen) == 5000
+    assert min(seen) >= 0
+    assert max(seen) <= 2e-6 * 5000 + 0.001
+    assert len({round(late, 9) for late in seen}) > 1
 
 
 # What the server says of a call ------------------------------------------------------------------------
@@ -262,14 +284,14 @@ def test_an_item_that_is_due_may_take_out_others_and_be_due_again() -> None:
 
 async def refused_as_stale(flags: int, attempt: int) -> Pending:
     """A call that was sent so often, and whose session the server does not know (any more)."""
-    client = SimpleNamespace(
-        loop=asyncio.get_running_loop(), target="there", session_is_stale=lambda connection: None
-    )
+    client = SimpleNamespace(loop=asyncio.get_running_loop(), clock=lambda: 0.0, target="there")
+    client.session_is_stale = lambda connection: None
+    client.watch = SimpleNamespace(discard=lambda pending: None)
     frame = CallFrame(method="add", flags=flags, attempt=attempt)
     connection = SimpleNamespace(end=lambda: None)
     pending = Pending(cast(Any, client), cast(Any, connection), frame, None, 1.0)
     pending._sent = attempt
-    pending.heard(Refused(attempt=1, errno=errno.ESTALE))
+    pending.heard(Refused(attempt=1, errno=errno.ESTALE), 0.0)
     return pending
 
 

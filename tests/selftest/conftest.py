@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -53,6 +53,7 @@ class Lab:
     async def ask(self, request: Request, *, to: int = 1, features: int = BULK_LEN, **bulk: Any) -> Reply:
         """The reply to a request of `a`."""
         exchange = self.tests[0].exchange
+        request = replace(request, rpyid=exchange.next_id())  # type: ignore[type-var]
         message = await exchange.call(self.nid(to), request, features, timeout=60.0, **bulk)
         assert isinstance(message.body, Reply)
         return message.body
@@ -65,7 +66,7 @@ class Lab:
             if event.kind is EventKind.PUT and not heard.done():
                 heard.set_result(bytes(event.data))
 
-        at = self.a.attach(BULK_PORTAL, bits, bytearray(160), nid=self.nid(to), pid=12345, handler=handle)
+        at = self.a.attach(BULK_PORTAL, bits, bytearray(160), nid=self.nid(to), handler=handle)
         portal = FRAMEWORK_PORTAL if is_framework(service) else TEST_PORTAL
         try:
             await self.a.put(self.nid(to), portal, service, raw, ack=False)

@@ -182,8 +182,10 @@ async def test_rails_are_told_to_the_session_one_by_one(lab: Lab) -> None:
     await lab.ask(making(lab))
     assert await ask(0, features=0) == RailsReply(errno.EPROTO, SID)
     bulk = BulkBytes(Direction.WRITE, Check.NONE, 4096, 0)
+    client = BrwClient(lab.tests[2].exchange, lab.nid(1), BULK_LEN, 60, bulk)
     for _ in range(8):
-        await BrwClient(lab.tests[2].exchange, lab.nid(1), BULK_LEN, 60, bulk).once()
+        await client.once()
+    client.close()
     told = [await ask(index) for index in (0, 1)]
     assert all(isinstance(one, RailsReply) and (one.status, one.rails) == (0, 2) for one in told)
     rails = [one for one in told if isinstance(one, RailsReply)]

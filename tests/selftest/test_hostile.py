@@ -21,7 +21,7 @@ from ulnet.selftest.console import Console
 from ulnet.selftest.exchange import Exchange, Incoming
 from ulnet.selftest.members import Member, read_ids, server_loop, span_of
 from ulnet.selftest.services import BrwClient
-from ulnet.wire.selftest import MESSAGE_SIZE, unpack_message
+from ulnet.wire.selftest import BULK_PORTAL, MESSAGE_SIZE, Message, pack_message, unpack_message
 from ulnet.wire.selftest_bodies import (
     BULK_LEN,
     REPLIES,
@@ -154,11 +154,30 @@ async def test_rails_that_cannot_be_are_not_known(lab: Lab, monkeypatch: pytest.
     await console.close()
 
 
+async def test_only_who_was_asked_is_heard(lab: Lab) -> None:
+    """A third node sends a reply to the very match bits; so does the right one, from its other rail."""
+    exchange = lab.tests[0].exchange
+    lab.tests[1].exchange.stop()
+    request = DebugRequest(exchange.next_id())
+    call = asyncio.create_task(exchange.call(lab.nid(1), request, BULK_LEN, timeout=60))
+    await until(lambda: exchange.sent)
+    for status, node in ((1, 2), (2, 1)):
+        assert not call.done()
+        reply = pack_message(Message(DebugReply(status), BULK_LEN))
+        rail = lab.nid(node, 1)
+        taken = await lab.nodes[node].put(lab.nid(0, 1), BULK_PORTAL, request.rpyid, reply, source=rail)
+        assert taken == len(reply), "their memory is one: it is taken, and not looked at"
+    assert (await call).body == DebugReply(2)
+    assert not exchange.busy
+
+
 async def test_a_flood_of_bulk_moves_in_turns(lab: Lab) -> None:
     """More requests than bulk may move at the same time; none is lost."""
     bulk = BulkBytes(Direction.WRITE, Check.FULL, 4096, 0)
     clients = [BrwClient(lab.tests[1].exchange, lab.nid(2), BULK_LEN, 60, bulk) for _ in range(500)]
     await asyncio.gather(*(client.once() for client in clients))
+    for client in clients:
+        client.close()
     assert lab.tests[2].exchange.counters().bulk_get == 500 * 4096
 
 

@@ -112,7 +112,9 @@ async def test_an_echo_of_another_ping_is_an_error(lab: Lab) -> None:
 async def test_a_node_is_its_own_client(lab: Lab) -> None:
     await PingClient(lab.tests[1].exchange, lab.nid(1), BULK_LEN, 60).once()
     bulk = BulkBytes(Direction.WRITE, Check.FULL, MIB, 0)
-    await BrwClient(lab.tests[1].exchange, lab.nid(1), BULK_LEN, 60, bulk).once()
+    client = BrwClient(lab.tests[1].exchange, lab.nid(1), BULK_LEN, 60, bulk)
+    await client.once()
+    client.close()
 
 
 # Brw ---------------------------------------------------------------------------------------------------
@@ -126,6 +128,7 @@ async def test_brw(lab: Lab, direction: Direction, check: Check, length: int, of
     client = BrwClient(lab.tests[1].exchange, lab.nid(2), BULK_LEN, 60, bulk)
     for _ in range(3):
         await client.once()
+    client.close()
     moved = lab.tests[1].exchange.counters(), lab.tests[2].exchange.counters()
     for counters in moved:
         expected = (0, 3 * length) if direction == Direction.READ else (3 * length, 0)
@@ -217,7 +220,7 @@ async def test_a_big_endian_source_has_its_own_pattern(lab: Lab) -> None:
     for byteorder, status in (("big", 0), ("little", errno.EBADMSG)):
         bits = lab.next_id()
         data = source_data(PAGE, False, byteorder)
-        at = lab.a.attach(BULK_PORTAL, bits, bytearray(data), nid=lab.nid(1), pid=12345)
+        at = lab.a.attach(BULK_PORTAL, bits, bytearray(data), nid=lab.nid(1))
         request = BrwRequest(lab.next_id(), bits, Direction.WRITE, PAGE, Check.FULL)
         reply = await lab.say_message(Message(request, BULK_LEN, byteorder="big"))
         assert reply.body == BrwReply(status)

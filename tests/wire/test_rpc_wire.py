@@ -28,7 +28,11 @@ from ulnet.wire.rpc import (
     OtherVersion,
     Refused,
     Reply,
+    batch,
     call_overhead,
+    frames_in,
+    is_batch,
+    session_of,
     unpack,
 )
 
@@ -46,8 +50,8 @@ nids = st.lists(st.sampled_from([Nid.parse("10.0.0.1@tcp"), Nid.parse("fd00::1@t
 sinks = st.none() | st.builds(Bulk, bits, lengths)
 sources = st.none() | st.builds(Bulk, bits, lengths, u32)
 frames: st.SearchStrategy[Any] = st.one_of(
-    st.builds(Connect, **HEAD, slots=u16, largest=u32, token=u64, checksums=u16, nids=nids),
-    st.builds(Connected, **HEAD, slots=u16, largest=u32, incarnation=u64, token=u64, checksums=u16),
+    st.builds(Connect, **HEAD, slots=u16, largest=u32, token=u64, knows=u16, nids=nids),
+    st.builds(Connected, **HEAD, slots=u16, largest=u32, incarnation=u64, token=u64, knows=u16),
     st.builds(
         CallFrame,
         **HEAD,
@@ -160,3 +164,39 @@ def test_the_overhead_is_what_a_frame_has_beside_its_data(sink: bool, source: bo
         method="läse", data=b"12345", sink=bulk if sink else None, source=bulk if source else None
     )
     assert len(frame.pack()) == call_overhead("läse", sink=sink, source=source) + 5
+
+
+@given(st.lists(frames.map(lambda frame: frame.pack()), min_size=1, max_size=8), u64)
+def test_a_batch_gives_back_its_frames(raws: list[bytes], session: int) -> None:
+    message = batch(session, raws)
+    assert is_batch(message)
+    assert session_of(message) == session
+    assert [bytes(raw) for raw in frames_in(message)] == raws
+    assert [bytes(raw) for raw in frames_in(memoryview(message))] == raws
+    assert [bytes(raw) for raw in frames_in(raws[0])] == raws[:1]
+
+
+@given(st.lists(frames.map(lambda frame: frame.pack()), max_size=4), st.data())
+def test_a_batch_that_is_cut_or_changed_raises_nothing_else(raws: list[bytes], draw: st.DataObject) -> None:
+    message = bytearray(batch(1, raws))
+    for _ in range(draw.draw(st.integers(0, 4))):
+        message[draw.draw(st.integers(0, len(message) - 1))] = draw.draw(st.integers(0, 255))
+    try:
+        for raw in frames_in(message[: draw.draw(st.integers(0, len(message)))]):
+            unpack(raw)
+    except WireError:
+        pass
+
+
+def test_lies_of_batches_are_refused() -> None:
+    message = bytearray(batch(1, [b"one", b"two"]))
+    for cut in (5, 20, 32, 39, len(message) - 1):
+        with pytest.raises(WireError, match="batch"):
+            frames_in(message[:cut])
+    message[32:36] = (1 << 31).to_bytes(4, "little")
+    with pytest.raises(WireError, match="cut off"):
+        frames_in(message)
+    with pytest.raises(WireError, match="a batch itself"):
+        frames_in(batch(1, [batch(1, [b"one"])]))
+    with pytest.raises(WireError, match="or it is a batch"):
+        unpack(batch(1, [b"one"]))

@@ -15,7 +15,7 @@ from ulnet.capture.describe import (
     say_request,
 )
 from ulnet.capture.describe_bond import looks_like_bond
-from ulnet.capture.describe_rpc import RPC_PREFIX, is_rpc, looks_like_rpc
+from ulnet.capture.describe_rpc import is_rpc, looks_like_rpc, rpc_prefix
 from ulnet.capture.describe_selftest import is_selftest, looks_like_selftest
 from ulnet.capture.event import Say, Saying
 from ulnet.capture.packet import Endpoint
@@ -215,7 +215,7 @@ class Side:
                 left -= 4
                 wanted = 0
                 if frame and looks_like_rpc(start):
-                    wanted = min(left, RPC_PREFIX - 4)
+                    wanted = min(left, rpc_prefix(start) - 4)
                 elif test and looks_like_selftest(start):
                     wanted = MESSAGE_SIZE - 4
                 elif told and (looks_like_ping_info(start) or looks_like_bond(start)):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import Final, TypeVar
 
 from ulnet.capture.event import FrameWords
 from ulnet.nid.errors import shown
 from ulnet.wire.errors import WireError
-from ulnet.wire.lnet import Header, MsgType
+from ulnet.wire.lnet import LNET_MTU, Header, MsgType
 from ulnet.wire.rpc import (
     BODY,
     BULK_PORTAL,
@@ -31,13 +31,14 @@ from ulnet.wire.rpc import (
     OtherVersion,
     Refused,
     Reply,
+    frames_in,
     unpack,
 )
 
-__all__ = ["RPC_PREFIX", "Methods", "is_rpc", "looks_like_rpc", "rpc_words"]
+__all__ = ["Methods", "is_rpc", "looks_like_rpc", "rpc_prefix", "rpc_words"]
 
 _Key = TypeVar("_Key")
-RPC_PREFIX: Final = 512  # bytes of a frame that tell all but its data
+_PREFIX: Final = 512  # bytes of a frame that tell all but its data
 _MAGIC: Final = MAGIC.to_bytes(2, "little")
 _REMEMBERED: Final = 8192  # calls, and regions of bulk
 _REGIONS: Final = 0xFFFF  # the bits of the match bits that number the regions of a call
@@ -90,6 +91,11 @@ def looks_like_rpc(payload: bytes) -> bool:
     return payload[:2] == _MAGIC
 
 
+def rpc_prefix(start: bytes) -> int:
+    """How many bytes `rpc_words` needs of a payload that begins so."""
+    return LNET_MTU if start[3] == Kind.BATCH else _PREFIX
+
+
 def rpc_words(
     header: Header, payload: bytes, methods: Methods, facts: dict[str, object]
 ) -> FrameWords | None:
@@ -108,17 +114,39 @@ def rpc_words(
     told: dict[str, object] = {}
     facts["rpc"] = told
     try:
-        frame = unpack(payload[:RPC_PREFIX])
+        if payload[3:4] == bytes([Kind.BATCH]):
+            return _batch(payload, methods, told)
+        name, about, words = _frame(payload[:_PREFIX], header.payload_length, methods, told)
     except WireError as error:
         told["error"] = str(error)
         return FrameWords("rpc", f"  [{shown(error)}]")
+    return FrameWords(f"rpc {name}", f"  [session {about}: {words}]")
+
+
+def _batch(payload: bytes, methods: Methods, told: dict[str, object]) -> FrameWords:
+    """Several frames in one. Raises WireError."""
+    frames: list[dict[str, object]] = []
+    told |= {"kind": Kind.BATCH.name, "frames": frames}
+    names: Counter[str] = Counter()
+    rest: list[str] = []
+    for raw in frames_in(payload):
+        frames.append({})
+        name, about, words = _frame(bytes(raw), len(raw), methods, frames[-1])
+        names[name] += 1
+        rest.append(f"{about}: {words}" if not rest else f"{about.partition(' ')[2]}: {words}")
+    kinds = ", ".join(f"{count} {name}" for name, count in names.items())
+    return FrameWords(f"rpc {kinds or 'batch of nothing'}", f"  [session {'; '.join(rest)}]" if rest else "")
+
+
+def _frame(raw: bytes, size: int, methods: Methods, told: dict[str, object]) -> tuple[str, str, str]:
+    """Name, subject and all else of a frame of `size` bytes that begins so. Raises WireError."""
+    frame = unpack(raw)
     if isinstance(frame, CallFrame):
         methods.note(frame)
-    beyond = header.payload_length - min(len(payload), RPC_PREFIX)
-    name, words = _words(frame, beyond, told)
+    name, words = _words(frame, size - len(raw), told)
     told |= {"kind": name, "session": f"{frame.session:#x}", "slot": frame.slot, "number": frame.number}
     told["attempt"] = frame.attempt
-    about = f"session {frame.session:x}"
+    about = f"{frame.session:x}"
     method = None
     if not isinstance(frame, Connect | Connected) and name != Kind.CLOSE.name:
         about += f" slot {frame.slot} number {frame.number}"
@@ -127,8 +155,8 @@ def rpc_words(
         about += f" attempt {frame.attempt}"
     if method is not None:
         told["method"] = method
-        return FrameWords(f"rpc {name} {shown(method)}", f"  [{about}: {words}]")
-    return FrameWords(f"rpc {name}", f"  [{about}: {words}]")
+        name += f" {shown(method)}"
+    return name, about, words
 
 
 def _words(frame: Frame, beyond: int, told: dict[str, object]) -> tuple[str, str]:

@@ -102,7 +102,7 @@ def _nodes(options: argparse.Namespace) -> list[tuple[str, Source]]:
     from ulnet.observe.fleet import read_fleet
 
     if options.nodes is not None:
-        return read_fleet(read_text(options.nodes))
+        return [(node.name, node.source) for node in read_fleet(read_text(options.nodes))]
     source = source_of(options)
     named = options.tool is not None or options.file is not None
     return [(source.name if named else socket.gethostname(), source)]

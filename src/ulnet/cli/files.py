@@ -23,7 +23,7 @@ class Unreadable(Exception):
 
 def read_text(name: str) -> str:
     """The text of a file; `-` is standard input. Raises Unreadable."""
-    from ulnet.host.files import read_bounded  # takes long to load, and few commands read files
+    from ulnet.host.files import read_bounded  # late: its package is slow to load, and lnetctl seldom reads
 
     try:
         text = standard_input().read(LONGEST + 1) if name == "-" else read_bounded(name, LONGEST)

@@ -22,6 +22,7 @@ COMMANDS = {
     "doctor": "find what on this host would trouble LNet over several interfaces",
     "explain": "tell which path a message would take and why: of ulnet's nodes, or kernel nodes",
     "exporter": "serve metrics of a node to Prometheus: of ulnet's, or the kernel's",
+    "fleet": "ask many nodes at once, and find what none of them sees alone",
     "health": "tell in one line how a node is, for monitoring tools",
     "ping": "ask LNet nodes for their NIDs, without a daemon",
     "pki": "make certificates for secured connections, and look at them",

@@ -101,6 +101,7 @@ class LNet:
         self.ni_event = self.health.ni_event
         self.slept = self.health.rates.slept
         self.unconnected = self.health.unconnected
+        self.in_doubt = self.state.drops.in_doubt
         self.path_stalled = self.health.paths.stalled
         self.path_moving = self.health.paths.moving
         self.routing = Routing(

@@ -173,7 +173,7 @@ class Reception:
             if hdr.wmd[15] in MARKS and not match.wants_ack:  # what becomes of its resend is noted with care
                 return
             match.moving = not remote
-        elif not remote:
+        elif not remote or hdr.portal == PING_PORTAL:  # a router looks at each ping before it is answered
             return
         match.md = md
         match.handle = md.handle
@@ -311,6 +311,8 @@ class Reception:
         ni, sender, portal = receiver.ni, match.sender, match.portal
         assert sender is not None
         assert portal is not None
+        if hdr.portal == PING_PORTAL and hdr.src_nid != LO_NID:
+            self._parts.pinged(hdr.dest_nid.net)
         found = portal.match(hdr, sender.peer)
         if isinstance(found, str):
             self._drop_request(ni, sender, hdr, rx, found, receiver.nid)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 __all__ = ["DEFAULT", "TUNABLES", "Tunable"]
 
-_TCP: Final = 2  # as in `ulnet.nid.NetType`, which takes long to load
+_TCP: Final = 2  # as in `NetType`, whose room would be loaded at each start of lnetctl
 _O2IB: Final = 5
 
 DEFAULT: Final = -1  # stands for the default of any tunable

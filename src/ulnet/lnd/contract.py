@@ -64,6 +64,12 @@ class Upcalls(Protocol):
     def path_lost(self, ni: NI, nid: Nid) -> None:
         """The last connection from ni to the next hop nid broke, and none is being made."""
 
+    def in_doubt(self, ni: NI, nid: Nid, count: int) -> None:
+        """A connection from ni to the next hop nid broke: so many PUTs may be lost that were told to be sent.
+
+        Nobody acknowledges them, and nothing else will tell.
+        """
+
     def unconnected(self, ni: NI, nid: Nid, err: int) -> None:
         """An attempt to connect from ni to the next hop nid came to nothing (err is a positive errno)."""
 

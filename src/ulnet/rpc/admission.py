@@ -27,6 +27,18 @@ class Admission(Generic[T]):
         self.waiting = 0
         self.bytes = 0  # of those that wait or run
 
+    def enter(self, size: int) -> bool:
+        """Whether one runs at once; it is handed to `done` then."""
+        if (
+            self.waiting
+            or self.running >= self._concurrency
+            or (self.bytes and self.bytes + size > self._room)
+        ):
+            return False
+        self.running += 1
+        self.bytes += size
+        return True
+
     def offer(self, key: Hashable, item: T, size: int) -> tuple[bool, T | None]:
         """Whether an item is taken, and the one that was sent away for it."""
         instead = None

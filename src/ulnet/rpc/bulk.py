@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextvars import copy_context
 from typing import Final
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, Buffer, fragments_of
 from ulnet.core.memory import MatchEntry, Memory
-from ulnet.core.status import LNetError
 from ulnet.nid import Nid
-from ulnet.node import Node
+from ulnet.node.port import Port, Sent
+from ulnet.node.watch import Watch
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
 from ulnet.wire.lnet import LNET_MTU
@@ -27,6 +28,7 @@ _FIRST_PIECE: Final = 2.5  # seconds that a piece may take, before the first has
 _LEAST_PIECE: Final = 1.0
 _LEAST_PUSHED: Final = 5.0  # LNet itself mends what can be mended
 _MOST_PATIENCE: Final = 64.0  # seconds for a piece, after others were in vain
+_NOTHING: Final = memoryview(b"")
 _MOVED: Final = (EventKind.PUT, EventKind.GET)
 # What ends a transfer at once: the client has taken its memory away, or this node is closed.
 _FINAL: Final = frozenset({errno.ENOENT, errno.EMSGSIZE, errno.EINVAL, errno.EPROTO})
@@ -115,7 +117,7 @@ class Loan:
 
 
 async def move(
-    node: Node,
+    port: Port,
     client: Nid,
     bulk: Bulk,
     memory: memoryview,
@@ -125,6 +127,7 @@ async def move(
     window: int,
     time_left: Callable[[], float | None],
     progress: Progress | None,
+    method: str,
 ) -> None:
     """Move all of `memory` to (or, without `push`, from) that offset of a client's bulk.
 
@@ -137,86 +140,173 @@ async def move(
             errno.EINVAL,
             f"bulk of {total} bytes at {offset}: the client lends {bulk.length} bytes (into_size, bulk_size)",
         )
-    pieces = _pieces(memory, offset)
-    moved = 0
-    mover = _Mover(node, client, push, time_left)
-
-    async def work() -> None:
-        nonlocal moved
-        for at, piece in pieces:
-            await mover.move(piece, bulk.bits + at // REGION, at % REGION)
-            moved += piece.nbytes
-            if progress is not None:
-                progress(moved, total)
-
-    workers = min(window, -(-total // LNET_MTU))
-    if workers == 1:
-        await work()
-        return
-    tasks = [asyncio.ensure_future(work()) for _ in range(workers)]
-    try:
-        await asyncio.gather(*tasks)
-    except GeneratorExit:  # its loop is gone
-        raise
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)  # nothing touches the memory after this
-        raise
+    transfer = _Transfer(port, client, bulk.bits, memory, offset, push, time_left, progress, method)
+    await transfer.run(window)
 
 
-def _pieces(memory: memoryview, offset: int) -> Iterator[tuple[int, memoryview]]:
-    """Places in the client's bulk, and what belongs there: no piece is in two regions."""
-    begin = 0
-    while begin < memory.nbytes:
-        at = offset + begin
-        size = min(LNET_MTU, REGION - at % REGION)
-        yield at, memory[begin : begin + size]
-        begin += size
+class _Piece:
+    """A piece under way; one that is moved makes room for the next."""
+
+    __slots__ = ("_transfer", "at", "began", "due_at", "patience", "pause", "sent", "view")
+
+    def __init__(self, transfer: _Transfer) -> None:
+        self._transfer = transfer
+        self.began = self.due_at = 0.0
+        self.view = _NOTHING
+        self.sent: Sent | None = None
+
+    def begin(self, at: int, view: memoryview, patience: float) -> None:
+        """The place in the client's bulk, and what belongs there."""
+        self.at = at
+        self.view = view
+        self.pause = _PAUSE
+        self.patience = patience  # seconds that an attempt may take
+
+    def ended(self, error: int, text: str) -> None:
+        """An attempt has ended."""
+        self._transfer.ended(self, error, text)
+
+    def again(self) -> None:
+        """Make another attempt."""
+        self._transfer.send(self)
 
 
-class _Mover:
-    """Moves pieces of one transfer, each until it is there.
+class _Transfer:
+    """Moves pieces, each until it is there, from one event to the next.
 
     LNet sends a PUT again over another path if that one dies. One whose ACK is lost, or a GET whose REPLY is,
     it reports after its time-out, which is therefore that of a piece here, by those that came: each attempt
-    has twice as long.
+    has twice as long. A REPLY that has begun to come and stops is seen here alone.
     """
 
-    def __init__(self, node: Node, client: Nid, push: bool, time_left: Callable[[], float | None]) -> None:
-        self._node = node
+    def __init__(
+        self,
+        port: Port,
+        client: Nid,
+        bits: int,
+        memory: memoryview,
+        offset: int,
+        push: bool,
+        time_left: Callable[[], float | None],
+        progress: Progress | None,
+        method: str,
+    ) -> None:
+        self._port = port
         self._client = client
+        self._bits = bits
+        self._memory = memory
+        self._offset = offset
         self._push = push
         self._time_left = time_left
+        self._progress = progress
+        self._method = method
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
         self._times = Estimate(_FIRST_PIECE)
-        self._clock = asyncio.get_running_loop().time
+        self._next = 0  # the place in the memory from which on nothing was begun
+        self._moved = 0
+        self._done: asyncio.Future[None] = self._loop.create_future()
+        self._watch: Watch[_Piece] = Watch(self._loop, self._late)
+        self._pieces: list[_Piece] = []
+        self._pauses: dict[_Piece, asyncio.TimerHandle] = {}
 
-    async def move(self, piece: memoryview, bits: int, place: int) -> None:
-        """Raises LNetError for what no further attempt can mend, or when time is over."""
-        node, client = self._node, self._client
-        pause = _PAUSE
+    async def run(self, window: int) -> None:
+        """Move all of it. Raises LNetError."""
+        self._pieces = [_Piece(self) for _ in range(min(window, -(-self._memory.nbytes // LNET_MTU)))]
+        try:
+            for piece in self._pieces:
+                self._begin(piece)
+            if self._pieces:
+                await self._done
+        finally:  # nothing touches the memory after this, or holds it
+            self._memory = _NOTHING
+            for piece in self._pieces:
+                piece.view = _NOTHING
+                if piece.sent is not None:
+                    piece.sent.abort()
+            for timer in self._pauses.values():
+                timer.cancel()
+            self._watch.close()
+
+    def _begin(self, piece: _Piece) -> None:
+        begin, memory = self._next, self._memory
+        if begin >= memory.nbytes or self._done.done():
+            return
+        at = self._offset + begin
+        size = min(LNET_MTU, REGION - at % REGION, memory.nbytes - begin)  # no piece is in two regions
+        self._next = begin + size
         patience = max(_LEAST_PUSHED if self._push else _LEAST_PIECE, 4 * self._times.expected)
-        while True:
-            left = self._time_left()
-            if left is not None and left <= 0:
-                raise RpcError(errno.ETIMEDOUT, "the call's time is over before its bulk was moved")
-            try:
-                began = self._clock()
-                wait = patience if left is None else min(patience, left)
-                async with asyncio.timeout(wait):  # also of a REPLY that has begun to come
-                    if self._push:
-                        moved = await node.put(client, BULK_PORTAL, bits, piece, offset=place, timeout=wait)
-                    else:
-                        moved = await node.get(client, BULK_PORTAL, bits, piece, offset=place, timeout=wait)
-                if moved != piece.nbytes:
-                    raise RpcError(errno.EPROTO, "the client lends less memory than it has said")
-                self._times.observe(self._clock() - began)
-                return
-            except LNetError as failed:
-                if failed.errno in _FINAL or not node.running:
-                    raise
-            except TimeoutError:
-                pass
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONG_PAUSE)
-            patience = min(2 * patience, _MOST_PATIENCE)
+        piece.begin(at, memory[begin : begin + size], patience)
+        self.send(piece)
+
+    def send(self, piece: _Piece) -> None:
+        """Make an attempt."""
+        self._pauses.pop(piece, None)
+        left = self._time_left()
+        if left is not None and left <= 0:
+            self._fail(RpcError(errno.ETIMEDOUT, "the call's time is over before its bulk was moved"))
+            return
+        wait = piece.patience if left is None else min(piece.patience, left)
+        piece.began = self._loop.time()
+        self._watch.add(piece, piece.began + wait)
+        port, bits, place = self._port, self._bits + piece.at // REGION, piece.at % REGION
+        # fmt: off
+        if self._push:
+            piece.sent = port.send(self._client, BULK_PORTAL, bits, piece.view, ended=piece.ended, ack=True,
+                                   offset=place, timeout=wait, method=self._method)
+        else:
+            piece.sent = port.fetch(self._client, BULK_PORTAL, bits, piece.view, ended=piece.ended,
+                                    offset=place, timeout=wait, method=self._method)
+        # fmt: on
+
+    def ended(self, piece: _Piece, error: int, text: str) -> None:
+        """An attempt has ended."""
+        piece.sent = None
+        self._watch.discard(piece)
+        if self._done.done():
+            return
+        if error:
+            if error in _FINAL or self._port.closed:
+                self._fail(RpcError(error, f"bulk of the client at {self._client}: {text}"))
+            else:
+                self._put_off(piece)
+            return
+        self._times.observe(self._loop.time() - piece.began)
+        if self._progress is None:
+            self._arrived(piece)
+        else:  # which may do anything: not here, among the events of a batch
+            self._loop.call_soon(self._tell, piece, self._progress, context=self._context)
+
+    def _tell(self, piece: _Piece, progress: Progress) -> None:
+        if self._done.done():
+            return
+        try:
+            progress(self._moved + piece.view.nbytes, self._memory.nbytes)
+        except Exception as failed:
+            self._fail(failed)
+        else:
+            self._arrived(piece)
+
+    def _arrived(self, piece: _Piece) -> None:
+        """A piece is there."""
+        self._moved += piece.view.nbytes
+        if self._moved == self._memory.nbytes:
+            self._done.set_result(None)
+        else:
+            self._begin(piece)
+
+    def _late(self, piece: _Piece) -> None:
+        """An attempt takes too long."""
+        sent, piece.sent = piece.sent, None
+        if sent is not None:
+            sent.abort()
+        self._put_off(piece)
+
+    def _put_off(self, piece: _Piece) -> None:
+        self._pauses[piece] = self._loop.call_later(piece.pause, piece.again)
+        piece.pause = min(2 * piece.pause, _LONG_PAUSE)
+        piece.patience = min(2 * piece.patience, _MOST_PATIENCE)
+
+    def _fail(self, why: Exception) -> None:
+        if not self._done.done():
+            self._done.set_exception(why)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from typing import TYPE_CHECKING, Final
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
 from ulnet.core.md import Buffer
-from ulnet.nid import Nid
 from ulnet.rpc.bulk import Progress, flat, move
 from ulnet.rpc.checksum import Checksum
 from ulnet.rpc.errors import RpcError
 from ulnet.wire.rpc import CHECK, NO_DEADLINE, XXH3, Bulk, CallFrame
 
 if TYPE_CHECKING:
-    from ulnet.node import Node
+    from ulnet.rpc.lane import Lane
     from ulnet.rpc.service import Method
     from ulnet.rpc.sessions import Session
-    from ulnet.rpc.watch import Watch
 
 __all__ = ["Call"]
 
@@ -30,74 +29,61 @@ class Call:
     """
 
     __slots__ = (
-        "attempt",
-        "begun",
         "checksum",
         "chunks",
         "client",
-        "credit",
         "data",
         "deadline",
         "due_at",
-        "flags",
+        "frame",
         "given_up",
+        "handler",
         "heard_at",
+        "lane",
         "loop",
         "method",
         "news",
-        "node",
-        "number",
         "over",
         "overdue",
-        "patience",
         "pushed",
+        "reply",
         "session",
-        "sink",
         "size",
-        "slot",
-        "source",
         "started_at",
         "task",
         "under_way",
-        "via",
         "window",
     )
 
     def __init__(
         self,
-        node: Node,
         loop: asyncio.AbstractEventLoop,
         session: Session[Call],
         method: Method,
         frame: CallFrame,
+        lane: Lane,
         window: int,
         now: float,
     ) -> None:
-        self.node = node
         self.loop = loop
         self.session = session
         self.method = method
-        self.slot = frame.slot
-        self.number = frame.number
-        self.attempt = frame.attempt
-        self.flags = frame.flags
+        self.frame = frame
         self.client = session.client
-        self.data: bytes | bytearray = bytes(frame.data)
+        data = frame.data = bytes(frame.data)  # of its own, not of the inbox
+        self.data: bytes | bytearray = data
         self.deadline = None if frame.left == NO_DEADLINE else now + frame.left / 1000
-        self.patience = frame.patience / 1000
-        self.credit = frame.credit
-        self.sink = frame.sink
-        self.source = frame.source
         self.window = window
-        self.via: tuple[Nid, Nid] | None = None  # the NID of the client that asked, and the one that it asked
+        self.lane = lane  # from the NI that was asked to the NID that asked
         self.size = 0  # as it was admitted
         self.started_at = now
         self.heard_at = now  # when the client, or its memory for replies, was known to be there
-        self.task: asyncio.Task[None] | None = None
-        self.begun = False  # its task has begun to run
-        self.due_at = 0.0  # when the server looks at it again; 0: it does not
+        self.task: asyncio.Task[None] | None = None  # that runs its handler
+        self.handler: Coroutine[Any, Any, Any] | None = None
+        self.due_at = 0.0  # when the server looks at it again
         self.given_up = self.overdue = self.over = False
         self.pushed = 0
+        self.reply = b""  # its frame
         # Of what was pushed.
         self.checksum = Checksum(frame.flags & XXH3 != 0) if frame.flags & CHECK else None
         self.chunks = 0
@@ -112,12 +98,14 @@ class Call:
     @property
     def into_size(self) -> int:
         """The bytes of memory that the client gave for `push`."""
-        return self.sink.length if self.sink is not None else 0
+        sink = self.frame.sink
+        return sink.length if sink is not None else 0
 
     @property
     def bulk_size(self) -> int:
         """The bytes of memory that the client gave for `pull`."""
-        return self.source.length if self.source is not None else 0
+        source = self.frame.source
+        return source.length if source is not None else 0
 
     def time_left(self) -> float | None:
         """Seconds until the client gives up; None: it does not."""
@@ -135,8 +123,8 @@ class Call:
         """
         view = flat(memory)
         at = self.pushed if offset is None else offset
-        sink = self._lent(self.sink, "into")
-        if self.flags & CHECK and at != self.pushed:
+        sink = self._lent(self.frame.sink, "into")
+        if self.frame.flags & CHECK and at != self.pushed:
             raise RpcError(
                 errno.EINVAL, f"push at {at}: with a checksum each push begins where the last one ended"
             )
@@ -158,7 +146,7 @@ class Call:
         New memory has at most `most` bytes: the client says how many there are. A checksum is compared
         where all is read at once. Raises LNetError.
         """
-        source = self._lent(self.source, "bulk")
+        source = self._lent(self.frame.source, "bulk")
         if into is None and source.length - offset > most:
             raise RpcError(
                 errno.EMSGSIZE,
@@ -168,8 +156,8 @@ class Call:
         memory = bytearray(max(source.length - offset, 0)) if into is None else into
         view = flat(memory)
         await self._move(source, view, offset, False, progress)
-        if self.flags & CHECK and view.nbytes == source.length:
-            checksum = Checksum(self.flags & XXH3 != 0)
+        if self.frame.flags & CHECK and view.nbytes == source.length:
+            checksum = Checksum(self.frame.flags & XXH3 != 0)
             await checksum.add(view)
             if checksum.value != source.checksum:
                 raise RpcError(
@@ -188,7 +176,7 @@ class Call:
         self, bulk: Bulk, view: memoryview, offset: int, push: bool, progress: Progress | None
     ) -> None:
         await move(
-            self.node,
+            self.lane.lanes.port,
             self.session.client,
             bulk,
             view,
@@ -197,6 +185,7 @@ class Call:
             window=self.window,
             time_left=self.time_left,
             progress=progress,
+            method=self.method.name,
         )
 
     # For the server --------------------------------------------------------------------------------
@@ -205,7 +194,7 @@ class Call:
         """The number of the next chunk, once there is room for it here and there."""
         news = self.news
         assert news is not None
-        while self.chunks >= self.credit or self.under_way >= _CHUNKS:
+        while self.chunks >= self.frame.credit or self.under_way >= _CHUNKS:
             news.clear()
             await news.wait()
         self.chunks += 1
@@ -219,11 +208,3 @@ class Call:
         while self.under_way:
             news.clear()
             await news.wait()
-
-    def due(self, watch: Watch[Call], when: float) -> None:
-        """Have the server look at it then; at 0: not any more."""
-        if self.due_at:
-            watch.discard(self, self.due_at)
-        self.due_at = when
-        if when:
-            watch.add(self, when)

@@ -15,21 +15,23 @@ from ulnet.core.peer import Peer
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.node import Message, Node
+from ulnet.node.port import Port, nobody_asks
+from ulnet.node.watch import Watch
 from ulnet.rpc.bulk import Loan, Meter, Progress, flat
 from ulnet.rpc.checksum import Checksum, known
-from ulnet.rpc.context import DEADLINE
+from ulnet.rpc.context import DEADLINE, clock_of
 from ulnet.rpc.errors import RpcError, raised
 from ulnet.rpc.estimate import Estimate
+from ulnet.rpc.lane import Lane, Lanes
 from ulnet.rpc.pending import AGAIN, Connection, Pending
-from ulnet.rpc.port import Port, nobody_asks
 from ulnet.rpc.service import bits_of, decoded, encoded
 from ulnet.rpc.stream import Stream
-from ulnet.rpc.watch import Watch
 from ulnet.wire.errors import WireError
 from ulnet.wire.rpc import (
     BODY,
     CHECK,
     IDEMPOTENT,
+    KNOWS_BATCH,
     KNOWS_XXH3,
     REPLY_PORTAL,
     REQUEST_PORTAL,
@@ -46,6 +48,7 @@ from ulnet.wire.rpc import (
     Refused,
     Reply,
     call_overhead,
+    frames_in,
     unpack,
 )
 
@@ -73,12 +76,16 @@ class ClientCounters:
     malformed: int = 0  # frames that are none, or that are about nothing that is under way
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False)
 class Answer:
     """The reply to a call: its data, and how many bytes of `into` were filled."""
 
     data: bytes
     pushed: int = 0
+
+    def __init__(self, data: bytes, pushed: int = 0) -> None:  # that of a dataclass is not compiled
+        self.data = data
+        self.pushed = pushed
 
     def __bytes__(self) -> bytes:
         return self.data
@@ -118,6 +125,7 @@ class Client:
         self.counters = ClientCounters()
         self.network = Estimate(_FIRST_NETWORK)
         self.loop = asyncio.get_running_loop()
+        self.clock = clock_of(self.loop)
         self.closed = False
         self._bits = bits_of(service)
         self._slots = slots
@@ -126,7 +134,8 @@ class Client:
         self._flags = TRACEBACK if tracebacks else 0
         self._services: dict[str, Estimate] = {}  # service times, by method
         self._inbox_bits = random(64)
-        self._port = Port(node)
+        self._port = Port(node.core)
+        self._lanes = Lanes(self._port)
         self.watch: Watch[Pending] = Watch(self.loop, Pending.due)
         self._inbox = node.inbox(
             REPLY_PORTAL, self._inbox_bits, slots=max(64, slots), size=largest, handler=self._arrived
@@ -213,14 +222,25 @@ class Client:
         loans: list[Loan] = []
         meter = None if progress is None else Meter(progress)
         try:
-            frame = await self._request(method, plain, deadline, into, bulk, loans, meter)
+            connection = self._connection or await self._session(method, deadline)
+            frame = self._request(connection, method, plain, into, bulk, loans, meter)
             if idempotent:
                 frame.flags |= IDEMPOTENT
             if check:
                 frame.flags |= CHECK
+                await self._sum(frame, deadline, loans)
             self.counters.calls += 1
-            reply = await self._outcome(frame, deadline, loans)
-            return await self._answer(frame, reply, into if check else None)
+            pending = self._begin_now(frame, deadline, None) or await self._begin(frame, deadline, None)
+            try:
+                reply = await pending.done
+            finally:
+                pending.release()
+            if reply is AGAIN:
+                reply = await self._again(frame, deadline, loans, pending.untouched)
+            answer = self._answer(frame, reply)
+            if check and into is not None:
+                await self._compare(frame, reply, flat(into))
+            return answer
         except asyncio.CancelledError:
             if meter is None or meter.failed is None:
                 raise
@@ -232,15 +252,19 @@ class Client:
             if meter is not None:
                 meter.end()
 
-    async def _outcome(self, frame: CallFrame, deadline: float | None, loans: list[Loan]) -> Reply:
-        """The reply to a call, which may take several sessions. Raises RpcError."""
-        begun = False  # it may have been executed in an earlier session
+    async def _again(
+        self, frame: CallFrame, deadline: float | None, loans: list[Loan], untouched: bool
+    ) -> Reply:
+        """The reply to a call that is made again, in other sessions. Raises RpcError."""
+        begun = not untouched  # it may have been executed in an earlier session
         pause = 0.0
         while True:
+            await asyncio.sleep(pause)  # the server may forget each session at once
+            pause = min(2 * pause or _PAUSE, _LONG_PAUSE)
             try:
                 if frame.flags & CHECK:
                     await self._sum(frame, deadline, loans)
-                pending = await self._begin(frame, deadline)
+                pending = await self._begin(frame, deadline, None)
                 try:
                     reply = await pending.done
                 finally:
@@ -252,8 +276,6 @@ class Client:
             if reply is not AGAIN:
                 return reply
             begun = begun or not pending.untouched
-            await asyncio.sleep(pause)  # the server may forget each session at once
-            pause = min(2 * pause or _PAUSE, _LONG_PAUSE)
 
     def stream(self, method: str, data: Any = None, *, timeout: float | None = None) -> Stream:
         """Call a stream: `async for chunk in client.stream("watch"):`. It is cancelled when it is closed."""
@@ -261,7 +283,8 @@ class Client:
 
     async def begin_stream(self, method: str, data: Buffer, deadline: float | None, credit: int) -> Pending:
         """For `Stream`."""
-        frame = await self._request(method, data, deadline, None, None, [])
+        connection = self._connection or await self._session(method, deadline)
+        frame = self._request(connection, method, data, None, None, [], None)
         frame.flags |= STREAM
         frame.credit = credit
         return await self._begin(frame, deadline, asyncio.Event())
@@ -273,28 +296,27 @@ class Client:
             return outer
         if timeout < 0:
             raise RpcError(errno.EINVAL, f"timeout {timeout:g}: it is a number of seconds, or None", "no")
-        mine = self.loop.time() + timeout
+        mine = self.clock() + timeout
         return mine if outer is None else min(mine, outer)
 
-    async def _request(
+    def _request(
         self,
+        connection: Connection,
         method: str,
         data: Buffer,
-        deadline: float | None,
         into: bytearray | memoryview | None,
         bulk: Buffer | None,
         loans: list[Loan],
-        meter: Meter | None = None,
+        meter: Meter | None,
     ) -> CallFrame:
         """The frame of a call, and the memory that it lends. Raises RpcError."""
-        connection = self._connection or await self._session(method, deadline)
         largest = min(self._largest, connection.largest)
         try:
             overhead = call_overhead(method, sink=into is not None, source=bulk is not None)
         except WireError as bad:
             raise RpcError(errno.EINVAL, str(bad), "no") from None
-        frame = CallFrame(method=method, data=data, flags=self._flags)
-        frame.answer_to = self._inbox_bits
+        frame = CallFrame(0, 0, 0, 0, self._inbox_bits, method, data)
+        frame.flags = self._flags
         if into is not None:
             frame.sink = self._lend(flat(into), loans, writable=True, meter=meter).bulk
         source = None if bulk is None else flat(bulk)
@@ -317,7 +339,7 @@ class Client:
     async def _sum(self, frame: CallFrame, deadline: float | None, loans: list[Loan]) -> None:
         """The checksum of what a call lends to be read, of the kind that the session has. Raises RpcError."""
         connection = self._connection or await self._session(frame.method, deadline)
-        frame.flags = frame.flags | XXH3 if connection.checksums & KNOWS_XXH3 else frame.flags & ~XXH3
+        frame.flags = frame.flags | XXH3 if connection.knows & KNOWS_XXH3 else frame.flags & ~XXH3
         if frame.source is not None:
             checksum = Checksum(frame.flags & XXH3 != 0)
             await checksum.add(loans[-1].view)
@@ -343,14 +365,22 @@ class Client:
         loans.append(loan)
         return loan
 
-    async def _begin(
-        self, frame: CallFrame, deadline: float | None, news: asyncio.Event | None = None
-    ) -> Pending:
+    async def _begin(self, frame: CallFrame, deadline: float | None, news: asyncio.Event | None) -> Pending:
         """The call in a slot of a session, sent. Raises RpcError."""
+        while True:
+            begun = self._begin_now(frame, deadline, news)
+            if begun is not None:
+                return begun
+            await self._room(frame.method, deadline)
+
+    def _begin_now(
+        self, frame: CallFrame, deadline: float | None, news: asyncio.Event | None
+    ) -> Pending | None:
+        """The same, if there is a free slot."""
         connection = self._connection
         taken = connection.slots.take() if connection is not None else None
         if connection is None or taken is None:
-            connection, taken = await self._slot(frame.method, deadline)
+            return None
         frame.session = connection.id
         frame.slot, frame.number = taken
         frame.attempt = 0
@@ -367,41 +397,38 @@ class Client:
             text = f"{self.target}: {method}: no session with {self.service!r} in time"
             raise RpcError(errno.ETIMEDOUT, text, "no") from None
 
-    async def _slot(self, method: str, deadline: float | None) -> tuple[Connection, tuple[int, int]]:
-        """A session and a free slot in it. Raises RpcError."""
+    async def _room(self, method: str, deadline: float | None) -> None:
+        """Until there may be a session with a free slot. Raises RpcError."""
         try:
             async with asyncio.timeout_at(deadline):
-                while True:
-                    connection = await self._connected()
-                    taken = connection.slots.take()
-                    if taken is not None:
-                        return connection, taken
-                    if connection.slots.used_up:
-                        self.session_is_stale(connection)
-                        continue
+                connection = await self._connected()
+                if connection.slots.used_up:
+                    self.session_is_stale(connection)
+                elif connection.slots.full:
                     await connection.wait()
         except TimeoutError:
             text = f"{self.target}: {method}: no session, or no slot in it, in time"
             raise RpcError(errno.ETIMEDOUT, text, "no") from None
 
-    async def _answer(self, frame: CallFrame, reply: Reply, into: bytearray | memoryview | None) -> Answer:
-        lent = frame.sink.length if frame.sink is not None else 0
-        if not reply.status and into is None and reply.pushed <= lent:
-            return Answer(bytes(reply.data), reply.pushed)
-        text = f"{self.target}: {frame.method}: "
+    def _answer(self, frame: CallFrame, reply: Reply) -> Answer:
+        """What a reply says. Raises RpcError."""
         if reply.status:
             executed = "unknown" if reply.status == errno.ECANCELED else "yes"
             raise raised(f"{self.target}: {frame.method}", reply, executed)  # type: ignore[arg-type]
-        if reply.pushed > lent:
-            words = f"{reply.pushed} bytes were pushed, which is more than the call lends: {lent}"
-            raise RpcError(errno.EPROTO, text + words, "yes")
-        if into is not None:
-            checksum = Checksum(frame.flags & XXH3 != 0)
-            await checksum.add(flat(into)[: reply.pushed])
-            if checksum.value != reply.checksum:
-                words = f"bulk arrived with the checksum {checksum.value:#010x}: it is {reply.checksum:#010x}"
-                raise RpcError(errno.EILSEQ, text + words, "yes")
+        if reply.pushed:
+            lent = frame.sink.length if frame.sink is not None else 0
+            if reply.pushed > lent:
+                words = f"{reply.pushed} bytes were pushed, which is more than the call lends: {lent}"
+                raise RpcError(errno.EPROTO, f"{self.target}: {frame.method}: {words}", "yes")
         return Answer(bytes(reply.data), reply.pushed)
+
+    async def _compare(self, frame: CallFrame, reply: Reply, into: memoryview) -> None:
+        """The checksum of what was pushed with the reply's. Raises RpcError."""
+        checksum = Checksum(frame.flags & XXH3 != 0)
+        await checksum.add(into[: reply.pushed])
+        if checksum.value != reply.checksum:
+            words = f"bulk arrived with the checksum {checksum.value:#010x}: it is {reply.checksum:#010x}"
+            raise RpcError(errno.EILSEQ, f"{self.target}: {frame.method}: {words}", "yes")
 
     # Times -----------------------------------------------------------------------------------------
 
@@ -448,18 +475,18 @@ class Client:
 
     async def _connect(self) -> Connection:
         """Ask for a session until there is one, the service is not there, or nothing is heard."""
-        give_up = self.loop.time() + self.silence
+        give_up = self.clock() + self.silence
         patience = max(_LEAST_PATIENCE, self.network.expected)
         attempt = 0
         last = "no answer"
-        while self.loop.time() < give_up:
+        while self.clock() < give_up:
             attempt += 1
             self._token = self.random(64)
             answered: asyncio.Future[Connected] = self.loop.create_future()
             self._answered = answered
             frame = Connect(0, 0, 0, min(attempt, 0xFFFF), self._inbox_bits)
             frame.slots, frame.largest, frame.token = self._slots, self._largest, self._token
-            frame.checksums = known()
+            frame.knows = known() | KNOWS_BATCH
             nids = tuple(nid for nid in self.node.core.nis if not nid.is_lo)
             frame.nids = nids if len(nids) > 1 else ()
 
@@ -481,7 +508,12 @@ class Client:
             if got is None:
                 patience = min(2 * patience, 8.0)
                 continue
-            connection = Connection(got.session, got.slots, got.largest, got.checksums)
+            room = got.largest if got.knows & KNOWS_BATCH else 0
+            # fmt: off
+            lane = Lane(self._lanes, got.session, self.target, REQUEST_PORTAL, self._bits, None, room,
+                        _request_failed)
+            # fmt: on
+            connection = Connection(got.session, got.slots, got.largest, got.knows, lane)
             self._connection = self._connections[got.session] = connection
             self.counters.sessions += 1
             return connection
@@ -534,29 +566,31 @@ class Client:
         # fmt: on
 
     def _arrived(self, message: Message) -> None:
+        now = self.clock()
         try:
-            frame = unpack(message.data)
+            frames = frames_in(message.data)
         except WireError:
             self.counters.malformed += 1
             return
-        kind = type(frame)
-        if kind is Connected:
-            self._is_connected(frame)  # type: ignore[arg-type]
-            return
-        answered = self._answered
-        if not frame.session and answered is not None and not answered.done():
-            if kind is Refused:
-                self._is_refused(answered, frame)  # type: ignore[arg-type]
-            elif kind is OtherVersion:
-                words = f"{self.target} speaks version {frame.version}"  # type: ignore[attr-defined]
-                answered.set_exception(RpcError(errno.EPROTONOSUPPORT, words, "no"))
-            return
-        connection = self._connections.get(frame.session)
-        call = connection.calls.get(frame.slot) if connection is not None else None
-        if call is None or call.frame.number != frame.number:
-            self.counters.malformed += 1
-            return
-        call.heard(frame)
+        for raw in frames:
+            try:
+                frame = unpack(raw)
+            except WireError:
+                self.counters.malformed += 1
+                continue
+            connection = self._connections.get(frame.session)
+            call = connection.calls.get(frame.slot) if connection is not None else None
+            if isinstance(frame, Connected):
+                self._is_connected(frame)
+            elif call is not None and call.frame.number == frame.number:
+                call.heard(frame, now)
+            elif frame.session or self._answered is None or self._answered.done():
+                self.counters.malformed += 1
+            elif isinstance(frame, Refused):
+                self._is_refused(self._answered, frame)
+            elif isinstance(frame, OtherVersion):
+                words = f"{self.target} speaks version {frame.version}"
+                self._answered.set_exception(RpcError(errno.EPROTONOSUPPORT, words, "no"))
 
     def _is_refused(self, answered: asyncio.Future[Connected], frame: Refused) -> None:
         words = f"{self.target}: {frame.text}"
@@ -577,6 +611,10 @@ class Client:
 def _set(known: asyncio.Future[None], error: int, text: str) -> None:
     if not known.done():
         known.set_result(None)
+
+
+def _request_failed(call: Pending, error: int, text: str) -> None:
+    call.left(error, text)
 
 
 def _uncancel() -> None:

@@ -11,12 +11,12 @@ _DEVIATION: Final = 0.25
 
 
 class Estimate:
-    """Of one kind of time, in seconds; `first` is expected as long as nothing was observed."""
+    """Of one kind of time, in seconds: it hardly takes longer than `expected`, at first `first`."""
 
-    __slots__ = ("_deviation", "_first", "_seen", "mean")
+    __slots__ = ("_deviation", "_seen", "expected", "mean")
 
     def __init__(self, first: float) -> None:
-        self._first = first
+        self.expected = first
         self._seen = False
         self.mean = 0.0
         self._deviation = 0.0
@@ -32,8 +32,4 @@ class Estimate:
             self._seen = True
             self.mean = seconds
             self._deviation = seconds / 2
-
-    @property
-    def expected(self) -> float:
-        """It hardly takes longer than that."""
-        return self.mean + 4 * self._deviation if self._seen else self._first
+        self.expected = self.mean + 4 * self._deviation

@@ -7,8 +7,9 @@ import errno
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from ulnet.node.port import nobody_asks
 from ulnet.rpc.errors import Executed, RpcError
-from ulnet.rpc.port import nobody_asks
+from ulnet.rpc.lane import Lane
 from ulnet.rpc.slots import Slots
 from ulnet.wire.rpc import IDEMPOTENT, NO_DEADLINE, CallFrame, Chunk, Frame, Kind, Note, Refused, Reply
 
@@ -18,18 +19,22 @@ if TYPE_CHECKING:
 __all__ = ["AGAIN", "Connection", "Pending"]
 
 _MOST_PATIENCE: Final = 8.0
+_FIRST_PAUSE: Final = 0.001  # seconds after the server was busy, doubled each time up to
+_LONG_PAUSE: Final = 1.0
 _MOST_ATTEMPTS: Final = 0xFFFF
+_EARLY: Final = 0.001  # seconds that a timer may come too early
 AGAIN: Final = Reply()  # the outcome of a call that is to be made in another session
 
 
 class Connection:
     """A client's session: its slots, and the calls in them. `stale`: the server does not know it any more."""
 
-    __slots__ = ("calls", "checksums", "id", "largest", "slots", "stale", "waiters")
+    __slots__ = ("calls", "id", "knows", "lane", "largest", "slots", "stale", "waiters")
 
-    def __init__(self, number: int, slots: int, largest: int, checksums: int) -> None:
+    def __init__(self, number: int, slots: int, largest: int, knows: int, lane: Lane) -> None:
         self.id = number
-        self.checksums = checksums  # beside CRC-32
+        self.knows = knows  # bits of what both know
+        self.lane = lane  # of requests that are sent for the first time
         self.slots = Slots(slots)
         self.largest = largest
         self.calls: dict[int, Pending] = {}
@@ -76,7 +81,9 @@ class Pending:
     __slots__ = (
         "_client",
         "_last",
+        "_pause",
         "_sent",
+        "answered",
         "chunks",
         "connection",
         "deadline",
@@ -112,7 +119,9 @@ class Pending:
         self.read = 0  # chunks that were
         self._sent = 0  # attempts of which something may have left
         self._last = ""  # why the last attempt failed
+        self._pause = _FIRST_PAUSE
         self.due_at = 0.0  # when the client looks at it again; 0: it does not
+        self.answered = False
         self.untouched = False  # the server has not begun it, for sure
 
     # Out -------------------------------------------------------------------------------------------
@@ -120,7 +129,7 @@ class Pending:
     def send(self) -> None:
         """Another attempt; the next one follows if nothing is heard within the patience."""
         client, frame = self._client, self.frame
-        now = client.loop.time()
+        now = client.clock()
         left = self.deadline - now if self.deadline is not None else None
         if not self._sent:
             self.heard_at = now
@@ -131,11 +140,12 @@ class Pending:
         self._sent += 1
         self._arm(now + self.patience)
         self.patience = min(2 * self.patience, _MOST_PATIENCE)
-        again = frame.attempt > 1
-        if again:
-            client.counters.repeated += 1
-            client.look_for_server(frame.attempt)
-        client.send(frame.pack(), self._left, ack=again, timeout=left)
+        if frame.attempt == 1:
+            self.connection.lane.add(frame.pack(), self, frame.method, left)
+            return
+        client.counters.repeated += 1
+        client.look_for_server(frame.attempt)
+        client.send(frame.pack(), self.left, ack=True, timeout=left, method=frame.method)
 
     def send_credit(self) -> None:
         """Tell up to which chunk there is room."""
@@ -143,7 +153,7 @@ class Pending:
         head = (frame.session, frame.slot, frame.number, 0, frame.answer_to)
         self._client.send(Note(*head, Kind.CREDIT, frame.credit).pack(), nobody_asks, method=frame.method)
 
-    def _left(self, error: int, text: str) -> None:
+    def left(self, error: int, text: str) -> None:
         """What became of an attempt's frame."""
         if not error or self.done.done():
             return
@@ -157,18 +167,13 @@ class Pending:
 
     def _arm(self, when: float) -> None:
         """The next look is at that time, or at the deadline."""
-        client = self._client
         if self.deadline is not None and self.deadline < when:
             when = self.deadline
-        if self.due_at:
-            client.watch.discard(self, self.due_at)
-        self.due_at = when
-        client.watch.add(self, when)
+        self._client.watch.add(self, when)
 
     def due(self) -> None:
         """It is to be looked at: time is over, or nothing was heard in time."""
-        now = max(self._client.loop.time(), self.due_at)
-        self.due_at = 0.0
+        now = self._client.clock() + _EARLY
         if self.done.done():
             return
         if self.deadline is not None and now >= self.deadline:
@@ -186,18 +191,18 @@ class Pending:
 
     # In --------------------------------------------------------------------------------------------
 
-    def heard(self, frame: Frame) -> None:
+    def heard(self, frame: Frame, now: float) -> None:
         """The server says something about this call."""
         if self.done.done():
             return
         client = self._client
-        now = self.heard_at = client.loop.time()
-        if type(frame) is Reply:
+        self.heard_at = now
+        if isinstance(frame, Reply):
             if frame.attempt == 1 and self._sent == 1:
                 client.learn(self.frame.method, now - self.sent_at, frame.service_us / 1e6)
             frame.data = bytes(frame.data)
             self._end(frame)
-        elif type(frame) is Note:
+        elif isinstance(frame, Note):
             seconds = frame.value / 1000
             if frame.kind is Kind.WORKING:
                 self.patience = client.patience_of(self.frame.method)
@@ -207,11 +212,13 @@ class Pending:
             elif frame.kind is Kind.BUSY:
                 client.counters.busy += 1
                 self.patience = client.patience_of(self.frame.method)
+                seconds = max(seconds, self._pause)  # what it expects may be wrong
+                self._pause = min(2 * self._pause, _LONG_PAUSE)
                 self._arm(now + seconds * (1 + client.random(16) / 65536))
                 self._last = "the server was busy"
-        elif type(frame) is Chunk:
+        elif isinstance(frame, Chunk):
             self._chunk(frame, now)
-        elif type(frame) is Refused:
+        elif isinstance(frame, Refused):
             self._refused(frame)
 
     def _chunk(self, frame: Chunk, now: float) -> None:
@@ -254,13 +261,12 @@ class Pending:
         self._stop()
 
     def _end(self, reply: Reply) -> None:
+        self.answered = True
         self.done.set_result(reply)
         self._stop()
 
     def _stop(self) -> None:
-        if self.due_at:
-            self._client.watch.discard(self, self.due_at)
-            self.due_at = 0.0
+        self._client.watch.discard(self)
         if self.news is not None:
             self.news.set()
 
@@ -271,11 +277,11 @@ class Pending:
         if not self.done.done():
             self.done.cancel()
             self._stop()
-        answered = not self.done.cancelled() and self.done.exception() is None
-        if self.connection.calls.get(self.frame.slot) is not self:
+        slot = self.frame.slot
+        if self.connection.calls.get(slot) is not self:
             return
-        if not answered and not self.connection.stale and not self._client.closed:
+        if not self.answered and not self.connection.stale and not self._client.closed:
             frame = self.frame
-            note = Note(frame.session, frame.slot, frame.number, 0, frame.answer_to, Kind.CANCEL)
+            note = Note(frame.session, slot, frame.number, 0, frame.answer_to, Kind.CANCEL)
             self._client.send(note.pack(), nobody_asks, method=frame.method)
-        self.connection.give(self.frame.slot)
+        self.connection.give(slot)

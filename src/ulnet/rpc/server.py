@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from contextvars import copy_context
 from functools import partial
@@ -13,24 +13,26 @@ from traceback import format_exception
 from typing import Any, Final, Self
 
 from ulnet.core.status import LNetError
-from ulnet.nid import Nid
 from ulnet.node import Message, Node
+from ulnet.node.port import Port, nobody_asks
+from ulnet.node.watch import Watch
 from ulnet.rpc.admission import Admission
 from ulnet.rpc.call import Call
 from ulnet.rpc.checksum import known
-from ulnet.rpc.context import DEADLINE
+from ulnet.rpc.context import DEADLINE, clock_of
 from ulnet.rpc.counters import MethodCounters, ServerCounters
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
 from ulnet.rpc.introspection import METHODS, TYPES, methods_told, types_told
-from ulnet.rpc.port import Port, nobody_asks
+from ulnet.rpc.lane import Lane, Lanes, bound
+from ulnet.rpc.runner import Runner
 from ulnet.rpc.service import Method, Service, encoded
 from ulnet.rpc.sessions import Session, Sessions, Verdict
-from ulnet.rpc.watch import Watch
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import LNET_MTU
 from ulnet.wire.rpc import (
     BODY,
+    KNOWS_BATCH,
     REPLY_PORTAL,
     REQUEST_PORTAL,
     TRACEBACK,
@@ -46,11 +48,13 @@ from ulnet.wire.rpc import (
     OtherVersion,
     Refused,
     Reply,
+    frames_in,
     unpack,
 )
 
 __all__ = ["Server"]
 
+_NEW: Final = Verdict.NEW
 _KEEP: Final = 60.0  # seconds that the reply of a call without deadline is kept
 _SILENCE: Final = 60.0  # seconds after which a client is gone whose node takes no notice
 _LEAST_PATIENCE: Final = 0.05
@@ -59,6 +63,8 @@ _PAUSE: Final = 0.05  # before a chunk that failed is sent again, doubled up to
 _LONG_PAUSE: Final = 2.0
 _REPLY_SIZE: Final = 64  # and more than what a reply has beside its data
 _CREDIT_AHEAD: Final = 1 << 20
+_EARLY: Final = 0.001  # seconds that a timer may come too early
+_LANES: Final = 64  # of a client: as many as it has NIDs, times ours
 
 
 class Server:
@@ -97,14 +103,13 @@ class Server:
         }
         self._admission: Admission[Call] = Admission(concurrency, queue, queue_bytes)
         self._queue_bytes = queue_bytes
-        self._streams_left = streams
+        self._streams = self._streams_left = streams
         self._sessions: Sessions[Call] = Sessions(sessions, reply_bytes)
         self._slots = slots
         self._largest = largest
         self._window = window
         self._random = random
         self._service_time = Estimate(0.01)
-        self._calls: set[Call] = set()  # whose handlers run
         self._purge: asyncio.TimerHandle | None = None
         self._closed = True
 
@@ -118,8 +123,12 @@ class Server:
     def start(self) -> None:
         """Begin to serve. Raises LNetError."""
         self._loop = asyncio.get_running_loop()
-        self._context = copy_context()
-        self._port = Port(self.node)
+        self._clock = clock_of(self._loop)
+        context = copy_context()
+        context.run(DEADLINE.set, None)
+        self._runner = Runner(self._loop, context, self._begin, self._ended, self._failed)
+        self._port = Port(self.node.core)
+        self._lanes = Lanes(self._port)
         self._watch: Watch[Call] = Watch(self._loop, self._due)
         self._inbox = self.node.inbox(
             REQUEST_PORTAL, self.service.match_bits, slots=256, size=self._largest, handler=self._arrived
@@ -132,12 +141,10 @@ class Server:
             return
         self._closed = True
         self._inbox.close()
-        tasks = []
-        for call in list(self._calls):
-            assert call.task is not None
-            tasks.append(call.task)
-            self._cancel(call, call.task)
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for call in self._watch.items():
+            if not call.over:
+                self._cancel(call)
+        await self._runner.ended()
         self._watch.close()
         if self._purge is not None:
             self._purge.cancel()
@@ -145,7 +152,7 @@ class Server:
     @property
     def running(self) -> int:
         """How many handlers run."""
-        return len(self._calls)
+        return self._admission.running + self._streams - self._streams_left
 
     @property
     def waiting(self) -> int:
@@ -175,22 +182,29 @@ class Server:
     # Frames in -------------------------------------------------------------------------------------
 
     def _arrived(self, message: Message) -> None:
+        now = self._clock()
         try:
-            frame = unpack(message.data)
+            frames = frames_in(message.data)
         except WireError:
             self.counters.malformed += 1
             return
-        kind = type(frame)
-        if kind is CallFrame:
-            self._request(frame, message)  # type: ignore[arg-type]
-        elif kind is Note:
-            self._note(frame, message)  # type: ignore[arg-type]
-        elif kind is Connect:
-            self._connect(frame, message)  # type: ignore[arg-type]
-        elif kind is OtherVersion:
-            self._refuse(frame, message, errno.EPROTONOSUPPORT, f"this server speaks version {VERSION}")
-        else:
-            self.counters.malformed += 1
+        for raw in frames:
+            try:
+                frame = unpack(raw)
+            except WireError:
+                self.counters.malformed += 1
+                continue
+            if isinstance(frame, CallFrame):
+                self._request(frame, message, now)
+            elif isinstance(frame, Note):
+                self._note(frame, message)
+            elif isinstance(frame, Connect):
+                self._connect(frame, message)
+            elif isinstance(frame, OtherVersion):
+                words = f"this server speaks version {VERSION}"
+                self._refuse(frame, message, errno.EPROTONOSUPPORT, words)
+            else:
+                self.counters.malformed += 1
 
     def _connect(self, frame: Connect, message: Message) -> None:
         width = min(max(frame.slots, 1), self._slots)
@@ -204,17 +218,17 @@ class Server:
         session.nids = frame.nids
         answer = Connected(session.id, 0, 0, frame.attempt, 0, width, self._largest, self.incarnation)
         answer.token = frame.token
-        answer.checksums = frame.checksums & known()
+        answer.knows = session.knows = frame.knows & (known() | KNOWS_BATCH)
         self._say(frame, message, answer.pack())
 
-    def _request(self, frame: CallFrame, message: Message) -> None:
+    def _request(self, frame: CallFrame, message: Message, now: float) -> None:
         session = self._session_of(frame, message)
         if session is None:
             self._refuse(frame, message, errno.ESTALE, "the server does not know this session")
             return
         verdict = session.judge(frame.slot, frame.number)
-        if verdict is Verdict.NEW:
-            self._new(session, frame, message)
+        if verdict is _NEW:
+            self._new(session, frame, message, now)
         elif verdict is Verdict.RUNNING:
             self._repeated(session, frame, message)
         elif verdict is Verdict.ANSWERED:
@@ -238,7 +252,7 @@ class Server:
         session.client = message.initiator  # it has another primary NID by now
         return session
 
-    def _new(self, session: Session[Call], frame: CallFrame, message: Message) -> None:
+    def _new(self, session: Session[Call], frame: CallFrame, message: Message, now: float) -> None:
         method = self.service.methods.get(frame.method) or self._methods.get(frame.method)
         if method is None:
             text = f"service {self.service.name} has no method {frame.method[:80]!r}"
@@ -254,27 +268,29 @@ class Server:
         if frame.flags & XXH3 and not known():
             self._refuse(frame, message, errno.EPROTO, "this server has no XXH3 any more: call again")
             return
-        now = self._loop.time()
-        call = Call(self.node, self._loop, session, method, frame, self._window, now)
-        call.via = (message.source, message.target)
+        lane = self._lane(session, message)
+        call = Call(self._loop, session, method, frame, lane, self._window, now)
         call.size = size
         instead = None
-        if method.kind == "stream":
-            taken = self._streams_left > 0
-        else:
-            taken, instead = self._admission.offer(session.id, call, size)
-        if not taken:
-            self._busy(frame, message)
-            return
+        stream = method.kind == "stream"
+        runs = self._streams_left > 0 if stream else self._admission.enter(size)
+        if not runs:
+            taken = False
+            if not stream:
+                taken, instead = self._admission.offer(session.id, call, size)
+            if not taken:
+                self._busy(frame, message)
+                return
         before = self._sessions.begin(session, frame.slot, frame.number, call)
         if before is not None:
             self._give_up(before)
         if instead is not None:
             self._send_away(instead)
         self._arm(call, now)
-        if method.kind == "stream":
+        if stream:
             self._streams_left -= 1
             call.news = asyncio.Event()
+        if runs:
             self._start(call, now)
         else:
             self._start_next(now)
@@ -288,19 +304,20 @@ class Server:
         """A request that waited makes room for one of another client."""
         self.counters.busy += 1
         call.over = True
-        call.due(self._watch, 0.0)
-        self._sessions.take_back(call.session, call.slot, call.number)
+        self._watch.discard(call)
+        self._sessions.take_back(call.session, call.frame.slot, call.frame.number)
         wait = self._admission.retry_ms(self._service_time.expected)
-        self._answer(call, Note(*_head_of_call(call), Kind.BUSY, wait).pack())
+        call.reply = Note(*_head_of(call.frame), Kind.BUSY, wait).pack()
+        call.lane.add(call.reply, call, call.method.name)
 
     def _repeated(self, session: Session[Call], frame: CallFrame, message: Message) -> None:
         call = session.slots[frame.slot].running
         assert call is not None
         self.count_of(call.method.name).resent += 1
-        call.via = (message.source, message.target)
-        call.attempt = frame.attempt
-        call.patience = frame.patience / 1000
-        call.heard_at = self._loop.time()
+        call.lane = self._lane(session, message)
+        call.frame.attempt = frame.attempt
+        call.frame.patience = frame.patience
+        call.heard_at = self._clock()
         self._credit(call, frame.credit)
         self._still_working(call)
 
@@ -333,8 +350,8 @@ class Server:
 
     def _credit(self, call: Call, credit: int) -> None:
         """Chunks up to that number may be sent; never as many as would be too many, whoever says so."""
-        if call.credit < credit <= call.chunks + _CREDIT_AHEAD:
-            call.credit = credit
+        if call.frame.credit < credit <= call.chunks + _CREDIT_AHEAD:
+            call.frame.credit = credit
             if call.news is not None:
                 call.news.set()
 
@@ -350,52 +367,38 @@ class Server:
                 self._start(call, now)
 
     def _start(self, call: Call, now: float) -> None:
-        self._calls.add(call)
         call.started_at = now
-        run = self._stream if call.method.kind == "stream" else self._execute
-        call.task = self._loop.create_task(run(call), context=self._context.copy())
+        self._runner.add(call)
 
-    async def _execute(self, call: Call) -> None:
-        call.begun = True
-        DEADLINE.set(call.deadline)
-        try:
-            if call.flags & BODY:
-                body = await call.pull()
-                assert isinstance(body, bytearray)
-                call.data = body
-            result = encoded(await call.method.start(call))
-            self._finish(call, 0, result)
-        except Exception as failed:
-            self._failed(call, failed)
-        except GeneratorExit:  # its loop is gone
-            raise
-        except BaseException:
-            self._cancelled(call)
-            raise
-        finally:
-            self._calls.discard(call)
+    def _begin(self, call: Call) -> Coroutine[Any, Any, Any]:
+        """The handler of a call, which begins now, in its own context."""
+        if call.deadline is not None:
+            DEADLINE.set(call.deadline)
+        if call.method.kind == "stream":
+            return self._stream(call)
+        if call.frame.flags & BODY:
+            return self._with_body(call)
+        handler: Coroutine[Any, Any, Any] = call.method.start(call)
+        return handler if hasattr(handler, "send") else _result_of(handler)
+
+    async def _with_body(self, call: Call) -> Any:
+        body = await call.pull()
+        assert isinstance(body, bytearray)
+        call.data = body
+        return await call.method.start(call)
+
+    def _ended(self, call: Call, result: object) -> None:
+        """A handler has returned something. Raises RpcError for what cannot be sent."""
+        self._finish(call, 0, encoded(result))
 
     async def _stream(self, call: Call) -> None:
-        call.begun = True
-        DEADLINE.set(call.deadline)
-        try:
-            async with aclosing(call.method.start(call)) as values:
-                async for value in values:
-                    data = encoded(value)
-                    self._must_fit(call, data)
-                    index = await call.next_chunk()
-                    self._send_chunk(call, Chunk(*_head_of_call(call), index, data).pack(), _PAUSE)
-            await call.all_arrived()
-            self._finish(call, 0, b"")
-        except Exception as failed:
-            self._failed(call, failed)
-        except GeneratorExit:
-            raise
-        except BaseException:
-            self._cancelled(call)
-            raise
-        finally:
-            self._calls.discard(call)
+        async with aclosing(call.method.start(call)) as values:
+            async for value in values:
+                data = encoded(value)
+                self._must_fit(call, data)
+                index = await call.next_chunk()
+                self._send_chunk(call, Chunk(*_head_of(call.frame), index, data).pack(), _PAUSE)
+        await call.all_arrived()
 
     @staticmethod
     def _must_fit(call: Call, data: Any) -> None:
@@ -406,21 +409,24 @@ class Server:
                 "push them into memory that the client gives (into=), or let it take larger frames",
             )
 
-    def _failed(self, call: Call, failed: Exception) -> None:
+    def _failed(self, call: Call, failed: BaseException) -> None:
+        if not isinstance(failed, Exception):
+            self._cancelled(call)
+            return
         if isinstance(failed, LNetError):
             status, text = failed.errno or errno.EREMOTEIO, str(failed)
         else:
             status, text = errno.EREMOTEIO, f"{type(failed).__name__}: {failed}"
-        if call.flags & TRACEBACK:
+        if call.frame.flags & TRACEBACK:
             text = "\0".join((text, "".join(format_exception(failed))))
         self.count_of(call.method.name).errors += 1
         room = max(call.session.largest - _REPLY_SIZE, 0)
         self._finish(call, status, text.encode("utf-8", "replace")[:room])
 
-    def _cancel(self, call: Call, task: asyncio.Task[None]) -> None:
-        task.cancel()
-        if not call.begun:  # and never will
-            self._calls.discard(call)
+    def _cancel(self, call: Call) -> None:
+        if call.task is not None:
+            call.task.cancel()
+        elif self._runner.remove(call):
             self._cancelled(call)
 
     def _cancelled(self, call: Call) -> None:
@@ -437,8 +443,8 @@ class Server:
                 self._failed(call, too_long)
                 return
         call.over = True
-        call.due(self._watch, 0.0)
-        now = self._loop.time()
+        self._watch.discard(call)
+        now = self._clock()
         took = now - call.started_at
         counters = self.count_of(call.method.name)
         counters.calls += 1
@@ -448,26 +454,29 @@ class Server:
         else:
             self._service_time.observe(took)
             self._admission.done(call.size)
+        frame = call.frame
         if call.given_up:
             counters.given_up += 1
         elif call.overdue:
-            self._sessions.end_request(call.session, call.slot, call.number, None, 0.0)
+            self._sessions.end_request(call.session, frame.slot, frame.number, None, 0.0)
         else:
-            head = _head_of_call(call)
             checksum = 0 if call.checksum is None else call.checksum.value
-            reply = Reply(*head, status, call.chunks, int(took * 1e6), checksum, call.pushed, data).pack()
+            # fmt: off
+            call.reply = Reply(frame.session, frame.slot, frame.number, frame.attempt, 0, status, call.chunks,
+                               int(took * 1e6), checksum, call.pushed, data).pack()
+            # fmt: on
             until = call.deadline if call.deadline is not None else now + _KEEP
-            if self._sessions.end_request(call.session, call.slot, call.number, reply, until):
-                self._answer(call, reply)
+            if self._sessions.end_request(call.session, frame.slot, frame.number, call.reply, until):
+                call.lane.add(call.reply, call, call.method.name)
             if self._purge is None:
                 self._purge = self._loop.call_at(until, self._forget)
-        if not self._closed:
+        if self._admission.waiting and not self._closed:
             self._start_next(now)
 
     def _forget(self) -> None:
         """Replies that nobody can ask for any more are not kept."""
         self._purge = None
-        following = self._sessions.expire(self._loop.time())
+        following = self._sessions.expire(self._clock())
         if following is not None and not self._closed:
             self._purge = self._loop.call_at(following, self._forget)
 
@@ -478,7 +487,7 @@ class Server:
 
     def _client_is_gone(self, call: Call) -> None:
         if not call.over:
-            self._sessions.give_up(call.session, call.slot, call.number)
+            self._sessions.give_up(call.session, call.frame.slot, call.frame.number)
             self._give_up(call)
 
     def _overdue(self, call: Call) -> None:
@@ -488,41 +497,40 @@ class Server:
         self._end_early(call)
 
     def _end_early(self, call: Call) -> None:
-        call.due(self._watch, 0.0)
-        if call.task is not None:
-            self._cancel(call, call.task)
+        self._watch.discard(call)
+        if not self._admission.remove(call.session.id, call):
+            self._cancel(call)
             return
         call.over = True
-        self._admission.remove(call.session.id, call)
         if not call.given_up:
-            self._sessions.end_request(call.session, call.slot, call.number, None, 0.0)
+            self._sessions.end_request(call.session, call.frame.slot, call.frame.number, None, 0.0)
 
     # Notices ---------------------------------------------------------------------------------------
 
     def _arm(self, call: Call, now: float) -> None:
         """The next notice is due before the client loses its patience; or its deadline is."""
-        patience = min(max(call.patience, _LEAST_PATIENCE), _MOST_PATIENCE)
+        patience = min(max(call.frame.patience / 1000, _LEAST_PATIENCE), _MOST_PATIENCE)
         due = now + 0.75 * patience
         if call.deadline is not None and call.deadline < due:
             due = call.deadline
-        call.due(self._watch, due)
+        self._watch.add(call, due)
 
     def _due(self, call: Call) -> None:
-        due, call.due_at = call.due_at, 0.0
-        if call.deadline is not None and due >= call.deadline:
+        if call.deadline is not None and self._clock() + _EARLY >= call.deadline:
             self._overdue(call)
         else:
             self._still_working(call)
 
     def _still_working(self, call: Call) -> None:
         """Tell the client, and when it hears again; who is gone needs no reply."""
-        patience = min(max(2 * call.patience, _LEAST_PATIENCE), _MOST_PATIENCE)
-        call.patience = patience
-        self._arm(call, self._loop.time())
-        note = Note(*_head_of_call(call), Kind.WORKING, int(1000 * patience)).pack()
+        frame = call.frame
+        patience = min(max(2 * frame.patience / 1000, _LEAST_PATIENCE), _MOST_PATIENCE)
+        frame.patience = int(1000 * patience)
+        self._arm(call, self._clock())
+        note = Note(*_head_of(frame), Kind.WORKING, frame.patience).pack()
 
         def ended(error: int, text: str) -> None:
-            now = self._loop.time()
+            now = self._clock()
             if not error or error == errno.ENOBUFS:
                 call.heard_at = now
             elif error == errno.ENOENT or self._port.closed or now - call.heard_at >= _SILENCE:
@@ -551,38 +559,42 @@ class Server:
 
     # Frames out ------------------------------------------------------------------------------------
 
-    def _answer(self, call: Call, frame: bytes) -> None:
-        """From the NI that was asked, for the NID that asked; else by any path to the client."""
+    def _lane(self, session: Session[Call], message: Message) -> Lane:
+        """The way of replies: from the NI that was asked, for the NID that asked."""
+        lane = session.lane
+        if lane is not None and lane.target == message.source and lane.asked == message.target:
+            return lane
+        key = (message.source, message.target)
+        lane = session.lanes.get(key)
+        if lane is None:
+            if len(session.lanes) >= _LANES:
+                session.lanes.clear()
+            room = session.largest if session.knows & KNOWS_BATCH else 0
+            # fmt: off
+            lane = Lane(self._lanes, session.id, message.source, REPLY_PORTAL, session.inbox, message.target,
+                        room, self._reply_failed)
+            # fmt: on
+            session.lanes[key] = lane
+        session.lane = lane
+        return lane
 
-        def ended(error: int, text: str) -> None:
-            if error and not self._closed and not call.given_up:
-                self._port.send(
-                    call.session.client,
-                    REPLY_PORTAL,
-                    call.session.inbox,
-                    frame,
-                    ended=nobody_asks,
-                    ack=True,
-                    method=call.method.name,
-                )
-
-        self._send(call, frame, ended)
+    def _reply_failed(self, call: Call, error: int, text: str) -> None:
+        """A reply goes by any path to the client, where that of the request does not serve."""
+        if not self._closed and not call.given_up:
+            session = call.session
+            # fmt: off
+            self._port.send(session.client, REPLY_PORTAL, session.inbox, call.reply, ended=nobody_asks,
+                            ack=True, method=call.method.name)
+            # fmt: on
 
     def _send(
         self, call: Call, frame: bytes, ended: Callable[[int, str], None], *, ack: bool = False
     ) -> None:
-        assert call.via is not None
-        to, source = call.via
-        self._port.send(
-            to,
-            REPLY_PORTAL,
-            call.session.inbox,
-            frame,
-            ended=ended,
-            ack=ack,
-            source=_bound(source),
-            method=call.method.name,
-        )
+        lane = call.lane
+        # fmt: off
+        self._port.send(lane.target, REPLY_PORTAL, call.session.inbox, frame, ended=ended, ack=ack,
+                        source=lane.source, method=call.method.name)
+        # fmt: on
 
     def _say(self, asked: Frame, message: Message, frame: bytes) -> None:
         """Answer a frame with which no call began."""
@@ -592,7 +604,7 @@ class Server:
             asked.answer_to,
             frame,
             ended=nobody_asks,
-            source=_bound(message.target),
+            source=bound(message.target),
             method=asked.method if type(asked) is CallFrame else None,
         )
 
@@ -610,13 +622,9 @@ class Server:
         return counters
 
 
-def _bound(nid: Nid) -> Nid | None:
-    return None if nid.is_lo else nid
+async def _result_of(awaitable: Any) -> Any:
+    return await awaitable
 
 
 def _head_of(frame: Frame) -> tuple[int, int, int, int, int]:
     return frame.session, frame.slot, frame.number, frame.attempt, 0
-
-
-def _head_of_call(call: Call) -> tuple[int, int, int, int, int]:
-    return call.session.id, call.slot, call.number, call.attempt, 0

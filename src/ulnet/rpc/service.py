@@ -46,14 +46,14 @@ def encoded(value: object) -> Data:
         raise RpcError(errno.EBADMSG, f"{type(value).__name__} cannot be sent: {bad}", "no") from None
 
 
-def decoded(data: Data, wanted: Any) -> Any:
-    """The value of that type. Raises RpcError(EBADMSG)."""
+def decoded(data: Data, wanted: Any, decode: Callable[[Data], Any] | None = None) -> Any:
+    """The value of that type; `decode` is that of its decoder, if one is kept. Raises RpcError(EBADMSG)."""
     if wanted is bytes:
         return bytes(data)
     if wanted is memoryview:
         return memoryview(data)
     try:
-        return msgspec.msgpack.decode(data, type=wanted)
+        return msgspec.msgpack.decode(data, type=wanted) if decode is None else decode(data)
     except msgspec.MsgspecError as bad:
         name = getattr(wanted, "__name__", str(wanted))
         raise RpcError(errno.EBADMSG, f"the data are no {name}: {bad}", "no") from None
@@ -68,12 +68,13 @@ class Method:
     kind: Literal["call", "stream"]
     takes: Any = None
     gives: Any = Any
+    decode: Callable[[Data], Any] | None = None  # what it takes
 
     def start(self, call: Call) -> Any:
         """Call the handler. Raises RpcError(EBADMSG)."""
         if self.takes is None:
             return self.run(call)
-        return self.run(call, decoded(call.data, self.takes))
+        return self.run(call, decoded(call.data, self.takes, self.decode))
 
 
 class Service:
@@ -113,7 +114,9 @@ class Service:
 
         def add(handler: H) -> H:
             gives = given(handler, stream=kind == "stream")
-            self.methods[name] = Method(name, handler, kind, _second_type(handler), gives)
+            takes = _second_type(handler)
+            decode = None if takes is None else msgspec.msgpack.Decoder(takes).decode
+            self.methods[name] = Method(name, handler, kind, takes, gives, decode)
             return handler
 
         return add

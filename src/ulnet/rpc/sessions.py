@@ -8,9 +8,10 @@ from __future__ import annotations
 import heapq
 from enum import Enum, auto
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from ulnet.nid import Nid
+from ulnet.rpc.lane import Lane
 
 __all__ = ["Session", "Sessions", "Slot", "Verdict"]
 
@@ -26,6 +27,9 @@ class Verdict(Enum):
     FORGOTTEN = auto()  # a repetition, and the reply is not kept any more
     OLD = auto()  # its call has ended
     WRONG = auto()  # there is no such slot
+
+
+_NEW: Final = Verdict.NEW  # enumerations are not compiled
 
 
 class Slot(Generic[T]):
@@ -45,10 +49,24 @@ class Slot(Generic[T]):
 class Session(Generic[T]):
     """What the server keeps of one client; `client` is its primary NID, `inbox` the match bits there.
 
-    `nids` are others that it has told, from which it may ask as well.
+    `nids` are others that it has told, from which it may ask as well. `lanes` are the ways of replies, by the
+    NID that asked and the one that it asked; `lane` is the last one.
     """
 
-    __slots__ = ("busy", "client", "id", "inbox", "largest", "nids", "slots", "width")
+    __slots__ = (
+        "busy",
+        "client",
+        "id",
+        "inbox",
+        "knows",
+        "lane",
+        "lanes",
+        "largest",
+        "nids",
+        "slots",
+        "used",
+        "width",
+    )
 
     def __init__(self, number: int, client: Nid, inbox: int, width: int, largest: int) -> None:
         self.id = number
@@ -58,6 +76,10 @@ class Session(Generic[T]):
         self.largest = largest
         self.slots: dict[int, Slot[T]] = {}
         self.nids: tuple[Nid, ...] = ()
+        self.knows = 0  # bits, as CONNECT and CONNECTED have them
+        self.lanes: dict[tuple[Nid, Nid], Lane] = {}
+        self.lane: Lane | None = None
+        self.used = True  # since it was last to be forgotten
         self.busy = 0  # requests that run or wait, and replies that are kept
 
     def judge(self, slot: int, number: int) -> Verdict:
@@ -66,7 +88,7 @@ class Session(Generic[T]):
             return Verdict.WRONG
         held = self.slots.get(slot)
         if held is None or number > held.number:
-            return Verdict.NEW
+            return _NEW
         if number < held.number or held.given_up:
             return Verdict.OLD
         if held.running is not None:
@@ -81,7 +103,7 @@ class Sessions(Generic[T]):
         self._most = most
         self._room = kept_bytes
         self.kept = 0  # bytes of replies
-        self._by_id: dict[int, Session[T]] = {}  # the one used longest ago first
+        self._by_id: dict[int, Session[T]] = {}  # who may be forgotten first, first
         self._heap: list[tuple[float, int, Session[T], Slot[T]]] = []
         self._order = count()
 
@@ -90,9 +112,9 @@ class Sessions(Generic[T]):
 
     def find(self, number: int) -> Session[T] | None:
         """The session of that number, which is used now."""
-        session = self._by_id.pop(number, None)
+        session = self._by_id.get(number)
         if session is not None:
-            self._by_id[number] = session
+            session.used = True
         return session
 
     def make(self, number: int, client: Nid, inbox: int, width: int, largest: int) -> Session[T] | None:
@@ -106,10 +128,13 @@ class Sessions(Generic[T]):
         return session
 
     def _forget_one(self) -> bool:
-        for number, session in self._by_id.items():
-            if not session.busy:
-                del self._by_id[number]
+        """Of those in which nothing is under way, one that was not used since it was last looked at."""
+        for _ in range(2 * len(self._by_id)):
+            session = self._by_id.pop(next(iter(self._by_id)))
+            if not session.busy and not session.used:
                 return True
+            session.used = False
+            self._by_id[session.id] = session
         return False
 
     def end(self, session: Session[T]) -> list[T]:

@@ -25,6 +25,11 @@ class Slots:
         """Whether there are no numbers left."""
         return self.count == 0
 
+    @property
+    def full(self) -> bool:
+        """Whether all are taken."""
+        return not self._free and self.taken >= self.count
+
     def take(self) -> tuple[int, int] | None:
         """A free slot, and the number of its next request; None: all are taken."""
         if self._free:

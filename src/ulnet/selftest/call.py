@@ -1,28 +1,19 @@
-"""One request of selftest at its client: the memory that waits for its reply and its bulk."""
+"""One request of selftest at its client: its reply, and the memory of its bulk."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-from dataclasses import dataclass
 from typing import Final
 
 from ulnet.core.event import Event, EventKind
-from ulnet.core.md import OP_GET, OP_PUT, TRUNCATE, Buffer, EventHandler, Md
-from ulnet.core.memory import MatchEntry
+from ulnet.core.md import INFINITE, MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, Buffer
+from ulnet.core.memory import MatchEntry, Memory
 from ulnet.core.status import LNetError
-from ulnet.nid import ANY_NID, LNET_PID, Nid
-from ulnet.selftest.outbox import Outbox
+from ulnet.nid import ANY_NID, Nid
+from ulnet.node.inbox import Message as Arrived
 from ulnet.wire.errors import WireError
-from ulnet.wire.selftest import (
-    BULK_PORTAL,
-    FRAMEWORK_PORTAL,
-    MESSAGE_SIZE,
-    TEST_PORTAL,
-    Message,
-    is_framework,
-    unpack_message,
-)
+from ulnet.wire.selftest import BULK_PORTAL, Message, unpack_message
 from ulnet.wire.selftest_bodies import REPLIES, Reply, Request
 
 __all__ = ["Bulk", "Call"]
@@ -30,119 +21,129 @@ __all__ = ["Bulk", "Call"]
 _MOVED: Final = (EventKind.PUT, EventKind.GET)
 
 
-@dataclass(slots=True)
 class Bulk:
-    """Memory of a client: a peer gets from it, or puts into it, at those match bits."""
+    """Memory of a client: a peer gets from it, or puts into it, at those match bits.
 
-    bits: int
-    memory: Buffer | list[Buffer]
-    size: int
-    source: bool
-    optional: bool = False  # its owner does not wait for it to be used
+    One that is `kept` serves one request after the other, until one of them fails: nobody may put into it.
+    Whose owner does not wait for it to be used is `optional`.
+    """
+
+    __slots__ = ("_me", "_memory", "bits", "call", "kept", "memory", "optional", "size", "source")
+
+    def __init__(
+        self,
+        bits: int,
+        memory: Buffer | list[Buffer],
+        size: int,
+        source: bool,
+        optional: bool = False,
+        kept: bool = False,
+    ) -> None:
+        self.bits = bits
+        self.memory = memory
+        self.size = size
+        self.source = source
+        self.optional = optional
+        self.kept = kept
+        self.call: Call | None = None  # that it serves
+        self._me: MatchEntry | None = None
+
+    def open(self, memory: Memory, target: Nid) -> None:
+        """Let the target use it. Raises LNetError."""
+        if self._me is not None:
+            return
+        self._memory = memory
+        options = OP_GET | TRUNCATE if self.source else OP_PUT
+        if self.kept:
+            options |= MANAGE_REMOTE  # all of it is there each time
+        self._me = me = memory.me_attach(BULK_PORTAL, match_bits=self.bits, nid=target)
+        memory.md_attach(
+            me, self.memory, self._moved, options=options, threshold=INFINITE if self.kept else 1
+        )
+
+    def close(self) -> None:
+        """Take it back."""
+        me, self._me = self._me, None
+        if me is not None and me.linked:
+            self._memory.me_unlink(me)
+
+    def _moved(self, event: Event) -> None:
+        if self.call is not None:
+            self.call.bulk_moved(event)
 
 
 class Call:
-    """A request under way. `done` gets the reply, once bulk was moved too where its status is 0.
-
-    `end` takes the memory back; it has to be called whatever happened.
-    """
+    """A request under way. `done` gets the reply, once bulk was moved too where its status is 0."""
 
     __slots__ = (
         "_bulk",
-        "_entries",
         "_message",
         "_moved",
-        "_outbox",
-        "_put",
         "_request",
-        "_target",
         "done",
+        "due_at",
         "late",
         "rail",
         "status",
+        "target",
     )
 
     def __init__(
-        self, outbox: Outbox, target: Nid, request: Request, bulk: Bulk | None, done: asyncio.Future[Message]
+        self, target: Nid, request: Request, bulk: Bulk | None, done: asyncio.Future[Message]
     ) -> None:
-        self._outbox = outbox
-        self._target = target
+        self.target = target
         self._request = request
         self._bulk = bulk
-        self._entries: list[MatchEntry] = []
-        self._put: Md | None = None
         self._message: Message | None = None  # came ahead of the bulk
         self._moved: int | LNetError | None = None
         self.status = 0  # of the reply
         self.rail = ANY_NID  # ours, by which the answer came
         self.late = False  # nobody answered in time
+        self.due_at = 0.0
         self.done = done
-
-    def begin(self, data: bytes) -> None:
-        """Open the memory, each for one message of the target, and send the request. Raises LNetError."""
-        request, bulk = self._request, self._bulk
-        self._open(request.rpyid, bytearray(MESSAGE_SIZE), OP_PUT, self._replied)
-        if bulk is not None:
-            options = OP_GET | TRUNCATE if bulk.source else OP_PUT
-            self._open(bulk.bits, bulk.memory, options, self._bulk_moved)
-        service = request.SERVICE
-        portal = FRAMEWORK_PORTAL if is_framework(service) else TEST_PORTAL
-        self._put = self._outbox.put(self._target, portal, service, data, self._left)
-
-    def _left(self, size: int, failed: LNetError | None) -> None:
-        if failed is not None:
-            self.fail(failed)
-
-    def _open(self, bits: int, memory: Buffer | list[Buffer], options: int, handler: EventHandler) -> None:
-        memories = self._outbox.core.memory
-        me = memories.me_attach(BULK_PORTAL, match_bits=bits, nid=self._target, pid=LNET_PID)
-        self._entries.append(me)
-        memories.md_attach(me, memory, handler, options=options, threshold=1)
-
-    def end(self) -> None:
-        """Nobody waits for it any more."""
-        put = self._put
-        if put is not None and put.linked:
-            self._outbox.give_up(put)
-        for me in self._entries:
-            if me.linked:
-                self._outbox.core.memory.me_unlink(me)
-        self._entries.clear()
 
     def fail(self, error: LNetError) -> None:
         """It ends with that error."""
         if not self.done.done():
             self.done.set_exception(error)
 
-    def expire(self, timeout: float) -> None:
-        """It has not ended within so many seconds."""
-        if not self.done.done():
-            self.late = True
-            text = f"{self._target}: no answer to a selftest request in {timeout:g} s"
-            self.done.set_exception(LNetError(errno.ETIMEDOUT, text))
+    def left(self, error: int, text: str) -> None:
+        """What became of its request."""
+        if error:
+            self.fail(LNetError(error, f"{self.target}: {text}"))
+
+    def expire(self) -> None:
+        """It has not ended in time."""
+        self.late = True
+        self.fail(LNetError(errno.ETIMEDOUT, f"{self.target}: no answer to a selftest request in time"))
 
     # What comes ------------------------------------------------------------------------------------
 
-    def _replied(self, event: Event) -> None:
-        if event.kind is not EventKind.PUT or event.status or self.done.done():
+    def is_of(self, arrival: Arrived) -> bool:
+        """Whether a reply comes from who was asked, as far as its NIDs tell."""
+        return self.target in (arrival.source, arrival.initiator)
+
+    def replied(self, arrival: Arrived) -> None:
+        """Its reply has come."""
+        if self.done.done():
             return
         try:
-            message = self._read_reply(bytes(event.data))
+            message = self._read_reply(arrival.data)
         except LNetError as bad:
             self.fail(bad)
             return
         body = message.body
         assert isinstance(body, Reply)
         self.status = body.status
-        self.rail = event.target
+        self.rail = arrival.target
         if self._bulk is None or body.status or self._bulk.optional:
             self.done.set_result(message)
             return
         self._message = message
         self._look()
 
-    def _read_reply(self, data: bytes) -> Message:
-        target, request = self._target, self._request
+    def _read_reply(self, data: Buffer) -> Message:
+        target, request = self.target, self._request
         try:
             message = unpack_message(data)
         except WireError as bad:
@@ -152,11 +153,12 @@ class Call:
             raise LNetError(errno.EPROTO, f"{target}: {name} is no answer to {type(request).__name__}")
         return message
 
-    def _bulk_moved(self, event: Event) -> None:
+    def bulk_moved(self, event: Event) -> None:
+        """Somebody has used its bulk."""
         if self._moved is not None:
             return
         if event.status:
-            self._moved = LNetError(-event.status, f"{self._target}: bulk failed: {event.reason}")
+            self._moved = LNetError(-event.status, f"{self.target}: bulk failed: {event.reason}")
         elif event.kind in _MOVED:
             self._moved = event.mlength
         self._look()
@@ -169,7 +171,7 @@ class Call:
         if isinstance(moved, LNetError):
             self.fail(moved)
         elif moved != bulk.size:
-            text = f"{self._target}: {moved} bytes of bulk came in the place of {bulk.size}"
+            text = f"{self.target}: {moved} bytes of bulk came in the place of {bulk.size}"
             self.fail(LNetError(errno.EIO, text))
         else:
             self.done.set_result(message)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ulnet.control.instance import LNet
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.node import Node
 from ulnet.node.inbox import Inbox
 from ulnet.node.inbox import Message as Arrived
+from ulnet.node.port import Port
+from ulnet.node.watch import Watch
 from ulnet.selftest.call import Bulk, Call
-from ulnet.selftest.outbox import Outbox
 from ulnet.wire.errors import WireError
 from ulnet.wire.selftest import (
     BULK_PORTAL,
@@ -33,6 +34,8 @@ from ulnet.wire.selftest_bodies import Reply, Request, RpcCounters
 __all__ = ["Bulk", "Exchange", "Incoming", "RailCounters"]
 
 _ID_MASK: Final = (1 << 64) - 1
+_COUNTED: Final = (1 << 32) - 1  # bits of an ID that count; replies come to all of them
+_OF_BULK: Final = 1 << 32  # what tells match bits of bulk from those of replies
 _SLOTS: Final = 4096  # requests that may come before the loop looks at them
 _MOST_TASKS: Final = 16384  # requests under way; more are dropped
 
@@ -76,14 +79,17 @@ class Exchange:
     def __init__(self, node: Node, *, wall: Callable[[], int] = time.time_ns) -> None:
         self.node = node
         self.wall = wall
-        self._last = (wall() // 10**9 << 48) & _ID_MASK
+        self._base = (wall() // 10**9 << 48) & _ID_MASK
+        self._last = 0
         self._last_ping = -1
         self._scratch: memoryview | None = None
         self._inboxes: list[Inbox] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._handler: Handler | None = None
-        self._sending: Outbox | None = None
-        self._corked = False
+        self._port: Port | None = None
+        self._answers: Inbox | None = None  # in the life of the node that the port is of
+        self._calls: dict[int, Call] = {}  # under way, by the match bits of their replies
+        self._watch: Watch[Call] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.errors = 0
         self.sent = 0
@@ -93,9 +99,13 @@ class Exchange:
         self.rails: dict[Nid, RailCounters] = {}
 
     def next_id(self) -> int:
-        """Match bits that nobody else uses."""
-        self._last = (self._last + 1) & _ID_MASK
-        return self._last
+        """Match bits for a reply that nobody else uses."""
+        self._last = (self._last + 1) & _COUNTED
+        return self._base | self._last
+
+    def next_bulk_id(self) -> int:
+        """Match bits for bulk that nobody else uses."""
+        return self.next_id() ^ _OF_BULK
 
     def scratch(self, length: int) -> memoryview:
         """Memory for data at which nobody looks; all who move such data share it."""
@@ -146,15 +156,14 @@ class Exchange:
 
     @property
     def busy(self) -> bool:
-        """Whether a request is being served, or something is being sent."""
-        return bool(self._tasks) or (self._sending is not None and self._sending.busy)
+        """Whether a request is under way or being served, or something is being sent."""
+        return bool(self._tasks or self._calls) or (self._port is not None and self._port.busy)
 
     def serve(self, handler: Handler) -> None:
         """Take requests; each goes to `handler`, whose work is a task. Raises LNetError."""
         self.stop()
         self._handler = handler
         self._loop = asyncio.get_running_loop()
-        self._sending = Outbox(self.node.core)
         try:
             for portal in (TEST_PORTAL, FRAMEWORK_PORTAL):
                 arrived = self._arrived_at(portal)
@@ -162,6 +171,7 @@ class Exchange:
                     portal, 0, ignore_bits=_ID_MASK, slots=_SLOTS, size=MESSAGE_SIZE, handler=arrived
                 )
                 self._inboxes.append(inbox)
+            self._open_port()  # while the loop runs: event handlers need it
         except BaseException:
             self.stop()
             raise
@@ -169,12 +179,16 @@ class Exchange:
     def stop(self) -> None:
         """Take no more requests, and give up those under way."""
         inboxes, self._inboxes = self._inboxes, []
-        for inbox in inboxes:
+        answers, self._answers = self._answers, None
+        for inbox in inboxes if answers is None else [*inboxes, answers]:
             inbox.close()
         for task in list(self._tasks):
             task.cancel()
-        if self._sending is not None:
-            self._sending.close()
+        for call in list(self._calls.values()):
+            call.fail(LNetError(errno.ECANCELED, f"{call.target}: selftest was stopped on this node"))
+        port, self._port = self._port, None
+        if port is not None:
+            port.close()
 
     async def stopped(self) -> None:
         """Wait until none is under way."""
@@ -212,26 +226,39 @@ class Exchange:
     def reply(self, incoming: Incoming, reply: Reply, features: int) -> None:
         """Answer a request, from the NID that it came to; what cannot be sent is counted."""
         data = pack_message(Message(reply, features))
-        bits = incoming.request.rpyid
         self.rail(incoming.target).answered += 1
-        try:
-            self.outbox.put(
-                incoming.source, BULK_PORTAL, bits, data, self._reply_left, source=incoming.target
-            )
-        except LNetError:
-            self.errors += 1
+        self.port.send(
+            incoming.source,
+            BULK_PORTAL,
+            incoming.request.rpyid,
+            data,
+            ended=self._reply_left,
+            source=incoming.target,
+        )
 
-    def _reply_left(self, size: int, failed: LNetError | None) -> None:
-        if failed is not None:
+    def _reply_left(self, error: int, text: str) -> None:
+        if error:
             self.errors += 1
 
     @property
-    def outbox(self) -> Outbox:
+    def port(self) -> Port:
         """What sends, in this life of the node. Raises LNetError(ENETDOWN)."""
-        outbox, core = self._sending, self.node.core
-        if outbox is None or outbox.core is not core:
-            outbox = self._sending = Outbox(core)
-        return outbox
+        port = self._port
+        return self._open_port() if port is None or port.core is not self.node.core else port
+
+    def _open_port(self) -> Port:
+        port = self._port = Port(self.node.core)
+        self._calls.clear()
+        self._watch = Watch(asyncio.get_running_loop(), Call.expire)
+        self._answers = self.node.inbox(
+            BULK_PORTAL,
+            self._base,
+            ignore_bits=_COUNTED,
+            slots=_SLOTS,
+            size=MESSAGE_SIZE,
+            handler=self._answered,
+        )
+        return port
 
     # Asking ----------------------------------------------------------------------------------------
 
@@ -243,14 +270,24 @@ class Exchange:
         Raises LNetError: ETIMEDOUT, EPROTO (an answer that is none), and what sending raises. Memory of bulk
         may be in use then.
         """
-        loop = asyncio.get_running_loop()
-        call = Call(self.outbox, target, request, bulk, loop.create_future())
-        timer = loop.call_later(timeout, call.expire, timeout)
-        self._cork(loop)
+        port, loop = self.port, asyncio.get_running_loop()
+        watch, bits = self._watch, request.rpyid
+        assert watch is not None
+        call = Call(target, request, bulk, loop.create_future())
+        self._calls[bits] = call
+        watch.add(call, loop.time() + timeout)
+        ended_well = False
         try:
+            if bulk is not None:
+                bulk.call = call
+                bulk.open(port.core.memory, target)
             self.sent += 1
-            call.begin(pack_message(Message(request, features)))
+            service = request.SERVICE
+            portal = FRAMEWORK_PORTAL if is_framework(service) else TEST_PORTAL
+            data = pack_message(Message(request, features))
+            port.send(target, portal, service, data, ended=call.left)
             message = await call.done
+            ended_well = True
         except LNetError:
             if call.late:
                 self.expired += 1
@@ -258,8 +295,12 @@ class Exchange:
                 self.errors += 1
             raise
         finally:
-            timer.cancel()
-            call.end()
+            self._calls.pop(bits, None)
+            watch.discard(call)
+            if bulk is not None:
+                bulk.call = None
+                if not (bulk.kept and ended_well):
+                    bulk.close()
         rail = self.rail(call.rail)
         rail.answered += 1
         if bulk is not None and not bulk.optional and not call.status:
@@ -269,13 +310,13 @@ class Exchange:
                 rail.bulk_put += bulk.size
         return message
 
-    def _cork(self, loop: asyncio.AbstractEventLoop) -> None:
-        """What is asked in this turn of the loop leaves together behind it."""
-        if not self._corked:
-            self._corked = True
-            self.node.core.cork()
-            loop.call_soon(self._uncork, self.node.core)
-
-    def _uncork(self, core: LNet) -> None:
-        self._corked = False
-        core.uncork()
+    def _answered(self, arrival: Arrived) -> None:
+        """A reply: to a call that is under way, by who was asked."""
+        call = self._calls.get(arrival.match_bits)
+        if call is None:
+            return
+        if not call.is_of(arrival):
+            peer = self.node.core.peers.find(arrival.initiator)
+            if peer is None or not peer.owns(call.target):
+                return
+        call.replied(arrival)

@@ -224,7 +224,7 @@ class Roster:
         async def tell_client(index: int, member: Member) -> None:
             targets = span_of(index, servers, command.distribute, command.span)
             packed = pack_targets(targets)
-            bulk = Bulk(self._exchange.next_id(), packed, len(packed), source=True, optional=True)
+            bulk = Bulk(self._exchange.next_bulk_id(), packed, len(packed), source=True, optional=True)
             more = {
                 "bulkid": bulk.bits, "loop": command.loop & _U32, "is_client": 1, "targets": len(targets)
             }  # fmt: skip

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from ulnet.core.md import Buffer
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.selftest.exchange import Bulk, Exchange, Incoming
@@ -86,62 +85,60 @@ class TestServices:
         self._waiting.clear()
 
     def _begin(self, incoming: Incoming, request: BrwRequest) -> None:
-        outbox = self._exchange.outbox
+        port = self._exchange.port
         source, bits = incoming.source, request.bulkid
-        try:
-            if request.direction == Direction.READ:
-                data = source_data(request.length, request.check == Check.SIMPLE)
-                sent = partial(self._sent, incoming, request)
-                # fmt: off
-                outbox.put(
-                    source, BULK_PORTAL, bits, data, sent, source=incoming.target, timeout=self._timeout
-                )
-                # fmt: on
-                return
-            memory: Buffer
-            buffer = None
-            if request.check in _CHECKED:
-                memory = buffer = self._memory(request.length)
-                blank(buffer)
-            else:
-                memory = self._exchange.scratch(request.length)
-            came = partial(self._came, incoming, request, buffer)
-            outbox.get(source, BULK_PORTAL, bits, memory, came, source=incoming.target, timeout=self._timeout)
-        except LNetError as failed:
-            self._end(incoming, failed)
+        if request.direction == Direction.READ:
+            data = source_data(request.length, request.check == Check.SIMPLE)
+            sent = partial(self._sent, incoming, request)
+            # fmt: off
+            port.send(source, BULK_PORTAL, bits, data, ended=sent, source=incoming.target,
+                      timeout=self._timeout)
+            # fmt: on
+            return
+        buffer = None
+        if request.check in _CHECKED:
+            buffer = self._memory(request.length)
+            blank(buffer)
+        memory = self._exchange.scratch(request.length) if buffer is None else memoryview(buffer)
+        came = partial(self._came, incoming, request, buffer)
+        # fmt: off
+        port.fetch(source, BULK_PORTAL, bits, memory, ended=came, source=incoming.target,
+                   timeout=self._timeout)
+        # fmt: on
 
-    def _sent(self, incoming: Incoming, request: BrwRequest, size: int, failed: LNetError | None) -> None:
-        if failed is None:
+    def _sent(self, incoming: Incoming, request: BrwRequest, error: int, text: str) -> None:
+        if not error:
             self._exchange.rail(incoming.target).bulk_put += request.length
-        self._end(incoming, failed)
+        self._end(incoming, error)
 
     def _came(
-        self,
-        incoming: Incoming,
-        request: BrwRequest,
-        buffer: bytearray | None,
-        got: int,
-        failed: LNetError | None,
+        self, incoming: Incoming, request: BrwRequest, buffer: bytearray | None, error: int, text: str
     ) -> None:
-        if failed is not None:
-            self._end(incoming, failed)
+        if error == errno.EPROTO:  # less than there should be
+            self._corrupted(incoming)
             return
-        self._exchange.rail(incoming.target).bulk_get += got
-        intact = got == request.length
+        if error:
+            self._end(incoming, error)
+            return
+        self._exchange.rail(incoming.target).bulk_get += request.length
         if buffer is not None:
-            intact = intact and is_intact(buffer, request.check, incoming.message.byteorder)
+            intact = is_intact(buffer, request.check, incoming.message.byteorder)
             if len(self._spare) < _MOST_SPARE:  # after an error it may be in use still
                 self._spare.append(buffer)
-        if not intact:
-            self._failed(incoming.source)
-        self._end(incoming, None, 0 if intact else errno.EBADMSG)
+            if not intact:
+                self._corrupted(incoming)
+                return
+        self._end(incoming, 0)
 
-    def _end(self, incoming: Incoming, failed: LNetError | None, status: int = 0) -> None:
+    def _corrupted(self, incoming: Incoming) -> None:
+        self._failed(incoming.source)
+        self._end(incoming, 0, errno.EBADMSG)
+
+    def _end(self, incoming: Incoming, error: int, status: int = 0) -> None:
         """Tell, and let the next one begin."""
-        if failed is not None:
+        if error:
             self._exchange.errors += 1
-            status = failed.errno
-        self._tell(incoming, BrwReply(status))
+        self._tell(incoming, BrwReply(error or status))
         if not self._waiting:
             self._moving -= 1
             return
@@ -186,10 +183,17 @@ class TestClient(ABC):
         self.target = target
         self.features = features
         self.timeout = timeout
+        self._kept: Bulk | None = None  # memory that serves all its requests, while they end well
 
     @abstractmethod
     async def once(self) -> None:
         """One request. Raises LNetError for whatever goes wrong."""
+
+    def close(self) -> None:
+        """It asks no more."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.close()
 
 
 class PingClient(TestClient):
@@ -230,26 +234,40 @@ class BrwClient(TestClient):
 
     async def once(self) -> None:
         """One request, with its bulk, whose data have to be intact."""
+        exchange = self.exchange
         direction, check, length, offset = self._parameters
         reads = direction == Direction.READ
-        bits, bulk_bits = self.exchange.next_id(), self.exchange.next_id()
-        request = BrwRequest(bits, bulk_bits, direction, length, check)
-        memory: Buffer
+        sink: bytearray | None = None
         if not reads:
-            memory = source_data(length, check == Check.SIMPLE)
+            bulk = self._source_bulk(length, check)
+        elif check in _CHECKED:
+            sink = self._memory()
+            bulk = Bulk(exchange.next_bulk_id(), sink, length, source=False)
         else:
-            memory = self._memory() if check in _CHECKED else self.exchange.scratch(length)
-        bulk = Bulk(bulk_bits, memory, length, source=not reads)
-        message = await self.exchange.call(
-            self.target, request, self.features, timeout=self.timeout, bulk=bulk
-        )
+            bulk = Bulk(exchange.next_bulk_id(), exchange.scratch(length), length, source=False)
+        request = BrwRequest(exchange.next_id(), bulk.bits, direction, length, check)
+        try:
+            message = await exchange.call(
+                self.target, request, self.features, timeout=self.timeout, bulk=bulk
+            )
+        except BaseException:
+            self._kept = None
+            raise
         assert isinstance(message.body, BrwReply)
         if message.body.status:
             raise LNetError(message.body.status, f"{self.target}: brw failed there")
-        if isinstance(memory, bytearray):
-            self._sink = memory  # it is not in use any more
-            if not is_intact(memory, check, message.byteorder, offset):
+        if sink is not None:
+            self._sink = sink  # it is not in use any more
+            if not is_intact(sink, check, message.byteorder, offset):
                 raise LNetError(errno.EBADMSG, f"{self.target}: data of brw came corrupted")
+
+    def _source_bulk(self, length: int, check: int) -> Bulk:
+        bulk = self._kept
+        if bulk is None:
+            memory = source_data(length, check == Check.SIMPLE)
+            bulk = Bulk(self.exchange.next_bulk_id(), memory, length, source=True, kept=True)
+            self._kept = bulk
+        return bulk
 
     def _memory(self) -> bytearray:
         memory, self._sink = self._sink, bytearray()

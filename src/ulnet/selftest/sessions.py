@@ -68,18 +68,21 @@ class Test:
 
     async def _unit(self, client: TestClient) -> None:
         left = self._loop
-        while not self._stopping:
-            try:
-                await client.once()
-            except LNetError as error:
-                self._failed(self.service, error)
-                if self._stop_on_error:
-                    return
-                await asyncio.sleep(_PAUSE)
-            if left < _ENDLESS:
-                left -= 1
-                if not left:
-                    return
+        try:
+            while not self._stopping:
+                try:
+                    await client.once()
+                except LNetError as error:
+                    self._failed(self.service, error)
+                    if self._stop_on_error:
+                        return
+                    await asyncio.sleep(_PAUSE)
+                if left < _ENDLESS:
+                    left -= 1
+                    if not left:
+                        return
+        finally:
+            client.close()
 
 
 class Batch:

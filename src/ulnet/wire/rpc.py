@@ -18,8 +18,10 @@ __all__ = [
     "CHECK",
     "HEAD_SIZE",
     "IDEMPOTENT",
+    "KNOWS_BATCH",
     "KNOWS_XXH3",
     "MAGIC",
+    "MAX_BATCH",
     "MAX_BULK",
     "MAX_NIDS",
     "NO_DEADLINE",
@@ -43,8 +45,12 @@ __all__ = [
     "OtherVersion",
     "Refused",
     "Reply",
+    "batch",
     "call_overhead",
+    "frames_in",
+    "is_batch",
     "kind_of",
+    "session_of",
     "unpack",
 ]
 
@@ -69,16 +75,24 @@ XXH3: Final = 64  # its checksums are XXH3, not CRC-32
 TRACEBACK: Final = 128  # where its handler raises, the reply tells where
 
 KNOWS_XXH3: Final = 1  # in CONNECT and CONNECTED
+KNOWS_BATCH: Final = 2
+MAX_BATCH: Final = 0xFFFF  # frames
 
 _HEAD: Final = struct.Struct("<HBBHHIIQQ")
 _CONNECT: Final = struct.Struct("<HHIQ")
 _CONNECTED: Final = struct.Struct("<HHIQQ")
 _CALL: Final = struct.Struct("<IIIBxxx")
+_HEAD_CALL: Final = struct.Struct("<HBBHHIIQQIIIBxxx")
 _SINK: Final = struct.Struct("<QQ")
 _SOURCE: Final = struct.Struct("<QQIxxxx")
 _REPLY: Final = struct.Struct("<IIIIQ")
+_HEAD_REPLY: Final = struct.Struct("<HBBHHIIQQIIIIQ")
 _NUMBER: Final = struct.Struct("<I")
 _NUMBER_MAX: Final = 0xFFFFFFFF
+_LONGEST_NAME: Final = 255
+_MOST_NAMES: Final = 1024
+_NAMES: Final[dict[str, bytes]] = {}  # of methods that were called
+_SHORT: Final = 4096  # bytes of a message that are copied at once: parts of bytes are had sooner than views
 
 
 class Kind(IntEnum):
@@ -95,6 +109,7 @@ class Kind(IntEnum):
     BUSY = 19
     REFUSED = 20
     CHUNK = 21
+    BATCH = 32  # in both directions
 
 
 @dataclass(slots=True)
@@ -119,7 +134,7 @@ class Frame:
 
 @dataclass(slots=True)
 class Connect(Frame):
-    """A client wants a session; `token` tells its answer from others. `checksums` are those it knows.
+    """A client wants a session; `token` tells its answer from others. `knows` are bits of what it knows.
 
     `nids` are its own, where it has several: a server that does not discover takes each for a peer.
     """
@@ -127,29 +142,29 @@ class Connect(Frame):
     slots: int = 0
     largest: int = 0
     token: int = 0
-    checksums: int = 0
+    knows: int = 0
     nids: tuple[Nid, ...] = ()
 
     def pack(self) -> bytes:
         """The frame as bytes."""
-        fixed = _CONNECT.pack(self.slots, self.checksums, self.largest, self.token)
+        fixed = _CONNECT.pack(self.slots, self.knows, self.largest, self.token)
         return b"".join((self._head(Kind.CONNECT), fixed, *self.nids[:MAX_NIDS]))
 
 
 @dataclass(slots=True)
 class Connected(Frame):
-    """The session that a server has made; `checksums` are those that both know."""
+    """The session that a server has made; `knows` are bits of what both know."""
 
     slots: int = 0
     largest: int = 0
     incarnation: int = 0
     token: int = 0
-    checksums: int = 0
+    knows: int = 0
 
     def pack(self) -> bytes:
         """The frame as bytes."""
         return self._head(Kind.CONNECTED) + _CONNECTED.pack(
-            self.slots, self.checksums, self.largest, self.incarnation, self.token
+            self.slots, self.knows, self.largest, self.incarnation, self.token
         )
 
 
@@ -162,7 +177,10 @@ class Bulk:
     checksum: int = 0
 
 
-@dataclass(slots=True)
+# Frames of which there are many have constructors of their own: those that dataclasses make are not compiled.
+
+
+@dataclass(slots=True, init=False)
 class CallFrame(Frame):
     """A request. `left` and `patience` are in milliseconds."""
 
@@ -175,6 +193,36 @@ class CallFrame(Frame):
     sink: Bulk | None = None
     source: Bulk | None = None
 
+    def __init__(
+        self,
+        session: int = 0,
+        slot: int = 0,
+        number: int = 0,
+        attempt: int = 0,
+        answer_to: int = 0,
+        method: str = "",
+        data: Buffer = b"",
+        left: int = NO_DEADLINE,
+        patience: int = 0,
+        credit: int = 0,
+        flags: int = 0,
+        sink: Bulk | None = None,
+        source: Bulk | None = None,
+    ) -> None:
+        self.session = session
+        self.slot = slot
+        self.number = number
+        self.attempt = attempt
+        self.answer_to = answer_to
+        self.method = method
+        self.data = data
+        self.left = left
+        self.patience = patience
+        self.credit = credit
+        self.flags = flags
+        self.sink = sink
+        self.source = source
+
     def pack(self) -> bytes:
         """The frame as bytes. Raises WireError for a name that cannot be sent."""
         name = _name(self.method)
@@ -186,12 +234,14 @@ class CallFrame(Frame):
         if self.source is not None:
             flags |= SOURCE
             middle += _SOURCE.pack(self.source.bits, self.source.length, self.source.checksum)
-        head = self._head(Kind.CALL, flags)
-        fixed = _CALL.pack(self.left, self.patience, self.credit, len(name))
-        return b"".join((head, fixed, middle, name, self.data))
+        # fmt: off
+        head = _HEAD_CALL.pack(MAGIC, VERSION, _KIND_CALL, self.slot, self.attempt, self.number, flags,
+                               self.session, self.answer_to, self.left, self.patience, self.credit, len(name))
+        # fmt: on
+        return b"".join((head, middle, name, self.data))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Reply(Frame):
     """A request has ended: `data`, or (where `status` is an errno) the error in words.
 
@@ -205,12 +255,40 @@ class Reply(Frame):
     pushed: int = 0
     data: Buffer = b""
 
+    def __init__(
+        self,
+        session: int = 0,
+        slot: int = 0,
+        number: int = 0,
+        attempt: int = 0,
+        answer_to: int = 0,
+        status: int = 0,
+        chunks: int = 0,
+        service_us: int = 0,
+        checksum: int = 0,
+        pushed: int = 0,
+        data: Buffer = b"",
+    ) -> None:
+        self.session = session
+        self.slot = slot
+        self.number = number
+        self.attempt = attempt
+        self.answer_to = answer_to
+        self.status = status
+        self.chunks = chunks
+        self.service_us = service_us
+        self.checksum = checksum
+        self.pushed = pushed
+        self.data = data
+
     def pack(self) -> bytes:
         """The frame as bytes."""
-        fixed = _REPLY.pack(
-            self.status, self.chunks, min(self.service_us, _NUMBER_MAX), self.checksum, self.pushed
-        )
-        return b"".join((self._head(Kind.REPLY), fixed, self.data))
+        # fmt: off
+        head = _HEAD_REPLY.pack(MAGIC, VERSION, _KIND_REPLY, self.slot, self.attempt, self.number, 0,
+                                self.session, self.answer_to, self.status, self.chunks,
+                                min(self.service_us, _NUMBER_MAX), self.checksum, self.pushed)
+        # fmt: on
+        return b"".join((head, self.data))
 
 
 @dataclass(slots=True)
@@ -259,6 +337,11 @@ class OtherVersion(Frame):
 
 
 _BARE: Final = (Kind.CANCEL, Kind.CLOSE)
+_KIND_CALL: Final = int(Kind.CALL)
+_KIND_REPLY: Final = int(Kind.REPLY)
+_KIND_BATCH: Final = int(Kind.BATCH)
+_START: Final = struct.pack("<HB", MAGIC, VERSION)
+_START_OF_BATCH: Final = struct.pack("<HBB", MAGIC, VERSION, _KIND_BATCH)
 _Head = tuple[int, int, int, int, int]  # session, slot, number, attempt, answer_to
 
 
@@ -268,24 +351,77 @@ def call_overhead(method: str, *, sink: bool = False, source: bool = False) -> i
     return HEAD_SIZE + _CALL.size + bulk + len(_name(method))
 
 
+def batch(session: int, frames: list[bytes]) -> bytes:
+    """Frames of one session (MAX_BATCH at most) as one that holds them."""
+    count = len(frames)
+    head = _HEAD.pack(MAGIC, VERSION, _KIND_BATCH, count, 0, 0, 0, session, 0)
+    return b"".join((head, struct.pack(f"<{count}I", *map(len, frames)), *frames))
+
+
+def is_batch(message: Buffer) -> bool:
+    """Whether it begins as a batch does."""
+    return bytes(message[:4]) == _START_OF_BATCH
+
+
+def session_of(frame: Buffer) -> int:
+    """The session of a frame, of which at least the head is there."""
+    return int.from_bytes(frame[16:24], "little")
+
+
+def frames_in(message: Buffer) -> list[Buffer]:
+    """The frames that a message is: those of a batch, or itself. Raises WireError."""
+    if not is_batch(message):
+        return [bytes(message) if len(message) <= _SHORT else message]
+    if len(message) < HEAD_SIZE:
+        raise WireError(f"batch of {len(message)} bytes: its head has {HEAD_SIZE}")
+    raw = bytes(message)
+    count = int.from_bytes(raw[4:6], "little")
+    at = HEAD_SIZE + 4 * count
+    if len(raw) < at:
+        raise WireError(f"batch of {count} frames, whose lengths are cut off")
+    found: list[Buffer] = []
+    for size in struct.unpack_from(f"<{count}I", raw, HEAD_SIZE):
+        end = at + size
+        if end > len(raw) or raw.startswith(_START_OF_BATCH, at):
+            raise WireError(f"batch with a frame of {size} bytes, which is cut off, or a batch itself")
+        found.append(raw[at:end])
+        at = end
+    return found
+
+
 def unpack(frame: Buffer) -> Frame:
-    """Read a frame; its data are a view of it. Raises WireError."""
-    view = memoryview(frame)
-    if view.nbytes < HEAD_SIZE:
-        raise WireError(f"frame of {view.nbytes} bytes: a head has {HEAD_SIZE}")
-    magic, version, kind, slot, attempt, number, flags, session, answer_to = _HEAD.unpack_from(view)
+    """Read a frame; its data are a part or a view of it. Raises WireError."""
+    size = len(frame)
+    if size < HEAD_SIZE:
+        raise WireError(f"frame of {size} bytes: a head has {HEAD_SIZE}")
+    kind = frame[3]
+    if bytes(frame[:3]) != _START:
+        return _unknown(frame)
+    try:
+        if kind == _KIND_CALL:
+            return _call(frame, size)
+        if kind == _KIND_REPLY:
+            # fmt: off
+            (_, _, _, slot, attempt, number, _, session, answer_to, status, chunks, service_us, checksum,
+             pushed) = _HEAD_REPLY.unpack_from(frame)
+            return Reply(session, slot, number, attempt, answer_to, status, chunks, service_us, checksum,
+                         pushed, frame[_HEAD_REPLY.size :])
+            # fmt: on
+        read = _READERS.get(kind)
+        if read is None:
+            raise WireError(f"frame of kind {kind}: nobody knows what that is, or it is a batch")
+        _, _, _, slot, attempt, number, _, session, answer_to = _HEAD.unpack_from(frame)
+        return read((session, slot, number, attempt, answer_to), memoryview(frame)[HEAD_SIZE:], kind)
+    except struct.error:
+        raise WireError(f"frame of kind {kind} with {size} bytes: it is cut off") from None
+
+
+def _unknown(frame: Buffer) -> Frame:
+    """What is no frame of this version."""
+    magic, version, _, slot, attempt, number, _, session, answer_to = _HEAD.unpack_from(frame)
     if magic != MAGIC:
         raise WireError(f"frame with magic {magic:#06x}: it is {MAGIC:#06x}")
-    head = (session, slot, number, attempt, answer_to)
-    if version != VERSION:
-        return OtherVersion(*head, version)
-    read = _READERS.get(kind)
-    if read is None:
-        raise WireError(f"frame of kind {kind}: nobody knows what that is")
-    try:
-        return read(head, view[HEAD_SIZE:], kind, flags)
-    except struct.error:
-        raise WireError(f"frame of kind {kind} with {view.nbytes} bytes: it is cut off") from None
+    return OtherVersion(session, slot, number, attempt, answer_to, version)
 
 
 def kind_of(frame: Buffer) -> Kind:
@@ -293,9 +429,9 @@ def kind_of(frame: Buffer) -> Kind:
     return Kind(frame[3])
 
 
-def _connect(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:
-    slots, checksums, largest, token = _CONNECT.unpack_from(rest)
-    return Connect(*head, slots, largest, token, checksums, _nids(rest[_CONNECT.size :]))
+def _connect(head: _Head, rest: memoryview, kind: int) -> Frame:
+    slots, knows, largest, token = _CONNECT.unpack_from(rest)
+    return Connect(*head, slots, largest, token, knows, _nids(rest[_CONNECT.size :]))
 
 
 def _nids(rest: memoryview) -> tuple[Nid, ...]:
@@ -306,30 +442,37 @@ def _nids(rest: memoryview) -> tuple[Nid, ...]:
         raise WireError(f"client with a NID that is none: {bad}") from None
 
 
-def _connected(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:
-    slots, checksums, largest, incarnation, token = _CONNECTED.unpack_from(rest)
-    return Connected(*head, slots, largest, incarnation, token, checksums)
+def _connected(head: _Head, rest: memoryview, kind: int) -> Frame:
+    slots, knows, largest, incarnation, token = _CONNECTED.unpack_from(rest)
+    return Connected(*head, slots, largest, incarnation, token, knows)
 
 
-def _call(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:
-    left, patience, credit, size = _CALL.unpack_from(rest)
-    at = _CALL.size
+def _call(frame: Buffer, size: int) -> CallFrame:
+    # fmt: off
+    (_, _, _, slot, attempt, number, flags, session, answer_to, left, patience, credit,
+     length) = _HEAD_CALL.unpack_from(frame)
+    # fmt: on
+    at = _HEAD_CALL.size
     sink = source = None
     if flags & SINK:
-        sink = _bulk(*_SINK.unpack_from(rest, at))
+        sink = _bulk(*_SINK.unpack_from(frame, at))
         at += _SINK.size
     if flags & SOURCE:
-        source = _bulk(*_SOURCE.unpack_from(rest, at))
+        source = _bulk(*_SOURCE.unpack_from(frame, at))
         at += _SOURCE.size
     if flags & BODY and source is None:
         raise WireError("request whose data are bulk, and which has none")
-    if not size or rest.nbytes < at + size:
+    end = at + length
+    if not length or size < end:
         raise WireError("request without a method's whole name")
     try:
-        method = str(rest[at : at + size], "utf-8")
+        method = str(frame[at:end], "utf-8")
     except UnicodeDecodeError:
         raise WireError("request for a method whose name is not UTF-8") from None
-    return CallFrame(*head, method, rest[at + size :], left, patience, credit, flags, sink, source)
+    # fmt: off
+    return CallFrame(session, slot, number, attempt, answer_to, method, frame[end:], left, patience, credit,
+                     flags, sink, source)
+    # fmt: on
 
 
 def _bulk(bits: int, length: int, checksum: int = 0) -> Bulk:
@@ -338,31 +481,24 @@ def _bulk(bits: int, length: int, checksum: int = 0) -> Bulk:
     return Bulk(bits, length, checksum)
 
 
-def _reply(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:
-    status, chunks, service_us, checksum, pushed = _REPLY.unpack_from(rest)
-    return Reply(*head, status, chunks, service_us, checksum, pushed, rest[_REPLY.size :])
-
-
-def _chunk(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:
+def _chunk(head: _Head, rest: memoryview, kind: int) -> Frame:
     (index,) = _NUMBER.unpack_from(rest)
     return Chunk(*head, index, rest[_NUMBER.size :])
 
 
-def _refused(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:
+def _refused(head: _Head, rest: memoryview, kind: int) -> Frame:
     (errno,) = _NUMBER.unpack_from(rest)
     return Refused(*head, errno, str(rest[_NUMBER.size :], "utf-8", "replace"))
 
 
-def _note(head: _Head, rest: memoryview, kind: int, flags: int) -> Frame:
+def _note(head: _Head, rest: memoryview, kind: int) -> Frame:
     known = Kind(kind)
     return Note(*head, known, 0 if known in _BARE else _NUMBER.unpack_from(rest)[0])
 
 
-_READERS: Final[dict[int, Callable[[_Head, memoryview, int, int], Frame]]] = {
+_READERS: Final[dict[int, Callable[[_Head, memoryview, int], Frame]]] = {
     Kind.CONNECT: _connect,
     Kind.CONNECTED: _connected,
-    Kind.CALL: _call,
-    Kind.REPLY: _reply,
     Kind.CHUNK: _chunk,
     Kind.REFUSED: _refused,
     Kind.CANCEL: _note,
@@ -374,10 +510,16 @@ _READERS: Final[dict[int, Callable[[_Head, memoryview, int, int], Frame]]] = {
 
 
 def _name(method: str) -> bytes:
+    known = _NAMES.get(method)
+    if known is not None:
+        return known
     try:
         name = method.encode()
     except UnicodeEncodeError:
         name = b""
-    if not 1 <= len(name) <= 255:
-        raise WireError(f"method {method[:40]!r}: its name has 1 to 255 bytes of UTF-8")
+    if not 1 <= len(name) <= _LONGEST_NAME:
+        raise WireError(f"method {method[:40]!r}: its name has 1 to {_LONGEST_NAME} bytes of UTF-8")
+    if len(_NAMES) >= _MOST_NAMES:
+        _NAMES.clear()
+    _NAMES[method] = name
     return name

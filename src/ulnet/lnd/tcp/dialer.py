@@ -166,7 +166,7 @@ class Dialer:
         if wait <= 0:
             self._next_soon()
             return None
-        if wait <= max(brief, patience):
+        if wait <= brief:
             self._soon = self._shared.loop.call_at(self._retry_at + _LEAST, self._next)
             return None
         return Failure(

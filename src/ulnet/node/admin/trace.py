@@ -10,7 +10,17 @@ from ulnet.nid import Nid
 from ulnet.node.admin.names import one_nid
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import MsgType
-from ulnet.wire.rpc import REPLY_PORTAL, REQUEST_PORTAL, CallFrame, OtherVersion, kind_of, unpack
+from ulnet.wire.rpc import (
+    REPLY_PORTAL,
+    REQUEST_PORTAL,
+    CallFrame,
+    Kind,
+    OtherVersion,
+    is_batch,
+    kind_of,
+    session_of,
+    unpack,
+)
 
 __all__ = ["read_trace"]
 
@@ -77,6 +87,8 @@ def _frame(one: Traced) -> TracedFrame | None:
     """What it is to `ulnet.rpc`; None for what is no such frame."""
     if one.portal not in (REQUEST_PORTAL, REPLY_PORTAL):
         return None
+    if is_batch(one.start):
+        return TracedFrame(Kind.BATCH.name, f"{session_of(one.start):#x}", 0, 0, one.words or None)
     try:
         frame = unpack(one.start)
     except WireError:

@@ -1,0 +1,131 @@
+"""Tasks that run handlers: one runs those of a turn of the loop one after the other, while none waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
+from typing import Any, Final
+
+from ulnet.rpc.call import Call
+
+__all__ = ["Runner"]
+
+_MOST: Final = 64  # handlers that a task runs before others have a turn
+
+
+class _Rest:
+    """What is left of a handler that waits for `awaited`: each step of it runs in its own context."""
+
+    __slots__ = ("_awaited", "_context", "_handler")
+
+    def __init__(self, handler: Coroutine[Any, Any, Any], context: Context, awaited: object) -> None:
+        self._handler = handler
+        self._context = context
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        handler, run, awaited = self._handler, self._context.run, self._awaited
+        while True:
+            step: Callable[[Any], Any] = handler.send
+            value: Any = None
+            try:
+                value = yield awaited
+            except GeneratorExit:  # the loop is gone
+                run(handler.close)
+                raise
+            except BaseException as thrown:
+                step, value = handler.throw, thrown
+            try:
+                awaited = run(step, value)
+            except StopIteration as done:
+                return done.value
+
+
+class Runner:
+    """Runs calls that `begin` makes handlers of, each in a context of its own; `end` gets the result.
+
+    `failed` gets what a handler raised instead. A handler that waits keeps its task: others go on in
+    another one. A task that was cancelled, for the call that it ran, runs no further one.
+    """
+
+    __slots__ = ("_begin", "_context", "_end", "_failed", "_loop", "_ready", "_starting", "_tasks")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        context: Context,
+        begin: Callable[[Call], Coroutine[Any, Any, Any]],
+        end: Callable[[Call, Any], None],
+        failed: Callable[[Call, BaseException], None],
+    ) -> None:
+        self._loop = loop
+        self._context = context
+        self._begin = begin
+        self._end = end
+        self._failed = failed
+        self._ready: deque[Call] = deque()
+        self._starting = False  # a task for them will run soon
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, call: Call) -> None:
+        """Run it behind what is ready."""
+        self._ready.append(call)
+        if not self._starting:
+            self._start()
+
+    def remove(self, call: Call) -> bool:
+        """Take out one that has not begun; False if it is not there."""
+        if call not in self._ready:
+            return False
+        self._ready.remove(call)
+        return True
+
+    async def ended(self) -> None:
+        """Wait until all tasks have ended."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self) -> None:
+        self._starting = True
+        task = self._loop.create_task(self._work(), context=self._context.copy())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _first_step(self, call: Call) -> object:
+        """Of its handler; StopIteration has the result of one that waits for nothing."""
+        handler = call.handler = self._begin(call)
+        return handler.send(None)
+
+    async def _work(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._starting = False
+        ready = self._ready
+        for _ in range(_MOST):
+            if not ready or task.cancelling():
+                break
+            call = ready.popleft()
+            context = self._context.copy()
+            call.task = task
+            try:
+                try:
+                    awaited = context.run(self._first_step, call)
+                except StopIteration as done:
+                    result = done.value
+                else:
+                    if ready and not self._starting:
+                        self._start()
+                    assert call.handler is not None
+                    result = await _Rest(call.handler, context, awaited)
+                call.task = call.handler = None
+                self._end(call, result)
+            except GeneratorExit:  # the loop is gone
+                raise
+            except BaseException as failed:
+                call.task = call.handler = None
+                self._failed(call, failed)
+                if not isinstance(failed, Exception | asyncio.CancelledError):
+                    raise
+        if ready and not self._starting:
+            self._start()
