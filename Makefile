@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest $(XDIST)
 COMPILED := PYTHONPATH=$(CURDIR)/build/compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo check test test-pure head-start lint types mutants bench soak docs test-long format clean wheel wheels deb install-trial release site test-compiled
+.PHONY: help setup dev demo watch check test test-pure head-start lint types mutants bench soak docs test-long format clean wheel wheels deb install-trial release site test-compiled
 
 help: ## these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -21,6 +21,9 @@ help: ## these words
 demo: ## two nodes, two rails each: move a 1 GiB file over both; then cut one rail on the way (ARGS="--file F")
 	@$(SETUP)
 	@PYTHONPATH=$$($(BIN)/python scripts/compiled.py --found) $(BIN)/ulnet demo $(ARGS)
+
+watch: dev ## the dashboard on two nodes in network namespaces, with traffic and a rail that is cut every 20 s (root; ARGS="--listen ADDRESS:PORT")
+	$(BIN)/python scripts/watch.py $(ARGS)
 
 check: ## a quick set of tests for every day, after ruff: codecs, core, configuration, calls (ARGS="-k put")
 	@$(SETUP) dev

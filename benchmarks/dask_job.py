@@ -11,8 +11,6 @@ from typing import Any
 import dask.array as da
 from distributed import Client, wait
 
-SIDE = 11585  # of a square of numbers of 8 bytes: 1 GiB
-
 
 def main(address: str, side: int, rounds: int, workers: int) -> None:
     """Print a line of JSON for each round, `ready` before the first."""

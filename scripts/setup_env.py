@@ -30,6 +30,7 @@ TOOLS = {
         "ip": "iproute2",
         "tc": "iproute2",
         "git": "git",
+        "chromium": "chromium",
         "tcpdump": "tcpdump",
         "tshark": "tshark",
         "zsh": "zsh",
@@ -55,6 +56,7 @@ MEASURED_WITH = {  # what the benchmark leaves out without a package
 TESTED_WITH = {  # what the tests do with a package
     "iproute2": "network namespaces",
     "git": "releases",
+    "chromium": "the dashboard",
     "tcpdump": "captures",
     "tshark": "captures judged by another program",
     "zsh": "completion",

@@ -14,9 +14,9 @@ import setup_env
 from support.shared import ROOT
 
 ASKED = {
-    "test": "git iproute2 systemd tcpdump tshark zsh",
-    "test-compiled": "git iproute2 systemd tcpdump tshark zsh",
-    "test-long": "git iproute2 systemd tcpdump tshark zsh",
+    "test": "chromium git iproute2 systemd tcpdump tshark zsh",
+    "test-compiled": "chromium git iproute2 systemd tcpdump tshark zsh",
+    "test-long": "chromium git iproute2 systemd tcpdump tshark zsh",
     "bench": "iproute2 openmpi-bin",
     "deb": "debhelper dpkg-dev",
     "install-trial": "debhelper debootstrap dpkg-dev iproute2 systemd-container",

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -24,6 +27,7 @@ from support.ports import free_port
 from ulnet.observe.changes import NODE, Event
 from ulnet.observe.history import History, HistoryError
 from ulnet.observe.page import as_text
+from ulnet.observe.recorder import Clock, record
 from ulnet.observe.snapshot import PARTS, Snapshot
 from ulnet.observe.summary import Summary, summarize
 
@@ -80,9 +84,65 @@ def test_a_rail_that_goes_down_and_comes_back(tmp_path: Path) -> None:
     assert (rails[B].down, rails[B].unwell, rails[B].least_health) == (10, 10, 900)
     assert summary.sent_bytes == 600_000
     assert summary.look_at == [
-        f"{B} was down for 10 s: see its link, cable and switch port",
+        f"{B} was down for 10 s: see its link, cable and switch port; "
+        "the node moved 0.01 MB/s then, 0.02 MB/s while all was well",
         f"{B} was not at full health for 10 s, 900 at least: 3 timed out",
     ]
+
+
+def test_a_rail_that_is_down_still_and_since_when(tmp_path: Path) -> None:
+    down = (seen(ni(A, 200 + 100 * at), ni(B, 0, status="down")) for at in range(3))
+    _, summary = play(tmp_path, seen(ni(A), ni(B)), seen(ni(A, 100), ni(B)), *down)
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(START + 20))
+    assert summary.look_at[0].startswith(f"{B} was down for 30 s and is still, since {since}: see its link")
+    assert {rail.nid: rail.state for rail in summary.rails} == {A: "up", B: "down"}
+    assert [(point.well, point.seconds) for point in summary.rails[1].points][-1] == (False, 10)
+
+
+def test_failures_and_resends_between_two_readings_are_told(tmp_path: Path) -> None:
+    """Health that fell and rose again leaves its counters; kernel nodes count resends of the whole node."""
+
+    def ours(sent: int, timeouts: int, **resends: int) -> Snapshot:
+        one = ni(A, sent, timeouts=timeouts)
+        one["load"] = {"resends": dict(resends), "send_length": 10 * sent, "recv_length": sent}
+        return seen(one)
+
+    events, summary = play(tmp_path, ours(1, 0, error=1), ours(2, 3, error=1, timed_out=3), ours(3, 3))
+    assert events[1:] == [
+        Event("NI failures", A, why="3 timed out"),
+        Event("messages sent again", A, after="3", why="3 timed_out"),
+    ]
+    (tmp_path / "kernel").mkdir()
+    snapshots = [seen(ni(A, at)) for at in range(3)]
+    for count, snapshot in zip((4, 4, 9), snapshots, strict=True):
+        snapshot.parts["statistics"]["statistics"]["resend_count"] = count
+    assert (summary.rails[0].sent_bytes, summary.rails[0].resent, summary.rails[0].failed) == (20, 3, 3)
+    events, _ = play(tmp_path / "kernel", *snapshots)
+    assert events[1:] == [Event("messages sent again", NODE, after="5")]
+
+
+def test_floods_are_told_as_one(tmp_path: Path) -> None:
+    rails = [[ni(A, at, timeouts=at), ni(B, at, timeouts=at)] for at in range(60)]
+    _, summary = play(tmp_path, *(seen(*both) for both in rails))
+    told = as_text(summary).partition("What happened\n")[2].splitlines()
+    times = [[line.rpartition(", ")[2] for line in told if nid in line] for nid in (A, B)]
+    assert times == [["30 times", "29 times"], ["30 times", "29 times"]]  # of five minutes each
+
+
+def test_each_change_of_a_state_is_told(tmp_path: Path) -> None:
+    snapshots = (seen(ni(A, at), ni(B, at, status="down" if at % 2 else "up")) for at in range(5))
+    _, summary = play(tmp_path, *snapshots)
+    told = as_text(summary).partition("What happened\n")[2]
+    assert told.count("up → down") == told.count("down → up") == 2
+
+
+def test_plots_of_long_spans_stay_small(tmp_path: Path) -> None:
+    snapshots = [seen(ni(A, at, health=1000 if at % 4000 else 900)) for at in range(5000)]
+    _, summary = play(tmp_path, *snapshots, step=1.0)
+    (rail,) = summary.rails
+    assert len(rail.points) < 2600
+    assert sum(point.messages for point in rail.points) == 2 * 4999
+    assert [point.health for point in rail.points if not point.well] == [900]
 
 
 def test_a_node_that_is_silent_and_begins_anew(tmp_path: Path) -> None:
@@ -170,27 +230,86 @@ def test_a_clock_that_is_set_back_loses_nothing(tmp_path: Path) -> None:
         )
 
 
-def test_a_day_of_four_rails_stays_within_its_size(tmp_path: Path) -> None:
+class Day:
+    """A node that is read once every `every` seconds of a virtual clock, for a day; readings take a while."""
+
+    name = "node"
+    reach = "lnetctl"
+
+    def __init__(self, every: float, shows: Callable[[int], Snapshot]) -> None:
+        self.at = 0.0
+        self.count = 0
+        self._every, self._shows = every, shows
+
+    def read(self, timeout: float) -> Snapshot:
+        self.at += 0.3
+        self.count += 1
+        return self._shows(self.count)
+
+    def configuration(self, timeout: float) -> str:
+        return ""
+
+    def close(self) -> None:
+        pass
+
+    def record(self, history: History, keep: float, told: Callable[[list[Event]], None]) -> None:
+        def pause(seconds: float) -> bool:
+            self.at += seconds
+            return self.at >= 86400
+
+        clock = Clock(lambda: START + self.at, lambda: self.at, pause)
+        record(self, history, self._every, keep, clock, told)
+
+
+def on_disk(path: Path) -> int:
+    """Bytes of the file and its journal."""
+    return sum(one.stat().st_size for one in (path, Path(f"{path}-wal")) if one.exists())
+
+
+def test_a_day_of_four_rails_is_small(tmp_path: Path) -> None:
     """Every ten seconds: 8,640 readings. All of them are kept."""
-    rails = [f"10.0.{at}.1@tcp{at}" for at in range(4)]
-    with History(str(tmp_path / "h.db"), create=True) as history:
-        for at in range(8640):
-            history.add(seen(*(ni(nid, at * 50) for nid in rails)), START + 10 * at)
-        assert len(history.readings(0, START + 90_000)) == 8640
-        assert history.size < 8 << 20
-
-
-def test_a_full_file_drops_the_oldest(tmp_path: Path) -> None:
     path = tmp_path / "h.db"
-    with History(str(path), create=True, max_size=1) as history:  # at least 1 MiB
-        for at in range(6000):
-            history.add(seen(*(ni(f"10.0.{one}.1@tcp{one}", at) for one in range(8))), START + 10 * at)
-            assert history.size <= (1 << 20) + 65536
-        readings = history.readings(0, START + 60_000)
-        assert readings[-1].at == START + 59_990
-        assert readings[0].at > START
-        assert len(readings) > 500
-    assert path.stat().st_size < 3 << 20
+    day = Day(10, lambda count: seen(*(ni(f"10.0.{at}.1@tcp{at}", count * 50) for at in range(4))))
+    with History(str(path), create=True) as history:
+        day.record(history, 2 * 86400, lambda events: None)
+        assert len(history.readings(0, START + 90_000)) == day.count == 8640
+        assert on_disk(path) < 12 << 20
+        assert summarize(history, START, START + 86400).rails[3].sent == 8639 * 50
+    assert on_disk(path) < 8 << 20
+
+
+def test_a_stormy_day_stays_within_its_size(tmp_path: Path) -> None:
+    """Twenty peer NIs flap in each reading; looked at whenever SQLite works, not only afterwards."""
+    path, most, sizes = tmp_path / "h.db", 1 << 20, []
+
+    def shows(count: int) -> Snapshot:
+        peers = [
+            {
+                "primary nid": nid,
+                "peer ni": [{"nid": nid, "health stats": {"health value": 1000 - count % 2}}],
+            }
+            for nid in (f"10.0.9.{at}@tcp" for at in range(20))
+        ]
+        return seen(ni(A, count), ni(B, count), peer={"peer": peers})
+
+    day = Day(30, shows)
+    with History(str(path), create=True, max_size=most) as history:
+        history._db.set_progress_handler(lambda: sizes.append(on_disk(path)), 2000)
+        day.record(history, 30 * 86400, lambda events: None)
+        history._db.set_progress_handler(None, 0)
+        assert 0.5 * most < max(sizes) <= most
+        readings = history.readings(0, START + 90_000)
+        assert readings[-1].at - START > 86300
+        assert 200 < len(readings) < day.count == 2880
+        assert readings[0].at <= history.events(0, START + 90_000)[0].at
+
+
+def test_what_is_kept_is_bounded_in_time(tmp_path: Path) -> None:
+    with History(str(tmp_path / "h.db"), create=True) as history:
+        Day(60, lambda count: seen(ni(A, count))).record(history, 3600, lambda events: None)
+        readings = history.readings(0, START + 90_000)
+        assert len(readings) == 61
+        assert readings[-1].at - readings[0].at == pytest.approx(3600)
 
 
 def test_what_is_older_is_forgotten(tmp_path: Path) -> None:
@@ -298,6 +417,46 @@ def test_nothing_that_was_told_is_lost_when_the_recorder_is_killed(tmp_path: Pat
     done = ulnet("report", "--since", "1h", str(path))
     assert "127.6.3.1@tcp" in done.out
     assert "recording began" in done.out
+
+
+WRITES = """
+import sys
+from observe.test_history import START, A, ni, seen
+from ulnet.observe.history import History
+
+with History(sys.argv[1], create=True, max_size=1 << 20) as history:
+    at = max((int(reading.at - START) for reading in history.readings(0, 1e12)), default=0)
+    while True:
+        at += 1
+        history.add(seen(*(ni(f"10.0.{one}.1@tcp{one}", at) for one in range(20))), START + at)
+        print(at, flush=True)
+"""
+
+
+def test_a_kill_in_mid_write_loses_nothing_that_was_kept(tmp_path: Path) -> None:
+    """A recorder that does nothing but write, and gives up the oldest at times, is killed at any moment."""
+    path, chance = tmp_path / "h.db", random.Random(7)
+    for _ in range(8):
+        command = [sys.executable, "-c", WRITES, str(path)]
+        paths = os.pathsep.join(sys.path)
+        with subprocess.Popen(
+            command, env=environment(PYTHONPATH=paths), stdout=subprocess.PIPE, text=True
+        ) as writer:
+            assert writer.stdout is not None
+            first = int(writer.stdout.readline())
+            deadline = threading.Timer(chance.uniform(0.001, 0.3), writer.kill)
+            deadline.start()
+            told = [first, *(int(line) for line in writer.stdout if line.endswith("\n"))]
+        assert writer.returncode == -signal.SIGKILL
+        with History(str(path)) as history:
+            kept = history.readings(0, 1e12)
+            assert kept[-1].at >= START + told[-1]
+            each = Counter(at for at, _, _ in history.rails(0, 1e12))
+            assert set(each.values()) == {21}  # each reading is whole
+            assert each.keys() == {reading.at for reading in kept}
+        with closing(sqlite3.connect(path)) as database:
+            assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert on_disk(path) <= 1 << 20
 
 
 def test_a_rail_s_bad_hour_is_told_from_its_record(

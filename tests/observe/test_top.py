@@ -129,7 +129,9 @@ class Screen:
 
 
 @asynccontextmanager
-async def screen(explain: Callable[[str], str] = str, *, colour: bool = True) -> AsyncIterator[Screen]:
+async def screen(
+    explain: Callable[[str, Snapshot | None], str] = lambda nid, shown: nid, *, colour: bool = True
+) -> AsyncIterator[Screen]:
     source = Scripted()
     app = Top(source, explain, 0.05, colour=colour)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -144,6 +146,7 @@ async def test_rails_with_rates_fit_into_80_columns() -> None:
     async with screen() as top:
         assert top.head() == "node: asking"
         await top.show(rail(A), rail(B, status="down"))
+        await top.show(rail(A, sent=1), rail(B, status="down"))
         await top.show(rail(A, sent=50000), rail(B, status="down"))
         first, second = top.rows()
         assert first.startswith("10.0.0.1@tcp         eth0        up 1000 ")
@@ -210,7 +213,8 @@ async def test_the_cursor_stays_on_its_rail_and_a_silent_node_is_told() -> None:
 async def test_a_row_is_explained_with_commands_to_try() -> None:
     asked = []
 
-    def explain(nid: str) -> str:
+    def explain(nid: str, shown: Snapshot | None) -> str:
+        assert shown is not None
         asked.append(nid)
         return f"the way to {nid}"
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ulnet.cli.observed import add_source, source_of, whole
+
+if TYPE_CHECKING:
+    from ulnet.observe.changes import Event
 
 __all__ = ["DEFAULT_FILE", "main", "parser"]
 
@@ -30,6 +35,7 @@ def main(argv: list[str]) -> int:
     """Run the command; see `ulnet record --help`."""
     options = parser().parse_args(argv)
     from ulnet.observe.history import History, HistoryError
+    from ulnet.observe.recorder import Clock, record
 
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -42,19 +48,10 @@ def main(argv: list[str]) -> int:
     try:
         with History(options.history, create=True, max_size=options.max_size << 20) as history:
             print(f"recording {source.name} into {options.history}", flush=True)
-            count = 0
-            while not ended.is_set():
-                began = time.monotonic()
-                snapshot = source.read(max(options.every, 1.0))
-                now = time.time()
-                events = history.add(snapshot, now)
-                history.forget(now - options.keep * 86400)
-                count += 1
-                if options.verbose:
-                    for event in events:
-                        print(f"{event.subject}: {event.kind} {event.after} {event.why}".rstrip())
-                    print(f"reading {count}", flush=True)
-                ended.wait(max(options.every - (time.monotonic() - began), 0.01))
+            if not ended.is_set():
+                clock = Clock(time.time, time.monotonic, ended.wait)
+                told = _verbose() if options.verbose else _silent
+                record(source, history, options.every, options.keep * 86400, clock, told)
     except HistoryError as failed:
         print(f"ulnet record: {failed}", file=sys.stderr)
         return 1
@@ -82,10 +79,25 @@ def parser() -> argparse.ArgumentParser:
         type=whole(1 << 20, 1),
         default=256,
         metavar="MIB",
-        help="MiB; then the oldest tenth goes (256)",
+        help="MiB of the file and its journal; then the oldest goes (256)",
     )
     words.add_argument("--verbose", action="store_true", help="say what is kept")
     return words
+
+
+def _silent(events: list[Event]) -> None:
+    pass
+
+
+def _verbose() -> Callable[[list[Event]], None]:
+    count = itertools.count(1)
+
+    def tell(events: list[Event]) -> None:
+        for event in events:
+            print(f"{event.subject}: {event.kind} {event.after} {event.why}".rstrip())
+        print(f"reading {next(count)}", flush=True)
+
+    return tell
 
 
 def _file(text: str) -> str:

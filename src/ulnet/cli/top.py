@@ -6,11 +6,13 @@ import argparse
 import os
 import sys
 import time
+from functools import partial
 
 from ulnet.cli.lnetctl_explain import table
 from ulnet.cli.observed import add_source, seconds, source_of, whole
 from ulnet.observe.live import Live
 from ulnet.observe.rows import TABLES, clock, sparkline
+from ulnet.observe.snapshot import Snapshot
 from ulnet.observe.source import Source
 
 __all__ = ["main", "parser"]
@@ -71,17 +73,17 @@ def _screen(source: Source, options: argparse.Namespace) -> int:
         )
         return 1
     colour = not (options.no_colour or os.environ.get("NO_COLOR"))
-    app = Top(source, lambda nid: _explained(source, nid), options.every, colour=colour)
+    app = Top(source, partial(_explained, source), options.every, colour=colour)
     app.run()
     return app.return_code or 0
 
 
-def _explained(source: Source, nid: str) -> str:
+def _explained(source: Source, nid: str, shown: Snapshot | None) -> str:
     from ulnet.dlc.model import Explain
     from ulnet.observe.paper import explain_at
 
     try:
-        document, notes = explain_at(source, Explain(nid), _PATIENCE)
+        document, notes = explain_at(source, Explain(nid), _PATIENCE, shown)
     except ValueError as refused:
         return str(refused)
     return "\n".join([*table(document, 74).splitlines(), *(f"note: {note}" for note in notes)])

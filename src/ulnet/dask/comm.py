@@ -120,6 +120,7 @@ class UlnetComm(Comm):
                 self._news = None
         frames = self._whole.popleft()
         if frames is None:
+            self._why = ""  # whatever came behind the end
             self._close("closed by the other side")
             raise CommClosedError(f"{self!r}: {self._why}")
         self._kept -= sum(frame.nbytes for frame in frames)

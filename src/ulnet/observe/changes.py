@@ -66,6 +66,7 @@ def changes(before: Snapshot | None, after: Snapshot, shown: Snapshot | None) ->
     if _count(after.shown("statistics"), "send_count") < _count(before.shown("statistics"), "send_count"):
         yield Event("counters began anew", NODE, why="LNet was started anew, or its counters were reset")
     yield from _nis(before, after)
+    yield from _resends(before, after)
     yield from _peers(before, after)
     yield from _routes(before, after)
     yield from _settings(before, after)
@@ -76,12 +77,15 @@ def rails(snapshot: Snapshot) -> dict[str, RailCounts]:
     found = {}
     for _, ni in snapshot.local_nis():
         counts, stats = lines_of(ni, "statistics"), lines_of(ni, "health stats")
+        load = lines_of(ni, "load")
         found[str(ni["nid"])] = RailCounts(
             _count(counts, "send_count"),
             _count(counts, "recv_count"),
             _count(counts, "drop_count"),
-            sum(one for one in lines_of(lines_of(ni, "load"), "resends").values() if isinstance(one, int)),
+            sum(_resent(ni).values()),
             sum(_count(stats, name) for name in _CAUSES),
+            _count(load, "send_length"),
+            _count(load, "recv_length"),
             health=_count(stats, "health value") if "health value" in stats else -1,
             up=int(ni.get("status") != "down"),
         )
@@ -150,16 +154,45 @@ def _health(what: str, nid: str, old: Mapping[str, Any], new: Mapping[str, Any])
         yield Event(f"{what} health", nid, str(values[0]), str(values[1]), _why(old, new))
     elif values[0] < values[1] == 1000:
         yield Event(f"{what} is well", nid, str(values[0]), "1000")
+    elif values[1] == 1000 and (failures := _failures(old, new)):
+        yield Event(f"{what} failures", nid, why=", ".join(failures))  # it was well again before it was read
+
+
+def _resends(before: Snapshot, after: Snapshot) -> Iterator[Event]:
+    """Messages that were sent again: of kernel nodes the node alone counts them."""
+    known = {str(ni["nid"]): _resent(ni) for _, ni in before.local_nis()}
+    found = False
+    for _, ni in after.local_nis():
+        nid, now = str(ni["nid"]), _resent(ni)
+        found = found or "load" in ni
+        old = known.get(nid, now)
+        grown = {why: count - old.get(why, 0) for why, count in now.items() if count > old.get(why, 0)}
+        if grown:
+            why = ", ".join(f"{count} {name}" for name, count in grown.items())
+            yield Event("messages sent again", nid, after=str(sum(grown.values())), why=why)
+    if not found:
+        count = _count(after.shown("statistics"), "resend_count")
+        count -= _count(before.shown("statistics"), "resend_count")
+        if count > 0:
+            yield Event("messages sent again", NODE, after=str(count))
+
+
+def _resent(ni: Mapping[str, Any]) -> dict[str, int]:
+    counts = lines_of(lines_of(ni, "load"), "resends")
+    return {str(why): count for why, count in counts.items() if isinstance(count, int)}
+
+
+def _failures(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Which were counted meanwhile."""
+    before, after = lines_of(old, "health stats"), lines_of(new, "health stats")
+    grown = [(_count(after, name) - _count(before, name), text) for name, text in _CAUSES.items()]
+    return [f"{count} {text}" for count, text in grown if count > 0]
 
 
 def _why(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Which failures were counted meanwhile."""
+    """Failures that were counted meanwhile; before them that its device failed."""
     before, after = lines_of(old, "health stats"), lines_of(new, "health stats")
-    found = []
-    for name, text in _CAUSES.items():
-        grown = _count(after, name) - _count(before, name)
-        if grown > 0:
-            found.append(f"{grown} {text}")
+    found = _failures(old, new)
     if _count(after, "fatal_error") > _count(before, "fatal_error"):
         found.insert(0, "its device failed")
     return ", ".join(found)

@@ -29,6 +29,7 @@ CREATE TABLE events (
 );
 CREATE INDEX events_at ON events (at);
 """
+_FULL: Final = 0.75  # of the size: above it the oldest goes; the journal of that needs room, too
 _GIVE_UP: Final = 0.1  # of what there is goes when the file is full
 _LEAST_SIZE: Final = 1 << 20
 _MOST_EVENTS: Final = 200  # of one reading: more are counted together
@@ -57,7 +58,7 @@ class History:
     """One file of one node. What `add` has returned from stays, whatever ends the process."""
 
     def __init__(self, path: str, *, create: bool = False, max_size: int = 256 << 20) -> None:
-        """`max_size` in bytes, at least 1 MiB: then the oldest tenth goes. Raises HistoryError."""
+        """`max_size` in bytes, at least 1 MiB, for file and journal: the oldest goes. Raises HistoryError."""
         self.path = path
         self._max_size = max(max_size, _LEAST_SIZE)
         self._before: Snapshot | None = None
@@ -97,6 +98,9 @@ class History:
         elif version != _VERSION:
             raise HistoryError(f"{self.path} is of version {version}; this ulnet reads {_VERSION}")
         self._db.execute("PRAGMA synchronous = NORMAL")  # with WAL: only a power failure loses the last ones
+        (page,) = self._db.execute("PRAGMA page_size").fetchone()
+        most = max(self._max_size // 16 // page, 1)  # pages of the journal before it is taken over
+        self._db.execute(f"PRAGMA wal_autocheckpoint = {min(most, 1000)}")
 
     # Writing ---------------------------------------------------------------------------------------
 
@@ -105,21 +109,24 @@ class History:
 
         `now` is in seconds since 1970; a clock that was set back goes on from the last reading.
         """
-        (last,) = self._db.execute("SELECT max(at) FROM readings").fetchone()
-        if last is not None and now <= last:
-            now = last + 0.001
         found = list(changes(self._before, snapshot, self._shown))
         if len(found) > _MOST_EVENTS:
             rest = len(found) - _MOST_EVENTS
             found = [*found[:_MOST_EVENTS], Event("and more", f"{rest} events")]
         counts = rails(snapshot) if snapshot.up else {}
-        grown = [(now, rail, *_growth(self._counts.get(rail), one)) for rail, one in counts.items()]
+        grown = [(rail, *_growth(self._counts.get(rail), one)) for rail, one in counts.items()]
         try:
+            (last,) = self._db.execute("SELECT max(at) FROM readings").fetchone()
+            if last is not None and now <= last:
+                now = last + 0.001
             self._db.execute("BEGIN IMMEDIATE")
             if not self._db.execute("SELECT 1 FROM node").fetchone():
                 self._db.execute("INSERT INTO node VALUES (?)", (snapshot.node,))
             self._db.execute("INSERT INTO readings VALUES (?, ?, ?)", (now, snapshot.up, snapshot.seconds))
-            self._db.executemany(f"INSERT INTO rails VALUES (?, ?{', ?' * len(RailCounts._fields)})", grown)
+            self._db.executemany(
+                f"INSERT INTO rails VALUES (?, ?{', ?' * len(RailCounts._fields)})",
+                [(now, *one) for one in grown],
+            )
             self._db.executemany(
                 "INSERT INTO events (at, kind, subject, before, after, why) VALUES (?, ?, ?, ?, ?, ?)",
                 [(now, *event) for event in found],
@@ -136,10 +143,17 @@ class History:
         return found
 
     def forget(self, before: float) -> None:
-        """Drop what is older than that."""
-        for table in ("readings", "rails", "events"):
-            self._db.execute(f"DELETE FROM {table} WHERE at < ?", (before,))
-        self._db.execute("PRAGMA incremental_vacuum").fetchall()
+        """Drop what is older than that. Raises HistoryError."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            for table in ("readings", "rails", "events"):
+                self._db.execute(f"DELETE FROM {table} WHERE at < ?", (before,))
+            self._db.execute("COMMIT")
+            self._db.execute("PRAGMA incremental_vacuum").fetchall()
+        except sqlite3.Error as failed:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise HistoryError(f"{self.path}: {failed}") from None
 
     @property
     def size(self) -> int:
@@ -150,11 +164,12 @@ class History:
         return int((pages - free) * page)
 
     def _bound(self) -> None:
-        if self.size <= self._max_size:
-            return
-        first, last = self._db.execute("SELECT min(at), max(at) FROM readings").fetchone()
-        self.forget(first + (last - first) * _GIVE_UP)
-        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        while self.size > self._max_size * _FULL:
+            first, last = self._db.execute("SELECT min(at), max(at) FROM readings").fetchone()
+            if first == last:
+                return
+            self.forget(first + (last - first) * _GIVE_UP + 1e-6)
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     # Reading ---------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ class Told(NamedTuple):
 
 @dataclass(slots=True)
 class Rail:
-    """A local NI. `past` has when each reading was, messages and bytes a second, health (-1: none)."""
+    """A local NI. `past` has when each reading was, messages and bytes a second, health (None: not known)."""
 
     nid: str
     net: str
@@ -62,7 +62,9 @@ class Rail:
     resent: int = 0
     failed: int = 0
     rates: Rates = NO_RATES
-    past: deque[tuple[float, float, float, int]] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    past: deque[tuple[float, float, float | None, int | None]] = field(
+        default_factory=lambda: deque(maxlen=HISTORY)
+    )
 
     @property
     def state(self) -> str:
@@ -169,8 +171,9 @@ class Live:
                 for name in ("interrupts", "dropped", "aborted", "no route", "timeouts", "error")
             )
             rail.rates = self._rates(f"rail {nid}", ni, before, span)
-            health = rail.health if rail.health is not None else -1
-            rail.past.append((now, rail.rates.messages, rail.rates.bytes, health))
+            if rail.rates.sent is not None:
+                size = None if rail.rates.sent_bytes is None else rail.rates.bytes
+                rail.past.append((now, rail.rates.messages, size, rail.health))
 
     def _take_peers(self, snapshot: Snapshot, before: dict[str, list[float | None]], span: float) -> None:
         self.peers = {}

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import io
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from html import escape
 from importlib import import_module
 from typing import Any
 
 from ulnet.observe.history import Stored
-from ulnet.observe.summary import Rail, Summary
+from ulnet.observe.summary import Rail, Summary, moment
 
-__all__ = ["as_html", "as_json", "as_text", "moment"]
+__all__ = ["as_html", "as_json", "as_text"]
 
 _MOST_EVENTS = 200
+_FLOODS = {"messages sent again", "NI failures", "peer NI failures"}  # may be in every reading
+_STATES = {"NI status", "peer NI state", "route"}  # each change is told
+_TOUCH = 0.01  # seconds between spans that are one
+_FLOOD = 300.0  # seconds of one that are told as one
 _COLUMNS = (
     "rail",
     "sent",
     "received",
+    "MB",
     "sent again",
     "failed",
     "dropped",
@@ -96,11 +100,6 @@ pre {{ overflow-x: auto; }}
 """
 
 
-def moment(at: float) -> str:
-    """Local time, as people write it."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-
-
 def _head(summary: Summary) -> list[str]:
     gib = 1 << 30
     return [
@@ -112,14 +111,16 @@ def _head(summary: Summary) -> list[str]:
 
 
 def _row(rail: Rail) -> tuple[str, ...]:
-    counts = (rail.sent, rail.received, rail.resent, rail.failed, rail.dropped, rail.least_health)
+    carried = rail.sent_bytes + rail.received_bytes  # kernel nodes count none of single NIs
+    size = f"{carried / 1e6:.0f}" if carried else "-"
+    counts = (rail.sent, rail.received, size, rail.resent, rail.failed, rail.dropped, rail.least_health)
     return (rail.nid, *map(str, counts), f"{rail.down:.0f}", f"{rail.unwell:.0f}")
 
 
 def _events(events: Sequence[Stored]) -> list[str]:
     """A line each; equal ones that follow one another are told once, with their number."""
     lines: list[str] = []
-    groups = list(_together(events))
+    groups = _together(events)
     for first, count in groups[-_MOST_EVENTS:]:
         event = first.event
         change = (
@@ -135,18 +136,34 @@ def _events(events: Sequence[Stored]) -> list[str]:
     return lines
 
 
-def _together(events: Sequence[Stored]) -> Iterator[tuple[Stored, int]]:
-    first: Stored | None = None
-    count = 0
+def _together(events: Sequence[Stored]) -> list[tuple[Stored, int]]:
+    """Equal ones that follow one another, and floods of one subject within minutes, are one; how many."""
+    groups: list[tuple[Stored, int]] = []
+    floods: dict[tuple[str, ...], int] = {}  # where in `groups`
     for stored in events:
-        if first is not None and stored.event[:2] == first.event[:2]:
-            count += 1
+        key = stored.event[: 3 if stored.event.kind in _STATES else 2]
+        at = floods.get(key) if stored.event.kind in _FLOODS else len(groups) - 1 if groups else None
+        if at is not None and groups[at][0].event[: len(key)] == key:
+            first, count = groups[at]
+            if stored.event.kind not in _FLOODS or stored.at - first.at < _FLOOD:
+                groups[at] = first, count + 1
+                continue
+        floods[key] = len(groups)
+        groups.append((stored, 1))
+    return groups
+
+
+def _bad(rail: Rail) -> list[tuple[float, float]]:
+    """Spans of time in which it was down, or not at full health."""
+    spans: list[tuple[float, float]] = []
+    for point in rail.points:
+        if point.well:
             continue
-        if first is not None:
-            yield first, count
-        first, count = stored, 1
-    if first is not None:
-        yield first, count
+        start = point.at - point.seconds
+        if spans and spans[-1][1] >= start - _TOUCH:
+            start, _ = spans.pop()
+        spans.append((start, point.at))
+    return spans
 
 
 def _plots(rails: Sequence[Rail]) -> str:
@@ -161,9 +178,12 @@ def _plots(rails: Sequence[Rail]) -> str:
     traffic, health = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     for rail in rails:
         if rail.points:
-            times = dates.date2num([datetime.fromtimestamp(at) for at, *_ in rail.points])
-            traffic.plot(times, [sent + received for _, sent, received, _ in rail.points], label=rail.nid)
-            health.plot(times, [value if value >= 0 else 1000 for *_, value in rail.points])
+            times = dates.date2num([datetime.fromtimestamp(point.at) for point in rail.points])
+            traffic.plot(times, [point.rate for point in rail.points], label=rail.nid)
+            (line,) = health.plot(times, [point.health for point in rail.points])
+            for start, end in _bad(rail):
+                span = dates.date2num([datetime.fromtimestamp(start), datetime.fromtimestamp(end)])
+                traffic.axvspan(*span, color=line.get_color(), alpha=0.15, linewidth=0)
     traffic.set_ylabel("messages a second")
     traffic.set_ylim(bottom=0)
     traffic.legend(loc="upper left", fontsize="small")

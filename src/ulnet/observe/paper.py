@@ -77,14 +77,16 @@ async def on_paper(snapshot: Snapshot) -> AsyncIterator[tuple[Admin, list[str]]]
         yield admin, notes
 
 
-def explain_at(source: Source, request: Explain, timeout: float) -> tuple[dict[str, Any], list[str]]:
+def explain_at(
+    source: Source, request: Explain, timeout: float, shown: Snapshot | None = None
+) -> tuple[dict[str, Any], list[str]]:
     """What the node would choose, as `lnetctl explain` tells it, and what of that is not sure.
 
-    ulnet's nodes tell it themselves. Raises ValueError.
+    ulnet's nodes tell it themselves; of others `shown` is what they showed, if known. Raises ValueError.
     """
     if isinstance(source, SocketSource):
         return source.ask(request, timeout), []
-    snapshot = source.read(timeout)
+    snapshot = shown or source.read(timeout)
     if not snapshot.up:
         raise ValueError(f"{snapshot.node} tells nothing: {snapshot.missing.get('net', 'it shows no nets')}")
     return asyncio.run(explain(snapshot, request))

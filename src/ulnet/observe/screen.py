@@ -58,9 +58,14 @@ class Top(App[None]):
     ]
 
     def __init__(
-        self, source: Source, explain: Callable[[str], str], every: float = 2.0, *, colour: bool = True
+        self,
+        source: Source,
+        explain: Callable[[str, Snapshot | None], str],
+        every: float = 2.0,
+        *,
+        colour: bool = True,
     ) -> None:
-        """`explain` tells which path a message to a NID would take, in a thread; `every` is in seconds."""
+        """`explain` tells which path a message to a NID would take, by what was shown; `every` in seconds."""
         if not colour:
             os.environ["NO_COLOR"] = "1"
         super().__init__(ansi_color=not colour)
@@ -279,7 +284,12 @@ class Top(App[None]):
             lines.append(f"{rail.nid} ({rail.interface or 'no interface'}) is {rail.state}{why}")
             lines.append(f"{rail.failed} messages failed, {rail.resent} were sent again")
         if peer is not None:
-            lines += ["", f"What a message to {peer.nid} would take now:", "", self._explanation(peer.nid)]
+            lines += [
+                "",
+                f"What a message to {peer.nid} would take now:",
+                "",
+                self._explanation(peer.nid, self.live.shown),
+            ]
         if rail is not None:
             nids = [nid for nid in (peer.nids if peer else ()) if net_of(nid) == rail.net]
             lines += ["", "Commands to try:"]

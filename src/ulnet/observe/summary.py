@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Final
 
 from ulnet.observe.changes import NODE, RailCounts
 from ulnet.observe.history import History, Stored
 
-__all__ = ["Rail", "Summary", "summarize"]
+__all__ = ["Rail", "Summary", "moment", "summarize"]
 
 _FEW: Final = 100  # messages of all rails below which nothing is said of their shares
 _UNEVEN: Final = 0.25  # of the mean of the rails: less is worth a look
+_MOST_POINTS: Final = 2000  # of a plot, about
 _GAP: Final = 3.0  # times the usual interval: longer without a reading is a gap
+
+
+@dataclass(slots=True)
+class Point:
+    """Some readings that end `at` seconds since 1970; `well`: up and at full health in all of them."""
+
+    at: float
+    seconds: float
+    messages: int
+    health: int
+    well: bool
+
+    @property
+    def rate(self) -> float:
+        """Messages sent and received a second."""
+        return self.messages / self.seconds
+
+    def join(self, later: Point) -> None:
+        """Take the next in."""
+        self.at = later.at
+        self.seconds += later.seconds
+        self.messages += later.messages
+        self.health = min(self.health, later.health)
+        self.well = self.well and later.well
 
 
 @dataclass(slots=True)
 class Rail:
     """A local NI over the span: messages, failures, and seconds in which it was down or not well.
 
-    `points` are those of a plot: seconds since 1970, messages sent and received a second, health.
+    `points` are those of a plot, in order.
     """
 
     nid: str
@@ -31,25 +57,41 @@ class Rail:
     resent: int = 0
     failed: int = 0
     least_health: int = 1000
+    sent_bytes: int = 0
+    received_bytes: int = 0
     down: float = 0.0
     unwell: float = 0.0
-    points: list[tuple[float, float, float, int]] = field(default_factory=list)
+    state: str = "up"  # at the end: up, unwell, down
+    since: float = 0.0  # that it is so, in seconds since 1970
+    points: list[Point] = field(default_factory=list)
 
-    def add(self, at: float, seconds: float, counts: RailCounts) -> None:
-        """One interval."""
+    def add(self, at: float, seconds: float, counts: RailCounts, width: float) -> None:
+        """One interval; points are `width` seconds wide, or as wide as an interval."""
         self.sent += counts.sent
         self.received += counts.received
         self.dropped += counts.dropped
         self.resent += counts.resent
         self.failed += counts.failed
+        self.sent_bytes += counts.sent_bytes
+        self.received_bytes += counts.received_bytes
         if counts.health >= 0:
             self.least_health = min(self.least_health, counts.health)
-        if not counts.up:
+        state = "down" if not counts.up else "unwell" if 0 <= counts.health < 1000 else "up"
+        if state != self.state or not self.since:
+            self.state, self.since = state, at
+        if state == "down":
             self.down += seconds
-        elif 0 <= counts.health < 1000:
+        elif state == "unwell":
             self.unwell += seconds
         if seconds > 0:
-            self.points.append((at, counts.sent / seconds, counts.received / seconds, counts.health))
+            health = counts.health if counts.health >= 0 else 1000
+            point = Point(at, seconds, counts.sent + counts.received, health, state == "up")
+            last = self.points[-1] if self.points else None
+            near = last is not None and at - last.at + last.seconds <= width
+            if last is not None and near and last.well == point.well:
+                last.join(point)
+            else:
+                self.points.append(point)
 
 
 @dataclass(slots=True)
@@ -68,6 +110,7 @@ class Summary:
     dropped: int = 0
     rails: list[Rail] = field(default_factory=list)
     events: list[Stored] = field(default_factory=list)
+    costs: dict[str, str] = field(default_factory=dict)  # by NID
     look_at: list[str] = field(default_factory=list)
 
 
@@ -88,18 +131,56 @@ def summarize(history: History, since: float, until: float) -> Summary:
         if not before.up:
             found.silent += length
     rails: dict[str, Rail] = {}
-    for at, name, counts in history.rails(since, until):
-        if name == NODE:
-            found.sent_bytes += counts.sent_bytes
-            found.received_bytes += counts.received_bytes
-            found.resent += counts.resent
-            found.dropped += counts.dropped
-        else:
-            rails.setdefault(name, Rail(name)).add(at, lengths.get(at, 0.0), counts)
+    moved = _Moved()
+    for at, together in groupby(history.rails(since, until), key=lambda row: row[0]):
+        each = {name: counts for _, name, counts in together}
+        node = each.pop(NODE, RailCounts())
+        found.sent_bytes += node.sent_bytes
+        found.received_bytes += node.received_bytes
+        found.resent += node.resent
+        found.dropped += node.dropped
+        for name, counts in each.items():
+            rail = rails.setdefault(name, Rail(name))
+            rail.add(at, lengths.get(at, 0.0), counts, (until - since) / _MOST_POINTS)
+        moved.add(node, [name for name in each if rails[name].state != "up"], lengths.get(at, 0.0))
     found.rails = sorted(rails.values(), key=lambda rail: rail.nid)
     found.events = history.events(since, until)
+    found.costs = moved.costs()
     found.look_at = _look_at(found)
     return found
+
+
+class _Moved:
+    """What a node moved while a rail was down or not at full health, and while all were well."""
+
+    def __init__(self) -> None:
+        self._while: dict[str, list[float]] = {}  # messages, bytes, seconds, by rail; "": all well
+
+    def add(self, node: RailCounts, sick: list[str], seconds: float) -> None:
+        """One interval."""
+        if seconds <= 0:
+            return
+        amounts = (node.sent + node.received, node.sent_bytes + node.received_bytes, seconds)
+        for name in sick or [""]:
+            known = self._while.get(name, [0.0, 0.0, 0.0])
+            self._while[name] = [old + new for old, new in zip(known, amounts, strict=True)]
+
+    def costs(self) -> dict[str, str]:
+        """In words, by rail; nothing where the node was never well, or moved nothing."""
+        messages, size, seconds = self._while.pop("", (0.0, 0.0, 0.0))
+        if not messages:
+            return {}
+        by_bytes = bool(size)
+        well = _rate(size if by_bytes else messages, seconds, by_bytes)
+        return {
+            name: f"the node moved {_rate(of[by_bytes], of[2], by_bytes)} then, {well} while all was well"
+            for name, of in self._while.items()
+        }
+
+
+def _rate(amount: float, seconds: float, by_bytes: bool) -> str:
+    rate = amount / seconds
+    return f"{rate / 1e6:.3g} MB/s" if by_bytes else f"{rate:.3g} messages/s"
 
 
 def _look_at(summary: Summary) -> list[str]:
@@ -111,12 +192,19 @@ def _look_at(summary: Summary) -> list[str]:
     if summary.unseen:
         found.append(f"nobody recorded for {_time(summary.unseen)}: what happened then is not here")
     for rail in summary.rails:
+        still = f" and is still, since {moment(rail.since)}" if rail.state != "up" else ""
+        cost = f"; {summary.costs[rail.nid]}" if rail.nid in summary.costs else ""
         if rail.down:
-            found.append(f"{rail.nid} was down for {_time(rail.down)}: see its link, cable and switch port")
+            then = still if rail.state == "down" else ""
+            text = f"{rail.nid} was down for {_time(rail.down)}{then}: see its link, cable and switch port"
+            found.append(text + cost)
+            cost = ""
         if rail.unwell:
-            text = f"{rail.nid} was not at full health for {_time(rail.unwell)}, {rail.least_health} at least"
+            then = still if rail.state == "unwell" else ""
+            text = f"{rail.nid} was not at full health for {_time(rail.unwell)}{then}"
+            text += f", {rail.least_health} at least"
             why = _main_cause(summary.events, rail.nid)
-            found.append(text + (f": {why}" if why else ""))
+            found.append(text + (f": {why}" if why else "") + cost)
     found += _uneven(summary.rails)
     restarts = sum(stored.event.kind == "counters began anew" for stored in summary.events)
     if restarts:
@@ -154,6 +242,11 @@ def _main_cause(events: Sequence[Stored], nid: str) -> str:
         if stored.event.subject == nid and stored.event.why:
             return stored.event.why
     return ""
+
+
+def moment(at: float) -> str:
+    """Local time, as people write it."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 def _time(seconds: float) -> str:

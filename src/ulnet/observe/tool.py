@@ -74,16 +74,21 @@ class ToolSource:
 
     def configuration(self, timeout: float) -> str:
         """What its `export --backup` prints. Raises ValueError."""
-        gone = self._why_not(time.monotonic())
-        if gone:
-            raise ValueError(gone)
         try:
-            return self._run(("export", "--backup"), timeout).decode(errors="replace")
-        except ToolHangsError as hung:
-            self._rest()
-            raise ValueError(str(hung)) from None
+            return self.printed(("export", "--backup"), timeout).decode(errors="replace")
         except ToolError as failed:
             raise ValueError(str(failed)) from None
+
+    def printed(self, words: tuple[str, ...], timeout: float) -> bytes:
+        """What it prints, given these words. Raises ToolError."""
+        gone = self._why_not(time.monotonic())
+        if gone:
+            raise ToolError(gone)
+        try:
+            return self._run(words, timeout)
+        except ToolHangsError:
+            self._rest()
+            raise
 
     def close(self) -> None:
         """End what still runs."""

@@ -1,0 +1,186 @@
+"""What should be equal in a fabric and is not: settings, tunables, MTUs; one slow or sick rail among many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import Any, Final
+
+from ulnet.observe.fabricwide import Fabric, Sight, counted, health, names
+from ulnet.observe.fleet import Member
+from ulnet.observe.live import Rates
+from ulnet.observe.rails import net_of
+from ulnet.observe.snapshot import lines_of
+
+__all__ = ["equals"]
+
+_GRAVE: Final = {  # settings and tunables: what comes of it
+    "discovery": "rails of nodes where it is 0 are found by none, and these find none",
+    "peer_credits": "the side with fewer holds the other up; o2iblnd takes the lesser, or refuses",
+    "map_on_demand": "o2iblnd must agree on it when it connects",
+    "concurrent_sends": "o2iblnd of unequal sides holds one up",
+}
+_SELDOM_EQUAL: Final = {"numa_range", "CPT", "dev cpt"}  # by the machine, not by intent
+_SLOW: Final = 0.5  # of what the best rail of the node carries
+_BUSY: Final = 10.0  # messages a second of the best: with less nothing is said
+_LATE: Final = 3.0  # times the median of the fabric's rails of that kind
+_SAMPLES: Final = 100  # of latency: with fewer nothing is said
+_RAILS: Final = 3  # with a latency: with fewer there is no median to speak of
+
+
+def equals(fabric: Fabric) -> Iterator[Sight]:
+    """All of it."""
+    yield from _settings(fabric)
+    yield from _tunables(fabric)
+    yield from _mtus(fabric)
+    yield from _sick(fabric)
+    yield from _slow(fabric)
+    yield from _late(fabric)
+
+
+def _settings(fabric: Fabric) -> Iterator[Sight]:
+    values: dict[str, dict[str, Any]] = {}
+    for member in fabric.members:
+        settings = member.snapshot.shown("settings")
+        for name, value in settings.items() if isinstance(settings, Mapping) else ():
+            values.setdefault(str(name), {})[member.name] = value
+    for name, by_node in values.items():
+        yield from _unequal(name, name, by_node)
+
+
+def _tunables(fabric: Fabric) -> Iterator[Sight]:
+    values: dict[tuple[str, str], dict[str, Any]] = {}
+    for member in fabric.members:
+        for net, ni in member.snapshot.local_nis():
+            for part in ("tunables", "lnd tunables"):
+                for name, value in lines_of(ni, part).items():
+                    by_node = values.setdefault((net, str(name)), {})
+                    where = member.name
+                    if by_node.get(where, value) != value:
+                        where = f"{where} ({ni['nid']})"
+                    by_node[where] = value
+    for (net, name), by_node in values.items():
+        yield from _unequal(name, f"net {net}: {name}", by_node)
+
+
+def _mtus(fabric: Fabric) -> Iterator[Sight]:
+    values: dict[str, dict[str, Any]] = {}
+    for member in fabric.members:
+        for net, ni in member.snapshot.local_nis():
+            for device in map(str, lines_of(ni, "interfaces").values()):
+                if device in member.mtus:
+                    values.setdefault(net, {})[f"{member.name} ({device})"] = member.mtus[device]
+    for net, by_device in values.items():
+        for sight in _unequal("", f"net {net}: MTU", by_device):
+            text = f"{sight.text}: packets of the greater size get lost between them"
+            yield sight._replace(level="warning", text=text)
+
+
+def _unequal(name: str, what: str, values: Mapping[str, Any]) -> Iterator[Sight]:
+    found = counted(values)
+    if len(found) < 2 or name in _SELDOM_EQUAL:
+        return
+    text = f"{what} is " + ", ".join(f"{value} on {names(some)}" for value, some in found)
+    usual = len(found[0][1]) > len(found[1][1])
+    where = {one.partition(" (")[0] for _, some in found[usual:] for one in some}
+    if name in _GRAVE:
+        yield Sight("warning", tuple(sorted(where)), f"{text}: {_GRAVE[name]}")
+    else:
+        yield Sight("note", tuple(sorted(where)), text)
+
+
+def _sick(fabric: Fabric) -> Iterator[Sight]:
+    """Whose side is it on: a rail that most others see sick, a node that sees sick what others see well."""
+    seen: dict[str, dict[str, int]] = {}  # health of each rail, by who sees it
+    for member in fabric.members:
+        for _, ni in member.snapshot.peer_nis():
+            value, nid = health(ni), str(ni["nid"])
+            if value is not None and fabric.owner.get(nid, member.name) != member.name:
+                seen.setdefault(nid, {})[member.name] = value
+    here: dict[tuple[str, str], tuple[list[str], list[str]]] = {}  # by observer and net: sick alone, all
+    for nid, by_node in seen.items():
+        sick = [name for name, value in by_node.items() if value < 1000]
+        if len(sick) >= 2 and 2 * len(sick) > len(by_node):
+            least = min(by_node.values())
+            count = f"{len(sick)} of {len(by_node)} nodes that know it"
+            text = f"{nid} is not at full health ({least} at least) for {names(sick)}, {count}"
+            text += ": the fault is on its side (its link, cable, switch port)"
+            yield Sight("warning", (fabric.owner[nid],), text)
+            sick = []
+        for name in by_node:
+            alone, all_ = here.setdefault((name, net_of(nid)), ([], []))
+            all_.append(nid)
+            if name in sick and len(by_node) > 1:
+                alone.append(nid)
+    for (name, net), (alone, all_) in here.items():
+        if len(alone) >= 2 and 2 * len(alone) > len(all_):
+            text = f"sees {names(alone)} not at full health, which others see well"
+            text += f": the fault is on its own side (its rails on {net})"
+            yield Sight("warning", (name,), text)
+
+
+def _slow(fabric: Fabric) -> Iterator[Sight]:
+    """Rails that carry much less than their equals of the same node while it is busy."""
+    by_net: dict[str, list[tuple[str, str]]] = {}  # node, what is said
+    users: dict[str, int] = {}
+    for member in fabric.members:
+        for equal in _equal_rails(member):
+            for nid in equal:
+                users[net_of(nid)] = users.get(net_of(nid), 0) + 1
+            for nid, text in _behind(equal):
+                by_net.setdefault(net_of(nid), []).append((member.name, text))
+    for net, found in by_net.items():
+        nodes = {name for name, _ in found}
+        if len(nodes) > 1 and 2 * len(found) > users[net]:
+            text = f"net {net} carries less than half of its equals on most nodes: look at its switch"
+            yield Sight("warning", tuple(sorted(nodes)), text)
+        else:
+            yield from (Sight("warning", (name,), text) for name, text in found)
+
+
+def _equal_rails(member: Member) -> list[dict[str, Rates]]:
+    """Rates of rails of the same kind that are up and that no rule ranks."""
+    groups: dict[tuple[str, str], dict[str, Rates]] = {}
+    for net, ni in member.snapshot.local_nis():
+        rates = member.rates.get(str(ni["nid"]))
+        if (
+            ni.get("status") == "up"
+            and not ni.get("drained")
+            and rates is not None
+            and rates.sent is not None
+        ):
+            kind = (net.rstrip("0123456789"), str(lines_of(ni, "udsp info")))
+            groups.setdefault(kind, {})[str(ni["nid"])] = rates
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _behind(equal: dict[str, Rates]) -> Iterator[tuple[str, str]]:
+    if max(rates.messages for rates in equal.values()) < _BUSY:
+        return
+    by_bytes = all(rates.sent_bytes is not None for rates in equal.values())
+    moved = {nid: rates.bytes if by_bytes else rates.messages for nid, rates in equal.items()}
+    best = max(moved.values())
+    for nid, amount in moved.items():
+        if amount < _SLOW * best:
+            yield nid, f"{nid} carries {_rate(amount, by_bytes)} beside {_rate(best, by_bytes)} of its equal"
+
+
+def _rate(value: float, by_bytes: bool) -> str:
+    return f"{value / 1e6:.3g} MB/s" if by_bytes else f"{value:.3g} messages/s"
+
+
+def _late(fabric: Fabric) -> Iterator[Sight]:
+    """Rails over which answers take much longer than over others of their kind."""
+    kinds: dict[str, dict[str, float]] = {}
+    for member in fabric.members:
+        for net, ni in member.snapshot.local_nis():
+            counts = lines_of(ni, "statistics")
+            average, samples = counts.get("get_rtt_avg_nsec"), counts.get("get_rtt_samples")
+            if isinstance(average, int) and isinstance(samples, int) and samples >= _SAMPLES:
+                kinds.setdefault(net.rstrip("0123456789"), {})[str(ni["nid"])] = average / 1e6
+    for by_nid in kinds.values():
+        middle = median(by_nid.values())
+        for nid, value in by_nid.items():
+            if len(by_nid) >= _RAILS and value > _LATE * middle:
+                text = f"answers take {value:.3g} ms over {nid}, {middle:.3g} ms over others of its kind"
+                yield Sight("warning", (fabric.node_of(nid),), text)
