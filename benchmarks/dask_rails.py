@@ -20,7 +20,7 @@ from support.netns import SHAPE, Cluster, Host, Popen, stop, why_no_namespaces  
 
 JOB = HERE / "dask_job.py"
 RATE = 400  # Mb/s of a rail
-SIDE = 11585  # of a square of numbers of 8 bytes: 1 GiB
+SIDE = 11584  # of a square of numbers of 8 bytes: 1 GiB
 WORKERS = 2
 JOBS = ("transpose-sum", "shuffle")
 PLAYERS = {
@@ -114,10 +114,10 @@ def how(rounds: int, side: int) -> str:
     """What was measured."""
     size = side * side * 8 / 2**30
     return (
-        f"{WORKERS} workers with a thread each, a scheduler and a client, each in a network namespace of its own; "
-        f"rails of {RATE} Mb/s ({SHAPE}). {size:.2g} GiB of numbers lie in the workers' memory; then they are added "
-        "to their transpose, and all rows are made columns (a shuffle: half of all goes to the other worker). "
-        f"Seconds, the least of {2 * rounds} runs; the ratio is that of rates."
+        f"{WORKERS} workers with a thread each, a scheduler and a client, each in a network namespace of its "
+        f"own; rails of {RATE} Mb/s ({SHAPE}). {size:.2g} GiB of numbers lie in the workers' memory; then they "
+        "are added to their transpose, and all rows are made columns (a shuffle: half of all goes to the other "
+        f"worker). Seconds, the least of {2 * rounds} runs; the ratio is that of rates."
     )
 
 
