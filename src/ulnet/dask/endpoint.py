@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import secrets
 import struct
 import weakref
@@ -23,6 +24,7 @@ from ulnet.rpc import Call, RpcError, Server, Service
 
 __all__ = ["PREFIX", "Endpoint", "endpoint_for", "present_endpoint"]
 
+_log = logging.getLogger("distributed.comm.ulnet")
 PREFIX: Final = "ulnet://"
 _CONNECT: Final = struct.Struct("<HHQ")  # the port called, the caller's, the caller's number of the comm
 _NUMBER: Final = struct.Struct("<Q")
@@ -70,7 +72,7 @@ class Endpoint:
         self._holders = 0
         self._end: asyncio.TimerHandle | None = None
         params = TcpParams(accept="all", accept_port=given.accept_port, reserved_ports=False)
-        self.node = Node(tcp=params)
+        self.node = Node(tcp=params, report=_log.info)  # processes of Dask come and go
         service = Service(SERVICE)
         service.method("connect")(self._connect)
         service.method("message")(self._message)
