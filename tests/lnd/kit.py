@@ -148,7 +148,7 @@ class FakeCore:
 
     # Upcalls
 
-    def receiver(self, ni: NI, nid: Nid) -> FakeReceiver:
+    def receiver(self, ni: NI, nid: Nid, vouches: Callable[[Nid], bool] | None = None) -> FakeReceiver:
         receiver = FakeReceiver(self, ni, nid)
         self.receivers.append(receiver)
         return receiver

@@ -126,6 +126,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="believe a NID that is called from another address, as kernel nodes do",
     )
+    parser.add_argument(
+        "--credentials",
+        metavar="DIR",
+        help="certificate and key, for nets with security (ulnet pki)",
+    )
     parser.add_argument("--accept-port", type=int, default=988, metavar="PORT", help="TCP port (988)")
     parser.add_argument(
         "--accept-port-bulk",
@@ -271,6 +276,7 @@ async def _run(
         tcp=TcpParams(
             accept=options.accept,
             check_source=not options.any_source,
+            credentials=options.credentials,
             accept_port=options.accept_port,
             accept_port_bulk=options.accept_port_bulk,
         ),

@@ -20,7 +20,8 @@ class Tunable(NamedTuple):
 
     `words` are the commands of lnetctl with an option for it, `parameter` and `ko2iblnd` the names in these
     modules; `driver`: it is one of the driver, not of the net, and of nets of these types; `live`: an NI
-    changes it while it runs; `flag`: it is true or false in documents.
+    changes it while it runs; `flag`: it is true or false in documents. `names` are words for its values from
+    0 on; `own`: kernel nodes have none, so it is shown where it is not the default.
     """
 
     help: str
@@ -35,6 +36,18 @@ class Tunable(NamedTuple):
     ko2iblnd: str = ""
     nets: tuple[int, ...] = (_TCP, _O2IB)
     flag: bool = False
+    names: tuple[str, ...] = ()
+    own: bool = False
+
+    def shown(self, value: int) -> int | bool | str:
+        """A value as documents have it."""
+        if self.flag:
+            return bool(value)
+        return self.names[value] if 0 <= value < len(self.names) else value
+
+    def read(self, word: str) -> int | None:
+        """The value of that name; None if it is none."""
+        return self.names.index(word) if word in self.names else None
 
     def is_of(self, kind: int) -> bool:
         """Whether nets of that type have it; those of other packages have what TCP has."""
@@ -90,4 +103,13 @@ TUNABLES: Final = {
         "seconds for an attempt", 50, driver=True, live=True, zero=True, words=(), parameter="sock_timeout"
     ),
     "tos": Tunable("IP's type of service, 0 to 255 (-1: unset)", -1, 255, driver=True, live=True),
+    "security": Tunable(
+        *("secured connections: off, offer (with who can), require", 0, 2, "WHAT"),
+        driver=True,
+        live=True,
+        words=("net add", "net set"),
+        nets=(_TCP,),
+        names=("off", "offer", "require"),
+        own=True,
+    ),
 }

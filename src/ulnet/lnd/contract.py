@@ -5,6 +5,7 @@ Both halves are described in docs/design/contracts.md. Drivers import all names 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from ulnet.core.lnd import Lnd, Master, NiEvent, Payload
@@ -22,8 +23,11 @@ __all__ = ["Inbound", "Lnd", "Master", "NiEvent", "Payload", "Upcalls"]
 class Upcalls(Protocol):
     """The core (`LNet`), as its drivers see it."""
 
-    def receiver(self, ni: NI, nid: Nid) -> Inbound:
-        """Takes what comes by a connection with the next hop nid."""
+    def receiver(self, ni: NI, nid: Nid, vouches: Callable[[Nid], bool] | None = None) -> Inbound:
+        """Takes what comes by a connection with the next hop nid.
+
+        Where its certificate says which NIDs its node may use, `vouches` tells whether it may use one.
+        """
 
     def completed(
         self, msgs: list[Msg], status: HealthStatus = ..., err: int = ..., reason: str = ...

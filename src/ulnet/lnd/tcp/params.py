@@ -18,6 +18,7 @@ class TcpParams:
 
     accept: str = "secure"  # secure: only source ports below 1024; all; none
     check_source: bool = True  # who calls must do so from an address of the NID that it names
+    credentials: str | None = None  # directory of the certificates for nets with `security`
     accept_port: int = 988
     accept_port_bulk: int | None = None  # None: the same as accept_port
     accept_backlog: int = 4096  # the kernel's 127 makes thousands of connects slow; the system may lower it

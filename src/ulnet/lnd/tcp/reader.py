@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ulnet.core.status import HealthStatus, errno_text
+from ulnet.lnd.tcp.secure import SecureSocket
 from ulnet.lnd.tcp.shared import MOST_TURN, TURNS, Shared
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, unpack_header
@@ -98,6 +99,7 @@ class Reader:
         "peer",
         "rename",
         "saved",
+        "secure",
         "shared",
         "slop",
         "sock",
@@ -121,6 +123,8 @@ class Reader:
         self._owner = owner
         self.shared = shared
         self.sock: socket.socket | None = sock
+        self.secure = isinstance(sock, SecureSocket)
+        vouches = sock.certificate.covers if isinstance(sock, SecureSocket) else None
         self.peer = peer
         self.version = version
         self.large = version == 4
@@ -139,7 +143,7 @@ class Reader:
         self.csum = 0
         self.sum_head = b""  # the headers, as the checksum of protocol 2 covers them
         self.checked: list[memoryview] = _NO_BUFFERS  # the whole payload, to check
-        self._receiver: Inbound = shared.core.receiver(peer.ni, peer.nid)
+        self._receiver: Inbound = shared.core.receiver(peer.ni, peer.nid, vouches)
         self.last_raw = b""  # the headers of the last message, to know them again
         self.hdr: Header | None = None
         self.turn = MOST_TURN  # which of `Shared.turns` is as much as it may read at a time
@@ -401,8 +405,11 @@ class Reader:
 
     def start(self) -> None:
         """Begin to receive."""
-        assert self.sock is not None
-        self.shared.selector.watch(self.sock.fileno(), self.on_readable)
+        sock = self.sock
+        assert sock is not None
+        self.shared.selector.watch(sock.fileno(), self.on_readable)
+        if isinstance(sock, SecureSocket) and sock.pending():
+            self.shared.loop.call_soon(self.on_readable)
 
     def _resume(self) -> None:
         """Go on reading, where that was stopped until the core knew what to do with a payload."""
@@ -521,7 +528,8 @@ class Reader:
                 self.turn -= 1
             elif took < _BRIEF and self.turn < MOST_TURN:
                 self.turn += 1
-        self.shared.selector.again(self.sock.fileno())
+        if not self.shared.selector.again(self.sock.fileno()) and self.secure:
+            self.shared.loop.call_soon(self.on_readable)  # what OpenSSL holds no kernel knows of
 
     def was_read(self) -> None:
         """Something came: when, and by when more has to."""

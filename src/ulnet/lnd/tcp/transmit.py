@@ -19,6 +19,7 @@ from ulnet.lnd.base import Failures, is_bare
 from ulnet.lnd.tcp.bare import ZERO_COPY, InDoubt, Requests
 from ulnet.lnd.tcp.errors import Failure, send_status
 from ulnet.lnd.tcp.progress import unacknowledged
+from ulnet.lnd.tcp.secure import SecureSocket
 from ulnet.lnd.tcp.shared import Shared
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, NO_WMD, pack_header
@@ -371,8 +372,9 @@ class Transmitter:
         """Take back the messages of which nothing has left; one that has begun goes on, if it can."""
         begun = 0
         start = self.batch_start
+        sent = self.sent + self._held()
         for end in self._reckon_ends():
-            if start >= self.sent:
+            if start >= sent:
                 break
             begun += 1
             start = end
@@ -389,6 +391,10 @@ class Transmitter:
         for msg in taken:
             self.waiting_bytes -= self.head_size + msg.hdr.payload_length
         return taken
+
+    def _held(self) -> int:
+        """Bytes that are OpenSSL's already: they will leave, or it takes nothing more."""
+        return self.sock.held if isinstance(self.sock, SecureSocket) else 0
 
     def _cut(self, count: int) -> None:
         """Leave `count` bytes of the batch to be sent."""
@@ -437,6 +443,7 @@ class Transmitter:
         assert self.sock is not None
         if self.writing:
             self.shared.selector.forget_room(self.sock.fileno())
+        sent = self.sent + self._held()
         self.sock = None
         self.shared.starved.discard(self)
         self.idle = False  # nothing may schedule a flush any more
@@ -445,7 +452,7 @@ class Transmitter:
         rest: list[Msg] = []
         start = self.batch_start
         for msg, end in zip(self.batch, self._reckon_ends(), strict=True):
-            (begun if start < self.sent else rest).append(msg)
+            (begun if start < sent else rest).append(msg)
             start = end
         rest += self.waiting
         self.batch = []
