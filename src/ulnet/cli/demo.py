@@ -28,6 +28,7 @@ from rich.table import Table
 
 from ulnet.cli.demo_bond import bond_act, want_room
 from ulnet.cli.demo_picture import Picture
+from ulnet.cli.parsers import command_parser
 from ulnet.demo.network import DemoError, DemoNetwork, Loopback, namespaces
 from ulnet.demo.runner import Result, move
 from ulnet.demo.signals import ended_by_signals
@@ -85,11 +86,10 @@ def _perform(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ulnet demo",
-        description="Move a file between two LNet nodes over several rails, compare it, and cut a rail.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command_parser(
+        "ulnet demo",
+        "Move a file between two LNet nodes over several rails, compare it, and cut a rail.",
+        _EXAMPLES,
     )
     parser.add_argument("--file", type=Path, metavar="PATH", help="the file to move (default: a random one)")
     parser.add_argument("--size", type=_size, default=1 << 30, metavar="N[K|M|G]", help="its size (1G)")

@@ -21,6 +21,7 @@ from ulnet import __version__
 from ulnet.cli.files import Unreadable, read_text
 from ulnet.cli.log_lines import log_to_stderr
 from ulnet.cli.observed import place
+from ulnet.cli.parsers import command_parser
 from ulnet.core.lines import Line
 from ulnet.core.status import LNetError
 from ulnet.dlc.caller import Groups
@@ -101,12 +102,7 @@ class _ConfigError(Exception):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="lnetd",
-        description="An LNet node in user space.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("lnetd", "An LNet node in user space.", _EPILOG)
     parser.add_argument("--config", metavar="FILE", help="YAML to start with")
     parser.add_argument("--modprobe", metavar="FILE", help="module parameters to start with, before --config")
     parser.add_argument("--networks", metavar="TEXT", help="as the module parameter: tcp0(eth0,eth1)")

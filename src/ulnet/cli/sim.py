@@ -9,6 +9,7 @@ import time
 from importlib import import_module
 from pathlib import Path
 
+from ulnet.cli.parsers import command_parser
 from ulnet.cli.sim_report import Report, print_report, report_of
 from ulnet.rpc import played  # noqa: F401 - registers its recipe
 from ulnet.sim.errors import PlanError
@@ -60,12 +61,11 @@ def main(argv: list[str]) -> int:
 
 
 def _parser(with_file: bool) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ulnet sim run" if with_file else "ulnet sim",
-        usage=None if with_file else _USAGE,
-        description="Real nodes on a virtual network: a scenario from a file, or random ones from seeds.",
-        epilog=_EXAMPLES.format(recipes=_recipes()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command_parser(
+        "ulnet sim run" if with_file else "ulnet sim",
+        "Real nodes on a virtual network: a scenario from a file, or random ones from seeds.",
+        _EXAMPLES.format(recipes=_recipes()),
+        None if with_file else _USAGE,
     )
     if with_file:
         parser.add_argument("file", metavar="FILE", help="the scenario (YAML)")
