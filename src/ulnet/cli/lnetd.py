@@ -126,6 +126,10 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="believe a NID that is called from another address, as kernel nodes do",
     )
+    for name, text in (("allow", "these alone"), ("deny", "none of these, allowed or not")):
+        parser.add_argument(
+            f"--{name}", metavar="NIDS", help=f"connections on tcp nets with {text}: a list of ranges"
+        )
     parser.add_argument(
         "--credentials",
         metavar="DIR",
@@ -277,6 +281,8 @@ async def _run(
             accept=options.accept,
             check_source=not options.any_source,
             credentials=options.credentials,
+            allow=options.allow,
+            deny=options.deny,
             accept_port=options.accept_port,
             accept_port_bulk=options.accept_port_bulk,
         ),
