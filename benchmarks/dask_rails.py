@@ -116,8 +116,8 @@ def how(rounds: int, side: int) -> str:
     return (
         f"{WORKERS} workers with a thread each, a scheduler and a client, each in a network namespace of its "
         f"own; rails of {RATE} Mb/s ({SHAPE}). {size:.2g} GiB of numbers lie in the workers' memory; then "
-        "they are added to their transpose, and all rows are made columns (a shuffle: half of all goes to the "
-        f"other worker). Seconds, the least of {2 * rounds} runs; the ratio is that of rates."
+        "they are added to their transpose, and all rows are made columns (a shuffle: half of all goes to "
+        f"the other worker). Seconds, the least of {2 * rounds} runs; the ratio is that of rates."
     )
 
 

@@ -21,6 +21,7 @@ SERVER, DRIVER = "127.0.1.2", "127.0.1.1"
 PORTAL, TOKENS = 30, 31
 SPIN = 100  # µs
 CREDITS = 256  # peer_credits: as many small messages fit into one call; LNet's default of 8 is for 1 MiB
+UNDER_WAY = 8 << 20  # bytes of one-way messages: as many as eight of 1 MiB
 
 Send = Callable[[Node, Work, int], Awaitable[list[int] | None]]
 

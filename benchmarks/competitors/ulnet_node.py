@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from competitors import ulnet_base
-from competitors.ulnet_base import CREDITS, latencies_of, pump
+from competitors.ulnet_base import CREDITS, UNDER_WAY, latencies_of, pump
 from ulnet import Node
 from work import Measured, Work
 
@@ -19,6 +19,8 @@ async def send(node: Node, work: Work, count: int) -> list[int] | None:
     """Keep a window of messages under way."""
     if work.kind == "roundtrip":
         return await latencies_of(node, work, count)
-    small = work.size < 4096 and work.kind == "stream"
-    await pump(node, work, count, CREDITS if small else work.window)
+    window = work.window
+    if work.kind == "stream":
+        window = min(CREDITS, max(UNDER_WAY // work.size, window))
+    await pump(node, work, count, window)
     return None

@@ -149,6 +149,18 @@ def test_a_daemon_with_networks_and_without_interfaces(vma: Callable[..., VmA]) 
     ]
 
 
+@pytest.mark.requirement("HLD-modparams")
+def test_a_daemon_that_is_told_of_no_net_has_tcp_after_configure_all(vma: Callable[..., VmA]) -> None:
+    """As in 2.15.8: the first usable interface, ahead of routes; only where it is asked for."""
+    host = vma("--routes", "tcp9 192.168.110.12@tcp", "--unconfigured")
+    assert host("lnet", "configure") == (0, "", "")
+    assert nids(host) == []
+    assert host("lnet", "unconfigure").code == 0
+    assert host("lnet", "configure", "--all") == (0, "", "")
+    assert nids(host) == ["192.168.110.11@tcp"]
+    assert yaml.safe_load(host("route", "show").out)["route"][0]["gateway"] == "192.168.110.12@tcp"
+
+
 def test_a_file_that_is_not_there(daemon: Daemon) -> None:
     done = daemon.lnetctl("import", "/nonexistent.yaml")
     assert done == (

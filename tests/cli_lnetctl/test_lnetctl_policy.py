@@ -467,6 +467,7 @@ def test_load_and_choices_by_what_decided_are_shown(start_daemon: Callable[..., 
     ni = shown["tcp1"]
     assert {"status", "statistics", "sent_stats", "health stats", "CPT"} < ni.keys()  # one query has it all
     choices = ni["load"].pop("choices")
+    assert ni["load"].pop("recv_length") > ni["load"].pop("send_length") == 0  # answers to pings
     assert ni["load"] == {
         "max_tx_credits": 32,
         "available_tx_credits": 32,

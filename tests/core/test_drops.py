@@ -6,6 +6,7 @@ import pytest
 
 from support.fabric import Fabric, Recorder
 from ulnet.control.instance import LNet
+from ulnet.core.drops import IN_DOUBT
 from ulnet.core.faults import Fault, FaultKind
 from ulnet.core.guard.identity import tag_of
 from ulnet.core.md import OP_PUT
@@ -133,3 +134,17 @@ def test_what_nobody_lost_is_counted_and_not_logged() -> None:
     two.fabric.run()
     assert two.a.stats.drops["answer to nothing that waits"] == 1
     assert not two.said()
+
+
+@pytest.mark.requirement("dbg-025")
+@pytest.mark.parametrize(("count", "words"), [(1, "a PUT"), (7, "up to 7 PUTs")])
+def test_what_a_broken_connection_may_cost_is_told(count: int, words: str) -> None:
+    two = Two()
+    two.put(ack=False)
+    two.fabric.reports.clear()
+    two.a.in_doubt(two.a.nis[Nid.parse(A)], Nid.parse(B), count)
+    assert two.a.stats.drops[IN_DOUBT] == count
+    assert two.fabric.reports == [
+        f"the connection from {A} to {B} broke, and {words} without ACK may be lost with it: "
+        "use ACKs where that matters"
+    ]

@@ -11,7 +11,8 @@ from ulnet.core.event import EventKind
 from ulnet.core.md import MdOption
 from ulnet.core.msg import NO_PAYLOAD
 from ulnet.core.peer import PeerFlag
-from ulnet.nid import Nid
+from ulnet.core.reception import UNVOUCHED
+from ulnet.nid import Net, Nid
 from ulnet.wire.lnet import Header, MsgType, pack_header
 
 A, B, C, D = (Nid.parse(f"10.0.0.{n}@tcp") for n in (1, 2, 3, 4))
@@ -55,6 +56,9 @@ class Forged:
 
     def abandon(self, incoming):
         return False
+
+    def unanswered(self):
+        pass
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -144,7 +148,7 @@ def test_sources_on_the_net_by_which_another_node_sent_them_are_not_believed(fab
         hdr = Header(
             int(MsgType.GET), B, Nid.of(A.net, 1000 + n), portal=5, match_bits=7, length=4, wmd=b"1" * 16
         )
-        assert b.receiver(b.nis[B], C).begin(hdr, NO_PAYLOAD) == 0
+        assert b.receiver(b.nis[B], C).begin(hdr, Forged()) == 0
     assert len(list(b.peers)) == known
     assert not fabric.wire
     assert b.stats.drops["another node of that net sent it than its source"] == 3000
@@ -182,3 +186,23 @@ def test_those_that_read_nothing_leave_room_for_others(fabric, monkeypatch):
     for _ in range(receiver.MIN_ANSWERS):
         assert arrive(b, B, kind=MsgType.GET, length=4, wmd=b"1" * 16, src=C) == 0
     assert b.stats.recv_count - before == receiver.MIN_ANSWERS
+
+
+@pytest.mark.parametrize("source", ["10.9.0.1@tcp9", "10.0.0.4@tcp"])
+def test_a_source_that_the_certificate_of_a_connection_is_not_for(fabric, source):
+    """From whatever net, for this node or another one: unless a gateway of ours to that net passes it on."""
+    b = fabric.node(str(B), "10.1.0.2@tcp1")
+    attach(b, bytearray(10), None, options=TARGET)
+    secured = b.receiver(b.nis[B], C, lambda nid: nid in (C, Nid.parse("10.8.0.3@tcp8")))
+    for dest in (B, Nid.parse("10.1.0.9@tcp1")):
+        hdr = Header(int(MsgType.PUT), dest, Nid.parse(source), portal=5, match_bits=7)
+        assert secured.begin(hdr, NO_PAYLOAD) == 0
+    assert (b.stats.recv_count, b.stats.route_count) == (0, 0)
+    assert b.stats.drops[UNVOUCHED] == 2
+    own = Header(int(MsgType.PUT), B, Nid.parse("10.8.0.3@tcp8"), portal=5, match_bits=7)
+    assert secured.begin(own, NO_PAYLOAD) == 0
+    assert b.stats.recv_count == 1
+    b.gateways.add(Net.parse("tcp9"), C, -1, 0)
+    hdr = Header(int(MsgType.PUT), B, Nid.parse("10.9.0.1@tcp9"), portal=5, match_bits=7)
+    assert secured.begin(hdr, NO_PAYLOAD) == 0
+    assert b.stats.recv_count == 2

@@ -10,6 +10,7 @@ import pytest
 from support.fabric import Fabric, Recorder
 from support.rails import A0, A1, B0, B1, Rails
 from ulnet.core.lnd import NiEvent
+from ulnet.core.peer import PeerFlag
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.nid import Net, Nid
 
@@ -74,9 +75,16 @@ def test_to_a_peer_without_multi_rail_that_hears_from_an_ni_that_is_down() -> No
 
 
 @pytest.mark.requirement("snd-080")
+@pytest.mark.parametrize("known", [False, True], ids=["unknown", "discovered"])
 @pytest.mark.parametrize("ack", [False, True])
-def test_when_all_nis_are_down(ack: bool) -> None:
+def test_when_all_nis_are_down(ack: bool, known: bool) -> None:
+    """Decisions about peers that were discovered are kept, that there is no way as well."""
     rails = Rails()
+    if known:
+        rails.pni(B0).peer.mark(int(PeerFlag.DISCOVERED | PeerFlag.NIDS_UPTODATE))
+        rails.put(ack=ack)
+        assert rails.end(HealthStatus.OK)
+        rails.events.clear()
     failed(rails, A0, A1)
     rails.put(ack=ack)
     status, reason = end_of(rails)

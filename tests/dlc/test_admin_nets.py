@@ -45,8 +45,9 @@ LINKS = [
 
 
 def _every(*values: int) -> Tunables:
-    """Of all tunables that a tcp net has."""
-    return dict(zip([name for name, one in TUNABLES.items() if one.is_of(NetType.TCP)], values, strict=True))
+    """Of all tunables that a tcp net of kernel nodes has."""
+    names = [name for name, one in TUNABLES.items() if one.is_of(NetType.TCP) and not one.own]
+    return dict(zip(names, values, strict=True))
 
 
 @pytest.fixture

@@ -104,6 +104,21 @@ def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("name", ["exporter", "record"])
+def test_the_units_of_watching_are_ones_that_systemd_takes(tmp_path: Path, name: str) -> None:
+    text = (ROOT / f"packaging/systemd/ulnet-{name}.service").read_text()
+    start = f"ExecStart=/usr/bin/ulnet {name} $ULNET_{name.upper()}_OPTIONS"
+    assert start in text
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed (Debian: apt-get install systemd)")
+    file = tmp_path / f"ulnet-{name}.service"
+    file.write_text(text.replace("/usr/bin/ulnet ", "/bin/true "))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

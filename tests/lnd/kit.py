@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from support.ports import free_port
 from ulnet.core.lnd import NiEvent
+from ulnet.core.md import Md
 from ulnet.core.msg import Incoming, Msg
 from ulnet.core.ni import NI, LocalNet
 from ulnet.core.peer import Peer as KnownPeer
@@ -139,6 +140,7 @@ class FakeCore:
         self.restarted: list[Nid] = []
         self.lost: list[tuple[NI, Nid]] = []
         self.unmade: list[tuple[NI, Nid, int]] = []  # connections
+        self.doubtful = 0  # PUTs that may be lost though they are told to be sent
         self.taken_back: list[Msg] = []
         self.awaiting: set[Msg | Incoming] = set()
         self.stalled: list[tuple[NI, Nid]] = []  # paths that make no progress now
@@ -146,7 +148,7 @@ class FakeCore:
 
     # Upcalls
 
-    def receiver(self, ni: NI, nid: Nid) -> FakeReceiver:
+    def receiver(self, ni: NI, nid: Nid, vouches: Callable[[Nid], bool] | None = None) -> FakeReceiver:
         receiver = FakeReceiver(self, ni, nid)
         self.receivers.append(receiver)
         return receiver
@@ -245,6 +247,9 @@ class FakeCore:
     def path_lost(self, ni: NI, nid: Nid) -> None:
         self.lost.append((ni, nid))
 
+    def in_doubt(self, ni: NI, nid: Nid, count: int) -> None:
+        self.doubtful += count
+
     def unconnected(self, ni: NI, nid: Nid, err: int) -> None:
         assert err > 0
         self.unmade.append((ni, nid, err))
@@ -336,18 +341,25 @@ class Side:
         pid: int = LNET_PID,
         pieces: int = 1,
         tag: int = 0,
+        md: Md | None = None,
     ) -> Msg:
-        """Send a PUT."""
-        return self.send(
-            put_header(self._name(target), (ni or self.ni).nid, len(payload), tag), payload, ni, pid, pieces
-        )
+        """Send a PUT: of the memory of somebody here, or of another node's."""
+        hdr = put_header(self._name(target), (ni or self.ni).nid, len(payload), tag)
+        return self.send(hdr, payload, ni, pid, pieces, md)
 
     def send(
-        self, hdr: Header, payload: bytes = b"", ni: NI | None = None, pid: int = LNET_PID, pieces: int = 1
+        self,
+        hdr: Header,
+        payload: bytes = b"",
+        ni: NI | None = None,
+        pid: int = LNET_PID,
+        pieces: int = 1,
+        md: Md | None = None,
     ) -> Msg:
         """Send any message to the header's destination."""
         msg = Msg(hdr)
         msg.wmd = hdr.wmd
+        msg.md = md
         step = max(1, -(-len(payload) // pieces))
         view = memoryview(payload)
         msg.payload = [view[at : at + step] for at in range(0, len(payload), step)]
@@ -565,6 +577,11 @@ async def connect(
     )
     raw.hello = await raw.read_hello()
     return raw
+
+
+def noop(cookie0: int, cookie1: int, csum: int = 0) -> bytes:
+    """A NOOP frame: an acknowledgement, or a keepalive."""
+    return pack_frame_header(FrameType.NOOP, csum, cookie0, cookie1)
 
 
 def lnet_frame(

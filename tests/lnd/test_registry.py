@@ -128,7 +128,9 @@ async def test_a_driver_of_another_package_carries_messages(installed: None) -> 
 
 async def test_without_it_such_a_net_has_no_driver() -> None:
     async with Node() as node:
-        with pytest.raises(LNetError, match="no driver for net gni: this node has drivers for bond, tcp"):
+        with pytest.raises(
+            LNetError, match="no driver for net gni: this node has drivers for bond, o2ib, tcp"
+        ):
             node.add_ni("1@gni")
 
 
@@ -139,7 +141,7 @@ async def test_a_driver_is_had_by_its_class() -> None:
     async with node:
         assert node.driver(TcpLnd).name == "tcp"
         assert node.driver(BondLnd).bonds == {}
-        with pytest.raises(LNetError, match="no driver is a SimLnd: this node has tcp, lo, bond"):
+        with pytest.raises(LNetError, match="no driver is a SimLnd: this node has tcp, o2ib, lo, bond"):
             node.driver(SimLnd)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from lnd.conftest import Addresses
-from lnd.kit import RawPeer, Side, connect, lnet_frame, put_header, turns, until
+from lnd.kit import RawPeer, Side, connect, lnet_frame, noop, put_header, turns, until
 from ulnet.core.status import HealthStatus
 from ulnet.nid import Nid
 from ulnet.wire.lnet import pack_header
@@ -17,10 +17,6 @@ from ulnet.wire.socklnd import ConnType, FrameType, checksum, pack_frame_header
 Make = Callable[..., Side]
 CONTROL, IN, OUT = ConnType.CONTROL, ConnType.BULK_IN, ConnType.BULK_OUT
 NOOP = int(FrameType.NOOP)
-
-
-def noop(cookie0: int, cookie1: int, csum: int = 0) -> bytes:
-    return pack_frame_header(FrameType.NOOP, csum, cookie0, cookie1)
 
 
 async def peer_of(side: Side, nid: str, *kinds: ConnType, version: int = 3) -> list[RawPeer]:

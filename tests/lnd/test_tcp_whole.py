@@ -93,8 +93,10 @@ class Node(LNet):
     def soon(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.call_soon(lambda: self.tick(loop.time()))
 
-    def receiver(self, ni: NI, nid: Nid) -> Inbound:  # type: ignore[override]
-        self.made.append(Counting(super().receiver(ni, nid), self.whole))
+    def receiver(  # type: ignore[override]
+        self, ni: NI, nid: Nid, vouches: Callable[[Nid], bool] | None = None
+    ) -> Inbound:
+        self.made.append(Counting(super().receiver(ni, nid, vouches), self.whole))
         return self.made[-1]
 
     @property

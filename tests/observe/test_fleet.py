@@ -18,6 +18,7 @@ import yaml
 
 from observe.conftest import Answers, Tool
 from support.daemon import PATIENCE, Done, environment
+from support.transcripts import read_steps
 from ulnet.observe.equals import equals
 from ulnet.observe.fabricwide import Fabric, names, paths
 from ulnet.observe.fleet import FleetError, Member, Poll, read_fleet
@@ -80,6 +81,8 @@ WHOLE = {B0: [B0, B1]}
 
 def test_nodes_that_agree_have_nothing_to_tell() -> None:
     assert said(node("a", A0, A1, peers=WHOLE), node("b", B0, B1, peers={A0: [A0, A1]})) == []
+    itself = {A0: [A0], **WHOLE}  # as kernel nodes list themselves
+    assert said(node("a", A0, A1, peers=itself), node("b", B0, B1)) == []
 
 
 @pytest.mark.parametrize(
@@ -153,6 +156,14 @@ def test_routes_back_by_others() -> None:
     some = [node(name, *nids, routing=1) for name, nids in (("g1", G1), ("g2", G2))]
     there, back = node("a", A0, routes={"o2ib": G1[0]}), node("far", FAR, routes={"tcp": G2[1]})
     assert said(there, back, *some) == ["warning: a: far on o2ib by g1, but back by g2"]
+    more = node("z", A0, routes={"o2ib": G1[0]})  # the one with more ways is told of, whatever its name
+    other = node("far", FAR)
+    two = [{"net": "tcp", "gateway": nid} for nid in (G1[1], G2[1])]
+    other.snapshot.parts["route"]["route"] = two
+    assert said(more, other, *some) == ["warning: far: z on tcp by g1 and g2, but back by g1"]
+    other = node("zfar", FAR)
+    other.snapshot.parts["route"]["route"] = two
+    assert said(there, other, *some) == ["warning: zfar: a on tcp by g1 and g2, but back by g1"]
     known = {G1[0]: list(G1)}  # gateways that are not asked are known by their NIDs
     there = node("a", A0, routes={"o2ib": G1[0]}, peers=known)
     assert said(there, node("far", FAR, routes={"tcp": G1[1]})) == []
@@ -163,6 +174,8 @@ def test_gateways_that_lead_nowhere() -> None:
     assert said(*users, node("g1", *G1)) == [
         "error: a and b: the route to o2ib leads to g1, which does not route (`lnetctl set routing 1` there)"
     ]
+    beyond = node("g1", G1[0], "10.8.0.1@tcp8", routing=1, routes={"o2ib": "10.8.0.2@tcp8"})
+    assert said(*users, beyond) == []  # by another gateway
     assert said(*users, node("g1", G1[0], routing=1)) == [
         "error: a and b: the route to o2ib leads to g1, which has no NI on o2ib and no route to it"
     ]
@@ -205,31 +218,53 @@ def test_whose_side_a_fault_is_on() -> None:
         "the fault is on its own side (its rails on tcp)"
     )
     assert said(seen("a", C0), seen("b"), seen("c"), seen("d")) == []  # one sees it: `ulnet health` tells
+    assert said(seen("a", C0), node("b", B0), node("c", C0)) == []  # and no other knows it
+    lines = said(seen("a", *all_.values()), seen("b", C0, all_["d"]), seen("c", all_["d"]), seen("d"))
+    assert [line[:20] for line in lines] == ["warning: c: 10.0.0.3", "warning: d: 10.0.0.4"]  # not a's side
 
 
-def busy(*amounts: float | None) -> list[Rates]:
-    return [Rates(100.0, 0.0, amount, None if amount is None else 0.0) for amount in amounts]
+def busy(messages: float) -> Rates:
+    return Rates(messages, messages)
 
 
-def test_one_slow_rail_among_equals() -> None:
-    fast, slow = busy(50e6, 20e6)
-    even = {B0: fast, B1: fast}
-    assert said(node("a", A0, A1, rates={A0: fast, A1: slow}), node("b", B0, B1, rates=even)) == [
-        f"warning: a: {A1} carries 20 MB/s beside 50 MB/s of its equal"
+def test_one_slow_rail_among_those_that_take_turns() -> None:
+    """Kernel nodes: by messages, while the node is busy."""
+    odd, even = {A0: busy(50), A1: busy(20)}, {B0: busy(50), B1: busy(50)}
+    assert said(node("a", A0, A1, rates=odd), node("b", B0, B1, rates=even)) == [
+        f"warning: a: {A1} carries 40 messages/s beside 100 of its equal"
     ]
-    lines = said(node("a", A0, A1, rates={A0: fast, A1: slow}), node("b", B0, B1, rates={B0: fast, B1: slow}))
-    assert lines == [
-        "warning: a and b: net tcp1 carries less than half of its equals on most nodes: look at its switch"
+    both = [node("a", A0, A1, rates=odd), node("b", B0, B1, rates={B0: busy(50), B1: busy(20)})]
+    assert said(*both) == [
+        "warning: a and b: net tcp1 is less than half as fast as its equals on most nodes: look at its switch"
     ]
-    idle = Rates(1.0, 0.0, 10.0, 0.0)
-    assert said(node("a", A0, A1, rates={A0: Rates(9.0, 0.0, 1e6, 0.0), A1: idle})) == []  # nobody is busy
-    ranked = node("a", A0, A1, rates={A0: fast, A1: slow})
+    assert said(node("a", A0, A1, rates={A0: busy(4), A1: busy(0)})) == []  # not busy
+    ranked = node("a", A0, A1, rates=odd)
     ranked.snapshot.local_nis()[1][1]["udsp info"] = {"nid priority": 1}  # type: ignore[index]
     assert said(ranked) == []
-    kernel = {A0: Rates(100.0, 0.0), A1: Rates(10.0, 20.0)}
-    assert said(node("a", A0, A1, rates=kernel)) == [
-        f"warning: a: {A1} carries 30 messages/s beside 100 messages/s of its equal"
+    assert said(node("a", A0, A1, rates=odd, load={"waiting": 0})) == []  # ulnet's choose by what is measured
+
+
+def test_one_slow_rail_by_the_rates_that_paths_have() -> None:
+    """Ulnet's nodes: from all that are at its other end; the ends of its paths are not slow with others."""
+    hosts = {name: (f"10.0.0.{at}@tcp", f"10.1.0.{at}@tcp1") for at, name in enumerate("abcd", 1)}
+
+    def measured(name: str, slow: set[str], rate: int = 10) -> Member:
+        peers = {nids[0]: list(nids) for other, nids in hosts.items() if other != name}
+        found = node(name, *hosts[name], peers=peers)
+        for _, ni in found.snapshot.peer_nis():
+            (local,) = (one for one in hosts[name] if one.partition("@")[2] == ni["nid"].partition("@")[2])
+            way = rate if slow & {local, ni["nid"]} else 25
+            ni["load"] = {"paths": {local: {"rate": way * 10**6}, "0@lo": {"rate": 0}}}  # type: ignore[index]
+        return found
+
+    assert said(*(measured(name, {hosts["c"][1]}) for name in hosts)) == [
+        f"warning: c: paths over {hosts['c'][1]} carry 10 MB/s beside 25 MB/s of others of its kind"
     ]
+    assert said(*(measured(name, {nids[1] for nids in hosts.values()}) for name in hosts)) == [
+        "warning: a, b, c and d: net tcp1 is less than half as fast as its equals on most nodes: "
+        "look at its switch"
+    ]
+    assert said(*(measured(name, {hosts["c"][1]}, 13) for name in hosts)) == []
 
 
 def test_one_rail_whose_answers_are_late() -> None:
@@ -289,6 +324,28 @@ def test_fleets_that_are_none(text: str, why: str) -> None:
         read_fleet(text)
 
 
+def test_kernel_nodes_of_the_transcripts(shared: Path, make_tool: Callable[[Answers], Tool]) -> None:
+    """Two of release 2.18, one of 2.15: but defaults, all is equal; then one knows half of another."""
+    members = []
+    for release, host in (("", "vmA"), ("", "vmB"), ("release-2.15.8", "vmC")):
+        answers: dict[str, tuple[str, str, object]] = {}
+        for step in read_steps(shared / "reference" / release, ["12_show", "21_after_traffic"]):
+            if step.host == host and step.command.startswith("lnetctl "):
+                answers[step.command.removeprefix("lnetctl ")] = (step.out, step.err, step.code)
+        members.append(Member(host, ToolSource(make_tool(answers).command).read(60)))
+    lines = said(*members)
+    assert lines
+    assert [line for line in lines if not line.startswith("note: ")] == []
+    assert "note: vmA and vmC: transaction_timeout is 150 on vmA, 50 on vmC" in lines
+    shown = members[2].snapshot.parts["peer"]["peer"]
+    (far,) = [peer for peer in shown if peer["primary nid"] == "192.168.110.12@tcp"]
+    del far["peer ni"][1:]
+    assert [line for line in said(*members) if not line.startswith("note: ")] == [
+        "warning: vmC: 1 of 2 rails of vmB are known, 192.168.111.12@tcp not: it had fewer when it was "
+        "asked, or was configured with fewer: `lnetctl discover --force 192.168.110.12@tcp`"
+    ]
+
+
 # The command ----------------------------------------------------------------------------------------------
 
 
@@ -298,6 +355,16 @@ def ulnet(*words: str, **more: str) -> Done:
         env=environment(**more), capture_output=True, text=True, check=False, timeout=PATIENCE,
     )  # fmt: skip
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def told_until(words: tuple[str, ...], *texts: str) -> Done:
+    """Ask until all of it is told."""
+    give_up = time.monotonic() + PATIENCE
+    while True:
+        done = ulnet(*words)
+        if all(text in done.out for text in texts):
+            return done
+        assert time.monotonic() < give_up, (texts, done)
 
 
 @pytest.fixture
@@ -316,32 +383,24 @@ def test_two_hosts_with_all_that_can_be_wrong_between_them(two_nodes: Watched) -
     two_nodes.nodes.write_text(yaml.safe_dump({"nodes": nodes}))
     two_nodes.begin_traffic()
     words = ("fleet", str(two_nodes.nodes), "--between", "1")
-    give_up = time.monotonic() + PATIENCE
-    while (well := ulnet(*words)).code != 0 and time.monotonic() < give_up:  # until both rails are known
-        pass
-    assert well.code == 0, well.out
-    lines = well.out.splitlines()
-    assert lines[0].startswith("left   OK: 2 NIs up on 2 nets")
-    assert lines[-1] == "nothing found that no node sees alone"
+    well = told_until(words, "nothing found that no node sees alone")
+    assert well.code == 0
+    assert well.out.startswith("left   OK: 2 NIs up on 2 nets")
     for space in (left, right):
         shape = RATE.replace("200mbit", "20mbit").split()
-        words_ = ["tc", "-n", space, "qdisc", "replace", "dev", "rail1", "root", "tbf", *shape]
-        subprocess.run(words_, check=True)
+        slow = ["tc", "-n", space, "qdisc", "replace", "dev", "rail1", "root", "tbf", *shape]
+        subprocess.run(slow, check=True)
+    text = "left and right: net tcp1 is less than half as fast as its equals on most nodes"
+    assert told_until(words, text).code == 1
     subprocess.run(["ip", "-n", left, "link", "set", "rail0", "mtu", "1400"], check=True)
-    expected = {
+    two_nodes.lnetctl("left", "set", "discovery", "0")
+    done = told_until(
+        words,
         "left and right: net tcp: MTU is 1400 on left (rail0), 1500 on right (rail0)",
-        "left and right: net tcp1 carries less than half of its equals on most nodes",
         "left and right: discovery is 0 on left, 1 on right",
         "right is taken for 2 peers",
         "left is taken for 2 peers",
-    }
-    two_nodes.lnetctl("left", "set", "discovery", "0")
-    give_up = time.monotonic() + PATIENCE
-    while time.monotonic() < give_up:
-        done = ulnet(*words)
-        if all(one in done.out for one in expected):
-            break
-    assert [one for one in expected if one not in done.out] == [], done.out
+    )
     assert done.code == 1
     two_nodes.daemons["right"].kill()
     two_nodes.daemons["right"].wait()

@@ -467,6 +467,39 @@ def test_the_only_client_of_a_net_is_served_again_soon_after_its_link_was_down()
     assert put.ok
 
 
+@pytest.mark.requirement("RTR")
+@pytest.mark.parametrize("discovery", [0, 1])
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_router_is_up_to_the_only_client_of_a_net_that_pings_it_less_often_than_it_expects(
+    lost: bool, discovery: int
+) -> None:
+    """The ping that ends the silence is answered so: else each one was told that the NI is down, for good."""
+    sim = Simulation(1)
+    router = make_router(sim.node("r", "10.1.0.8@tcp1", "10.11.0.8@tcp11"))
+    client, server = sim.node("c", "10.1.0.1@tcp1"), sim.node("s", "10.11.0.1@tcp11")
+    server.attach(PORTAL)
+    add_route(client, "tcp11", "10.1.0.8@tcp1")
+    add_route(server, "tcp1", "10.11.0.8@tcp11")
+    for node, seconds in ((client, 10), (server, 1)):
+        node.core.set_discovery(discovery)
+        node.loop.enter(node.core.gateways.set, {"alive_router_check_interval": seconds})
+    pace = {"alive_router_check_interval": 3, "router_ping_timeout": 2}
+    router.loop.enter(router.core.gateways.set, pace)
+    sim.run(SETTLED)
+    if lost:
+        client.del_ni("10.1.0.1@tcp1")
+        sim.run(20)
+        assert Net.parse("tcp1") in router.core.router.silent_nets
+        client.add_ni("10.1.0.1@tcp1")
+    sim.run(15)
+    for _ in range(20):
+        sim.run(7)
+        assert why_down(client) == {"tcp11 10.1.0.8@tcp1": ""}
+    put = client.put(server.nid, PORTAL, data=b"x")
+    sim.run(10)
+    assert put.ok
+
+
 @pytest.mark.requirement("RTR", "snd-050")
 @pytest.mark.parametrize("far", [("tcp11", "tcp12"), ("tcp11", "tcp11")], ids="-".join)
 def test_a_routers_last_hop_leaves_a_path_without_progress(far: tuple[str, str]) -> None:

@@ -156,7 +156,11 @@ def test_a_peer_whose_net_here_is_dead_is_reached_over_a_gateway(how: str, confi
     else:
         server.loop.enter(lambda: server.core.del_ni(Nid.parse("10.1.0.2@tcp1")))
     first = [client.put(server.nid, PORTAL, data=bytes(5000)) for _ in range(4)]
-    sim.run(60)
+    sim.run(5)
+    told = client.core.explain(server.nid)  # the gateway is what others take at once
+    assert told.peer_ni is not None
+    assert str(told.peer_ni.nid) == "10.3.0.9@tcp3"
+    sim.run(55)
     assert [(put.status, put.reason) for put in first if not put.ok] == []
     puts = [client.put(server.nid, PORTAL, data=bytes(5000)) for _ in range(20)]
     sim.run(10)

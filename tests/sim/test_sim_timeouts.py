@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from support.routed import SETTLED, add_route, make_router
+from ulnet.core.drops import IN_DOUBT
 from ulnet.core.status import HealthStatus
 from ulnet.core.tunables import LndTunables
 from ulnet.sim import LinkParams, SimNode, Simulation
@@ -198,3 +199,16 @@ def test_a_host_that_is_back_resets_a_connection_of_its_former_life() -> None:
     assert put.events
     sim.run_until_quiet()
     assert put.ended
+
+
+@pytest.mark.parametrize("ack", [False, True])
+def test_small_puts_that_a_broken_connection_may_have_cost_are_counted(ack: bool) -> None:
+    """Those with an ACK are not: that tells."""
+    sim, a, b = pair()
+    sim.partition(["a"], ["b"])
+    puts = [a.put(b.nid, 30, data=bytes(100), ack=ack) for _ in range(3)]
+    sim.run(5)
+    assert {tuple(put.events) for put in puts} == {("SEND",)}
+    sim.run_until_quiet()
+    assert a.core.stats.drops[IN_DOUBT] == (0 if ack else 3)
+    assert any("up to 3 PUTs without ACK may be lost" in line for line in a.reports) != ack

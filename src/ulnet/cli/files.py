@@ -8,8 +8,6 @@ import stat
 import sys
 from typing import TextIO
 
-from ulnet.host.files import read_bounded
-
 __all__ = ["LONGEST", "Unreadable", "read_text", "standard_input", "write_text"]
 
 LONGEST = 1 << 24  # characters; who reads more reads an endless device
@@ -25,6 +23,8 @@ class Unreadable(Exception):
 
 def read_text(name: str) -> str:
     """The text of a file; `-` is standard input. Raises Unreadable."""
+    from ulnet.host.files import read_bounded  # late: its package is slow to load, and lnetctl seldom reads
+
     try:
         text = standard_input().read(LONGEST + 1) if name == "-" else read_bounded(name, LONGEST)
     except OSError as error:

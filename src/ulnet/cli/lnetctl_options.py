@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ulnet.cli.lnetctl_grammar import COMMON, Command, Option
-from ulnet.dlc.tunables import TUNABLES
+from ulnet.dlc.tunables import TUNABLES, Tunable
 
 __all__ = ["BadValue", "Parsed", "UsageError", "names_of", "number", "parse"]
 
@@ -51,8 +51,16 @@ class Parsed(NamedTuple):
 
     def tunables(self) -> dict[str, int]:
         """The tunables of an NI that are given. Raises BadValue."""
-        given = {name: self.number(name.replace("_", "-")) for name in TUNABLES}
+        given = {name: self._tunable(name, one) for name, one in TUNABLES.items()}
         return {name: value for name, value in given.items() if value is not None}
+
+    def _tunable(self, name: str, one: Tunable) -> int | None:
+        option = name.replace("_", "-")
+        text = self.options.get(option)
+        value = one.read(text) if text is not None else None
+        if text is not None and value is None and one.names and not re.match(_INTEGER, text):
+            raise BadValue(f"--{option} {text!r} is none of its values: use {', '.join(one.names)}")
+        return self.number(option) if value is None else value
 
     def value(self, option: Option) -> Any:
         """An option that was given, as its kind has it. Raises BadValue."""

@@ -21,13 +21,15 @@ from ulnet import __version__
 from ulnet.cli.files import Unreadable, read_text
 from ulnet.cli.log_lines import log_to_stderr
 from ulnet.cli.observed import place
+from ulnet.cli.parsers import command_parser
 from ulnet.core.lines import Line
 from ulnet.core.status import LNetError
 from ulnet.dlc.caller import Groups
 from ulnet.dlc.config import Step, read_config
 from ulnet.dlc.endpoint import Endpoint
 from ulnet.dlc.errors import ErrorItem
-from ulnet.dlc.legacy import LegacyError
+from ulnet.dlc.legacy import LegacyError, read_networks
+from ulnet.dlc.model import NetAdd, NetMatch
 from ulnet.dlc.modprobe import Parameters, is_setting, module_requests, read_modprobe
 from ulnet.dlc.paths import default_socket
 from ulnet.dlc.protocol import ProtocolError
@@ -100,12 +102,7 @@ class _ConfigError(Exception):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="lnetd",
-        description="An LNet node in user space.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("lnetd", "An LNet node in user space.", _EPILOG)
     parser.add_argument("--config", metavar="FILE", help="YAML to start with")
     parser.add_argument("--modprobe", metavar="FILE", help="module parameters to start with, before --config")
     parser.add_argument("--networks", metavar="TEXT", help="as the module parameter: tcp0(eth0,eth1)")
@@ -128,6 +125,15 @@ def _parser() -> argparse.ArgumentParser:
         "--any-source",
         action="store_true",
         help="believe a NID that is called from another address, as kernel nodes do",
+    )
+    for name, text in (("allow", "these alone"), ("deny", "none of these, allowed or not")):
+        parser.add_argument(
+            f"--{name}", metavar="NIDS", help=f"connections on tcp nets with {text}: a list of ranges"
+        )
+    parser.add_argument(
+        "--credentials",
+        metavar="DIR",
+        help="certificate and key, for nets with security (ulnet pki)",
     )
     parser.add_argument("--accept-port", type=int, default=988, metavar="PORT", help="TCP port (988)")
     parser.add_argument(
@@ -274,6 +280,9 @@ async def _run(
         tcp=TcpParams(
             accept=options.accept,
             check_source=not options.any_source,
+            credentials=options.credentials,
+            allow=options.allow,
+            deny=options.deny,
             accept_port=options.accept_port,
             accept_port_bulk=options.accept_port_bulk,
         ),
@@ -285,7 +294,8 @@ async def _run(
     )
     selftest = SelftestAddition(node, on=options.selftest)
     startup = [Step(one, 0) for given in parameters for one in given.requests if not is_setting(one)] + steps
-    admin = Admin(node, startup=startup, parameters=parameters, drain=options.drain, additions=[selftest])
+    at_all = [*_first_interface(startup), *startup]
+    admin = Admin(node, startup=at_all, parameters=parameters, drain=options.drain, additions=[selftest])
     endpoint = Endpoint(options.socket, groups.opened_to)
     server = ControlServer(endpoint, admin.handle, groups=groups)
     exporter: Exporter | None = None
@@ -314,6 +324,13 @@ async def _run(
         await node.close(options.drain)
     _log.info("stopped", extra={"event": "daemon.stopped"})
     return 0
+
+
+def _first_interface(startup: list[Step]) -> list[Step]:
+    """What `lnet configure --all` begins with where nobody has named a net: tcp on the first interface."""
+    if any(isinstance(step.request, NetAdd | NetMatch) for step in startup):
+        return []
+    return [Step(request, 0) for request in read_networks("tcp")]
 
 
 def _exporter(options: argparse.Namespace) -> Exporter | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ulnet.cli.parsers import command_parser
 from ulnet.cli.sim_cluster import LOCAL, reports
 from ulnet.cli.sim_report import Report, Sweep, print_report, report_of
 from ulnet.cli.sim_work import Work, recipe_named
@@ -64,12 +65,11 @@ def main(argv: list[str]) -> int:
 
 
 def _parser(with_file: bool) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ulnet sim run" if with_file else "ulnet sim",
-        usage=None if with_file else _USAGE,
-        description="Real nodes on a virtual network: a scenario from a file, or random ones from seeds.",
-        epilog=_EXAMPLES.format(recipes=_recipes()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command_parser(
+        "ulnet sim run" if with_file else "ulnet sim",
+        "Real nodes on a virtual network: a scenario from a file, or random ones from seeds.",
+        _EXAMPLES.format(recipes=_recipes()),
+        None if with_file else _USAGE,
     )
     if with_file:
         parser.add_argument("file", metavar="FILE", help="the scenario (YAML)")

@@ -25,6 +25,7 @@ COMMANDS = {
     "fleet": "ask many nodes at once, and find what none of them sees alone",
     "health": "tell in one line how a node is, for monitoring tools",
     "ping": "ask LNet nodes for their NIDs, without a daemon",
+    "pki": "make certificates for secured connections, and look at them",
     "record": "keep the history of a node in a file",
     "report": "tell what happened to a node, from its history",
     "rpc": "ask a service of ulnet.rpc for its methods, and call them",

@@ -101,6 +101,7 @@ class LNet:
         self.ni_event = self.health.ni_event
         self.slept = self.health.rates.slept
         self.unconnected = self.health.unconnected
+        self.in_doubt = self.state.drops.in_doubt
         self.path_stalled = self.health.paths.stalled
         self.path_moving = self.health.paths.moving
         self.routing = Routing(
@@ -156,6 +157,7 @@ class LNet:
         parts.relay = routing.relay
         parts.passed_on = routing.passed_on
         parts.last_hop = routing.last_hop
+        parts.leads_over = routing.leads_over
         parts.check_gateway = routing.check_gateway
         parts.lost_behind = routing.lost_behind
         parts.pinged = routing.router.pinged
@@ -442,9 +444,9 @@ class LNet:
         """See `Upcalls.has_connection`."""
         self._sender.credits.has_connection(msgs)
 
-    def receiver(self, ni: NI, nid: Nid) -> Receiver:
-        """Takes what comes by a connection with the next hop nid."""
-        return Receiver(self._reception, ni, nid)
+    def receiver(self, ni: NI, nid: Nid, vouches: Callable[[Nid], bool] | None = None) -> Receiver:
+        """See `Upcalls.receiver`."""
+        return Receiver(self._reception, ni, nid, vouches)
 
     def forget_rx(self, rx: Payload) -> None:
         """A connection died while the core still held its message."""

@@ -128,6 +128,11 @@ class Routing:
             self._health.values.set_peer(hop, MAX_HEALTH)
         return hop
 
+    def leads_over(self, nid: Nid, net: Net) -> bool:
+        """Whether that next hop is a gateway of ours to a net."""
+        peer = self._state.peers.find(nid)
+        return peer is not None and self.gateways.leads_over(peer, net)
+
     # Gateways --------------------------------------------------------------------------------------
 
     def check_gateway(self, gateway: Nid, net: Net) -> None:

@@ -48,7 +48,7 @@ class SelfInfo:
         self._memory.set_lazy(PING_PORTAL)
         me = self._memory.me_attach(PING_PORTAL, match_bits=PING_MATCH_BITS)
         self._ping = self._memory.md_attach(
-            me, b"", self._pinged, options=OP_GET | TRUNCATE | MANAGE_REMOTE, auto_unlink=False
+            me, b"", None, options=OP_GET | TRUNCATE | MANAGE_REMOTE, auto_unlink=False
         )
         self._started = True
         self.rebuild()
@@ -92,10 +92,6 @@ class SelfInfo:
         data = self.data = memoryview(self.info().pack())
         self._ping.fragments = [data]
         self._ping.length = data.nbytes
-
-    def _pinged(self, event: Event) -> None:
-        if event.kind is EventKind.GET and event.source != LO_NID:
-            self._parts.pinged(event.target.net)
 
     def _post_push_buffer(self) -> None:
         if not self._started:

@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from ulnet.core.ni import NI
     from ulnet.core.peer import PeerNi
     from ulnet.core.state import NodeState
+    from ulnet.nid import Nid
     from ulnet.wire.lnet import Header
 
-__all__ = ["FAULT_RULE", "NOT_ASKED", "REPEATED", "Drops"]
+__all__ = ["FAULT_RULE", "IN_DOUBT", "NOT_ASKED", "REPEATED", "Drops"]
 
 FAULT_RULE: Final = "a fault rule"
+IN_DOUBT: Final = "sent without ACK, and perhaps lost with its connection"
 NOT_ASKED: Final = "answer to nothing that waits"
 REPEATED: Final = "sent again, and was taken or may have been"
 _ACK: Final = int(MsgType.ACK)
@@ -50,6 +52,13 @@ class Drops:
         text, kind = f"dropped {_named(ni, hdr)}: {why}", MsgType(hdr.type).name
         line = Line("message.dropped", text, source=hdr.src_nid, type=kind, why=why)
         self._notices.say((why, hdr.src_nid, portal), line)
+
+    def in_doubt(self, ni: NI, nid: Nid, count: int) -> None:
+        """A connection broke: so many PUTs without ACK may be lost that had been told to be sent."""
+        self._state.stats.drops[IN_DOUBT] += count
+        puts = "a PUT" if count == 1 else f"up to {count} PUTs"
+        line = f"the connection from {ni.nid} to {nid} broke, and {puts} without ACK may be lost with it"
+        self._notices.say((IN_DOUBT, ni.nid, nid), f"{line}: use ACKs where that matters")
 
     def told(self, nid: object, kind: MsgType, match_bits: int, why: str) -> None:
         """A peer says that it dropped a request of ours."""

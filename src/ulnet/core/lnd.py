@@ -31,7 +31,7 @@ class NiEvent(Enum):
 
 
 class Lnd(Protocol):
-    """A driver. None of these ever blocks; only `startup` may raise, and only LNetError."""
+    """A driver. None of these ever blocks; only `startup` and `retune` may raise, and only LNetError."""
 
     name: str  # "tcp"
     net_type: int
@@ -44,7 +44,10 @@ class Lnd(Protocol):
         """Stop the NI at once: close its connections, complete all its messages before returning."""
 
     def retune(self, ni: NI, timeout: float) -> None:
-        """The tunables of ni changed, also for what is under way; `timeout` (seconds) is what it may take."""
+        """The tunables of ni changed, also for what is under way; `timeout` (seconds) is what it may take.
+
+        Raises LNetError where they cannot be, and follows the former ones then.
+        """
 
     def verify(self, ni: NI, nid: Nid) -> bool:
         """The node behind nid may have begun a new life: find out; what goes from ni to its former life ends.

@@ -105,6 +105,7 @@ class NI:
         "priority",
         "refs",
         "reported_down",
+        "secured_until",
         "seq",
         "state",
         "stats",
@@ -162,6 +163,7 @@ class NI:
         self.latency_egress = Latency()
         self.latency_get = Latency()
         self.latency_ack = Latency()
+        self.secured_until = 0.0  # seconds since 1970 until when its certificate is good; 0: it has none
         self.lnd_data: object = None
 
     def _new_queues(self) -> list[TxQueue]:

@@ -43,6 +43,7 @@ class Parts:
         "heard",
         "hold",
         "last_hop",
+        "leads_over",
         "lost_behind",
         "match_delayed",
         "moved",
@@ -121,6 +122,7 @@ class Parts:
     relay: Callable[[Msg], None]
     passed_on: Callable[[Msg, HealthStatus], None]
     last_hop: Callable[[NI, Header, Nid], PeerNi | str]
+    leads_over: Callable[[Nid, Net], bool]
     check_gateway: Callable[[Nid, Net], None]
     lost_behind: Callable[[Nid, Net | None], None]
     pinged: Callable[[Net], None]

@@ -117,6 +117,7 @@ class PeerNi:
         "tx_queue",
         "tx_queued_bytes",
         "unhealthy",
+        "vouches",
         "weight",
     )
 
@@ -128,6 +129,7 @@ class PeerNi:
         self.max_rtr_credits = self.rtr_credits = self.min_rtr_credits = credits
         self.tx_queue = _NONE_WAITS  # behind the credits; `wait` adds to it
         self.tx_queued_bytes = 0
+        self.vouches: Callable[[Nid], bool] | None = None  # which NIDs its certificate is for, if it has one
         self.answers = 0  # our ACKs and REPLYs that hold its credits or wait for them
         self.preferred: Nid | None = None  # the local NID that a non-multi-rail peer hears from
         self.preferred_nids: frozenset[Nid] = frozenset()  # local NIDs, by policy
@@ -243,6 +245,7 @@ class Peer:
     """A node as we know it: its primary NID and all others, grouped by net."""
 
     __slots__ = (
+        "asked_at",
         "attempts",
         "check_nid",
         "check_timeout",
@@ -266,6 +269,7 @@ class Peer:
         "pushed_sequence",
         "rates",
         "remote_sequence",
+        "says",
         "seq",
         "settled",
         "state",
@@ -298,6 +302,8 @@ class Peer:
         self.check_nid: Nid | None = None  # of a gateway under check: its NID that is to answer
         self.check_timeout: float | None = None  # of a gateway: for all pings and pushes to it
         self.news: PingInfo | None = None  # to be merged
+        self.asked_at = 0.0  # whether it is another peer, as that says; seconds
+        self.says: frozenset[Nid] = frozenset()  # of NIDs that other peers have, those that it last listed
         self.exchanges: dict[str, Exchange] = {}  # the ping and the push under way
         self.error: tuple[int, str] | None = None  # of the last round
         self.parked: list[Msg] = []

@@ -235,15 +235,40 @@ class PeerTable:
 
         Answers which NIDs a rule kept from coming or going, with its errno. A NID that another peer has
         moves here; where it is that peer's primary NID, that peer is dissolved. Our own NIDs nobody gets.
+        One that has spoken for itself moves when it says so itself (EAGAIN), and where there are
+        certificates they must be for it (EACCES).
         """
         listed = dict.fromkeys((primary, *nids))
-        refused = {nid: why for nid in listed if (why := self._adopt(peer, nid, listed))}
+        vouching = [pni.vouches for pni in peer.members.values() if pni.vouches is not None]
+        refused = {
+            nid: why
+            for nid in listed
+            if (why := self._doubts(peer, nid, vouching) or self._adopt(peer, nid, listed))
+        }
         if not peer.configured and not peer.flags & _LOCK and peer.owns(primary):
             peer.primary_nid = primary
         gone = [nid for nid in peer.members if nid not in listed]
         kept = {nid: errno.EPERM for nid in gone if peer.configured or nid == peer.primary_nid}
         self._drop(peer, [nid for nid in gone if nid not in kept])
         return refused | kept
+
+    def _doubts(self, peer: Peer, nid: Nid, vouching: Sequence[Callable[[Nid], bool]]) -> int:
+        """The errno of what is to be shown before a peer gets a NID on its word alone; 0: nothing."""
+        other = self.find(nid)
+        if other is peer:
+            return 0
+        certified = bool(vouching) or (other is not None and other.members[nid].vouches is not None)
+        if certified and not any(vouches(nid) for vouches in vouching):
+            return errno.EACCES
+        if other is None or other.members[nid].heard_at < 0 or self.agrees(other, peer):
+            return 0
+        return errno.EAGAIN
+
+    @staticmethod
+    def agrees(other: Peer, peer: Peer) -> bool:
+        """Whether another peer, as far as it has spoken for itself, says that it is the node of peer."""
+        spoke = other.flags & _DISCOVERED and any(pni.heard_at >= 0 for pni in other.members.values())
+        return not spoke or not other.says.isdisjoint(peer.members)
 
     def _adopt(self, peer: Peer, nid: Nid, listed: Collection[Nid]) -> int:
         """Give peer a NID that it lists as its own; 0, or the errno of the rule that forbids it."""

@@ -6,6 +6,7 @@ A driver shows messages that have come whole by `deliver`, many at a time, and o
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.event import Event, EventKind
@@ -66,9 +67,12 @@ class Receiver:
         "_state",
         "ni",
         "nid",
+        "vouches",
     )
 
-    def __init__(self, reception: Reception, ni: NI, nid: Nid) -> None:
+    def __init__(
+        self, reception: Reception, ni: NI, nid: Nid, vouches: Callable[[Nid], bool] | None = None
+    ) -> None:
         self._reception = reception
         self._state = reception.state
         self._generation = reception.state.generation
@@ -78,6 +82,7 @@ class Receiver:
         self._answers = reception.answers
         self.ni = ni
         self.nid = nid
+        self.vouches = vouches  # which sources its certificate is for
         self._match = _NO_MATCH
 
     def _find(self, hdr: Header) -> Match:

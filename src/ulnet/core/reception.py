@@ -42,6 +42,7 @@ _PUT: Final = int(MsgType.PUT)
 _GET: Final = int(MsgType.GET)
 _REPLY: Final = int(MsgType.REPLY)
 STRANGE_SOURCE: Final = "another node of that net sent it than its source"
+UNVOUCHED: Final = "its sender's certificate is not for its source, nor is it our gateway to that net"
 _MOST_PAYLOAD: Final = {_ACK: 0, _GET: 0, _PUT: LNET_MTU, _REPLY: LNET_MTU}  # other kinds nobody sends
 
 # Messages that may wait on one lazy portal; those with payload also stall their connection.
@@ -91,6 +92,10 @@ class Reception:
                 return Match(hdr, Verdict.REFUSE)
         if not ni.active:
             return Match(hdr, Verdict.DROP, "the interface is shutting down")
+        vouches = receiver.vouches
+        believed = vouches is None or vouches(hdr.src_nid)
+        if not believed and not self._parts.leads_over(receiver.nid, hdr.src_nid.net):
+            return Match(hdr, Verdict.DROP, UNVOUCHED)
         if hdr.dest_nid != ni.nid and master is None:
             return Match(hdr, Verdict.FORWARD)
         src = hdr.src_nid
@@ -129,6 +134,8 @@ class Reception:
         if sender.preferred is None and not sender.peer.multi_rail and src.net == ni.nid.net:
             sender.preferred = ni.nid
             sender.peer.generation.invalidate("it knows one of our NIs")
+        if receiver.nid == src:
+            sender.vouches = receiver.vouches
         match = Match(hdr, Verdict.TAKE, sender=sender)
         match.master = master
         if master is not None:
@@ -166,7 +173,7 @@ class Reception:
             if hdr.wmd[15] in MARKS and not match.wants_ack:  # what becomes of its resend is noted with care
                 return
             match.moving = not remote
-        elif not remote:
+        elif not remote or hdr.portal == PING_PORTAL:  # a router looks at each ping before it is answered
             return
         match.md = md
         match.handle = md.handle
@@ -304,6 +311,8 @@ class Reception:
         ni, sender, portal = receiver.ni, match.sender, match.portal
         assert sender is not None
         assert portal is not None
+        if hdr.portal == PING_PORTAL and hdr.src_nid != LO_NID:
+            self._parts.pinged(hdr.dest_nid.net)
         found = portal.match(hdr, sender.peer)
         if isinstance(found, str):
             self._drop_request(ni, sender, hdr, rx, found, receiver.nid)

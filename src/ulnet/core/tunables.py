@@ -39,6 +39,7 @@ class LndTunables:
     conns_per_peer: int = 1
     timeout: int = UNSET_TIMEOUT  # seconds
     tos: int = -1
+    security: int = 0  # of connections: 0 plain, 1 secured with who can, 2 secured alone
 
 
 @dataclass(slots=True)

@@ -31,7 +31,7 @@ COUNTERS = (
     "udsp info",
     "load",
 )
-_NI_STATE = (*COUNTERS, "status", "drained", "dev cpt", "refcount", "peer_ni", "state")
+_NI_STATE = (*COUNTERS, "status", "drained", "certificate expires", "dev cpt", "refcount", "peer_ni", "state")
 _NI = ("nid", "interfaces", "tunables", "lnd tunables", "tcp bonding", "CPT", *BOND_KEYS)
 _NET_TUNABLES = tuple(name for name, one in TUNABLES.items() if not one.driver)
 _LND_TUNABLES = tuple(name for name, one in TUNABLES.items() if one.driver)
@@ -266,14 +266,21 @@ def _tunables(schema: Schema, fields: dict[str, Node], item: MapNode) -> tuple[T
     return nets | drivers, schema.text(fields, "CPT", item)
 
 
+def _value(schema: Schema, fields: dict[str, Node], name: str) -> int | None:
+    """A tunable, which may be written by a word."""
+    node = fields.get(name)
+    one = TUNABLES[name]
+    found = one.read(node.text) if isinstance(node, ScalarNode) else None
+    if found is not None:
+        return found
+    return schema.setting(fields, name) if one.flag else schema.integer(fields, name)
+
+
 def _integers(
     schema: Schema, node: Node | None, what: str, names: tuple[str, ...], ignored: tuple[str, ...]
 ) -> dict[str, int]:
     if node is None:
         return {}
     fields = schema.fields(node, what, names, ignored)
-    values = {
-        name: schema.setting(fields, name) if TUNABLES[name].flag else schema.integer(fields, name)
-        for name in names
-    }
+    values = {name: _value(schema, fields, name) for name in names}
     return {name: value for name, value in values.items() if value is not None}

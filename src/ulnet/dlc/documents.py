@@ -80,6 +80,7 @@ class LocalNiView(
         "dev_cpt": "dev cpt",
         "tcp_bonding": "tcp bonding",
         "cpt": "CPT",
+        "secured_until": "certificate expires",
     },
 ):
     """One NI."""
@@ -97,7 +98,8 @@ class LocalNiView(
     dropped_stats: MsgCounts | UnsetType = UNSET
     health_stats: NiHealth | UnsetType = UNSET
     tunables: dict[str, int] | UnsetType = UNSET  # under the names of `ulnet.dlc.tunables`
-    lnd_tunables: dict[str, int | bool] | UnsetType = UNSET
+    lnd_tunables: dict[str, int | bool | str] | UnsetType = UNSET
+    secured_until: str | UnsetType = UNSET
     dev_cpt: int | UnsetType = UNSET
     tcp_bonding: int | UnsetType = UNSET
     cpt: str | UnsetType = UNSET

@@ -75,11 +75,11 @@ def metrics_of(view: type[Struct], prefix: str) -> dict[str, Metric]:
     }
 
 
-def read_counters(view: type[T], counted: object) -> T:
-    """The counters of a part of a document as they are now."""
+def read_counters(view: type[T], counted: object, *others: object) -> T:
+    """A part of a document with its counters as they are now, and its other fields."""
     get, places = _reader(view)
     values = zip(get(counted), places, strict=True)  # the fields without counter come last
-    return view(*[value if type(value) is int else _number(value, some) for value, some in values])
+    return view(*[value if type(value) is int else _number(value, some) for value, some in values], *others)
 
 
 @cache
@@ -118,7 +118,7 @@ class TrafficStats(Struct):
 
 
 class ByteCounts(Struct):
-    """Bytes of payload, of an NI or peer NI; names as of the node."""
+    """What the real tool does not print of an NI or peer NI; names as of the node."""
 
     send_length: Annotated[int, Count("bytes sent", "stats.sent_bytes")]
     recv_length: Annotated[int, Count("bytes received", "stats.received_bytes")]

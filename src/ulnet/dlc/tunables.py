@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ulnet.nid import NetType
-
 __all__ = ["DEFAULT", "TUNABLES", "Tunable"]
 
-_O2IB: Final = (NetType.O2IB,)
+_TCP: Final = 2  # as in `NetType`, whose room would be loaded at each start of lnetctl
+_O2IB: Final = 5
 
 DEFAULT: Final = -1  # stands for the default of any tunable
 
@@ -21,7 +20,8 @@ class Tunable(NamedTuple):
 
     `words` are the commands of lnetctl with an option for it, `parameter` and `ko2iblnd` the names in these
     modules; `driver`: it is one of the driver, not of the net, and of nets of these types; `live`: an NI
-    changes it while it runs; `flag`: it is true or false in documents.
+    changes it while it runs; `flag`: it is true or false in documents. `names` are words for its values from
+    0 on; `own`: kernel nodes have none, so it is shown where it is not the default.
     """
 
     help: str
@@ -34,12 +34,24 @@ class Tunable(NamedTuple):
     words: tuple[str, ...] = ("net add",)
     parameter: str = ""
     ko2iblnd: str = ""
-    nets: tuple[NetType, ...] = (NetType.TCP, NetType.O2IB)
+    nets: tuple[int, ...] = (_TCP, _O2IB)
     flag: bool = False
+    names: tuple[str, ...] = ()
+    own: bool = False
+
+    def shown(self, value: int) -> int | bool | str:
+        """A value as documents have it."""
+        if self.flag:
+            return bool(value)
+        return self.names[value] if 0 <= value < len(self.names) else value
+
+    def read(self, word: str) -> int | None:
+        """The value of that name; None if it is none."""
+        return self.names.index(word) if word in self.names else None
 
     def is_of(self, kind: int) -> bool:
         """Whether nets of that type have it; those of other packages have what TCP has."""
-        return kind in self.nets or (kind != NetType.O2IB and NetType.TCP in self.nets)
+        return kind in self.nets or (kind != _O2IB and _TCP in self.nets)
 
 
 def _of_o2ib(
@@ -53,7 +65,7 @@ def _of_o2ib(
 ) -> Tunable:
     """A tunable that o2ib nets alone have, in files and module parameters."""
     return Tunable(
-        help, default, most, driver=True, zero=zero, words=(), ko2iblnd=name, nets=_O2IB, flag=flag
+        help, default, most, driver=True, zero=zero, words=(), ko2iblnd=name, nets=(_O2IB,), flag=flag
     )
 
 
@@ -91,4 +103,13 @@ TUNABLES: Final = {
         "seconds for an attempt", 50, driver=True, live=True, zero=True, words=(), parameter="sock_timeout"
     ),
     "tos": Tunable("IP's type of service, 0 to 255 (-1: unset)", -1, 255, driver=True, live=True),
+    "security": Tunable(
+        *("secured connections: off, offer (with who can), require", 0, 2, "WHAT"),
+        driver=True,
+        live=True,
+        words=("net add", "net set"),
+        nets=(_TCP,),
+        names=("off", "offer", "require"),
+        own=True,
+    ),
 }

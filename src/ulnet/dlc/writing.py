@@ -78,7 +78,9 @@ def _tunables(tunables: Tunables, cpts: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, one in TUNABLES.items():
         if name in tunables:
-            found.setdefault("lnd tunables" if one.driver else "tunables", {})[name] = tunables[name]
+            found.setdefault("lnd tunables" if one.driver else "tunables", {})[name] = one.shown(
+                tunables[name]
+            )
     return {**found, **({"CPT": cpts} if cpts is not None else {})}
 
 

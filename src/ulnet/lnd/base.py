@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from ulnet.wire.lnet import NO_WMD, MsgType
 
 if TYPE_CHECKING:
     from ulnet.core.msg import Msg
@@ -11,7 +13,14 @@ if TYPE_CHECKING:
     from ulnet.core.status import HealthStatus
     from ulnet.lnd.contract import Upcalls
 
-__all__ = ["DeviceNews", "DeviceWatch", "Failures"]
+__all__ = ["DeviceNews", "DeviceWatch", "Failures", "is_bare"]
+
+_PUT: Final = int(MsgType.PUT)
+
+
+def is_bare(msg: Msg) -> bool:
+    """Whether it is a PUT of this node that nobody acknowledges: a router's are their senders' business."""
+    return msg.wmd is NO_WMD and msg.hdr.type == _PUT and msg.md is not None
 
 
 class DeviceNews(NamedTuple):

@@ -5,6 +5,7 @@ Both halves are described in docs/design/contracts.md. Drivers import all names 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from ulnet.core.lnd import Lnd, Master, NiEvent, Payload
@@ -22,8 +23,11 @@ __all__ = ["Inbound", "Lnd", "Master", "NiEvent", "Payload", "Upcalls"]
 class Upcalls(Protocol):
     """The core (`LNet`), as its drivers see it."""
 
-    def receiver(self, ni: NI, nid: Nid) -> Inbound:
-        """Takes what comes by a connection with the next hop nid."""
+    def receiver(self, ni: NI, nid: Nid, vouches: Callable[[Nid], bool] | None = None) -> Inbound:
+        """Takes what comes by a connection with the next hop nid.
+
+        Where its certificate says which NIDs its node may use, `vouches` tells whether it may use one.
+        """
 
     def completed(
         self, msgs: list[Msg], status: HealthStatus = ..., err: int = ..., reason: str = ...
@@ -59,6 +63,12 @@ class Upcalls(Protocol):
 
     def path_lost(self, ni: NI, nid: Nid) -> None:
         """The last connection from ni to the next hop nid broke, and none is being made."""
+
+    def in_doubt(self, ni: NI, nid: Nid, count: int) -> None:
+        """A connection from ni to the next hop nid broke: so many PUTs may be lost that were told to be sent.
+
+        Nobody acknowledges them, and nothing else will tell.
+        """
 
     def unconnected(self, ni: NI, nid: Nid, err: int) -> None:
         """An attempt to connect from ni to the next hop nid came to nothing (err is a positive errno)."""

@@ -121,12 +121,17 @@ class Selector:
         self._later.pop(number, None)
         self._watch(number, self._wanted(number))
 
-    def again(self, number: int) -> None:
-        """There is more to read from that descriptor: its reader is called when all others had a turn."""
+    def again(self, number: int) -> bool:
+        """There is more to read from that descriptor: its reader is called when all others had a turn.
+
+        False where the loop is another one, whose turns are its own: then the kernel tells, as ever.
+        """
         reader = self._readers.get(number)
-        if reader is not None and self.is_loops:
-            self.forget(number)
-            self._later[number] = reader
+        if reader is None or not self.is_loops:
+            return False
+        self.forget(number)
+        self._later[number] = reader
+        return True
 
     def watch_room(self, number: int, writer: Callable[[], None]) -> None:
         """Call `writer` whenever that descriptor takes more. Raises OSError."""

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from ulnet.core.msg import Incoming, Msg
 from ulnet.core.ni import NI
 from ulnet.core.status import HealthStatus
+from ulnet.lnd.base import is_bare
 from ulnet.lnd.contract import Inbound, NiEvent, Upcalls
 from ulnet.lnd.tcp.errors import connect_status, send_status
 from ulnet.nid import NetType, Nid
@@ -38,6 +39,7 @@ class Frame:
     """One message on the wire; `token` is the sender's own, the rest of the slots the fabric's."""
 
     __slots__ = (
+        "bare",
         "begins",
         "deadline",
         "end",
@@ -58,6 +60,7 @@ class Frame:
         self.payload = payload
         self.token = token
         self.size = len(header) + len(payload)
+        self.bare = False  # nobody acknowledges it
         self.over = False  # the sender has been told
         self.ready = False  # it is with the receiver's host
         self.read = False  # … and was in a buffer that its node has read
@@ -105,6 +108,9 @@ class Station(Protocol):
 
     def broke(self, nid: Nid) -> None:
         """The connection with nid broke, and none is being made."""
+
+    def in_doubt(self, nid: Nid, count: int) -> None:
+        """The connection with nid broke, and so many bare frames that had left are perhaps lost with it."""
 
     def unconnected(self, nid: Nid, errno: int) -> None:
         """An attempt to connect to nid came to nothing."""
@@ -230,6 +236,7 @@ class SimStation:
         payload = b"".join(msg.payload)
         assert len(payload) == msg.hdr.payload_length, "a header that tells another length than its payload's"
         frame = Frame(header, payload, msg)
+        frame.bare = is_bare(msg)
         if msg.md is not None and msg.md.timeout is not None:
             frame.patience = msg.md.timeout
         self.flying[frame] = msg
@@ -272,6 +279,10 @@ class SimStation:
     def broke(self, nid: Nid) -> None:
         """Tell the core."""
         self._core.path_lost(self._ni, nid)
+
+    def in_doubt(self, nid: Nid, count: int) -> None:
+        """Tell the core."""
+        self._core.in_doubt(self._ni, nid, count)
 
     def unconnected(self, nid: Nid, errno: int) -> None:
         """Tell the core."""

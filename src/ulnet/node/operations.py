@@ -24,10 +24,7 @@ __all__ = ["Operation", "Operations", "PingResult", "discover", "ping"]
 
 # A node's info may grow between two pings; one whose info never fits is not asked for ever.
 _MAX_PINGS = 3
-_NOTHING_TAKEN = (
-    "its memory took none of the bytes: it is used up; it has to attach more, "
-    "or memory with MANAGE_REMOTE, which messages may overwrite"
-)
+_NOTHING_TAKEN = "its memory took none of the bytes: it is used up; it has to attach more, as Node.inbox does"
 _MOST_FREE = 256  # operations that are kept for the next ones
 _ACK: Final = EventKind.ACK
 _REPLY: Final = EventKind.REPLY

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from statistics import median
+from statistics import median, median_high, median_low
 from typing import Any, Final
 
 from ulnet.observe.fabricwide import Fabric, Sight, counted, health, names
@@ -21,7 +21,7 @@ _GRAVE: Final = {  # settings and tunables: what comes of it
     "concurrent_sends": "o2iblnd of unequal sides holds one up",
 }
 _SELDOM_EQUAL: Final = {"numa_range", "CPT", "dev cpt"}  # by the machine, not by intent
-_SLOW: Final = 0.5  # of what the best rail of the node carries
+_SLOW: Final = 0.5  # of what its equals carry
 _BUSY: Final = 10.0  # messages a second of the best: with less nothing is said
 _LATE: Final = 3.0  # times the median of the fabric's rails of that kind
 _SAMPLES: Final = 100  # of latency: with fewer nothing is said
@@ -120,53 +120,68 @@ def _sick(fabric: Fabric) -> Iterator[Sight]:
 
 
 def _slow(fabric: Fabric) -> Iterator[Sight]:
-    """Rails that carry much less than their equals of the same node while it is busy."""
-    by_net: dict[str, list[tuple[str, str]]] = {}  # node, what is said
-    users: dict[str, int] = {}
-    for member in fabric.members:
-        for equal in _equal_rails(member):
-            for nid in equal:
-                users[net_of(nid)] = users.get(net_of(nid), 0) + 1
-            for nid, text in _behind(equal):
-                by_net.setdefault(net_of(nid), []).append((member.name, text))
-    for net, found in by_net.items():
-        nodes = {name for name, _ in found}
-        if len(nodes) > 1 and 2 * len(found) > users[net]:
-            text = f"net {net} carries less than half of its equals on most nodes: look at its switch"
+    """Rails that are much slower than their equals: one alone, or most of a net."""
+    rails: dict[str, int] = {}  # of each net, that were compared
+    found: dict[str, list[tuple[str, str]]] = {}  # node and what is said, by net
+    for nid, text in (*_by_shares(fabric), *_by_paths(fabric)):
+        net = net_of(nid)
+        rails[net] = rails.get(net, 0) + 1
+        if text:
+            found.setdefault(net, []).append((fabric.node_of(nid), text))
+    for net, said in found.items():
+        nodes = {name for name, _ in said}
+        if len(nodes) > 1 and 2 * len(said) > rails[net]:
+            text = f"net {net} is less than half as fast as its equals on most nodes: look at its switch"
             yield Sight("warning", tuple(sorted(nodes)), text)
         else:
-            yield from (Sight("warning", (name,), text) for name, text in found)
+            yield from (Sight("warning", (name,), text) for name, text in said)
+
+
+def _by_shares(fabric: Fabric) -> Iterator[tuple[str, str]]:
+    """Of kernel nodes, whose rails take turns: each rail, and what is said of one that falls behind."""
+    for member in fabric.members:
+        for equal in _equal_rails(member):
+            best = max(rates.messages for rates in equal.values())
+            for nid, rates in equal.items():
+                behind = best >= _BUSY and rates.messages < _SLOW * best
+                count = f"{rates.messages:.3g} messages/s beside {best:.3g} of its equal"
+                yield nid, f"{nid} carries {count}" if behind else ""
 
 
 def _equal_rails(member: Member) -> list[dict[str, Rates]]:
-    """Rates of rails of the same kind that are up and that no rule ranks."""
+    """Rates of rails of the same kind that are up and that no rule ranks; ulnet's own share by speed."""
     groups: dict[tuple[str, str], dict[str, Rates]] = {}
     for net, ni in member.snapshot.local_nis():
         rates = member.rates.get(str(ni["nid"]))
-        if (
-            ni.get("status") == "up"
-            and not ni.get("drained")
-            and rates is not None
-            and rates.sent is not None
-        ):
-            kind = (net.rstrip("0123456789"), str(lines_of(ni, "udsp info")))
+        known = rates is not None and rates.sent is not None and "load" not in ni
+        if known and rates is not None and ni.get("status") == "up":
+            kind = (_kind(net), str(lines_of(ni, "udsp info")))
             groups.setdefault(kind, {})[str(ni["nid"])] = rates
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _behind(equal: dict[str, Rates]) -> Iterator[tuple[str, str]]:
-    if max(rates.messages for rates in equal.values()) < _BUSY:
-        return
-    by_bytes = all(rates.sent_bytes is not None for rates in equal.values())
-    moved = {nid: rates.bytes if by_bytes else rates.messages for nid, rates in equal.items()}
-    best = max(moved.values())
-    for nid, amount in moved.items():
-        if amount < _SLOW * best:
-            yield nid, f"{nid} carries {_rate(amount, by_bytes)} beside {_rate(best, by_bytes)} of its equal"
+def _by_paths(fabric: Fabric) -> Iterator[tuple[str, str]]:
+    """By the rates that ulnet's nodes measure of each path: each rail at an end of some, and what is said."""
+    rates: dict[str, dict[str, list[int]]] = {}  # by kind and rail
+    for member in fabric.members:
+        for _, ni in member.snapshot.peer_nis():
+            for local, path in lines_of(lines_of(ni, "load"), "paths").items():
+                rate = path.get("rate") if isinstance(path, Mapping) else None
+                if type(rate) is int and rate > 0 and ni["nid"] != local:
+                    by_rail = rates.setdefault(_kind(net_of(local)), {})
+                    for end in (str(local), str(ni["nid"])):
+                        by_rail.setdefault(end, []).append(rate)
+    for by_rail in rates.values():
+        middles = {nid: median_low(some) for nid, some in by_rail.items() if nid in fabric.owner}
+        usual = median_high(middles.values()) if middles else 0
+        for nid, middle in middles.items():
+            speed = f"{middle / 1e6:.3g} MB/s beside {usual / 1e6:.3g} MB/s of others of its kind"
+            yield nid, f"paths over {nid} carry {speed}" if middle < _SLOW * usual else ""
 
 
-def _rate(value: float, by_bytes: bool) -> str:
-    return f"{value / 1e6:.3g} MB/s" if by_bytes else f"{value:.3g} messages/s"
+def _kind(net: str) -> str:
+    """The LND of a net."""
+    return net.rstrip("0123456789") or net
 
 
 def _late(fabric: Fabric) -> Iterator[Sight]:
@@ -177,7 +192,7 @@ def _late(fabric: Fabric) -> Iterator[Sight]:
             counts = lines_of(ni, "statistics")
             average, samples = counts.get("get_rtt_avg_nsec"), counts.get("get_rtt_samples")
             if isinstance(average, int) and isinstance(samples, int) and samples >= _SAMPLES:
-                kinds.setdefault(net.rstrip("0123456789"), {})[str(ni["nid"])] = average / 1e6
+                kinds.setdefault(_kind(net), {})[str(ni["nid"])] = average / 1e6
     for by_nid in kinds.values():
         middle = median(by_nid.values())
         for nid, value in by_nid.items():

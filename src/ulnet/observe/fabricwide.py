@@ -197,7 +197,7 @@ def _there_and_back(fabric: Fabric) -> Iterator[Sight]:
             if out and not back:
                 text = f"{far} by {names(out)}: no route leads back to {names(here.nets)}, no answer comes"
                 yield Sight("error", tuple(some), text)
-            elif out > back or (out != back and min(some) < min(others)):
+            elif out > back or not (out <= back or min(some) > min(others)):
                 yield Sight("warning", tuple(some), f"{far} by {names(out)}, but back by {names(back)}")
 
 

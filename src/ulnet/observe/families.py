@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -111,6 +112,10 @@ class Families:
             labels = dict(zip(_NI, (net, str(ni["nid"]), interfaces), strict=True))
             if "status" in ni:
                 self._gauge("lnet_ni_up", "1: its status is up", ni["status"] == "up", labels)
+            if "certificate expires" in ni:
+                text = "when its certificate for secured connections ends, in seconds since 1970"
+                until = datetime.fromisoformat(str(ni["certificate expires"])).timestamp()
+                self._gauge("lnet_ni_certificate_expires_seconds", text, until, labels)
             for word, view in NI_LINES.items():
                 self._lines(view, "lnet_ni", lines_of(ni, word), labels)
             self._messages("lnet_ni", ni, labels)

@@ -287,8 +287,10 @@ class Conn:
         self.fabric.under_way -= len(waiting)
         flying = self._flying[side]
         streams = list(self._streams.values())
+        doubtful = 0
         for stream in streams:
             if stream.src is side:
+                doubtful += sum(frame.over and frame.bare for frame in stream.queue)
                 stream.cut_off()
                 for frame in list(stream.queue):
                     if not frame.over or number == errno.ETIMEDOUT:
@@ -299,6 +301,8 @@ class Conn:
         for frame in flying:
             side.report(frame, Why(number, why, unconnected, unsent=frame.begins > now))
         flying.clear()
+        if doubtful and not side.closed:
+            side.station.in_doubt(far, doubtful)
         self.moves(side)
         for stream in streams:
             if stream.dst is side:

@@ -73,6 +73,9 @@ class _ForeignNi:
     def broke(self, nid: Nid) -> None:
         """A foreign node does not care."""
 
+    def in_doubt(self, nid: Nid, count: int) -> None:
+        """A foreign node does not care."""
+
     def unconnected(self, nid: Nid, errno: int) -> None:
         """A foreign node does not care."""
 

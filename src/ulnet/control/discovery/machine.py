@@ -35,6 +35,7 @@ __all__ = ["Discovery"]
 
 _ANSWERS = (int(MsgType.ACK), int(MsgType.REPLY))
 _MAX_PINGS: Final = 8  # of one round: info that never fits or never makes sense is not asked for ever
+_ASK_AGAIN: Final = 10.0  # seconds, of a peer whose NIDs others list
 _MAX_ROUNDS: Final = 4  # a caller whose peer is replaced again and again is told so
 
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
@@ -78,7 +79,9 @@ class Discovery:
         self._exchanges = Exchanges(memory, sender)
         say = Notices(state.clock, state.report).say
         self._say = say
-        self.merging = Merging(state.peers, state.settings, state.report, say, peer_told, gateways.told)
+        self.merging = Merging(
+            state.peers, state.settings, state.report, say, peer_told, gateways.told, self._ask
+        )
         self._answers = Answers(self._mode, say)
         self.ageing = Ageing(state)
         self._actions: dict[Action, Callable[[Peer], None]] = {  # that do something themselves
@@ -297,6 +300,15 @@ class Discovery:
 
     def _nothing(self, peer: Peer) -> None:
         pass
+
+    def _ask(self, peer: Peer) -> None:
+        """Another peer says that it is the same node: does this one say so too?"""
+        now = self._state.clock()
+        if peer.asked_at and now - peer.asked_at < _ASK_AGAIN:
+            return  # whoever says so, as often as they like
+        peer.asked_at = now
+        peer.mark(_FORCE_PING, _UPTODATE)
+        self._feed(peer, Input.WANTED)
 
     def _delete(self, peer: Peer) -> None:
         self._state.peers.recreate(peer)

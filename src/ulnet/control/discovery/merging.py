@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
+from itertools import islice
 from typing import Final
 
 from ulnet.control.discovery.answers import SAYS_MULTI_RAIL, see_sequence
@@ -32,10 +33,10 @@ class Merging:
     """Merges news into the table. Conflicts with configuration never stop it: they are told, and kept.
 
     `peer_told` hears of every NID that its peer tells to be up (True) or down, when that changed; `told` of
-    all news.
+    all news. `ask` has a peer asked again who it is.
     """
 
-    __slots__ = ("_peer_told", "_peers", "_report", "_say", "_settings", "_told", "differences")
+    __slots__ = ("_ask", "_peer_told", "_peers", "_report", "_say", "_settings", "_told", "differences")
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class Merging:
         say: Callable[[Hashable, str], None],
         peer_told: Callable[[PeerNi, bool], None],
         told: Callable[[Peer, PingInfo], None],
+        ask: Callable[[Peer], None],
     ) -> None:
         self._peers = peers
         self._settings = settings
@@ -53,6 +55,7 @@ class Merging:
         self.differences = 0  # found since the start
         self._peer_told: Callable[[PeerNi, bool], None] = peer_told
         self._told: Callable[[Peer, PingInfo], None] = told
+        self._ask: Callable[[Peer], None] = ask
 
     def merge(self, peer: Peer) -> Peer:
         """Merge the news of peer; answers which peer has the NIDs now."""
@@ -84,9 +87,13 @@ class Merging:
             self._tell(peer, "kept", f"peer {peer.primary_nid} says that it is {primary}, {whose}")
             return peer
         listed = [entry.nid for entry in news.entries]
+        peer.says = self._of_others(peer, (primary, *listed))
         owner = self._peers.heir(primary, listed)
         if owner is not None and owner is not peer:
-            return self._hand_over(peer, owner, news)
+            if self._peers.agrees(owner, peer):
+                return self._hand_over(peer, owner, news)
+            self._doubt(peer, primary, owner)
+            return peer
         known = peer.flags & _LOCK and peer.owns(primary)  # a locked name is not what the peer says
         if primary != peer.primary_nid and peer.flags & _DISCOVERED and not known:
             self._tell(peer, "primary", f"peer {peer.primary_nid} answers as {primary} now")
@@ -100,6 +107,17 @@ class Merging:
         """Whether the NIDs of peer stay as they are, whatever it tells."""
         off = not peer.multi_rail or peer.flags & _NO_DISCOVERY or self._settings.discovery != 1
         return bool(off) or peer.configured
+
+    def _of_others(self, peer: Peer, nids: Iterable[Nid]) -> frozenset[Nid]:
+        """Those that other peers have, of the first so many."""
+        known = (nid for nid in nids if not peer.owns(nid) and self._peers.find(nid) is not None)
+        return frozenset(islice(known, MAX_DIFFERENCES))
+
+    def _doubt(self, peer: Peer, nid: Nid, other: Peer) -> None:
+        """A peer says that it has a NID of another one, which has not said so."""
+        text = f"peer {peer.primary_nid} lists {nid}, which stays with peer {other.primary_nid}"
+        self._tell(peer, "kept", f"{text} until that says so too")
+        self._ask(other)
 
     def _hand_over(self, peer: Peer, owner: Peer, news: PingInfo) -> Peer:
         """The node behind this NID is known by another one already: what it told is about that peer."""
@@ -121,7 +139,12 @@ class Merging:
                 self._set_status(pni, down=True)
             elif pni is None:
                 other = self._peers.find(nid)
-                if why == errno.EADDRINUSE:
+                if why == errno.EAGAIN and other is not None:
+                    self._doubt(peer, nid, other)
+                    continue
+                if why == errno.EACCES:
+                    whose = "a certificate is to be for, and none of its own is"
+                elif why == errno.EADDRINUSE:
                     whose = "is this node's own" if self._peers.ours(nid) else "is not this node's own"
                 elif other is not None:
                     whose = f"stays with peer {other.primary_nid}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -13,6 +14,7 @@ from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.devices import Device
 from ulnet.lnd.tcp.handshake import PassiveHandshake, Verdict
 from ulnet.lnd.tcp.nistate import NiState
+from ulnet.lnd.tcp.secure import FIRST_BYTE, SecureSocket, Security
 from ulnet.lnd.tcp.shared import Shared
 from ulnet.nid import Nid
 
@@ -105,7 +107,9 @@ class Acceptor:
                     self._pause(listener)
                     return
                 continue
-            if self._shared.params.accept == "secure" and address[1] > sockets.HIGHEST_RESERVED:
+            low = self._shared.params.accept != "secure" or address[1] <= sockets.HIGHEST_RESERVED
+            secures = self._secures(listener)
+            if not (low or secures):
                 sockets.reset(sock)
                 who, why = f"{address[0]}:{address[1]}", "its source port is not below 1024 (accept=secure)"
                 self._shared.report(_refusal(who, why))
@@ -116,7 +120,14 @@ class Acceptor:
                 continue
             sock.setblocking(False)
             self._make_room(address[0])
-            _Inbound(self, self._shared, sock, address[0], address[1])
+            _Inbound(self, self._shared, sock, address[0], address[1], low, secures)
+
+    def _secures(self, listener: _Listener) -> bool:
+        """Whether any net that is called there has secured connections."""
+        if self._shared.credentials is None:
+            return False
+        states = [self._by_nid.get(nid) for nid in listener.nis]
+        return any(state is not None and state.security is not Security.OFF for state in states)
 
     def _make_room(self, address: str) -> None:
         """Before one more handshake: the oldest give way, of that address first if it has many."""
@@ -186,26 +197,94 @@ def _files_for_callers() -> int:
 class _Inbound:
     """An accepted socket and its `PassiveHandshake`."""
 
-    __slots__ = ("_acceptor", "_machine", "_shared", "_sock", "_state", "_timer", "address", "wanted", "who")
+    __slots__ = (
+        "_acceptor",
+        "_low",
+        "_machine",
+        "_secures",
+        "_shared",
+        "_sock",
+        "_state",
+        "_timer",
+        "address",
+        "wanted",
+        "who",
+    )
 
     def __init__(
-        self, acceptor: Acceptor, shared: Shared, sock: socket.socket, address: str, port: int
+        self,
+        acceptor: Acceptor,
+        shared: Shared,
+        sock: socket.socket,
+        address: str,
+        port: int,
+        low: bool,
+        secures: bool,
     ) -> None:
         self._acceptor = acceptor
         self._shared = shared
         self._sock = sock
         self.address = address
         self.who = f"{address}:{port}"
+        self._low = low  # its port may be that of a plain connection
+        self._secures = secures  # it may be a secured one
         self._machine = PassiveHandshake()
         self._state: NiState | None = None
         self.wanted: Nid | None = None
         self._timer = shared.loop.call_later(shared.params.accept_timeout, self._timed_out)
         acceptor.entered(self)
-        shared.selector.watch(sock.fileno(), self._on_readable)
+        shared.selector.watch(sock.fileno(), self._on_first if secures else self._on_readable)
+
+    def _on_first(self) -> None:
+        """The first byte tells whether the connection is to be secured."""
+        credentials = self._shared.credentials
+        assert credentials is not None
+        try:
+            first = self._sock.recv(1, socket.MSG_PEEK)
+            if first == FIRST_BYTE:
+                credentials.refresh()
+                context = credentials.listener
+                self._sock = context.wrap_socket(self._sock, server_side=True, do_handshake_on_connect=False)
+                self._watch(self._on_shake)
+                self._on_shake()
+                return
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.drop()
+            return
+        if not self._low:
+            self._shared.report(_refusal(self.who, "its source port is not below 1024, nor is it secured"))
+            self.drop()
+            return
+        self._watch(self._on_readable)
+        self._on_readable()
+
+    def _on_shake(self) -> None:
+        """The handshake of TLS goes on."""
+        sock = self._sock
+        assert isinstance(sock, SecureSocket)
+        try:
+            waits = sock.shake()
+        except OSError as error:
+            self._shared.report(_refusal(self.who, error.strerror or "it broke off the TLS handshake"))
+            self.drop()
+            return
+        if waits == "write":
+            self._shared.selector.watch_room(sock.fileno(), self._on_shake)
+            return
+        self._shared.selector.forget_room(sock.fileno())
+        if not waits:
+            self._watch(self._on_readable)
+            self._on_readable()
+
+    def _watch(self, reader: Callable[[], None]) -> None:
+        self._shared.selector.watch(self._sock.fileno(), reader)
 
     def _release(self) -> socket.socket:
         self._timer.cancel()
         self._shared.selector.forget(self._sock.fileno())
+        self._shared.selector.forget_room(self._sock.fileno())
         self._acceptor.released(self)
         return self._sock
 
@@ -249,6 +328,13 @@ class _Inbound:
         state = self._acceptor.find(request.nid)
         if state is None:
             self._shared.report(_refusal(self.who, f"it wants {request.nid}, which is no NID of ours"))
+            return Verdict.REFUSED
+        if isinstance(self._sock, SecureSocket):
+            why = "" if state.security is not Security.OFF else f"{request.nid} has no secured connections"
+        else:
+            why = state.why_not_plain(request.nid) if state.security is Security.REQUIRE else ""
+        if why:
+            self._shared.report(_refusal(self.who, why))
             return Verdict.REFUSED
         self._state = state
         self.wanted = request.nid

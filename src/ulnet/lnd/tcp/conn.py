@@ -68,7 +68,9 @@ class Conn:
         self.sock: socket.socket | None = sock
         self.peer = peer
         self.version = version
-        self.tx = Transmitter(shared, sock, version, peer.state.failures, self._woken, self._close_all)
+        self.tx = Transmitter(
+            shared, sock, version, peer.state.failures, self._woken, self._close_all, peer.new_cookie
+        )
         self.rx = Reader(shared, sock, peer, self, version, big_endian, rename)
         self.ctype = ctype
         self.source_port = source_port  # ours, where we dialled
@@ -101,6 +103,18 @@ class Conn:
         conn.tx.acknowledge(cookie)
         return True
 
+    def acknowledged(self, cookie: int) -> bool:
+        """The peer has read what we asked it to acknowledge by that cookie; False if it is none of ours."""
+        for conn in self.peer.conns:
+            if conn.tx.acknowledged(cookie):
+                conn.progresses()
+                return True
+        return False
+
+    def progresses(self) -> None:
+        """The peer has read something."""
+        self._progress_at = self.shared.now
+
     # Progress -------------------------------------------------------------------------------------
 
     def _woken(self) -> None:
@@ -129,13 +143,15 @@ class Conn:
                 self.stuck = False
                 self.peer.moves_on(self)
         if not left and self.tx.idle:
-            return False
+            self.tx.host_has_all()
+            if not self.tx.asks:
+                return False
         if not self._progress_at:
             # This process may have slept between queueing and sending: that time is not the network's.
             self._progress_at = now
         quiet = now - self._progress_at
         if quiet >= self.peer.timeout:
-            self._timed_out("took" if not self.tx.idle else "acknowledged")
+            self._timed_out("took" if not self.tx.idle else "acknowledged" if left else "read")
             return False
         if quiet >= QUIET and not self.stuck and is_stalled(sock, quiet):
             self.stuck = True
@@ -176,7 +192,15 @@ class Conn:
         self._close_all(Failure(errno.EPROTO, HealthStatus.LOCAL_ERROR, reason), reset=unread)
         return -1
 
+    def _hear_out(self) -> bool:
+        """The peer ended the connection: see what it said by others; False if that closed this one."""
+        if self.tx.asks:
+            self.peer.hear_out(self)
+        return self.sock is not None
+
     def ended(self) -> None:
+        if not self._hear_out():
+            return
         if self.rx.between:
             reason = f"{self.peer.nid} closed the connection"
             self.peer.close([self], Failure(errno.ECONNRESET, HealthStatus.LOCAL_ERROR, reason))
@@ -184,6 +208,8 @@ class Conn:
             self.violated("it ended in the middle of a message", False)
 
     def receive_failed(self, number: int) -> None:
+        if not self._hear_out():
+            return
         reason = f"the connection to {self.peer.nid} broke: {errno_text(number)}"
         self._close_all(Failure(number, send_status(number), reason))
 

@@ -166,7 +166,7 @@ class Dialer:
         if wait <= 0:
             self._next_soon()
             return None
-        if wait <= max(brief, patience):
+        if wait <= brief:
             self._soon = self._shared.loop.call_at(self._retry_at + _LEAST, self._next)
             return None
         return Failure(
@@ -452,8 +452,24 @@ class Dialer:
             self._failed(number, why_connect_failed(number, where, own.ip, peer.timeout))
             return False
         machine = ActiveHandshake(state.identity, peer.nid, peer.pid, ctype, self._version)
-        self._attempt = Outbound(self, self._shared, sock, machine, where, peer.timeout)
+        context = None
+        credentials = self._shared.credentials
+        if credentials is not None and state.secures(peer.nid):
+            credentials.refresh()
+            context = credentials.caller
+        self._attempt = Outbound(self, self._shared, sock, machine, where, peer.timeout, context)
         return True
+
+    def fall_back(self) -> bool:
+        """The peer hung up when it heard of TLS: whether it may be called without."""
+        return self._peer.state.fall_back(self._peer.nid)
+
+    def call_plain(self) -> None:
+        """Call again at once, without TLS."""
+        doubted = self._doubted
+        self._over()
+        self._doubted = doubted
+        self._next_soon()
 
     def _complete(self) -> None:
         """No connection can be made now. What still waits fits none of those that are there."""

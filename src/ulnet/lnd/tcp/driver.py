@@ -76,6 +76,8 @@ class TcpLnd:
             raise LNetError(errno.EEXIST, f"{ni.nid} is up already")
         conns = _conns_per_peer(ni)
         devices = devices_of(ni)
+        if ni.lnd_tunables is not None and ni.lnd_tunables.security:
+            self._shared.need_credentials(ni.nid)
         if not self._states:
             self._shared.open()
         try:
@@ -140,6 +142,9 @@ class TcpLnd:
         if not state.open:
             reason = f"{state.identity.nid} has been shut down"
             return Failure(errno.ESHUTDOWN, HealthStatus.LOCAL_ERROR, reason)
+        denied = self._shared.params.why_denied(nid)
+        if denied:
+            return Failure(errno.EACCES, HealthStatus.REMOTE_ERROR, denied)
         if pid != self._pid:
             # Also what bounds the calls that made-up pids in a peer's headers could cause.
             name = ProcessId(nid, pid)
@@ -155,9 +160,13 @@ class TcpLnd:
     # Deadlines ----------------------------------------------------------------------------------------
 
     def retune(self, ni: NI, timeout: float) -> None:
-        """The connections that are there stay; new ones, and all time-outs, follow the tunables."""
+        """The connections that are there stay; new ones, and all time-outs, follow the tunables.
+
+        Plain connections end where they must be secured from now on. Raises LNetError.
+        """
         state = self._states.get(ni.nid)
         if state is not None:
+            state.set_security()
             state.conns_per_peer = _conns_per_peer(ni)
             state.set_timeout(timeout)
             self._set_pace()
@@ -180,6 +189,8 @@ class TcpLnd:
         shared = self._shared
         shared.now = now = shared.loop.time()
         shared.reports_again()
+        if shared.credentials is not None:
+            shared.credentials.refresh()
         self._timer = shared.loop.call_later(shared.sweep_interval, self._sweep)
         starved = list(shared.starved)
         shared.starved.clear()

@@ -17,6 +17,7 @@ from ulnet.lnd.tcp.devices import Device, believable
 from ulnet.lnd.tcp.errors import Failure
 from ulnet.lnd.tcp.handshake import Identity, PassiveHandshake
 from ulnet.lnd.tcp.peer import Peer
+from ulnet.lnd.tcp.secure import SecureSocket, Security
 from ulnet.lnd.tcp.shared import Shared
 from ulnet.nid import PID_USER_FLAG, Nid
 from ulnet.wire.socklnd import KEEPALIVE_COOKIE, ConnType, Hello
@@ -32,6 +33,7 @@ T = TypeVar("T")
 _log = logging.getLogger("ulnet.tcp")
 _KEEPALIVE_PAUSE: Final = 10.0  # seconds between two NOOPs at least
 _REMEMBERED: Final = 65536  # peers decide how many there are
+_PLAIN: Final = 300.0  # seconds for which a peer that knows no TLS is called without it
 
 
 class NiState:
@@ -57,6 +59,9 @@ class NiState:
         "nonblk_zcack",
         "open",
         "peers",
+        "plain",
+        "secured",
+        "security",
         "shared",
         "slow",
         "timeout",
@@ -89,6 +94,12 @@ class NiState:
         self.open = True
         self.peers: dict[tuple[Nid, int], Peer] = {}
         self.addresses: dict[Nid, tuple[Nid, ...]] = {}  # of peers, also while they are not connected
+        self.security = Security.OFF
+        self.secured: dict[Nid, None] = {}  # peers that had a secured connection: none is plain now
+        self.plain: dict[Nid, float] = {}  # those that know no TLS, until then
+        if tunables is not None:
+            self.security = Security(tunables.security)
+            self._show_expiry()
         self.callers: dict[Nid, tuple[bytes, ...]] = {}  # addresses that peers have beside that of their NID
         self.failures = Failures(shared.core, self._drain_soon)
         self._buckets: list[dict[Peer, None]] = [{}]
@@ -114,6 +125,54 @@ class NiState:
         self.timeout = seconds
         for peer in self.peers.values():
             peer.set_timeout(seconds)
+
+    def set_security(self) -> None:
+        """The tunable may be another: new connections follow it, and plain ones end where none may be."""
+        tunables = self.ni.lnd_tunables
+        security = Security(tunables.security) if tunables is not None else Security.OFF
+        if security is self.security:
+            return
+        if security is not Security.OFF:
+            self.shared.need_credentials(self.identity.nid)
+        self.security = security
+        self._show_expiry()
+        if security is not Security.REQUIRE:
+            return
+        failure = Failure(
+            errno.EACCES, HealthStatus.LOCAL_ERROR, f"{self.identity.nid} takes secured connections only"
+        )
+        for peer in list(self.peers.values()):
+            peer.close([conn for conn in peer.conns if not conn.rx.secure], failure)
+
+    def _show_expiry(self) -> None:
+        credentials = self.shared.credentials
+        if credentials is None or self.security is Security.OFF:
+            self.ni.secured_until = 0.0
+        else:
+            self.ni.secured_until = credentials.own.expires
+
+    def secures(self, nid: Nid) -> bool:
+        """Whether a peer is called by a secured connection."""
+        if self.security is Security.OFFER:
+            return nid in self.secured or self.plain.get(nid, 0.0) <= self.shared.loop.time()
+        return self.security is Security.REQUIRE
+
+    def fall_back(self, nid: Nid) -> bool:
+        """A peer hung up when it heard of TLS: whether it may be called without."""
+        if self.security is not Security.OFFER or nid in self.secured:
+            return False
+        _keep(self.plain, nid, self.shared.loop.time() + _PLAIN)
+        text = f"{self.identity.nid}: {nid} hung up on TLS, and is called without for {_PLAIN:g} s"
+        self.shared.report(Line("connection.plain", text, nid=self.identity.nid, peer=nid))
+        return True
+
+    def why_not_plain(self, nid: Nid) -> str:
+        """Why a plain connection with that peer is refused; "" if it is not."""
+        if self.security is Security.REQUIRE:
+            return f"{self.identity.nid} takes secured connections only"
+        if self.security is Security.OFFER and nid in self.secured:
+            return f"connections with {nid} were secured, and this one is not"
+        return ""
 
     def divide(self) -> None:
         """Fit the buckets to the pace of sweeps, each of which looks at one: all have their turn in time."""
@@ -161,8 +220,10 @@ class NiState:
         source_port: int = 0,
     ) -> bool:
         """A handshake is through: the connection joins its peer's. False if it is gone already."""
+        if isinstance(sock, SecureSocket):
+            _keep(self.secured, peer.nid, None)
         if hello.ips and not rename:
-            self._remember(self.callers, peer.nid, tuple([ip.to_bytes(4, "big") for ip in hello.ips]))
+            _keep(self.callers, peer.nid, tuple([ip.to_bytes(4, "big") for ip in hello.ips]))
         if self.identity.ips and not rename:
             self._learn(peer, hello, source_port)
         try:
@@ -193,17 +254,11 @@ class NiState:
     def _learn(self, peer: Peer, hello: Hello, source_port: int) -> None:
         """Take the peer's addresses from its HELLO: who tells no addresses heeds none."""
         addresses = believable(self.identity.nid.net, self.identity.nid, peer.nid, hello.ips)
-        self._remember(self.addresses, peer.nid, addresses)
+        _keep(self.addresses, peer.nid, addresses)
         trusting = peer.trusting
         if hello.ips or source_port:  # it knows our addresses too, or we know from where we called
             trusting = bool(hello.ips) or source_port <= sockets.HIGHEST_RESERVED
         peer.learn(addresses, trusting)
-
-    @staticmethod
-    def _remember(table: dict[Nid, tuple[T, ...]], nid: Nid, what: tuple[T, ...]) -> None:
-        if len(table) >= _REMEMBERED:
-            table.clear()
-        table[nid] = what
 
     def admit(self, sock: socket.socket, machine: PassiveHandshake) -> None:
         """A peer's HELLO is in: answer it, and take the connection or close it."""
@@ -212,14 +267,26 @@ class NiState:
         ctype = machine.ctype
         remote_ip, port = sock.getpeername()[:2]
         local_ip = sock.getsockname()[0]
-        who = self._who(hello, remote_ip, port)
+        secured = isinstance(sock, SecureSocket)
+        who = self._who(hello, remote_ip, port, sock)
         if who is None:
-            self.shared.report(
-                f"refused {remote_ip}: it calls itself {hello.src_nid}, which is another address"
-            )
+            why = "which its certificate is not for" if secured else "which is another address"
+            self.shared.report(f"refused {remote_ip}: it calls itself {hello.src_nid}, {why}")
             sock.close()
             return
         nid, pid, rename = who
+        denied = self.shared.params.why_denied(nid)
+        if denied:
+            text = f"refused {remote_ip}: {denied}"
+            self.shared.report(Line("connection.refused", text, source=remote_ip, why="denied"))
+            sock.close()
+            return
+        if not secured and self.why_not_plain(nid):
+            self.shared.report(
+                Line("connection.refused", self.why_not_plain(nid), source=remote_ip, why="plain")
+            )
+            sock.close()
+            return
         peer = self.peers.get((nid, pid))
         if peer is not None and self._refuses(peer, hello, ctype, local_ip, remote_ip):
             ctype = ConnType.NONE
@@ -231,13 +298,19 @@ class NiState:
         if not self.add_conn(peer, sock, hello, ctype, rename=rename):
             self.forget_if_idle(peer)
 
-    def _who(self, hello: Hello, remote_ip: str, port: int) -> tuple[Nid, int, bool] | None:
+    def _who(
+        self, hello: Hello, remote_ip: str, port: int, sock: socket.socket
+    ) -> tuple[Nid, int, bool] | None:
         """The identity of the peer, and whether it is made from its socket; None: it is refused.
 
         The network vouches for who names the very address that it comes from, or one that the node of that
         address has told of. Kernel nodes believe all whose port is privileged. The others get their name from
-        their socket, as there; unless we are unprivileged ourselves, which could not work otherwise.
+        their socket, as there; unless we are unprivileged ourselves, which could not work otherwise. On a
+        secured connection the certificate says who it is, and nothing else.
         """
+        if isinstance(sock, SecureSocket):
+            covered = sock.certificate.covers(hello.src_nid)
+            return (hello.src_nid, hello.src_pid, False) if covered else None
         params = self.shared.params
         privileged = port <= sockets.HIGHEST_RESERVED
         address = socket.inet_pton(sockets.address_family(self.identity.nid), remote_ip.partition("%")[0])
@@ -266,6 +339,7 @@ class NiState:
 
     def sweep(self, now: float) -> None:
         """Look at a part of the peers."""
+        self._show_expiry()
         self._sweeps += 1
         # Deadlines were reckoned from the sweep before: none may come too early.
         past = now - self.shared.sweep_interval
@@ -412,3 +486,10 @@ class NiState:
         for bucket in self._buckets:
             bucket.clear()
         self.failures.drain()
+
+
+def _keep(table: dict[Nid, T], nid: Nid, what: T) -> None:
+    """Remember something of a peer; there may be too many of them."""
+    if len(table) >= _REMEMBERED:
+        table.clear()
+    table[nid] = what

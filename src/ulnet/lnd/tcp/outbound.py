@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import errno
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ulnet.lnd.tcp.errors import why_connect_failed, why_handshake_broke
 from ulnet.lnd.tcp.handshake import ActiveHandshake, Verdict
+from ulnet.lnd.tcp.secure import SecureSocket
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from ulnet.lnd.tcp.dialer import Dialer
     from ulnet.lnd.tcp.shared import Shared
     from ulnet.wire.socklnd import ConnType
 
 __all__ = ["Outbound"]
 
+_HUNG_UP: Final = (errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE)
+
 
 class Outbound:
     """Waits for the TCP connection, sends request and HELLO, reads the answer, tells the dialer, once."""
 
-    __slots__ = ("_dialer", "_loop", "_machine", "_seconds", "_selector", "_sock", "_timer", "_where")
+    __slots__ = (
+        "_context",
+        "_dialer",
+        "_loop",
+        "_machine",
+        "_seconds",
+        "_selector",
+        "_sock",
+        "_timer",
+        "_where",
+    )
 
     def __init__(
         self,
@@ -30,8 +45,10 @@ class Outbound:
         machine: ActiveHandshake,
         where: str,
         seconds: float,
+        context: SSLContext | None,
     ) -> None:
         self._dialer = dialer
+        self._context = context  # where the connection is to be secured
         self._loop = shared.loop
         self._selector = shared.selector
         self._sock: socket.socket | None = sock
@@ -81,6 +98,52 @@ class Outbound:
             source = str(sock.getsockname()[0])
             self._fail(number, why_connect_failed(number, self._where, source, self._seconds))
             return
+        if self._context is None:
+            self._open(sock)
+            return
+        try:
+            self._sock = self._context.wrap_socket(sock, do_handshake_on_connect=False)
+        except OSError as error:
+            self._broke(error.errno or errno.EIO)
+            return
+        self._on_shake()
+
+    def _on_shake(self) -> None:
+        """The handshake of TLS goes on."""
+        sock = self._sock
+        if not isinstance(sock, SecureSocket):
+            return
+        try:
+            waits = sock.shake()
+        except OSError as error:
+            self._no_tls(error)
+            return
+        number = sock.fileno()
+        self._selector.forget_room(number)
+        self._selector.forget(number)
+        if waits:
+            (self._selector.watch if waits == "read" else self._selector.watch_room)(number, self._on_shake)
+        elif sock.certificate.covers(self._machine.called):
+            self._open(sock)
+        else:
+            name = sock.certificate.name
+            self._fail(
+                errno.EACCES,
+                f"{self._where} has the certificate of {name!r}, which is not for {self._machine.called}",
+            )
+
+    def _no_tls(self, error: OSError) -> None:
+        number = error.errno or errno.EPROTO
+        if number in _HUNG_UP and self._dialer.fall_back():
+            self.cancel()
+            self._dialer.call_plain()
+            return
+        why = error.strerror or "it hung up"
+        hint = "; it may know no secured connections" if number in _HUNG_UP else ""
+        self._fail(number, f"no secured connection with {self._where}: {why}{hint}")
+
+    def _open(self, sock: socket.socket) -> None:
+        """Begin with LNet's own handshake."""
         try:
             sent = sock.send(self._machine.opening)
         except OSError as error:

@@ -19,7 +19,7 @@ from ulnet.lnd.tcp.errors import Failure
 from ulnet.lnd.tcp.progress import unacknowledged
 from ulnet.nid import Nid, ProcessId
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, MsgType
-from ulnet.wire.socklnd import FRAME_HEADER_SIZE, ConnType
+from ulnet.wire.socklnd import FRAME_HEADER_SIZE, KEEPALIVE_COOKIE, ConnType
 
 if TYPE_CHECKING:
     from ulnet.core.msg import Msg
@@ -39,6 +39,7 @@ _OVERHEAD: Final = (
 )
 
 
+_LAST_COOKIE: Final = (1 << 64) - 1
 _SURE: Final = 1.0  # seconds after a HELLO in which its sender has no other life
 _ACK: Final = int(MsgType.ACK)
 _REPLY: Final = int(MsgType.REPLY)
@@ -58,7 +59,9 @@ class Peer:
         "_aside",
         "_blocked",
         "_carrying",
+        "_cookie",
         "_large",
+        "_listening",
         "_overhead",
         "_scattered",
         "_small",
@@ -105,7 +108,9 @@ class Peer:
         self._blocked = False  # the core was told that nothing gets through
         self._carrying: set[AddressPair] = set()  # the addresses between which something got through so far
         self._scattered = False  # connections are between several pairs of addresses
+        self._listening = False  # `hear_out` is at work
         self._aside = False  # what was heard last is between other addresses than what is small goes
+        self._cookie = KEEPALIVE_COOKIE  # of the last zero-copy request
         self._overhead = _OVERHEAD[0]
         self._small: list[Conn] = []
         self._large: list[Conn] = []
@@ -239,6 +244,16 @@ class Peer:
             and heard in self.usable()
         )
 
+    def new_cookie(self) -> int:
+        """The cookie of another zero-copy request, from 2 on (spec wire-socklnd.md §4.1).
+
+        0 where the peer would have no connection for the answer, and close all: it answers by its BULK_IN.
+        """
+        if self.version >= 3 and not any(conn.ctype is ConnType.BULK_OUT for conn in self.conns):
+            return 0
+        self._cookie = self._cookie + 1 if self._cookie < _LAST_COOKIE else KEEPALIVE_COOKIE + 1
+        return self._cookie
+
     def ack_conn(self) -> Conn | None:
         """The connection that carries zero-copy acknowledgements and keepalives."""
         return self._pick(self._ack) if self._ack else None
@@ -332,6 +347,16 @@ class Peer:
             self._ack = self._small
         self._look_aside()
 
+    def hear_out(self, ended: Conn) -> None:
+        """Read what came by other connections before that one ended: it may acknowledge what left by it."""
+        if self._listening:
+            return
+        self._listening = True
+        for conn in list(self.conns):
+            if conn is not ended and conn.sock is not None and conn.rx.read():
+                conn.rx.was_read()
+        self._listening = False
+
     def close_address(self, remote_ip: str, failure: Failure, reset: Conn | None = None) -> None:
         """Close all connections to one address of the peer."""
         self.close([conn for conn in self.conns if conn.remote_ip == remote_ip], failure, reset)
@@ -343,6 +368,7 @@ class Peer:
             _log.debug("%s: closed with %s (%s): %s", self.state.identity.nid, self, kinds, failure.reason)
         begun: list[Msg] = []
         unsent: list[Msg] = []
+        doubtful = self._take_leave(doomed, reset)
         for conn in doomed:
             self.conns.remove(conn)
             partly, rest = conn.shut(reset=conn is reset)
@@ -373,9 +399,19 @@ class Peer:
         self._end(lost, failure, unsent=True)
         for conn in doomed:
             self.stuck.pop(conn, None)
+        if doubtful:
+            self.state.shared.core.in_doubt(self.ni, self.nid, doubtful)
         self.look()
         if doomed and not self.conns and failure.errno != errno.ESTALE:
             self._lost()
+
+    def _take_leave(self, doomed: list[Conn], reset: Conn | None) -> int:
+        """Acknowledge what was read by these; how many PUTs are perhaps lost with them."""
+        for conn in doomed:
+            if conn is not reset:
+                conn.tx.say_last()
+        # Where the NI is shut down, the kernel delivers what it has.
+        return sum([conn.tx.doubtful() for conn in doomed]) if self.state.open else 0
 
     def _call_anew(self) -> None:
         """The path was silent to the end: find out whether it still is; messages keep away until then."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 import errno
 import socket
 import struct
+from collections.abc import Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ulnet.core.status import HealthStatus, errno_text
+from ulnet.lnd.tcp.secure import SecureSocket
 from ulnet.lnd.tcp.shared import MOST_TURN, TURNS, Shared
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, unpack_header
@@ -42,7 +44,7 @@ _WAKE_LEAST: Final = 16384  # what is left of a payload when each piece of it wa
 _WAKE_MOST: Final = 524288  # what to wait for at most
 _LARGE: Final = 32768  # payloads from here on are not copied: after one only the next header is read
 _BAD_SUM: Final = "a checksum is wrong"
-_STRAY_ACK: Final = "it acknowledged a zero-copy request, which we never make"
+_STRAY_ACK: Final = "it acknowledged a zero-copy request that we did not make"
 
 # What the next bytes are.
 _FRAME: Final = 0
@@ -60,6 +62,9 @@ class Owner(Protocol):
 
     def acknowledge_to_peer(self, cookie: int) -> bool:
         """Send a zero-copy acknowledgement; False if that is not to be, and everything is closed."""
+
+    def acknowledged(self, cookie: int) -> bool:
+        """The peer acknowledges a zero-copy request; False if it is none of ours."""
 
     def violated(self, text: str, unread: bool) -> int:
         """The peer broke the protocol; -1, as a position that says closed."""
@@ -94,6 +99,7 @@ class Reader:
         "peer",
         "rename",
         "saved",
+        "secure",
         "shared",
         "slop",
         "sock",
@@ -117,6 +123,8 @@ class Reader:
         self._owner = owner
         self.shared = shared
         self.sock: socket.socket | None = sock
+        self.secure = isinstance(sock, SecureSocket)
+        vouches = sock.certificate.covers if isinstance(sock, SecureSocket) else None
         self.peer = peer
         self.version = version
         self.large = version == 4
@@ -135,7 +143,7 @@ class Reader:
         self.csum = 0
         self.sum_head = b""  # the headers, as the checksum of protocol 2 covers them
         self.checked: list[memoryview] = _NO_BUFFERS  # the whole payload, to check
-        self._receiver: Inbound = shared.core.receiver(peer.ni, peer.nid)
+        self._receiver: Inbound = shared.core.receiver(peer.ni, peer.nid, vouches)
         self.last_raw = b""  # the headers of the last message, to know them again
         self.hdr: Header | None = None
         self.turn = MOST_TURN  # which of `Shared.turns` is as much as it may read at a time
@@ -278,12 +286,12 @@ class Reader:
                 hdr = unpack_header(shared.buf, pos, self.large)
             except WireError as error:
                 return self._owner.violated(str(error), end > stop)
-            if cookie1:
-                return self._owner.violated(_STRAY_ACK, end > stop)
+            if cookie1 and not self._acknowledged(0, cookie1, end > stop):
+                return -1
             if self.rename:
                 hdr.src_nid = self.peer.nid
                 hdr.src_pid = self.peer.pid
-        if csum or cookie0:
+        if csum or cookie0 or cookie1:
             self.hdr = None
         elif hdr is not self.hdr:
             self.hdr = hdr
@@ -310,10 +318,26 @@ class Reader:
         elif csum and csum != checksum(self.summed(pos - FRAME_HEADER_SIZE, pos)):
             error = _BAD_SUM
         elif cookie0 or cookie1 != KEEPALIVE_COOKIE or self.version < 3:
-            error = _STRAY_ACK
+            return self._acknowledged(cookie0, cookie1, end > pos)
         if error:
             self._owner.violated(error, end > pos)
-            return False
+        return not error
+
+    def _acknowledged(self, cookie0: int, cookie1: int, unread: bool) -> bool:
+        """Zero-copy requests are acknowledged: one, two, or a range; False if everything is closed."""
+        if cookie0 > cookie1:
+            cookies: Iterable[int] = (cookie0, cookie1)
+        elif cookie0:
+            cookies = range(cookie0, cookie1 + 1)
+        else:
+            cookies = (cookie1,)
+        for cookie in cookies:
+            known = self._owner.acknowledged(cookie)
+            if self.sock is None:  # a handler closed it
+                return False
+            if not known:
+                self._owner.violated(_STRAY_ACK, unread)
+                return False
         return True
 
     def _parse(self, hdr: Header, unread: bool) -> bool:
@@ -372,17 +396,20 @@ class Reader:
                 self._receiver.end(msg, _REMOTE_ERROR, errno.EIO, reason)
                 self._owner.violated(_BAD_SUM, False)
                 return
+        if self.cookie:
+            self._owner.acknowledge_to_peer(self.cookie)  # first: who hears of the message may close all
         if msg is not None:
             self._receiver.end(msg)
-        if self.cookie and self.sock is not None:
-            self._owner.acknowledge_to_peer(self.cookie)
 
     # Reading from the socket --------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to receive."""
-        assert self.sock is not None
-        self.shared.selector.watch(self.sock.fileno(), self.on_readable)
+        sock = self.sock
+        assert sock is not None
+        self.shared.selector.watch(sock.fileno(), self.on_readable)
+        if isinstance(sock, SecureSocket) and sock.pending():
+            self.shared.loop.call_soon(self.on_readable)
 
     def _resume(self) -> None:
         """Go on reading, where that was stopped until the core knew what to do with a payload."""
@@ -501,7 +528,8 @@ class Reader:
                 self.turn -= 1
             elif took < _BRIEF and self.turn < MOST_TURN:
                 self.turn += 1
-        self.shared.selector.again(self.sock.fileno())
+        if not self.shared.selector.again(self.sock.fileno()) and self.secure:
+            self.shared.loop.call_soon(self.on_readable)  # what OpenSSL holds no kernel knows of
 
     def was_read(self) -> None:
         """Something came: when, and by when more has to."""

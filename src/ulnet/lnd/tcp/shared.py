@@ -17,6 +17,7 @@ from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.budget import Budget
 from ulnet.lnd.tcp.params import TcpParams
 from ulnet.lnd.tcp.progress import ProgressTimer
+from ulnet.lnd.tcp.secure import Credentials
 from ulnet.lnd.tcp.spin import Spin
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE
@@ -47,6 +48,7 @@ class Shared:
         "buf",
         "core",
         "corked",
+        "credentials",
         "dirty",
         "lives",
         "loop",
@@ -73,6 +75,7 @@ class Shared:
         report: Callable[[str], None],
     ) -> None:
         self.core = core
+        self.credentials: Credentials | None = None  # read for the first net that wants secured connections
         self.loop = loop
         self.params = params
         self.now = loop.time()
@@ -109,6 +112,21 @@ class Shared:
             number = error.errno or errno.EIO
             raise LNetError(number, f"cannot watch connections: {errno_text(number)}") from None
         self.loop.add_reader(self.selector.fileno(), self.selector.serve)
+
+    def need_credentials(self, nid: Nid) -> None:
+        """The net of that NID wants secured connections. Raises LNetError."""
+        if self.credentials is None:
+            directory = self.params.credentials
+            if directory is None:
+                text = f"{nid}: secured connections take certificates: name their directory by --credentials"
+                raise LNetError(errno.EINVAL, text)
+            self.credentials = Credentials(directory, self.loop.time, self.report)
+        if not self.credentials.own.covers(nid):
+            text = (
+                f"{nid}: the certificate in {self.params.credentials} is for other NIDs: "
+                "make one for this NID with `ulnet pki`"
+            )
+            raise LNetError(errno.EACCES, text)
 
     def close(self) -> None:
         """There are no connections any more."""

@@ -10,15 +10,19 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import HealthStatus, errno_text
-from ulnet.lnd.base import Failures
+from ulnet.lnd.base import Failures, is_bare
+from ulnet.lnd.tcp.bare import ZERO_COPY, InDoubt, Requests
 from ulnet.lnd.tcp.errors import Failure, send_status
+from ulnet.lnd.tcp.progress import unacknowledged
+from ulnet.lnd.tcp.secure import SecureSocket
 from ulnet.lnd.tcp.shared import Shared
 from ulnet.wire.errors import WireError
-from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, pack_header
+from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, NO_WMD, pack_header
 from ulnet.wire.socklnd import (
     FRAME_HEADER_SIZE,
     KEEPALIVE_COOKIE,
@@ -45,11 +49,13 @@ _LNET_FRAME: Final = pack_frame_header(FrameType.LNET)
 class Transmitter:
     """Queue of messages and acknowledgements towards a peer.
 
-    `woken` is called when something is queued where nothing was, `broken` when the socket fails.
+    `woken` is called when something is queued where nothing was, `broken` when the socket fails. `cookie`
+    gives a new one for a zero-copy request; 0 while the peer could not answer that.
     """
 
     __slots__ = (
         "_broken",
+        "_cookie",
         "_woken",
         "acks",
         "batch",
@@ -60,11 +66,13 @@ class Transmitter:
         "failures",
         "head_size",
         "idle",
+        "in_doubt",
         "iov",
         "iov_bytes",
         "large",
         "packed_hdr",
         "prefix",
+        "requests",
         "sent",
         "sent_total",
         "shared",
@@ -85,6 +93,7 @@ class Transmitter:
         failures: Failures,
         woken: Callable[[], None],
         broken: Callable[[Failure], None],
+        cookie: Callable[[], int],
     ) -> None:
         prefix = b"" if version == 1 else _LNET_FRAME
         self.head_size = len(prefix) + (LARGE_HEADER_SIZE if version == 4 else HEADER_SIZE)
@@ -103,6 +112,9 @@ class Transmitter:
         self.sums = version == 2 and shared.params.enable_csum
         self._woken = woken
         self._broken = broken
+        self._cookie = cookie
+        self.requests: Requests | None = None  # while there are large bare PUTs
+        self.in_doubt: InDoubt | None = None  # while there are small ones
         self.acks: list[int] = []  # cookies to acknowledge; KEEPALIVE_COOKIE: a keepalive
         self.iov: list[bytes | memoryview] = []  # the rest of the batch being sent
         self.iov_bytes = 0
@@ -117,8 +129,21 @@ class Transmitter:
         """Send messages, each of `size` bytes with its headers, after what is queued."""
         self.waiting += msgs
         self.waiting_bytes += size * len(msgs)
+        if msgs[0].wmd is NO_WMD:
+            self._note_bare(msgs, size - self.head_size)
         if self.idle:
             self.kick()
+
+    def _note_bare(self, msgs: list[Msg], length: int) -> None:
+        """These may be PUTs that nobody acknowledges."""
+        if not is_bare(msgs[0]):
+            return
+        if length < ZERO_COPY:
+            if self.in_doubt is None:
+                self.in_doubt = InDoubt()
+            self.in_doubt.waiting += len(msgs)
+        elif self.requests is None and self.prefix:
+            self.requests = Requests()
 
     def acknowledge(self, cookie: int) -> None:
         """Send a NOOP for that cookie."""
@@ -150,6 +175,8 @@ class Transmitter:
                 return
             if not self.iov and not ((self.waiting or self.acks) and self._fill()):
                 self.idle = True
+                if not self.requests:
+                    self.requests = None
                 if self.writing:
                     self.writing = False
                     self.shared.selector.forget_room(sock.fileno())
@@ -182,8 +209,21 @@ class Transmitter:
         self.batch = []
         self.ends = []
         self.waiting_bytes -= count
+        if self.in_doubt is not None and self.in_doubt.waiting and not self.waiting:
+            self.in_doubt.sent(self.sent_total, self._acked)
         if batch:
-            self.shared.core.completed(batch)
+            self._left(batch)
+
+    def _acked(self) -> int:
+        """Bytes that the peer's host has acknowledged."""
+        return self.sent_total - unacknowledged(self.sock) if self.sock is not None else self.sent_total
+
+    def _left(self, msgs: list[Msg]) -> None:
+        """The kernel has taken these."""
+        if self.requests is not None:
+            msgs = self.requests.sent(msgs)
+        if msgs:
+            self.shared.core.completed(msgs)
 
     def _advance(self, count: int) -> None:
         """Take `count` sent bytes off the front of the batch and finish the messages they complete."""
@@ -209,7 +249,7 @@ class Transmitter:
             finished = self.batch[:done]
             self.batch_start = ends[done - 1]
             del self.batch[:done], ends[:done]
-            self.shared.core.completed(finished)
+            self._left(finished)
 
     def _reckon_ends(self) -> list[int]:
         """Where each message of the batch ends; only a batch that does not leave whole needs to know."""
@@ -255,6 +295,8 @@ class Transmitter:
             del waiting[:at]
         if not total:
             return False
+        if self.requests is not None:
+            self.requests.ask(self.batch, pieces, self._cookie, self.head_size, self.sums)
         if total <= _SHORT or (total <= _JOIN_BYTES and len(pieces) > 2):
             self.iov = [b"".join(pieces)]
         self.iov_bytes = total
@@ -330,8 +372,9 @@ class Transmitter:
         """Take back the messages of which nothing has left; one that has begun goes on, if it can."""
         begun = 0
         start = self.batch_start
+        sent = self.sent + self._held()
         for end in self._reckon_ends():
-            if start >= self.sent:
+            if start >= sent:
                 break
             begun += 1
             start = end
@@ -341,9 +384,17 @@ class Transmitter:
             self._cut(start - self.sent)
         taken += self.waiting
         self.waiting.clear()
+        if self.requests is not None:
+            self.requests.taken_back(taken)
+        if self.in_doubt is not None:
+            self.in_doubt.waiting -= sum(map(is_bare, taken))
         for msg in taken:
             self.waiting_bytes -= self.head_size + msg.hdr.payload_length
         return taken
+
+    def _held(self) -> int:
+        """Bytes that are OpenSSL's already: they will leave, or it takes nothing more."""
+        return self.sock.held if isinstance(self.sock, SecureSocket) else 0
 
     def _cut(self, count: int) -> None:
         """Leave `count` bytes of the batch to be sent."""
@@ -356,19 +407,52 @@ class Transmitter:
             count -= len(kept[-1])
         self.iov = kept
 
+    def acknowledged(self, cookie: int) -> bool:
+        """The peer has read what that zero-copy request was for; False if there is no such one."""
+        if self.requests is None or cookie not in self.requests.asked:
+            return False
+        self.shared.core.completed(self.requests.asked.pop(cookie))
+        return True
+
+    def host_has_all(self) -> None:
+        """Nothing is queued, and the peer's host has all that was sent: what could not ask is done."""
+        self.in_doubt = None
+        if self.requests is not None and self.requests.held:
+            held, self.requests.held = self.requests.held, []
+            self.shared.core.completed(held)
+
+    @property
+    def asks(self) -> bool:
+        """Whether the peer still has to say that it has read something."""
+        return self.requests is not None and bool(self.requests.asked)
+
+    def say_last(self) -> None:
+        """The socket is about to be closed: acknowledge what was read, if the kernel takes that at once."""
+        if self.acks and not (self.iov and self.sent) and self.sock is not None:
+            with suppress(OSError):
+                self.sock.send(b"".join(self._noops()))
+
+    def doubtful(self) -> int:
+        """The connection breaks: how many PUTs were told to be sent that the peer's host may not have."""
+        if self.in_doubt is None:
+            return 0
+        return self.in_doubt.lost(self._acked(), [*self.batch, *self.waiting])
+
     def close(self) -> tuple[list[Msg], list[Msg]]:
-        """The socket is about to be closed: the messages partly sent, and those not begun."""
+        """The socket is about to be closed: the messages that left, if only in part, and those not begun."""
         assert self.sock is not None
         if self.writing:
             self.shared.selector.forget_room(self.sock.fileno())
+        sent = self.sent + self._held()
         self.sock = None
         self.shared.starved.discard(self)
         self.idle = False  # nothing may schedule a flush any more
-        begun: list[Msg] = []
+        begun = self.requests.close() if self.requests is not None else []
+        self.requests = None
         rest: list[Msg] = []
         start = self.batch_start
         for msg, end in zip(self.batch, self._reckon_ends(), strict=True):
-            (begun if start < self.sent else rest).append(msg)
+            (begun if start < sent else rest).append(msg)
             start = end
         rest += self.waiting
         self.batch = []

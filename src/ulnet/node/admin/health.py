@@ -42,13 +42,28 @@ def set_nis(core: LNet, request: NetSet) -> list[NI]:
     given = live_tunables(request.tunables)
     nids = [nid for nid in core.nis if nid != LO_NID] if request.all else read_nids(request.nids)
     nis = [_ni(core, nid) for nid in nids]
+    _retune_all(core, nis, given)
     for ni in nis:
         if request.cpts:
             core.set_cpts(ni.nid, cpts)
         if request.health is not None:
             core.health.values.set_ni(ni, request.health)
-        _retune(core, ni, given)
     return nis
+
+
+def _retune_all(core: LNet, nis: Sequence[NI], given: Mapping[str, int]) -> None:
+    """All of them, or none. Raises LNetError."""
+    before = [
+        {name: getattr(ni.lnd_tunables if TUNABLES[name].driver else ni.tunables, name, 0) for name in given}
+        for ni in nis
+    ]
+    try:
+        for ni in nis:
+            _retune(core, ni, given)
+    except LNetError:
+        for ni, values in zip(nis, before, strict=True):
+            _retune(core, ni, values)
+        raise
 
 
 def _retune(core: LNet, ni: NI, given: Mapping[str, int]) -> None:

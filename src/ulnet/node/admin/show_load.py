@@ -7,6 +7,7 @@ from msgspec import UNSET
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.status import HealthStatus
+from ulnet.dlc.documents_counters import read_counters
 from ulnet.dlc.documents_load import NiLoad, PathLoad, PeerNiLoad
 
 __all__ = ["load_of_ni", "load_of_peer_ni"]
@@ -15,11 +16,11 @@ __all__ = ["load_of_ni", "load_of_peer_ni"]
 def load_of_ni(ni: NI) -> NiLoad:
     """`load:` of `net show --load`."""
     waiting = sum(len(queue.waiting) for queue in ni.tx_queues)
-    volume = (ni.stats.sent_bytes, ni.stats.received_bytes)
     credits = (ni.max_tx_credits, ni.tx_credits, ni.min_tx_credits, waiting)
     events = (ni.health_stats.down_events, ni.health_stats.up_events)
     state = ni.state.value
-    return NiLoad(*volume, *credits, _choices(ni), state, *events, _resends(ni), dict(ni.degraded) or UNSET)
+    others = (*credits, _choices(ni), state, *events, _resends(ni), dict(ni.degraded) or UNSET)
+    return read_counters(NiLoad, ni, *others)
 
 
 def load_of_peer_ni(pni: PeerNi) -> PeerNiLoad:
@@ -29,11 +30,8 @@ def load_of_peer_ni(pni: PeerNi) -> PeerNiLoad:
         for ni, path_load in pni.path_loads.items()
     }
     failed = dict(sorted(pni.health_stats.connects.items()))
-    sent, received = pni.stats.sent_bytes, pni.stats.received_bytes
-    return PeerNiLoad(
-        *(sent, received, len(pni.tx_queue), _choices(pni), paths, pni.state.value),
-        *(_resends(pni), failed or UNSET),
-    )
+    others = (len(pni.tx_queue), _choices(pni), paths, pni.state.value, _resends(pni), failed or UNSET)
+    return read_counters(PeerNiLoad, pni, *others)
 
 
 def _resends(one: NI | PeerNi) -> dict[str, int]:

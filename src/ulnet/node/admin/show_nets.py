@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 from msgspec import UNSET
 
@@ -77,6 +78,8 @@ def _ni(core: View, ni: NI, request: NetShow) -> LocalNiView:
                 **_lnd_values(ni, ni.lnd_tunables),
                 "timeout": ni.timeout,
             }  # what is in force
+        if ni.secured_until:
+            view.secured_until = datetime.fromtimestamp(ni.secured_until, UTC).isoformat()
         view.dev_cpt = ni.dev_cpt
         view.cpt = _cpts(ni.cpts)
     if verbosity >= 2:
@@ -153,15 +156,16 @@ def _tunables(ni: NI) -> dict[str, int]:
     return dict.fromkeys(values, 0) if ni.nid.net.type == NetType.BOND else values  # its slaves have credits
 
 
-def _lnd_values(ni: NI, tunables: LndTunables) -> dict[str, int | bool]:
-    """Of its driver, those that nets of that type have."""
-    values = {name: getattr(tunables, name) for name, one in TUNABLES.items() if one.driver}
+def _lnd_values(ni: NI, tunables: LndTunables) -> dict[str, int | bool | str]:
+    """Of its driver, those that nets of that type have; ours alone only where they are not the default."""
     kind = ni.nid.net.type
-    return {
-        name: bool(value) if TUNABLES[name].flag else value
-        for name, value in values.items()
-        if TUNABLES[name].is_of(kind)
-    }
+    found: dict[str, int | bool | str] = {}
+    for name, one in TUNABLES.items():
+        if one.driver and one.is_of(kind):
+            value = getattr(tunables, name)
+            if not one.own or value != one.default:
+                found[name] = one.shown(value)
+    return found
 
 
 def _cpts(cpts: Iterable[int]) -> str:

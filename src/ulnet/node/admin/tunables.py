@@ -24,9 +24,14 @@ def net_tunables(given: Tunables) -> NetTunables:
 def lnd_tunables(given: Tunables, conns: int, kind: int) -> LndTunables:
     """An NI's tunables on a net of that type; `conns` are the connections that suit its interface.
 
-    What nets of the type do not have is passed over, as kernel nodes do. Raises LNetError(EINVAL).
+    What nets of the type do not have is passed over, as kernel nodes do, unless it is security.
+    Raises LNetError(EINVAL).
     """
     found = _set(given, driver=True)
+    alien = next((name for name in found if TUNABLES[name].own and kind not in TUNABLES[name].nets), None)
+    if alien is not None:
+        text = f"tcp nets alone have {alien}: leave it out, or use off"
+        raise LNetError(errno.EINVAL, text)
     of_net = {name: value for name, value in found.items() if TUNABLES[name].is_of(kind)}
     return LndTunables(**({"conns_per_peer": conns if kind == NetType.TCP else 1} | of_net))
 

@@ -1,0 +1,232 @@
+"""`ulnet pki`: a small authority of a site, and the certificates of its nodes (library cryptography)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ulnet.lnd.tcp.secure import Certificate, certificate_in
+from ulnet.nid import NidError, NidList
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+__all__ = ["main", "make_authority", "make_node", "parser"]
+
+_EXAMPLES = """\
+example:
+  ulnet pki ca /root/site-ca
+  ulnet pki node --ca /root/site-ca --out node7 10.0.0.7@tcp 10.1.0.7@tcp1
+  ulnet pki show /etc/ulnet/pki
+
+`ca` makes the authority: ca.pem goes to all nodes, ca.key stays where it is. `node` makes ca.pem, node.pem
+and node.key, which lnetd reads from the directory --credentials, and again when they change; NIDs may be
+patterns (10.0.0.[1-8]@tcp). `show` tells whom a certificate is for, and until when.
+Exit status: 0 done, 1 not done (of show: it has expired, or will within --warn days), 2 usage.
+"""
+_SKEW = timedelta(hours=1)  # clocks of nodes differ
+_DAY = 86400.0
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; see `ulnet pki --help`."""
+    options = parser().parse_args(argv)
+    try:
+        status: int = options.run(options)
+        return status
+    except ImportError:
+        print("ulnet pki: it takes the library cryptography: pip install 'ulnet[pki]'", file=sys.stderr)
+    except (OSError, ValueError) as failed:
+        print(f"ulnet pki: {failed}", file=sys.stderr)
+    return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """Its words."""
+    words = argparse.ArgumentParser(
+        prog="ulnet pki",
+        description="Certificates for secured connections between nodes.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    kinds = words.add_subparsers(required=True, metavar="ca | node | show")
+    ca = kinds.add_parser("ca", help="make an authority")
+    ca.add_argument("directory", help="where ca.pem and ca.key go; there must be none")
+    ca.add_argument("--name", default="LNet", help="its name (LNet)")
+    ca.add_argument("--days", type=_days, default=3650, metavar="N", help="how long it is good (3650)")
+    ca.set_defaults(run=_ca)
+    node = kinds.add_parser("node", help="make the certificate of a node, or a new one in its place")
+    node.add_argument("nid", nargs="+", help="the NIDs that it may use")
+    node.add_argument("--ca", required=True, metavar="DIR", help="where ca.pem and ca.key are")
+    node.add_argument("--out", required=True, metavar="DIR", help="where ca.pem, node.pem and node.key go")
+    node.add_argument("--name", help="its name (that of the first NID)")
+    node.add_argument("--days", type=_days, default=365, metavar="N", help="how long it is good (365)")
+    node.set_defaults(run=_node)
+    show = kinds.add_parser("show", help="tell whom a certificate is for, and until when")
+    show.add_argument("path", help="a certificate, or the directory with node.pem")
+    show.add_argument(
+        "--warn", type=_days, default=0, metavar="N", help="exit status 1 N days before its end"
+    )
+    show.add_argument("--json", action="store_true", help="as a JSON object")
+    show.set_defaults(run=_show)
+    return words
+
+
+def _days(text: str) -> int:
+    days = int(text)
+    if not 0 <= days <= 36500:
+        raise argparse.ArgumentTypeError(f"{text}: give 0 to 36500 days")
+    return days
+
+
+def _ca(options: argparse.Namespace) -> int:
+    make_authority(Path(options.directory), options.name, options.days)
+    print(f"{options.directory}: ca.pem is for all nodes, ca.key for nobody but this place")
+    return 0
+
+
+def _node(options: argparse.Namespace) -> int:
+    out = Path(options.out)
+    make_node(Path(options.ca), out, options.nid, options.name, options.days)
+    print(f"{out}: {_sentence(certificate_in(out / 'node.pem'))}")
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    path = Path(options.path)
+    found = certificate_in(path / "node.pem" if path.is_dir() else path)
+    left = (found.expires - time.time()) / _DAY
+    if options.json:
+        told = {
+            "name": found.name,
+            "nids": list(map(str, found.nids)),
+            "expires": found.expires,
+            "days": left,
+        }
+        print(json.dumps(told))
+    else:
+        print(f"{path}: {_sentence(found)}")
+    return int(left <= options.warn)
+
+
+def _sentence(found: Certificate) -> str:
+    left = (found.expires - time.time()) / _DAY
+    until = datetime.fromtimestamp(found.expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    when = f"good until {until}, for {left:.0f} days" if left > 0 else f"not good since {until}"
+    return f"{found.name}: {', '.join(map(str, found.nids)) or 'no NIDs'}; {when}"
+
+
+def make_authority(directory: Path, name: str = "LNet", days: int = 3650) -> None:
+    """An authority in a directory that has none. Raises OSError."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if (directory / "ca.key").exists():
+        raise FileExistsError(f"{directory} has an authority already: its nodes would know no other one")
+    key = _new_key()
+    subject = _name(name)
+    certificate = (
+        _builder(subject, subject, key, days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    _write(directory / "ca.key", _private(key), 0o600)
+    _write(directory / "ca.pem", _public(certificate), 0o644)
+
+
+def make_node(authority: Path, out: Path, nids: list[str], name: str | None = None, days: int = 365) -> None:
+    """The files of a node whose certificate is good for these NIDs. Raises OSError, ValueError."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    for nid in nids:
+        try:
+            NidList.parse(nid)
+        except NidError as bad:
+            raise ValueError(str(bad)) from None
+    public = (authority / "ca.pem").read_bytes()
+    issuer = x509.load_pem_x509_certificate(public)
+    issuing = serialization.load_pem_private_key((authority / "ca.key").read_bytes(), None)
+    if not isinstance(issuing, EllipticCurvePrivateKey):
+        raise ValueError(f"{authority / 'ca.key'} is no key that `ulnet pki ca` has made")
+    key = _new_key()
+    names = [x509.UniformResourceIdentifier(f"lnet:{nid}") for nid in nids]
+    uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    certificate = (
+        _builder(_name(name or nids[0]), issuer.subject, key, days)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(issuing, hashes.SHA256())
+    )
+    out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _write(out / "ca.pem", public, 0o644)
+    _write(out / "node.key", _private(key), 0o600)
+    _write(out / "node.pem", _public(certificate), 0o644)
+
+
+def _new_key() -> EllipticCurvePrivateKey:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _name(text: str) -> x509.Name:
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, days: int
+) -> x509.CertificateBuilder:
+    from cryptography import x509
+
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + timedelta(days=days))
+    )
+
+
+def _private(key: EllipticCurvePrivateKey) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _public(certificate: x509.Certificate) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    """Whole, or not at all: a node may read it at any moment."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with open(number, "wb") as file:
+            file.write(data)
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink()
+        raise

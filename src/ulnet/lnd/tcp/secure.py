@@ -1,0 +1,251 @@
+"""Secured connections: TLS 1.3 between nodes that have certificates, under request, HELLO and messages.
+
+A certificate names the NIDs that its node may use: URIs of its subject's other names, such as
+`lnet:10.0.0.1@tcp` or `lnet:10.0.0.[1-8]@tcp*`. Who calls begins with TLS at once: kernel nodes, which do not
+know it, hang up; where the net only offers it, they are called anew without.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ulnet.core.status import LNetError
+from ulnet.nid import Nid, NidError, NidList
+
+__all__ = ["FIRST_BYTE", "Certificate", "Credentials", "SecureSocket", "Security"]
+
+FIRST_BYTE: Final = b"\x16"  # of a TLS record with a handshake; requests of any byte order begin otherwise
+_CHUNK: Final = 65536  # bytes that are given to OpenSSL at a time: four records
+_PREFIX: Final = "lnet:"
+_FILES: Final = ("ca.pem", "node.pem", "node.key")
+_LOOK_AGAIN: Final = 1.0  # seconds between looks whether the files are others
+
+
+class Security(IntEnum):
+    """What a net wants of its connections (tunable `security`)."""
+
+    OFF = 0
+    OFFER = 1  # secured with whoever can, plain with others
+    REQUIRE = 2
+
+
+class Certificate(NamedTuple):
+    """What a certificate says of its node."""
+
+    name: str
+    nids: tuple[NidList, ...]
+    expires: float  # seconds since 1970
+
+    def covers(self, nid: Nid) -> bool:
+        """Whether the node may use that NID."""
+        return any(one.match(nid) for one in self.nids)
+
+
+def certificate_of(fields: dict[str, Any]) -> Certificate:
+    """A certificate as Python's ssl shows it; names that are no NIDs stand for none."""
+    nids = []
+    for kind, text in fields.get("subjectAltName", ()):
+        if kind == "URI" and text.startswith(_PREFIX):
+            try:
+                nids.append(NidList.parse(text[len(_PREFIX) :]))
+            except NidError:
+                continue
+    names = [value for part in fields.get("subject", ()) for key, value in part if key == "commonName"]
+    expires = ssl.cert_time_to_seconds(fields["notAfter"])
+    return Certificate(names[0] if names else "", tuple(nids), float(expires))
+
+
+class SecureSocket(ssl.SSLSocket):
+    """A TLS connection with the manners of a plain socket that does not block.
+
+    What is read fills all buffers as far as there is anything; "not now" is a BlockingIOError. `held` bytes
+    of what was to be sent are OpenSSL's already, though not sent: the next call must begin with them.
+    """
+
+    held: int = 0
+
+    def setsockopt(self, level: int, optname: int, *args: Any) -> None:
+        """See socket.setsockopt; what wakes it up are records, which are never waited for in part."""
+        if (level, optname) != (socket.SOL_SOCKET, socket.SO_RCVLOWAT):
+            super().setsockopt(level, optname, *args)
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        """See socket.recv."""
+        buffer = bytearray(buflen)
+        return bytes(buffer[: self.recv_into(buffer)])
+
+    def recv_into(self, buffer: Any, nbytes: int | None = None, flags: int = 0) -> int:
+        """See socket.recv_into."""
+        return self._fill(memoryview(buffer), 0)
+
+    def recvmsg_into(  # type: ignore[override]
+        self, buffers: Iterable[Any], ancbufsize: int = 0, flags: int = 0
+    ) -> tuple[int, list[Any], int, Any]:
+        """See socket.recvmsg_into."""
+        total = 0
+        for buffer in buffers:
+            view = memoryview(buffer)
+            count = self._fill(view, total)
+            total += count
+            if count < len(view):
+                break
+        return total, [], 0, None
+
+    def _fill(self, view: memoryview, before: int) -> int:
+        size, count = len(view), 0
+        try:
+            while count < size:
+                got = self.read(size - count, view[count:])
+                if not got:
+                    break  # the end, which the next call finds again
+                count += int(got)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            if not count and not before:
+                raise BlockingIOError from None
+        except ssl.SSLError as error:
+            raise OSError(errno.EPROTO, _words(error)) from None
+        return count
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        """See socket.send."""
+        return self._put(memoryview(data), 0)
+
+    def sendmsg(  # type: ignore[override]
+        self, buffers: Iterable[Any], ancdata: Any = (), flags: int = 0, address: Any = None
+    ) -> int:
+        """See socket.sendmsg."""
+        total = 0
+        for buffer in buffers:
+            view = memoryview(buffer)
+            count = self._put(view, total)
+            total += count
+            if count < len(view):
+                break
+        return total
+
+    def _put(self, view: memoryview, before: int) -> int:
+        size, count = len(view), 0
+        try:
+            while count < size:
+                count += super().send(view[count : count + _CHUNK])
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            self.held = min(size - count, _CHUNK)
+            if not count and not before:
+                raise BlockingIOError from None
+            return count
+        except ssl.SSLError as error:
+            raise OSError(errno.EPROTO, _words(error)) from None
+        self.held = 0
+        return count
+
+    def shake(self) -> str:
+        """Go on with the handshake: "" when it is through, else "read" or "write". Raises OSError."""
+        try:
+            self.do_handshake()
+        except ssl.SSLWantReadError:
+            return "read"
+        except ssl.SSLWantWriteError:
+            return "write"
+        except ssl.SSLCertVerificationError as error:
+            raise OSError(errno.EACCES, f"its certificate is not good: {error.verify_message}") from None
+        except ssl.SSLZeroReturnError:
+            raise ConnectionResetError(errno.ECONNRESET, "it hung up during the TLS handshake") from None
+        except ssl.SSLEOFError:
+            raise ConnectionResetError(errno.ECONNRESET, "it hung up during the TLS handshake") from None
+        except ssl.SSLError as error:
+            raise OSError(errno.EPROTO, _words(error)) from None
+        return ""
+
+    @property
+    def certificate(self) -> Certificate:
+        """The other end's, after the handshake."""
+        return certificate_of(self.getpeercert() or {})
+
+
+def _words(error: ssl.SSLError) -> str:
+    return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
+
+
+class Credentials:
+    """A node's certificate and key, and the authority that it trusts: three files of a directory.
+
+    They are read anew when they have changed, for connections that are made from then on. What cannot be read
+    then is told, and what there was stays in use. Raises LNetError where there is nothing to begin with.
+    """
+
+    __slots__ = ("_clock", "_directory", "_looked", "_report", "_stamp", "caller", "listener", "own")
+
+    def __init__(self, directory: str, clock: Callable[[], float], report: Callable[[str], None]) -> None:
+        self._directory = Path(directory)
+        self._clock = clock
+        self._report = report
+        self._looked = clock()
+        self._stamp = self._stamps()
+        self.own, self.listener, self.caller = self._load()
+
+    def _stamps(self) -> tuple[int, ...]:
+        stamps: list[int] = []
+        for name in _FILES:
+            try:
+                found = os.stat(self._directory / name)
+            except OSError:
+                continue
+            stamps += [found.st_mtime_ns, found.st_ino]
+        return tuple(stamps)
+
+    def _load(self) -> tuple[Certificate, ssl.SSLContext, ssl.SSLContext]:
+        authority, certificate, key = [str(self._directory / name) for name in _FILES]
+        contexts = []
+        try:
+            for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT):
+                context = ssl.SSLContext(protocol)
+                context.sslsocket_class = SecureSocket
+                context.minimum_version = ssl.TLSVersion.TLSv1_3
+                context.check_hostname = False  # its NIDs are looked at instead
+                context.verify_mode = ssl.CERT_REQUIRED
+                context.load_verify_locations(cafile=authority)
+                context.load_cert_chain(certificate, key)
+                contexts.append(context)
+            contexts[0].num_tickets = 0
+            own = certificate_in(certificate)
+        except (OSError, ValueError) as error:
+            known = getattr(error, "strerror", None) or error
+            why = _words(error) if isinstance(error, ssl.SSLError) else known
+            text = (
+                f"no secured connections with what is in {self._directory}: {why}; it takes "
+                f"{', '.join(_FILES)}, as `ulnet pki` makes them"
+            )
+            raise LNetError(getattr(error, "errno", None) or errno.EINVAL, text) from None
+        return own, contexts[0], contexts[1]
+
+    def refresh(self) -> None:
+        """See whether the files are others by now."""
+        now = self._clock()
+        if now - self._looked < _LOOK_AGAIN:
+            return
+        self._looked = now
+        stamp = self._stamps()
+        if stamp == self._stamp:
+            return
+        try:
+            self.own, self.listener, self.caller = self._load()
+        except LNetError as failed:
+            self._report(f"{failed.text}; those read before stay in use")
+        else:
+            until = datetime.fromtimestamp(self.own.expires, UTC).strftime("%Y-%m-%d")
+            self._report(f"the certificate of {self._directory} was read anew: it is good until {until}")
+        self._stamp = stamp
+
+
+def certificate_in(path: str | os.PathLike[str]) -> Certificate:
+    """The certificate in a file. Raises OSError (ssl.SSLError)."""
+    # ssl itself shows the fields of none but a peer's.
+    return certificate_of(ssl._ssl._test_decode_cert(os.fspath(path)))  # type: ignore[attr-defined]
