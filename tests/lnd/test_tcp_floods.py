@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import socket
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import pytest
 
 from lnd.conftest import Addresses
 from lnd.kit import ROOT, Side, connect, dial, hello_bytes, lnet_frame, put_header, until
+from ulnet.core.status import HealthStatus
 from ulnet.lnd.selector import Selector
 from ulnet.lnd.tcp.reader import Reader
 from ulnet.lnd.tcp.shared import TURNS
@@ -147,6 +149,22 @@ async def test_who_takes_the_name_of_another_address_is_refused_and_harms_nobody
 
 
 @needs_root
+@pytest.mark.parametrize("lists", [{"allow": "127.*.*.[1-2]@tcp"}, {"deny": "127.*.*.3@tcp,10.0.0.1@tcp"}])
+async def test_who_is_not_allowed_is_neither_heard_nor_called(
+    make: Make, at: Addresses, lists: dict[str, str]
+) -> None:
+    a, b, c = make(at.nid(1), **lists), make(at.nid(2)), make(at.nid(3))
+    for one, other in ((a, b), (b, a)):
+        assert (await one.ended(one.put(other.ni.nid, b"x"))).status is HealthStatus.OK
+    foe = c.put(a.ni.nid, b"x")
+    called = await a.ended(a.put(c.ni.nid, b"x"))
+    assert called.errno == errno.EACCES
+    assert f"{c.ni.nid} is " in called.reason
+    assert (await c.ended(foe)).status is not HealthStatus.OK
+    assert any(f": {c.ni.nid} is " in line for line in a.reports)
+    assert len(a.core.arrivals) == 1 and not c.core.arrivals
+
+
 async def test_a_privileged_node_renames_those_who_are_not(make: Make, at: Addresses) -> None:
     """As kernel nodes do, also one that names its own address: any process of that host can."""
     a = make(at.nid(1), reserved_ports=True)

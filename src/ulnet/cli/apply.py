@@ -9,6 +9,7 @@ import sys
 
 from ulnet.cli.diff import print_changes
 from ulnet.cli.files import Unreadable, read_text
+from ulnet.cli.parsers import command_parser
 from ulnet.dlc.client import Client
 from ulnet.dlc.config import Config, read_config
 from ulnet.dlc.deadlines import deadline_of
@@ -56,12 +57,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Its words."""
-    words = argparse.ArgumentParser(
-        prog="ulnet apply",
-        description="Bring a running node to a configuration file.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    words = command_parser("ulnet apply", "Bring a running node to a configuration file.", _EXAMPLES)
     words.add_argument("file", help="YAML, as for `lnetctl import`; - is standard input")
     words.add_argument("--socket", metavar="PATH", help="control socket of the node's lnetd")
     words.add_argument("--json", action="store_true", help="JSON in place of lines")

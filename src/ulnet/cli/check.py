@@ -13,6 +13,7 @@ from ulnet.cli.files import Unreadable, read_text
 from ulnet.cli.findings import Finding, print_findings, status_of
 from ulnet.cli.host_facts import FactsError, read_facts
 from ulnet.cli.observed import add_source, names_node, source_of
+from ulnet.cli.parsers import command_parser
 from ulnet.dlc.config import Config, Step, read_config
 from ulnet.dlc.legacy import LegacyError
 from ulnet.dlc.modprobe import read_modprobe
@@ -62,11 +63,8 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Its words."""
-    words = argparse.ArgumentParser(
-        prog="ulnet check",
-        description="Find what is wrong with configuration files, without a node.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    words = command_parser(
+        "ulnet check", "Find what is wrong with configuration files, without a node.", _EXAMPLES
     )
     words.add_argument(
         "files", nargs="*", metavar="FILE", help="the configuration of a node; - is standard input"

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from ulnet.cli.files import Unreadable, read_text
+from ulnet.cli.parsers import command_parser
 from ulnet.dlc import legacy_text
 from ulnet.dlc.config import read_config
 from ulnet.dlc.legacy import LegacyError
@@ -57,11 +58,8 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Its words."""
-    words = argparse.ArgumentParser(
-        prog="ulnet convert",
-        description="Write configuration of any age and form as today's YAML.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    words = command_parser(
+        "ulnet convert", "Write configuration of any age and form as today's YAML.", _EXAMPLES
     )
     words.add_argument(
         "source", nargs="*", metavar="SOURCE", help="module parameters, modprobe file, or YAML"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ulnet.cli.files import Unreadable, read_text
 from ulnet.cli.observed import add_source, place, seconds, source_of
+from ulnet.cli.parsers import command_parser
 from ulnet.observe.source import Source
 
 if TYPE_CHECKING:
@@ -81,12 +82,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Its words."""
-    words = argparse.ArgumentParser(
-        prog="ulnet dash",
-        description="Serve a web page with the picture of a fabric, live.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    words = command_parser("ulnet dash", "Serve a web page with the picture of a fabric, live.", _EXAMPLES)
     add_source(words)
     words.add_argument("--nodes", metavar="NODES", help="a file that names many nodes")
     words.add_argument(

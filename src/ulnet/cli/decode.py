@@ -9,6 +9,7 @@ import sys
 from typing import BinaryIO, TextIO
 
 from ulnet.capture import LNET_PORT, CaptureError, Decoder, Event
+from ulnet.cli.parsers import command_parser
 
 __all__ = ["main"]
 
@@ -52,11 +53,10 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ulnet decode",
-        description="Print a packet capture (pcap, pcapng) as LNet conversation, one line an event.",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command_parser(
+        "ulnet decode",
+        "Print a packet capture (pcap, pcapng) as LNet conversation, one line an event.",
+        _EXAMPLE,
     )
     parser.add_argument("file", metavar="FILE", help="the capture; - reads standard input")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")

@@ -9,6 +9,7 @@ import sys
 
 from ulnet.cli.files import Unreadable, read_text
 from ulnet.cli.observed import add_source, source_of
+from ulnet.cli.parsers import command_parser
 from ulnet.dlc.config import read_config
 from ulnet.dlc.differences import Change, Meaning, compare, meaning_of
 from ulnet.dlc.legacy import LegacyError
@@ -50,12 +51,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Its words."""
-    words = argparse.ArgumentParser(
-        prog="ulnet diff",
-        description="Compare two configurations by what they mean.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    words = command_parser("ulnet diff", "Compare two configurations by what they mean.", _EXAMPLES)
     words.add_argument("before", metavar="FILE", help="YAML or module parameters; - is standard input")
     words.add_argument("other", nargs="?", metavar="OTHER", help="the other file (the node's configuration)")
     add_source(words, file=False)

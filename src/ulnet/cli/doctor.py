@@ -10,6 +10,7 @@ from ulnet.cli.doctor_rdma import diagnose_rdma
 from ulnet.cli.doctor_rules import diagnose
 from ulnet.cli.findings import Finding, Level, print_findings, status_of
 from ulnet.cli.observed import add_source, names_node, source_of
+from ulnet.cli.parsers import command_parser
 from ulnet.host import HostError
 from ulnet.host.network_facts import network_facts
 from ulnet.host.rdma_facts import rdma_facts
@@ -74,12 +75,7 @@ def _of_node(options: argparse.Namespace) -> list[Finding]:
 
 def parser() -> argparse.ArgumentParser:
     """Its words."""
-    words = argparse.ArgumentParser(
-        prog="ulnet doctor",
-        description="Find what on this host would trouble LNet.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    words = command_parser("ulnet doctor", "Find what on this host would trouble LNet.", _EXAMPLES)
     add_source(words)
     words.add_argument(
         "--rdma",

@@ -9,6 +9,7 @@ import sys
 
 from ulnet.cli.lnetctl_explain import table
 from ulnet.cli.observed import add_source, seconds, source_of, whole
+from ulnet.cli.parsers import command_parser
 from ulnet.dlc.model import Explain
 
 __all__ = ["main", "parser"]
@@ -56,11 +57,8 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Its words."""
-    words = argparse.ArgumentParser(
-        prog="ulnet explain",
-        description="Tell which path a message would take, and what eliminated the others.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    words = command_parser(
+        "ulnet explain", "Tell which path a message would take, and what eliminated the others.", _EXAMPLES
     )
     words.add_argument("--to", required=True, metavar="NID", help="a NID of the peer")
     words.add_argument("--from", dest="source", metavar="NID", help="local NID that the message is bound to")

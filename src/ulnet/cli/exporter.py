@@ -8,6 +8,7 @@ import sys
 import threading
 
 from ulnet.cli.observed import DEFAULT_PLACE, add_source, place, source_of, whole
+from ulnet.cli.parsers import command_parser
 
 __all__ = ["main", "parser"]
 
@@ -55,12 +56,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Its words."""
-    words = argparse.ArgumentParser(
-        prog="ulnet exporter",
-        description="Serve metrics of a node to Prometheus.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    words = command_parser("ulnet exporter", "Serve metrics of a node to Prometheus.", _EXAMPLES)
     add_source(words)
     words.add_argument(
         "--listen",

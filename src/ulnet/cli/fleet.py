@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ulnet.cli.files import Unreadable, read_text
 from ulnet.cli.observed import seconds
+from ulnet.cli.parsers import command_parser
 
 if TYPE_CHECKING:
     from ulnet.observe.fabricwide import Sight
@@ -57,11 +58,8 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Its words."""
-    words = argparse.ArgumentParser(
-        prog="ulnet fleet",
-        description="Ask many nodes at once, and find what none of them sees alone.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    words = command_parser(
+        "ulnet fleet", "Ask many nodes at once, and find what none of them sees alone.", _EXAMPLES
     )
     words.add_argument("nodes", metavar="NODES", help="a file that names the nodes")
     words.add_argument(

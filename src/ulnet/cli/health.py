@@ -7,6 +7,7 @@ import json
 import sys
 
 from ulnet.cli.observed import add_source, seconds, source_of
+from ulnet.cli.parsers import command_parser
 
 __all__ = ["main", "parser"]
 
@@ -49,12 +50,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Its words."""
-    words = argparse.ArgumentParser(
-        prog="ulnet health",
-        description="Tell in one line how a node is.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    words = command_parser("ulnet health", "Tell in one line how a node is.", _EXAMPLES)
     add_source(words)
     words.add_argument("--timeout", type=seconds, default=10.0, metavar="S", help="seconds to wait (10)")
     words.add_argument("--json", action="store_true", help="all findings as JSON")

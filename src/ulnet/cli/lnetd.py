@@ -21,6 +21,7 @@ from ulnet import __version__
 from ulnet.cli.files import Unreadable, read_text
 from ulnet.cli.log_lines import log_to_stderr
 from ulnet.cli.observed import place
+from ulnet.cli.parsers import command_parser
 from ulnet.core.lines import Line
 from ulnet.core.status import LNetError
 from ulnet.dlc.caller import Groups
@@ -101,12 +102,7 @@ class _ConfigError(Exception):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="lnetd",
-        description="An LNet node in user space.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("lnetd", "An LNet node in user space.", _EPILOG)
     parser.add_argument("--config", metavar="FILE", help="YAML to start with")
     parser.add_argument("--modprobe", metavar="FILE", help="module parameters to start with, before --config")
     parser.add_argument("--networks", metavar="TEXT", help="as the module parameter: tcp0(eth0,eth1)")
@@ -130,6 +126,10 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="believe a NID that is called from another address, as kernel nodes do",
     )
+    for name, text in (("allow", "these alone"), ("deny", "none of these, allowed or not")):
+        parser.add_argument(
+            f"--{name}", metavar="NIDS", help=f"connections on tcp nets with {text}: a list of ranges"
+        )
     parser.add_argument(
         "--credentials",
         metavar="DIR",
@@ -281,6 +281,8 @@ async def _run(
             accept=options.accept,
             check_source=not options.any_source,
             credentials=options.credentials,
+            allow=options.allow,
+            deny=options.deny,
             accept_port=options.accept_port,
             accept_port_bulk=options.accept_port_bulk,
         ),

@@ -9,6 +9,7 @@ import json
 import sys
 from dataclasses import dataclass
 
+from ulnet.cli.parsers import command_parser
 from ulnet.core.status import LNetError
 from ulnet.host import HostError, source_address_for
 from ulnet.lnd.o2ib import O2ibParams
@@ -58,12 +59,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ulnet ping",
-        description="Ask LNet nodes for their NIDs, with no daemon.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("ulnet ping", "Ask LNet nodes for their NIDs, with no daemon.", _EXAMPLES)
     parser.add_argument("nid", nargs="+", help="NIDs, also with ranges: 10.0.0.[1-4]@tcp")
     parser.add_argument("--timeout", type=seconds, default=2.0, metavar="S", help="seconds to wait (2)")
     parser.add_argument("--source", metavar="NID", help="the NID to ask from (default: by the route)")

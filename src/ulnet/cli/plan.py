@@ -8,6 +8,7 @@ import sys
 
 from ulnet.cli.apply import asked_by, show
 from ulnet.cli.files import Unreadable, read_text
+from ulnet.cli.parsers import command_parser
 from ulnet.dlc.client import Client
 from ulnet.dlc.config import read_config
 from ulnet.dlc.errors import DlcError
@@ -45,12 +46,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Its words."""
-    words = argparse.ArgumentParser(
-        prog="ulnet plan",
-        description="Show what would change, and change nothing.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    words = command_parser("ulnet plan", "Show what would change, and change nothing.", _EXAMPLES)
     words.add_argument("file", help="YAML, as for `lnetctl import`; - is standard input")
     other = words.add_mutually_exclusive_group()
     other.add_argument("--import", action="store_true", dest="items", help="plan `lnetctl import`")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ulnet.cli.observed import add_source, source_of, whole
+from ulnet.cli.parsers import command_parser
 
 if TYPE_CHECKING:
     from ulnet.observe.changes import Event
@@ -62,12 +63,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Its words."""
-    words = argparse.ArgumentParser(
-        prog="ulnet record",
-        description="Keep the history of a node in a file.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    words = command_parser("ulnet record", "Keep the history of a node in a file.", _EXAMPLES)
     words.add_argument(
         "history", nargs="?", default=DEFAULT_FILE, type=_file, metavar="FILE", help=f"({DEFAULT_FILE})"
     )

@@ -10,6 +10,7 @@ import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from ulnet.cli.parsers import command_parser
 from ulnet.cli.record import DEFAULT_FILE
 
 __all__ = ["main", "moment_of", "parser"]
@@ -55,11 +56,8 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Its words."""
-    words = argparse.ArgumentParser(
-        prog="ulnet report",
-        description="Tell what happened to a node, from what `ulnet record` kept.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    words = command_parser(
+        "ulnet report", "Tell what happened to a node, from what `ulnet record` kept.", _EXAMPLES
     )
     words.add_argument("file", nargs="?", default=DEFAULT_FILE, metavar="FILE", help=f"({DEFAULT_FILE})")
     words.add_argument("--since", type=moment_of, default=moment_of("1d"), metavar="MOMENT", help="(1d)")

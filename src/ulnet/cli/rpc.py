@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from ulnet.cli.parsers import command_parser
 from ulnet.cli.ping import own_nid, seconds
 from ulnet.cli.rpc_client import Told, generate
 from ulnet.cli.rpc_stats import Counted, as_text
@@ -68,11 +69,8 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ulnet rpc",
-        description="Ask a service (ulnet.rpc) what it has, and call its methods.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command_parser(
+        "ulnet rpc", "Ask a service (ulnet.rpc) what it has, and call its methods.", _EXAMPLES
     )
     parser.add_argument("what", choices=list(_METHODS), help="what to do")
     parser.add_argument("nid", help="a NID of the node that serves")

@@ -11,6 +11,7 @@ import sys
 from typing import Final
 
 from ulnet.cli.console_socket import console_socket
+from ulnet.cli.parsers import command_parser
 from ulnet.cli.ping import own_nid
 from ulnet.core.status import LNetError
 from ulnet.dlc.config import Step
@@ -74,11 +75,10 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ulnet selftest",
-        description="Take part in LNet selftest without a daemon, run plans of tests, compare their reports.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command_parser(
+        "ulnet selftest",
+        "Take part in LNet selftest without a daemon, run plans of tests, compare their reports.",
+        _EXAMPLES,
     )
     parser.add_argument("what", choices=list(_FILES), help="what to do")
     parser.add_argument("files", nargs="*", metavar="FILE", help="run: the plan; compare: two reports (JSON)")

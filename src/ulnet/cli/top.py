@@ -10,6 +10,7 @@ from functools import partial
 
 from ulnet.cli.lnetctl_explain import table
 from ulnet.cli.observed import add_source, seconds, source_of, whole
+from ulnet.cli.parsers import command_parser
 from ulnet.observe.live import Live
 from ulnet.observe.rows import TABLES, clock, sparkline
 from ulnet.observe.snapshot import Snapshot
@@ -49,12 +50,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Its words."""
-    words = argparse.ArgumentParser(
-        prog="ulnet top",
-        description="Show rails, peers and routes of a node, live.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    words = command_parser("ulnet top", "Show rails, peers and routes of a node, live.", _EXAMPLES)
     add_source(words)
     words.add_argument("--every", type=seconds, default=2.0, metavar="S", help="seconds between readings (2)")
     words.add_argument(

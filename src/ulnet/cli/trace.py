@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterable
 
+from ulnet.cli.parsers import command_parser
 from ulnet.cli.trace_report import Report, Row, as_text
 from ulnet.dlc.client import Client, as_mapping
 from ulnet.dlc.errors import DlcError
@@ -48,11 +49,10 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ulnet trace",
-        description="Follow a running node: which pair of NIDs carries what, and why that changes.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command_parser(
+        "ulnet trace",
+        "Follow a running node: which pair of NIDs carries what, and why that changes.",
+        _EXAMPLES,
     )
     parser.add_argument("--to", metavar="NID", help="only messages to the peer that has this NID")
     parser.add_argument("--all", action="store_true", help="a line for each message")

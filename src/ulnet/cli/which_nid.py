@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 
+from ulnet.cli.parsers import command_parser
 from ulnet.dlc.calls import distances
 from ulnet.dlc.client import Client
 from ulnet.dlc.errors import DlcError
@@ -44,11 +45,8 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Its words."""
-    words = argparse.ArgumentParser(
-        prog="ulnet which-nid",
-        description="Print which of some NIDs is the nearest one to the node.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    words = command_parser(
+        "ulnet which-nid", "Print which of some NIDs is the nearest one to the node.", _EXAMPLES
     )
     words.add_argument("nid", nargs="+", help="NIDs, also lists and ranges: 10.0.0.[1-4]@tcp")
     words.add_argument("--socket", metavar="PATH", help="control socket of the node's lnetd")

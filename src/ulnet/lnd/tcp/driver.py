@@ -142,6 +142,9 @@ class TcpLnd:
         if not state.open:
             reason = f"{state.identity.nid} has been shut down"
             return Failure(errno.ESHUTDOWN, HealthStatus.LOCAL_ERROR, reason)
+        denied = self._shared.params.why_denied(nid)
+        if denied:
+            return Failure(errno.EACCES, HealthStatus.REMOTE_ERROR, denied)
         if pid != self._pid:
             # Also what bounds the calls that made-up pids in a peer's headers could cause.
             name = ProcessId(nid, pid)

@@ -275,6 +275,12 @@ class NiState:
             sock.close()
             return
         nid, pid, rename = who
+        denied = self.shared.params.why_denied(nid)
+        if denied:
+            text = f"refused {remote_ip}: {denied}"
+            self.shared.report(Line("connection.refused", text, source=remote_ip, why="denied"))
+            sock.close()
+            return
         if not secured and self.why_not_plain(nid):
             self.shared.report(
                 Line("connection.refused", self.why_not_plain(nid), source=remote_ip, why="plain")
