@@ -51,25 +51,25 @@ class BondNi:
     ) -> None:
         self.core = core
         self.ni = ni
-        self.config = config
+        self.config: BondConfig = config
         self.control = control
-        self.incarnation = incarnation
+        self.incarnation: int = incarnation
         self._changed = changed
-        self.clock = core.clock
+        self.clock: Callable[[], float] = core.clock
         self._generation = core.generation
-        self.report = core.report
-        self.slaves = Slaves(core, ni.nid, config)
-        self.table = BondPeerTable()
-        self.peers = self.table.peers
-        self.path = self.table.path
+        self.report: Callable[[str], None] = core.report
+        self.slaves: Slaves = Slaves(core, ni.nid, config)
+        self.table: BondPeerTable = BondPeerTable()
+        self.peers: dict[Nid, BondPeer] = self.table.peers
+        self.path: Callable[[Nid, NI, Nid], tuple[BondPeer, Path] | None] = self.table.path
         self._connects: dict[BondPeer, Connect] = {}
-        self.handshake = Handshake(self)
-        self.data = DataServer(self)
-        self.servers = Servers(self)
-        self.monitor = Monitor(self)
+        self.handshake: Handshake = Handshake(self)
+        self.data: DataServer = DataServer(self)
+        self.servers: Servers = Servers(self)
+        self.monitor: Monitor = Monitor(self)
         self._looked_at = -1
         self._to_look = False
-        self.failovers = 0
+        self.failovers: int = 0
 
     def start(self) -> None:
         """Register with the bonding data servers."""

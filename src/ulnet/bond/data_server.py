@@ -24,7 +24,7 @@ class DataServer:
 
     def __init__(self, bond: BondNi) -> None:
         self._bond = bond
-        self.registry = Registry(bond.config.slaves[0].net)
+        self.registry: Registry = Registry(bond.config.slaves[0].net)
 
     @property
     def serves(self) -> bool:

@@ -35,7 +35,7 @@ class Monitor:
         self._bond = bond
         self._timer: Timer | None = None
         self._early = False  # it runs for a path that does not answer
-        self.keepalives = 0
+        self.keepalives: int = 0
 
     def wanted(self) -> None:
         """A peer is in use, or a path is in doubt."""

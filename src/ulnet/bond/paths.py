@@ -42,18 +42,18 @@ class Path:
 
     def __init__(self, peers: PeerTable, local: int, ni: NI, remote: int, nid: Nid, weight: float) -> None:
         self._peers = peers
-        self.local = local  # index of the local slave
-        self.ni = ni
-        self.remote = remote  # index of the peer's slave
-        self.nid = nid
-        self.weight = weight
-        self.had = 0.0  # its share of the load so far, for its weight
-        self.down = False
-        self.probing = False  # a keepalive is under way
-        self.again = False  # and another one is to follow if that one is not answered
-        self.tried_at = -1.0  # when the last keepalive set out
-        self.tries = 0  # keepalives in a row that were not answered
-        self.heard_at = -1.0  # when something last came this way; below 0: never
+        self.local: int = local  # index of the local slave
+        self.ni: NI = ni
+        self.remote: int = remote  # index of the peer's slave
+        self.nid: Nid = nid
+        self.weight: float = weight
+        self.had: float = 0.0  # its share of the load so far, for its weight
+        self.down: bool = False
+        self.probing: bool = False  # a keepalive is under way
+        self.again: bool = False  # and another one is to follow if that one is not answered
+        self.tried_at: float = -1.0  # when the last keepalive set out
+        self.tries: int = 0  # keepalives in a row that were not answered
+        self.heard_at: float = -1.0  # when something last came this way; below 0: never
 
     @property
     def peer_ni(self) -> PeerNi | None:

@@ -44,20 +44,20 @@ class BondPeer:
     )
 
     def __init__(self, nid: Nid) -> None:
-        self.nid = nid
-        self.state = PeerState.UNKNOWN
-        self.incarnation = 0
-        self.told = 0
-        self.version = 0
-        self.capabilities = 0
-        self.guard = b""  # what identities of PUTs to it hold, while it is known to keep them
+        self.nid: Nid = nid
+        self.state: PeerState = PeerState.UNKNOWN
+        self.incarnation: int = 0
+        self.told: int = 0
+        self.version: int = 0
+        self.capabilities: int = 0
+        self.guard: bytes = b""  # what identities of PUTs to it hold, while it is known to keep them
         self.configuration: Configuration | None = None
         self.paths: list[Path] = []
         self.waiting: deque[Msg] = deque()
-        self.connecting = False
-        self.greeting = False
-        self.used_at = -1.0
-        self.revision = 0  # moves when a path changes
+        self.connecting: bool = False
+        self.greeting: bool = False
+        self.used_at: float = -1.0
+        self.revision: int = 0  # moves when a path changes
         self._revision = -1
         self._generation = -1
         self._chosen: list[Path] = []

@@ -21,8 +21,8 @@ class Registry:
         self._first = first
         self._entries: dict[Nid, tuple[int, Configuration]] = {}
         self._registered_by: dict[Nid, Nid] = {}  # what each slave registered last: it serves one bonding NI
-        self.lookups = 0
-        self.registrations = 0
+        self.lookups: int = 0
+        self.registrations: int = 0
 
     def __len__(self) -> int:
         return len(self._entries)

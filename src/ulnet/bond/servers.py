@@ -41,14 +41,14 @@ class Server:
     __slots__ = ("incarnation", "lookups", "nid", "pause", "peer", "registrations", "state", "timer")
 
     def __init__(self, nid: Nid) -> None:
-        self.nid = nid
-        self.state = ServerState.LOST
+        self.nid: Nid = nid
+        self.state: ServerState = ServerState.LOST
         self.peer: BondPeer | None = None  # its bonding NI, known once it has said HELLO
-        self.incarnation = 0  # that it had when this node registered
-        self.pause = _FIRST_PAUSE
+        self.incarnation: int = 0  # that it had when this node registered
+        self.pause: float = _FIRST_PAUSE
         self.timer: Timer | None = None
-        self.lookups = 0
-        self.registrations = 0
+        self.lookups: int = 0
+        self.registrations: int = 0
 
 
 class Servers:

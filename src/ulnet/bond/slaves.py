@@ -29,9 +29,9 @@ class Slaves:
         self._config = config
         self.nis: list[NI] = [core.nis[one] for one in config.slaves]
         self._owned = set(self.nis)
-        self.off = [False] * len(self.nis)
-        self.standby = Standby(config.failback)
-        self.own = self._told([ni.up for ni in self.nis])
+        self.off: list[bool] = [False] * len(self.nis)
+        self.standby: Standby = Standby(config.failback)
+        self.own: Configuration = self._told([ni.up for ni in self.nis])
 
     def __contains__(self, ni: NI) -> bool:
         return ni in self._owned

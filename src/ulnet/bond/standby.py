@@ -61,9 +61,9 @@ class Standby:
     __slots__ = ("active", "failback", "place")
 
     def __init__(self, failback: bool) -> None:
-        self.active = 0
-        self.place = Place.DEFAULT
-        self.failback = failback
+        self.active: int = 0
+        self.place: Place = Place.DEFAULT
+        self.failback: bool = failback
 
     def look(self, works: Sequence[bool]) -> bool:
         """The states of the slaves may have changed; whether another one is active now."""

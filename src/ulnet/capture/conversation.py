@@ -68,8 +68,8 @@ class Side:
         self._searched = 0
         self._doing = "a connection request" if expected else ""
         self._begun = False  # part of what is being done has been read
-        self.is_lnet = False  # something of LNet was seen
-        self.reader = Reader(self._script())
+        self.is_lnet: bool = False  # something of LNet was seen
+        self.reader: Reader = Reader(self._script())
 
     def end(self, why: str) -> None:
         """Nothing more comes: say what stays unfinished."""

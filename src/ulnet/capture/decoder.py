@@ -22,9 +22,9 @@ class Decoder:
     """Gives the events of one capture in order of time."""
 
     def __init__(self, ports: Collection[int] = (LNET_PORT,)) -> None:
-        self.packets = 0
-        self.cut_packets = 0  # captured only in part
-        self.start_ns = 0  # of the first packet
+        self.packets: int = 0
+        self.cut_packets: int = 0  # captured only in part
+        self.start_ns: int = 0  # of the first packet
         self._now = 0
         self._events: list[Event] = []
         requests = Requests()

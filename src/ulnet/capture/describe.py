@@ -38,8 +38,8 @@ class Requests:
     """What answers answer: wire handles of GETs and PUTs seen -> a few words; methods of calls; sessions."""
 
     def __init__(self) -> None:
-        self.methods = Methods()
-        self.sessions = Sessions()
+        self.methods: Methods = Methods()
+        self.sessions: Sessions = Sessions()
         self._words: OrderedDict[bytes, str] = OrderedDict()
 
     def note(self, wmd: bytes, words: str) -> None:

@@ -45,7 +45,7 @@ class Reader:
         self._script = script
         self._want = 0
         self._skip = 0
-        self.active = True
+        self.active: bool = True
         self._resume(None)
 
     @property

@@ -28,8 +28,8 @@ class Budget:
     __slots__ = ("limit", "used")
 
     def __init__(self, limit: int = 64 << 20) -> None:
-        self.limit = limit
-        self.used = 0
+        self.limit: int = limit
+        self.used: int = 0
 
 
 class HalfStream:

@@ -28,8 +28,8 @@ class Phases:
     def __init__(self, rails: list[str]) -> None:
         self.rails = rails
         self.carried: dict[str, list[int]] = {rail: [0] * len(_NAMES) for rail in rails}
-        self.late = 0  # over the cut rail when it could carry nothing any more
-        self.longest = 0.0
+        self.late: int = 0  # over the cut rail when it could carry nothing any more
+        self.longest: float = 0.0
         self._last = dict.fromkeys(rails, 0)
         self._phase = 0
         self._began = self._moved = time.monotonic()

@@ -53,7 +53,7 @@ class Picture:
         self._column_bytes = [0] * len(rails)
         self._late = 0  # bytes over the cut rail when it could carry nothing any more
         self._last: list[int] = [0] * len(rails)  # carried when health was whole again
-        self.well_again = False
+        self.well_again: bool = False
 
     @property
     def seconds(self) -> float:

@@ -86,7 +86,7 @@ class Sweep:
     """The reports of many seeds, in whatever order they come."""
 
     def __init__(self) -> None:
-        self.total = Report()
+        self.total: Report = Report()
         self.failed: list[int] = []  # seeds
         self._reports: dict[int, Report] = {}
 

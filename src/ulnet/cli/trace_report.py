@@ -16,7 +16,7 @@ class Report:
 
     def __init__(self) -> None:
         self.session = 0
-        self.cursor = 0
+        self.cursor: int = 0
         self._untold = 0
         self._before: dict[_Pair, Row] = {}
         self._carrying: dict[str, set[_Pair]] = {}  # by peer, in the last interval in which it had messages

@@ -18,7 +18,7 @@ from ulnet.core.completion import Completion
 from ulnet.core.cpt import CptTable
 from ulnet.core.faults import FaultInjector
 from ulnet.core.generation import Generation
-from ulnet.core.lnd import Drivers, Lnd, Master, Payload
+from ulnet.core.lnd import Drivers, Lnd, Master, NiEvent, Payload
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI, LocalNet, Place
@@ -30,6 +30,7 @@ from ulnet.core.receiver import Receiver
 from ulnet.core.reception import Reception
 from ulnet.core.routing.choose import RoutedSelector
 from ulnet.core.routing.gateways import Gateways
+from ulnet.core.routing.router import Router
 from ulnet.core.selection import Explanation, Selector
 from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
@@ -69,15 +70,15 @@ class LNet:
         # CPython finds attributes faster while an object has no more than 30: put and get are among these.
         parts = Parts()
         # fmt: off
-        self.state = NodeState(clock, cookie, wake, report, cpts or CptTable(), current_cpu, parts,
+        self.state: NodeState = NodeState(clock, cookie, wake, report, cpts or CptTable(), current_cpu, parts,
                                alarm=alarm, notice=notice, node_of_memory=node_of_memory)
         # fmt: on
-        self.memory = Memory(self.state, parts)
-        self.selector = Selector(self.state, parts)
-        self.policies = Policies(self.state)
-        self.faults = FaultInjector(self.state, chance)
+        self.memory: Memory = Memory(self.state, parts)
+        self.selector: Selector = Selector(self.state, parts)
+        self.policies: Policies = Policies(self.state)
+        self.faults: FaultInjector = FaultInjector(self.state, chance)
         self._drivers = Drivers()
-        self.gateways = Gateways(self.state, parts)
+        self.gateways: Gateways = Gateways(self.state, parts)
         routed = RoutedSelector(self.state, self.gateways, self.selector)
         self._finder = PathFinder(self.state, self.selector, routed, parts)
         self._sender = sender = Sender(self.state, self.memory, self._finder, self.faults, parts)
@@ -86,25 +87,25 @@ class LNet:
         self._reception = Reception(self.state, self.faults, self.memory, sender, answers, parts)
         self.put = sender.put
         self.get = sender.get
-        self.cork = sender.cork
-        self.uncork = sender.uncork_all
+        self.cork: Callable[[], None] = sender.cork
+        self.uncork: Callable[[], None] = sender.uncork_all
         self.completed = self._completion.completed
-        self.take_back = sender.take_back
-        self.pass_on = sender.pass_on
-        self.identify = sender.guard.identify
-        self.info = SelfInfo(self.state, self.memory, parts)
-        self.health = Health(self.state, self.memory, sender, self.gateways, self._nis_changed)
-        self.discovery = Discovery(
+        self.take_back: Callable[[Msg], None] = sender.take_back
+        self.pass_on: Callable[[Msg, Master, NI, Nid], bool] = sender.pass_on
+        self.identify: Callable[[Msg, bytes], bool] = sender.guard.identify
+        self.info: SelfInfo = SelfInfo(self.state, self.memory, parts)
+        self.health: Health = Health(self.state, self.memory, sender, self.gateways, self._nis_changed)
+        self.discovery: Discovery = Discovery(
             self.state, self.memory, sender, self.info, self.gateways, self.health.peer_told
         )
-        self.leaving = Leaving(self.state, self.memory, self.discovery, self._nis_changed)
-        self.ni_event = self.health.ni_event
-        self.slept = self.health.rates.slept
-        self.unconnected = self.health.unconnected
-        self.in_doubt = self.state.drops.in_doubt
-        self.path_stalled = self.health.paths.stalled
-        self.path_moving = self.health.paths.moving
-        self.routing = Routing(
+        self.leaving: Leaving = Leaving(self.state, self.memory, self.discovery, self._nis_changed)
+        self.ni_event: Callable[[NI, NiEvent], None] = self.health.ni_event
+        self.slept: Callable[[float], None] = self.health.rates.slept
+        self.unconnected: Callable[[NI, Nid, int], None] = self.health.unconnected
+        self.in_doubt: Callable[[NI, Nid, int], None] = self.state.drops.in_doubt
+        self.path_stalled: Callable[[NI, Nid], None] = self.health.paths.stalled
+        self.path_moving: Callable[[NI, Nid], None] = self.health.paths.moving
+        self.routing: Routing = Routing(
             self.state,
             self.selector,
             self.gateways,
@@ -115,7 +116,7 @@ class LNet:
             self.health,
             self.memory,
         )
-        self.router = self.routing.router
+        self.router: Router = self.routing.router
         self._connect(parts)
 
     def _connect(self, parts: Parts) -> None:

@@ -29,7 +29,8 @@ class Total:
     def __init__(self) -> None:
         self._bytes = 0
         self._since = 0.0
-        self.rate = self.best = 0.0
+        self.rate: float = 0.0
+        self.best: float = 0.0
 
     def add(self, size: int, now: float) -> None:
         """Count bytes that are delivered now."""
@@ -74,18 +75,23 @@ class Meter(PathLoad):
 
     def __init__(self, ni: NI, peer: Peer, total: Total, read: Callable[[Meter], None]) -> None:
         super().__init__(peer.rates)
-        self.ni = ni
-        self.peer = peer
-        self.total = total
+        self.ni: NI = ni
+        self.peer: Peer = peer
+        self.total: Total = total
         self._read: Callable[[Meter], None] = read
         self._bytes = 0
         self._seconds = 0.0
         self._depth = 0.0
-        self.read_rate = self.delay = 0.0  # of the last reading
-        self.best = self.best_delay = 0.0
-        self.fed_at = self.read_at = -1.0  # below 0: never
-        self.slow = self.good = 0  # readings in a row
-        self.slow_since = self.good_since = 0.0
+        self.read_rate: float = 0.0  # of the last reading
+        self.delay: float = 0.0
+        self.best: float = 0.0
+        self.best_delay: float = 0.0
+        self.fed_at: float = -1.0  # below 0: never
+        self.read_at: float = -1.0
+        self.slow: int = 0  # readings in a row
+        self.good: int = 0
+        self.slow_since: float = 0.0
+        self.good_since: float = 0.0
 
     def take(self, size: int, seconds: float, depth: int, now: float) -> None:
         super().take(size, seconds, depth, now)

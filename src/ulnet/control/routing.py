@@ -66,8 +66,8 @@ class Routing:
         self._discovery = discovery
         self._info = info
         self._health = health
-        self.gateways = gateways
-        self.paths = paths
+        self.gateways: Gateways = gateways
+        self.paths: RoutedSelector = paths
         loops = Loops(state, memory, sender, gateways.routes_changed)
         self._forwarding = Forwarding(state, gateways, selector, paths, loops, sender, self._tell)
 

@@ -37,11 +37,11 @@ class SelfInfo:
         self._ping: Md | None = None
         self._push: Md | None = None
         self._push_buffer = bytearray(MIN_INFO_SIZE)
-        self.sequence = 0
+        self.sequence: int = 0
         self.routes = False  # whether peers are told that this node routes
         self.silent_nets: frozenset[Net] = frozenset()  # of a router: where nobody has pinged it for long
         self._started = False
-        self.data = memoryview(b"")  # what a ping gets and a push carries; renewed, never changed
+        self.data: memoryview = memoryview(b"")  # what a ping gets and a push carries; renewed, never changed
 
     def start(self) -> None:
         """Attach the ping target and post the push buffer."""

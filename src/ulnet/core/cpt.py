@@ -39,8 +39,8 @@ class CptTable:
         node_distances: Mapping[tuple[int, int], int] | None = None,
     ) -> None:
         """`node_distances` has every pair of nodes. Raises LNetError(EINVAL) for a CPU in two partitions."""
-        self.partitions = tuple(partitions)
-        self.count = len(self.partitions) or 1
+        self.partitions: tuple[Partition, ...] = tuple(partitions)
+        self.count: int = len(self.partitions) or 1
         self._cpt_of_cpu: dict[int, int] = {}
         self._cpt_of_node: dict[int, int] = {}
         for cpt, partition in enumerate(self.partitions):

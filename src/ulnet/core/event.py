@@ -61,18 +61,18 @@ class Event:
         rlength: int = 0,
         offset: int = 0,
     ) -> None:
-        self.kind = kind
-        self.md = md
-        self.hdr = hdr
-        self.initiator = initiator
-        self.sender = sender
-        self.mlength = mlength
-        self.rlength = rlength
-        self.offset = offset
-        self.status = 0
-        self.health = HealthStatus.OK
-        self.reason = ""
-        self.unlinked = False
+        self.kind: EventKind = kind
+        self.md: Md = md
+        self.hdr: Header | None = hdr
+        self.initiator: Nid = initiator
+        self.sender: Nid = sender
+        self.mlength: int = mlength
+        self.rlength: int = rlength
+        self.offset: int = offset
+        self.status: int = 0
+        self.health: HealthStatus = HealthStatus.OK
+        self.reason: str = ""
+        self.unlinked: bool = False
 
     def copy(self) -> Event:
         """Another event of the same; that of a success may be one for many messages that are alike."""

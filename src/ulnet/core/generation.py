@@ -13,7 +13,7 @@ class _Changes:
     __slots__ = ("number",)
 
     def __init__(self) -> None:
-        self.number = 0
+        self.number: int = 0
 
 
 CHANGES: Final = _Changes()
@@ -28,8 +28,8 @@ class Generation:
     __slots__ = ("number", "reason")
 
     def __init__(self) -> None:
-        self.number = 0
-        self.reason = ""  # of the last change, for whoever debugs
+        self.number: int = 0
+        self.reason: str = ""  # of the last change, for whoever debugs
 
     def invalidate(self, reason: str) -> None:
         """Whatever was decided before is void."""

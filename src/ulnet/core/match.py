@@ -60,19 +60,23 @@ class Match:
     )
 
     def __init__(self, hdr: Header, verdict: Verdict, why: str = "", sender: PeerNi | None = None) -> None:
-        self.hdr = hdr
-        self.verdict = verdict
-        self.why = why  # of a DROP
-        self.sender = sender
-        self.hop = sender  # the peer NI that it came over: its sender, a gateway, or a slave of that
+        self.hdr: Header = hdr
+        self.verdict: Verdict = verdict
+        self.why: str = why  # of a DROP
+        self.sender: PeerNi | None = sender
+        self.hop: PeerNi | None = (
+            sender  # the peer NI that it came over: its sender, a gateway, or a slave of that
+        )
         self.master: Master | None = None  # a bonding NI that it is for
         self.portal: Portal | None = None
         self.md: Md | None = None
-        self.handle = 0  # of md, when it was matched
-        self.moving = False
-        self.offset = 0
+        self.handle: int = 0  # of md, when it was matched
+        self.moving: bool = False
+        self.offset: int = 0
         self.event: Event | None = None  # one for all that are alike
-        self.wants_ack = False
+        self.wants_ack: bool = False
         self.answers: PathSet | None = None  # the paths of ACKs or REPLYs to such messages
-        self.peer_generation = self.hop_generation = self.portal_generation = ALWAYS
-        self.stamp = -1
+        self.peer_generation: Generation = ALWAYS
+        self.hop_generation: Generation = ALWAYS
+        self.portal_generation: Generation = ALWAYS
+        self.stamp: int = -1

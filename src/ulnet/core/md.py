@@ -154,43 +154,45 @@ class Md:
         auto_unlink: bool = True,
         timeout: float | None = None,
     ) -> None:
-        self.fragments = fragments
-        self.length = fragments[0].nbytes if len(fragments) == 1 else sum(view.nbytes for view in fragments)
-        self.handler = handler
-        self.threshold = threshold
-        self.options = options
-        self.max_size = max_size
-        self.user_ptr = user_ptr
-        self.auto_unlink = auto_unlink
-        self.cpt = 0  # where its memory is near
+        self.fragments: list[memoryview] = fragments
+        self.length: int = (
+            fragments[0].nbytes if len(fragments) == 1 else sum(view.nbytes for view in fragments)
+        )
+        self.handler: Callable[[Event], None] | None = handler
+        self.threshold: int = threshold
+        self.options: int = options
+        self.max_size: int = max_size
+        self.user_ptr: object = user_ptr
+        self.auto_unlink: bool = auto_unlink
+        self.cpt: int = 0  # where its memory is near
         self.timeout: float | None = (
             None  # seconds for an operation; None: the transaction timeout for responses
         )
-        self.handle = 0
-        self.key = 0  # of its place in the deadlines: the first handle it had
-        self.wmd = b""  # its handle on the wire (spec wire-lnet.md §3)
-        self.lasting = False  # bound anew when it is over: its places elsewhere are kept
-        self.quiet = False  # its owner does not want to hear that something has left
+        self.handle: int = 0
+        self.key: int = 0  # of its place in the deadlines: the first handle it had
+        self.wmd: bytes = b""  # its handle on the wire (spec wire-lnet.md §3)
+        self.lasting: bool = False  # bound anew when it is over: its places elsewhere are kept
+        self.quiet: bool = False  # its owner does not want to hear that something has left
         self.me: MatchEntry | None = None
-        self.offset = 0
-        self.refs = 0  # operations under way
-        self.acks_due = 0  # answers that were asked for: others are not taken
-        self.replies_due = 0
+        self.offset: int = 0
+        self.refs: int = 0  # operations under way
+        self.acks_due: int = 0  # answers that were asked for: others are not taken
+        self.replies_due: int = 0
         self.asked: PeerNi | None = None  # whom its last request went to: only that node may answer …
         self.asked_too: set[PeerNi] | None = None  # … and these, whose answers may still be due
-        self.aborted = 0  # errno that successful completions turn into, after md_unlink while busy
-        self.linked = False
-        self.sends = False  # bound, and not about to go
-        self.deadline_slot = -1  # when its answer is overdue; -1: none is waited for
-        self.wheel_slot = -1  # where it is entered, which may be later than that is known to be over
-        self.sent_at = 0.0
-        self.until = 0.0  # what is sent before that time keeps the place in the deadlines
+        self.aborted: int = 0  # errno that successful completions turn into, after md_unlink while busy
+        self.linked: bool = False
+        self.sends: bool = False  # bound, and not about to go
+        self.deadline_slot: int = -1  # when its answer is overdue; -1: none is waited for
+        self.wheel_slot: int = -1  # where it is entered, which may be later than that is known to be over
+        self.sent_at: float = 0.0
+        self.until: float = 0.0  # what is sent before that time keeps the place in the deadlines
         self.next_nid: Nid | None = None  # the next hop of its last message
         self.ni: NI | None = None  # and where that left
         self.in_flight: list[InFlight] = []  # requests that await their answer
         self.put: Msg | None = None  # its PUT, whose ACK is due, that has an identity or may get one
         self.keepers: set[Keeper] | None = None  # who hold something of it from one message to the next
-        self.used = False  # its handle has been an identity
+        self.used: bool = False  # its handle has been an identity
         _must_be_callable(handler)
         if options & MAX_SIZE and not 0 <= max_size <= self.length:
             raise LNetError(

@@ -32,12 +32,12 @@ class Attempts:
     __slots__ = ("count", "deadline", "forsaken", "last", "pause", "tried")
 
     def __init__(self, deadline: float) -> None:
-        self.count = 0
-        self.deadline = deadline
-        self.pause = 0.0  # before the last attempt
+        self.count: int = 0
+        self.deadline: float = deadline
+        self.pause: float = 0.0  # before the last attempt
         self.last: tuple[NI, PeerNi] | None = None  # where it failed, until another path is chosen
         self.tried: list[tuple[NI, PeerNi]] = []
-        self.forsaken = False  # the peer that may have it has begun a new life
+        self.forsaken: bool = False  # the peer that may have it has begun a new life
 
     def pause_after(self, ni: NI, pni: PeerNi) -> float:
         """Seconds to wait after a failure on that pair."""
@@ -84,31 +84,33 @@ class Msg:
     )
 
     def __init__(self, template: Header) -> None:
-        self.template = template
-        self.hdr = template
-        self.wmd = NO_WMD
+        self.template: Header = template
+        self.hdr: Header = template
+        self.wmd: bytes = NO_WMD
         self.payload: list[memoryview] = NO_PAYLOAD
         self.md: Md | None = None
         self.path: Path | None = None
         self.ni: NI | None = None  # of its path
         self.peer_ni: PeerNi | None = None  # its next hop
         self.next_nid: Nid | None = None
-        self.next_pid = 0
+        self.next_pid: int = 0
         self.source: Nid | None = None  # the NI that it is bound to, as asked for
         self.target: Nid | None = None  # the destination as asked for
-        self.cpt = 0
-        self.exact = False  # goes to that NID of its peer and no other
+        self.cpt: int = 0
+        self.exact: bool = False  # goes to that NID of its peer and no other
         self.via: Nid | None = None  # the gateway that it goes over, where that is given
-        self.committed = False  # holds credits of its path, or waits for them
-        self.queued_at = 0.0
-        self.unconnected = False  # its driver has no connection for it: it holds no credit of its NI
-        self.unsent = False  # set by a driver that fails it: no byte has left, so any other path may be tried
+        self.committed: bool = False  # holds credits of its path, or waits for them
+        self.queued_at: float = 0.0
+        self.unconnected: bool = False  # its driver has no connection for it: it holds no credit of its NI
+        self.unsent: bool = (
+            False  # set by a driver that fails it: no byte has left, so any other path may be tried
+        )
         self.in_flight: InFlight | None = None  # its load on the path
         self.attempts: Attempts | None = None  # once it has failed and may set out again
         self.transit: Transit | None = None  # passes through this router
         self.master: Master | None = None  # that passed it on, and chose its path
         self.event: Event | None = None  # of a REPLY: what the owner of its memory hears
-        self.copied = False  # a copy was sent over another path: what becomes of this one is no matter
+        self.copied: bool = False  # a copy was sent over another path: what becomes of this one is no matter
         self.copy_of: Msg | None = None  # of a PUT whose SEND event is its original's
 
     @property
@@ -149,18 +151,18 @@ class Incoming:
     )
 
     def __init__(self, hdr: Header, ni: NI, peer_ni: PeerNi, next_nid: Nid) -> None:
-        self.hdr = hdr
-        self.ni = ni
-        self.peer_ni = peer_ni  # who sent it
-        self.next_nid = next_nid  # the next hop that it came by
-        self.hop = peer_ni  # the peer NI of that
+        self.hdr: Header = hdr
+        self.ni: NI = ni
+        self.peer_ni: PeerNi = peer_ni  # who sent it
+        self.next_nid: Nid = next_nid  # the next hop that it came by
+        self.hop: PeerNi = peer_ni  # the peer NI of that
         self.md: Md | None = None
-        self.mlength = 0
-        self.offset = 0
+        self.mlength: int = 0
+        self.offset: int = 0
         self.rx: Payload | None = None
         self.transit: Transit | None = None
-        self.identity = b""  # of a PUT that is never taken twice
-        self.ended = False
+        self.identity: bytes = b""  # of a PUT that is never taken twice
+        self.ended: bool = False
 
 
 class Transit:
@@ -185,16 +187,16 @@ class Transit:
     def __init__(
         self, ni: NI, sender: PeerNi, hdr: Header, from_nid: Nid, rx: Payload | None, cpt: int
     ) -> None:
-        self.ni = ni
-        self.sender = sender
-        self.hdr = hdr
-        self.from_nid = from_nid
-        self.rx = rx
-        self.cpt = cpt
-        self.from_router = False  # whether its sender is a router, too
-        self.has_credit = False  # of its sender; and it has a buffer, or waits for one
+        self.ni: NI = ni
+        self.sender: PeerNi = sender
+        self.hdr: Header = hdr
+        self.from_nid: Nid = from_nid
+        self.rx: Payload | None = rx
+        self.cpt: int = cpt
+        self.from_router: bool = False  # whether its sender is a router, too
+        self.has_credit: bool = False  # of its sender; and it has a buffer, or waits for one
         self.buffer: bytearray | None = None
-        self.held_for = hdr.dest_nid  # under which its pool counts that buffer
-        self.left = False  # gave everything back
-        self.deadline = inf  # nobody waits for it after that
-        self.why = ""  # it could not be sent on
+        self.held_for: Nid = hdr.dest_nid  # under which its pool counts that buffer
+        self.left: bool = False  # gave everything back
+        self.deadline: float = inf  # nobody waits for it after that
+        self.why: str = ""  # it could not be sent on

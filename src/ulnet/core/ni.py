@@ -41,15 +41,15 @@ class LocalNet:
     __slots__ = ("bonded", "lnd", "net", "nis", "priority", "seq", "state", "tunables", "weight")
 
     def __init__(self, net: Net, lnd: Lnd, tunables: NetTunables) -> None:
-        self.net = net
-        self.lnd = lnd
-        self.tunables = tunables
+        self.net: Net = net
+        self.lnd: Lnd = lnd
+        self.tunables: NetTunables = tunables
         self.nis: list[NI] = []
-        self.priority = NO_PRIORITY
-        self.weight = NO_WEIGHT
-        self.seq = 0
-        self.bonded = False
-        self.state = NetState.INIT
+        self.priority: int = NO_PRIORITY
+        self.weight: int = NO_WEIGHT
+        self.seq: int = 0
+        self.bonded: bool = False
+        self.state: NetState = NetState.INIT
 
     @property
     def health(self) -> int:
@@ -63,7 +63,7 @@ class TxQueue:
     __slots__ = ("credits", "waiting")
 
     def __init__(self, credits: int) -> None:
-        self.credits = credits
+        self.credits: int = credits
         self.waiting: deque[Msg] = deque()
 
 
@@ -128,42 +128,46 @@ class NI:
         dev_cpt: int = ANY_CPT,
         also: tuple[Place, ...] = (),
     ) -> None:
-        self.net = net
-        self.lnd = net.lnd
-        self.nid = nid
-        self.interface = interface
-        self.also = also
-        self.tunables = replace(net.tunables)
-        self.lnd_tunables = lnd_tunables
-        self.cpts = cpts
-        self.dev_cpt = dev_cpt
-        self.priority = NO_PRIORITY
-        self.weight = NO_WEIGHT
-        self.tx_queues = self._new_queues()
-        self.tx_credits = self.max_tx_credits = self.min_tx_credits = self._all_credits()
-        self.batches = False  # set by its driver: what is sent together is written by one call
-        self.seq = 0
-        self.refs = 0  # messages that use this NI now
-        self.timeout = DEFAULT_TIMEOUT  # seconds that its driver may take for an attempt
-        self.patience = inf  # seconds after which a message on it is past its deadline
-        self.active = False
-        self.open = False  # active, and takes new messages: not about to go
-        self.listed = True  # peers are told of it
-        self.drained = False  # stays closed and unlisted until somebody says otherwise
-        self.state = NiState.INIT
-        self.fatal = False  # its state is FAILED
+        self.net: LocalNet = net
+        self.lnd: Lnd = net.lnd
+        self.nid: Nid = nid
+        self.interface: str | None = interface
+        self.also: tuple[Place, ...] = also
+        self.tunables: NetTunables = replace(net.tunables)
+        self.lnd_tunables: LndTunables | None = lnd_tunables
+        self.cpts: tuple[int, ...] = cpts
+        self.dev_cpt: int = dev_cpt
+        self.priority: int = NO_PRIORITY
+        self.weight: int = NO_WEIGHT
+        self.tx_queues: list[TxQueue] = self._new_queues()
+        self.max_tx_credits: int = self._all_credits()
+        self.tx_credits: int = self.max_tx_credits
+        self.min_tx_credits: int = self.max_tx_credits
+        self.batches: bool = False  # set by its driver: what is sent together is written by one call
+        self.seq: int = 0
+        self.refs: int = 0  # messages that use this NI now
+        self.timeout: int = DEFAULT_TIMEOUT  # seconds that its driver may take for an attempt
+        self.patience: float = inf  # seconds after which a message on it is past its deadline
+        self.active: bool = False
+        self.open: bool = False  # active, and takes new messages: not about to go
+        self.listed: bool = True  # peers are told of it
+        self.drained: bool = False  # stays closed and unlisted until somebody says otherwise
+        self.state: NiState = NiState.INIT
+        self.fatal: bool = False  # its state is FAILED
         self.degraded: dict[str, str] = {}  # why it carries less than it should, by what is the matter
-        self.link_rate = 0.0  # bytes per second, as its device tells; 0: it does not
-        self.health = MAX_HEALTH
-        self.reported_down = False  # health fell to 0 and is not whole again
-        self.unhealthy = False  # not wholly well: health wants to know what becomes of messages
-        self.stats = MsgStats()
+        self.link_rate: float = 0.0  # bytes per second, as its device tells; 0: it does not
+        self.health: int = MAX_HEALTH
+        self.reported_down: bool = False  # health fell to 0 and is not whole again
+        self.unhealthy: bool = False  # not wholly well: health wants to know what becomes of messages
+        self.stats: MsgStats = MsgStats()
         self.choices: defaultdict[str, int] = defaultdict(int)  # by the criterion that decided
-        self.health_stats = HealthStats()
-        self.latency_egress = Latency()
-        self.latency_get = Latency()
-        self.latency_ack = Latency()
-        self.secured_until = 0.0  # seconds since 1970 until when its certificate is good; 0: it has none
+        self.health_stats: HealthStats = HealthStats()
+        self.latency_egress: Latency = Latency()
+        self.latency_get: Latency = Latency()
+        self.latency_ack: Latency = Latency()
+        self.secured_until: float = (
+            0.0  # seconds since 1970 until when its certificate is good; 0: it has none
+        )
         self.lnd_data: object = None
 
     def _new_queues(self) -> list[TxQueue]:
@@ -184,7 +188,8 @@ class NI:
         self.cpts = cpts
         self.tx_queues = self._new_queues()
         self.max_tx_credits = self._all_credits()
-        self.min_tx_credits = self.tx_credits = self.max_tx_credits - under_way
+        self.tx_credits = self.max_tx_credits - under_way
+        self.min_tx_credits = self.tx_credits
 
     def queue_for(self, next_nid: Nid) -> TxQueue:
         """The queue of messages to a next hop: always the same, so that they stay in order."""

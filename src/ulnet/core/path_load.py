@@ -39,9 +39,9 @@ class PathLoad:
     def __init__(self, rates: Generation | None = None, *, stalled: bool = False) -> None:
         self._rates = rates or Generation()  # moves with each rate of the peer
         self._rates.invalidate("a path is used")
-        self.outstanding = 0
-        self.rate = 0.0
-        self.stalled = stalled
+        self.outstanding: int = 0
+        self.rate: float = 0.0
+        self.stalled: bool = stalled
         self._since = 0.0  # when the present sample began
         self._confirmed = 0  # bytes of the present sample
         self._samples = -1
@@ -88,7 +88,7 @@ class InFlight:
     __slots__ = ("_peer", "_size", "pair")
 
     def __init__(self, pair: PathLoad, peer: PathLoad, size: int) -> None:
-        self.pair = pair
+        self.pair: PathLoad = pair
         self._peer = peer
         self._size = size
 

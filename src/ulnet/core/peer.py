@@ -122,40 +122,47 @@ class PeerNi:
     )
 
     def __init__(self, nid: Nid, net: PeerNet, credits: int) -> None:
-        self.nid = nid
-        self.net = net
-        self.peer = net.peer
-        self.tx_credits = self.max_tx_credits = self.min_tx_credits = credits
-        self.max_rtr_credits = self.rtr_credits = self.min_rtr_credits = credits
-        self.tx_queue = _NONE_WAITS  # behind the credits; `wait` adds to it
-        self.tx_queued_bytes = 0
+        self.nid: Nid = nid
+        self.net: PeerNet = net
+        self.peer: Peer = net.peer
+        self.tx_credits: int = credits
+        self.max_tx_credits: int = credits
+        self.min_tx_credits: int = credits
+        self.max_rtr_credits: int = credits
+        self.rtr_credits: int = credits
+        self.min_rtr_credits: int = credits
+        self.tx_queue: deque[Msg] = _NONE_WAITS  # behind the credits; `wait` adds to it
+        self.tx_queued_bytes: int = 0
         self.vouches: Callable[[Nid], bool] | None = None  # which NIDs its certificate is for, if it has one
-        self.answers = 0  # our ACKs and REPLYs that hold its credits or wait for them
+        self.answers: int = 0  # our ACKs and REPLYs that hold its credits or wait for them
         self.preferred: Nid | None = None  # the local NID that a non-multi-rail peer hears from
         self.preferred_nids: frozenset[Nid] = frozenset()  # local NIDs, by policy
         self.preferred_gateways: tuple[Descriptor, ...] = ()  # of gateways on the way there, by policy
         self.pathways: Mapping[Nid, int] = _NO_PATHWAYS  # the priority of each of them
         self.turn_lengths: Mapping[Nid, int] = _NO_PATHWAYS  # by local NID, where a policy gives one
-        self.priority = NO_PRIORITY
-        self.weight = NO_WEIGHT
+        self.priority: int = NO_PRIORITY
+        self.weight: int = NO_WEIGHT
         self.path_loads: dict[NI, PathLoad] = {}  # from each local NI
         self.path_sets: dict[Key, PathSet] = {}  # of messages to it
         self.put_paths: PathSet | None = None  # the one of the last PUTs without special wishes …
         self.get_paths: PathSet | None = None  # … and of the last such GETs
-        self.refs = 1
-        self.seq = 0
-        self.health = MAX_HEALTH
-        self.state = PeerNiState.CREATED
-        self.unhealthy = True  # not wholly well, or never used: health wants to know what becomes of messages
-        self.heard_at = -1.0  # when the last message came from it; below 0: never
-        self.failed_at = -1.0  # when the last message to it failed, or was not answered; below 0: never
-        self.said_down = False  # what its peer last told of it
-        self.stats = MsgStats()
+        self.refs: int = 1
+        self.seq: int = 0
+        self.health: int = MAX_HEALTH
+        self.state: PeerNiState = PeerNiState.CREATED
+        self.unhealthy: bool = (
+            True  # not wholly well, or never used: health wants to know what becomes of messages
+        )
+        self.heard_at: float = -1.0  # when the last message came from it; below 0: never
+        # when the last message to it failed, or was not answered; below 0: never
+        self.failed_at: float = -1.0
+        self.said_down: bool = False  # what its peer last told of it
+        self.stats: MsgStats = MsgStats()
         self.choices: defaultdict[str, int] = defaultdict(int)  # by the criterion that decided
-        self.health_stats = HealthStats()
-        self.latency_egress = Latency()
-        self.latency_get = Latency()
-        self.latency_ack = Latency()
+        self.health_stats: HealthStats = HealthStats()
+        self.latency_egress: Latency = Latency()
+        self.latency_get: Latency = Latency()
+        self.latency_ack: Latency = Latency()
 
     def wait(self, msg: Msg) -> None:
         """Queue a message for which there is no credit."""
@@ -183,12 +190,12 @@ class PeerNet:
     __slots__ = ("net", "nis", "peer", "priority", "seq", "weight")
 
     def __init__(self, net: Net, peer: Peer) -> None:
-        self.net = net
-        self.peer = peer
+        self.net: Net = net
+        self.peer: Peer = peer
         self.nis: list[PeerNi] = []
-        self.priority = NO_PRIORITY
-        self.weight = NO_WEIGHT
-        self.seq = 0
+        self.priority: int = NO_PRIORITY
+        self.weight: int = NO_WEIGHT
+        self.seq: int = 0
 
     @property
     def health(self) -> int:
@@ -202,9 +209,9 @@ class Exchange:
     __slots__ = ("done", "kind", "md", "peer", "sequence")
 
     def __init__(self, peer: Peer, kind: Literal["ping", "push"], sequence: int = 0) -> None:
-        self.peer = peer
+        self.peer: Peer = peer
         self.kind = kind
-        self.sequence = sequence  # of the info that a push carries
+        self.sequence: int = sequence  # of the info that a push carries
         self.md: Md | None = None
         self.done: Callable[[Exchange, Event], None] | None = None
 
@@ -228,10 +235,10 @@ class Waiter:
         done: Callable[[LNetError | None, Peer | None], None],
         mistake: Callable[[BaseException, str], None],
     ) -> None:
-        self.nid = nid
+        self.nid: Nid = nid
         self._done = done
         self._mistake = mistake
-        self.rounds = 0  # how often its peer was replaced by another meanwhile
+        self.rounds: int = 0  # how often its peer was replaced by another meanwhile
 
     def tell(self, error: LNetError | None, peer: Peer | None) -> None:
         """Tell the caller that the discovery is over."""
@@ -278,31 +285,31 @@ class Peer:
     )
 
     def __init__(self, primary_nid: Nid, flags: int = 0) -> None:
-        self.primary_nid = primary_nid
-        self.flags = flags  # change them by `mark`
-        self.settled = False  # as the flags say; messages to a peer that is not must ask discovery
-        self.gone = False  # no longer in the table
-        self.guard = b""  # what identities of PUTs to it hold, while it is known to keep them
+        self.primary_nid: Nid = primary_nid
+        self.flags: int = flags  # change them by `mark`
+        self.settled: bool = False  # as the flags say; messages to a peer that is not must ask discovery
+        self.gone: bool = False  # no longer in the table
+        self.guard: bytes = b""  # what identities of PUTs to it hold, while it is known to keep them
         self.nets: dict[Net, PeerNet] = {}
         self.members: dict[Nid, PeerNi] = {}
-        self.locked_at = 0  # when its primary NID was locked: the smaller, the earlier
-        self.seq = 0
-        self.state = PeerState.ACTIVE  # or INACTIVE: all paths failed
+        self.locked_at: int = 0  # when its primary NID was locked: the smaller, the earlier
+        self.seq: int = 0
+        self.state: PeerState = PeerState.ACTIVE  # or INACTIVE: all paths failed
         self.path_loads: dict[NI, PathLoad] = {}  # from each local NI, to any of its NIDs
-        self.rates = Generation()  # of the rates of these loads and of those of its NIs
-        self.generation = Generation()  # of its flags, its NIDs, and their state
+        self.rates: Generation = Generation()  # of the rates of these loads and of those of its NIs
+        self.generation: Generation = Generation()  # of its flags, its NIDs, and their state
         self.turns: dict[object, dict[object, int]] = {}  # of weighted ways: messages in this round
         # Of discovery:
-        self.remote_sequence = 0  # of the last info it sent
-        self.pushed_sequence = 0  # of the last push that it acknowledged
+        self.remote_sequence: int = 0  # of the last info it sent
+        self.pushed_sequence: int = 0  # of the last push that it acknowledged
         self.heard_at: Nid | None = None  # our NID that its last ping reply came to
         self.heard_from: Nid | None = None  # its NID that sent it
-        self.info_size = 0  # the most its info took, bytes
-        self.attempts = 0  # pings of this round
+        self.info_size: int = 0  # the most its info took, bytes
+        self.attempts: int = 0  # pings of this round
         self.check_nid: Nid | None = None  # of a gateway under check: its NID that is to answer
         self.check_timeout: float | None = None  # of a gateway: for all pings and pushes to it
         self.news: PingInfo | None = None  # to be merged
-        self.asked_at = 0.0  # whether it is another peer, as that says; seconds
+        self.asked_at: float = 0.0  # whether it is another peer, as that says; seconds
         self.says: frozenset[Nid] = frozenset()  # of NIDs that other peers have, those that it last listed
         self.exchanges: dict[str, Exchange] = {}  # the ping and the push under way
         self.error: tuple[int, str] | None = None  # of the last round

@@ -43,7 +43,8 @@ class PeerTable:
         self.ours: Callable[[Nid], bool] = ours  # whether a NID is one of this node's own
         self._parts = parts
         self._peers: dict[Peer, None] = {}
-        self.by_nid = self._by_nid = dict[Nid, PeerNi]()  # read it, where a call would cost too much
+        self._by_nid: dict[Nid, PeerNi] = {}
+        self.by_nid: dict[Nid, PeerNi] = self._by_nid  # read it, where a call would cost too much
         self._strangers: dict[Peer, None] = {}  # those not configured, longest known first
         self._unconfigured = 0  # their NIDs
         self._locks = 0

@@ -37,14 +37,14 @@ class MatchEntry:
     def __init__(
         self, portal: Portal, nid: Nid, pid: int, match_bits: int, ignore_bits: int, unlink: bool
     ) -> None:
-        self.portal = portal
-        self.nid = nid
-        self.pid = pid
-        self.match_bits = match_bits
-        self.ignore_bits = ignore_bits
-        self.unlink = unlink  # goes with its MD
+        self.portal: Portal = portal
+        self.nid: Nid = nid
+        self.pid: int = pid
+        self.match_bits: int = match_bits
+        self.ignore_bits: int = ignore_bits
+        self.unlink: bool = unlink  # goes with its MD
         self.md: Md | None = None
-        self.linked = True
+        self.linked: bool = True
 
     @property
     def unique(self) -> bool:
@@ -76,15 +76,15 @@ class Portal:
     )
 
     def __init__(self, index: int) -> None:
-        self.index = index
-        self.generation = Generation()  # of its entries, and of which of them have memory
-        self.lazy = False
+        self.index: int = index
+        self.generation: Generation = Generation()  # of its entries, and of which of them have memory
+        self.lazy: bool = False
         self.unique: bool | None = None  # fixed by the first ME
         self.ignoring: deque[MatchEntry] = deque()  # with ignore bits: looked at first
         self.exact: dict[object, deque[MatchEntry]] = {}
         self.delayed: dict[Incoming, None] = {}  # in order of arrival
-        self.matching = False  # somebody walks through `delayed` …
-        self.rematch = False  # … and must begin anew, because memory was attached meanwhile
+        self.matching: bool = False  # somebody walks through `delayed` …
+        self.rematch: bool = False  # … and must begin anew, because memory was attached meanwhile
 
     def attach(self, me: MatchEntry, at_head: bool) -> None:
         """Link an ME. Raises LNetError(EPERM) when the portal is of the other kind."""

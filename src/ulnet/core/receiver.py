@@ -80,9 +80,9 @@ class Receiver:
         self._memory = reception.memory
         self._sender = reception.sender
         self._answers = reception.answers
-        self.ni = ni
-        self.nid = nid
-        self.vouches = vouches  # which sources its certificate is for
+        self.ni: NI = ni
+        self.nid: Nid = nid
+        self.vouches: Callable[[Nid], bool] | None = vouches  # which sources its certificate is for
         self._match = _NO_MATCH
 
     def _find(self, hdr: Header) -> Match:

@@ -63,14 +63,14 @@ class Reception:
         answers: Answers,
         parts: Parts,
     ) -> None:
-        self.state = state
-        self.faults = faults
-        self.memory = memory
+        self.state: NodeState = state
+        self.faults: FaultInjector = faults
+        self.memory: Memory = memory
         self.waits: list[float] = []  # seconds from requests to the answers that are being taken
-        self.sender = sender
-        self.answers = answers
+        self.sender: Sender = sender
+        self.answers: Answers = answers
         self._parts = parts
-        self.guard = ReceiverGuard(state.clock, state.cookie)
+        self.guard: ReceiverGuard = ReceiverGuard(state.clock, state.cookie)
         self._kinds = {_PUT: self._put, _GET: self._get, _ACK: self._ack, _REPLY: self._reply}
 
     def heard(self, ni: NI, hop: PeerNi) -> None:

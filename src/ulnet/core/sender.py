@@ -72,9 +72,9 @@ class Sender:
         self._memory = memory
         self._finder = finder
         self._parts = parts
-        self.credits = Credits(state, faults, parts)
-        self.loads = Loads(state, parts)
-        self.guard = SenderGuard(state, memory, parts)
+        self.credits: Credits = Credits(state, faults, parts)
+        self.loads: Loads = Loads(state, parts)
+        self.guard: SenderGuard = SenderGuard(state, memory, parts)
         self._corking = 0  # handlers are called, one after the other
         self._corked: Path | None = None  # whose next messages wait for the others …
         self._cork: list[Msg] = []  # … here

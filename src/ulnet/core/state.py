@@ -15,7 +15,7 @@ from ulnet.core.ni import NI, NO_LIMIT, LocalNet
 from ulnet.core.peer_table import PeerTable
 from ulnet.core.stats import GlobalStats
 from ulnet.core.status import LNetError
-from ulnet.core.timers import Timers
+from ulnet.core.timers import Deadlines, Timers
 from ulnet.core.tunables import GlobalSettings
 from ulnet.nid import LNET_PID, Net, Nid
 
@@ -87,34 +87,35 @@ class NodeState:
         notice: Callable[[str], None] | None = None,
         node_of_memory: Callable[[memoryview], int] | None = None,
     ) -> None:
-        self.clock = clock
-        self.cookie = cookie  # tells this life of the node from earlier ones in wire handles
-        self.wake = wake
-        self.report = report
-        self.alarm = (
-            alarm or report
-        )  # of what is more than a warning: NIs that fail, messages that switch paths
-        self.notice = notice or report  # of less than one: NIs that are good again
-        self.pid = LNET_PID
-        self.cpts = cpts
-        self.local_cpt = _cpt_teller(cpts, current_cpu)  # of the calling thread
-        self.divided = cpts.count > 1  # else all memory is near CPT 0
-        self.node_of_memory = node_of_memory  # where somebody can tell
-        self.settings = GlobalSettings()
-        self.stats = GlobalStats()
-        self.drops = Drops(self)
+        self.clock: Callable[[], float] = clock
+        self.cookie: int = cookie  # tells this life of the node from earlier ones in wire handles
+        self.wake: Callable[[], None] = wake
+        self.report: Callable[[str], None] = report
+        # of what is more than a warning: NIs that fail, messages that switch paths
+        self.alarm: Callable[[str], None] = alarm or report
+        self.notice: Callable[[str], None] = notice or report  # of less than one: NIs that are good again
+        self.pid: int = LNET_PID
+        self.cpts: CptTable = cpts
+        self.local_cpt: Callable[[], int] = _cpt_teller(cpts, current_cpu)  # of the calling thread
+        self.divided: bool = cpts.count > 1  # else all memory is near CPT 0
+        self.node_of_memory: Callable[[memoryview], int] | None = node_of_memory  # where somebody can tell
+        self.settings: GlobalSettings = GlobalSettings()
+        self.stats: GlobalStats = GlobalStats()
+        self.drops: Drops = Drops(self)
         self.nets: dict[Net, LocalNet] = {}
         self.nis: dict[Nid, NI] = {}
         self.masters: dict[Nid, Master] = {}  # NIs that are made of others
-        self.peers = PeerTable(self._peer_credits, self.nis.__contains__, parts)
-        self.timers = Timers(wake, self.call_failed, parts)
-        self.deadlines = self.timers.wheel
-        self.guards = True  # peers are told that identities of PUTs are kept
-        self.forwards = False  # this node is a router: set by that alone
-        self.running = True
-        self.generation = Generation()  # of our NIs, their health, policies: choices are void behind it
-        self.seq = 0  # counts sends: who has the lowest number was used longest ago
-        self.answers = 0  # ACKs and REPLYs that hold credits or wait for them
+        self.peers: PeerTable = PeerTable(self._peer_credits, self.nis.__contains__, parts)
+        self.timers: Timers = Timers(wake, self.call_failed, parts)
+        self.deadlines: Deadlines = self.timers.wheel
+        self.guards: bool = True  # peers are told that identities of PUTs are kept
+        self.forwards: bool = False  # this node is a router: set by that alone
+        self.running: bool = True
+        self.generation: Generation = (
+            Generation()
+        )  # of our NIs, their health, policies: choices are void behind it
+        self.seq: int = 0  # counts sends: who has the lowest number was used longest ago
+        self.answers: int = 0  # ACKs and REPLYs that hold credits or wait for them
         self._deferred: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._ending: BaseException | None = None  # what a program's call raised to end the program
 

@@ -31,11 +31,11 @@ class MsgStats:
     __slots__ = ("dropped", "received", "received_bytes", "sent", "sent_bytes")
 
     def __init__(self) -> None:
-        self.sent = [0, 0, 0, 0, 0]
-        self.received = [0, 0, 0, 0, 0]
-        self.dropped = [0, 0, 0, 0, 0]
-        self.sent_bytes = 0
-        self.received_bytes = 0
+        self.sent: list[int] = [0, 0, 0, 0, 0]
+        self.received: list[int] = [0, 0, 0, 0, 0]
+        self.dropped: list[int] = [0, 0, 0, 0, 0]
+        self.sent_bytes: int = 0
+        self.received_bytes: int = 0
 
     def reset(self) -> None:
         """Zero everything."""
@@ -48,7 +48,10 @@ class Latency:
     __slots__ = ("max", "min", "samples", "total")
 
     def __init__(self) -> None:
-        self.samples = self.min = self.max = self.total = 0
+        self.samples: int = 0
+        self.min: int = 0
+        self.max: int = 0
+        self.total: int = 0
 
     def add(self, nsec: int) -> None:
         """Count one sample."""
@@ -87,13 +90,13 @@ class HealthStats:
     # fmt: on
 
     def __init__(self) -> None:
-        self.by_status = [0] * 11  # indexed by HealthStatus
-        self.resends = [0] * 11
-        self.connects = _NONE_FAILED
-        self.down_events = 0  # of its device, for local NIs
-        self.up_events = 0
-        self.ping_count = 0
-        self.next_ping = 0.0
+        self.by_status: list[int] = [0] * 11  # indexed by HealthStatus
+        self.resends: list[int] = [0] * 11
+        self.connects: Mapping[str, int] = _NONE_FAILED
+        self.down_events: int = 0  # of its device, for local NIs
+        self.up_events: int = 0
+        self.ping_count: int = 0
+        self.next_ping: float = 0.0
 
     def unconnected(self, err: int) -> None:
         """An attempt to connect failed with that errno (positive)."""
@@ -118,7 +121,7 @@ class GlobalStats:
         self.send_count = 0
         self.resend_count = 0
         self.response_timeout_count = 0
-        self.by_status = [0] * 11
+        self.by_status: list[int] = [0] * 11
         self.failed_resends = 0
         self.successful_resends = 0
         self.recv_count = 0

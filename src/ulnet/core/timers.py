@@ -24,9 +24,9 @@ class Timer:
     __slots__ = ("call", "key", "slot")
 
     def __init__(self, key: int, call: Callable[[], None]) -> None:
-        self.key = key
+        self.key: int = key
         self.call: Callable[[], None] | None = call
-        self.slot = 0
+        self.slot: int = 0
 
 
 Deadlines: TypeAlias = "DeadlineWheel[Timer | Md]"

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import dask.config
 import dask.utils
@@ -55,7 +55,7 @@ class Assembly:
 class UlnetComm(Comm):
     """A comm over LNet. Small messages are one call; large frames are bulk, which goes over all rails."""
 
-    max_shard_size = dask.utils.parse_bytes(dask.config.get("distributed.comm.shard"))
+    max_shard_size: ClassVar[int] = dask.utils.parse_bytes(dask.config.get("distributed.comm.shard"))
 
     def __init__(
         self, endpoint: Endpoint, partner: Partner, local: str, remote: str, number: int, deserialize: bool
@@ -67,7 +67,7 @@ class UlnetComm(Comm):
         self.endpoint = endpoint
         self.partner = partner
         self.number = number
-        self.theirs = 0  # its number there, once it is connected
+        self.theirs: int = 0  # its number there, once it is connected
         self._loop = asyncio.get_running_loop()
         self._sent = 0
         self._calls: set[asyncio.Task[Any]] = set()

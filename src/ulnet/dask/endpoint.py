@@ -60,9 +60,9 @@ class Endpoint:
     """A node with a service, open while anybody listens or has a comm, and a little longer."""
 
     def __init__(self, given: Settings) -> None:
-        self.closed = False
+        self.closed: bool = False
         self.ip = ""
-        self.net = "tcp"
+        self.net: str = "tcp"
         self.listeners: dict[int, Callable[[UlnetComm], None]] = {}
         self.comms: dict[int, UlnetComm] = {}
         self.partners: dict[Nid, Partner] = {}
@@ -72,7 +72,7 @@ class Endpoint:
         self._holders = 0
         self._end: asyncio.TimerHandle | None = None
         params = TcpParams(accept="all", accept_port=given.accept_port, reserved_ports=False)
-        self.node = Node(tcp=params, report=_log.info)  # processes of Dask come and go
+        self.node: Node = Node(tcp=params, report=_log.info)  # processes of Dask come and go
         service = Service(SERVICE)
         service.method("connect")(self._connect)
         service.method("message")(self._message)

@@ -53,7 +53,7 @@ class Loopback:
         """Raises DemoError."""
         self.senders: list[str] = [f"127.0.{rail}.1@tcp" for rail in range(1, rails + 1)]
         self.receivers: list[str] = [f"127.0.{rail}.2@tcp" for rail in range(1, rails + 1)]
-        self.port = _free_port([nid.partition("@")[0] for nid in (*self.senders, *self.receivers)])
+        self.port: int = _free_port([nid.partition("@")[0] for nid in (*self.senders, *self.receivers)])
         self.how = "fault rules on both nodes, as loopback has no link (--net cuts real ones)"
 
     def words(self, role: str) -> list[str]:

@@ -23,7 +23,7 @@ class Interruption:
     """What a signal does."""
 
     def __init__(self) -> None:
-        self.number = 0  # of the signal that came first
+        self.number: int = 0  # of the signal that came first
         self._work: asyncio.Task[object] | None = None
         self._patient = False
 

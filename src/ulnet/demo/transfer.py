@@ -42,7 +42,7 @@ class FileReceiver:
         self._rails = rails or {}
         self._complete = asyncio.Event()
         self.bytes_by_rail: Counter[Nid] = Counter()
-        self.received = 0
+        self.received: int = 0
         self._map = _allocated(path, size)
         if self._map is None:
             self._complete.set()

@@ -32,7 +32,7 @@ class AsyncClient:
     """One connection; requests made at once wait for each other."""
 
     def __init__(self, path: str | None = None) -> None:
-        self.path = path or default_socket()
+        self.path: str = path or default_socket()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._turn = asyncio.Lock()
 

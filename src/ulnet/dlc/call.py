@@ -26,8 +26,8 @@ class Call(Generic[T]):
     def __init__(
         self, request: model.Request, read: Callable[[Reply], T], deadline: float | None = None
     ) -> None:
-        self.request = request
-        self.deadline = deadline
+        self.request: model.Request = request
+        self.deadline: float | None = deadline
         self._read = read
 
     def result(self, reply: Reply) -> T:

@@ -60,7 +60,7 @@ class Configuration:
         self.rules: list[model.UdspAdd] = []
         self.settings: dict[str, int] = {name: one.default for name, one in SETTINGS.items() if one.own}
         self.router = asdict(RoutingSettings())
-        self.forwards = False
+        self.forwards: bool = False
         self.buffers: model.BuffersSet | None = None
         for one in self.requests:
             self._take(one)

@@ -40,7 +40,7 @@ class Client:
     """One connection to a node's control socket, opened by the first request."""
 
     def __init__(self, path: str | None = None) -> None:
-        self.path = path or default_socket()
+        self.path: str = path or default_socket()
         self._socket: socket.socket | None = None
 
     def request(self, request: Request, deadline: float = DEADLINE) -> Reply:

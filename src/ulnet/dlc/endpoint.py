@@ -37,7 +37,7 @@ class Endpoint:
             _make_directory(Path(path).parent, group)
             with _alone_in(Path(path).parent):
                 _clear(path)
-                self.socket = _listen(path)
+                self.socket: socket.socket = _listen(path)
                 if group is not None:
                     if os.stat(path).st_gid != group:
                         os.chown(path, -1, group)

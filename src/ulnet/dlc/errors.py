@@ -36,7 +36,7 @@ class DlcError(Exception):
         signed: bool = True,
     ) -> None:
         super().__init__(descr)
-        self.item = ErrorItem(verb, entity, -abs(errno) if signed else abs(errno), descr, seq_no)
+        self.item: ErrorItem = ErrorItem(verb, entity, -abs(errno) if signed else abs(errno), descr, seq_no)
 
     @property
     def errno(self) -> int:

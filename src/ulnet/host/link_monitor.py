@@ -33,7 +33,7 @@ class LinkMonitor:
         except (OSError, AttributeError) as error:
             raise _refused(error) from None
         try:
-            self.table = _whole_table()
+            self.table: LinkTable = _whole_table()
         except OSError as error:
             self._sock.close()
             raise _refused(error) from None

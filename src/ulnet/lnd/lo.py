@@ -47,7 +47,7 @@ class LoLnd:
     """
 
     name = "lo"
-    net_type = int(NetType.LO)
+    net_type: int = int(NetType.LO)
     reports_timeout = False
 
     def __init__(self, core: Upcalls, defer: Callable[..., Any]) -> None:

@@ -22,7 +22,7 @@ class Loop(asyncio.SelectorEventLoop):
     """asyncio's loop over our `Selector`, which is told of all that the loop has to do."""
 
     def __init__(self) -> None:
-        self.selector = Selector(self._reader_failed)
+        self.selector: Selector = Selector(self._reader_failed)
         self.selector.open()
         self.selector.is_loops = True
         super().__init__(cast(BaseSelector, self.selector))

@@ -97,9 +97,11 @@ class Selector:
         self._later: dict[
             int, Callable[[], None]
         ] = {}  # readers of files that have more than their turn took
-        self.in_group = False  # several files are being served: `uncork_later` is of use
-        self.news = False
-        self.is_loops = False  # this is the selector of the loop, which so learns of those that come again
+        self.in_group: bool = False  # several files are being served: `uncork_later` is of use
+        self.news: bool = False
+        self.is_loops: bool = (
+            False  # this is the selector of the loop, which so learns of those that come again
+        )
 
     def open(self) -> None:
         """Be ready to watch files. Raises OSError."""

@@ -56,20 +56,20 @@ class Frame:
     )
 
     def __init__(self, header: bytes, payload: bytes, token: object) -> None:
-        self.header = header
-        self.payload = payload
-        self.token = token
-        self.size = len(header) + len(payload)
-        self.bare = False  # nobody acknowledges it
-        self.over = False  # the sender has been told
-        self.ready = False  # it is with the receiver's host
-        self.read = False  # … and was in a buffer that its node has read
-        self.gone = False  # it will never arrive
-        self.tries = 0
-        self.begins = 0.0  # when its first byte leaves
-        self.end = 0.0  # when its last byte arrives
-        self.deadline = 0.0
-        self.patience = 0.0  # seconds that its sender gave it
+        self.header: bytes = header
+        self.payload: bytes = payload
+        self.token: object = token
+        self.size: int = len(header) + len(payload)
+        self.bare: bool = False  # nobody acknowledges it
+        self.over: bool = False  # the sender has been told
+        self.ready: bool = False  # it is with the receiver's host
+        self.read: bool = False  # … and was in a buffer that its node has read
+        self.gone: bool = False  # it will never arrive
+        self.tries: int = 0
+        self.begins: float = 0.0  # when its first byte leaves
+        self.end: float = 0.0  # when its last byte arrives
+        self.deadline: float = 0.0
+        self.patience: float = 0.0  # seconds that its sender gave it
 
 
 class Arrival(Protocol):
@@ -169,11 +169,11 @@ class _Rx:
     __slots__ = ("arrival", "buffers", "complete", "incoming", "receiver", "station", "wanted")
 
     def __init__(self, station: SimStation, arrival: Arrival, receiver: Inbound) -> None:
-        self.station = station
-        self.arrival = arrival
-        self.receiver = receiver
-        self.wanted = False
-        self.complete = False
+        self.station: SimStation = station
+        self.arrival: Arrival = arrival
+        self.receiver: Inbound = receiver
+        self.wanted: bool = False
+        self.complete: bool = False
         self.incoming: Incoming | None = None
         self.buffers: list[memoryview] = []
 
@@ -206,9 +206,9 @@ class SimStation:
     """One NI on the fabric."""
 
     def __init__(self, core: Upcalls, ni: NI, carrier: Carrier) -> None:
-        self.nid = ni.nid
+        self.nid: Nid = ni.nid
         self._is_large = ni.nid.is_large
-        self.timeout = float(ni.timeout)
+        self.timeout: float = float(ni.timeout)
         self._core = core
         self._ni = ni
         self.flying: dict[Frame, Msg] = {}  # what the core has handed over and not got back
@@ -459,7 +459,7 @@ class SimLnd:
 
     def __init__(self, core: Upcalls, carrier: Carrier, net_type: NetType = NetType.TCP) -> None:
         self.name = net_type.name.lower()
-        self.net_type = int(net_type)
+        self.net_type: int = int(net_type)
         self._core = core
         self._carrier = carrier
 

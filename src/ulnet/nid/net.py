@@ -114,7 +114,8 @@ class Net(int):
     def __repr__(self) -> str:
         return f"Net({str(self)!r})"
 
-    __format__ = object.__format__  # f"{net}" is the text, not the integer
+    def __format__(self, form: str, /) -> str:
+        return format(str(self), form)  # f"{net}" is the text, not the integer
 
 
 ANY_NET = Net(0xFFFFFFFF)

@@ -39,12 +39,12 @@ class Message:
     __slots__ = ("data", "hdr_data", "initiator", "match_bits", "source", "target")
 
     def __init__(self, event: Event) -> None:
-        self.data = event.data
+        self.data: memoryview = event.data
         self.initiator: Nid = event.initiator
         self.source: Nid = event.source
         self.target: Nid = event.target
-        self.match_bits = event.match_bits
-        self.hdr_data = event.hdr_data
+        self.match_bits: int = event.match_bits
+        self.hdr_data: int = event.hdr_data
 
     def release(self) -> None:
         """Let its memory go before the message goes. Other views that were made of it still hold it."""
@@ -78,7 +78,7 @@ class Inbox:
                 errno.EINVAL,
                 f"inbox of {slots} slots of {size} bytes: give 1 to {1 << 20} slots of 1 to {LNET_MTU} bytes",
             )
-        self.dropped = 0
+        self.dropped: int = 0
         self._memory = memory
         self._portal = portal
         self._bits = (match_bits, ignore_bits)
@@ -93,7 +93,7 @@ class Inbox:
         self._messages: deque[Message] = deque()
         self._handler = self._messages.append if handler is None else handler
         self._news: asyncio.Event | None = asyncio.Event() if handler is None else None
-        self.closed = False
+        self.closed: bool = False
         try:
             self._attach_last()
             self._arm()

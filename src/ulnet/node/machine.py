@@ -27,7 +27,7 @@ class Machine:
     """
 
     def __init__(self, topology: Topology | None = None, *, pattern: str = "", partitions: int = 0) -> None:
-        self.unreadable = ""
+        self.unreadable: str = ""
         real = topology is None
         if topology is None:
             try:
@@ -35,7 +35,7 @@ class Machine:
             except HostError as why:
                 self.unreadable = why.text
         self.topology = topology
-        self.cpts = CptTable()
+        self.cpts: CptTable = CptTable()
         self.current_cpu: Callable[[], int] = lambda: -1
         self.node_of_memory: Callable[[memoryview], int] | None = None
         if topology is not None:

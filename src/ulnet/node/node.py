@@ -70,7 +70,7 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
     ) -> None:
         _must_be_known("balance", balance, get_args(Balance))
         _must_be_known("recovery", recovery, get_args(Recovery))
-        self.machine = Machine(topology, pattern=cpu_pattern, partitions=cpu_npartitions)
+        self.machine: Machine = Machine(topology, pattern=cpu_pattern, partitions=cpu_npartitions)
         self._parameters = parameters_of(parameters)
         self._given_drivers = drivers
         self._cookie = cookie

@@ -45,9 +45,9 @@ class Operation:
         self._memory = memory
         self._free = free
         self.target: Nid = LO_NID
-        self.wanted = _ACK  # the event that ends it well
-        self.over = False
-        self.md = Md([], self._handle)
+        self.wanted: EventKind = _ACK  # the event that ends it well
+        self.over: bool = False
+        self.md: Md = Md([], self._handle)
         self.md.lasting = True
 
     def _handle(self, event: Event) -> None:

@@ -36,7 +36,7 @@ class Sent:
         self._free = free
         self._wanted = EventKind.SEND
         self.ended: Ended | None = None
-        self.md = Md([], self._handle)
+        self.md: Md = Md([], self._handle)
         self.md.lasting = True
 
     def bind(
@@ -91,7 +91,7 @@ class Port:
     __slots__ = ("_all", "_corked", "_free", "_loop", "_spare", "core")
 
     def __init__(self, core: LNet) -> None:
-        self.core = core
+        self.core: LNet = core
         self._loop = asyncio.get_running_loop()
         self._all: dict[Sent, None] = {}
         self._free: list[Sent] = []

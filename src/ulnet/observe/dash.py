@@ -78,7 +78,7 @@ class Dash:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`every` in seconds; nodes have names."""
-        self.lives = [Live(name) for name, _ in nodes]
+        self.lives: list[Live] = [Live(name) for name, _ in nodes]
         self._sources = [source for _, source in nodes]
         self._every = every
         self._clock = clock
@@ -94,7 +94,7 @@ class Dash:
         self._ended = False
         self._pool = ThreadPoolExecutor(min(len(nodes) + 4, _MOST_THREADS), "dash")
         pages = [Route(path, self._page) for path in _PAGES]
-        self.app = Starlette(
+        self.app: Starlette = Starlette(
             routes=[
                 *pages,
                 Route("/frames", self._frames),

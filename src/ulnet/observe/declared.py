@@ -14,9 +14,9 @@ __all__ = ["COUNTED", "DIRECTIONS", "NI_LINES", "PEER_LINES", "counts_of", "metr
 
 DIRECTIONS: Final = ("sent", "received", "dropped")
 # What stands under which word of an NI or peer NI, and how it is declared.
-_LINES: Final = {"statistics": counters.TrafficStats, "load": counters.ByteCounts}
-NI_LINES: Final = {**_LINES, "health stats": counters.NiHealth}
-PEER_LINES: Final = {**_LINES, "health stats": counters.PeerNiHealth}
+_LINES: Final[dict[str, Any]] = {"statistics": counters.TrafficStats, "load": counters.ByteCounts}
+NI_LINES: Final[dict[str, Any]] = {**_LINES, "health stats": counters.NiHealth}
+PEER_LINES: Final[dict[str, Any]] = {**_LINES, "health stats": counters.PeerNiHealth}
 _KNOWN: Final[dict[tuple[Any, str], dict[str, counters.Metric]]] = {}
 
 

@@ -112,7 +112,7 @@ class Exporter:
 
     def __init__(self, source: Source, address: str, port: int, peers: int = 100) -> None:
         """Raises OSError: the address is taken, or not here."""
-        self.collector = NodeCollector(source, peers)
+        self.collector: NodeCollector = NodeCollector(source, peers)
         self._source = source
         server_class: type[_Server] = _Server
         if ":" in address:

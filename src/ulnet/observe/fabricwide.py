@@ -36,17 +36,21 @@ class Fabric:
     """The nodes that answered: who has which NID, who leads where."""
 
     def __init__(self, members: Sequence[Member]) -> None:
-        self.members = [one for one in members if one.snapshot.up]
-        self.silent = [one for one in members if not one.snapshot.up]
-        self.nids = {one.name: [str(ni["nid"]) for _, ni in one.snapshot.local_nis()] for one in self.members}
-        self.nets = {name: frozenset(map(net_of, nids)) for name, nids in self.nids.items()}
-        self.by_name = {one.name: one for one in self.members}
+        self.members: list[Member] = [one for one in members if one.snapshot.up]
+        self.silent: list[Member] = [one for one in members if not one.snapshot.up]
+        self.nids: dict[str, list[str]] = {
+            one.name: [str(ni["nid"]) for _, ni in one.snapshot.local_nis()] for one in self.members
+        }
+        self.nets: dict[str, frozenset[str]] = {
+            name: frozenset(map(net_of, nids)) for name, nids in self.nids.items()
+        }
+        self.by_name: dict[str, Member] = {one.name: one for one in self.members}
         owners: dict[str, list[str]] = {}
         for name, nids in self.nids.items():
             for nid in nids:
                 owners.setdefault(nid, []).append(name)
-        self.owner = {nid: found[0] for nid, found in owners.items() if len(found) == 1}
-        self.twins = {nid: found for nid, found in owners.items() if len(found) > 1}
+        self.owner: dict[str, str] = {nid: found[0] for nid, found in owners.items() if len(found) == 1}
+        self.twins: dict[str, list[str]] = {nid: found for nid, found in owners.items() if len(found) > 1}
 
     @cached_property
     def whose(self) -> dict[str, str]:

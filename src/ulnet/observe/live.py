@@ -110,13 +110,13 @@ class Live:
         self.peers: dict[str, PeerRow] = {}
         self.routes: list[Route] = []
         self.told: deque[Told] = deque(maxlen=_MOST_TOLD)
-        self.seen = 0  # events there were: those of `told` are the last of them
+        self.seen: int = 0  # events there were: those of `told` are the last of them
         self.missing: Mapping[str, str] = {}
         self.shown: Snapshot | None = None  # the last one in which it answered
         self.shown_at = 0.0  # seconds since 1970
         self._last: Snapshot | None = None
         self._counts: dict[str, list[float | None]] = {}
-        self._counted_at = 0.0
+        self._counted_at: float = 0.0
 
     @property
     def silent(self) -> bool:

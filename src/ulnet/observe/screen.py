@@ -76,8 +76,8 @@ class Top(App[None]):
         self._plain = "utf" not in (sys.stdout.encoding or "").lower()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._read, name="reader", daemon=True)
-        self.live = Live(source.name)
-        self.frozen = False
+        self.live: Live = Live(source.name)
+        self.frozen: bool = False
         self._filter = ""
         self._order = [(table.sort, table.falling) for table in TABLES]
         self._heads: list[tuple[str, ...]] = [()] * len(TABLES)
@@ -307,7 +307,7 @@ class Explanation(ModalScreen[None]):
     def __init__(self, of: str) -> None:
         super().__init__()
         self.of = of
-        self.text = ""
+        self.text: str = ""
 
     def compose(self) -> ComposeResult:
         """The text, scrolled by arrow keys."""

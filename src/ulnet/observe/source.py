@@ -45,8 +45,8 @@ class SocketSource:
 
     def __init__(self, path: str | None = None) -> None:
         self._client = Client(path)
-        self.name = self._client.path
-        self.reach = "lnetctl" if path is None else f"lnetctl --socket {shlex.quote(path)}"
+        self.name: str = self._client.path
+        self.reach: str = "lnetctl" if path is None else f"lnetctl --socket {shlex.quote(path)}"
 
     def read(self, timeout: float) -> Snapshot:
         """Each part by one request; none more once one was not answered."""

@@ -43,7 +43,8 @@ class ToolSource:
         self._words = shlex.split(command) if isinstance(command, str) else list(command)
         if not self._words:
             raise ValueError("no command: name the real lnetctl, and what leads to it")
-        self.name = self.reach = shlex.join(self._words)
+        self.name: str = shlex.join(self._words)
+        self.reach: str = self.name
         self._stuck: subprocess.Popen[bytes] | None = None
         self._pause = 0.0
         self._again_at = 0.0

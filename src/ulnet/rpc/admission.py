@@ -23,9 +23,9 @@ class Admission(Generic[T]):
         self._most = queue
         self._room = queue_bytes
         self._queues: dict[Hashable, deque[tuple[T, int]]] = {}  # in the order in which they are served
-        self.running = 0
-        self.waiting = 0
-        self.bytes = 0  # of those that wait or run
+        self.running: int = 0
+        self.waiting: int = 0
+        self.bytes: int = 0  # of those that wait or run
 
     def enter(self, size: int) -> bool:
         """Whether one runs at once; it is handed to `done` then."""

@@ -52,7 +52,7 @@ class Meter:
         self._moved = 0
         self._seen: set[tuple[int, int]] = set()  # match bits and offsets
         self._task = asyncio.current_task()
-        self.total = 0
+        self.total: int = 0
         self.failed: Exception | None = None
 
     def __call__(self, event: Event) -> None:
@@ -95,8 +95,8 @@ class Loan:
             )
         if writable and view.readonly:
             raise RpcError(errno.EINVAL, "into read-only memory: give a bytearray or a writable view", "no")
-        self.view = view
-        self.bulk = Bulk(bits, view.nbytes)
+        self.view: memoryview = view
+        self.bulk: Bulk = Bulk(bits, view.nbytes)
         self._memory = memory
         self._entries: list[MatchEntry] = []
         options = (OP_PUT if writable else OP_GET) | MANAGE_REMOTE

@@ -14,6 +14,7 @@ from ulnet.rpc.errors import RpcError
 from ulnet.wire.rpc import CHECK, NO_DEADLINE, XXH3, Bulk, CallFrame
 
 if TYPE_CHECKING:
+    from ulnet.nid import Nid
     from ulnet.rpc.lane import Lane
     from ulnet.rpc.service import Method
     from ulnet.rpc.sessions import Session
@@ -65,29 +66,31 @@ class Call:
         window: int,
         now: float,
     ) -> None:
-        self.loop = loop
-        self.session = session
-        self.method = method
-        self.frame = frame
-        self.client = session.client
+        self.loop: asyncio.AbstractEventLoop = loop
+        self.session: Session[Call] = session
+        self.method: Method = method
+        self.frame: CallFrame = frame
+        self.client: Nid = session.client
         data = frame.data = bytes(frame.data)  # of its own, not of the inbox
         self.data: bytes | bytearray = data
-        self.deadline = None if frame.left == NO_DEADLINE else now + frame.left / 1000
-        self.window = window
-        self.lane = lane  # from the NI that was asked to the NID that asked
-        self.size = 0  # as it was admitted
-        self.started_at = now
-        self.heard_at = now  # when the client, or its memory for replies, was known to be there
+        self.deadline: float | None = None if frame.left == NO_DEADLINE else now + frame.left / 1000
+        self.window: int = window
+        self.lane: Lane = lane  # from the NI that was asked to the NID that asked
+        self.size: int = 0  # as it was admitted
+        self.started_at: float = now
+        self.heard_at: float = now  # when the client, or its memory for replies, was known to be there
         self.task: asyncio.Task[None] | None = None  # that runs its handler
         self.handler: Coroutine[Any, Any, Any] | None = None
-        self.due_at = 0.0  # when the server looks at it again
-        self.given_up = self.overdue = self.over = False
-        self.pushed = 0
-        self.reply = b""  # its frame
+        self.due_at: float = 0.0  # when the server looks at it again
+        self.given_up: bool = False
+        self.overdue: bool = False
+        self.over: bool = False
+        self.pushed: int = 0
+        self.reply: bytes = b""  # its frame
         # Of what was pushed.
-        self.checksum = Checksum(frame.flags & XXH3 != 0) if frame.flags & CHECK else None
-        self.chunks = 0
-        self.under_way = 0  # chunks whose ACK has not come
+        self.checksum: Checksum | None = Checksum(frame.flags & XXH3 != 0) if frame.flags & CHECK else None
+        self.chunks: int = 0
+        self.under_way: int = 0  # chunks whose ACK has not come
         self.news: asyncio.Event | None = None  # a stream: of credit, or of chunks that have arrived
 
     def __repr__(self) -> str:

@@ -118,15 +118,15 @@ class Client:
         random: Callable[[int], int] = secrets.randbits,
     ) -> None:
         self.node = node
-        self.target = target if isinstance(target, Nid) else Nid.parse(target)
+        self.target: Nid = target if isinstance(target, Nid) else Nid.parse(target)
         self.service = service
         self.silence = silence
         self.random = random
-        self.counters = ClientCounters()
-        self.network = Estimate(_FIRST_NETWORK)
-        self.loop = asyncio.get_running_loop()
-        self.clock = clock_of(self.loop)
-        self.closed = False
+        self.counters: ClientCounters = ClientCounters()
+        self.network: Estimate = Estimate(_FIRST_NETWORK)
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.clock: Callable[[], float] = clock_of(self.loop)
+        self.closed: bool = False
         self._bits = bits_of(service)
         self._slots = slots
         self._largest = largest

@@ -16,9 +16,9 @@ class Estimate:
     __slots__ = ("_deviation", "_seen", "expected", "mean")
 
     def __init__(self, first: float) -> None:
-        self.expected = first
+        self.expected: float = first
         self._seen = False
-        self.mean = 0.0
+        self.mean: float = 0.0
         self._deviation = 0.0
 
     def observe(self, seconds: float) -> None:

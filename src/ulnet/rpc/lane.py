@@ -27,7 +27,7 @@ class Lanes:
     __slots__ = ("_loop", "_waiting", "port")
 
     def __init__(self, port: Port) -> None:
-        self.port = port
+        self.port: Port = port
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Lane] = []  # on which something waits for the end of this turn of the loop
 
@@ -79,11 +79,11 @@ class Lane:
         room: int,
         failed: Callable[[Any, int, str], None],
     ) -> None:
-        self.target = target
-        self.asked = asked
-        self.source = None if asked is None else bound(asked)
-        self.room = room
-        self.lanes = lanes
+        self.target: Nid = target
+        self.asked: Nid | None = asked
+        self.source: Nid | None = None if asked is None else bound(asked)
+        self.room: int = room
+        self.lanes: Lanes = lanes
         self._session = session
         self._portal = portal
         self._bits = bits

@@ -32,14 +32,14 @@ class Connection:
     __slots__ = ("calls", "id", "knows", "lane", "largest", "slots", "stale", "waiters")
 
     def __init__(self, number: int, slots: int, largest: int, knows: int, lane: Lane) -> None:
-        self.id = number
-        self.knows = knows  # bits of what both know
-        self.lane = lane  # of requests that are sent for the first time
-        self.slots = Slots(slots)
-        self.largest = largest
+        self.id: int = number
+        self.knows: int = knows  # bits of what both know
+        self.lane: Lane = lane  # of requests that are sent for the first time
+        self.slots: Slots = Slots(slots)
+        self.largest: int = largest
         self.calls: dict[int, Pending] = {}
         self.waiters: deque[asyncio.Future[None]] = deque()  # for a slot
-        self.stale = False
+        self.stale: bool = False
 
     def give(self, slot: int) -> None:
         """A call has ended: who waits for a slot may have it."""
@@ -108,21 +108,22 @@ class Pending:
         news: asyncio.Event | None = None,
     ) -> None:
         self._client = client
-        self.connection = connection
-        self.frame = frame
-        self.deadline = deadline
-        self.patience = patience
+        self.connection: Connection = connection
+        self.frame: CallFrame = frame
+        self.deadline: float | None = deadline
+        self.patience: float = patience
         self.done: asyncio.Future[Reply] = client.loop.create_future()
-        self.heard_at = self.sent_at = 0.0  # set by `send`
-        self.news = news  # of chunks, for a stream
+        self.heard_at: float = 0.0  # set by `send`
+        self.sent_at: float = 0.0
+        self.news: asyncio.Event | None = news  # of chunks, for a stream
         self.chunks: dict[int, bytes] = {}  # that were not read
-        self.read = 0  # chunks that were
+        self.read: int = 0  # chunks that were
         self._sent = 0  # attempts of which something may have left
         self._last = ""  # why the last attempt failed
         self._pause = _FIRST_PAUSE
-        self.due_at = 0.0  # when the client looks at it again; 0: it does not
-        self.answered = False
-        self.untouched = False  # the server has not begun it, for sure
+        self.due_at: float = 0.0  # when the client looks at it again; 0: it does not
+        self.answered: bool = False
+        self.untouched: bool = False  # the server has not begun it, for sure
 
     # Out -------------------------------------------------------------------------------------------
 

@@ -124,11 +124,12 @@ class World:
     def begin(self) -> None:
         """Have the server serve, in each life of its node, and programs begin in theirs."""
         sim = self.run.sim
-        rng = self.rng = Random(f"calls/world/{self.run.plan.seed}")
+        rng = Random(f"calls/world/{self.run.plan.seed}")
+        self.rng: Random = rng
         routed_world = "s1" in sim.nodes
-        self.home = sim.nodes["s1" if routed_world else "n1"]
+        self.home: SimNode = sim.nodes["s1" if routed_world else "n1"]
         ours = [node for name, node in sim.nodes.items() if name[0] in "cn"]
-        self.target = str(self.home.nids[0])
+        self.target: str = str(self.home.nids[0])
         self.home.each_life(self._serve)
         begin = 22.0 if routed_world else 0.0
         for node in rng.sample(ours, min(len(ours), rng.randint(1, 3))):

@@ -94,8 +94,8 @@ class Server:
     ) -> None:
         self.service = service
         self.node = node
-        self.incarnation = random(64)
-        self.counters = ServerCounters()
+        self.incarnation: int = random(64)
+        self.counters: ServerCounters = ServerCounters()
         self.method_counters: dict[str, MethodCounters] = {}
         self._methods = {
             METHODS: Method(METHODS, partial(methods_told, self), "call"),

@@ -88,7 +88,7 @@ class Service:
         if not name:
             raise LNetError(errno.EINVAL, "a service without a name: its clients find it by that")
         self.name = name
-        self.match_bits = bits_of(name)
+        self.match_bits: int = bits_of(name)
         self.methods: dict[str, Method] = {}
 
     def method(self, name: str) -> Callable[[H], H]:

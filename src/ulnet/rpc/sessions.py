@@ -38,12 +38,12 @@ class Slot(Generic[T]):
     __slots__ = ("given_up", "keep_until", "number", "reply", "running", "watched")
 
     def __init__(self) -> None:
-        self.number = 0
+        self.number: int = 0
         self.running: T | None = None
         self.reply: bytes | None = None
-        self.given_up = False
-        self.keep_until = 0.0
-        self.watched = False  # it is in the heap of those whose reply is to be forgotten
+        self.given_up: bool = False
+        self.keep_until: float = 0.0
+        self.watched: bool = False  # it is in the heap of those whose reply is to be forgotten
 
 
 class Session(Generic[T]):
@@ -69,18 +69,18 @@ class Session(Generic[T]):
     )
 
     def __init__(self, number: int, client: Nid, inbox: int, width: int, largest: int) -> None:
-        self.id = number
-        self.client = client
-        self.inbox = inbox
-        self.width = width
-        self.largest = largest
+        self.id: int = number
+        self.client: Nid = client
+        self.inbox: int = inbox
+        self.width: int = width
+        self.largest: int = largest
         self.slots: dict[int, Slot[T]] = {}
         self.nids: tuple[Nid, ...] = ()
-        self.knows = 0  # bits, as CONNECT and CONNECTED have them
+        self.knows: int = 0  # bits, as CONNECT and CONNECTED have them
         self.lanes: dict[tuple[Nid, Nid], Lane] = {}
         self.lane: Lane | None = None
-        self.used = True  # since it was last to be forgotten
-        self.busy = 0  # requests that run or wait, and replies that are kept
+        self.used: bool = True  # since it was last to be forgotten
+        self.busy: int = 0  # requests that run or wait, and replies that are kept
 
     def judge(self, slot: int, number: int) -> Verdict:
         """What a request with that number is. It counts once `begin` was called."""
@@ -102,7 +102,7 @@ class Sessions(Generic[T]):
     def __init__(self, most: int, kept_bytes: int) -> None:
         self._most = most
         self._room = kept_bytes
-        self.kept = 0  # bytes of replies
+        self.kept: int = 0  # bytes of replies
         self._by_id: dict[int, Session[T]] = {}  # who may be forgotten first, first
         self._heap: list[tuple[float, int, Session[T], Slot[T]]] = []
         self._order = count()

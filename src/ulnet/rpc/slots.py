@@ -15,8 +15,8 @@ class Slots:
     __slots__ = ("_free", "_numbers", "count", "taken")
 
     def __init__(self, count: int) -> None:
-        self.count = count
-        self.taken = 0
+        self.count: int = count
+        self.taken: int = 0
         self._numbers: list[int] = []  # of the last request of each slot that was ever used
         self._free: list[int] = []
 

@@ -27,8 +27,8 @@ class SelftestAddition:
         reach: Callable[[Nid], None] | None = None,
         ended: Callable[[], None] | None = None,
     ) -> None:
-        self.selftest = Selftest(node, on=on)
-        self.console = Console(self.selftest.exchange, reach=reach, ended=ended)
+        self.selftest: Selftest = Selftest(node, on=on)
+        self.console: Console = Console(self.selftest.exchange, reach=reach, ended=ended)
 
     @property
     def handlers(self) -> Mapping[type[Any], Callable[[Any], Awaitable[Answer]]]:

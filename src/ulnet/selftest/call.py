@@ -39,12 +39,12 @@ class Bulk:
         optional: bool = False,
         kept: bool = False,
     ) -> None:
-        self.bits = bits
-        self.memory = memory
-        self.size = size
-        self.source = source
-        self.optional = optional
-        self.kept = kept
+        self.bits: int = bits
+        self.memory: bytes | bytearray | memoryview | list[bytes | bytearray | memoryview] = memory
+        self.size: int = size
+        self.source: bool = source
+        self.optional: bool = optional
+        self.kept: bool = kept
         self.call: Call | None = None  # that it serves
         self._me: MatchEntry | None = None
 
@@ -91,16 +91,16 @@ class Call:
     def __init__(
         self, target: Nid, request: Request, bulk: Bulk | None, done: asyncio.Future[Message]
     ) -> None:
-        self.target = target
+        self.target: Nid = target
         self._request = request
         self._bulk = bulk
         self._message: Message | None = None  # came ahead of the bulk
         self._moved: int | LNetError | None = None
-        self.status = 0  # of the reply
-        self.rail = ANY_NID  # ours, by which the answer came
-        self.late = False  # nobody answered in time
-        self.due_at = 0.0
-        self.done = done
+        self.status: int = 0  # of the reply
+        self.rail: Nid = ANY_NID  # ours, by which the answer came
+        self.late: bool = False  # nobody answered in time
+        self.due_at: float = 0.0
+        self.done: asyncio.Future[Message] = done
 
     def fail(self, error: LNetError) -> None:
         """It ends with that error."""

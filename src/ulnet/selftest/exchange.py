@@ -91,11 +91,11 @@ class Exchange:
         self._calls: dict[int, Call] = {}  # under way, by the match bits of their replies
         self._watch: Watch[Call] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.errors = 0
-        self.sent = 0
+        self.errors: int = 0
+        self.sent: int = 0
         self.received = 0
         self.dropped = 0
-        self.expired = 0
+        self.expired: int = 0
         self.rails: dict[Nid, RailCounters] = {}
 
     def next_id(self) -> int:

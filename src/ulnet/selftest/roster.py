@@ -62,7 +62,7 @@ class Roster:
         self.idle = idle
         self.force = force
         self.sid = sid
-        self.silence = _LONGEST_SILENCE  # how long nodes may hear nothing
+        self.silence: float = _LONGEST_SILENCE  # how long nodes may hear nothing
         self.members: dict[Nid, Member] = {}
         self.groups: dict[str, Group] = {}
         self.batches: dict[str, Batch] = {}

@@ -46,8 +46,10 @@ class Selftest:
         wall: Callable[[], int] = time.time_ns,
     ) -> None:
         self.node = node
-        self.exchange = Exchange(node, wall=wall)
-        self.framework = Framework(self.exchange, session_timeout=session_timeout, rpc_timeout=rpc_timeout)
+        self.exchange: Exchange = Exchange(node, wall=wall)
+        self.framework: Framework = Framework(
+            self.exchange, session_timeout=session_timeout, rpc_timeout=rpc_timeout
+        )
         corrupted = self.framework.data_corrupted
         self._services = TestServices(self.exchange, corrupted, self._tell, timeout=rpc_timeout)
         self._on = on

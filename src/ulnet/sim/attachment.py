@@ -52,11 +52,11 @@ class Attachment:
     __slots__ = ("_pauses", "closed", "conns", "fabric", "nid", "port", "station")
 
     def __init__(self, fabric: Fabric, port: Port, station: Station) -> None:
-        self.fabric = fabric
-        self.port = port
-        self.station = station
-        self.nid = station.nid
-        self.closed = False
+        self.fabric: Fabric = fabric
+        self.port: Port = port
+        self.station: Station = station
+        self.nid: Nid = station.nid
+        self.closed: bool = False
         self.conns: dict[Nid, Conn] = {}
         self._pauses: dict[Nid, _Pause] = {}
 

@@ -73,15 +73,17 @@ class Port:
     def __init__(
         self, host: Host, name: str, switch: Switch, addresses: tuple[str, ...], params: LinkParams
     ) -> None:
-        self.host = host
-        self.name = name
-        self.switch = switch
-        self.addresses = addresses
-        self.params = params
-        self.up = True  # the cable is in
-        self.live = host.powered  # … and the host has power
-        self.tx_free = self.rx_free = 0.0  # when its present work is done
-        self.sent = self.received = 0  # bytes
+        self.host: Host = host
+        self.name: str = name
+        self.switch: Switch = switch
+        self.addresses: tuple[str, ...] = addresses
+        self.params: LinkParams = params
+        self.up: bool = True  # the cable is in
+        self.live: bool = host.powered  # … and the host has power
+        self.tx_free: float = 0.0  # when its present work is done
+        self.rx_free: float = 0.0
+        self.sent: int = 0  # bytes
+        self.received: int = 0
 
     def __str__(self) -> str:
         return f"{self.host.name}.{self.name}"
@@ -107,8 +109,8 @@ class Fabric:
 
     def __init__(self, scheduler: Scheduler, rng: Random, reading: Random, lateness: float) -> None:
         self.scheduler = scheduler
-        self.random = rng.random
-        self.reading = reading.random
+        self.random: Callable[[], float] = rng.random
+        self.reading: Callable[[], float] = reading.random
         self.lateness = lateness
         self.switches: dict[str, Switch] = {}
         self.hosts: dict[str, Host] = {}
@@ -155,9 +157,9 @@ class Host:
     def __init__(self, fabric: Fabric, name: str) -> None:
         self.fabric = fabric
         self.name = name
-        self.powered = True
-        self.awake_at = 0.0  # until then its node's process does not run, and nothing is read or told
-        self.deaths = 0
+        self.powered: bool = True
+        self.awake_at: float = 0.0  # until then its node's process does not run, and nothing is read or told
+        self.deaths: int = 0
         self._lives: dict[Nid, tuple[str, int]] = {}  # of the hosts behind NIDs that were connected
         self.ports: dict[str, Port] = {}
         self.attachments: dict[Attachment, None] = {}

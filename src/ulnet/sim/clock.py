@@ -87,14 +87,14 @@ class NodeLoop(asyncio.AbstractEventLoop):
         failed: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.name = name
-        self.alive = True
+        self.alive: bool = True
         self._scheduler = scheduler
         self._random = rng.random
         self._offset = offset
         self.time = Clock(scheduler, offset)  # type: ignore[method-assign]
         self._lateness = lateness
         self._soonest = 0.0
-        self.awake_at = 0.0  # until then its process is kept from running
+        self.awake_at: float = 0.0  # until then its process is kept from running
         self._tasks: dict[asyncio.Task[Any], Coroutine[Any, Any, Any]] = {}  # that are not done
         self._ran = ran
         self._failed = failed

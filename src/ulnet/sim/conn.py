@@ -45,12 +45,12 @@ class Conn:
     )
 
     def __init__(self, fabric: Fabric, a: Attachment, dest: Nid, beside: Conn | None = None) -> None:
-        self.fabric = fabric
-        self.a = a
+        self.fabric: Fabric = fabric
+        self.a: Attachment = a
         self.b: Attachment | None = None  # once it is established; a NID that calls itself is both
-        self.dest = dest
-        self.beside = beside  # it is one too many unless that one leads to a former life
-        self.made = 0.0  # when it was established, or that was last seen to be still so
+        self.dest: Nid = dest
+        self.beside: Conn | None = beside  # it is one too many unless that one leads to a former life
+        self.made: float = 0.0  # when it was established, or that was last seen to be still so
         self._peers: dict[Attachment, Attachment | None] = {a: None}  # of each side that has it open
         self._waiting: list[Frame] = []
         self._flying: dict[Attachment, dict[Frame, None]] = {a: {}}  # whose fate the sender does not know

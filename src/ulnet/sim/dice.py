@@ -19,7 +19,7 @@ class Dice:
 
     def __init__(self, use: str, seed: int) -> None:
         self.seed = seed
-        self.rng = Random(f"{use}/{seed}")
+        self.rng: Random = Random(f"{use}/{seed}")
         self.events: list[Event] = []
 
     def add(self, at: float, kind: str, /, **words: Any) -> None:

@@ -45,7 +45,7 @@ class Heard:
 class _ForeignNi:
     """One NID of a foreign node."""
 
-    timeout = 50.0
+    timeout: float = 50.0
 
     def __init__(self, node: ForeignNode, nid: Nid) -> None:
         self.node = node
@@ -190,7 +190,7 @@ class SingleRailNode(ForeignNode):
         super().__init__(name, host, nids, self._answer)
         self._on_put = on_put
         self.puts: list[Heard] = []  # that reached its memory
-        self.pushes = 0  # that it dropped
+        self.pushes: int = 0  # that it dropped
 
     def info(self) -> PingInfo:
         """What it tells of itself; the loopback NI has a status like the others."""

@@ -20,8 +20,8 @@ class Scheduler:
     __slots__ = ("_seq", "events", "heap", "now")
 
     def __init__(self) -> None:
-        self.now = 0.0
-        self.events = 0  # that have happened
+        self.now: float = 0.0
+        self.events: int = 0  # that have happened
         self.heap: list[_Event] = []  # what is planned; the next is the first
         self._seq = 0
 

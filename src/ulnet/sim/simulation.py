@@ -57,15 +57,15 @@ class Simulation:
     ) -> None:
         self._seldom_collected = SeldomCollected()
         self.seed = seed
-        self.link = link or LinkParams()
+        self.link: LinkParams = link or LinkParams()
         self.lateness = lateness
-        self.scheduler = Scheduler()
-        self.fabric = Fabric(self.scheduler, self.chance("fabric"), self.chance("reading"), lateness)
+        self.scheduler: Scheduler = Scheduler()
+        self.fabric: Fabric = Fabric(self.scheduler, self.chance("fabric"), self.chance("reading"), lateness)
         self.nodes: dict[str, SimNode] = {}
         self.foreigners: dict[str, ForeignNode] = {}
-        self.ledger = Ledger()
+        self.ledger: Ledger = Ledger()
         self.trace: list[str] = []
-        self.checks = 0  # of invariants, on one node
+        self.checks: int = 0  # of invariants, on one node
         self.busy: list[Callable[[SimNode], bool]] = [lambda node: node.busy]
         self.properties: list[Callable[[SimNode], str]] = [
             _credits_in_use

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ulnet.lnd.sim import Frame
+    from ulnet.nid import Nid
     from ulnet.sim.attachment import Attachment
     from ulnet.sim.cables import Port
     from ulnet.sim.conn import Conn
@@ -37,13 +38,13 @@ class _Arrival:
 
     def __init__(self, stream: Stream, frame: Frame) -> None:
         self._stream = stream
-        self.frame = frame
-        self.source = stream.src.nid
-        self.gone = False
-        self.never = False  # its last byte never left: the sender's end came before
-        self.latency = 0.0  # of what acknowledges it, once it is read
-        self.tries = 0  # how often the rest of it was sent again
-        self.deadline = 0.0  # when the receiver gives up, while the rest does not come
+        self.frame: Frame = frame
+        self.source: Nid = stream.src.nid
+        self.gone: bool = False
+        self.never: bool = False  # its last byte never left: the sender's end came before
+        self.latency: float = 0.0  # of what acknowledges it, once it is read
+        self.tries: int = 0  # how often the rest of it was sent again
+        self.deadline: float = 0.0  # when the receiver gives up, while the rest does not come
 
     def taken(self) -> None:
         """The next one may come."""
@@ -93,11 +94,11 @@ class Stream:
     __slots__ = ("_read_due", "arriving", "conn", "dst", "last", "ordered", "queue", "src")
 
     def __init__(self, conn: Conn, src: Attachment, dst: Attachment) -> None:
-        self.conn = conn
-        self.src = src
-        self.dst = dst
-        self.ordered = src.port.params.ordered and dst.port.params.ordered
-        self.last = 0.0  # when the frame before arrives
+        self.conn: Conn = conn
+        self.src: Attachment = src
+        self.dst: Attachment = dst
+        self.ordered: bool = src.port.params.ordered and dst.port.params.ordered
+        self.last: float = 0.0  # when the frame before arrives
         self.queue: list[Frame] = []  # sent, and not with the receiver yet
         self.arriving: dict[_Arrival, None] = {}  # with the receiver, and not taken yet
         self._read_due = False  # the receiver reads in a moment

@@ -59,8 +59,8 @@ class Streaming:
         self._open: list[Operation] = []  # begun, with no end yet, the oldest first
         self._sent = self._away = self._answered = self._refused = 0
         self.delivered = 0  # PUTs of it that are in the other node's memory
-        self.failed = False
-        self.ended = False
+        self.failed: bool = False
+        self.ended: bool = False
 
     def __repr__(self) -> str:
         counts = f"{self._sent} sent, {self._away} left, {self._answered} answered"

@@ -44,19 +44,19 @@ class Operation:
     )
 
     def __init__(self, kind: str, target: Nid, wanted: EventKind, number: int, size: int) -> None:
-        self.kind = kind
-        self.target = target
-        self.wanted = wanted
-        self.number = number
-        self.size = size
+        self.kind: str = kind
+        self.target: Nid = target
+        self.wanted: EventKind = wanted
+        self.number: int = number
+        self.size: int = size
         self.md: Md | None = None
-        self.buffer = bytearray()  # what a GET brought
+        self.buffer: bytearray = bytearray()  # what a GET brought
         self.events: list[str] = []
         self.status: int | None = None  # 0, or -errno of the first failure; None: not known yet
         self.reason = ""
-        self.taken = 0  # bytes that the other side took, or gave
-        self.ended = False  # its memory is its owner's again
-        self.broken = ""  # the promise that LNet did not keep
+        self.taken: int = 0  # bytes that the other side took, or gave
+        self.ended: bool = False  # its memory is its owner's again
+        self.broken: str = ""  # the promise that LNet did not keep
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.number} to {self.target}: status {self.status}, events {self.events}>"

@@ -42,11 +42,11 @@ class SimRegion:
     __slots__ = ("address", "device", "key", "remote", "view")
 
     def __init__(self, device: SimDevice, key: int, address: int, view: memoryview, remote: bool) -> None:
-        self.device = device
-        self.key = key
-        self.address = address
-        self.view = view
-        self.remote = remote
+        self.device: SimDevice = device
+        self.key: int = key
+        self.address: int = address
+        self.view: memoryview = view
+        self.remote: bool = remote
 
     def release(self) -> None:
         """Nobody writes there any more."""
@@ -58,7 +58,7 @@ class SimRequest:
 
     def __init__(self, device: SimDevice, caller: SimPair, private: bytes) -> None:
         self.private = private
-        self.source = caller.device.address
+        self.source: str = caller.device.address
         self._device = device
         self._caller = caller
 
@@ -96,13 +96,13 @@ class SimPair:
         self.device = device
         self.owner = owner
         self.shape = shape
-        self.fabric = device.fabric
+        self.fabric: Fabric = device.fabric
         self.other: SimPair | None = None
-        self.open = True
+        self.open: bool = True
         self.ready = False
         self._failed = False
-        self.free = [Slot(bytearray(_SLOT), number=number) for number in range(shape.receives)]
-        self.posted = 0  # works that are not completed
+        self.free: list[Slot] = [Slot(bytearray(_SLOT), number=number) for number in range(shape.receives)]
+        self.posted: int = 0  # works that are not completed
         self._queue: deque[tuple[float, Work]] = deque()  # and when each has left
         self._moving = False
         self._tries = self._rnr = self._ack_tries = 0
@@ -332,7 +332,7 @@ class SimDevice:
         self.fabric: Fabric = host.fabric
         self.host = host
         self.port = port
-        self.name = f"rdma-{port.name}"
+        self.name: str = f"rdma-{port.name}"
         self.address = address
         self.owner = owner
         self.regions: dict[int, SimRegion] = {}

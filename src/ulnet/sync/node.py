@@ -61,7 +61,7 @@ class Node:
     """
 
     def __init__(self, *, tcp: TcpParams | None = None, **options: Any) -> None:
-        self.node = ulnet.node.Node(tcp=tcp, **options)
+        self.node: ulnet.Node = ulnet.node.Node(tcp=tcp, **options)
         self.parts: dict[Part, None] = {}  # in the order in which they were made
         self._thread: LoopThread | None = None
         self._lock = threading.Lock()  # of starting and closing

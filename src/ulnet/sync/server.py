@@ -37,9 +37,9 @@ class Call:
     """
 
     def __init__(self, call: ulnet.rpc.Call, node: Node) -> None:
-        self.data = call.data
+        self.data: bytes | bytearray = call.data
         self.client: Nid = call.client
-        self.cancelled = False
+        self.cancelled: bool = False
         self._call = call
         self._thread = node.thread
         self._moving: set[asyncio.Task[Any]] = set()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import Final
+from typing import ClassVar, Final
 
 from ulnet.nid.errors import NidError
 from ulnet.nid.nid import ANY_NID, NID4_BY_NID, NID_BY_NID4, NID_BY_WIRE, Nid
@@ -112,18 +112,18 @@ class Header:
         offset: int = 0,
         length: int = 0,
     ) -> None:
-        self.type = type
-        self.dest_nid = dest_nid
-        self.src_nid = src_nid
-        self.dest_pid = dest_pid
-        self.src_pid = src_pid
-        self.payload_length = payload_length
-        self.wmd = wmd
-        self.match_bits = match_bits
-        self.hdr_data = hdr_data
-        self.portal = portal
-        self.offset = offset
-        self.length = length
+        self.type: int = type
+        self.dest_nid: Nid = dest_nid
+        self.src_nid: Nid = src_nid
+        self.dest_pid: int = dest_pid
+        self.src_pid: int = src_pid
+        self.payload_length: int = payload_length
+        self.wmd: bytes = wmd
+        self.match_bits: int = match_bits
+        self.hdr_data: int = hdr_data
+        self.portal: int = portal
+        self.offset: int = offset
+        self.length: int = length
 
     def copy(self) -> Header:
         """Another header with the same fields."""
@@ -144,7 +144,7 @@ class Header:
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in _FIELDS)
 
-    __hash__ = None  # type: ignore[assignment]  # mutable
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # mutable
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in _FIELDS)

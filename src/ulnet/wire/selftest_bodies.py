@@ -302,8 +302,8 @@ class Reply(_Flat):
 class MakeSessionRequest(Request):
     """Make a session, or hold the one that there is; with `force` in the place of another."""
 
-    SERVICE = Service.MAKE_SESSION
-    LAYOUT = "QQqI32s"
+    SERVICE: ClassVar[Service] = Service.MAKE_SESSION
+    LAYOUT: ClassVar[str] = "QQqI32s"
     rpyid: int
     sid: SessionId
     force: int = 0
@@ -314,8 +314,8 @@ class MakeSessionRequest(Request):
 class MakeSessionReply(Reply):
     """The session that the node has now, and after how many silent seconds it ends it."""
 
-    SERVICE = Service.MAKE_SESSION
-    LAYOUT = "IQqI32s72xQ"
+    SERVICE: ClassVar[Service] = Service.MAKE_SESSION
+    LAYOUT: ClassVar[str] = "IQqI32s72xQ"
     status: int
     sid: SessionId = ANY_SESSION
     timeout: int = 0
@@ -327,8 +327,8 @@ class MakeSessionReply(Reply):
 class RemoveSessionRequest(Request):
     """Let a session go."""
 
-    SERVICE = Service.REMOVE_SESSION
-    LAYOUT = "QQq"
+    SERVICE: ClassVar[Service] = Service.REMOVE_SESSION
+    LAYOUT: ClassVar[str] = "QQq"
     rpyid: int
     sid: SessionId
 
@@ -337,8 +337,8 @@ class RemoveSessionRequest(Request):
 class RemoveSessionReply(Reply):
     """The session that is left."""
 
-    SERVICE = Service.REMOVE_SESSION
-    LAYOUT = "IQq"
+    SERVICE: ClassVar[Service] = Service.REMOVE_SESSION
+    LAYOUT: ClassVar[str] = "IQq"
     status: int
     sid: SessionId = ANY_SESSION
 
@@ -347,8 +347,8 @@ class RemoveSessionReply(Reply):
 class JoinRequest(Request):
     """Join a group: no node has that service."""
 
-    SERVICE = Service.JOIN
-    LAYOUT = "QQq32s"
+    SERVICE: ClassVar[Service] = Service.JOIN
+    LAYOUT: ClassVar[str] = "QQq32s"
     rpyid: int
     sid: SessionId
     group: str = ""
@@ -358,8 +358,8 @@ class JoinRequest(Request):
 class JoinReply(Reply):
     """The session that was joined."""
 
-    SERVICE = Service.JOIN
-    LAYOUT = "IQqI32s"
+    SERVICE: ClassVar[Service] = Service.JOIN
+    LAYOUT: ClassVar[str] = "IQqI32s"
     status: int
     sid: SessionId = ANY_SESSION
     timeout: int = 0
@@ -370,8 +370,8 @@ class JoinReply(Reply):
 class DebugRequest(Request):
     """What session has the node; consoles keep sessions alive by it."""
 
-    SERVICE = Service.DEBUG
-    LAYOUT = "QQqI"
+    SERVICE: ClassVar[Service] = Service.DEBUG
+    LAYOUT: ClassVar[str] = "QQqI"
     rpyid: int
     sid: SessionId = ANY_SESSION
     flags: int = 0
@@ -381,8 +381,8 @@ class DebugRequest(Request):
 class DebugReply(Reply):
     """The node's session."""
 
-    SERVICE = Service.DEBUG
-    LAYOUT = "IQqII32s"
+    SERVICE: ClassVar[Service] = Service.DEBUG
+    LAYOUT: ClassVar[str] = "IQqII32s"
     status: int
     sid: SessionId = ANY_SESSION
     timeout: int = 0
@@ -394,8 +394,8 @@ class DebugReply(Reply):
 class BatchRequest(Request):
     """Run, stop or query a batch; `index` 0 is all of it, n its n-th test; `arg` 1 stops at once."""
 
-    SERVICE = Service.BATCH
-    LAYOUT = "QQqQIII"
+    SERVICE: ClassVar[Service] = Service.BATCH
+    LAYOUT: ClassVar[str] = "QQqQIII"
     rpyid: int
     sid: SessionId
     batch: int
@@ -408,8 +408,8 @@ class BatchRequest(Request):
 class BatchReply(Reply):
     """How many tests, or units of one test, are active."""
 
-    SERVICE = Service.BATCH
-    LAYOUT = "IQqII"
+    SERVICE: ClassVar[Service] = Service.BATCH
+    LAYOUT: ClassVar[str] = "IQqII"
     status: int
     sid: SessionId = ANY_SESSION
     active: int = 0
@@ -420,8 +420,8 @@ class BatchReply(Reply):
 class StatRequest(Request):
     """What has the node counted."""
 
-    SERVICE = Service.QUERY_STAT
-    LAYOUT = "QQqI"
+    SERVICE: ClassVar[Service] = Service.QUERY_STAT
+    LAYOUT: ClassVar[str] = "QQqI"
     rpyid: int
     sid: SessionId
     kind: int = 0
@@ -431,8 +431,8 @@ class StatRequest(Request):
 class StatReply(Reply):
     """The node's counters."""
 
-    SERVICE = Service.QUERY_STAT
-    LAYOUT = "IQq5I5I2Q7I4Q"
+    SERVICE: ClassVar[Service] = Service.QUERY_STAT
+    LAYOUT: ClassVar[str] = "IQq5I5I2Q7I4Q"
     status: int
     sid: SessionId = ANY_SESSION
     framework: FrameworkCounters = _NO_FRAMEWORK
@@ -444,8 +444,8 @@ class StatReply(Reply):
 class RailsRequest(Request):
     """What has the node's rail of that number carried. Only nodes that have told RAILS_KNOWN are asked."""
 
-    SERVICE = Service.RAILS
-    LAYOUT = "QQqI"
+    SERVICE: ClassVar[Service] = Service.RAILS
+    LAYOUT: ClassVar[str] = "QQqI"
     rpyid: int
     sid: SessionId
     index: int = 0
@@ -455,8 +455,8 @@ class RailsRequest(Request):
 class RailsReply(Reply):
     """One of `rails` rails: bulk in bytes, requests answered there, errors that LNet counted there."""
 
-    SERVICE = Service.RAILS
-    LAYOUT = "IQqIQQQII"
+    SERVICE: ClassVar[Service] = Service.RAILS
+    LAYOUT: ClassVar[str] = "IQqIQQQII"
     status: int
     sid: SessionId = ANY_SESSION
     rails: int = 0
@@ -471,8 +471,8 @@ class RailsReply(Reply):
 class TestReply(Reply):
     """Whether a test was added."""
 
-    SERVICE = Service.TEST
-    LAYOUT = "IQq"
+    SERVICE: ClassVar[Service] = Service.TEST
+    LAYOUT: ClassVar[str] = "IQq"
     __test__ = False
     status: int
     sid: SessionId = ANY_SESSION
@@ -482,8 +482,8 @@ class TestReply(Reply):
 class PingRequest(_Numbers, Request):
     """One ping of the ping test, sent at that time."""
 
-    SERVICE = Service.PING
-    LAYOUT = "QIIQQ"
+    SERVICE: ClassVar[Service] = Service.PING
+    LAYOUT: ClassVar[str] = "QIIQQ"
     rpyid: int
     magic: int
     sequence: int
@@ -495,8 +495,8 @@ class PingRequest(_Numbers, Request):
 class PingReply(_Numbers, Reply):
     """Its echo."""
 
-    SERVICE = Service.PING
-    LAYOUT = "III"
+    SERVICE: ClassVar[Service] = Service.PING
+    LAYOUT: ClassVar[str] = "III"
     status: int
     magic: int = 0
     sequence: int = 0
@@ -506,8 +506,8 @@ class PingReply(_Numbers, Reply):
 class BrwRequest(_Numbers, Request):
     """Move `length` bytes from or to the client's memory, which is at match bits `bulkid`."""
 
-    SERVICE = Service.BRW
-    LAYOUT = "QQIII"
+    SERVICE: ClassVar[Service] = Service.BRW
+    LAYOUT: ClassVar[str] = "QQIII"
     rpyid: int
     bulkid: int
     direction: int
@@ -519,8 +519,8 @@ class BrwRequest(_Numbers, Request):
 class BrwReply(_Numbers, Reply):
     """Whether the data came, and were what they should be."""
 
-    SERVICE = Service.BRW
-    LAYOUT = "I"
+    SERVICE: ClassVar[Service] = Service.BRW
+    LAYOUT: ClassVar[str] = "I"
     status: int
 
 
@@ -528,8 +528,8 @@ class BrwReply(_Numbers, Reply):
 class TestRequest(Request):
     """Add a test to a batch, which is made by its first one. A client gets `ndest` targets from `bulkid`."""
 
-    SERVICE = Service.TEST
-    LAYOUT = "QQQqQIIIBBI12s"
+    SERVICE: ClassVar[Service] = Service.TEST
+    LAYOUT: ClassVar[str] = "QQQqQIIIBBI12s"
     __test__ = False
     rpyid: int
     bulkid: int

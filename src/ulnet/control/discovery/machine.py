@@ -71,19 +71,19 @@ class Discovery:
         self._state = state
         self._queue: dict[Peer, None] = {}
         self._scheduled = False
-        self.active = False
-        self.unexpected = 0  # inputs that the table does not have
+        self.active: bool = False
+        self.unexpected: int = 0  # inputs that the table does not have
         self._sender = sender
         self._gateways = gateways
         self._info = info
         self._exchanges = Exchanges(memory, sender)
         say = Notices(state.clock, state.report).say
         self._say = say
-        self.merging = Merging(
+        self.merging: Merging = Merging(
             state.peers, state.settings, state.report, say, peer_told, gateways.told, self._ask
         )
         self._answers = Answers(self._mode, say)
-        self.ageing = Ageing(state)
+        self.ageing: Ageing = Ageing(state)
         self._actions: dict[Action, Callable[[Peer], None]] = {  # that do something themselves
             action: getattr(self, f"_{action.name.lower()}")
             for action in Action

@@ -52,7 +52,7 @@ class Merging:
         self._settings = settings
         self._report = report
         self._say = say  # a line of a kind that may come often
-        self.differences = 0  # found since the start
+        self.differences: int = 0  # found since the start
         self._peer_told: Callable[[PeerNi, bool], None] = peer_told
         self._told: Callable[[Peer, PingInfo], None] = told
         self._ask: Callable[[Peer], None] = ask

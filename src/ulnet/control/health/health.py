@@ -17,6 +17,7 @@ from ulnet.control.health.recovery import Recovery
 from ulnet.control.health.resend import Resender
 from ulnet.control.health.unanswered import Unanswered
 from ulnet.control.health.values import Values
+from ulnet.core.guard.sender import SenderGuard
 from ulnet.core.lines import Line
 from ulnet.core.lnd import NiEvent
 from ulnet.core.md import Md
@@ -62,18 +63,19 @@ class Health:
         self._state = state
         self._memory = memory
         self._sender = sender
-        self.presence = Presence(state, memory)
+        self.presence: Presence = Presence(state, memory)
         self._gateways = gateways
         self._notices = Notices(state.clock, state.report)
-        self.recovery = recovery = Recovery(
+        recovery = Recovery(
             state, memory, sender, self._ni_stays, self._peer_stays, self._ni_answered, self._ni_failed
         )
-        self.values = Values(state, recovery, status_changed)
+        self.recovery: Recovery = recovery
+        self.values: Values = Values(state, recovery, status_changed)
         self._machines = Machines(state, self._notices, status_changed, sender.leave, recovery.admit_peer)
-        self.rates = Rates(state, self._machines, Unanswered(memory, sender.uncork), sender.uncork)
-        self.resender = Resender(state, self.send_again)
-        self.again = sender.guard
-        self.paths = Paths(state, self._notices, sender)
+        self.rates: Rates = Rates(state, self._machines, Unanswered(memory, sender.uncork), sender.uncork)
+        self.resender: Resender = Resender(state, self.send_again)
+        self.again: SenderGuard = sender.guard
+        self.paths: Paths = Paths(state, self._notices, sender)
 
     def follow_documents(self) -> None:
         """Recover as the Health design has it: a ping each second, each success raises by 1."""

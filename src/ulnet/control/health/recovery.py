@@ -74,7 +74,7 @@ class RecoveryQueue(Generic[Patient]):
         self.answered: Callable[[Patient], None] = answered
         self.failed: Callable[[Patient, HealthStatus], None] = failed
         self.released: Callable[[], None] = released
-        self.steady = False  # a ping each recovery_interval, as the Health design has it
+        self.steady: bool = False  # a ping each recovery_interval, as the Health design has it
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -31,8 +31,8 @@ class Values:
     def __init__(self, state: NodeState, recovery: Recovery, status_changed: Callable[[], None]) -> None:
         self._state = state
         self._recovery = recovery
-        self.status_changed = status_changed
-        self.by_documents = False
+        self.status_changed: Callable[[], None] = status_changed
+        self.by_documents: bool = False
 
     @property
     def step(self) -> int:

@@ -28,7 +28,7 @@ class Policies:
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
-        self.rules = RuleTable()
+        self.rules: RuleTable = RuleTable()
         self._by_effect: dict[Effect, list[Rule]] = {effect: [] for effect in Effect}
 
     # Rules -----------------------------------------------------------------------------------------

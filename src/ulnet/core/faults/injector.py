@@ -64,7 +64,7 @@ class FaultInjector:
     def __init__(self, state: NodeState, chance: Callable[[], float]) -> None:
         self._state = state
         self._chance = chance
-        self.active = False
+        self.active: bool = False
         self._drops: list[FaultRule] = []
         self._delays: list[_Delay] = []
         self._passing: Header | None = None  # of the message being released: it is not delayed twice

@@ -109,16 +109,16 @@ class FaultRule:
     __slots__ = ("_base", "_chance", "_next_count", "_next_time", "by_type", "count", "fault", "struck")
 
     def __init__(self, fault: Fault, now: float, chance: Callable[[], float]) -> None:
-        self.fault = fault
+        self.fault: Fault = fault
         self._chance = chance
         self.reset(now)
 
     def reset(self, now: float) -> None:
         """Zero the counters, and choose anew which messages are struck."""
         fault = self.fault
-        self.count = 0
-        self.struck = 0
-        self.by_type = [0, 0, 0, 0]  # indexed by MsgType
+        self.count: int = 0
+        self.struck: int = 0
+        self.by_type: list[int] = [0, 0, 0, 0]  # indexed by MsgType
         every_second = fault.kind is FaultKind.DROP and fault.rate == 2
         self._next_count = 0 if every_second else self._below(fault.rate)
         self._base = now + fault.interval

@@ -40,10 +40,10 @@ class ReceiverGuard:
 
     def __init__(self, clock: Callable[[], float], cookie: int) -> None:
         self._clock = clock
-        self.tag = tag_of(cookie)
-        self.first = self.tag + bytes((FIRST,))
+        self.tag: bytes = tag_of(cookie)
+        self.first: bytes = self.tag + bytes((FIRST,))
         self._again = self.tag + bytes((AGAIN,))
-        self.notes = Seen()
+        self.notes: Seen = Seen()
         self.under_way: dict[bytes, Incoming] = {}
         self.resends: dict[bytes, float] = {}
 

@@ -16,10 +16,10 @@ class Watched:
     __slots__ = ("awaited", "checked", "due", "failed", "nid", "timer")
 
     def __init__(self, nid: Nid) -> None:
-        self.nid = nid
+        self.nid: Nid = nid
         self.due: dict[Net, float] = {}
-        self.awaited = False
-        self.checked = False  # at least once, whatever came of it
+        self.awaited: bool = False
+        self.checked: bool = False  # at least once, whatever came of it
         self.failed: set[Net] = set()  # where it did not answer, since it last did anywhere
         self.timer: Timer | None = None
 

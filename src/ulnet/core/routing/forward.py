@@ -59,7 +59,7 @@ class Forwarding:
         self._selector = selector
         self._routed = routed
         self._router = Router(state, gateways.settings, self._admit, self._drop, tell)
-        self.loops = loops
+        self.loops: Loops = loops
         self._held: dict[object, Transit] = {}  # by their connection, which waits with them
 
     @property

@@ -44,7 +44,7 @@ class Gate:
         soon: Callable[[Callable[[Transit], None], Transit], None],
         waits: Callable[[], None] = lambda: None,
     ) -> None:
-        self.pools = pools
+        self.pools: Pools = pools
         self._admit: Callable[[Transit], None] = admit
         self._soon: Callable[[Callable[[Transit], None], Transit], None] = soon
         self._waits: Callable[[], None] = waits

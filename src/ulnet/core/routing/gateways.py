@@ -52,9 +52,9 @@ class Gateways:
     def __init__(self, state: NodeState, parts: Parts) -> None:
         self._state = state
         self._parts = parts
-        self.settings = RoutingSettings()
-        self.table = RouteTable(state.peers.find, self._place)
-        self.checks = Checks(
+        self.settings: RoutingSettings = RoutingSettings()
+        self.table: RouteTable = RouteTable(state.peers.find, self._place)
+        self.checks: Checks = Checks(
             state.timers,
             state.clock,
             lambda gateway, net: parts.check_gateway(gateway, net),
@@ -62,7 +62,7 @@ class Gateways:
             lambda: self.settings.alive_router_check_interval,
         )
         self._alive: dict[Nid, bool] = {}
-        self.any_dead = False  # of them
+        self.any_dead: bool = False  # of them
         self._nids: dict[Nid, frozenset[Nid]] = {}  # those of each, as it last told
         self._seen: dict[Nid, dict[Net, bool]] = {}  # what each last told of its nets
         self._chance = state.cookie

@@ -59,17 +59,17 @@ class BufferPool:
     )
 
     def __init__(self, pages: int, count: int) -> None:
-        self.pages = pages
-        self.size = pages * PAGE
-        self.count = count
-        self.in_use = 0
+        self.pages: int = pages
+        self.size: int = pages * PAGE
+        self.count: int = count
+        self.in_use: int = 0
         self._beside = 0  # of these, buffers of messages that routers sent
-        self.min_credits = count
-        self.waiting = 0
+        self.min_credits: int = count
+        self.waiting: int = 0
         self._queues: dict[Nid, deque[Transit]] = {}  # by destination; the next one to have its turn is first
         self._held: dict[Nid, int] = {}  # buffers by destination
         self._free: list[bytearray] = []
-        self.keeps = True  # memory for the next message; not while routing is off
+        self.keeps: bool = True  # memory for the next message; not while routing is off
 
     @property
     def credits(self) -> int:
@@ -176,9 +176,9 @@ class Pools:
     __slots__ = ("by_cpt", "counts")
 
     def __init__(self, cpts: int) -> None:
-        self.counts = DEFAULT_COUNTS
+        self.counts: Counts = DEFAULT_COUNTS
         shares = [max(1, count // cpts) for count in DEFAULT_COUNTS]
-        self.by_cpt = [
+        self.by_cpt: list[tuple[BufferPool, ...]] = [
             tuple(BufferPool(pages, share) for pages, share in zip(_PAGES, shares, strict=True))
             for _ in range(cpts)
         ]

@@ -63,10 +63,10 @@ class Router:
         self._drop: Callable[[Transit, str], None] = drop
         self._tell: Callable[[], None] = tell
         self._settings = settings
-        self.state = RoutingState.DISABLED
-        self.announced = False  # whether the ping info says that this node routes
-        self.opened = False  # whether it ever routed: its buffers are shown from then on
-        self.gate = Gate(Pools(state.cpts.count), admit, state.defer, self._look_soon)
+        self.state: RoutingState = RoutingState.DISABLED
+        self.announced: bool = False  # whether the ping info says that this node routes
+        self.opened: bool = False  # whether it ever routed: its buffers are shown from then on
+        self.gate: Gate = Gate(Pools(state.cpts.count), admit, state.defer, self._look_soon)
         self._patrol: Timer | None = None  # when to see to what waits at the gate …
         self._look_at = 0.0  # … and when to look for what is overdue there
         self.silent_nets: frozenset[Net] = frozenset()  # where nobody has pinged this router for long
@@ -74,7 +74,7 @@ class Router:
         self._timer: Timer | None = None
         self._silence: Timer | None = None  # when to look for nets without pings
         self._give_up_at = 0.0
-        self.until = 0.0  # when it has started, or may have stopped; 0 if neither is to be waited for
+        self.until: float = 0.0  # when it has started, or may have stopped; 0 if neither is to be waited for
 
     def enable(self, wanted: bool) -> None:
         """`set routing 1` or 0. Raises LNetError(ESHUTDOWN)."""

@@ -28,14 +28,14 @@ class Route:
     __slots__ = ("alive", "gateway", "hops", "loops", "net", "priority", "seq", "single_hop")
 
     def __init__(self, net: Net, gateway: Nid, hops: int = UNDEFINED_HOPS, priority: int = 0) -> None:
-        self.net = net
-        self.gateway = gateway
-        self.hops = hops
-        self.priority = priority
-        self.alive = True
-        self.single_hop = False
-        self.loops = False  # what went that way was seen to come back
-        self.seq = 0
+        self.net: Net = net
+        self.gateway: Nid = gateway
+        self.hops: int = hops
+        self.priority: int = priority
+        self.alive: bool = True
+        self.single_hop: bool = False
+        self.loops: bool = False  # what went that way was seen to come back
+        self.seq: int = 0
 
     @property
     def distance(self) -> int:

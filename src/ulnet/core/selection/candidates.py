@@ -53,10 +53,10 @@ class Candidates:
     __slots__ = ("_best", "_equal", "_path_loads", "_rates", "all", "noted_at", "settled", "turns")
 
     def __init__(self, candidates: Sequence[Any], settled: str = "", turns: Turns | None = None) -> None:
-        self.all = candidates
-        self.settled = settled
-        self.turns = turns
-        self.noted_at = -1  # the generation of the peer's rates when they were taken
+        self.all: Sequence[Any] = candidates
+        self.settled: str = settled
+        self.turns: Turns | None = turns
+        self.noted_at: int = -1  # the generation of the peer's rates when they were taken
         self._path_loads: Sequence[PathLoad] = ()
         self._rates: list[float] = []
         self._best = 0.0

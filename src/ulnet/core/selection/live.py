@@ -51,10 +51,10 @@ class Tally:
     __slots__ = ("messages", "peer", "reasons", "size", "types")
 
     def __init__(self, peer: Nid) -> None:
-        self.peer = peer
-        self.messages = 0
-        self.size = 0
-        self.types = [0, 0, 0, 0, 0]  # by MsgType
+        self.peer: Nid = peer
+        self.messages: int = 0
+        self.size: int = 0
+        self.types: list[int] = [0, 0, 0, 0, 0]  # by MsgType
         self.reasons: dict[str, int] = {}
 
 
@@ -64,11 +64,11 @@ class LiveTrace:
     __slots__ = ("_all_until", "_last", "_ring", "_until", "began", "noted", "session", "tallies", "untold")
 
     def __init__(self, session: int, now: float) -> None:
-        self.session = session
-        self.began = now
+        self.session: int = session
+        self.began: float = now
         self.tallies: dict[_Pair, Tally] = {}
-        self.noted = 0  # entries that ever came into the ring
-        self.untold = 0
+        self.noted: int = 0  # entries that ever came into the ring
+        self.untold: int = 0
         self._ring: deque[Traced] = deque(maxlen=RING)
         self._last: dict[Nid, _Pair] = {}
         self._until = self._all_until = now

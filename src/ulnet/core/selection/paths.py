@@ -13,6 +13,7 @@ from ulnet.core.selection.candidates import Candidates
 from ulnet.wire.lnet import HEADER_SIZE, Header
 
 if TYPE_CHECKING:
+    from ulnet.core.generation import Generation
     from ulnet.nid import Nid
 
 __all__ = ["SAME_BATCH", "SMALL", "Key", "NetPair", "PathSet", "Query"]
@@ -41,11 +42,11 @@ class Query:
     __slots__ = ("_cpts", "_row", "batch", "bound", "cached", "ni", "numa_range", "peer", "size")
 
     def __init__(self, peer: Peer, size: int, cpts: CptTable, cpt: int, numa_range: int) -> None:
-        self.peer = peer
-        self.size = size
+        self.peer: Peer = peer
+        self.size: int = size
         self._cpts = cpts.count
         self._row = cpts.distances_from(cpt)  # from the message's memory to a CPT
-        self.numa_range = numa_range
+        self.numa_range: int = numa_range
         self.bound: PeerNi | None = None  # the peer's NI, where that is given
         self.ni: NI | None = None  # once the local side is chosen
         self.cached: Candidates | None = None  # those of the present stage, where these are cached
@@ -101,29 +102,30 @@ class PathSet:
     )
 
     def __init__(self, dest: PeerNi, key: Key) -> None:
-        self.dest = dest
-        self.key = key
-        self.generation = dest.peer.generation
-        self.stamp = -1  # the sum of both generations that it was filled in: neither ever falls
-        self.ready = -1  # the same where requests can go at once: nobody is asked first, no gateway is needed
-        self.settled = False  # nobody has to be asked first who is there
-        self.routed = False  # a gateway is needed
+        self.dest: PeerNi = dest
+        self.key: Key = key
+        self.generation: Generation = dest.peer.generation
+        self.stamp: int = -1  # the sum of both generations that it was filled in: neither ever falls
+        # the same where requests can go at once: nobody is asked first, no gateway is needed
+        self.ready: int = -1
+        self.settled: bool = False  # nobody has to be asked first who is there
+        self.routed: bool = False  # a gateway is needed
         self.fixed: Path | None = None  # the only one, while there is no choice
         self.query: Query | None = None
-        self.nets = Candidates(())
+        self.nets: Candidates = Candidates(())
         self.locals: dict[LocalNet | None, Candidates] = {}  # under None: of all nets together
         self.remotes: dict[NI, Candidates] = {}
-        self.free = False  # nothing but load, credits and turns decides
+        self.free: bool = False  # nothing but load, credits and turns decides
         self.paths: dict[tuple[NI, PeerNi, PeerNi], Path] = {}
-        self.template = Header(-1, payload_length=-1, length=-1)  # nothing was asked for yet
+        self.template: Header = Header(-1, payload_length=-1, length=-1)  # nothing was asked for yet
         # Of the last request: CPT, bytes to send or to get, match bits, hdr_data, portal, offset, pid.
         self.asked: tuple[int, int, int, int, int, int, int] = (key.cpt, -1, 0, 0, 0, 0, 0)
-        self.ack = False  # PUTs of that template are acknowledged
-        self.load = 0  # of a message of that template, with its header
+        self.ack: bool = False  # PUTs of that template are acknowledged
+        self.load: int = 0  # of a message of that template, with its header
         self.batch: Path | None = None  # that the next small ones may join …
-        self.batch_left = 0  # … so many
-        self.batch_bytes = 0  # … with so much payload in all
-        self.batch_mark = 0  # … while nothing has left by it
+        self.batch_left: int = 0  # … so many
+        self.batch_bytes: int = 0  # … with so much payload in all
+        self.batch_mark: int = 0  # … while nothing has left by it
 
     def stages(self) -> Iterator[Candidates]:
         """The candidates of all stages."""

@@ -94,19 +94,22 @@ class Conn:
     )
 
     def __init__(self, peer: Peer, state: ConnState, version: int, deadline: float) -> None:
-        self.peer = peer
+        self.peer: Peer = peer
         self.ni: NiState = peer.ni
-        self.state = state
-        self.version = version
-        self.deadline = deadline  # of being established
+        self.state: ConnState = state
+        self.version: int = version
+        self.deadline: float = deadline  # of being established
         self.pair: QueuePair | None = None
-        self.params = ConnParams(0, 0, 0)  # as agreed
-        self.credits = self.owed = self.reserved = self.noops = 0
+        self.params: ConnParams = ConnParams(0, 0, 0)  # as agreed
+        self.credits: int = 0
+        self.owed: int = 0
+        self.reserved: int = 0
+        self.noops: int = 0
         self.last_sent = self.ni.now()
         self.receiver = self.ni.core.receiver(self.ni.ni, peer.nid)
         self._highwater = self._limit = 0
         self._posts = 0  # messages that are posted and not completed
-        self._probing = False
+        self._probing: bool = False
         self._ends = self._expected = (0, 0, 0, 0)
         self._oob: deque[Tx] = deque()  # take no credit
         self._ready: deque[Tx] = deque()  # take a credit

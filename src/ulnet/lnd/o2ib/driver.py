@@ -43,7 +43,7 @@ class O2ibLnd:
         self._core = core
         self._loop = loop
         self._verbs = verbs
-        self.params = params if params is not None else O2ibParams()
+        self.params: O2ibParams = params if params is not None else O2ibParams()
         self._realtime_ns = realtime_ns
         self._report = report
         self.states: dict[Nid, NiState] = {}

@@ -23,8 +23,8 @@ class Mapped:
     __slots__ = ("_bounce", "_release", "_views", "length", "pieces")
 
     def __init__(self, pieces: list[Piece], release: Callable[[], None]) -> None:
-        self.pieces = pieces
-        self.length = sum(piece.length for piece in pieces)
+        self.pieces: list[Piece] = pieces
+        self.length: int = sum(piece.length for piece in pieces)
         self._release = release
         self._bounce: bytearray | None = None
         self._views: list[memoryview] = []
@@ -73,7 +73,7 @@ class Registrations:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._kept: dict[tuple[Md, bool], _Kept] = {}
-        self.count = 0  # transfers that are under way
+        self.count: int = 0  # transfers that are under way
 
     def map(self, views: list[memoryview], md: Md | None, offset: int, remote: bool) -> Mapped:
         """Register memory, `offset` bytes behind the beginning of that of md. Raises LNetError(ENOMEM).

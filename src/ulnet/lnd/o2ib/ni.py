@@ -69,20 +69,20 @@ class NiState:
     ) -> None:
         self.core = core
         self.loop = loop
-        self.now = loop.time
+        self.now: Callable[[], float] = loop.time
         self.params = params
         self.ni = ni
-        self.tunables = ni.lnd_tunables or LndTunables()
-        self.nid4 = ni.nid.nid4
+        self.tunables: LndTunables = ni.lnd_tunables or LndTunables()
+        self.nid4: int = ni.nid.nid4
         self.incarnation = incarnation
-        self.depth = ni.tunables.peer_credits
+        self.depth: int = ni.tunables.peer_credits
         self.fragments = MAX_FRAGMENTS
         self.set_tunables(float(ni.timeout))
         self.peers: dict[Nid, Peer] = {}
         self.in_hand: dict[Tx, None] = {}
-        self.open = True
-        self.down = ""  # why nothing can be carried now
-        self.failures = Failures(core, self._drain_soon)
+        self.open: bool = True
+        self.down: str = ""  # why nothing can be carried now
+        self.failures: Failures = Failures(core, self._drain_soon)
         self._verbs = verbs
         self._report = report
         self._lives: dict[Nid, int] = {}
@@ -92,7 +92,7 @@ class NiState:
         self._due = float("inf")
         self._gone = False  # the device is: another one is looked for
         self.device: Device = verbs.open(ni, params.service, self)
-        self.registrations = Registrations(self.device)
+        self.registrations: Registrations = Registrations(self.device)
 
     def _drain_soon(self) -> None:
         self.loop.call_soon(self.failures.drain)
@@ -101,7 +101,7 @@ class NiState:
         """Take over what can be changed while the NI runs."""
         tunables, credits = self.tunables, self.ni.tunables.peer_credits
         self.timeout = timeout
-        self.conns_per_peer = max(tunables.conns_per_peer, 1)
+        self.conns_per_peer: int = max(tunables.conns_per_peer, 1)
         wanted = tunables.concurrent_sends or credits
         self.concurrent_sends = tunables.concurrent_sends = min(max(wanted, credits // 2), 2 * credits)
         self.highwater = tunables.peercredits_hiw = min(

@@ -55,19 +55,21 @@ class Peer:
     )
 
     def __init__(self, ni: NiState, nid: Nid) -> None:
-        self.ni = ni
-        self.nid = nid
-        self.nid4 = nid.nid4
+        self.ni: NiState = ni
+        self.nid: Nid = nid
+        self.nid4: int = nid.nid4
         self.conns: list[Conn] = []
         self.calling: Conn | None = None
         self.accepting: list[Conn] = []  # accepted, not established
         self.queue: list[Tx] = []
-        self.version = V2
+        self.version: int = V2
         self.incarnation = 0  # 0: not known
-        self.limits = ConnParams(ni.depth, ni.fragments, MAX_MESSAGE)  # what the next call asks for
-        self.races = 0  # that the peer lost in a row
-        self.verified = True  # nobody doubts that it is the same life
-        self.stuck_at = float("inf")  # when the core hears that nothing gets through
+        self.limits: ConnParams = ConnParams(
+            ni.depth, ni.fragments, MAX_MESSAGE
+        )  # what the next call asks for
+        self.races: int = 0  # that the peer lost in a row
+        self.verified: bool = True  # nobody doubts that it is the same life
+        self.stuck_at: float = float("inf")  # when the core hears that nothing gets through
         self._again_at = float("inf")  # when it is called again
         self._calls = 0
         self._turn = 0

@@ -72,13 +72,13 @@ class RdmaDevice:
         self.ip = ip
         self.service = service
         self.owner = owner
-        self.name = ip
+        self.name: str = ip
         self.regions: dict[RdmaRegion, None] = {}
         self.cqs: dict[int, RdmaPair] = {}
         self.qps: dict[int, RdmaPair] = {}
-        self.pd = 0
+        self.pd: int = 0
         self.channel: c._Pointer[abi.CompChannel] | None = None
-        self.open = True
+        self.open: bool = True
         self.id = verbs.new_id()
         try:
             self._listen()
@@ -94,7 +94,7 @@ class RdmaDevice:
         if not self.id.contents.verbs:
             raise _no_device(ip)
         self.context = self.id.contents.verbs.contents
-        self.context_at = c.addressof(self.context)
+        self.context_at: int = c.addressof(self.context)
         self.name = lib.ibv_get_device_name(self.context.device).decode()
         self.port = self.id.contents.port_num
         self.pd = lib.ibv_alloc_pd(self.context_at)
@@ -195,10 +195,10 @@ class RdmaVerbs:
         self, loop: asyncio.AbstractEventLoop, params: O2ibParams, report: Callable[[str], None]
     ) -> None:
         self.loop = loop
-        self.privileged = bool(params.use_privileged_port)
-        self.listen = params.listen
+        self.privileged: bool = bool(params.use_privileged_port)
+        self.listen: bool = params.listen
         self.report = report
-        self.closing = False
+        self.closing: bool = False
         self.listeners: dict[int, RdmaDevice] = {}
         self.pairs: dict[int, RdmaPair] = {}
         self.lingering: dict[RdmaPair, asyncio.TimerHandle] = {}

@@ -93,7 +93,7 @@ class RdmaRegion:
     def __init__(self, device: RdmaDevice, view: memoryview, access: int) -> None:
         self._device = device
         self._view: memoryview | None = view
-        self.address = _address_of(view)
+        self.address: int = _address_of(view)
         mr = device.lib.ibv_reg_mr(device.pd, self.address, view.nbytes, access)
         if not mr:
             raise device.refused_memory(view.nbytes)
@@ -119,10 +119,10 @@ class RdmaPair:
         self.owner = owner
         self.shape = shape
         self.id = cm_id
-        self.open = True
-        self.linger = False  # the other side knows of the connection
-        self.cq = 0
-        self.qp = 0
+        self.open: bool = True
+        self.linger: bool = False  # the other side knows of the connection
+        self.cq: int = 0
+        self.qp: int = 0
         self._private = b""
         self._failed = False
         self._region: RdmaRegion | None = None

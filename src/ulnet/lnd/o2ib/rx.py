@@ -131,11 +131,11 @@ class GetRx:
     __slots__ = ("conn", "cookie", "deadline", "target", "wmd")
 
     def __init__(self, conn: Conn, cookie: int, wmd: bytes, target: RdmaTarget, deadline: float) -> None:
-        self.conn = conn
-        self.cookie = cookie
-        self.wmd = wmd
-        self.target = target
-        self.deadline = deadline  # nobody waits for it after that
+        self.conn: Conn = conn
+        self.cookie: int = cookie
+        self.wmd: bytes = wmd
+        self.target: RdmaTarget = target
+        self.deadline: float = deadline  # nobody waits for it after that
 
     def take(self, incoming: Incoming | None, buffers: list[memoryview], mlen: int, rlen: int) -> None:
         """A GET has no payload."""

@@ -57,25 +57,25 @@ class Tx:
     def __init__(
         self, kind: O2ibType, body: Sequence[Buffer], deadline: float, msg: Msg | None = None
     ) -> None:
-        self.deadline = deadline
-        self.msg = msg
-        self.cookie = 0
+        self.deadline: float = deadline
+        self.msg: Msg | None = msg
+        self.cookie: int = 0
         self.mapped: Mapped | None = None
         self.rx: PutRx | None = None  # of a PUT_ACK
-        self.sending = 0  # posts that are not completed
-        self.waiting = False  # for its answer
-        self.failed = 0  # errno
-        self.reason = ""
-        self.reply = -1  # of a GET_REQ: how many bytes came
+        self.sending: int = 0  # posts that are not completed
+        self.waiting: bool = False  # for its answer
+        self.failed: int = 0  # errno
+        self.reason: str = ""
+        self.reply: int = -1  # of a GET_REQ: how many bytes came
         self.become(kind, body, _NO_WRITES)
 
     def become(self, kind: O2ibType, body: Sequence[Buffer], writes: list[Write]) -> None:
         """The next message of its exchange, which is to be posted."""
-        self.kind = kind
+        self.kind: O2ibType = kind
         self.body = body
-        self.size = HEAD_SIZE + sum([len(part) for part in body])
-        self.writes = writes
-        self.queued = True
+        self.size: int = HEAD_SIZE + sum([len(part) for part in body])
+        self.writes: list[Write] = writes
+        self.queued: bool = True
 
     def complete(self, kind: O2ibType, cookie: int, status: int, writes: list[Write] = _NO_WRITES) -> None:
         """The message that ends an exchange."""

@@ -109,11 +109,11 @@ class Slot:
     __slots__ = ("buf", "number", "size", "start", "view")
 
     def __init__(self, buf: bytearray, start: int = 0, number: int = 0) -> None:
-        self.buf = buf
-        self.view = memoryview(buf)
-        self.start = start
-        self.size = 0
-        self.number = number  # the port's own
+        self.buf: bytearray = buf
+        self.view: memoryview = memoryview(buf)
+        self.start: int = start
+        self.size: int = 0
+        self.number: int = number  # the port's own
 
 
 class PairOwner(Protocol):

@@ -224,8 +224,8 @@ class _Inbound:
         self._acceptor = acceptor
         self._shared = shared
         self._sock = sock
-        self.address = address
-        self.who = f"{address}:{port}"
+        self.address: str = address
+        self.who: str = f"{address}:{port}"
         self._low = low  # its port may be that of a plain connection
         self._secures = secures  # it may be a secured one
         self._machine = PassiveHandshake()

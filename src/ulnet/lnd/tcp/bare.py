@@ -33,7 +33,7 @@ class InDoubt:
     __slots__ = ("_marks", "waiting")
 
     def __init__(self) -> None:
-        self.waiting = 0  # those that the kernel does not have
+        self.waiting: int = 0  # those that the kernel does not have
         self._marks: list[
             tuple[int, int]
         ] = []  # bytes sent by then, and how many were among the last of them

@@ -64,24 +64,26 @@ class Conn:
     ) -> None:
         local_ip = sys.intern(sock.getsockname()[0])  # all connections of a peer have the same two
         remote_ip = sys.intern(sock.getpeername()[0])  # raises OSError where the peer has reset it already
-        self.shared = shared
+        self.shared: Shared = shared
         self.sock: socket.socket | None = sock
-        self.peer = peer
-        self.version = version
-        self.tx = Transmitter(
+        self.peer: Peer = peer
+        self.version: int = version
+        self.tx: Transmitter = Transmitter(
             shared, sock, version, peer.state.failures, self._woken, self._close_all, peer.new_cookie
         )
-        self.rx = Reader(shared, sock, peer, self, version, big_endian, rename)
-        self.ctype = ctype
-        self.source_port = source_port  # ours, where we dialled
-        self.local_ip = local_ip
-        self.remote_ip = remote_ip
+        self.rx: Reader = Reader(shared, sock, peer, self, version, big_endian, rename)
+        self.ctype: ConnType = ctype
+        self.source_port: int = source_port  # ours, where we dialled
+        self.local_ip: str = local_ip
+        self.remote_ip: str = remote_ip
         self.pair: AddressPair = (sockets.packed(self.local_ip), sockets.packed(self.remote_ip))
         self.device: Device = peer.state.device_at(self.pair[0])
-        self.last_used = 0
-        self.stuck = False  # the network takes nothing from us now
+        self.last_used: int = 0
+        self.stuck: bool = False  # the network takes nothing from us now
 
-        self.watched = False  # by the progress timer: something is to be sent, or to be acknowledged by TCP
+        self.watched: bool = (
+            False  # by the progress timer: something is to be sent, or to be acknowledged by TCP
+        )
         self._acked = 0  # bytes that the peer's host has acknowledged, as last seen
         self._progress_at = 0.0  # when that last grew, or something was first seen under way; 0: not yet seen
 

@@ -32,12 +32,12 @@ class Device:
     __slots__ = ("deaf", "down", "interface", "ip", "nid", "slow")
 
     def __init__(self, nid: Nid, interface: str | None) -> None:
-        self.nid = nid  # its address, in the form that NIDs have
-        self.ip = nid.ip
-        self.interface = interface
-        self.down = ""  # why it can carry nothing now
-        self.slow = ""  # why it carries far less than it did
-        self.deaf = False  # it does not listen, for the interface is gone
+        self.nid: Nid = nid  # its address, in the form that NIDs have
+        self.ip: str = nid.ip
+        self.interface: str | None = interface
+        self.down: str = ""  # why it can carry nothing now
+        self.slow: str = ""  # why it carries far less than it did
+        self.deaf: bool = False  # it does not listen, for the interface is gone
 
     @property
     def place(self) -> Place:

@@ -45,12 +45,12 @@ class Pair:
     __slots__ = ("addresses", "device", "pause", "retry_at", "satisfied", "target")
 
     def __init__(self, device: Device, target: Nid) -> None:
-        self.device = device
-        self.target = target
+        self.device: Device = device
+        self.target: Nid = target
         self.addresses: AddressPair = (device.nid.address, target.address)
-        self.pause = 0.0  # after the last attempt, if that failed
-        self.retry_at = 0.0
-        self.satisfied = False  # the peer wants no more connections there
+        self.pause: float = 0.0  # after the last attempt, if that failed
+        self.retry_at: float = 0.0
+        self.satisfied: bool = False  # the peer wants no more connections there
 
 
 class Dialer:
@@ -96,8 +96,8 @@ class Dialer:
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self._shared = peer.state.shared
-        self.limit = peer.state.conns_per_peer  # frozen now
-        self.incomplete = True  # some connections are missing and worth a try
+        self.limit: int = peer.state.conns_per_peer  # frozen now
+        self.incomplete: bool = True  # some connections are missing and worth a try
         self._attempt: Outbound | None = None
         self._doubted = 0.0  # since when the connections may be with a former life: the next HELLO tells
         self._soon: asyncio.Handle | None = None  # the next attempt, scheduled
@@ -111,7 +111,7 @@ class Dialer:
         self._failed_at = 0.0  # when
         self._began = 0.0  # when the present attempt did
         self._called = 0.0  # when its socket was made
-        self.watched = False  # by the progress timer
+        self.watched: bool = False  # by the progress timer
         self._made = 0.0  # when the last connection was, until one is lost
         self._brief = 0  # how often in a row that did not last
         self._not_before = 0.0  # for that, no attempt is made sooner

@@ -66,9 +66,9 @@ class _Machine:
     def __init__(self, stage: Callable[[], Verdict], want: int) -> None:
         self._stage = stage
         self._data = bytearray()
-        self.want = want
-        self.reply = b""
-        self.error = ""
+        self.want: int = want
+        self.reply: bytes = b""
+        self.error: str = ""
         self.hello: Hello | None = None
 
     def feed(self, piece: bytes) -> Verdict:
@@ -200,11 +200,11 @@ class ActiveHandshake(_Machine):
 
     def __init__(self, own: Identity, nid: Nid, pid: int, ctype: ConnType, version: int) -> None:
         super().__init__(self._peer_magic, socklnd.MAGIC_SIZE)
-        self.called = nid
+        self.called: Nid = nid
         self._pid = pid
-        self.ctype = ctype
+        self.ctype: ConnType = ctype
         self._version = version
-        self.opening = ConnRequest.to(nid).pack() + own.hello(version, nid, 0, ctype)
+        self.opening: bytes = ConnRequest.to(nid).pack() + own.hello(version, nid, 0, ctype)
 
     def _peer_magic(self) -> Verdict:
         if self._data in _REFUSALS:

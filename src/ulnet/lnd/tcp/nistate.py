@@ -79,29 +79,29 @@ class NiState:
         params = shared.params
         tunables = ni.lnd_tunables
         self._acceptor = acceptor
-        self.shared = shared
-        self.ni = ni
-        self.identity = identity
-        self.devices = devices
-        self.down = ""  # why none of them can carry anything now
-        self.slow = ""  # why they carry less than they should
-        self.timeout = params.sock_timeout
+        self.shared: Shared = shared
+        self.ni: NI = ni
+        self.identity: Identity = identity
+        self.devices: list[Device] = devices
+        self.down: str = ""  # why none of them can carry anything now
+        self.slow: str = ""  # why they carry less than they should
+        self.timeout: float = params.sock_timeout
         if tunables is not None:
             self.timeout = float(tunables.timeout if tunables.timeout > 0 else ni.timeout)
-        self.conns_per_peer = conns_per_peer
-        self.min_bulk = params.min_bulk
-        self.nonblk_zcack = params.nonblk_zcack
-        self.open = True
+        self.conns_per_peer: int = conns_per_peer
+        self.min_bulk: int = params.min_bulk
+        self.nonblk_zcack: bool = params.nonblk_zcack
+        self.open: bool = True
         self.peers: dict[tuple[Nid, int], Peer] = {}
         self.addresses: dict[Nid, tuple[Nid, ...]] = {}  # of peers, also while they are not connected
-        self.security = Security.OFF
+        self.security: Security = Security.OFF
         self.secured: dict[Nid, None] = {}  # peers that had a secured connection: none is plain now
         self.plain: dict[Nid, float] = {}  # those that know no TLS, until then
         if tunables is not None:
             self.security = Security(tunables.security)
             self._show_expiry()
         self.callers: dict[Nid, tuple[bytes, ...]] = {}  # addresses that peers have beside that of their NID
-        self.failures = Failures(shared.core, self._drain_soon)
+        self.failures: Failures = Failures(shared.core, self._drain_soon)
         self._buckets: list[dict[Peer, None]] = [{}]
         self._placed = 0
         self._sweeps = 0

@@ -86,24 +86,24 @@ class Peer:
     )
 
     def __init__(self, state: NiState, nid: Nid, pid: int, bucket: int) -> None:
-        self.state = state
-        self.bucket = bucket  # which sweep looks at it
+        self.state: NiState = state
+        self.bucket: int = bucket  # which sweep looks at it
         self.ni: NI = state.ni
-        self.nid = nid
-        self.pid = pid
-        self.timeout = state.timeout
+        self.nid: Nid = nid
+        self.pid: int = pid
+        self.timeout: float = state.timeout
         self.conns: list[Conn] = []
         self.queue: list[tuple[float, Msg]] = []  # until there is a connection: (deadline, message)
         self.dialer: Dialer | None = None
-        self.version = 0  # agreed protocol, while any connection is open
-        self.incarnation = 0
-        self.confirmed_at = 0.0  # when a HELLO last told of that
-        self.last_alive = state.shared.now
-        self.next_keepalive = 0.0
+        self.version: int = 0  # agreed protocol, while any connection is open
+        self.incarnation: int = 0
+        self.confirmed_at: float = 0.0  # when a HELLO last told of that
+        self.last_alive: float = state.shared.now
+        self.next_keepalive: float = 0.0
         self.stuck: dict[Conn | Dialer, None] = {}  # what makes no progress
         self.addresses: tuple[Nid, ...] = state.addresses.get(nid, (nid,))
         # Whether it believes our name from any address; if not, only the one that is in our NID will do.
-        self.trusting = state.shared.params.reserved_ports
+        self.trusting: bool = state.shared.params.reserved_ports
         self.heard: Conn | None = None  # by which something came last
         self._blocked = False  # the core was told that nothing gets through
         self._carrying: set[AddressPair] = set()  # the addresses between which something got through so far

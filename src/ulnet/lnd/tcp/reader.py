@@ -121,35 +121,35 @@ class Reader:
         rename: bool,
     ) -> None:
         self._owner = owner
-        self.shared = shared
+        self.shared: Shared = shared
         self.sock: socket.socket | None = sock
-        self.secure = isinstance(sock, SecureSocket)
+        self.secure: bool = isinstance(sock, SecureSocket)
         vouches = sock.certificate.covers if isinstance(sock, SecureSocket) else None
-        self.peer = peer
-        self.version = version
-        self.large = version == 4
+        self.peer: Peer = peer
+        self.version: int = version
+        self.large: bool = version == 4
         header = LARGE_HEADER_SIZE if version == 4 else HEADER_SIZE
         self.head_size = header if version == 1 else FRAME_HEADER_SIZE + header
         self.frame = _BIG if big_endian else _LITTLE
-        self.rename = rename  # the peer's name is made from its socket, not taken from its headers
-        self.state = _FRAME
-        self.saved = b""  # received, not yet looked at
-        self.expect_large = False
+        self.rename: bool = rename  # the peer's name is made from its socket, not taken from its headers
+        self.state: int = _FRAME
+        self.saved: bytes = b""  # received, not yet looked at
+        self.expect_large: bool = False
         self.incoming: Incoming | None = None
         self.buffers: list[memoryview] = _NO_BUFFERS  # where the rest of the payload goes
-        self.left = 0
-        self.slop = 0
-        self.cookie = 0
-        self.csum = 0
-        self.sum_head = b""  # the headers, as the checksum of protocol 2 covers them
+        self.left: int = 0
+        self.slop: int = 0
+        self.cookie: int = 0
+        self.csum: int = 0
+        self.sum_head: bytes = b""  # the headers, as the checksum of protocol 2 covers them
         self.checked: list[memoryview] = _NO_BUFFERS  # the whole payload, to check
         self._receiver: Inbound = shared.core.receiver(peer.ni, peer.nid, vouches)
-        self.last_raw = b""  # the headers of the last message, to know them again
+        self.last_raw: bytes = b""  # the headers of the last message, to know them again
         self.hdr: Header | None = None
-        self.turn = MOST_TURN  # which of `Shared.turns` is as much as it may read at a time
-        self.busy = False  # its last turn ended before all was read
-        self.deadline = 0.0  # 0: not in the middle of a message
-        self.wake = 1  # bytes that must be there before the loop tells; never more than are to come
+        self.turn: int = MOST_TURN  # which of `Shared.turns` is as much as it may read at a time
+        self.busy: bool = False  # its last turn ended before all was read
+        self.deadline: float = 0.0  # 0: not in the middle of a message
+        self.wake: int = 1  # bytes that must be there before the loop tells; never more than are to come
 
     @property
     def paused(self) -> bool:

@@ -74,28 +74,30 @@ class Shared:
         params: TcpParams,
         report: Callable[[str], None],
     ) -> None:
-        self.core = core
+        self.core: Upcalls = core
         self.credentials: Credentials | None = None  # read for the first net that wants secured connections
-        self.loop = loop
-        self.params = params
-        self.now = loop.time()
-        self.selector = loop.selector if isinstance(loop, Loop) else Selector(partial(tell_failure, loop))
-        self.progress = ProgressTimer(loop, self, core.slept)
-        self.budget = Budget()
-        self.sweep_interval = params.sweep_interval  # shorter where a time-out is short
+        self.loop: asyncio.AbstractEventLoop = loop
+        self.params: TcpParams = params
+        self.now: float = loop.time()
+        self.selector: Selector = (
+            loop.selector if isinstance(loop, Loop) else Selector(partial(tell_failure, loop))
+        )
+        self.progress: ProgressTimer = ProgressTimer(loop, self, core.slept)
+        self.budget: Budget = Budget()
+        self.sweep_interval: float = params.sweep_interval  # shorter where a time-out is short
         # Who cannot call from ports below 1024 talks with others who cannot.
-        self.unprivileged = not (params.reserved_ports and sockets.may_use_reserved())
-        self.tick = 0  # counts uses of connections, to find the least recent
-        self.buf = bytearray(BUFFER_SIZE)
-        self.view = memoryview(self.buf)
+        self.unprivileged: bool = not (params.reserved_ports and sockets.may_use_reserved())
+        self.tick: int = 0  # counts uses of connections, to find the least recent
+        self.buf: bytearray = bytearray(BUFFER_SIZE)
+        self.view: memoryview = memoryview(self.buf)
         # Room for exactly the next frame's header behind a large payload, by its size.
         sizes = (HEADER_SIZE, FRAME_HEADER_SIZE + HEADER_SIZE, FRAME_HEADER_SIZE + LARGE_HEADER_SIZE)
-        self.tails = {size: self.view[:size] for size in sizes}
-        self.turns = [self.view[:size] for size in TURNS]
+        self.tails: dict[int, memoryview] = {size: self.view[:size] for size in sizes}
+        self.turns: list[memoryview] = [self.view[:size] for size in TURNS]
         self.dirty: list[Transmitter] = []
-        self.spin = Spin(params.spin)
-        self.corked = False  # `received` is called again at the end of a group of connections
-        self.receiving = False  # `received` will be called before the loop goes on
+        self.spin: Spin = Spin(params.spin)
+        self.corked: bool = False  # `received` is called again at the end of a group of connections
+        self.receiving: bool = False  # `received` will be called before the loop goes on
         self.lives: dict[tuple[Nid, int], int] = {}  # the incarnations that peers last had
         self.starved: set[Transmitter] = set()  # the kernel had no memory: the next sweep tries again
         self._report = report

@@ -22,8 +22,8 @@ class Spin:
     __slots__ = ("_misses", "_number", "_poll", "_skip", "longest", "seconds")
 
     def __init__(self, microseconds: int) -> None:
-        self.seconds = microseconds / 1e6
-        self.longest = _LONGEST
+        self.seconds: float = microseconds / 1e6
+        self.longest: float = _LONGEST
         self._misses = 0
         self._skip = 0  # so many times more it is not tried
         self._poll = select.poll()

@@ -96,20 +96,21 @@ class Transmitter:
         cookie: Callable[[], int],
     ) -> None:
         prefix = b"" if version == 1 else _LNET_FRAME
-        self.head_size = len(prefix) + (LARGE_HEADER_SIZE if version == 4 else HEADER_SIZE)
+        self.head_size: int = len(prefix) + (LARGE_HEADER_SIZE if version == 4 else HEADER_SIZE)
         self.waiting: list[Msg] = []
-        self.waiting_bytes = 0  # of all that wait, headers included
-        self.idle = True  # nothing queued, and nobody will look: `kick` is due
-        self.wmd_at = self.head_size - 40  # of the 16 bytes of a header that name one message
-        self.shared = shared
-        self.failures = failures
+        self.waiting_bytes: int = 0  # of all that wait, headers included
+        self.idle: bool = True  # nothing queued, and nobody will look: `kick` is due
+        self.wmd_at: int = self.head_size - 40  # of the 16 bytes of a header that name one message
+        self.shared: Shared = shared
+        self.failures: Failures = failures
         self.sock: socket.socket | None = sock
-        self.version = version
-        self.large = version == 4
-        self.prefix = prefix
+        self.version: int = version
+        self.large: bool = version == 4
+        self.prefix: bytes = prefix
         self.packed_hdr: Header | None = None  # the last one, and what it is on the wire …
-        self.before_wmd = self.behind_wmd = b""  # … before the handle of a message and behind it
-        self.sums = version == 2 and shared.params.enable_csum
+        self.before_wmd: bytes = b""  # … before the handle of a message and behind it
+        self.behind_wmd: bytes = b""
+        self.sums: bool = version == 2 and shared.params.enable_csum
         self._woken = woken
         self._broken = broken
         self._cookie = cookie
@@ -117,13 +118,13 @@ class Transmitter:
         self.in_doubt: InDoubt | None = None  # while there are small ones
         self.acks: list[int] = []  # cookies to acknowledge; KEEPALIVE_COOKIE: a keepalive
         self.iov: list[bytes | memoryview] = []  # the rest of the batch being sent
-        self.iov_bytes = 0
+        self.iov_bytes: int = 0
         self.batch: list[Msg] = []
         self.ends: list[int] = []  # where each message of the batch ends
-        self.batch_start = 0  # where the first of them begins
-        self.sent = 0  # of the batch
-        self.writing = False  # the socket was full: the loop tells when it is not
-        self.sent_total = 0  # bytes given to the kernel
+        self.batch_start: int = 0  # where the first of them begins
+        self.sent: int = 0  # of the batch
+        self.writing: bool = False  # the socket was full: the loop tells when it is not
+        self.sent_total: int = 0  # bytes given to the kernel
 
     def queue(self, msgs: list[Msg], size: int) -> None:
         """Send messages, each of `size` bytes with its headers, after what is queued."""

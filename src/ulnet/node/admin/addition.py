@@ -47,7 +47,7 @@ class KeptSettings:
 
     def __init__(self) -> None:
         values = dict.fromkeys(ADDED_SETTINGS, 0)
-        self.settings = {
+        self.settings: dict[str, Setting] = {
             name: Setting(partial(values.__getitem__, name), partial(values.__setitem__, name), most)
             for name, most in ADDED_SETTINGS.items()
         }
