@@ -141,6 +141,17 @@ def _of_choice(figures: dict[str, Any]) -> list[Line]:
     return table
 
 
+def _of_dask(figures: dict[str, Any]) -> list[Line]:
+    table = []
+    for name, found in figures.items():
+        least = 1.8 if name.endswith("two rails") else 1.0
+        aim = f"≥ {least:g}×"
+        table.append(
+            _absolute(f"Dask, {name}", "rate", aim, found, _at_least(least), "×", "tcp://, one rail")
+        )
+    return table
+
+
 def _of_simulator(figures: dict[str, Any]) -> list[Line]:
     good, table = _at_least(4), []
     for nodes, found in figures.items():
@@ -174,6 +185,7 @@ _SECTIONS = {
     "calls": _of_calls,
     "choice": _of_choice,
     "crowd": _of_crowd,
+    "dask": _of_dask,
     "selftest": _of_selftest,
     "simulator": _of_simulator,
 }

@@ -18,7 +18,7 @@ import start
 from players import builds
 from report import machine, origin
 
-NAMES = ("choice", "calls", "crowd", "start", "rails", "failover", "routed", "selftest", "simulator")
+NAMES = ("choice", "calls", "crowd", "start", "rails", "failover", "routed", "selftest", "dask", "simulator")
 CHOICE_ROUNDS, CHOICES = 15, 5000
 SMALL_ROUNDS, SMALL = 3, 20_000
 START_ROUNDS = 5
@@ -27,6 +27,7 @@ CALL_ROUNDS, CALL_SECONDS = 3, 1.0
 RAIL_ROUNDS, RAIL_SECONDS = 1, 3.0
 FAILOVER_ROUNDS = 1
 ROUTED_ROUNDS, ROUTED_SECONDS = 2, 4.0
+DASK_ROUNDS = 1
 SIMULATOR_ROUNDS = 2
 
 Tell = Callable[[str], None]
@@ -59,6 +60,7 @@ def measure(name: str, quick: bool, rounds: int | None, tell: Tell) -> Section |
         "failover": _failover,
         "routed": _routed,
         "selftest": _selftest,
+        "dask": _dask,
         "simulator": _simulator,
     }
     section = makers[name](quick, rounds, tell)
@@ -196,6 +198,20 @@ def _selftest(quick: bool, rounds: int | None, tell: Tell) -> Section:
         for build, results in measured.items()
         for name in ("brw write", "brw read")
     }
+    return section
+
+
+def _dask(quick: bool, rounds: int | None, tell: Tell) -> Section | None:
+    import dask_rails  # needs pytest, as rails do
+
+    if lacking := dask_rails.lacking():
+        tell(f"dask: left out, {lacking}; this part needs root and network namespaces")
+        return None
+    rounds, side = rounds or (1 if quick else DASK_ROUNDS), dask_rails.SIDE // (4 if quick else 1)
+    times = dask_rails.measure(rounds, side, tell)
+    section = Section("dask", "Dask", [dask_rails.how(rounds, side)], runs=dask_rails.to_dict(times))
+    section.tables.append(("", dask_rails.HEADS, dask_rails.cells(times)))
+    section.figures = dask_rails.figures(times)
     return section
 
 

@@ -80,7 +80,7 @@ async def test_a_failure_is_counted_at_each_place(admin: Admin, status: HealthSt
     ours, theirs, resends = WHERE[status]
     rule = FaultAdd("drop", "*", "*", rate=1, messages=["GET"], health_errors=[name])
     await admin.handle(rule)
-    assert (await admin.handle(model.Ping(THEIRS[:1]))).errors
+    assert (await admin.handle(model.Ping(THEIRS[:1], timeout=60))).errors
     await admin.handle(FaultDel("drop"))
     counted = (await ask(admin, model.StatsShow()))["statistics"]
     tries = counted[f"{name}_count"]

@@ -87,8 +87,16 @@ def test_what_cannot_be_installed_is_named_with_what_is_left_out(
 
 
 def test_nothing_is_installed_where_all_is_there(
-    bare: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bare: list[list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    unpacked = tmp_path / "debian/usr/bin"
+    unpacked.mkdir(parents=True)
+    for tool in setup_env.UNPACKED:
+        (unpacked / tool).touch()
+    monkeypatch.setattr(setup_env, "VENV", tmp_path)
     monkeypatch.setattr("shutil.which", lambda tool, path=None: f"/usr/bin/{tool}")
     for extra in setup_env.TOOLS:
         setup_env.install_debian_packages(extra)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import signal
@@ -159,6 +160,7 @@ def test_pages_hear_what_changed_and_what_was() -> None:
         a, b = second["nodes"][0]["rails"]
         assert (a["state"], b["state"]) == ("up", "down")
         assert a["messages"] > 0 and a["bytes"] > 0
+        assert (a["since"], b["since"]) == (None, pytest.approx(second["at"], abs=5))
         ((at,), (messages,), (size,), (health,)) = document(port, f"/history?nid={A}")[A]
         assert (messages, size) == (
             pytest.approx(a["messages"], rel=0.01),
@@ -168,6 +170,40 @@ def test_pages_hear_what_changed_and_what_was() -> None:
         with closing(Page(port)) as later:
             assert [one["serial"] for one in later.next("past")] == [1, 2]
             assert later.next()["at"] == second["at"]  # at once, not with the next reading
+
+
+def test_a_slow_page_misses_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets the newest frame, with the events of all that it did not get."""
+    source = Scripted()
+    dash = Dash([("one", source)])
+
+    async def play() -> tuple[Any, Any]:
+        stream = dash._stream()
+        past = json.loads((await anext(stream)).partition("data: ")[2])
+        for at, status in enumerate(("up", "down", "up")):
+            dash.lives[0].take(shown([rail(A, status=status)]), float(at))
+            dash._draw()
+        frame = json.loads((await anext(stream)).partition("data: ")[2])
+        await stream.aclose()
+        return past, frame
+
+    past, frame = asyncio.run(play())
+    assert past == []
+    assert [event["after"] for event in frame["events"]] == ["", "down", "up"]
+    assert frame["nodes"][0]["rails"][0]["state"] == "up"
+
+
+def test_what_no_node_sees_alone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ulnet.observe.dash._COMPARED", 0.1)
+    one, other = Scripted(), Scripted()
+    with serve([("one", one), ("other", other)]) as port, closing(Page(port)) as page:
+        one.show(shown([rail(A)], [peer(FAR)]))
+        other.show(shown([rail(FAR), rail("10.0.1.2@tcp1")], [peer(A, B)]))
+        (found,) = page.until(lambda frame: frame["findings"])["findings"]
+        assert (found["level"], found["where"]) == ("warning", "other")
+        assert found["text"].startswith(f"{B} is taken for one, which has no such NID now")
+        other.show(shown([rail(FAR), rail("10.0.1.2@tcp1")], [peer(A)]))
+        page.until(lambda frame: not frame["findings"])
 
 
 def test_reasons_of_a_rail_and_of_one_that_is_not_there() -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from observe.test_dash import Page as Stream
 from observe.test_dash import serve
 from observe.test_top import peer, rail
 from support.daemon import PATIENCE, environment
@@ -130,7 +131,7 @@ def test_a_rail_is_cut_and_a_daemon_is_started_anew(two_nodes: Fabric, open_tab:
             expect(page.locator(".rail.chosen.down")).to_be_attached()
             tab.frames(8)
             page.evaluate("scrollTo(0, 0)")
-            page.screenshot(path=str(ROOT / os.environ["ULNET_SCREENSHOT"]))
+            (ROOT / os.environ["ULNET_SCREENSHOT"]).write_bytes(page.screenshot())
         two_nodes.cut(1, True)
         expect(page.locator(".rail.chosen.down")).to_be_attached()
         expect(page.locator("#detail .state")).to_have_text("down")
@@ -144,6 +145,11 @@ def test_a_rail_is_cut_and_a_daemon_is_started_anew(two_nodes: Fabric, open_tab:
         expect(page.locator(".commands code").first).to_have_text("ip -s link show dev rail1")
         two_nodes.cut(1, False)
         expect(page.locator("#events")).to_contain_text(f"left: {cut}: NI status down → up")
+        expect(page.locator("#events li", has_text="left: recording began")).to_have_count(1)
+        two_nodes.lnetctl("left", "set", "discovery", "0")
+        text = "left and right: discovery is 0 on left, 1 on right"
+        expect(page.locator("#sights")).to_contain_text(text, timeout=PATIENCE * 1000)
+        two_nodes.lnetctl("left", "set", "discovery", "1")
         two_nodes.daemons["right"].kill()
         expect(page.locator(".node.silent")).to_have_count(1)
         expect(page.locator("#summary")).to_contain_text("1 nodes do not answer")
@@ -225,7 +231,8 @@ def test_200_nodes_are_drawn_once_and_then_only_what_changes(open_tab: Open) -> 
 
 
 def test_by_keys_alone_and_for_screen_readers(open_tab: Open) -> None:
-    nodes: list[Any] = [(f"node{at}", Steady(at, {"10.1.0.1@tcp1"})) for at in range(1, 4)]
+    down = {"10.1.0.1@tcp1"}
+    nodes: list[Any] = [(f"node{at}", Steady(at, down)) for at in range(1, 4)]
     with serve(nodes) as port:
         tab = open_tab(f"http://127.0.0.1:{port}/")
         page = tab.page
@@ -256,9 +263,15 @@ def test_by_keys_alone_and_for_screen_readers(open_tab: Open) -> None:
         page.keyboard.press("Space")
         expect(page.locator("#pause")).to_have_attribute("aria-pressed", "true")
         expect(page.locator("#link")).to_have_text("paused")
+        down |= {"10.0.0.3@tcp"}
+        with closing(Stream(port)) as stream:
+            stream.until(
+                lambda frame: [rail for rail in frame["nodes"][2]["rails"] if rail["state"] == "down"]
+            )
         frames = page.evaluate(COUNT)
         page.keyboard.press("Space")
         tab.wait(f"{COUNT} > {frames}")
+        expect(page.locator("#events")).to_contain_text("node3: 10.0.0.3@tcp: NI status up → down")
         assert page.evaluate("location.hash") == "#10.1.0.1%40tcp1"
         page.reload()  # what was chosen stays
         expect(page.locator("#detail-title")).to_have_text("Rail 10.1.0.1@tcp1")

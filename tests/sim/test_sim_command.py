@@ -11,8 +11,6 @@ import pytest
 
 from ulnet.cli.ulnet import main
 from ulnet.core.memory import Memory
-from ulnet.sim.random_run import Recipe, random_plan
-from ulnet.sim.run import Run
 from ulnet.sim.scenario import read_scenario
 
 FOLDER = Path(__file__).resolve().parents[2] / "scenarios"
@@ -20,17 +18,7 @@ RAILS = str(FOLDER / "lnetctl-yaml.yaml")
 Capture = pytest.CaptureFixture[str]
 
 
-def never_well(run: Run) -> None:
-    run.judges.append(lambda run: "planted" if any(one.kind == "put" for one in run.operations) else "")
-
-
-PLANTED = Recipe(plan=random_plan, prepare=(never_well,), about="fails wherever there is a PUT")
-
-
-@pytest.fixture
-def planted(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setitem(sys.modules, "planted_recipes", sys.modules[__name__])
-    return "planted_recipes:PLANTED"
+PLANTED = "support.planted_recipe:RECIPE"
 
 
 def test_a_scenario_is_reported_for_people(capsys: Capture) -> None:
@@ -68,16 +56,16 @@ def test_the_trace_is_the_same_each_time(capsys: Capture) -> None:
     assert len(first) > 20
 
 
-def test_a_failure_names_its_seed_and_is_cut_down(capsys: Capture, tmp_path: Path, planted: str) -> None:
+def test_a_failure_names_its_seed_and_is_cut_down(capsys: Capture, tmp_path: Path) -> None:
     small = tmp_path / "small.yaml"
-    assert main(["sim", "--recipe", planted, "--seed", "5", "--save", str(small)]) == 1
+    assert main(["sim", "--recipe", PLANTED, "--seed", "5", "--save", str(small)]) == 1
     told = capsys.readouterr()
     assert "seed 5: FAILED: planted" in told.out
-    assert f"the same again: ulnet sim --recipe {planted} --seed 5" in told.err
+    assert f"the same again: ulnet sim --recipe {PLANTED} --seed 5" in told.err
     assert [event.kind for event in read_scenario(small).events] == ["put"]
     assert "cut down to 1 events" in told.err
-    assert f"ulnet sim run {small} --recipe {planted} --seed 5" in told.err
-    assert main(["sim", "run", str(small), "--recipe", planted]) == 1  # it fails as the long one did
+    assert f"ulnet sim run {small} --recipe {PLANTED} --seed 5" in told.err
+    assert main(["sim", "run", str(small), "--recipe", PLANTED]) == 1  # it fails as the long one did
     assert main(["sim", "run", str(small)]) == 0
 
 

@@ -26,7 +26,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from ulnet.cli.demo_bond import bond_act, want_room
+from ulnet.cli.demo_bond import bond_act, judge, want_room
 from ulnet.cli.demo_picture import Picture
 from ulnet.cli.parsers import command_parser
 from ulnet.demo.network import DemoError, DemoNetwork, Loopback, namespaces
@@ -215,26 +215,11 @@ def _second_act(console: Console, source: Path, target: Path, network: DemoNetwo
 
     with Live(picture, console=console, refresh_per_second=8):
         result = asyncio.run(move(source, size, target, network, show, seconds=_SECOND_ACT))
-    return _judge(console, result, picture)
-
-
-def _judge(console: Console, result: Result, picture: Picture) -> int:
     console.print()
     console.print(picture.phases())
-    console.print(
-        f"sha256 sent      {result.sent_digest}\nsha256 received  {result.received_digest}\n"
-        + ", ".join(f"resent by the {node}: {count}" for node, count in result.resends.items()),
-        soft_wrap=True,
-        highlight=False,
-    )
-    faults = picture.faults()
-    if not result.intact:
-        faults.insert(0, "The copy differs from the source.")
-    for fault in faults:
-        console.print(f"[bold red]{fault}[/]", highlight=False)
-    if not faults:
-        console.print("[bold green]A rail was cut: every byte arrived all the same, and the rail is back.[/]")
-    return 1 if faults else 0
+    seen = ", ".join(f"resent by the {node}: {count}" for node, count in result.resends.items())
+    praise = "A rail was cut: every byte arrived all the same, and the rail is back."
+    return judge(console, result, seen, picture.faults(), praise)
 
 
 def _report(console: Console, result: Result, options: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ from ulnet.demo.network import DemoError, DemoNetwork, Namespaces
 from ulnet.demo.runner import Result, move
 from ulnet.demo.transfer import PACED_PIECES, SMALLEST_CHUNK
 
-__all__ = ["Phases", "bond_act", "want_room"]
+__all__ = ["Phases", "bond_act", "judge", "want_room"]
 
 _SECONDS = 12.0
 _SETTLED = 1.0  # after a change, until what was under way has arrived
@@ -106,24 +106,22 @@ def bond_act(console: Console, source: Path, target: Path, network: DemoNetwork)
 
     with Live(phases.table(), console=console, refresh_per_second=8) as live:
         result = asyncio.run(move(source, size, target, network, show, seconds=_SECONDS, bond=True))
-    return _judge(console, result, phases)
-
-
-def _judge(console: Console, result: Result, phases: Phases) -> int:
-    console.print()
-    console.print(
-        f"sha256 sent      {result.sent_digest}\nsha256 received  {result.received_digest}\n"
-        f"longest time without progress after the cut: {phases.longest:.1f} s (looked at 10 times a second)",
-        soft_wrap=True,
-        highlight=False,
+    seen = (
+        f"longest time without progress after the cut: {phases.longest:.1f} s (looked at 10 times a second)"
     )
-    faults = phases.faults()
+    praise = "Failed over and returned to the default slave: every byte arrived, at one NID."
+    console.print()
+    return judge(console, result, seen, phases.faults(), praise)
+
+
+def judge(console: Console, result: Result, more: str, faults: list[str], praise: str) -> int:
+    """Print the end of an act, with what else was seen; the exit status."""
+    digests = f"sha256 sent      {result.sent_digest}\nsha256 received  {result.received_digest}\n"
+    console.print(digests + more, soft_wrap=True, highlight=False)
     if not result.intact:
         faults.insert(0, "The copy differs from the source.")
     for fault in faults:
         console.print(f"[bold red]{fault}[/]", highlight=False)
     if not faults:
-        console.print(
-            "[bold green]Failed over and returned to the default slave: every byte arrived, at one NID.[/]"
-        )
+        console.print(f"[bold green]{praise}[/]")
     return 1 if faults else 0

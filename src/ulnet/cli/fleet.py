@@ -75,13 +75,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _watch(poll: Poll, options: argparse.Namespace, ended: threading.Event) -> int:
+    from ulnet.observe.equals import compare
+
     poll.read(options.timeout)
     ended.wait(options.between)
     before: set[Sight] | None = None
     bad = False
     while True:
         members = poll.read(options.timeout)
-        found = _found(members)
+        found = compare(members)
         bad = any(options.strict or one.level != "note" for one in found)
         if options.json:
             print(json.dumps(_document(members, found)), flush=True)
@@ -92,16 +94,6 @@ def _watch(poll: Poll, options: argparse.Namespace, ended: threading.Event) -> i
         before = set(found)
         if options.every is None or ended.wait(options.every):
             return int(bad)
-
-
-def _found(members: list[Member]) -> list[Sight]:
-    """The worst first."""
-    from ulnet.observe.equals import equals
-    from ulnet.observe.fabricwide import Fabric, paths
-
-    fabric = Fabric(members)
-    levels = ("error", "warning", "note")
-    return sorted([*paths(fabric), *equals(fabric)], key=lambda one: levels.index(one.level))
 
 
 def _print(members: list[Member], found: list[Sight]) -> None:

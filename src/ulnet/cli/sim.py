@@ -9,14 +9,17 @@ import time
 from importlib import import_module
 from pathlib import Path
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
 from ulnet.cli.parsers import command_parser
-from ulnet.cli.sim_report import Report, print_report, report_of
-from ulnet.rpc import played  # noqa: F401 - registers its recipe
+from ulnet.cli.sim_cluster import LOCAL, reports
+from ulnet.cli.sim_report import Report, Sweep, print_report, report_of
+from ulnet.cli.sim_work import Work, recipe_named
 from ulnet.sim.errors import PlanError
 from ulnet.sim.meter import Meter
-from ulnet.sim.plan import Plan
-from ulnet.sim.random_run import RECIPES, Recipe
-from ulnet.sim.run import Outcome, play
+from ulnet.sim.random_run import RECIPES
+from ulnet.sim.run import Outcome
 from ulnet.sim.scenario import read_scenario, scenario_text
 from ulnet.sim.shrink import fails_alike, shrink
 
@@ -29,6 +32,7 @@ examples:
   ulnet sim run scenarios/two-rails.yaml --plot rails.png
   ulnet sim --seeds 1..1000                random worlds, traffic and faults
   ulnet sim --recipe routed --seeds 1..100 only such with routers
+  ulnet sim --seeds 1..100000 --on local   spread over processes, by Dask (needs ulnet[dask])
   ulnet sim --seed 4711 --trace            the same run again, with all that happened
   ulnet sim --seed 4711 --save small.yaml  if it fails: cut it down to a scenario file
 
@@ -79,6 +83,11 @@ def _parser(with_file: bool) -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, metavar="N", help="the seed of all chance")
     parser.add_argument("--seeds", type=_seeds, metavar="A..B", help="one run for each seed of a range")
+    parser.add_argument(
+        "--on",
+        metavar="SCHEDULER",
+        help=f"a Dask cluster that plays the seeds: its address, or `{LOCAL}`: a process for each CPU",
+    )
     parser.add_argument("--trace", action="store_true", help="print all that happens")
     parser.add_argument("--json", action="store_true", help="one JSON object a run")
     parser.add_argument("--save", metavar="FILE", help="if a run fails: its plan, cut down, as a file")
@@ -102,36 +111,62 @@ class _Command:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.file: str | None = getattr(options, "file", None)
-        self.plan: Plan | None = read_scenario(self.file) if self.file is not None else None
-        self.recipe = _recipe(options.recipe)
+        self.work = Work(read_scenario(self.file) if self.file is not None else None, options.recipe)
+        recipe_named(options.recipe)  # raises for one that there is not
         self.plot: str | None = getattr(options, "plot", None)
         if self.plot is not None:
             _check_plot(self.plot)
+        if options.on is not None and (options.trace or self.plot is not None):
+            raise PlanError("--on plays seeds elsewhere: leave --trace and --plot to a run of one seed here")
 
     def run(self) -> int:
         """All runs that were asked for; 1 if one failed."""
         seeds = self._seeds()
-        failed = 0
-        total = Report()
-        for seed in seeds:
-            report = self._one(seed, quiet=len(seeds) > 1)
-            failed += bool(report.failure)
-            total.add(report)
+        sweep = Sweep()
+        if self.options.on is not None:
+            self._elsewhere(seeds, sweep)
+        else:
+            for seed in seeds:
+                sweep.add(self._one(seed, quiet=len(seeds) > 1))
         if len(seeds) > 1 and not self.options.json:
-            print(f"{len(seeds)} runs, {failed} failed. {total.summary()}")
-        return 1 if failed else 0
+            print(sweep.summary())
+        return 1 if sweep.failed else 0
+
+    def _elsewhere(self, seeds: range, sweep: Sweep) -> None:
+        """Have a cluster play all; the first that fails is played again here, to be cut down."""
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=Console(stderr=True)) as progress:
+            task = progress.add_task(f"seeds on {self.options.on}", total=len(seeds))
+            for report in reports(self.options.on, self.work, seeds):
+                sweep.add(report)
+                progress.update(task, advance=1)
+                if report.failure:
+                    progress.print(f"seed {report.seed}: FAILED: {report.failure}", highlight=False)
+        if self.options.json:
+            for report in sweep.in_order():
+                print(report.as_json())
+        if sweep.failed:
+            seed = min(sweep.failed)
+            self._after_failure(seed, self.work.play(seed))
 
     def _seeds(self) -> range:
         options = self.options
         if options.seeds is not None:
             return options.seeds  # type: ignore[no-any-return]  # argparse made it with _seeds
-        seed = options.seed if options.seed is not None else self.plan.seed if self.plan is not None else 0
+        seed = options.seed
+        if seed is None:
+            seed = self.work.plan.seed if self.work.plan is not None else 0
         return range(seed, seed + 1)
 
     def _one(self, seed: int, quiet: bool) -> Report:
         meter = Meter()
         began = time.perf_counter()
-        outcome = self._play(seed, meter)
+        outcome = self.work.play(seed, meter=meter, trace=self.options.trace)
         report = report_of(outcome, seed, time.perf_counter() - began)
         if self.options.trace:
             print("\n".join(outcome.run.sim.trace))
@@ -147,23 +182,13 @@ class _Command:
             plot(outcome.run, meter, self.plot)
         return report
 
-    def _play(self, seed: int, meter: Meter | None = None, plan: Plan | None = None) -> Outcome:
-        plan = plan or self.plan
-        prepare = [*self.recipe.prepare, *([meter.attach] if meter is not None else [])]
-        return play(
-            plan if plan is not None else self.recipe.plan(seed),
-            seed=seed,
-            trace=self.options.trace and meter is not None,
-            prepare=prepare,
-        )
-
     def _after_failure(self, seed: int, outcome: Outcome) -> None:
         recipe = f"--recipe {self.options.recipe}"
         again = f"run {self.file} {recipe}" if self.file is not None else recipe
         print(f"the same again: ulnet sim {again} --seed {seed}", file=sys.stderr)
         if self.options.save is None:
             return
-        fails = fails_alike(outcome, lambda plan: self._play(seed, plan=plan))
+        fails = fails_alike(outcome, lambda plan: self.work.play(seed, plan=plan))
         smallest = shrink(outcome.run.plan, fails, _SHRINK_RUNS)
         try:
             Path(self.options.save).write_text(scenario_text(smallest), encoding="utf-8")
@@ -171,21 +196,6 @@ class _Command:
             raise PlanError(f"{self.options.save} cannot be written: {error.strerror}") from None
         again = f"ulnet sim run {self.options.save} {recipe} --seed {seed}"
         print(f"cut down to {len(smallest.events)} events: {again}", file=sys.stderr)
-
-
-def _recipe(name: str) -> Recipe:
-    if name in RECIPES:
-        return RECIPES[name]
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(import_module(module), attribute or "RECIPE")
-    except (ImportError, AttributeError) as error:
-        raise PlanError(
-            f"recipe {name!r}: {error}; name one of {', '.join(RECIPES)}, or MODULE:NAME"
-        ) from None
-    if not isinstance(found, Recipe):
-        raise PlanError(f"{name} is no recipe: it must be an ulnet.sim.random_run.Recipe")
-    return found
 
 
 def _check_plot(path: str) -> None:

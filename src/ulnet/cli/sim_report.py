@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 
@@ -14,7 +15,7 @@ from ulnet.nid import LO_NID
 from ulnet.sim.node import SimNode
 from ulnet.sim.run import Outcome
 
-__all__ = ["Report", "Row", "print_report", "report_of"]
+__all__ = ["Report", "Row", "Sweep", "print_report", "report_of"]
 
 _MOST_ROWS = 60
 _WIDTH = 140  # of a table that goes to a file
@@ -75,6 +76,42 @@ class Report:
     def as_json(self) -> str:
         """All of it."""
         return json.dumps(asdict(self))
+
+    def facts(self) -> str:
+        """All that is the same each time that the seed is played."""
+        return json.dumps({**asdict(self), "seconds": 0}, sort_keys=True)
+
+
+class Sweep:
+    """The reports of many seeds, in whatever order they come."""
+
+    def __init__(self) -> None:
+        self.total = Report()
+        self.failed: list[int] = []  # seeds
+        self._reports: dict[int, Report] = {}
+
+    def add(self, report: Report) -> None:
+        """One more."""
+        self.total.add(report)
+        self._reports[report.seed] = report
+        if report.failure:
+            self.failed.append(report.seed)
+
+    def in_order(self) -> list[Report]:
+        """By seed."""
+        return [report for _, report in sorted(self._reports.items())]
+
+    def digest(self) -> str:
+        """The same for the same seeds, wherever they are played."""
+        digest = hashlib.sha256()
+        for report in self.in_order():
+            digest.update(report.facts().encode())
+        return digest.hexdigest()
+
+    def summary(self) -> str:
+        """Two sentences, and the digest."""
+        counts = f"{len(self._reports)} runs, {len(self.failed)} failed."
+        return f"{counts} {self.total.summary()}. Digest {self.digest()[:16]}"
 
 
 def report_of(outcome: Outcome, seed: int, seconds: float) -> Report:

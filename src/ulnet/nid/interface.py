@@ -36,11 +36,6 @@ class InterfacePattern:
             raise NidError(f"interface {shown(text)} has more than {_MAX_TOKENS} parts; write a simpler one")
         return cls(tuple(_token(part) for part in parts), text)
 
-    @property
-    def is_name(self) -> bool:
-        """Whether it is just a name."""
-        return len(self.tokens) == 1 and isinstance(self.tokens[0], str)
-
     def match(self, name: str) -> bool:
         """Whether an interface of that name is meant."""
         return len(name) <= _LONGEST_NAME and _matches(self.tokens, name)

@@ -8,7 +8,7 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
@@ -23,10 +23,14 @@ from starlette.routing import Route
 
 from ulnet.dlc.model import Explain
 from ulnet.observe.advice import advice
+from ulnet.observe.equals import compare
 from ulnet.observe.fabric import picture
+from ulnet.observe.fabricwide import names
+from ulnet.observe.fleet import Member
 from ulnet.observe.live import Live, Rail
 from ulnet.observe.paper import explain_at
 from ulnet.observe.rails import net_of
+from ulnet.observe.snapshot import Snapshot
 from ulnet.observe.source import Source
 
 if TYPE_CHECKING:
@@ -42,6 +46,8 @@ _MOST_PAGES: Final = 64
 _MOST_RAILS: Final = 16  # in one plot
 _MOST_PEERS: Final = 50  # that a rail is explained for
 _MOST_THREADS: Final = 64
+_MOST_FINDINGS: Final = 100
+_COMPARED: Final = 10.0  # seconds, at least, between two looks at what no node sees alone
 _COOKIE: Final = "ulnet_token"
 _PAGES: Final = {
     "/": ("dash.html", "text/html; charset=utf-8"),
@@ -79,6 +85,7 @@ class Dash:
         self._told = [0] * len(nodes)  # events of each that are in `_events`
         self._events: deque[dict[str, Any]] = deque(maxlen=_MOST_EVENTS)
         self._serial = 0
+        self._findings: list[dict[str, str]] = []
         self._number = 0  # of the newest frame
         self._frame = ""
         self._news = asyncio.Condition()
@@ -101,6 +108,8 @@ class Dash:
     async def _life(self, app: Starlette) -> AsyncIterator[None]:
         tasks = [asyncio.create_task(self._read(at)) for at in range(len(self.lives))]
         tasks.append(asyncio.create_task(self._publish()))
+        if len(self.lives) > 1:
+            tasks.append(asyncio.create_task(self._compare()))
         try:
             yield
         finally:
@@ -131,14 +140,37 @@ class Dash:
         while True:
             if self._dirty:
                 self._dirty = False
-                self._number += 1
-                frame = {"at": self._clock(), **picture(self.lives), "events": self._new_events()}
-                self._frame = json.dumps(frame, separators=(",", ":"))
+                self._draw()
                 async with self._news:
                     self._news.notify_all()
             await asyncio.sleep(min(self._every, 1.0))
 
-    def _new_events(self) -> list[dict[str, Any]]:
+    def _draw(self) -> None:
+        """The newest frame, without its events: which of them are new to a page is its own matter."""
+        frame = {"at": self._clock(), **picture(self.lives), "findings": self._findings}
+        self._take_events()
+        self._number += 1
+        self._frame = json.dumps(frame, separators=(",", ":"))
+
+    async def _compare(self) -> None:
+        """What no node sees alone, once all were read twice, then again and again."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(3 * self._every)
+        while True:
+            members = [member for live in self.lives if (member := _member(live)) is not None]
+            began = loop.time()
+            try:
+                found = await loop.run_in_executor(self._pool, compare, members)
+                self._findings = [
+                    {"level": one.level, "where": names(one.where), "text": one.text}
+                    for one in found[:_MOST_FINDINGS]
+                ]
+            except Exception:  # as above
+                _log.exception("the nodes cannot be compared")
+            self._dirty = True
+            await asyncio.sleep(max(_COMPARED, self._every, 10 * (loop.time() - began)))
+
+    def _take_events(self) -> None:
         found = []
         for at, live in enumerate(self.lives):
             new = min(live.seen - self._told[at], len(live.told))
@@ -150,7 +182,6 @@ class Dash:
             self._serial += 1
             event["serial"] = self._serial
         self._events.extend(found)
-        return found
 
     def end(self) -> None:
         """Pages hear no more: the server, which waits for them, can end."""
@@ -168,9 +199,10 @@ class Dash:
             return PlainTextResponse("too many pages are open\n", 503)
         return StreamingResponse(self._stream(), media_type="text/event-stream")
 
-    async def _stream(self) -> AsyncIterator[str]:
+    async def _stream(self) -> AsyncGenerator[str, None]:
         self._pages += 1
         try:
+            known = self._serial
             yield f"retry: 1000\nevent: past\ndata: {json.dumps(list(self._events))}\n\n"
             number = -1
             while not self._ended:
@@ -181,8 +213,9 @@ class Dash:
                         except TimeoutError:
                             yield ": still here\n\n"
                     continue
-                number = self._number
-                yield f"event: frame\nid: {number}\ndata: {self._frame}\n\n"
+                new = [event for event in self._events if event["serial"] > known]  # also of frames it missed
+                number, known = self._number, self._serial
+                yield f'event: frame\nid: {number}\ndata: {self._frame[:-1]},"events":{json.dumps(new)}}}\n\n'
         finally:
             self._pages -= 1
 
@@ -223,6 +256,14 @@ class Dash:
             if nid in live.rails:
                 return at, live.rails[nid]
         return -1, None
+
+
+def _member(live: Live) -> Member | None:
+    """What a node showed last; nothing of one that was not read yet."""
+    rates = {nid: rail.rates for nid, rail in live.rails.items()}
+    if live.silent:
+        return Member(live.name, Snapshot(live.name, {}, live.missing))
+    return Member(live.name, live.shown, rates) if live.shown is not None else None
 
 
 class Guard:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median, median_high, median_low
 from typing import Any, Final
 
-from ulnet.observe.fabricwide import Fabric, Sight, counted, health, names
+from ulnet.observe.fabricwide import Fabric, Sight, counted, health, names, paths
 from ulnet.observe.fleet import Member
 from ulnet.observe.live import Rates
 from ulnet.observe.rails import net_of
 from ulnet.observe.snapshot import lines_of
 
-__all__ = ["equals"]
+__all__ = ["compare", "equals"]
 
 _GRAVE: Final = {  # settings and tunables: what comes of it
     "discovery": "rails of nodes where it is 0 are found by none, and these find none",
@@ -20,12 +20,20 @@ _GRAVE: Final = {  # settings and tunables: what comes of it
     "map_on_demand": "o2iblnd must agree on it when it connects",
     "concurrent_sends": "o2iblnd of unequal sides holds one up",
 }
+_LEVELS: Final = ("error", "warning", "note")
 _SELDOM_EQUAL: Final = {"numa_range", "CPT", "dev cpt"}  # by the machine, not by intent
-_SLOW: Final = 0.5  # of what its equals carry
+_SLOW: Final = 0.5  # of what its equals carry in turns
+_SLOW_PATHS: Final = 1 / 3  # of what paths over its equals were measured to carry: estimates differ
 _BUSY: Final = 10.0  # messages a second of the best: with less nothing is said
 _LATE: Final = 3.0  # times the median of the fabric's rails of that kind
 _SAMPLES: Final = 100  # of latency: with fewer nothing is said
 _RAILS: Final = 3  # with a latency: with fewer there is no median to speak of
+
+
+def compare(members: Sequence[Member]) -> list[Sight]:
+    """All that no node sees alone, the worst first."""
+    fabric = Fabric(members)
+    return sorted([*paths(fabric), *equals(fabric)], key=lambda one: _LEVELS.index(one.level))
 
 
 def equals(fabric: Fabric) -> Iterator[Sight]:
@@ -131,7 +139,7 @@ def _slow(fabric: Fabric) -> Iterator[Sight]:
     for net, said in found.items():
         nodes = {name for name, _ in said}
         if len(nodes) > 1 and 2 * len(said) > rails[net]:
-            text = f"net {net} is less than half as fast as its equals on most nodes: look at its switch"
+            text = f"net {net} is much slower than its equals on most nodes: look at its switch"
             yield Sight("warning", tuple(sorted(nodes)), text)
         else:
             yield from (Sight("warning", (name,), text) for name, text in said)
@@ -176,7 +184,7 @@ def _by_paths(fabric: Fabric) -> Iterator[tuple[str, str]]:
         usual = median_high(middles.values()) if middles else 0
         for nid, middle in middles.items():
             speed = f"{middle / 1e6:.3g} MB/s beside {usual / 1e6:.3g} MB/s of others of its kind"
-            yield nid, f"paths over {nid} carry {speed}" if middle < _SLOW * usual else ""
+            yield nid, f"paths over {nid} carry {speed}" if middle < _SLOW_PATHS * usual else ""
 
 
 def _kind(net: str) -> str:

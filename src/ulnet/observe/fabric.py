@@ -56,6 +56,7 @@ def _rail(rail: Rail) -> dict[str, Any]:
         "state": rail.state,
         "health": rail.health,
         "why": rail.why,
+        "since": rail.since,
         "credits": rail.credits,
         "most": rail.credits_max,
         "low": rail.credits_low,

@@ -55,6 +55,7 @@ class Rail:
     up: bool = True
     health: int | None = None
     why: str = ""  # it is not as it should be
+    since: float | None = None  # that its state is this, in seconds since 1970; None: from the first
     credits: int | None = None
     credits_max: int | None = None
     credits_low: int | None = None
@@ -153,11 +154,14 @@ class Live:
         for net, ni in snapshot.local_nis():
             nid = str(ni["nid"])
             rail = self.rails[nid] = known.get(nid) or Rail(nid, net)
+            state = rail.state if nid in known else None
             rail.interface = ",".join(map(str, lines_of(ni, "interfaces").values()))
             rail.up = ni.get("status") != "down"
             stats, load = lines_of(ni, "health stats"), lines_of(ni, "load")
             rail.health = _whole(stats, "health value")
             rail.why = _why(ni, rail.health)
+            if state is not None and state != rail.state:
+                rail.since = now
             rail.credits, rail.credits_low = (
                 _whole(load, name) for name in ("available_tx_credits", "min_tx_credits")
             )

@@ -12,6 +12,7 @@ from ulnet.observe.source import Source
 __all__ = ["Clock", "record"]
 
 _LEAST_PAUSE: Final = 0.01  # seconds
+_FORGET: Final = 60.0  # seconds between two looks for what is too old
 
 
 class Clock(NamedTuple):
@@ -31,12 +32,14 @@ def record(
     told: Callable[[list[Event]], None],
 ) -> None:
     """Until `pause` ends it; `every`, `keep` in seconds. `told` hears what was kept. Raises HistoryError."""
-    ended = False
+    ended, forgot = False, 0.0
     while not ended:
         began = clock.elapsed()
         snapshot = source.read(max(every, 1.0))
         now = clock.now()
         events = history.add(snapshot, now)
-        history.forget(now - keep)
+        if abs(now - forgot) >= _FORGET:
+            history.forget(now - keep)
+            forgot = now
         told(events)
         ended = clock.pause(max(every - (clock.elapsed() - began), _LEAST_PAUSE))

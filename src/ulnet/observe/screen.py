@@ -281,6 +281,7 @@ class Top(App[None]):
         lines = []
         if rail is not None:
             why = f": {rail.why}" if rail.why else ""
+            why += f", since {clock(rail.since)}" if rail.since is not None else ""
             lines.append(f"{rail.nid} ({rail.interface or 'no interface'}) is {rail.state}{why}")
             lines.append(f"{rail.failed} messages failed, {rail.resent} were sent again")
         if peer is not None:

@@ -283,7 +283,7 @@ const facts = (rail, node) => {
   ].filter(([, value]) => value !== "" && value !== undefined && value !== null);
   const now = stateOf(rail, node);
   const why = node.silent ? node.why : rail.why;
-  return [el("dt", {}, "State"), el("dd", {}, el("span", { class: `state ${now}` }, now), why ? ` ${why}` : ""),
+  return [el("dt", {}, "State"), el("dd", {}, el("span", { class: `state ${now}` }, now), why ? ` ${why}` : "", rail.since && !node.silent ? ` since ${clock(rail.since)}` : ""),
     ...pairs.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, String(value))])];
 };
 
@@ -301,6 +301,17 @@ const log = (events, anew) => {
   if (anew) list.replaceChildren();
   list.prepend(...events.map(line).reverse());
   while (list.children.length > MOST_EVENTS) list.lastChild.remove();
+};
+
+// What no node sees alone ---------------------------------------------------------------------------
+
+const sights = (findings) => {
+  const key = JSON.stringify(findings);
+  if (sights.key === key) return;
+  sights.key = key;
+  byId("wide").hidden = !findings.length;
+  byId("sights").replaceChildren(...findings.map(({ level, where, text }) =>
+    el("li", { class: level === "note" ? "" : "bad" }, el("strong", {}, `${level}: ${where}`), `: ${text}`)));
 };
 
 // The whole -----------------------------------------------------------------------------------------
@@ -335,6 +346,7 @@ const render = (frame) => {
   picture.update(frame, describe);
   table.update(frame);
   series.update(frame, rails);
+  sights(frame.findings);
   const rail = rails.get(detail.nid);
   if (rail) {
     const node = owners.get(detail.nid);
@@ -361,13 +373,14 @@ const listen = () => {
     byId("link").textContent = text;
     byId("link").className = `badge ${style}`;
   };
-  source.addEventListener("past", (message) => log(JSON.parse(message.data), true));
+  source.addEventListener("past", (message) => { listen.held = []; log(JSON.parse(message.data), true); });
   source.addEventListener("frame", (message) => {
     badge(state.paused ? "paused" : "live", state.paused ? "" : "live");
+    const frame = JSON.parse(message.data);
+    listen.held = [...listen.held, ...frame.events].slice(-MOST_EVENTS);
     if (state.paused) return;
-    state.frame = JSON.parse(message.data);
-    log(state.frame.events.filter((event) => !(event.serial <= listen.last)), false);
-    for (const event of state.frame.events) listen.last = Math.max(listen.last, event.serial);
+    log(listen.held.splice(0), false);
+    state.frame = frame;
     draw();
   });
   source.addEventListener("error", () => {
@@ -375,7 +388,7 @@ const listen = () => {
     if (source.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
   });
 };
-listen.last = 0;
+listen.held = []; // events that came while the page was paused
 
 byId("filter").addEventListener("input", (event) => { state.filter = event.target.value; draw(); });
 for (const button of document.querySelectorAll("[data-of]")) {

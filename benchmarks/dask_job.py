@@ -1,0 +1,62 @@
+"""A Dask client that has data lie on the workers, each block where it is said, then moved between them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from distributed import Client, wait
+
+BLOCKS = 8  # in each direction
+
+
+def main(address: str, side: int, rounds: int, workers: int) -> None:
+    """Print `ready` when all is in place, then a line of JSON for each round."""
+    chunk = side // BLOCKS
+    numbers = range(BLOCKS)
+    with Client(address, timeout=60) as client:
+        client.wait_for_workers(workers, timeout=120)
+        places = sorted(client.scheduler_info(n_workers=-1)["workers"])
+
+        def placed(place: int, rows: int, columns: int, value: int) -> Any:
+            future = client.submit(
+                filled, rows, columns, value, workers=[places[place % workers]], pure=False
+            )
+            wait(future)
+            return da.from_delayed(future, (rows, columns), "f8")
+
+        # A block and that across the diagonal are at different workers.
+        square = da.block(
+            [[placed(int(i < j), chunk, chunk, i * BLOCKS + j) for j in numbers] for i in numbers]
+        )
+        rows = da.concatenate([placed(i, chunk, chunk * BLOCKS, i) for i in numbers])
+        jobs: dict[str, tuple[Callable[[], Any], float]] = {
+            "transpose-sum": (lambda: (square + square.T).sum(), 2 * chunk**2 * sum(range(BLOCKS**2))),
+            "shuffle": (
+                lambda: rows.rechunk((chunk * BLOCKS, chunk), method="tasks").sum(),
+                chunk**2 * BLOCKS * sum(numbers),
+            ),
+        }
+        print("ready", flush=True)
+        for _ in range(rounds):
+            told: dict[str, Any] = {}
+            for name, (graph, expected) in jobs.items():
+                began = time.perf_counter()
+                value = float(graph().compute())
+                told[name] = time.perf_counter() - began
+                told[f"{name} right"] = value == expected
+            print(json.dumps(told), flush=True)
+
+
+def filled(rows: int, columns: int, value: int) -> Any:
+    """A block of one number."""
+    return np.full((rows, columns), value, "f8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

@@ -1,0 +1,155 @@
+"""Dask over one and two shaped rails: `ulnet://` beside `tcp://`, the same graphs on the same workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "tests"))
+
+from support.netns import SHAPE, Cluster, Host, Popen, stop, why_no_namespaces  # noqa: E402 - needs the path
+
+JOB = HERE / "dask_job.py"
+RATE = 400  # Mb/s of a rail
+SIDE = 11584  # of a square of numbers of 8 bytes: 1 GiB
+WORKERS = 2
+JOBS = ("transpose-sum", "shuffle")
+PLAYERS = {
+    "tcp, one rail": ("tcp", None),
+    "ulnet, one rail": ("ulnet", "tcp(rail0)"),
+    "ulnet, two rails": ("ulnet", "tcp(rail0),tcp1(rail1)"),
+}
+HEADS = ["", *JOBS, *(f"{job}, × tcp" for job in JOBS)]
+
+Times = dict[str, dict[str, list[float]]]  # seconds by player and job, one a round
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One cluster: its protocol, and the rails of each process."""
+
+    protocol: str
+    networks: str | None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of each process."""
+        given = {} if self.networks is None else {"DASK_DISTRIBUTED__COMM__ULNET__NETWORKS": self.networks}
+        return {**os.environ, "DASK_LOGGING__DISTRIBUTED": "error", "OMP_NUM_THREADS": "1", **given}
+
+
+def lacking() -> str | None:
+    """Why this cannot be measured here; None if it can."""
+    return why_no_namespaces()
+
+
+def measure(rounds: int, side: int, tell: Tell) -> Times:
+    """Every player in turn, `rounds` times; each time a cluster of its own computes all jobs twice."""
+    times: Times = {player: {job: [] for job in JOBS} for player in PLAYERS}
+    cluster = Cluster(2 + WORKERS, 2, f"{RATE}mbit")
+    try:
+        for number in range(rounds):
+            for player, (protocol, networks) in PLAYERS.items():
+                tell(f"round {number + 1} of {rounds}: Dask over {player}")
+                with _started(cluster, Setting(protocol, networks)) as (address, environment):
+                    for told in _run(list(cluster)[-1], address, environment, side):
+                        for job in JOBS:
+                            if not told[f"{job} right"]:
+                                raise RuntimeError(f"{player}: the {job} is wrong")
+                            times[player][job].append(told[job])
+    finally:
+        cluster.close()
+    return times
+
+
+@contextmanager
+def _started(cluster: Cluster, setting: Setting) -> Iterator[tuple[str, dict[str, str]]]:
+    """A scheduler and workers, each on a host of its own."""
+    scheduler, *workers = list(cluster)[: 1 + WORKERS]
+    address = f"{setting.protocol}://{scheduler.address()}:8786"
+    common = ["--protocol", setting.protocol, "--no-dashboard"]
+    dask = [sys.executable, "-m", "dask"]
+    started: list[Popen] = []
+    with tempfile.TemporaryDirectory() as folder:
+
+        def start(host: Host, *words: str) -> None:
+            quiet = subprocess.DEVNULL
+            started.append(
+                host.start(*dask, *words, *common, stdout=quiet, stderr=quiet, env=setting.environment)
+            )
+
+        try:
+            start(scheduler, "scheduler", "--host", scheduler.address(), "--port", "8786")
+            for number, host in enumerate(workers):
+                place = f"{folder}/{number}"
+                Path(place).mkdir()
+                own = ["--host", host.address(), "--local-directory", place]
+                start(host, "worker", address, "--no-nanny", "--nthreads", "1", *own)
+            yield address, setting.environment
+        finally:
+            for process in reversed(started):
+                stop(process)
+
+
+def _run(host: Host, address: str, environment: dict[str, str], side: int) -> list[dict[str, float]]:
+    words = [sys.executable, str(JOB), address, str(side), "2", str(WORKERS)]
+    job = host.start(*words, env=environment, stderr=None)
+    out, _ = job.communicate(timeout=1800)
+    if job.returncode:
+        raise RuntimeError(f"the client ended with {job.returncode}")
+    return [json.loads(line) for line in out.splitlines()[1:]]
+
+
+def how(rounds: int, side: int) -> str:
+    """What was measured."""
+    size = side * side * 8 / 2**30
+    return (
+        f"{WORKERS} workers with a thread each, a scheduler and a client, each in a network namespace of its "
+        f"own; rails of {RATE} Mb/s ({SHAPE}). {size:.2g} GiB of numbers lie in the workers' memory; then "
+        "they are added to their transpose, and all rows are made columns (a shuffle: half of all goes to "
+        f"the other worker). Seconds, the least of {2 * rounds} runs; the ratio is that of rates."
+    )
+
+
+def least(times: Times, player: str, job: str) -> float:
+    """Seconds of its best run."""
+    return min(times[player][job])
+
+
+def ratio(times: Times, player: str, job: str) -> float:
+    """The rate beside that of tcp."""
+    return least(times, next(iter(PLAYERS)), job) / least(times, player, job)
+
+
+def cells(times: Times) -> list[list[str]]:
+    """The table."""
+    return [
+        [
+            player,
+            *(f"{least(times, player, job):.1f} s" for job in JOBS),
+            *(f"{ratio(times, player, job):.2f}" for job in JOBS),
+        ]
+        for player in PLAYERS
+    ]
+
+
+def figures(times: Times) -> dict[str, float]:
+    """For its aims: rates beside tcp's by job and player."""
+    return {f"{job}, {player}": ratio(times, player, job) for job in JOBS for player in list(PLAYERS)[1:]}
+
+
+def to_dict(times: Times) -> dict[str, dict[str, float]]:
+    """All, as medians."""
+    return {
+        player: {job: statistics.median(runs) for job, runs in jobs.items()} for player, jobs in times.items()
+    }

@@ -1,0 +1,85 @@
+"""`ulnet sim --on SCHEDULER`: the seeds of a sweep are played by the workers of a Dask cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from ulnet.cli.sim_report import Report
+from ulnet.cli.sim_work import Work, report_on
+from ulnet.sim.errors import PlanError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["LOCAL", "reports"]
+
+LOCAL: Final = "local"
+_AHEAD: Final = 4  # seeds for each thread of the cluster that are with it at once
+_PATIENCE: Final = 30  # seconds in which a scheduler must answer
+
+
+def reports(on: str, work: Work, seeds: range) -> Iterator[Report]:
+    """The report of each seed, as they come. Raises PlanError: no cluster there, or it lost its workers."""
+    try:
+        from distributed import as_completed
+    except ImportError:
+        raise PlanError("--on needs Dask: pip install 'ulnet[dask]', or leave --on out") from None
+    with _client(on) as client:
+        threads = sum(client.nthreads().values())
+        if not threads:
+            raise PlanError(f"--on {on}: the scheduler has no workers: start one with `dask worker {on}`")
+        waiting = iter(seeds)
+        first = [_begin(client, work, seed) for seed in islice(waiting, threads * _AHEAD)]
+        running = as_completed(first, loop=client.loop)
+        for done in running:
+            yield _report_of(on, done)
+            following = next(waiting, None)
+            if following is not None:
+                running.add(_begin(client, work, following))
+
+
+def _begin(client: Client, work: Work, seed: int) -> Any:
+    return client.submit(report_on, work, seed, pure=False)
+
+
+def _report_of(on: str, done: Any) -> Report:
+    try:
+        report: Report = done.result()
+    except PlanError:
+        raise
+    except Exception as failed:
+        text = f"--on {on}: a worker could not play a seed: {type(failed).__name__}: {failed}"
+        raise PlanError(text) from None
+    done.release()
+    return report
+
+
+@contextmanager
+def _client(on: str) -> Iterator[Client]:
+    """A client of the scheduler of that address, or of processes of this host."""
+    from distributed import Client, LocalCluster
+
+    if on != LOCAL:
+        try:
+            client = Client(on, timeout=_PATIENCE, set_as_default=False)
+        except (OSError, ValueError) as failed:
+            text = f"--on {on}: {failed}; give `{LOCAL}`, or an address such as tcp://10.0.0.1:8786"
+            raise PlanError(text) from None
+        with client:
+            yield client
+        return
+    with (
+        LocalCluster(
+            n_workers=os.cpu_count(),
+            threads_per_worker=1,
+            protocol="ulnet://",
+            dashboard_address=None,
+            silence_logs=50,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client

@@ -1,0 +1,312 @@
+"""One comm: messages of Dask between two processes, in their order, each made of frames."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import dask.config
+import dask.utils
+from distributed.comm.core import Comm, CommClosedError
+from distributed.comm.utils import from_frames, to_frames
+from distributed.protocol.utils import host_array
+from distributed.utils import ensure_memoryview, nbytes
+
+from ulnet.dask.rails import is_loopback
+from ulnet.rpc import Call, RpcError
+
+if TYPE_CHECKING:
+    from ulnet.dask.endpoint import Endpoint
+    from ulnet.dask.partner import Partner
+
+__all__ = ["HEAD", "PART", "Assembly", "UlnetComm"]
+
+# The receiver's number of the comm, the number of the message, its frames; those of so many bytes follow.
+HEAD: Final = struct.Struct("<QQII")
+PART: Final = struct.Struct("<QQI")  # comm, message, which frame
+SMALL: Final = 12288  # bytes of frames that travel with their head
+TINY: Final = 4096  # frames beside large ones that do so
+SHORT: Final = 65536  # large ones of fewer bytes in the mean are joined
+JOINED: Final = 32 << 20  # bytes at most that are copied into one piece of memory
+UNDER_WAY: Final = 64  # messages that the other side has not confirmed
+KEPT: Final = 256 << 20  # bytes that may wait to be read; what follows stays with its sender
+_END: Final = 0xFFFFFFFF  # frames of the message that ends a comm
+_ABORT: Final = (1 << 64) - 1  # the number of one that ends it at once
+
+
+class Assembly:
+    """A message that is arriving."""
+
+    __slots__ = ("frames", "sizes")
+
+    def __init__(self) -> None:
+        self.sizes: tuple[int, ...] | None = None  # of its frames, once they are known
+        self.frames: dict[int, memoryview] = {}
+
+    @property
+    def whole(self) -> bool:
+        """Whether all is here."""
+        return self.sizes is not None and len(self.sizes) == len(self.frames)
+
+
+class UlnetComm(Comm):
+    """A comm over LNet. Small messages are one call; large frames are bulk, which goes over all rails."""
+
+    max_shard_size = dask.utils.parse_bytes(dask.config.get("distributed.comm.shard"))
+
+    def __init__(
+        self, endpoint: Endpoint, partner: Partner, local: str, remote: str, number: int, deserialize: bool
+    ) -> None:
+        self._why = ""  # it is closed
+        self._local_addr = local
+        self._peer_addr = remote
+        super().__init__(deserialize=deserialize)
+        self.endpoint = endpoint
+        self.partner = partner
+        self.number = number
+        self.theirs = 0  # its number there, once it is connected
+        self._loop = asyncio.get_running_loop()
+        self._sent = 0
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._arriving: dict[int, Assembly] = {}
+        self._ends_at = -1
+        self._next = 0  # the number of the message that is to be read next
+        self._whole: deque[list[memoryview] | None] = deque()  # None: the end
+        self._kept = 0  # bytes
+        self._news: asyncio.Future[None] | None = None  # somebody waits to read
+        self._room: asyncio.Event = asyncio.Event()
+        self._room.set()
+
+    # What Dask calls -------------------------------------------------------------------------------
+
+    @property
+    def local_address(self) -> str:
+        """Its own address."""
+        return self._local_addr
+
+    @property
+    def peer_address(self) -> str:
+        """The other side's."""
+        return self._peer_addr
+
+    @property
+    def same_host(self) -> bool:
+        """Whether both are on this host; each process has an address of its own there."""
+        ours, theirs = (
+            address.rpartition("://")[2].rpartition(":")[0] for address in (self._local_addr, self._peer_addr)
+        )
+        return ours == theirs or (is_loopback(ours) and is_loopback(theirs))
+
+    def begin(self, theirs: int) -> None:
+        """It is connected: its number at the other side is known."""
+        self.theirs = theirs
+
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return bool(self._why)
+
+    async def read(self, deserializers: Any = None) -> Any:
+        """The next message. Raises CommClosedError."""
+        while not self._whole:
+            if self._why:
+                raise CommClosedError(f"{self!r}: {self._why}")
+            self._news = self._loop.create_future()
+            try:
+                await self._news
+            finally:
+                self._news = None
+        frames = self._whole.popleft()
+        if frames is None:
+            self._why = ""  # whatever came behind the end
+            self._close("closed by the other side")
+            raise CommClosedError(f"{self!r}: {self._why}")
+        self._kept -= sum(frame.nbytes for frame in frames)
+        if self._kept < KEPT:
+            self._room.set()
+        try:
+            return await from_frames(
+                frames,
+                deserialize=self.deserialize,
+                deserializers=deserializers,
+                allow_offload=self.allow_offload,
+            )
+        except EOFError:
+            self.abort()
+            raise CommClosedError(f"{self!r}: a message was cut short") from None
+
+    async def write(self, msg: Any, serializers: Any = None, on_error: str = "message") -> int:
+        """Send a message; one that is large the other side has afterwards. Raises CommClosedError."""
+        self._check_open()
+        frames = await to_frames(
+            msg,
+            allow_offload=self.allow_offload,
+            serializers=serializers,
+            on_error=on_error,
+            context={"sender": self.local_info, "recipient": self.remote_info, **self.handshake_options},
+            frame_split_size=self.max_shard_size,
+        )
+        self._check_open()
+        total: int = sum(map(nbytes, frames))
+        number, self._sent = self._sent, self._sent + 1
+        large = self._send(number, [ensure_memoryview(frame) for frame in frames], total)
+        if large:
+            await asyncio.wait(large)
+        while len(self._calls) > UNDER_WAY and not self._why:
+            await asyncio.wait(self._calls, return_when=asyncio.FIRST_COMPLETED)
+        if large or self._why:
+            self._check_open()
+        return total
+
+    async def close(self) -> None:
+        """Close it once what was written is there."""
+        if not self._why:
+            self._why = "closed here"
+            if self._calls:
+                await asyncio.wait(self._calls)
+            self._say_end(self._sent)
+        self._close("closed here")
+
+    def abort(self) -> None:
+        """Close it at once: what is under way ends."""
+        if not self._why:
+            for call in self._calls:
+                call.cancel()
+            self._say_end(_ABORT)
+        self._close("aborted here")
+
+    # Out -------------------------------------------------------------------------------------------
+
+    def _send(self, number: int, frames: list[memoryview], total: int) -> list[asyncio.Task[Any]]:
+        """Begin the calls of a message; what comes back is to be waited for."""
+        sizes = [frame.nbytes for frame in frames]
+        of_sizes = struct.pack(f"<{len(sizes)}Q", *sizes)
+        small = total + len(of_sizes) <= SMALL
+        limit = SMALL if small else TINY
+        within = [frame for frame in frames if frame.nbytes <= limit]
+        large = [(index, frame) for index, frame in enumerate(frames) if frame.nbytes > limit]
+        head = b"".join((HEAD.pack(self.theirs, number, len(sizes), limit), of_sizes, *within))
+        if small:
+            self._begin("message", head)
+            return []
+        if len(head) > SMALL or (total < JOINED and total < len(large) * SHORT):
+            whole = b"".join((HEAD.pack(self.theirs, number, len(sizes), JOINED), of_sizes, *frames))
+            return [self._begin("joined", PART.pack(self.theirs, number, 0), whole)]
+        return [
+            self._begin("message", head),
+            *[self._begin("part", PART.pack(self.theirs, number, index), frame) for index, frame in large],
+        ]
+
+    def _begin(self, method: str, data: bytes, bulk: Any = None) -> asyncio.Task[Any]:
+        call = self._loop.create_task(self.partner.call(method, data, bulk))
+        self._calls.add(call)
+        call.add_done_callback(self._called)
+        return call
+
+    def _called(self, call: asyncio.Task[Any]) -> None:
+        self._calls.discard(call)
+        if not call.cancelled():
+            failed = call.exception()
+            if failed is not None:
+                self.break_off(f"{type(failed).__name__}: {failed}")
+
+    def _say_end(self, number: int) -> None:
+        """Tell the other side that nothing more comes behind that message."""
+        data = HEAD.pack(self.theirs, number, _END, 0)
+        self.endpoint.in_background(self.partner.call("message", data, None))
+
+    # In --------------------------------------------------------------------------------------------
+
+    async def message(self, number: int, count: int, limit: int, data: memoryview) -> None:
+        """The sizes of a message's frames, and those of at most `limit` bytes. Raises RpcError."""
+        if count == _END:
+            if number == _ABORT:
+                self.break_off("aborted by the other side")
+                return
+            self._ends_at = number
+            self._assembly(number).sizes = ()
+            self._advance()
+            return
+        if 8 * count > data.nbytes:
+            raise RpcError(errno.EBADMSG, f"{data.nbytes} bytes are too few for the sizes of {count} frames")
+        await self._have_room()
+        assembly = self._assembly(number)
+        at = 8 * count
+        sizes = struct.unpack_from(f"<{count}Q", data)
+        for index, size in enumerate(sizes):
+            if size <= limit:
+                assembly.frames[index] = data[at : at + size]
+                at += size
+        if at > data.nbytes:
+            raise RpcError(
+                errno.EBADMSG, f"{data.nbytes} bytes are too few for the frames: {at} are announced"
+            )
+        assembly.sizes = sizes
+        self._advance()
+
+    async def part(self, number: int, index: int, call: Call) -> None:
+        """A large frame of a message: fetch it."""
+        await self._have_room()
+        frame = host_array(call.bulk_size)
+        await call.pull(frame)
+        self._assembly(number).frames[index] = frame
+        self._advance()
+
+    async def joined(self, number: int, call: Call) -> None:
+        """A message of many short frames: fetch all at once."""
+        await self._have_room()
+        data = host_array(call.bulk_size)
+        await call.pull(data)
+        if data.nbytes < HEAD.size:
+            raise RpcError(errno.EBADMSG, f"{data.nbytes} bytes are too few for a message")
+        _, _, count, limit = HEAD.unpack_from(data)
+        await self.message(number, count, limit, data[HEAD.size :])
+
+    def _assembly(self, number: int) -> Assembly:
+        assembly = self._arriving.get(number)
+        if assembly is None:
+            assembly = self._arriving[number] = Assembly()
+        return assembly
+
+    async def _have_room(self) -> None:
+        """Wait while too much that is whole is not read."""
+        while self._kept >= KEPT and not self._why:
+            self._room.clear()
+            await self._room.wait()
+
+    def _advance(self) -> None:
+        """Pass on what is whole, in order."""
+        arriving = self._arriving
+        while (assembly := arriving.get(self._next)) is not None and assembly.whole:
+            del arriving[self._next]
+            if self._next == self._ends_at:
+                self._whole.append(None)
+            else:
+                frames = [assembly.frames[index] for index in range(len(assembly.frames))]
+                self._kept += sum(frame.nbytes for frame in frames)
+                self._whole.append(frames)
+            self._next += 1
+            self._wake()
+
+    # The end ---------------------------------------------------------------------------------------
+
+    def break_off(self, why: str) -> None:
+        """The other side is gone, or ended it abruptly; what is whole can still be read."""
+        self._close(why)
+
+    def _close(self, why: str) -> None:
+        self._why = self._why or why
+        self._arriving.clear()
+        self._room.set()
+        self._wake()
+        self.endpoint.forget(self)
+
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    def _check_open(self) -> None:
+        if self._why:
+            raise CommClosedError(f"{self!r}: {self._why}")

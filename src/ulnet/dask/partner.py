@@ -1,0 +1,48 @@
+"""Another process that this one has comms with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from ulnet.core.md import Buffer
+from ulnet.core.status import LNetError
+from ulnet.nid import Nid
+from ulnet.node import Node
+from ulnet.rpc import Client
+
+__all__ = ["SERVICE", "SLOTS", "Partner"]
+
+SERVICE: Final = "dask"
+SLOTS: Final = 1024  # calls under way to one process
+
+
+class Partner:
+    """The client of another process's service, and an eye on it: `gone(partner, why)` is called once."""
+
+    def __init__(self, node: Node, nid: Nid, gone: Callable[[Partner, str], None]) -> None:
+        self.nid = nid
+        self._gone = gone
+        self._client = Client(node, nid, SERVICE, slots=SLOTS)
+        self._eye = asyncio.get_running_loop().create_task(self._watch())
+
+    async def call(self, method: str, data: bytes, bulk: Buffer | None) -> Any:
+        """Call a method there; bulk is memory that it may fetch. Raises LNetError."""
+        return (await self._client.call(method, data, bulk=bulk)).data
+
+    async def close(self) -> None:
+        """Watch it no more; calls under way fail."""
+        self._eye.cancel()
+        with suppress(LNetError):
+            await self._client.close()
+
+    async def _watch(self) -> None:
+        why = "the other process has closed its node"
+        try:
+            async for _ in self._client.stream("presence"):
+                pass
+        except LNetError as failed:
+            why = failed.text
+        self._gone(self, why)

@@ -1,0 +1,392 @@
+"""The contract of a comm back end of Dask, point by point: messages, ends, listeners, addresses."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed.comm.addressing import (
+    get_address_host,
+    get_address_host_port,
+    get_local_address_for,
+    resolve_address,
+)
+from distributed.comm.core import CommClosedError, connect, listen
+from distributed.comm.registry import get_backend
+from distributed.protocol.serialize import Serialized, deserialize, to_serialize
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from support.dask_ends import Ends, Far
+from ulnet.dask import UlnetBackend
+from ulnet.dask import comm as comm_module
+from ulnet.dask.backend import UlnetConnector
+from ulnet.dask.comm import HEAD, PART, UlnetComm
+from ulnet.dask.endpoint import endpoint_for, present_endpoint
+from ulnet.rpc import Client, RpcError
+
+pytestmark = [
+    pytest.mark.requirement("ULP"),
+    pytest.mark.leaks("the thread in which Dask serializes large messages is kept"),
+]
+
+PATIENCE = 60.0  # seconds within which a state is reached
+
+
+async def until(state: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not state():
+            await asyncio.sleep(0.002)
+
+
+def array(size: int) -> Any:
+    return np.arange(size, dtype="u4")
+
+
+# Reading and writing ---------------------------------------------------------------------------------
+
+
+async def test_messages_go_both_ways(ends: Ends) -> None:
+    assert await ends.ours.write({"op": "x", "numbers": [1, 2.5, None], "bytes": b"\0\xff"}) > 0
+    assert await ends.read() == {"op": "x", "numbers": (1, 2.5, None), "bytes": b"\0\xff"}
+    await ends.write("back")
+    assert await ends.ours.read() == "back"
+
+
+async def test_the_handshake_tells_both_of_each_other(ends: Ends) -> None:
+    assert ends.ours.remote_info["address"] == ends.ours.peer_address
+    assert ends.theirs.remote_info["python"] == ends.ours.local_info["python"]
+    assert ends.ours.handshake_options == ends.theirs.handshake_options
+    assert ends.ours.handshake_options["compression"] is None  # both are on one host
+    assert ends.ours.same_host and ends.theirs.same_host
+
+
+async def test_what_is_written_ahead_comes_in_order(ends: Ends) -> None:
+    async def write() -> None:
+        for number in range(600):
+            await ends.ours.write((number, b"x" * (number * 37 % 20_000)))
+
+    writing = asyncio.create_task(write())
+    for number in range(600):
+        assert await ends.read() == (number, b"x" * (number * 37 % 20_000))
+    await writing
+
+
+async def test_small_and_large_messages_keep_their_order(ends: Ends) -> None:
+    large = array(1 << 20)
+
+    async def write() -> None:
+        for number in range(12):
+            await ends.ours.write({"n": number, "x": to_serialize(large) if number % 3 == 0 else b""})
+
+    writing = asyncio.create_task(write())
+    for number in range(12):
+        message = await ends.read()
+        assert message["n"] == number
+        assert number % 3 or np.array_equal(message["x"], large)
+    await writing
+
+
+async def test_large_frames_arrive_as_they_were_in_memory_that_may_be_changed(ends: Ends) -> None:
+    value = array(20 << 18)  # 20 MiB
+    await ends.ours.write({"x": to_serialize(value)})
+    read = (await ends.read())["x"]
+    assert np.array_equal(read, value)
+    read[0] = 7
+
+
+async def test_frames_longer_than_a_shard_are_joined_again(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(UlnetComm, "max_shard_size", 1 << 20)
+    value = array(3 << 18)
+    await ends.ours.write({"x": to_serialize(value)})
+    assert np.array_equal((await ends.read())["x"], value)
+
+
+@pytest.mark.parametrize(("count", "size"), [(3000, 10), (2000, 20_000), (40, 100_000), (1, 0)])
+async def test_many_frames(ends: Ends, count: int, size: int) -> None:
+    values = [np.full(size, number % 251, "u1") for number in range(count)]
+    await ends.ours.write([to_serialize(value) for value in values])
+    read = await ends.read()
+    assert len(read) == count
+    assert all(np.array_equal(*pair) for pair in zip(read, values, strict=True))
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.one_of(st.integers(0, 5000), st.integers(4090, 4100), st.integers(0, 200_000)), max_size=12)
+)
+async def test_frames_of_any_size_are_what_they_were(ends: Ends, sizes: list[int]) -> None:
+    frames = [np.random.default_rng(size).integers(0, 256, size, "u1") for size in sizes]
+    await ends.ours.write([to_serialize(frame) for frame in frames])
+    read = await ends.read()
+    assert [one.tobytes() for one in read] == [frame.tobytes() for frame in frames]
+
+
+async def test_data_stay_serialized_where_that_is_wished(make_ends: Callable[..., Awaitable[Ends]]) -> None:
+    ends = await make_ends(deserialize=False)
+    await ends.write({"x": to_serialize(array(100))})
+    read = (await ends.ours.read())["x"]
+    assert isinstance(read, Serialized)
+    assert np.array_equal(deserialize(read.header, read.frames), array(100))
+
+
+async def test_what_cannot_be_serialized_breaks_nothing(ends: Ends) -> None:
+    class Bad:
+        def __reduce__(self) -> str:
+            raise RuntimeError("not this one")
+
+    with pytest.raises(TypeError):
+        await ends.ours.write({"x": to_serialize(Bad())}, on_error="raise")
+    await ends.ours.write("next")
+    assert await ends.read() == "next"
+
+
+async def test_a_slow_reader_holds_its_writer_and_bounds_memory(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comm_module, "KEPT", 4 << 20)
+    value = np.zeros(1 << 20, "u1")
+    written = 0
+
+    async def write() -> None:
+        nonlocal written
+        for _ in range(20):
+            await ends.ours.write({"x": to_serialize(value)})
+            written += 1
+
+    writing = asyncio.create_task(write())
+    await until(lambda: written >= 4)
+    for _ in range(200):
+        await asyncio.sleep(0.002)
+    assert written < 8
+    for _ in range(20):
+        assert (await ends.read())["x"].nbytes == 1 << 20
+    await writing
+
+
+async def test_reading_can_be_given_up_and_begun_again(ends: Ends) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await ends.ours.read()
+    await ends.write("later")
+    assert await ends.ours.read() == "later"
+
+
+# The end ---------------------------------------------------------------------------------------------
+
+
+async def test_close_loses_nothing_that_was_written(ends: Ends) -> None:
+    value = array(1 << 18)
+    for number in range(100):
+        await ends.ours.write(number)
+    await ends.ours.write({"x": to_serialize(value)})
+    await ends.ours.close()
+    assert ends.ours.closed()
+    for number in range(100):
+        assert await ends.read() == number
+    assert np.array_equal((await ends.read())["x"], value)
+    with pytest.raises(CommClosedError, match="closed by the other side"):
+        await ends.read()
+    assert ends.theirs.closed()
+
+
+async def test_a_closed_comm_takes_nothing_and_closes_twice(ends: Ends) -> None:
+    await ends.ours.close()
+    await ends.ours.close()
+    with pytest.raises(CommClosedError):
+        await ends.ours.write(1)
+    with pytest.raises(CommClosedError):
+        await ends.ours.read()
+
+
+async def test_who_reads_hears_of_the_end(ends: Ends) -> None:
+    reading = asyncio.create_task(ends.ours.read())
+    await asyncio.sleep(0)
+    await ends.close()
+    with pytest.raises(CommClosedError):
+        await reading
+
+
+async def test_who_writes_to_a_closed_one_hears_of_it(ends: Ends) -> None:
+    await ends.close()
+    await until(ends.ours.closed if await wrote_in_vain(ends) else lambda: False)
+
+
+async def wrote_in_vain(ends: Ends) -> bool:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                await ends.ours.write("x")
+    except CommClosedError:
+        return True
+
+
+async def test_abort_ends_both_at_once(ends: Ends) -> None:
+    reading = asyncio.create_task(ends.ours.read())
+    await asyncio.sleep(0)
+    await ends.abort()
+    with pytest.raises(CommClosedError, match="aborted"):
+        await reading
+    assert ends.ours.closed() and ends.theirs.closed()
+
+
+async def test_comms_of_two_processes_do_not_mix_or_fall_together(
+    make_ends: Callable[..., Awaitable[Ends]],
+) -> None:
+    many = [await make_ends() for _ in range(5)]
+    for number, ends in enumerate(many):
+        await ends.ours.write(number)
+    await many[2].abort()
+    for number, ends in enumerate(many):
+        if number != 2:
+            assert await ends.read() == number
+
+
+async def test_a_node_that_closes_ends_its_comms(ends: Ends, far: Far) -> None:
+    reading = asyncio.create_task(ends.ours.read())
+    await asyncio.sleep(0)
+    await far.close_node()
+    with pytest.raises(CommClosedError):
+        async with asyncio.timeout(PATIENCE):
+            await reading
+
+
+async def test_a_node_lives_as_long_as_somebody_needs_it(make_ends: Callable[..., Awaitable[Ends]]) -> None:
+    ends = await make_ends()
+    endpoint = present_endpoint()
+    assert endpoint is not None and not endpoint.closed
+    await ends.ours.close()
+    await until(lambda: endpoint.closed and not endpoint.node.running)
+    again = await make_ends()
+    await again.ours.write(1)
+    assert await again.read() == 1
+
+
+# Listeners and addresses -----------------------------------------------------------------------------
+
+
+async def test_both_ends_in_one_loop() -> None:
+    async def handle(comm: UlnetComm) -> None:
+        await comm.write({"heard": await comm.read()})
+        await comm.close()
+
+    async with listen("ulnet://127.0.0.1:0", handle) as listener:
+        comm = await connect(listener.contact_address)
+        await comm.write(array(100_000).tobytes())
+        assert (await comm.read())["heard"] == array(100_000).tobytes()
+        with pytest.raises(CommClosedError, match="closed by the other side"):
+            await comm.read()
+    endpoint = present_endpoint()
+    assert endpoint is not None
+    await endpoint.close()
+
+
+async def test_a_port_that_nobody_has(far: Far) -> None:
+    host, port = get_address_host_port(await far.listen())
+    with pytest.raises(OSError, match="nobody listens"):
+        await UlnetConnector().connect(f"{host}:{1 + port % 60000}")
+
+
+async def test_a_listener_that_stopped_takes_nobody_and_ends_nobody(
+    make_ends: Callable[..., Awaitable[Ends]], far: Far
+) -> None:
+    ends = await make_ends()
+    address = far.listener.contact_address
+
+    async def stop() -> None:
+        far.listener.stop()
+
+    await far.do(stop())
+    with pytest.raises(OSError, match="nobody listens"):
+        await UlnetConnector().connect(address.rpartition("/")[2])
+    await ends.ours.write(5)
+    assert await ends.read() == 5
+
+
+async def test_one_port_has_one_listener(far: Far) -> None:
+    host, port = get_address_host_port(await far.listen())
+
+    async def again() -> None:
+        await listen(f"ulnet://{host}:{port}", far._accepted)
+
+    with pytest.raises(OSError, match="listens there already") as failed:
+        await far.do(again())
+    assert failed.value.errno == errno.EADDRINUSE
+
+
+async def test_each_process_has_an_address_of_its_own(far: Far) -> None:
+    theirs = get_address_host(await far.listen())
+    endpoint, ours = await endpoint_for(theirs)
+    assert ours != theirs and ours.startswith("127.")
+    await endpoint.close()
+    with pytest.raises(Exception, match="another process has each of them") as failed:
+        await endpoint_for(theirs, exactly=True)
+    assert getattr(failed.value, "errno", 0) == errno.EADDRINUSE
+
+
+def test_addresses() -> None:
+    assert isinstance(get_backend("ulnet"), UlnetBackend)
+    assert get_address_host("ulnet://10.0.0.1:80") == "10.0.0.1"
+    assert get_address_host_port("ulnet://10.0.0.1:80") == ("10.0.0.1", 80)
+    assert resolve_address("ulnet://localhost:80") == "ulnet://127.0.0.1:80"
+    assert get_local_address_for("ulnet://127.0.0.1:80") == "ulnet://127.0.0.1"
+    assert get_address_host_port("ulnet://[fd00::1]:80") == ("fd00::1", 80)
+
+
+async def test_no_address() -> None:
+    with pytest.raises(ValueError, match="missing port"):
+        await connect("ulnet://127.0.0.1", timeout=1)
+    with pytest.raises(ValueError, match="not started"):
+        _ = get_backend("ulnet").get_listener("127.0.0.1:0", None, True).contact_address
+
+
+async def test_encryption_is_not_promised() -> None:
+    with pytest.raises(RuntimeError, match="encryption required"):
+        await connect("ulnet://127.0.0.1:1", require_encryption=True)
+    with pytest.raises(RuntimeError, match="encryption required"):
+        listen("ulnet://127.0.0.1:0", None, require_encryption=True)
+
+
+# Bad input -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "data", "words"),
+    [
+        ("connect", b"", "too few"),
+        ("message", b"\1" * 10, "too few"),
+        ("message", HEAD.pack(12345, 0, 0, 0), "closed"),
+        ("part", PART.pack(12345, 0, 0), "closed"),
+        ("joined", b"", "too few"),
+    ],
+)
+async def test_what_strangers_say_is_refused(ends: Ends, method: str, data: bytes, words: str) -> None:
+    await refused(ends, method, data, words)
+
+
+@pytest.mark.parametrize(
+    ("count", "limit", "rest", "words"),
+    [
+        (100, 0, b"", "sizes of 100 frames"),
+        (1, 1 << 20, (1 << 20).to_bytes(8, "little"), "are announced"),
+        (2, 5, b"\5" + bytes(7) + b"\5" + bytes(7) + b"123456789", "are announced"),
+    ],
+)
+async def test_lying_sizes_are_refused(ends: Ends, count: int, limit: int, rest: bytes, words: str) -> None:
+    await refused(ends, "message", HEAD.pack(ends.ours.theirs, 0, count, limit) + rest, words)
+
+
+async def refused(ends: Ends, method: str, data: bytes, words: str) -> None:
+    endpoint = present_endpoint()
+    assert endpoint is not None
+    async with Client(endpoint.node, ends.ours.partner.nid, "dask") as stranger:
+        with pytest.raises(RpcError, match=words):
+            await stranger.call(method, data)
+    await ends.ours.write("as before")
+    assert await ends.read() == "as before"
