@@ -42,6 +42,7 @@ EVENTS: Final = {
     "gateway.down": "no NID of a gateway answers (nid)",
     "gateway.up": "a gateway answers (nid)",
     "route.loop": "messages come back to this node (net, nid)",
+    "connection.plain": "a peer hung up on TLS, and is called without for a while (nid, peer)",
     "connection.refused": "a peer's connection was refused (from, why)",
     "connection.timed_out": "a connection made no progress in time (peer)",
     "connection.violated": "a peer broke the protocol (peer)",
