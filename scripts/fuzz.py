@@ -61,7 +61,8 @@ def main() -> int:
     for name in names:
         (FOUND / f"{name}.count").unlink(missing_ok=True)
     share = max(1, round(options.seconds * options.jobs / len(names)))
-    waiting, running, failed = list(names), {}, []
+    waiting, failed = list(names), list[str]()
+    running: dict[str, subprocess.Popen[bytes]] = {}
     while waiting or running:
         while waiting and len(running) < options.jobs:
             name = waiting.pop(0)
