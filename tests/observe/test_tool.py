@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from observe.conftest import Answers, Tool
+from support.daemon import PATIENCE
 from support.transcripts import read_steps
 from ulnet.observe.families import Families
 from ulnet.observe.reading import read_text
@@ -151,10 +154,23 @@ def test_a_tool_that_prints_without_end_is_ended(make_tool: Make, monkeypatch: p
     assert snapshot.missing["net"] == "it printed more than 1048576 bytes"
 
 
-def test_a_child_that_holds_the_pipe_ends_with_the_tool(make_tool: Make) -> None:
+def test_a_child_that_holds_the_pipe_ends_with_the_tool(make_tool: Make, tmp_path: Path) -> None:
     snapshot = ToolSource(make_tool({**WELL, "peer show -v 4": ("", "", "leaves a child")}).command).read(2.0)
     assert snapshot.up
     assert "no end in" in snapshot.missing["peer"]
+    give_up = time.monotonic() + PATIENCE
+    while left := running(str(tmp_path)):
+        assert time.monotonic() < give_up, left
+        time.sleep(0.01)
+
+
+def running(words: str) -> list[str]:
+    """Processes with these in their command line."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found += [text] if words in (text := file.read_bytes().decode(errors="replace")) else []
+    return found
 
 
 @pytest.mark.parametrize(

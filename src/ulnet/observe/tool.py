@@ -125,14 +125,16 @@ class ToolSource:
             )
         except OSError as failed:
             raise ToolError(f"{self.name} cannot be run: {failed.strerror}") from None
+        ended = False
         try:
             out, err = _gather(process, give_up)
             status = process.wait(max(give_up - time.monotonic(), 0.0))
+            ended = True
         except subprocess.TimeoutExpired:
             raise ToolHangsError(f"{said}: no end in {timeout:.1f} s") from None
         finally:
             _close(process)
-            if process.poll() is None and not _kill(process):
+            if not ended and not _kill(process):  # it may be gone, and its children not
                 self._stuck = process
         if status:
             raise ToolError(f"{said}: {_ending(status)}{_complaint(err or out)}")
