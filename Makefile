@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest $(XDIST)
 COMPILED := PYTHONPATH=$(CURDIR)/build/compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo watch check test test-pure head-start lint types mutants bench soak docs test-long format clean wheel wheels deb install-trial release site test-compiled
+.PHONY: help setup dev demo watch check test test-pure head-start lint types mutants bench soak fuzz audit sbom lock docs test-long format clean wheel wheels deb install-trial release site test-compiled
 
 help: ## these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -68,6 +68,24 @@ bench: ## measure ulnet beside C, plain sockets, pyzmq, grpcio, Open MPI and MPT
 
 soak: dev ## an hour of traffic while links fail at random: nothing lost, twice or leaked (root; ARGS="--minutes 5")
 	$(BIN)/python scripts/soak.py $(ARGS)
+
+fuzz: ## a minute of hostile bytes for all that is read from others (atheris, where there is one; ARGS="--seconds 600")
+	@$(SETUP) dev fuzz || $(SETUP) dev
+	$(BIN)/python scripts/fuzz.py $(ARGS)
+
+audit: ## look for known weaknesses of the packages that CI installs (pip-audit)
+	@$(SETUP) dev audit
+	$(BIN)/pip-audit --disable-pip --require-hashes --requirement packaging/locked/dev-3.11.txt
+
+sbom: ## what .venv has, as CycloneDX, in dist/ulnet.cdx.json
+	@$(SETUP) dev audit
+	mkdir -p dist
+	$(BIN)/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --output-file dist/ulnet.cdx.json
+
+lock: ## write anew which files CI installs, by hash (with Python 3.11)
+	@$(SETUP) dev audit
+	$(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --extra dev --no-header \
+		--no-emit-index-url --no-emit-find-links --output-file packaging/locked/dev-3.11.txt pyproject.toml
 
 docs: dev ## write docs/requirements.md anew from the tests' marks, man pages, and the DLC reference
 	$(BIN)/python scripts/requirements_page.py

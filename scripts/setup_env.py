@@ -119,6 +119,10 @@ def make_venv(extras: set[str], chosen: bool) -> int:
         flush=True,
     )
     pip = [str(VENV / "bin/python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    lock = ROOT / f"packaging/locked/dev-{sys.version_info[0]}.{sys.version_info[1]}.txt"
+    locked = bool(os.environ.get("ULNET_LOCKED")) and "dev" in wish and lock.exists()
+    if locked and subprocess.run([*pip, "--require-hashes", "--requirement", lock], check=False).returncode:
+        return refuse(f"pip found other files than those of {lock}: see who changed them, or run make lock.")
     if subprocess.run([*pip, "--editable", target], check=False).returncode != 0:
         return refuse(
             "pip could not install what pyproject.toml names; its own words are above. Where they speak of "
