@@ -245,6 +245,23 @@ async def test_calls_end_with_their_client_and_their_server(nodes: Nodes, shop: 
     await other.close()
 
 
+async def test_what_a_server_sent_before_it_knew_of_the_end_is_not_dropped(nodes: Nodes, shop: Shop) -> None:
+    @shop.service.stream("numbers")
+    async def numbers(call: Call) -> AsyncIterator[bytes]:
+        while True:
+            yield b"one more"
+
+    async with Server(shop.service, nodes[1]) as server:
+        for _ in range(20):
+            client = Client(nodes[0], SERVER, "shop")
+            async for _ in client.stream("numbers"):
+                break
+            await client.close()
+        while server.running:
+            await asyncio.sleep(0.001)
+    assert nodes[0].core.stats.drop_count == 0
+
+
 async def test_a_server_tells_its_methods(client: Client) -> None:
     await client.call("echo", b"x")
     told = (await client.call("ulnet.methods")).as_type(dict)

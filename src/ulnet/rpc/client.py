@@ -172,9 +172,11 @@ class Client:
         self._connection = None
         self.closed = True
         self.watch.close()
-        self._inbox.close()
-        if told:
-            await asyncio.wait(told)
+        try:
+            if told:
+                await asyncio.wait(told)
+        finally:
+            self._inbox.close()  # not sooner: what the server sent before it knew finds memory
 
     def _send_close(self, session: int, ended: Callable[[int, str], None]) -> None:
         frame = Note(session, 0, 0, 0, self._inbox_bits, Kind.CLOSE).pack()
