@@ -34,6 +34,7 @@ from requirements_page import gather, read_promises
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests/data/mutants.toml"
 SECONDS = 900.0  # for the tests of one requirement
+ELSEWHERE = "verbs/"  # tests that run in guests only
 _KEYS = {"requirement", "file", "old", "new"}
 _SOME_FAILED = 1  # pytest's exit status where a test failed
 
@@ -89,10 +90,13 @@ def read(path: Path = LIST) -> list[Mutant]:
 
 
 def shown_by() -> dict[str, list[str]]:
-    """The tests that show each requirement, as pytest takes them."""
+    """The tests that show each requirement, as pytest takes them; without those that need guests."""
     promises = read_promises()
     gather(promises)
-    return {promise.id: [f"tests/{test}" for test in promise.tests] for promise in promises}
+    return {
+        promise.id: [f"tests/{test}" for test in promise.tests if not test.startswith(ELSEWHERE)]
+        for promise in promises
+    }
 
 
 def try_one(

@@ -1,6 +1,6 @@
 """o2ib on soft-RoCE beside pyverbs alone, in the guests of scripts/verbs_bed.py: only ratios mean anything.
 
-Run as `python benchmarks/verbs.py --seconds 10`; it needs what `make test-verbs` needs.
+Run as `python benchmarks/verbs_guests.py --seconds 10`; it needs what `make test-verbs` needs.
 """
 
 from __future__ import annotations
