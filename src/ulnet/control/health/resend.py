@@ -1,4 +1,4 @@
-"""Messages that failed and set out again: how often, until when, how soon (spec health.md §3, selection.md §10).
+"""Messages that failed and set out again: how often, when, how soon (spec health.md §3, selection.md §10).
 
 A message that failed on a path it had not tried sets out again at once; on one that it had, after a
 pause that doubles. So an instant failure cannot spin, and another path costs no time.
