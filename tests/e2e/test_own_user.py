@@ -40,6 +40,7 @@ def everybodys() -> Iterator[tuple[str, Path]]:
         shutil.rmtree(directory)
 
 
+@pytest.mark.pure
 def test_a_daemon_without_root_listens_below_1024_and_answers(
     everybodys: tuple[str, Path], two_hosts: tuple[Host, Host]
 ) -> None:

@@ -226,6 +226,7 @@ async def test_a_caller_whose_certificate_is_of_another_authority(
     assert any("its certificate is not good" in line for line in b.reports)
 
 
+@pytest.mark.pure
 async def test_a_listener_with_the_certificate_of_another_node(
     make: Make, at: Addresses, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

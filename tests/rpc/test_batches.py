@@ -378,6 +378,7 @@ async def test_very_many_handlers_leave_the_loop_its_turns(nodes: Nodes) -> None
     assert max(seen.count(turn) for turn in seen) <= 64
 
 
+@pytest.mark.pure
 async def test_an_awaitable_that_is_no_coroutine_serves(nodes: Nodes) -> None:
     service = Service("tested")
 

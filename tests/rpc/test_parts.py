@@ -308,6 +308,7 @@ async def test_what_a_server_may_have_done_is_not_done_again(flags: int, attempt
         assert (failed.value.errno, failed.value.executed) == (errno.ECONNRESET, "unknown")
 
 
+@pytest.mark.pure
 async def test_chunks_that_overtook_each_other_are_read_in_order() -> None:
     pending = SimpleNamespace(chunks={1: b"1", 0: b"0"}, read=0, news=asyncio.Event())
     vars(pending).update(frame=SimpleNamespace(credit=8), release=lambda: None, send_credit=lambda: None)

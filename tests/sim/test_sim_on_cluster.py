@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import dask.config
+import distributed  # noqa: F401 - its defaults, which outlive what a test sets
 import pytest
 
 from support.ports import free_port
@@ -15,6 +16,7 @@ from ulnet.cli.ulnet import main
 from ulnet.sim.scenario import read_scenario
 
 pytestmark = [
+    pytest.mark.pure,  # the workers of a cluster are processes of the other build
     pytest.mark.leaks("LocalCluster leaves threads of its loop and of its pools behind"),
     pytest.mark.filterwarnings("default"),  # those of LocalCluster's end are not ours
 ]

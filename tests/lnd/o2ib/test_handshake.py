@@ -93,6 +93,7 @@ def test_who_calls_gets_the_least_of_both(asked: ConnParams, agreed: ConnParams,
     assert conn.pair.shape.receives == 2 * agreed.queue_depth + (2 if version == 0x12 else 0)
 
 
+@pytest.mark.pure
 def test_what_comes_before_the_connection_is_known_here_is_kept() -> None:
     sim, node, stranger = node_and_stranger()
     stranger.there = node.nid, 0

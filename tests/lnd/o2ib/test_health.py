@@ -230,6 +230,7 @@ def test_a_node_that_began_anew_is_known_before_anything_is_sent_to_it() -> None
 
 
 @pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.pure
 def test_a_doubtful_path_is_probed(silent: bool) -> None:
     """Another NID of the node has begun a new life: is this one still the former?"""
     sim, a, b = rails()
