@@ -31,12 +31,12 @@ class Settings:
 
 def settings() -> Settings:
     """What is set now. Raises LNetError(EINVAL)."""
-    networks = dask.config.get(f"{_WHERE}.networks")
-    port = dask.config.get(f"{_WHERE}.accept-port")
+    networks = dask.config.get(f"{_WHERE}.networks", None)
+    port = dask.config.get(f"{_WHERE}.accept-port", 9988)
     if not isinstance(port, int) or not 0 < port < 65536:
         raise LNetError(errno.EINVAL, f"{_WHERE}.accept-port={port!r} is not a TCP port: use 1 to 65535")
     if networks is not None and not isinstance(networks, str):
         text = f"{_WHERE}.networks={networks!r}: give nets and interfaces, as 'tcp(eth0),tcp1(eth1)'"
         raise LNetError(errno.EINVAL, text)
-    linger = dask.utils.parse_timedelta(dask.config.get(f"{_WHERE}.linger"))
+    linger = dask.utils.parse_timedelta(dask.config.get(f"{_WHERE}.linger", "2s"))
     return Settings(networks, port, linger)
