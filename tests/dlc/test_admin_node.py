@@ -227,6 +227,7 @@ async def test_deleting_what_was_discovered_tells_that_it_comes_back(admin: Admi
 
 async def test_the_nearest_nid_is_one_of_ours_then_direct_then_over_fewer_hops(admin: Admin) -> None:
     node = admin.node
+    assert isinstance(node, Node)
     await admin.handle(model.RouteAdd("tcp7", "127.0.1.9@tcp1", hop=2))
     await admin.handle(model.RouteAdd("tcp8", "127.0.1.9@tcp"))
     nids = [

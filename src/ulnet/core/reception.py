@@ -92,9 +92,7 @@ class Reception:
                 return Match(hdr, Verdict.REFUSE)
         if not ni.active:
             return Match(hdr, Verdict.DROP, "the interface is shutting down")
-        vouches = receiver.vouches
-        believed = vouches is None or vouches(hdr.src_nid)
-        if not believed and not self._parts.leads_over(receiver.nid, hdr.src_nid.net):
+        if not self._is_believed(receiver, hdr.src_nid):
             return Match(hdr, Verdict.DROP, UNVOUCHED)
         if hdr.dest_nid != ni.nid and master is None:
             return Match(hdr, Verdict.FORWARD)
@@ -104,12 +102,7 @@ class Reception:
         match = self._find_sender(receiver, hdr, master)
         if match.verdict is not Verdict.TAKE:
             return match
-        if kind in (_PUT, _GET):
-            self._find_memory(match, receiver)
-        elif kind == _ACK and is_refusal(hdr.length):
-            match.verdict = Verdict.DROPPED
-        else:
-            self._find_request(match, receiver)
+        self._find_object(match, receiver)
         sender, hop = match.sender, match.hop
         assert sender is not None
         assert hop is not None
@@ -123,6 +116,21 @@ class Reception:
             + match.portal_generation.number
         )
         return match
+
+    def _is_believed(self, receiver: Receiver, source: Nid) -> bool:
+        """Whether who is connected may send in the name of that NID: by certificate, or as our gateway."""
+        vouches = receiver.vouches
+        return vouches is None or vouches(source) or self._parts.leads_over(receiver.nid, source.net)
+
+    def _find_object(self, match: Match, receiver: Receiver) -> None:
+        """What a message is about: memory of this node, or a request of its own."""
+        hdr = match.hdr
+        if hdr.type in (_PUT, _GET):
+            self._find_memory(match, receiver)
+        elif hdr.type == _ACK and is_refusal(hdr.length):
+            match.verdict = Verdict.DROPPED
+        else:
+            self._find_request(match, receiver)
 
     def _find_sender(self, receiver: Receiver, hdr: Header, master: Master | None) -> Match:
         """The sender of a message for this node, and its hop; or why the message is dropped."""

@@ -166,7 +166,6 @@ class Selector:
         self.news = False
         wait = -1.0 if timeout is None else timeout if timeout > 0 else 0.0
         until = monotonic() + wait if wait > 0 else 0.0
-        ready: list[tuple[SelectorKey, int]] = []
         epoll = self._epoll
         assert epoll is not None
         while True:
@@ -176,18 +175,23 @@ class Selector:
             self._serve(events)
             if self._later:
                 self._serve_later()
-            if self._keys:
-                for number, event in events:  # now that nobody closes any of them
-                    key = self._keys.get(number)
-                    if key is not None and number not in self._fresh:
-                        wanted = (EVENT_WRITE if event & ~_IN else 0) | (EVENT_READ if event & ~_OUT else 0)
-                        ready.append((key, key.events & wanted))
+            ready = self._ready(events) if self._keys else []
             if ready or self.news or not (events or more) or wait == 0:
                 return ready
             if wait > 0:
                 wait = until - monotonic()
                 if wait <= 0:
                     return ready
+
+    def _ready(self, events: list[tuple[int, int]]) -> list[tuple[SelectorKey, int]]:
+        """The loop's files among those, now that nobody closes any of them."""
+        ready: list[tuple[SelectorKey, int]] = []
+        for number, event in events:
+            key = self._keys.get(number)
+            if key is not None and number not in self._fresh:
+                wanted = (EVENT_WRITE if event & ~_IN else 0) | (EVENT_READ if event & ~_OUT else 0)
+                ready.append((key, key.events & wanted))
+        return ready
 
     def _serve(self, events: list[tuple[int, int]]) -> None:
         """Call readers and writers: of several files in groups, behind which what they led to is sent."""

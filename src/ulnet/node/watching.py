@@ -15,7 +15,7 @@ from ulnet.core.status import LNetError
 from ulnet.nid import LO_NID, Nid
 
 if TYPE_CHECKING:
-    from ulnet.node.node import Node
+    from ulnet.node.admin.managed import ManagedNode
 
 __all__ = ["RailStatistics", "WatchCalls"]
 
@@ -74,7 +74,7 @@ class WatchCalls(ABC):
             endpoint = Endpoint(str(path))
         except ProtocolError as refused:
             raise LNetError(refused.errno, str(refused)) from None
-        server = ControlServer(endpoint, Admin(cast("Node", self)).handle)
+        server = ControlServer(endpoint, Admin(cast("ManagedNode", self)).handle)
         await server.start()
         try:
             yield

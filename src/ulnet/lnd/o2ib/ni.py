@@ -239,21 +239,9 @@ class NiState:
 
     def _judge(self, asked: O2ibMessage, source: str) -> tuple[Peer | None, Reason | None]:
         """Who calls, and why the call is refused, if it is. The order is the specification's."""
-        params, caller = asked.params, asked.src_nid
-        if asked.dst_nid != self.ni.nid or caller.net != self.ni.nid.net or caller.ip != source:
-            return None, Reason.FATAL
-        if not self.open or self.down or not self.ni.active:
-            return None, Reason.EARLY
-        if asked.type != O2ibType.CONNREQ or params is None:
-            return None, Reason.FATAL
-        if asked.dst_incarnation not in (0, self.incarnation):
-            return None, Reason.CONN_STALE
-        if asked.version != V1 and params.queue_depth > self.depth:
-            return None, Reason.MSG_QUEUE_SIZE
-        if params.max_fragments > MAX_FRAGMENTS:
-            return None, Reason.RDMA_FRAGS
-        if params.max_message > MAX_MESSAGE or not params.queue_depth or not params.max_fragments:
-            return None, Reason.FATAL
+        why = self._why_not(asked, source)
+        if why is not None:
+            return None, why
         peer = self.peers.get(asked.src_nid)
         if peer is None:
             peer = self.peers[asked.src_nid] = Peer(self, asked.src_nid)
@@ -271,6 +259,25 @@ class NiState:
             return peer, Reason.CONN_RACE
         peer.races = 0
         return peer, None
+
+    def _why_not(self, asked: O2ibMessage, source: str) -> Reason | None:
+        """Why a call is refused, whoever makes it."""
+        params, caller = asked.params, asked.src_nid
+        if asked.dst_nid != self.ni.nid or caller.net != self.ni.nid.net or caller.ip != source:
+            return Reason.FATAL
+        if not self.open or self.down or not self.ni.active:
+            return Reason.EARLY
+        if asked.type != O2ibType.CONNREQ or params is None:
+            return Reason.FATAL
+        if asked.dst_incarnation not in (0, self.incarnation):
+            return Reason.CONN_STALE
+        if asked.version != V1 and params.queue_depth > self.depth:
+            return Reason.MSG_QUEUE_SIZE
+        if params.max_fragments > MAX_FRAGMENTS:
+            return Reason.RDMA_FRAGS
+        if params.max_message > MAX_MESSAGE or not params.queue_depth or not params.max_fragments:
+            return Reason.FATAL
+        return None
 
     def is_new_life(self, nid: Nid, incarnation: int) -> bool:
         """Whether another life was behind nid when it was last connected."""

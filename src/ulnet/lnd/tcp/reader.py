@@ -211,7 +211,7 @@ class Reader:
                 start = pos
                 if self.hdr is not None:
                     pos = self._repeated(pos, end, self.hdr)
-                    if self.sock is None:
+                    if pos < 0:
                         return
                     if pos == end:
                         break
@@ -249,7 +249,7 @@ class Reader:
         self.saved = bytes(self.shared.view[pos:end]) if pos < end else b""
 
     def _repeated(self, pos: int, end: int, hdr: Header) -> int:
-        """Take whole messages whose headers are those of the last one: the position behind them."""
+        """Take whole messages with the last one's header: the position behind them, -1 if closed."""
         length = hdr.payload_length
         size = self.head_size + length
         if length >= _LARGE:
@@ -261,7 +261,7 @@ class Reader:
             if pos == before:
                 break
             shared.worked((pos - before) // size)
-        return pos
+        return pos if self.sock is not None else -1
 
     def _header(self, pos: int, end: int) -> int:
         """Take one frame's header: the position behind it, the same one if incomplete, -1 if closed."""
@@ -297,18 +297,19 @@ class Reader:
             self.hdr = hdr
             self.last_raw = bytes(shared.buf[start:stop])
             behind = self._repeated(start, end, hdr)
-            if self.sock is None:
-                return -1
-            if behind > start:
+            if behind != start:
                 self.expect_large = False
                 return behind
         self.cookie = cookie0
         self.csum = csum
-        if csum:
-            self.sum_head = self.summed(start, stop)
-            if not hdr.payload_length and csum != checksum(self.sum_head):
-                return self._owner.violated(_BAD_SUM, end > stop)
+        if csum and not self._sum_begins(hdr, start, stop):
+            return self._owner.violated(_BAD_SUM, end > stop)
         return stop if self._parse(hdr, end > stop) else -1
+
+    def _sum_begins(self, hdr: Header, start: int, stop: int) -> bool:
+        """Keep the checksum's beginning; False if it is all, and wrong."""
+        self.sum_head = self.summed(start, stop)
+        return bool(hdr.payload_length) or self.csum == checksum(self.sum_head)
 
     def _noop(self, kind: int, csum: int, cookie0: int, cookie1: int, pos: int, end: int) -> bool:
         """A frame that is no LNet message; False if it closed the connection."""

@@ -18,9 +18,9 @@ from ulnet.dlc.protocol import Answer
 from ulnet.host import HostError, Link, links
 from ulnet.node.admin.addition import Addition
 from ulnet.node.admin.audit import Audit
+from ulnet.node.admin.managed import ManagedNode
 from ulnet.node.admin.state import AdminState
 from ulnet.node.admin.table import REQUESTS, Row
-from ulnet.node.node import Node
 
 __all__ = ["Admin"]
 
@@ -35,7 +35,7 @@ class Admin:
 
     def __init__(
         self,
-        node: Node,
+        node: ManagedNode,
         *,
         host: Callable[[], Sequence[Link]] = links,
         startup: Sequence[Step] = (),

@@ -11,14 +11,14 @@ from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import PINGS_AT_ONCE, Discover
 from ulnet.dlc.protocol import Answer
 from ulnet.nid import Nid
+from ulnet.node.admin.managed import ManagedNode
 from ulnet.node.admin.names import read_nids
 from ulnet.node.admin.pings import why
-from ulnet.node.node import Node
 
 __all__ = ["discover_all"]
 
 
-async def discover_all(node: Node, request: Discover) -> Answer:
+async def discover_all(node: ManagedNode, request: Discover) -> Answer:
     """Discover or verify every NID. Raises LNetError(EINVAL) before the first if one is not a NID."""
     targets = read_nids(request.nids)
     turn = asyncio.Semaphore(PINGS_AT_ONCE)
@@ -39,12 +39,12 @@ async def discover_all(node: Node, request: Discover) -> Answer:
     )
 
 
-async def _discover(node: Node, target: Nid, request: Discover) -> DiscoverView:
+async def _discover(node: ManagedNode, target: Nid, request: Discover) -> DiscoverView:
     peer = await node.discover(target, force=request.force, timeout=request.timeout)
     return DiscoverView(str(peer.primary_nid), peer.multi_rail, [NidItem(str(nid)) for nid in peer.nids()])
 
 
-async def _verify(node: Node, target: Nid, request: Discover) -> DiscoverView:
+async def _verify(node: ManagedNode, target: Nid, request: Discover) -> DiscoverView:
     """Ask the peer, and compare; what is held of it stays as it is."""
     answer = await node.ping(target, timeout=request.timeout)
     peers = node.core.peers

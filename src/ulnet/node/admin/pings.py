@@ -11,14 +11,14 @@ from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import PINGS_AT_ONCE, Distances, Ping
 from ulnet.dlc.protocol import Answer
 from ulnet.nid import Nid
+from ulnet.node.admin.managed import ManagedNode
 from ulnet.node.admin.names import one_nid, read_nids
 from ulnet.node.distances import by_distance
-from ulnet.node.node import Node
 
 __all__ = ["ping_all", "show_distances", "why"]
 
 
-async def ping_all(node: Node, request: Ping) -> Answer:
+async def ping_all(node: ManagedNode, request: Ping) -> Answer:
     """Ping every NID of the request. Raises LNetError(EINVAL) before the first if one is not a NID."""
     targets = read_nids(request.nids)
     source = one_nid(request.source) if request.source is not None else None
@@ -35,7 +35,7 @@ async def ping_all(node: Node, request: Ping) -> Answer:
     )
 
 
-async def _ping(node: Node, target: Nid, source: Nid | None, request: Ping) -> PingView | ErrorItem:
+async def _ping(node: ManagedNode, target: Nid, source: Nid | None, request: Ping) -> PingView | ErrorItem:
     try:
         result = await node.ping(target, timeout=request.timeout, source=source)
     except LNetError as failed:

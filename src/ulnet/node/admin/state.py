@@ -13,8 +13,8 @@ from ulnet.dlc.model import NetAdd, NetMatch
 from ulnet.dlc.modprobe import Parameters, tune
 from ulnet.host import Link, placed
 from ulnet.node.admin.addition import Addition, Setting
+from ulnet.node.admin.managed import ManagedNode
 from ulnet.node.admin.sums import UseMeter
-from ulnet.node.node import Node
 
 __all__ = ["AdminState"]
 
@@ -27,7 +27,7 @@ class AdminState:
     what goes has to end its work; `large` prefers IPv6 NIDs.
     """
 
-    node: Node
+    node: ManagedNode
     host: Callable[[], Sequence[Link]]
     startup: Sequence[Step]
     parameters: Sequence[Parameters]
