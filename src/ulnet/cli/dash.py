@@ -62,7 +62,8 @@ def main(argv: list[str]) -> int:
     try:
         listening = socket.create_server((address, port), family=family)
     except OSError as failed:
-        print(f"ulnet dash: cannot listen on {address}, port {port}: {failed.strerror}", file=sys.stderr)
+        text = f"cannot listen on {address}, port {port} ({failed.strerror}): take another one by --listen"
+        print(f"ulnet dash: {text}", file=sys.stderr)
         return 1
     with listening:
         shown = socket.gethostname() if address in ("0.0.0.0", "::") else address

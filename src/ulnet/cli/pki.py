@@ -80,10 +80,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _days(text: str) -> int:
-    days = int(text)
-    if not 0 <= days <= 36500:
-        raise argparse.ArgumentTypeError(f"{text}: give 0 to 36500 days")
-    return days
+    if not text.isascii() or not text.isdigit() or int(text) > 36500:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of days: give 0 to 36500")
+    return int(text)
 
 
 def _ca(options: argparse.Namespace) -> int:
@@ -130,7 +129,8 @@ def make_authority(directory: Path, name: str = "LNet", days: int = 3650) -> Non
 
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if (directory / "ca.key").exists():
-        raise FileExistsError(f"{directory} has an authority already: its nodes would know no other one")
+        text = f"{directory} has an authority already, which its nodes know: name another one"
+        raise FileExistsError(text)
     key = _new_key()
     subject = _name(name)
     certificate = (
@@ -158,7 +158,8 @@ def make_node(authority: Path, out: Path, nids: list[str], name: str | None = No
     issuer = x509.load_pem_x509_certificate(public)
     issuing = serialization.load_pem_private_key((authority / "ca.key").read_bytes(), None)
     if not isinstance(issuing, EllipticCurvePrivateKey):
-        raise ValueError(f"{authority / 'ca.key'} is no key that `ulnet pki ca` has made")
+        text = f"{authority / 'ca.key'} is no key of an authority: name a directory of `ulnet pki ca`"
+        raise ValueError(text)
     key = _new_key()
     names = [x509.UniformResourceIdentifier(f"lnet:{nid}") for nid in nids]
     uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]

@@ -160,7 +160,8 @@ class Endpoint:
     def listen(self, port: int, accept: Callable[[UlnetComm], None]) -> int:
         """Call `accept` for each comm to that port; 0: any. Raises OSError(EADDRINUSE)."""
         if port in self.listeners:
-            raise OSError(errno.EADDRINUSE, f"port {port} of {self.ip}: this process listens there already")
+            text = f"port {port} of {self.ip}: this process listens there already: give another one, or 0"
+            raise OSError(errno.EADDRINUSE, text)
         port = port or self._free_port()
         self.listeners[port] = accept
         self.hold()
@@ -229,7 +230,9 @@ class Endpoint:
         port, their_port, theirs = _unpacked(_CONNECT, data)
         accept = self.listeners.get(port)
         if accept is None:
-            raise RpcError(errno.ECONNREFUSED, f"nobody listens on port {port} of {self.ip}")
+            raise RpcError(
+                errno.ECONNREFUSED, f"nobody listens on port {port} of {self.ip}: start it, or name its port"
+            )
         ip = str(call.client).partition("@")[0]
         remote = f"{PREFIX}{self.ip if ip == '0' else ip}:{their_port}"
         comm = self._comm(self.partner(call.client), f"{PREFIX}{self.ip}:{port}", remote, True)

@@ -169,9 +169,9 @@ class NiState:
     def why_not_plain(self, nid: Nid) -> str:
         """Why a plain connection with that peer is refused; "" if it is not."""
         if self.security is Security.REQUIRE:
-            return f"{self.identity.nid} takes secured connections only"
+            return f"{self.identity.nid} takes secured connections only: give that node a certificate"
         if self.security is Security.OFFER and nid in self.secured:
-            return f"connections with {nid} were secured, and this one is not"
+            return f"connections with {nid} were secured, and this one is not: see to its certificate"
         return ""
 
     def divide(self) -> None:
