@@ -215,16 +215,14 @@ async def test_who_reads_hears_of_the_end(ends: Ends) -> None:
 
 async def test_who_writes_to_a_closed_one_hears_of_it(ends: Ends) -> None:
     await ends.close()
-    await until(ends.ours.closed if await wrote_in_vain(ends) else lambda: False)
 
+    async def write_on() -> None:
+        while True:
+            await ends.ours.write("x")
 
-async def wrote_in_vain(ends: Ends) -> bool:
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                await ends.ours.write("x")
-    except CommClosedError:
-        return True
+    with pytest.raises(CommClosedError):
+        await asyncio.wait_for(write_on(), PATIENCE)
+    assert ends.ours.closed()
 
 
 async def test_abort_ends_both_at_once(ends: Ends) -> None:

@@ -137,7 +137,7 @@ class Endpoint:
             await asyncio.wait(ends, timeout=_LAST_WORDS)
         for partner in list(self.partners.values()):
             await partner.close()
-        with suppress(LNetError, AttributeError):
+        with suppress(LNetError):
             await self._server.close()
         await self.node.close()
         for task in self._tasks:

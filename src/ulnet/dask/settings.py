@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass
+from typing import Any, Final
 
 import dask.config
 
@@ -12,9 +13,8 @@ from ulnet.core.status import LNetError
 __all__ = ["Settings", "settings"]
 
 _WHERE = "distributed.comm.ulnet"
-dask.config.update_defaults(
-    {"distributed": {"comm": {"ulnet": {"networks": None, "accept-port": 9988, "linger": "2s"}}}}
-)
+_DEFAULTS: Final = {"networks": None, "accept-port": 9988, "linger": "2s"}
+dask.config.update_defaults({"distributed": {"comm": {"ulnet": _DEFAULTS}}})
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,17 @@ class Settings:
 
 def settings() -> Settings:
     """What is set now. Raises LNetError(EINVAL)."""
-    networks = dask.config.get(f"{_WHERE}.networks", None)
-    port = dask.config.get(f"{_WHERE}.accept-port", 9988)
+    networks = _set("networks")
+    port = _set("accept-port")
     if not isinstance(port, int) or not 0 < port < 65536:
         raise LNetError(errno.EINVAL, f"{_WHERE}.accept-port={port!r} is not a TCP port: use 1 to 65535")
     if networks is not None and not isinstance(networks, str):
         text = f"{_WHERE}.networks={networks!r}: give nets and interfaces, as 'tcp(eth0),tcp1(eth1)'"
         raise LNetError(errno.EINVAL, text)
-    linger = dask.utils.parse_timedelta(dask.config.get(f"{_WHERE}.linger", "2s"))
+    linger = dask.utils.parse_timedelta(_set("linger"))
     return Settings(networks, port, linger)
+
+
+def _set(name: str) -> Any:
+    """What is set; defaults are lost where settings end that were made before this module was loaded."""
+    return dask.config.get(f"{_WHERE}.{name}", _DEFAULTS[name])
