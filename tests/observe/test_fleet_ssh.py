@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -38,6 +39,9 @@ Host {name}
   IdentityFile {folder}/user
   UserKnownHostsFile {folder}/known
   BatchMode yes
+  ControlMaster auto
+  ControlPath {folder}/%n
+  ControlPersist 60
 """
 # As root the server wants a user of its own and a folder in /run: these mounts are seen by it alone.
 _ALONE = """\
@@ -82,6 +86,7 @@ class Site:
                 client.write(_CLIENT.format(name=name, address=host.address(), folder=folder))
                 known.write(f"{name} {key}")
                 self._start(name, host)
+                stack.callback(self._hang_up, name)
                 daemon = self.daemons[name] = Daemon(folder / f"{name}.sock", before=host.words())
                 stack.callback(daemon.end)
                 for rail in range(2):
@@ -102,6 +107,10 @@ class Site:
         assert b"listening" in said, said + server.stderr.read()
         self.servers[name] = server
 
+    def _hang_up(self, name: str) -> None:
+        words = [*self.ssh[name].split(), "-O", "exit"]
+        subprocess.run(words, capture_output=True, check=False, timeout=PATIENCE)
+
     def fleet(self, nodes: dict[str, object], *words: str) -> Done:
         path = self._folder / "fabric.yaml"
         path.write_text(yaml.safe_dump({"nodes": nodes}))
@@ -114,9 +123,10 @@ class Site:
 
 
 @pytest.fixture
-def site(make_cluster: Callable[..., Cluster], server: Path, tmp_path: Path) -> Iterator[Site]:
-    with ExitStack() as stack:
-        yield Site(make_cluster(3, 2), server, tmp_path, stack)
+def site(make_cluster: Callable[..., Cluster], server: Path) -> Iterator[Site]:
+    with ExitStack() as stack:  # a short path: there are sockets in it
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ulnet-ssh-"))
+        yield Site(make_cluster(3, 2), server, Path(folder), stack)
 
 
 def test_what_differs_is_seen_by_ssh(site: Site) -> None:
