@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from support.ports import free_port
+from ulnet.core.access import Access
 from ulnet.core.lnd import NiEvent
 from ulnet.core.md import Md
 from ulnet.core.msg import Incoming, Msg
@@ -123,6 +124,7 @@ class FakeCore:
 
     def __init__(self) -> None:
         self.receivers: list[FakeReceiver] = []
+        self.access = Access()
         self.lnd: TcpLnd | None = None
         self.open: set[Msg | Incoming] = set()  # handed over either way, not ended yet
         self.outcomes: list[Outcome] = []
@@ -147,6 +149,9 @@ class FakeCore:
         self.ever_stalled: list[tuple[NI, Nid]] = []
 
     # Upcalls
+
+    def why_denied(self, ni: NI, nid: Nid) -> str:
+        return self.access.why_denied(nid, ni)
 
     def receiver(self, ni: NI, nid: Nid, vouches: Callable[[Nid], bool] | None = None) -> FakeReceiver:
         receiver = FakeReceiver(self, ni, nid)

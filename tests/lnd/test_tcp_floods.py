@@ -11,6 +11,7 @@ import pytest
 
 from lnd.conftest import Addresses
 from lnd.kit import ROOT, Side, connect, dial, hello_bytes, lnet_frame, put_header, until
+from ulnet.core.access import Access
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.selector import Selector
 from ulnet.lnd.tcp.reader import Reader
@@ -149,11 +150,12 @@ async def test_who_takes_the_name_of_another_address_is_refused_and_harms_nobody
 
 
 @needs_root
-@pytest.mark.parametrize("lists", [{"allow": "127.*.*.[1-2]@tcp"}, {"deny": "127.*.*.3@tcp,10.0.0.1@tcp"}])
+@pytest.mark.parametrize("lists", [(["127.*.*.[1-2]@tcp"], []), ([], ["127.*.*.3@tcp,10.0.0.1@tcp"])])
 async def test_who_is_not_allowed_is_neither_heard_nor_called(
-    make: Make, at: Addresses, lists: dict[str, str]
+    make: Make, at: Addresses, lists: tuple[list[str], list[str]]
 ) -> None:
-    a, b, c = make(at.nid(1), **lists), make(at.nid(2)), make(at.nid(3))
+    a, b, c = make(at.nid(1)), make(at.nid(2)), make(at.nid(3))
+    a.core.access = Access(*lists)
     for one, other in ((a, b), (b, a)):
         assert (await one.ended(one.put(other.ni.nid, b"x"))).status is HealthStatus.OK
     foe = c.put(a.ni.nid, b"x")

@@ -299,7 +299,7 @@ async def test_a_new_certificate_is_taken_while_messages_go(
     make: Make, at: Addresses, site: Site, tmp_path: Path
 ) -> None:
     theirs = Path(site.node(at.nid(2)))
-    a = make(at.nid(1), tunables=REQUIRE, credentials=site.node(at.nid(1)), min_reconnectms=500)
+    a = make(at.nid(1), tunables=REQUIRE, credentials=site.node(at.nid(1)))
     b = make(at.nid(2), tunables=REQUIRE, credentials=str(theirs))
     await exchange(a, b)
     before = certificate_seen(a, b)

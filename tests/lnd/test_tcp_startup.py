@@ -114,7 +114,7 @@ async def test_conns_per_peer_out_of_range(make: Make, at: Addresses) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("accept", "some"), ("accept_port", 0), ("accept_port_bulk", 70000), ("tos", 256), ("deny", "x@tcp")],
+    [("accept", "some"), ("accept_port", 0), ("accept_port_bulk", 70000), ("tos", 256)],
 )
 def test_bad_parameters(name: str, value: object) -> None:
     with pytest.raises(LNetError) as caught:

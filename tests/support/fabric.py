@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ulnet.control.instance import LNet
+from ulnet.core.access import EVERYBODY, Access
 from ulnet.core.cpt import CptTable
 from ulnet.core.event import Event
 from ulnet.core.msg import Incoming, Msg
@@ -124,6 +125,7 @@ class Fabric:
         discovery: bool = False,
         ageing: bool = False,
         lnd_tunables: LndTunables | None = None,
+        access: Access = EVERYBODY,
     ) -> LNet:
         """A started core with these NIs; unless told, it discovers and forgets nobody (tests of the core)."""
         core = LNet(
@@ -133,6 +135,7 @@ class Fabric:
             cpts=cpts,
             current_cpu=current_cpu,
             chance=chance,
+            access=access,
         )
         core.register_lnd(LoLnd(core, core.state.defer))
         core.register_lnd(MemLnd(self, core))

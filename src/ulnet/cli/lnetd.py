@@ -126,9 +126,10 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="believe a NID that is called from another address, as kernel nodes do",
     )
-    for name, text in (("allow", "these alone"), ("deny", "none of these, allowed or not")):
+    who = "connect; or WHAT: ping, push, portal4, ..=NIDs and interfaces"
+    for name, text in (("allow", "these alone may"), ("deny", "these may not, allowed or not,")):
         parser.add_argument(
-            f"--{name}", metavar="NIDS", help=f"connections on tcp nets with {text}: a list of ranges"
+            f"--{name}", metavar="[WHAT=]WHO", action="append", default=[], help=f"{text} {who}"
         )
     parser.add_argument(
         "--credentials",
@@ -281,8 +282,6 @@ async def _run(
             accept=options.accept,
             check_source=not options.any_source,
             credentials=options.credentials,
-            allow=options.allow,
-            deny=options.deny,
             accept_port=options.accept_port,
             accept_port_bulk=options.accept_port_bulk,
         ),
@@ -291,6 +290,8 @@ async def _run(
         cpu_npartitions=options.cpu_npartitions,
         balance=options.balance,
         recovery=options.recovery,
+        allow=options.allow,
+        deny=options.deny,
     )
     selftest = SelftestAddition(node, on=options.selftest)
     startup = [Step(one, 0) for given in parameters for one in given.requests if not is_setting(one)] + steps

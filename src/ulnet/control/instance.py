@@ -13,6 +13,7 @@ from ulnet.control.new_ni import check_new_ni, new_net
 from ulnet.control.policy import Policies
 from ulnet.control.routing import Routing
 from ulnet.control.self_info import SelfInfo
+from ulnet.core.access import EVERYBODY, Access
 from ulnet.core.answers import Answers
 from ulnet.core.completion import Completion
 from ulnet.core.cpt import CptTable
@@ -50,7 +51,8 @@ class LNet:
     used and nobody can guess; `wake` is called when `tick` has work now; `report` takes one line for the log,
     `alarm` one that tells of more than a warning, `notice` of less (by default they are the same);
     `node_of_memory` tells the NUMA node of memory (-1: not known);
-    `chance` gives random numbers from 0 up to, but without, 1 (fault rules alone ask for them).
+    `chance` gives random numbers from 0 up to, but without, 1 (fault rules alone ask for them);
+    `access` says who may do what here.
     """
 
     def __init__(
@@ -66,12 +68,13 @@ class LNet:
         current_cpu: Callable[[], int] = lambda: -1,
         node_of_memory: Callable[[memoryview], int] | None = None,
         chance: Callable[[], float] = lambda: 0.5,
+        access: Access = EVERYBODY,
     ) -> None:
         # CPython finds attributes faster while an object has no more than 30: put and get are among these.
         parts = Parts()
         # fmt: off
         self.state: NodeState = NodeState(clock, cookie, wake, report, cpts or CptTable(), current_cpu, parts,
-                               alarm=alarm, notice=notice, node_of_memory=node_of_memory)
+                               alarm=alarm, notice=notice, node_of_memory=node_of_memory, access=access)
         # fmt: on
         self.memory: Memory = Memory(self.state, parts)
         self.selector: Selector = Selector(self.state, parts)
@@ -247,6 +250,10 @@ class LNet:
     def report(self) -> Callable[[str], None]:
         """Takes lines for the log."""
         return self.state.report
+
+    def why_denied(self, ni: NI, nid: Nid) -> str:
+        """Why there are to be no connections between ni and nid; "" if they may be."""
+        return self.state.access.why_denied(nid, ni)
 
     def settle(self) -> None:
         """Send what waits in the cork, before anybody looks at counts."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final
 
+from ulnet.core.access import DENIED
 from ulnet.core.answers import Answers
 from ulnet.core.drops import FAULT_RULE, NOT_ASKED, REPEATED
 from ulnet.core.event import Event, EventKind
@@ -163,6 +164,9 @@ class Reception:
         portal = self.memory.portals[hdr.portal] if hdr.portal < PORTALS else None
         if portal is None:
             match.verdict, match.why = Verdict.DROP, NO_MEMORY
+            return
+        if not (receiver.nid in self.state.nis or self.state.access.admits(hdr, receiver.ni)):
+            match.verdict, match.why = Verdict.DROP, DENIED
             return
         match.portal = portal
         match.portal_generation = portal.generation
@@ -496,7 +500,7 @@ class Reception:
         self.drop(ni, sender, hdr, rx, why)
         length = refusal(sender, hdr, why)
         hop = self.state.peers.find_ni(from_nid) or sender
-        if length and self.state.running and not self._too_many_answers(hop, hdr.type):
+        if length is not None and self.state.running and not self._too_many_answers(hop, hdr.type):
             self._acknowledge(sender, hdr, length, from_nid)
 
     # Sent twice ------------------------------------------------------------------------------------

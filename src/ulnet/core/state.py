@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ulnet.core.access import EVERYBODY, Access
 from ulnet.core.cpt import LARGE_MEMORY, CptTable
 from ulnet.core.drops import Drops
 from ulnet.core.generation import Generation
@@ -45,6 +46,7 @@ class NodeState:
     __slots__ = (
         "_deferred",
         "_ending",
+        "access",
         "alarm",
         "answers",
         "clock",
@@ -86,6 +88,7 @@ class NodeState:
         alarm: Callable[[str], None] | None = None,
         notice: Callable[[str], None] | None = None,
         node_of_memory: Callable[[memoryview], int] | None = None,
+        access: Access = EVERYBODY,
     ) -> None:
         self.clock: Callable[[], float] = clock
         self.cookie: int = cookie  # tells this life of the node from earlier ones in wire handles
@@ -94,6 +97,7 @@ class NodeState:
         # of what is more than a warning: NIs that fail, messages that switch paths
         self.alarm: Callable[[str], None] = alarm or report
         self.notice: Callable[[str], None] = notice or report  # of less than one: NIs that are good again
+        self.access: Access = access  # who may do what here
         self.pid: int = LNET_PID
         self.cpts: CptTable = cpts
         self.local_cpt: Callable[[], int] = _cpt_teller(cpts, current_cpu)  # of the calling thread

@@ -29,6 +29,9 @@ class Upcalls(Protocol):
         Where its certificate says which NIDs its node may use, `vouches` tells whether it may use one.
         """
 
+    def why_denied(self, ni: NI, nid: Nid) -> str:
+        """Why nid is neither to be called nor heard over ni; "" if it is."""
+
     def completed(
         self, msgs: list[Msg], status: HealthStatus = ..., err: int = ..., reason: str = ...
     ) -> None:

@@ -2,6 +2,7 @@
 
 from ulnet.nid.address_pattern import AddressPattern
 from ulnet.nid.errors import NidError
+from ulnet.nid.expr import NumberSet, split_list
 from ulnet.nid.interface import InterfacePattern
 from ulnet.nid.net import ANY_NET, LO_NET, Net, NetType
 from ulnet.nid.nid import ANY_NID, LO_NID, Nid
@@ -25,5 +26,7 @@ __all__ = [
     "NidError",
     "NidList",
     "NidRange",
+    "NumberSet",
     "ProcessId",
+    "split_list",
 ]

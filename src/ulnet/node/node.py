@@ -13,6 +13,7 @@ from functools import partial
 from typing import Literal, Self, get_args
 
 from ulnet.control.instance import LNet
+from ulnet.core.access import Access
 from ulnet.core.lnd import Lnd
 from ulnet.core.md import INFINITE, OP_GET, OP_PUT, TRUNCATE, Buffer, EventHandler
 from ulnet.core.ni import NI
@@ -46,12 +47,14 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
     Everything runs in the thread of the event loop; nothing here is thread-safe. `topology` stands in for
     the machine's NUMA nodes; `cpu_pattern` or `cpu_npartitions` divides them into CPTs, by default one a
     node. `balance` tells how path selection weighs load, `recovery` how those that failed get well.
+    `allow` and `deny` say who may connect, ping, push, and reach which portals: rules `[WHAT=]WHO`, as lnetd
+    has them (docs/security.md).
     `drivers` makes the drivers of a core, in the place of those that there are; `parameters` are those of
     these, by the names of drivers. `cookie` gives a number that no
     earlier life of the node used and nobody can guess; `report` takes lines for the log (by default
     warnings, and errors where an NI changes or a message switches paths); `chance` gives random numbers,
     for fault rules.
-    Raises LNetError(EINVAL) for a division that cannot be, and for words that are not known.
+    Raises LNetError(EINVAL) for a division or a rule that cannot be, and for words that are not known.
     """
 
     def __init__(
@@ -62,6 +65,8 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
         cpu_npartitions: int = 0,
         balance: Balance = "expected",
         recovery: Recovery = "backoff",
+        allow: Sequence[str] = (),
+        deny: Sequence[str] = (),
         drivers: Callable[[LNet], Sequence[Lnd]] | None = None,
         cookie: Callable[[], int] = _COOKIE,
         report: Callable[[str], None] = _log.warning,
@@ -72,6 +77,7 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
         _must_be_known("recovery", recovery, get_args(Recovery))
         self.machine: Machine = Machine(topology, pattern=cpu_pattern, partitions=cpu_npartitions)
         self._parameters = parameters_of(parameters)
+        self._access = Access(allow, deny)
         self._given_drivers = drivers
         self._cookie = cookie
         self._balance = balance
@@ -120,6 +126,7 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
             current_cpu=machine.current_cpu,
             node_of_memory=machine.node_of_memory,
             chance=self._chance,
+            access=self._access,
         )
         core.selector.balance = self._balance
         if self._recovery == "documents":

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from support.rdma import PARAMS, Stranger, node_and_stranger
+from ulnet.core.access import Access
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.lnd.o2ib.errors import CM_FAILURES, REACTIONS, connect_status
 from ulnet.lnd.o2ib.ni import race_key
@@ -77,6 +78,21 @@ def test_an_ni_that_is_down_is_not_ready() -> None:
     node.o2ib.states[node.nid].down = "as if"
     stranger.call(node)
     assert stranger.reason is Reason.EARLY
+
+
+@pytest.mark.pure
+def test_who_is_denied_is_neither_heard_nor_called() -> None:
+    sim, node, stranger = node_and_stranger()
+    core = node.node.core
+    core.state.access = Access(deny=["10.0.0.9@o2ib"])
+    stranger.call(node)
+    assert stranger.reason is Reason.FATAL
+    events: list[int] = []
+    md = core.memory.md_bind(b"", lambda event: events.append(event.status), threshold=1)
+    core.put(md, stranger.nid, 5, 7, ack=False)
+    sim.run_until_quiet()
+    assert events == [-errno.EACCES]
+    assert not node.o2ib.states[node.nid].peers
 
 
 @pytest.mark.parametrize("version", [0x11, 0x12])

@@ -6,6 +6,7 @@ import errno
 import sys
 from typing import TYPE_CHECKING, Final
 
+from ulnet.core.lines import Line
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.core.tunables import LndTunables
 from ulnet.lnd.base import Failures
@@ -128,7 +129,12 @@ class NiState:
         nid = first.next_nid
         assert nid is not None
         peer = self.peers.get(nid)
-        if not self.open or self.down or nid.is_large:
+        if (
+            not self.open
+            or self.down
+            or nid.is_large
+            or (peer is None and self.core.why_denied(self.ni, nid))
+        ):
             self._refuse(msgs, nid)
             return
         if peer is None:
@@ -155,6 +161,9 @@ class NiState:
                 self.fail_unsent(msg, HealthStatus.LOCAL_ERROR, errno.ESHUTDOWN, text)
             elif self.down:
                 self.fail_unsent(msg, HealthStatus.LOCAL_DROPPED, errno.ENETDOWN, self.down)
+            elif not nid.is_large:
+                denied = self.core.why_denied(self.ni, nid)
+                self.fail_unsent(msg, HealthStatus.REMOTE_ERROR, errno.EACCES, denied)
             else:
                 text = f"{nid}: o2ib carries NIDs of four bytes only"
                 self.fail_unsent(msg, HealthStatus.LOCAL_ERROR, errno.EAFNOSUPPORT, text)
@@ -264,6 +273,12 @@ class NiState:
         """Why a call is refused, whoever makes it."""
         params, caller = asked.params, asked.src_nid
         if asked.dst_nid != self.ni.nid or caller.net != self.ni.nid.net or caller.ip != source:
+            return Reason.FATAL
+        denied = self.core.why_denied(self.ni, caller)
+        if denied:
+            self._report(
+                Line("connection.refused", f"refused {source}: {denied}", source=source, why="denied")
+            )
             return Reason.FATAL
         if not self.open or self.down or not self.ni.active:
             return Reason.EARLY

@@ -142,7 +142,7 @@ class TcpLnd:
         if not state.open:
             reason = f"{state.identity.nid} has been shut down"
             return Failure(errno.ESHUTDOWN, HealthStatus.LOCAL_ERROR, reason)
-        denied = self._shared.params.why_denied(nid)
+        denied = self._shared.core.why_denied(state.ni, nid)
         if denied:
             return Failure(errno.EACCES, HealthStatus.REMOTE_ERROR, denied)
         if pid != self._pid:

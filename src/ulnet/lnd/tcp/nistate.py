@@ -275,7 +275,7 @@ class NiState:
             sock.close()
             return
         nid, pid, rename = who
-        denied = self.shared.params.why_denied(nid)
+        denied = self.shared.core.why_denied(self.ni, nid)
         if denied:
             text = f"refused {remote_ip}: {denied}"
             self.shared.report(Line("connection.refused", text, source=remote_ip, why="denied"))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ulnet.core.status import LNetError
-from ulnet.nid import Nid, NidError, NidList
 
 __all__ = ["MAX_SPIN", "TcpParams", "conns_for_speed"]
 
@@ -20,8 +19,6 @@ class TcpParams:
     accept: str = "secure"  # secure: only source ports below 1024; all; none
     check_source: bool = True  # who calls must do so from an address of the NID that it names
     credentials: str | None = None  # directory of the certificates for nets with `security`
-    allow: str | None = None  # NIDs and ranges: connections with these alone
-    deny: str | None = None  # none with these, also where they are allowed
     accept_port: int = 988
     accept_port_bulk: int | None = None  # None: the same as accept_port
     accept_backlog: int = 4096  # the kernel's 127 makes thousands of connects slow; the system may lower it
@@ -49,11 +46,8 @@ class TcpParams:
     max_handshakes: int = 4096  # inbound ones in progress: beyond it the oldest give way
     sweep_interval: float = 1  # seconds between looks at deadlines
     spin: int = 0  # microseconds to look for more after a message before the process sleeps; 0: sleep at once
-    _allow: NidList | None = field(init=False, repr=False, default=None)
-    _deny: NidList | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        self._allow, self._deny = _list("allow", self.allow), _list("deny", self.deny)
         if self.accept not in ("secure", "all", "none"):
             raise LNetError(
                 errno.EINVAL, f"accept={self.accept!r} is none of its values: use secure, all or none"
@@ -70,25 +64,10 @@ class TcpParams:
         if not -1 <= self.tos <= 255:
             raise LNetError(errno.EINVAL, f"tos={self.tos} is out of range: use -1 (off) to 255")
 
-    def why_denied(self, nid: Nid) -> str:
-        """Why there are no connections with that node; "" if there are."""
-        if self._deny is not None and self._deny.match(nid):
-            return f"{nid} is denied connections (deny={self.deny})"
-        if self._allow is not None and not self._allow.match(nid):
-            return f"{nid} is not among those who are allowed connections (allow={self.allow})"
-        return ""
-
     @property
     def bulk_port(self) -> int:
         """Where BULK and ANY connections go."""
         return self.accept_port if self.accept_port_bulk is None else self.accept_port_bulk
-
-
-def _list(name: str, text: str | None) -> NidList | None:
-    try:
-        return NidList.parse(text) if text is not None else None
-    except NidError as bad:
-        raise LNetError(errno.EINVAL, f"{name}: {bad}") from None
 
 
 def conns_for_speed(mbits: int | None) -> int:

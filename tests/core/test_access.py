@@ -1,0 +1,189 @@
+"""Who may connect, ping, push, and reach which portals: by NID, and by the interface it comes by."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from core.test_core_regressions import arrive, attach
+from support.fabric import Fabric, Recorder
+from ulnet.control.instance import LNet
+from ulnet.core.access import DENIED, Access
+from ulnet.core.guard.identity import tag_of
+from ulnet.core.lnd import Lnd
+from ulnet.core.md import TRUNCATE, MdOption
+from ulnet.core.ni import NI, LocalNet, Place
+from ulnet.core.status import LNetError
+from ulnet.core.tunables import NetTunables
+from ulnet.lnd.lo import LoLnd
+from ulnet.nid import Nid
+from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL, MsgType
+
+A, B, C = (Nid.parse(f"10.0.0.{n}@tcp") for n in (1, 2, 3))
+TARGET = MdOption.OP_PUT | MdOption.OP_GET | MdOption.MANAGE_REMOTE | MdOption.TRUNCATE
+
+
+def lnd() -> Lnd:
+    core = Fabric().node(str(A))
+    return LoLnd(core, core.defer)
+
+
+def at(interface: str | None, *also: str) -> NI:
+    """Our NI on that interface, and on others of a bonded net."""
+    local = LocalNet(A.net, lnd(), NetTunables())
+    return NI(local, A, interface=interface, cpts=(0,), also=tuple(Place(A, one) for one in also))
+
+
+@pytest.mark.parametrize(
+    ("allow", "deny", "may"),
+    [
+        ([], [], {2, 3}),
+        (["10.0.0.2@tcp"], [], {2}),
+        (["10.0.0.2@tcp", "10.0.0.[3-9]@tcp"], [], {2, 3}),
+        ([], ["10.0.0.[2-9]@tcp"], set()),
+        (["*@tcp"], ["10.0.0.3@tcp"], {2}),
+        (["*@tcp1"], [], set()),
+        (["connect=10.0.0.2@tcp 10.0.0.3@tcp"], [], {2, 3}),
+        (["eth0"], [], {2, 3}),
+        (["eth1 10.0.0.3@tcp"], [], {3}),
+        ([], ["eth0"], set()),
+        ([], ["bond7"], {2, 3}),
+        (["ping=10.0.0.9@tcp", "portal4=10.0.0.9@tcp"], ["push=*@tcp"], {2, 3}),
+    ],
+)
+def test_connections_are_for_those_who_are_allowed_and_not_denied(
+    allow: list[str], deny: list[str], may: set[int]
+) -> None:
+    access = Access(allow, deny)
+    found = {nid.address[-1]: access.why_denied(nid, at("eth0")) for nid in (B, C)}
+    assert {number for number, why in found.items() if not why} == may
+    assert all(why.startswith(f"10.0.0.{number}@tcp is ") for number, why in found.items() if why)
+
+
+def test_an_interface_may_be_any_of_a_bonded_net() -> None:
+    access = Access(deny=["eth1"])
+    assert access.why_denied(B, at("eth0", "eth1"))
+    assert not access.why_denied(B, at("eth0", "eth2"))
+    assert not access.why_denied(B, at(None))
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("", "a list of NIDs is empty"),
+        ("ping=", "a list of NIDs is empty"),
+        ("10.0.0.999@tcp", "10.0.0.999"),
+        ("pings=10.0.0.1@tcp", "'pings' is none of connect, ping, push and portalN"),
+        ("portal64=10.0.0.1@tcp", "portal"),
+        ("portal=10.0.0.1@tcp", "portal"),
+        ("portal0=10.0.0.1@tcp", "use ping and push"),
+        ("*", "names no net"),
+    ],
+)
+@pytest.mark.parametrize("name", ["allow", "deny"])
+def test_a_rule_that_is_none_is_refused(name: str, rule: str, words: str) -> None:
+    with pytest.raises(LNetError) as refused:
+        Access(**{name: [rule]})
+    assert refused.value.errno == errno.EINVAL
+    assert refused.value.text.startswith(name)
+    assert words in refused.value.text
+
+
+class Asked:
+    """`a`, whose lists these are, asked by `b` and `c`."""
+
+    def __init__(self, *, allow: list[str] | None = None, deny: list[str] | None = None) -> None:
+        self.fabric = Fabric()
+        self.a = self.fabric.node(str(A), access=Access(allow or (), deny or ()))
+        self.b, self.c = self.fabric.node(str(B)), self.fabric.node(str(C))
+        self.memory = bytearray(4)
+        for portal in (4, 5):
+            attach(self.a, self.memory, None, portal=portal, options=TARGET)
+
+    def put(self, core: LNet, portal: int) -> bool:
+        """Whether that node's PUT reaches a's memory; its driver tells the header anew each time."""
+        for data in (b"AAAA", b"BBBB"):  # the second by what was kept of the first
+            self.memory[:] = bytes(4)
+            core.put(core.memory.md_bind(data, None, threshold=1), A, portal, 7, ack=False)
+            self.fabric.run()
+        return self.memory == b"BBBB"
+
+    def ping(self, core: LNet) -> bool:
+        """Whether that node's ping is answered with something."""
+        events = Recorder()
+        sink = bytearray(64)
+        md = core.memory.md_bind(sink, events, threshold=2, options=TRUNCATE)
+        core.get(md, A, PING_PORTAL, PING_MATCH_BITS)
+        self.fabric.run()
+        return any(sink)
+
+    @property
+    def denied(self) -> int:
+        return self.a.stats.drops[DENIED]
+
+
+def test_a_portal_is_for_those_on_its_list() -> None:
+    asked = Asked(allow=["portal[4,9]=10.0.0.2@tcp"])
+    assert asked.put(asked.b, 4)
+    assert not asked.put(asked.c, 4)
+    assert asked.denied == 2
+    assert asked.put(asked.c, 5)
+    assert asked.a.nis[A].stats.dropped[MsgType.PUT] == 2
+
+
+def test_a_get_from_a_portal_that_is_denied_gets_nothing_and_a_word() -> None:
+    asked = Asked(deny=["portal*=10.0.0.3@tcp"])
+    asked.a.peers.add(C, []).guard = tag_of(asked.c.state.cookie)
+    events, sink = Recorder(), bytearray(4)
+    asked.memory[:] = b"DATA"
+    asked.c.get(asked.c.memory.md_bind(sink, events, threshold=2), A, 4, 7)
+    asked.fabric.run()
+    assert sink == bytes(4)
+    assert [event.status for event in events if event.status] == [-errno.EACCES]
+    assert asked.ping(asked.c)
+
+
+def test_pings_are_answered_to_those_who_are_allowed() -> None:
+    asked = Asked(allow=["ping=10.0.0.2@tcp"])
+    assert asked.ping(asked.b)
+    assert not asked.ping(asked.c)
+    assert asked.denied == 1
+    assert asked.put(asked.c, 4)
+
+
+def test_a_push_is_heard_of_those_who_are_allowed() -> None:
+    """What is denied changes nothing: neither peers nor their NIDs."""
+    asked = Asked(deny=["push=10.0.0.3@tcp"])
+    for nid in (B, C):
+        arrive(asked.a, A, src=nid, portal=PING_PORTAL, match_bits=PING_MATCH_BITS)
+    assert asked.denied == 1
+    known = [asked.a.peers.find_ni(nid) for nid in (B, C)]
+    assert [pni.stats.dropped[MsgType.PUT] for pni in known if pni is not None] == [0, 1]
+
+
+def test_a_push_that_is_denied_is_acknowledged_so_that_discovery_there_ends() -> None:
+    """Whoever the peer is: kernel nodes read nothing but that there is an ACK."""
+    asked = Asked(deny=["push=10.0.0.3@tcp", "portal4=10.0.0.3@tcp"])
+    events, md = Recorder(), asked.c.memory.md_bind
+    asked.c.put(md(b"news", events, threshold=2), A, PING_PORTAL, PING_MATCH_BITS)
+    asked.c.put(md(b"else", events, threshold=2), A, 4, 7)
+    asked.fabric.run()
+    assert events.kinds == ["SEND", "SEND", "ACK"]
+    assert (events[2].mlength, events[2].status) == (0, 0)
+    assert asked.denied == 2
+
+
+def test_a_node_reaches_itself_whatever_its_lists_say() -> None:
+    asked = Asked(allow=["ping=10.0.0.9@tcp", "portal4=10.0.0.9@tcp"])
+    assert asked.put(asked.a, 4)
+    assert asked.ping(asked.a)
+    assert not asked.denied
+
+
+def test_what_comes_by_an_interface_may_be_denied() -> None:
+    asked = Asked()
+    asked.a.nis[A].interface = "eth0"
+    asked.a.state.access = Access(deny=["push=eth0", "portal5=eth0"])
+    assert asked.put(asked.b, 4)
+    assert not asked.put(asked.b, 5)
