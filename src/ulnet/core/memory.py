@@ -403,7 +403,7 @@ class Memory(Responses):
         self.tell(md, event)
 
     def tell(self, md: Md, event: Event) -> None:
-        """Call the handler of md, if there is one. What it raises is a program's mistake, and ends in the log."""
+        """Call the handler of md, if there is one. What it raises ends in the log."""
         handler = md.handler
         if handler is not None:
             try:
