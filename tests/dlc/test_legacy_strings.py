@@ -62,6 +62,14 @@ def test_networks(text: str, requests: list[NetAdd | NetMatch]) -> None:
     assert read_networks(text) == requests
 
 
+@pytest.mark.requirement("HLD-modparams")
+def test_what_a_net_says_itself_goes_before_what_its_module_says() -> None:
+    module = Tunables(credits=16, peer_credits=4)
+    assert read_networks("tcp(eth0,credits=8)", module) == [net("tcp", "eth0", credits=8, peer_credits=4)]
+    rule = Ip2netsRule("tcp", ["eth0"], ["10.*.*.*"], Tunables(credits=8, peer_credits=4))
+    assert read_ip2nets("tcp(eth0,credits=8) 10.*.*.*", module) == [rule]
+
+
 @pytest.mark.requirement("HLD-modparams", "HLD-ip2nets")
 @pytest.mark.parametrize(
     ("text", "rules"),
