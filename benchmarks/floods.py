@@ -286,7 +286,7 @@ class Program:
 def measure(floods: list[str], seconds: float) -> dict[str, object]:
     """Pings before, during and after those floods, and the node's memory."""
     cpus = sorted(os.sched_getaffinity(0))
-    node = Program("node", cpus[0])
+    node = Program("node", cpus[0], -15)
     peer = Program("peer", cpus[-1], -15)
     hostiles: list[Program] = []
     phases: dict[str, object] = {}
