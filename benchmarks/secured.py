@@ -41,8 +41,8 @@ TITLES = {
 HEADS = ["", "1 MiB: MiB/s", "slowest–fastest", "64 B: thousand/s", "slowest–fastest"]
 HOW = (
     f"Two processes over loopback, {WINDOW} messages under way, each acknowledged; TLS 1.3 with {CIPHER} and "
-    "certificates on both sides. `ssl` and C are blocking sockets, whose acknowledgement is one byte. None uses "
-    "kernel TLS. The ratios are of the fastest rounds."
+    "certificates on both sides. `ssl` and C are blocking sockets, whose acknowledgement is one byte. "
+    "None uses kernel TLS. The ratios are of the fastest rounds."
 )
 
 Tell = Callable[[str], None]
