@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest $(XDIST)
 COMPILED := PYTHONPATH=$(CURDIR)/build/compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo watch check test test-pure head-start lint types mutants bench soak fuzz audit sbom lock docs test-long format clean wheel wheels deb install-trial release site test-compiled
+.PHONY: help setup dev demo watch check test test-all test-slow test-slow-files head-start lint types mutants bench soak fuzz audit sbom lock docs test-long format clean wheel wheels deb install-trial release site test-compiled
 
 help: ## these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -30,15 +30,23 @@ check: ## a quick set of tests for every day, after ruff: codecs, core, configur
 	$(BIN)/ruff check
 	$(PYTEST) -q $(addprefix tests/,nid wire core control dlc host capture) $(ARGS)
 
-# Tests leave CPUs idle at times: the compiler works then. Where that fails, test-compiled tries again, and tells.
-test: ## lint, types, import contracts, then all tests but the long ones, then those of the compiled build (with ARGS: without)
+test: ## lint, types, import contracts, then the tests of every room but for those of the slow files (ARGS="tests/core -k put": these)
 	@$(SETUP) dev --debian dev
 	@$(MAKE) --no-print-directory lint types
-	@$(MAKE) --no-print-directory -j2 test-pure $(if $(strip $(ARGS)),,head-start)
-	@$(if $(strip $(ARGS)),,$(MAKE) --no-print-directory test-compiled)
+	$(PYTEST) $(if $(strip $(ARGS)),$(ARGS),--part quick)
 
-test-pure:
-	$(PYTEST) $(ARGS)
+# Tests leave CPUs idle at times: the compiler works then. Where that fails, test-compiled tries again, and tells.
+test-slow: ## the tests of the slow files: long simulations, demos, benchmarks, whole daemons (tests/support/order.py)
+	@$(SETUP) dev --debian dev
+	@$(MAKE) --no-print-directory -j2 test-slow-files head-start
+
+test-slow-files:
+	$(PYTEST) --part slow
+
+test-all: ## all tests but the long ones, on both builds: what CI runs
+	@$(MAKE) --no-print-directory test ARGS=
+	@$(MAKE) --no-print-directory test-slow
+	@$(MAKE) --no-print-directory test-compiled
 
 head-start:
 	@nice $(BIN)/python scripts/compiled.py --quick > /dev/null 2>&1 || true

@@ -10,10 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import Metric
-
 from ulnet.dlc import documents_counters as counters
+from ulnet.observe.exposition import Exposition
 from ulnet.observe.families import Families
 from ulnet.observe.reading import read_text
 from ulnet.observe.snapshot import Snapshot
@@ -22,12 +20,13 @@ T = TypeVar("T")
 PEERS = 1000
 NET = "net:\n-     net type: tcp\n      local NI(s):\n      -     nid: 10.0.0.1@tcp\n            status: up\n"
 
+ACCEPT = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"  # as Prometheus asks
+
 
 def main() -> int:
     """Print it."""
     rails = int(sys.argv[1]) if len(sys.argv) > 1 else 1
-    encode, _ = choose_encoder("")
-    families = Families()
+    families, exposition = Families(), Exposition()
     rows = []
     for number in range(6):
         text = "".join(_lines(number, rails)).encode()
@@ -36,21 +35,12 @@ def main() -> int:
         made, found = _timed(
             lambda parts=parts, at=number * 10.0: list(families.of(Snapshot("n", parts), at))
         )
-        told, _ = _timed(lambda found=found: encode(_Registry(found)))
+        told, _ = _timed(exposition.text, found, ACCEPT)
         rows.append((read + made + told, read, made, told))
     total, read, made, told = min(rows[1:])  # the first one knows no counts before
     print(f"{PEERS} peers of {rails} NIs, {text.count(10)} lines: {total:.3f} s of CPU time")
     print(f"reading {read:.3f}, families {made:.3f}, exposition {told:.3f}")
     return 0
-
-
-class _Registry:
-    def __init__(self, found: list[Metric]) -> None:
-        self.collect = lambda: found
-
-
-def _list_of(families: Families, snapshot: Snapshot, now: float) -> list[Metric]:
-    return list(families.of(snapshot, now))
 
 
 def _timed(work: Callable[..., T], *words: Any) -> tuple[float, T]:

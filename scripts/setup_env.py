@@ -35,6 +35,7 @@ TOOLS = {
         "tshark": "tshark",
         "zsh": "zsh",
         "systemd-analyze": "systemd",
+        "ssh": "openssh-client",
     },
     "bench": {"ip": "iproute2", "tc": "iproute2", "mpirun": "openmpi-bin"},
     "deb": {"dh": "debhelper", "dpkg-buildpackage": "dpkg-dev"},
@@ -46,7 +47,8 @@ TOOLS = {
         "ip": "iproute2",
     },
 }
-UNPACKED = {"promtool": "prometheus"}  # into .venv/debian, since installing would start a service
+# Into .venv/debian, since installing would start services: programs, and what has them and what they need.
+UNPACKED = {"usr/bin/promtool": ("prometheus",), "usr/sbin/sshd": ("openssh-server", "libwrap0")}
 COMPILES = ("dev", "bench")  # these take the compiled build, too
 MEASURED_WITH = {  # what the benchmark leaves out without a package
     "gcc": "the C program",
@@ -61,6 +63,7 @@ TESTED_WITH = {  # what the tests do with a package
     "tshark": "captures judged by another program",
     "zsh": "completion",
     "systemd": "unit files",
+    "openssh-client": "nodes asked over ssh",
 }
 # With mirrors that fail once, and with an apt-get that is running.
 APT_PATIENCE = ("-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=120")
@@ -186,21 +189,23 @@ def install_debian_packages(extra: str) -> None:
 def unpack_debian_packages() -> None:
     """Get programs of packages that are services, without installing these."""
     home = VENV / "debian"
-    for tool, package in UNPACKED.items():
-        if (home / "usr/bin" / tool).exists() or not shutil.which("apt-get"):
+    for tool, packages in UNPACKED.items():
+        if (home / tool).exists() or not shutil.which("apt-get"):
             continue
+        names = " ".join(packages)
         print(
-            f"setup: apt-get download {package}, unpacked into {home.relative_to(ROOT)} for tests", flush=True
+            f"setup: apt-get download {names}, unpacked into {home.relative_to(ROOT)} for tests", flush=True
         )
         with tempfile.TemporaryDirectory() as folder:
             os.chmod(folder, 0o755)
-            done = _quietly("apt-get", "-qq", *APT_PATIENCE, "download", package, cwd=folder)
+            done = _quietly("apt-get", "-qq", *APT_PATIENCE, "download", *packages, cwd=folder)
             if not done and os.geteuid() == 0:
                 _quietly("apt-get", "-qq", *APT_PATIENCE, "update")
-                done = _quietly("apt-get", "-qq", *APT_PATIENCE, "download", package, cwd=folder)
-            found = list(Path(folder).glob("*.deb"))
-            if not (done and found and _quietly("dpkg-deb", "-x", str(found[0]), str(home))):
-                print(f"setup: NOTE: could not get {package}; tests with {tool} will be SKIPPED.", flush=True)
+                done = _quietly("apt-get", "-qq", *APT_PATIENCE, "download", *packages, cwd=folder)
+            found = sorted(Path(folder).glob("*.deb"))
+            if not (done and found and all(_quietly("dpkg-deb", "-x", str(one), str(home)) for one in found)):
+                name = tool.rpartition("/")[2]
+                print(f"setup: NOTE: could not get {names}; tests with {name} will be SKIPPED.", flush=True)
 
 
 def _quietly(*words: str, cwd: str | None = None) -> bool:

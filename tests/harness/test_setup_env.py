@@ -14,9 +14,9 @@ import setup_env
 from support.shared import ROOT
 
 ASKED = {
-    "test": "chromium git iproute2 systemd tcpdump tshark zsh",
-    "test-compiled": "chromium git iproute2 systemd tcpdump tshark zsh",
-    "test-long": "chromium git iproute2 systemd tcpdump tshark zsh",
+    "test": "chromium git iproute2 openssh-client systemd tcpdump tshark zsh",
+    "test-compiled": "chromium git iproute2 openssh-client systemd tcpdump tshark zsh",
+    "test-long": "chromium git iproute2 openssh-client systemd tcpdump tshark zsh",
     "bench": "iproute2 openmpi-bin",
     "deb": "debhelper dpkg-dev",
     "install-trial": "debhelper debootstrap dpkg-dev iproute2 systemd-container",
@@ -92,10 +92,9 @@ def test_nothing_is_installed_where_all_is_there(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    unpacked = tmp_path / "debian/usr/bin"
-    unpacked.mkdir(parents=True)
     for tool in setup_env.UNPACKED:
-        (unpacked / tool).touch()
+        (tmp_path / "debian" / tool).parent.mkdir(parents=True)
+        (tmp_path / "debian" / tool).touch()
     monkeypatch.setattr(setup_env, "VENV", tmp_path)
     monkeypatch.setattr("shutil.which", lambda tool, path=None: f"/usr/bin/{tool}")
     for extra in setup_env.TOOLS:

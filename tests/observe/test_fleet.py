@@ -135,6 +135,9 @@ def test_nids_that_are_there_twice_and_nodes_that_are_silent() -> None:
         "error: c: tells nothing: no answer",
         f"error: a and b: all have {A1}: messages to it reach one of them",
     ]
+    assert said(node("a", A0), node("b"), node("c")) == [
+        f"warning: {name}: has no NI: none leads to it (`lnetctl net add`)" for name in "bc"
+    ]
     assert said(node("a", A0), node("b", A0)) == [
         f"warning: a and b: the same NIDs ({A0}): is one node named twice?"
     ]

@@ -1,4 +1,4 @@
-"""The systemd unit: what it leaves to lnetd, judged by systemd itself."""
+"""The systemd units: what they leave to their programs, judged by systemd itself."""
 
 from __future__ import annotations
 
@@ -6,25 +6,32 @@ import re
 import subprocess
 from pathlib import Path
 
-UNIT = Path(__file__).parents[2] / "packaging/systemd/lnetd.service"
+import pytest
+
+UNITS = Path(__file__).parents[2] / "packaging/systemd"
 
 
-def test_the_unit_is_confined() -> None:
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("lnetd", 2.0), ("ulnet-exporter", 4.5), ("ulnet-record", 4.5)],  # root, for the kernel's lnetctl
+)
+def test_units_are_confined(name: str, most: float) -> None:
     told = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", "--no-pager", str(UNIT)],
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", str(UNITS / f"{name}.service")],
         capture_output=True,
         text=True,
         check=False,
     )
-    found = re.search(r"exposure level for lnetd.service: ([0-9.]+)", told.stdout)
+    found = re.search(rf"exposure level for {name}.service: ([0-9.]+)", told.stdout)
     assert found is not None, told
-    assert float(found[1]) <= 2.0
+    assert float(found[1]) <= most
 
 
-def test_the_unit_has_no_words_that_systemd_does_not_know(tmp_path: Path) -> None:
-    unit = tmp_path / UNIT.name
-    unit.write_text(UNIT.read_text().replace("ExecStart=lnetd", "ExecStart=/bin/true"))
+@pytest.mark.parametrize("unit", sorted(UNITS.glob("*.service")), ids=lambda unit: unit.name)
+def test_units_have_no_words_that_systemd_does_not_know(unit: Path, tmp_path: Path) -> None:
+    copy = tmp_path / unit.name
+    copy.write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", unit.read_text()))
     told = subprocess.run(
-        ["systemd-analyze", "verify", "--man=false", str(unit)], capture_output=True, text=True, check=False
+        ["systemd-analyze", "verify", "--man=false", str(copy)], capture_output=True, text=True, check=False
     )
-    assert "lnetd.service" not in told.stderr, told.stderr
+    assert unit.name not in told.stderr, told.stderr

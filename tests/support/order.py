@@ -1,52 +1,83 @@
-"""Slow files first: where each worker takes whole files, one that is begun last would be waited for alone.
+"""Slow files first, and which they are: `--part quick` leaves them out, `--part slow` runs them alone.
 
-With `--dist loadfile --no-loadscope-reorder`; xdist's own order begins with the files of most tests.
+Where each worker takes whole files, one that is begun last would be waited for alone. With `--dist loadfile
+--no-loadscope-reorder`; xdist's own order begins with the files of most tests.
 """
 
 from __future__ import annotations
 
 import pytest
 
-# From `pytest --durations=0`; those that wait for real time beside long simulations, which need a CPU.
+# By `PYTEST_ADDOPTS=--durations=700 make test-all`: three quarters of the time of all tests. Half of them run
+# simulations, the others wait for time-outs and for whole programs.
 SLOW = (
-    "e2e/test_bond_hosts",
     "sim/test_sim_random",
-    "e2e/test_demo",
-    "sim/test_degraded_rates",
+    "sim/test_core_is_played",
+    "lnd/test_tcp_deaths",
     "cli_lnetctl/test_lnetctl_and_lnetd",
-    "node/test_detection",
-    "bench/test_bond_benchmark",
+    "e2e/test_demo",
     "sim/test_discovery_random",
-    "bench/test_routed",
-    "sim/test_discovery_names",
+    "bench/test_bond_benchmark",
+    "cli_lnetctl/test_lnetctl_busy_daemon",
+    "sim/test_degraded_rates",
+    "e2e/test_bond_hosts",
+    "cli/test_lst",
     "cli_lnetctl/test_lnetctl_replay",
     "e2e/test_selftest_hosts",
-    "cli/test_lst",
-    "e2e/test_routed_hosts",
-    "cli_lnetctl/test_lnetctl_policy",
-    "harness/test_harness",
-    "sim/test_duplicate_guard",
-    "cli_lnetctl/test_lnetctl_health",
-    "node/test_one_ni_over_devices",
-    "core/test_singles",
-    "harness/test_soak",
-    "bench/test_benchmarks",
-    "cli_lnetctl/test_lnetctl_on_rails",
     "cli_lnetctl/test_lnetctl_bad_values",
+    "bench/test_profile_scripts",
+    "rpc/test_calls_random",
+    "sim/test_routed_rows",
+    "selftest/test_sim_sessions",
+    "cli_lnetctl/test_lnetctl_import",
+    "lnd/test_tcp_startup",
     "sim/test_sim_health",
+    "cli/test_rpc_client",
+    "sim/test_discovery_names",
+    "cli_lnetctl/test_lnetctl_discover",
+    "e2e/test_routed_hosts",
+    "dask_comm/test_cluster",
     "sim/test_sim_scenarios",
+    "cli_lnetctl/test_lnetctl_streams",
+    "bench/test_routed",
+    "sim/test_sim_determinism",
+    "cli_lnetctl/test_lnetctl_policy",
     "e2e/test_two_hosts",
-    "core/test_lane_storms",
-    "bench/test_failover",
-    "e2e/test_generation_hosts",
+    "cli/test_rpc_command",
+    "cli_lnetctl/test_lnetctl_on_rails",
+    "sim/test_routed_random",
+    "bench/test_sections",
+    "observe/test_dash_page",
+    "cli/test_ulnet_command",
+    "e2e/test_rpc_hosts",
+    "sim/test_sim_garbage",
 )
+PARTS = ("all", "quick", "slow")
+
+
+def name_of(item: pytest.Item) -> str:
+    """The file of a test, as the list has it."""
+    return f"{item.path.parent.name}/{item.path.stem}"
 
 
 def rank(item: pytest.Item) -> int:
     """Its place among the slow ones; behind them if it is none."""
-    name = f"{item.path.parent.name}/{item.path.stem}"
+    name = name_of(item)
     return SLOW.index(name) if name in SLOW else len(SLOW)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--part", choices=PARTS, default="all", help="quick: all but the slow files; slow: those"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    part = config.getoption("--part")
+    if part != "all":
+        left_out = [item for item in items if (name_of(item) in SLOW) is (part == "quick")]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
     items.sort(key=rank)

@@ -168,7 +168,7 @@ class Completion:
             for msg in run:
                 self._tell_one(path, msg)
             return
-        free = path.free
+        free, mds = path.free, self._memory
         for msg in run:
             md = msg.md
             event = path.event
@@ -188,12 +188,7 @@ class Completion:
             msg.md = None
             free.append(msg)  # from here on it may be another one
             md.refs -= 1
-            handler = md.handler
-            if handler is not None:
-                try:
-                    handler(event)
-                except BaseException as exc:
-                    self._memory.handler_failed(event, exc)
+            mds.tell(md, event)
 
     def _tell_one(self, path: Path, msg: Msg) -> None:
         """Tell the owner of the memory of a message that is not like the one before."""

@@ -400,15 +400,16 @@ class Memory(Responses):
         if md.aborted and not event.status:
             event.status = -md.aborted
             event.reason = _UNLINKED
-        if md.handler is not None:
-            try:
-                md.handler(event)
-            except BaseException as exc:  # a user's handler must not break the node
-                self.handler_failed(event, exc)
+        self.tell(md, event)
 
-    def handler_failed(self, event: Event, exc: BaseException) -> None:
-        """Tell the log of a program's mistake."""
-        self._state.mistake(exc, "event handler failed on", event)
+    def tell(self, md: Md, event: Event) -> None:
+        """Call the handler of md, if there is one. What it raises ends in the log."""
+        handler = md.handler
+        if handler is not None:
+            try:
+                handler(event)
+            except BaseException as exc:  # a user's handler must not break the node
+                self._state.mistake(exc, "event handler failed on", event)
 
     def close(self) -> None:
         """Drop what waits and unlink everything; busy MDs end with their last operation."""

@@ -187,7 +187,7 @@ class Receiver:
         head = len(raw)
         size = head + length
         changes = CHANGES.number
-        guard = self._reception.guard
+        guard, mds = self._reception.guard, self._memory
         wmds = _handles(raw, buf, view, pos, size, min(self._most(match), (end - pos) // size))
         wmds = guard.leading(wmds)
         start = pos
@@ -210,12 +210,7 @@ class Receiver:
                 # fmt: off
                 event = Event(EventKind.PUT, md, hdr, event.initiator, self.nid, length, length, offset)
                 # fmt: on
-            handler = md.handler
-            if handler is not None:
-                try:
-                    handler(event)
-                except BaseException as exc:
-                    self._memory.handler_failed(event, exc)
+            mds.tell(md, event)
         del wmds[(pos - start) // size :]
         if wmds:
             self._puts_taken(match, sender, wmds)
@@ -256,7 +251,7 @@ class Receiver:
         md, event = match.md, match.event
         handle = match.handle
         load = self._load(match)
-        loads = self._sender.loads
+        loads, mds = self._sender.loads, self._memory
         waits = self._reception.waits
         now = self._state.clock()
         count = 0
@@ -266,7 +261,7 @@ class Receiver:
             if wmd is not before and wmd != before:
                 before, md = wmd, None
             if md is None or md.handle != handle:
-                md = self._memory.find_wmd(wmd) or _NONE
+                md = mds.find_wmd(wmd) or _NONE
                 handle = md.handle
                 event = None
             due = md.acks_due
@@ -285,12 +280,7 @@ class Receiver:
             if event is None:
                 event = self._acked(match, md, wmd)
                 continue
-            handler = md.handler
-            if handler is not None:
-                try:
-                    handler(event)
-                except BaseException as exc:
-                    self._memory.handler_failed(event, exc)
+            mds.tell(md, event)
         loads.settle()
         self._count(match, sender, _ACK, count, 0)
         self._settle_waits(sender, _ACK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import add, sub
 from typing import Any, Final
 
 from ulnet.observe.declared import COUNTED, counts_of
@@ -50,12 +51,12 @@ class Busiest:
             counts = before[nid] = counts_of(ni)
             known = counts if peer in self._displaced else self._before.get(nid)
             if known is None:
-                self._sum = [total + one for total, one in zip(self._sum, counts, strict=True)]
+                self._sum = list(map(add, self._sum, counts))
             elif known != counts:
-                self._sum = [
-                    total + (one - old if one >= old else one)  # else it was reset
-                    for total, one, old in zip(self._sum, counts, known, strict=True)
-                ]
+                grown = list(map(sub, counts, known))
+                if min(grown) < 0:  # some were reset
+                    grown = [more if more >= 0 else one for more, one in zip(grown, counts, strict=True)]
+                self._sum = list(map(add, self._sum, grown))
         self._before = before
         self._any = self._any or bool(others)
         return own, dict(zip(COUNTED, self._sum, strict=True)) if self._any else {}

@@ -221,7 +221,7 @@ def _routes(before: Snapshot, after: Snapshot) -> Iterator[Event]:
 def _settings(before: Snapshot, after: Snapshot) -> Iterator[Event]:
     old, new = before.shown("settings"), after.shown("settings")
     if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for name in sorted(old.keys() & new.keys()):
+        for name in sorted(old.keys() & new.keys(), key=str):
             if old[name] != new[name]:
                 yield Event("setting", str(name), str(old[name]), str(new[name]))
 

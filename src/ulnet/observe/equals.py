@@ -99,32 +99,40 @@ def _unequal(name: str, what: str, values: Mapping[str, Any]) -> Iterator[Sight]
 
 def _sick(fabric: Fabric) -> Iterator[Sight]:
     """Whose side is it on: a rail that most others see sick, a node that sees sick what others see well."""
-    seen: dict[str, dict[str, int]] = {}  # health of each rail, by who sees it
+    seen: dict[str, int] = {}  # nodes that know each rail
+    unwell: dict[str, dict[str, int]] = {}  # health of each rail, by who sees it sick
     for member in fabric.members:
-        for _, ni in member.snapshot.peer_nis():
-            value, nid = health(ni), str(ni["nid"])
-            if value is not None and fabric.owner.get(nid, member.name) != member.name:
-                seen.setdefault(nid, {})[member.name] = value
-    here: dict[tuple[str, str], tuple[list[str], list[str]]] = {}  # by observer and net: sick alone, all
-    for nid, by_node in seen.items():
-        sick = [name for name, value in by_node.items() if value < 1000]
-        if len(sick) >= 2 and 2 * len(sick) > len(by_node):
+        for nid, value in _healths(fabric, member):
+            seen[nid] = seen.get(nid, 0) + 1
+            if value < 1000:
+                unwell.setdefault(nid, {})[member.name] = value
+    alone: dict[tuple[str, str], list[str]] = {}  # by observer and net: rails that few see sick
+    for nid, by_node in unwell.items():
+        if len(by_node) >= 2 and 2 * len(by_node) > seen[nid]:
+            count = f"{len(by_node)} of {seen[nid]} nodes that know it"
             least = min(by_node.values())
-            count = f"{len(sick)} of {len(by_node)} nodes that know it"
-            text = f"{nid} is not at full health ({least} at least) for {names(sick)}, {count}"
+            text = f"{nid} is not at full health ({least} at least) for {names(by_node)}, {count}"
             text += ": the fault is on its side (its link, cable, switch port)"
             yield Sight("warning", (fabric.owner[nid],), text)
-            sick = []
-        for name in by_node:
-            alone, all_ = here.setdefault((name, net_of(nid)), ([], []))
-            all_.append(nid)
-            if name in sick and len(by_node) > 1:
-                alone.append(nid)
-    for (name, net), (alone, all_) in here.items():
-        if len(alone) >= 2 and 2 * len(alone) > len(all_):
-            text = f"sees {names(alone)} not at full health, which others see well"
+        elif seen[nid] > 1:
+            for name in by_node:
+                alone.setdefault((name, net_of(nid)), []).append(nid)
+    for (name, net), sick in alone.items():
+        if len(sick) < 2:
+            continue
+        all_ = sum(net_of(nid) == net for nid, _ in _healths(fabric, fabric.by_name[name]))
+        if 2 * len(sick) > all_:
+            text = f"sees {names(sick)} not at full health, which others see well"
             text += f": the fault is on its own side (its rails on {net})"
             yield Sight("warning", (name,), text)
+
+
+def _healths(fabric: Fabric, member: Member) -> Iterator[tuple[str, int]]:
+    """Rails of other nodes, and their health as this one sees it."""
+    for _, ni in member.snapshot.peer_nis():
+        value, nid = health(ni), str(ni["nid"])
+        if value is not None and fabric.owner.get(nid, member.name) != member.name:
+            yield nid, value
 
 
 def _slow(fabric: Fabric) -> Iterator[Sight]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any, Final, Self
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from ulnet.observe.exposition import Exposition
 from ulnet.observe.families import Families
 from ulnet.observe.source import Source
 
@@ -62,16 +62,6 @@ class NodeCollector(Collector):
             self._lock.release()
 
 
-class _Once:
-    """What an encoder of prometheus_client takes for a registry."""
-
-    def __init__(self, families: list[Metric]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterable[Metric]:
-        return self._families
-
-
 class _Server(ThreadingMixIn, WSGIServer):
     """A thread for each client, of a bounded number."""
 
@@ -114,6 +104,7 @@ class Exporter:
         """Raises OSError: the address is taken, or not here."""
         self.collector: NodeCollector = NodeCollector(source, peers)
         self._source = source
+        self._exposition = Exposition()
         server_class: type[_Server] = _Server
         if ":" in address:
             import socket
@@ -152,8 +143,7 @@ class Exporter:
         families = self.collector.within(
             _patience(environ.get("HTTP_X_PROMETHEUS_SCRAPE_TIMEOUT_SECONDS", ""))
         )
-        encode, kind = choose_encoder(environ.get("HTTP_ACCEPT", ""))
-        text = encode(_Once(families))
+        text, kind = self._exposition.text(families, environ.get("HTTP_ACCEPT", ""))
         respond("200 OK", [("Content-Type", kind), ("Content-Length", str(len(text)))])
         return [text]
 

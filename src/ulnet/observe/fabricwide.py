@@ -74,6 +74,9 @@ def paths(fabric: Fabric) -> Iterator[Sight]:
     for member in fabric.silent:
         why = member.snapshot.missing.get("net", "it shows no nets")
         yield Sight("error", (member.name,), f"tells nothing: {why}")
+    for name, nids in fabric.nids.items():
+        if not nids:
+            yield Sight("warning", (name,), "has no NI: none leads to it (`lnetctl net add`)")
     yield from _twins(fabric)
     yield from _known(fabric)
     yield from _gateways(fabric)
@@ -97,37 +100,48 @@ def _twins(fabric: Fabric) -> Iterator[Sight]:
 def _known(fabric: Fabric) -> Iterator[Sight]:
     """Grouped by what is said: many nodes may say the same of one."""
     said: dict[str, list[str]] = {}
+    owner = fabric.owner.get
+    whole = {name: frozenset(nids) for name, nids in fabric.nids.items()}
     for member in fabric.members:
-        reach = fabric.nets[member.name] | fabric.routes(member).keys()
-        rows: dict[str, list[Mapping[str, Any]]] = {}
+        rows: dict[str, list[_Row]] = {}
         for peer in records(member.snapshot.shown("peer")):
-            owners = {fabric.owner.get(nid) for nid in _nids(peer)} - {None, member.name}
-            for owner in owners:
-                rows.setdefault(str(owner), []).append(peer)
-        for owner, peers in rows.items():
-            for text in _of_one(fabric, member, fabric.by_name[owner], peers, reach):
+            nids = _nids(peer)
+            for name in {owner(nid) for nid in nids}:
+                if name is not None and name != member.name:
+                    rows.setdefault(name, []).append(_Row(peer, nids))
+        odd = {name: row for name, row in rows.items() if len(row) > 1 or whole[name] != set(row[0].nids)}
+        reach = fabric.nets[member.name] | fabric.routes(member).keys() if odd else frozenset()
+        for name, row in odd.items():
+            for text in _of_one(fabric, member, fabric.by_name[name], row, reach):
                 said.setdefault(text, []).append(member.name)
     for text, where in said.items():
         yield Sight("warning", tuple(where), text)
 
 
+class _Row(NamedTuple):
+    """A peer that has NIDs of some other node."""
+
+    peer: Mapping[str, Any]
+    nids: list[str]
+
+
 def _of_one(
-    fabric: Fabric, member: Member, other: Member, peers: list[Mapping[str, Any]], reach: frozenset[str]
+    fabric: Fabric, member: Member, other: Member, rows: list[_Row], reach: frozenset[str]
 ) -> Iterator[str]:
     there = [nid for nid in fabric.nids[other.name] if net_of(nid) in reach]
-    known = {nid for peer in peers for nid in _nids(peer)}
+    known = {nid for row in rows for nid in row.nids}
     missing = [nid for nid in there if nid not in known]
-    why = _why(member, other, peers[0], min(known))
+    why = _why(member, other, rows[0].peer, min(known))
     if missing:
         count = f"{len(there) - len(missing)} of {len(there)} rails"
         yield f"{count} of {other.name} are known, {names(missing)} not: {why}"
     gone = known - set(fabric.nids[other.name])
     if gone:
-        again = f"`lnetctl discover --force {_primary(peers[0])}`"
+        again = f"`lnetctl discover --force {_primary(rows[0].peer)}`"
         yield f"{names(gone)} is taken for {other.name}, which has no such NID now: {again}"
-    if len(peers) > 1:
-        primaries = names(_primary(peer) for peer in peers)
-        yield f"{other.name} is taken for {len(peers)} peers ({primaries}), each with some rails: {why}"
+    if len(rows) > 1:
+        primaries = names(_primary(row.peer) for row in rows)
+        yield f"{other.name} is taken for {len(rows)} peers ({primaries}), each with some rails: {why}"
 
 
 def _why(member: Member, other: Member, peer: Mapping[str, Any], nid: str) -> str:
@@ -194,7 +208,7 @@ def _there_and_back(fabric: Fabric) -> Iterator[Sight]:
         kinds.setdefault(_Kind(fabric.nets[member.name], ways), []).append(member.name)
     for here, some in kinds.items():
         for there, others in kinds.items():
-            if here.nets & there.nets:
+            if here.nets & there.nets or not (here.nets and there.nets):
                 continue
             out, back = here.by(there), there.by(here)
             far = f"{names(others)} on {names(there.nets)}"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Sample
 
 from ulnet.dlc import documents_counters as counters
 from ulnet.observe.busiest import OTHERS, Busiest
@@ -16,7 +16,7 @@ from ulnet.observe.snapshot import PARTS, Snapshot, lines_of, records
 
 __all__ = ["Families"]
 
-_NONE: Final[Mapping[str, str]] = {}
+_NONE: Final[dict[str, str]] = {}
 _NI: Final = ("net", "nid", "interface")
 _PEER_NI: Final = ("peer", "nid")
 _CREDITS: Final = {
@@ -93,8 +93,8 @@ class Families:
                 self._gauge("lnet_setting", "node-wide settings", value, {"name": str(name)})
         for of in ("local", "peer"):
             if f"{of} recovery" in snapshot.parts:
-                queue = snapshot.shown(f"{of} recovery") or ()
-                self._gauge("lnet_recovery_nis", "NIs under recovery", len(queue), {"of": of})
+                queue = snapshot.shown(f"{of} recovery")
+                self._gauge("lnet_recovery_nis", "NIs under recovery", _length(queue), {"of": of})
         if "udsp" in snapshot.parts:
             self._gauge(
                 "lnet_selection_rules", "user-defined selection rules", _length(snapshot.shown("udsp"))
@@ -114,7 +114,7 @@ class Families:
                 self._gauge("lnet_ni_up", "1: its status is up", ni["status"] == "up", labels)
             if "certificate expires" in ni:
                 text = "when its certificate for secured connections ends, in seconds since 1970"
-                until = datetime.fromisoformat(str(ni["certificate expires"])).timestamp()
+                until = _moment(ni["certificate expires"])
                 self._gauge("lnet_ni_certificate_expires_seconds", text, until, labels)
             for word, view in NI_LINES.items():
                 self._lines(view, "lnet_ni", lines_of(ni, word), labels)
@@ -187,8 +187,9 @@ class Families:
             cpt = next((str(name) for name in group if str(name).startswith("cpt")), "")
             for name, pool in group.items():
                 if isinstance(pool, Mapping):
-                    pages = number(pool.get("npages", -1))
-                    labels = {"cpt": cpt.strip("cpt[]"), "size": _POOLS.get(int(pages), str(name))}
+                    pages = pool.get("npages")
+                    size = _POOLS.get(pages, str(name)) if isinstance(pages, int) else str(name)
+                    labels = {"cpt": cpt.strip("cpt[]"), "size": size}
                     for word, (short, text) in _POOL_LINES.items():
                         if word in pool:
                             self._gauge(f"lnet_router_{short}", text, pool[word], labels)
@@ -232,18 +233,26 @@ class Families:
                 name, text = f"{prefix}_messages", "messages by type and direction"
                 self._count(name, text, count, {"direction": way, "type": str(kind), **labels})
 
-    def _gauge(self, name: str, text: str, value: Any, labels: Mapping[str, str] = _NONE) -> None:
+    def _gauge(self, name: str, text: str, value: Any, labels: dict[str, str] = _NONE) -> None:
         family = self._found.get(name)
         if family is None:
-            family = self._found[name] = GaugeMetricFamily(name, text, labels=list(labels))
-        family.add_metric(list(labels.values()), number(value))  # type: ignore[attr-defined]
+            family = self._found[name] = Metric(name, text, "gauge")
+        family.samples.append(Sample(name, labels, number(value)))
 
-    def _count(self, name: str, text: str, value: Any, labels: Mapping[str, str] = _NONE) -> None:
+    def _count(self, name: str, text: str, value: Any, labels: dict[str, str] = _NONE) -> None:
         family = self._found.get(name)
         if family is None:
-            family = self._found[name] = CounterMetricFamily(name, text, labels=list(labels))
-        family.add_metric(list(labels.values()), number(value))  # type: ignore[attr-defined]
+            family = self._found[name] = Metric(name, text, "counter")
+        family.samples.append(Sample(f"{name}_total", labels, number(value)))
+
+
+def _moment(value: object) -> float | None:
+    """Seconds since 1970 of a time by ISO 8601."""
+    try:
+        return datetime.fromisoformat(str(value)).timestamp()
+    except ValueError:
+        return None
 
 
 def _length(value: object) -> int:
-    return len(value) if isinstance(value, list) else 0
+    return len(value) if isinstance(value, list | dict) else 0

@@ -86,7 +86,7 @@ class Snapshot:
 
 def records(value: object) -> list[Mapping[str, Any]]:
     """The mappings of a list; what a tool printed otherwise is left out."""
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def lines_of(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
