@@ -329,7 +329,7 @@ def run(role: Coroutine[Any, Any, None]) -> None:
 
         profile = cProfile.Profile()
         profile.runcall(runner.run, role)
-        profile.dump_stats(f"{os.environ['ULNET_PROFILE']}.{role.__name__}")
+        profile.dump_stats(f"{os.environ['ULNET_PROFILE']}.{os.getpid()}")
 
 
 def main() -> int:
