@@ -49,9 +49,7 @@ class Drops:
         if why is FAULT_RULE or why is REPEATED or (why is NOT_ASKED and hdr.type == _ACK):
             return
         portal = hdr.portal if hdr.type in (_PUT, _GET) else _NO_PORTAL
-        if self._notices.is_due(
-            (why, hdr.src_nid, portal)
-        ):  # floods come here: words cost more than the rest
+        if self._notices.is_due((why, hdr.src_nid, portal)):  # in a flood words cost more than the rest
             text, kind = f"dropped {_named(ni, hdr)}: {why}", MsgType(hdr.type).name
             self._notices.tell(Line("message.dropped", text, source=hdr.src_nid, type=kind, why=why))
 
