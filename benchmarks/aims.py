@@ -152,6 +152,19 @@ def _of_dask(figures: dict[str, Any]) -> list[Line]:
     return table
 
 
+def _of_secured(figures: dict[str, Any]) -> list[Line]:
+    table = []
+    for name, found in figures.items():
+        other, _, build = name.partition(", ")
+        size, title, least = _SECURED[other]
+        table.append(
+            _absolute(
+                f"secured, {size}", f"rate, {build}", f"≥ {least:g}×", found, _at_least(least), "×", title
+            )
+        )
+    return table
+
+
 def _of_simulator(figures: dict[str, Any]) -> list[Line]:
     good, table = _at_least(4), []
     for nodes, found in figures.items():
@@ -164,6 +177,11 @@ _ECHO = {
     "grpc": ("grpc.aio", 10),
     "zmq": ("zmq.asyncio DEALER/ROUTER", 3),
     "asyncio": ("asyncio protocol by hand", 0.7),
+}
+_SECURED = {
+    "ssl": ("1 MiB", "Python `ssl` sockets", 0.9),
+    "c": ("1 MiB", "C with OpenSSL", 0.8),
+    "plain": ("64 B", "plain connections", 0.5),
 }
 _FETCH = {
     "gets": ("plain `get`s", 0.9),
@@ -186,6 +204,7 @@ _SECTIONS = {
     "choice": _of_choice,
     "crowd": _of_crowd,
     "dask": _of_dask,
+    "secured": _of_secured,
     "selftest": _of_selftest,
     "simulator": _of_simulator,
 }

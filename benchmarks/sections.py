@@ -11,6 +11,7 @@ import brw
 import calls
 import choice
 import crowd
+import secured
 import sessions
 import simulator
 import small_rails
@@ -18,7 +19,19 @@ import start
 from players import builds
 from report import machine, origin
 
-NAMES = ("choice", "calls", "crowd", "start", "rails", "failover", "routed", "selftest", "dask", "simulator")
+NAMES = (
+    "choice",
+    "calls",
+    "crowd",
+    "start",
+    "rails",
+    "failover",
+    "routed",
+    "selftest",
+    "dask",
+    "secured",
+    "simulator",
+)
 CHOICE_ROUNDS, CHOICES = 15, 5000
 SMALL_ROUNDS, SMALL = 3, 20_000
 START_ROUNDS = 5
@@ -28,6 +41,7 @@ RAIL_ROUNDS, RAIL_SECONDS = 1, 3.0
 FAILOVER_ROUNDS = 1
 ROUTED_ROUNDS, ROUTED_SECONDS = 2, 4.0
 DASK_ROUNDS = 1
+SECURED_ROUNDS = 3
 SIMULATOR_ROUNDS = 2
 
 Tell = Callable[[str], None]
@@ -61,6 +75,7 @@ def measure(name: str, quick: bool, rounds: int | None, tell: Tell) -> Section |
         "routed": _routed,
         "selftest": _selftest,
         "dask": _dask,
+        "secured": _secured,
         "simulator": _simulator,
     }
     section = makers[name](quick, rounds, tell)
@@ -212,6 +227,14 @@ def _dask(quick: bool, rounds: int | None, tell: Tell) -> Section | None:
     section = Section("dask", "Dask", [dask_rails.how(rounds, side)], runs=dask_rails.to_dict(times))
     section.tables.append(("", dask_rails.HEADS, dask_rails.cells(times)))
     section.figures = dask_rails.figures(times)
+    return section
+
+
+def _secured(quick: bool, rounds: int | None, tell: Tell) -> Section:
+    times = secured.measure(rounds or (1 if quick else SECURED_ROUNDS), quick, tell)
+    section = Section("secured", "Secured connections", [secured.HOW], runs=secured.to_dict(times))
+    section.tables.append(("", secured.HEADS, secured.cells(times)))
+    section.figures = secured.figures(times)
     return section
 
 

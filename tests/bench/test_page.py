@@ -54,7 +54,10 @@ def test_a_part_measured_anew_replaces_its_own_text_and_aims_only(tmp_path: Path
 def test_what_was_never_measured_is_named(tmp_path: Path) -> None:
     path = tmp_path / "page.md"
     page.write(path, WHOLE[1:])
-    assert "\nNever measured here: choice, calls, crowd, selftest, dask, simulator.\n" in path.read_text()
+    assert (
+        "\nNever measured here: choice, calls, crowd, selftest, dask, secured, simulator.\n"
+        in path.read_text()
+    )
     page.write(path, [Part(name, "## X\n", "### X\n") for name in aims.PARTS])
     assert "Never measured" not in path.read_text()
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.guard.identity import tag_of
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, Md
 from ulnet.core.memory import Memory
+from ulnet.core.peer import PUSH_ROOM, PeerFlag
 from ulnet.core.state import NodeState
 from ulnet.nid import LO_NID, Net, NetType
 from ulnet.wire.errors import WireError
@@ -21,6 +22,7 @@ __all__ = ["MIN_INFO_SIZE", "SelfInfo"]
 
 # Room for 16 NIs; what real nodes offer for pings and pushes before they know better.
 MIN_INFO_SIZE = 272
+_PUSH_RATE: Final = 4096  # bytes a second that a peer may push for long: fifteen times 16 NIDs
 
 
 class SelfInfo:
@@ -107,11 +109,31 @@ class SelfInfo:
 
     def _pushed(self, event: Event) -> None:
         try:
-            if event.kind is EventKind.PUT:
+            if event.kind is EventKind.PUT and self._may_push(event):
                 self._parts.pushed(event.source, self._read_push(event))
         finally:
             if event.unlinked:
                 self._post_push_buffer()
+
+    def _may_push(self, event: Event) -> bool:
+        """Whether that push is within what its sender may take of this node's time: a NID costs 20 µs.
+
+        What is beyond it is asked for before the next message goes there.
+        """
+        peer = self._state.peers.find(event.source)
+        if peer is None:
+            return True
+        now = self._state.clock()
+        peer.push_room = min(peer.push_room + (now - peer.pushed_at) * _PUSH_RATE, PUSH_ROOM)
+        peer.pushed_at = now
+        size = min(max(event.rlength, MIN_INFO_SIZE), PUSH_ROOM)
+        if peer.push_room >= size:
+            peer.push_room -= size
+            return True
+        self._state.stats.drops["more pushes than a peer may send"] += 1
+        if peer.flags & PeerFlag.NIDS_UPTODATE:
+            peer.mark(PeerFlag.FORCE_PING, PeerFlag.NIDS_UPTODATE)
+        return False
 
     def _read_push(self, event: Event) -> PingInfo | None:
         """The info of a push, if it is whole; a buffer that is too small grows."""

@@ -49,9 +49,9 @@ class Drops:
         if why is FAULT_RULE or why is REPEATED or (why is NOT_ASKED and hdr.type == _ACK):
             return
         portal = hdr.portal if hdr.type in (_PUT, _GET) else _NO_PORTAL
-        text, kind = f"dropped {_named(ni, hdr)}: {why}", MsgType(hdr.type).name
-        line = Line("message.dropped", text, source=hdr.src_nid, type=kind, why=why)
-        self._notices.say((why, hdr.src_nid, portal), line)
+        if self._notices.is_due((why, hdr.src_nid, portal)):  # in a flood words cost more than the rest
+            text, kind = f"dropped {_named(ni, hdr)}: {why}", MsgType(hdr.type).name
+            self._notices.tell(Line("message.dropped", text, source=hdr.src_nid, type=kind, why=why))
 
     def in_doubt(self, ni: NI, nid: Nid, count: int) -> None:
         """A connection broke: so many PUTs without ACK may be lost that had been told to be sent."""

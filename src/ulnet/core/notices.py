@@ -19,7 +19,7 @@ _MOST_KINDS = 256
 class Notices:
     """Passes lines on to `report`, or to where else they are meant for; `kind` tells which are alike."""
 
-    __slots__ = ("_clock", "_left_out", "_lines", "_most", "_recent", "_report", "_since")
+    __slots__ = ("_alike", "_clock", "_left_out", "_lines", "_most", "_recent", "_report", "_since")
 
     def __init__(
         self, clock: Callable[[], float], report: Callable[[str], None], most: int = _MOST_LINES
@@ -31,21 +31,33 @@ class Notices:
         self._since = -_INTERVAL  # when the present second began
         self._lines = 0  # reported in it
         self._left_out = 0  # of kinds not yet reported
+        self._alike = 0  # left out before the line that is due
 
     def say(self, kind: Hashable, line: str, report: Callable[[str], None] | None = None) -> None:
         """Report line, unless one of its kind, or very many others, were reported within the last second."""
+        if self.is_due(kind):
+            self.tell(line, report)
+
+    def is_due(self, kind: Hashable) -> bool:
+        """Whether a line of that kind is to be reported, so that it is made; else it counts as left out."""
         now = self._clock()
         last, left_out = self._recent.get(kind, (-_INTERVAL, 0))
         if now - last < _INTERVAL:
             self._recent[kind] = (last, left_out + 1)
-            return
+            return False
         if not self._has_room(now):
             self._left_out += 1
-            return
+            return False
         if len(self._recent) >= _MOST_KINDS:
             self._recent.clear()
         self._recent[kind] = (now, 0)
-        (report or self._report)(longer(line, f" (and {left_out} more like this)") if left_out else line)
+        self._alike = left_out
+        return True
+
+    def tell(self, line: str, report: Callable[[str], None] | None = None) -> None:
+        """Report the line that is due."""
+        alike = self._alike
+        (report or self._report)(longer(line, f" (and {alike} more like this)") if alike else line)
 
     def _has_room(self, now: float) -> bool:
         if now - self._since >= _INTERVAL:

@@ -23,8 +23,19 @@ if TYPE_CHECKING:
     from ulnet.core.status import LNetError
     from ulnet.wire.ping import PingInfo
 
-__all__ = ["Exchange", "Peer", "PeerFlag", "PeerNet", "PeerNi", "Waiter", "may_be_listed", "may_be_peer"]
+__all__ = [
+    "PUSH_ROOM",
+    "Exchange",
+    "Peer",
+    "PeerFlag",
+    "PeerNet",
+    "PeerNi",
+    "Waiter",
+    "may_be_listed",
+    "may_be_peer",
+]
 
+PUSH_ROOM: Final = 65536  # bytes: of a peer that has been silent
 _NO_PATHWAYS: Mapping[Nid, int] = {}
 _NONE_WAITS: Final[deque[Msg]] = deque()  # shared: an empty one takes 624 bytes, and most peers never need it
 
@@ -273,6 +284,8 @@ class Peer:
         "parked",
         "path_loads",
         "primary_nid",
+        "push_room",
+        "pushed_at",
         "pushed_sequence",
         "rates",
         "remote_sequence",
@@ -301,6 +314,8 @@ class Peer:
         self.turns: dict[object, dict[object, int]] = {}  # of weighted ways: messages in this round
         # Of discovery:
         self.remote_sequence: int = 0  # of the last info it sent
+        self.push_room: float = PUSH_ROOM  # bytes that it may push, more with time, as of …
+        self.pushed_at: float = 0.0  # … its last push; seconds
         self.pushed_sequence: int = 0  # of the last push that it acknowledged
         self.heard_at: Nid | None = None  # our NID that its last ping reply came to
         self.heard_from: Nid | None = None  # its NID that sent it

@@ -189,3 +189,37 @@ def test_a_peer_deleted_as_the_node_shuts_down_forgets_no_message(fabric: Fabric
     fabric.run()
     assert [(event.status, event.unlinked) for event in sent] == [(-errno.ESHUTDOWN, True)]
     assert not a.memory.mds
+
+
+def test_who_pushes_without_end_is_heard_now_and_then(fabric: Fabric) -> None:
+    """A list of a thousand NIDs takes 20 ms: before, a flood of them left no time for anything else."""
+    a, liar = fabric.node(str(A), discovery=True), fabric.node(str(B))
+
+    def heard(sequence: int) -> bool:
+        """Whether a list of new NIDs is taken; the liar sends it as one that has just been told all."""
+        new = [Nid.parse(f"10.{sequence}.{n >> 8}.{n & 255}@tcp7") for n in range(1000)]
+        for _ in range(2):  # the buffer for pushes grows with the first that does not fit
+            push(liar, A, info(sequence, B, *new))
+            fabric.run(10_000)
+        return a.peers.find(new[0]) is peer(a, B)
+
+    assert [heard(sequence) for sequence in range(2, 8)] == [True, True, False, False, False, False]
+    assert a.stats.drops["more pushes than a peer may send"] == 8
+    fabric.clock.now += 20
+    assert heard(9)
+
+
+def test_a_push_beyond_what_a_peer_may_send_is_asked_for_when_it_matters(fabric: Fabric) -> None:
+    a, b = fabric.node(str(A), discovery=True), fabric.node(str(B), discovery=True)
+    attach(b)
+    put(a, B)
+    fabric.run()
+    before = b.info.sequence
+    peer(a, B).push_room, peer(a, B).pushed_at = 0.0, fabric.clock.now
+    b.add_ni(B1.net, B1)
+    fabric.run()
+    assert b.info.sequence > before
+    assert list(peer(a, B).nids()) == [B]
+    put(a, B)
+    fabric.run()
+    assert list(peer(a, B).nids()) == [B, B1]

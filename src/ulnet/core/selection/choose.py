@@ -78,7 +78,7 @@ _MOST_SETS: Final = 64  # of paths to one NID
 class Selector:
     """Chooses paths for one node; `balance` tells how load is weighed."""
 
-    __slots__ = ("_balance", "_parts", "_sessions", "_state", "trace")
+    __slots__ = ("_balance", "_nets", "_parts", "_sessions", "_state", "trace")
 
     def __init__(self, state: NodeState, parts: Parts) -> None:
         self._state = state
@@ -86,6 +86,7 @@ class Selector:
         self._balance: Balance = "expected"
         self.trace: LiveTrace | None = None  # while somebody follows
         self._sessions = 0  # traces so far
+        self._nets = (-1, "")  # the words for those that this node is on, and of which generation
 
     @property
     def balance(self) -> Balance:
@@ -271,7 +272,10 @@ class Selector:
         return ni.weight or sum_of(weights)
 
     def _no_route(self, dest: PeerNi) -> LNetError:
-        nets = ", ".join(str(net.net) for net in self._state.nets.values() if _open(net)) or "none"
+        number, nets = self._nets
+        if number != self._state.generation.number:  # who invents sources has this said for each answer
+            nets = ", ".join(str(net.net) for net in self._state.nets.values() if _open(net)) or "none"
+            self._nets = (self._state.generation.number, nets)
         return LNetError(
             errno.EHOSTUNREACH,
             f"no route to {dest.nid}: this node is on {nets}; add a net on {dest.nid.net} or a route to it",

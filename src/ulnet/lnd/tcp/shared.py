@@ -33,7 +33,7 @@ _REPORTS: Final = 10  # lines to the log between two sweeps
 _LIVES: Final = 65536  # remembered: peers decide how many names there are
 FLUSH_EVERY: Final = RUN  # messages received: what they have made due then leaves
 BUFFER_SIZE: Final = 262144  # one for all connections: headers and small messages pass through it
-TURNS: Final = (16384, 32768, 65536, 131072)  # bytes of it that one connection may read in a turn
+TURNS: Final = (1024, 4096, 16384, 65536, 131072)  # bytes of it that one connection may read in a turn
 MOST_TURN: Final = len(TURNS) - 1
 
 

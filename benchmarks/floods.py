@@ -1,0 +1,367 @@
+"""A legitimate peer's pings while a node is flooded: `floods.py [--seconds S] [--only FLOOD ...]`.
+
+All is between processes on loopback, in a network namespace of its own where the system gives one; needs
+root. The node has a CPU for itself where there are two, and the legitimate peer goes before the hostile
+programs on the other one, which in earnest are other hosts. Floods:
+
+connections: 5,000 that are opened again as soon as they end, every other one says HELLO, and nothing more
+invented: pings of 5,000 NIDs that nobody has, by one connection, as fast as they are taken
+puts: empty PUTs to a portal where nothing is, by one connection, as fast as they are taken
+pushes: each of 1,000 NIDs that nobody has, by one connection, as fast as they are taken
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import resource
+import selectors
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import private_net
+from ulnet import Node, new_event_loop
+from ulnet.core.status import LNetError
+from ulnet.lnd.tcp import TcpParams
+from ulnet.nid import LNET_PID, Nid
+from ulnet.wire.acceptor import ConnRequest
+from ulnet.wire.lnet import NO_WMD, PING_MATCH_BITS, PING_PORTAL, Header, MsgType, pack_header
+from ulnet.wire.ping import Feature, NiEntry, NiStatus, PingInfo
+from ulnet.wire.socklnd import ConnType, FrameType, Hello, pack_frame_header
+
+PORT = 9988
+NODE, PEER = Nid.parse("127.50.0.1@tcp"), Nid.parse("127.50.0.2@tcp")
+FLOODS = ("connections", "invented", "puts", "pushes")
+CONNECTIONS = 5000
+INVENTED = 5000
+LISTED = 1000
+PAUSE = 0.01  # seconds between pings
+ROOM = 1 << 20  # bytes that a flood hands to the kernel at a time
+
+
+# The flooded node, and the legitimate peer ---------------------------------------------------------------
+
+
+async def serve(nid: Nid) -> Node:
+    """A node at that address."""
+    node = Node(tcp=TcpParams(accept_port=PORT), report=lambda line: None)
+    await node.start()
+    node.add_ni(nid)
+    return node
+
+
+async def be_flooded() -> None:
+    """Be the node until standard input ends."""
+    node = await serve(NODE)
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    await node.close(0)
+
+
+async def ping(seconds: float) -> tuple[list[float], int]:
+    """Milliseconds of each ping, one after the other, and how many got no answer in 10 s."""
+    found: list[float] = []
+    lost = 0
+    node = await serve(PEER)
+    try:
+        await node.ping(NODE, timeout=10)
+        give_up = time.monotonic() + seconds
+        while time.monotonic() < give_up:
+            await asyncio.sleep(PAUSE)
+            began = time.perf_counter()
+            try:
+                await node.ping(NODE, timeout=10)
+            except LNetError:
+                lost += 1
+            found.append(1e3 * (time.perf_counter() - began))
+    finally:
+        await node.close(0)
+    return found, lost
+
+
+async def be_peer() -> None:
+    """Ping for as many seconds as each line of standard input says; the answer is a line of JSON."""
+    loop = asyncio.get_running_loop()
+    print("ready", flush=True)
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        print(json.dumps(await ping(float(line))), flush=True)
+
+
+# Floods ----------------------------------------------------------------------------------------------------
+
+
+def hostile(number: int) -> Nid:
+    """The NID of a hostile connection."""
+    return Nid.parse(f"127.66.{number >> 8}.{number & 255}@tcp")
+
+
+def hello(nid: Nid) -> bytes:
+    """The first bytes of a connection."""
+    said = Hello(3, nid, NODE, LNET_PID, 0, 7, 0, int(ConnType.CONTROL))
+    return ConnRequest.to(NODE).pack() + said.pack()
+
+
+def message(
+    source: Nid, kind: MsgType, portal: int, bits: int, payload: bytes = b"", wmd: bytes = NO_WMD
+) -> bytes:
+    """A message as it is on the wire."""
+    length = 4096 if kind == MsgType.GET else 0
+    hdr = Header(
+        int(kind),
+        NODE,
+        source,
+        LNET_PID,
+        LNET_PID,
+        len(payload),
+        wmd,
+        match_bits=bits,
+        portal=portal,
+        length=length,
+    )
+    return pack_frame_header(FrameType.LNET) + pack_header(hdr, False) + payload
+
+
+def invented() -> Iterator[bytes]:
+    """Pings of NIDs that nobody has."""
+    for number in itertools.cycle(range(INVENTED)):
+        nid = Nid.parse(f"10.{number >> 8}.{number & 255}.9@tcp9")
+        yield message(nid, MsgType.GET, PING_PORTAL, PING_MATCH_BITS, wmd=number.to_bytes(16, "big"))
+
+
+def puts() -> Iterator[bytes]:
+    """PUTs to nowhere, as many as a call to the kernel takes."""
+    many = message(hostile(1), MsgType.PUT, 33, 7) * 512
+    while True:
+        yield many
+
+
+def pushes() -> Iterator[bytes]:
+    """Pushes of NIDs, new ones each time."""
+    for number in itertools.count():
+        entries = [
+            NiEntry(Nid.parse(f"10.{number & 255}.{each >> 8}.{each & 255}@tcp7"), NiStatus.UP)
+            for each in range(LISTED - 1)
+        ]
+        entries.insert(0, NiEntry(hostile(2), NiStatus.UP))
+        info = PingInfo(
+            Feature.NI_STATUS | Feature.MULTI_RAIL | Feature.DISCOVERY, LNET_PID, number + 2, entries
+        )
+        yield message(hostile(2), MsgType.PUT, PING_PORTAL, PING_MATCH_BITS, info.pack())
+
+
+def call(number: int, *, wait: bool = True) -> socket.socket:
+    """A connection from a hostile address and a privileged port."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    for port in range(1023, 512, -1):
+        with contextlib.suppress(OSError):
+            sock.bind((f"127.66.{number >> 8}.{number & 255}", port))
+            break
+    sock.setblocking(wait)
+    with contextlib.suppress(BlockingIOError):
+        sock.connect((str(NODE).partition("@")[0], PORT))
+    return sock
+
+
+def be_flood(kind: str) -> None:
+    """Flood by one connection until killed; answers are read and thrown away."""
+    number, messages = {"invented": (3, invented), "puts": (1, puts), "pushes": (2, pushes)}[kind]
+    began = False
+    while True:
+        with contextlib.suppress(OSError):
+            sock = call(number)
+            sock.sendall(hello(hostile(number)))
+            sock.recv(4096)
+            sock.setblocking(False)
+            if not began:
+                print("ready", flush=True)
+                began = True
+            waiting = b""
+            with selectors.DefaultSelector() as selector:
+                selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE)
+                for one in messages():
+                    waiting += one
+                    while len(waiting) >= 65536:
+                        for _, events in selector.select():
+                            if events & selectors.EVENT_READ and not sock.recv(ROOM):
+                                raise ConnectionResetError
+                            if events & selectors.EVENT_WRITE:
+                                waiting = waiting[sock.send(waiting) :]
+        time.sleep(0.01)
+
+
+def be_connections() -> None:
+    """Hold connections until killed; those that the node closes are opened again."""
+    selector = selectors.DefaultSelector()
+
+    def open_one(number: int) -> None:
+        sock = call(number, wait=False)
+        selector.register(sock, selectors.EVENT_WRITE, number)
+
+    for number in range(16, 16 + CONNECTIONS):
+        open_one(number)
+    told = False
+    while True:
+        for key, events in selector.select():
+            sock, number = key.fileobj, key.data
+            assert isinstance(sock, socket.socket)
+            try:
+                if events & selectors.EVENT_WRITE:
+                    sock.send(hello(hostile(number)) if number % 2 else b"\x00")
+                    selector.modify(sock, selectors.EVENT_READ, number)
+                elif not sock.recv(4096):
+                    raise ConnectionResetError
+            except BlockingIOError:
+                continue
+            except OSError:
+                selector.unregister(sock)
+                sock.close()
+                open_one(number)
+        if not told:
+            print("ready", flush=True)
+            told = True
+
+
+# The measurement -------------------------------------------------------------------------------------------
+
+
+class Program:
+    """This file in another role."""
+
+    def __init__(self, role: str, cpu: int, nice: int = 0) -> None:
+        def place() -> None:
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, {cpu})
+                os.nice(nice)
+
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, "--role", role],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=place,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n", f"{role} did not begin"
+
+    def ask(self, line: str) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline()
+
+    def resident(self) -> float:
+        """MiB of memory."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS"):
+                return int(line.split()[1]) / 1024
+        return 0.0
+
+    def descriptors(self) -> int:
+        """How many it has open."""
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+
+    def seconds(self) -> float:
+        """CPU time so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def end(self, *, kindly: bool = False) -> None:
+        if not kindly:
+            self.process.kill()
+        self.process.communicate()
+
+
+def measure(floods: list[str], seconds: float) -> dict[str, object]:
+    """Pings before, during and after those floods, and the node's memory."""
+    cpus = sorted(os.sched_getaffinity(0))
+    node = Program("node", cpus[0], -15)
+    peer = Program("peer", cpus[-1], -15)
+    hostiles: list[Program] = []
+    phases: dict[str, object] = {}
+    try:
+        for phase in ("before", "during", "after"):
+            if phase == "during":
+                hostiles = [Program(flood, cpus[-1], 5) for flood in floods]
+                time.sleep(3)
+            elif phase == "after":
+                while hostiles:
+                    hostiles.pop().end()
+                time.sleep(15)  # what waits for time-outs is gone, idle peers are forgotten later
+            cpu = node.seconds()
+            times, lost = json.loads(peer.ask(str(seconds)))
+            phases[phase] = {
+                "pings": len(times),
+                "lost": lost,
+                "p50": statistics.median(times),
+                "p99": sorted(times)[int(0.99 * len(times))],
+                "most": max(times),
+                "MiB": node.resident(),
+                "descriptors": node.descriptors(),
+                "CPU": node.seconds() - cpu,
+            }
+    finally:
+        for program in hostiles:
+            program.end()
+        for program in (peer, node):
+            program.end(kindly=True)
+    return phases
+
+
+def run(role: Coroutine[Any, Any, None]) -> None:
+    """Be that, on the loop that lnetd has."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        if not os.environ.get("ULNET_PROFILE"):
+            runner.run(role)
+            return
+        import cProfile
+
+        profile = cProfile.Profile()
+        profile.runcall(runner.run, role)
+        profile.dump_stats(f"{os.environ['ULNET_PROFILE']}.{os.getpid()}")
+
+
+def main() -> int:
+    """See the module's description."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=15.0, help="of pings in each phase")
+    parser.add_argument("--only", nargs="+", choices=FLOODS, default=list(FLOODS))
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--role", choices=("node", "peer", *FLOODS), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if options.role == "node":
+        run(be_flooded())
+    elif options.role == "peer":
+        run(be_peer())
+    elif options.role == "connections":
+        be_connections()
+    elif options.role:
+        be_flood(options.role)
+    else:
+        private_net.enter()
+        phases = measure(options.only, options.seconds)
+        for phase, found in phases.items():
+            assert isinstance(found, dict)
+            print(f"{phase:7}", *(f"{name} {value:.4g}" for name, value in found.items()), flush=True)
+        if options.json:
+            options.json.write_text(json.dumps(phases, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
