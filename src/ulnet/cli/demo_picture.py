@@ -143,7 +143,7 @@ class Picture:
         if not self.well_again:
             found.append("Health did not return before the end.")
         after = [rail.carried - last for rail, last in zip(self._rails.values(), self._last, strict=True)]
-        if self.well_again and after[-1] < 0.5 * sum(after) / len(after):
+        if self.well_again and after[-1] < 0.25 * sum(after) / len(after):
             found.append(
                 f"The repaired rail carried {after[-1]:,} of {sum(after):,} bytes after it was well."
             )

@@ -161,12 +161,8 @@ class Reception:
         hdr, sender = match.hdr, match.sender
         assert sender is not None
         kind = hdr.type
-        portal = self.memory.portals[hdr.portal] if hdr.portal < PORTALS else None
+        portal = self._portal_of(match, receiver)
         if portal is None:
-            match.verdict, match.why = Verdict.DROP, NO_MEMORY
-            return
-        if not (receiver.nid in self.state.nis or self.state.access.admits(hdr, receiver.ni)):
-            match.verdict, match.why = Verdict.DROP, DENIED
             return
         match.portal = portal
         match.portal_generation = portal.generation
@@ -195,6 +191,19 @@ class Reception:
         match.event = Event(EventKind.PUT if kind == _PUT else EventKind.GET, md, hdr,
                             sender.peer.primary_nid, receiver.nid, length, hdr.payload_length, offset)
         # fmt: on
+
+    def _portal_of(self, match: Match, receiver: Receiver) -> Portal | None:
+        """The portal that such messages may reach; None: they are dropped, and the match says why."""
+        hdr = match.hdr
+        portal = self.memory.portals[hdr.portal] if hdr.portal < PORTALS else None
+        if portal is None:
+            match.why = NO_MEMORY
+        elif receiver.nid in self.state.nis or self.state.access.admits(hdr, receiver.ni):
+            return portal
+        else:
+            match.why = DENIED
+        match.verdict = Verdict.DROP
+        return None
 
     def _answers(self, match: Match, receiver: Receiver, kind: int) -> PathSet:
         """The paths of answers to messages like that."""
