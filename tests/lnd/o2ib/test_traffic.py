@@ -279,6 +279,7 @@ def test_a_get_that_finds_nothing_fails_at_once_and_nobody_is_charged() -> None:
     sim.run_until_quiet()
     assert get.status == -errno.ENODATA
     assert node.core.nis[node.nid].health == 1000
+    assert not any(node.core.nis[node.nid].health_stats.by_status)  # nor is a failed message counted
     assert str(stranger.nid) in get.reason
 
 
