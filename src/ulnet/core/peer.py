@@ -35,7 +35,7 @@ __all__ = [
     "may_be_peer",
 ]
 
-PUSH_ROOM: Final = 65536  # bytes: of a peer that has been silent
+PUSH_ROOM: Final = 65536.0  # bytes: of a peer that has been silent
 _NO_PATHWAYS: Mapping[Nid, int] = {}
 _NONE_WAITS: Final[deque[Msg]] = deque()  # shared: an empty one takes 624 bytes, and most peers never need it
 

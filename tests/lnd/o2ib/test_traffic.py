@@ -300,6 +300,7 @@ def test_a_get_request_is_answered_by_writes_whatever_there_is(size: int) -> Non
     sim.run_until_quiet()
 
 
+@pytest.mark.requirement("LND-o2ib")
 def test_a_get_request_that_finds_nothing_is_told_so() -> None:
     _sim, node, stranger = node_and_stranger()
     stranger.call(node)
