@@ -302,13 +302,15 @@ def test_a_get_request_is_answered_by_writes_whatever_there_is(size: int) -> Non
 
 @pytest.mark.requirement("LND-o2ib")
 def test_a_get_request_that_finds_nothing_is_told_so() -> None:
-    _sim, node, stranger = node_and_stranger()
+    sim, node, stranger = node_and_stranger()
     stranger.call(node)
     _, region = stranger.memory(BIG)
     hdr = header(stranger, node, MsgType.GET, length=BIG, wmd=bytes(16))
+    asked = sim.now
     stranger.say_lnet(O2ibType.GET_REQ, hdr, cookie=8, target=stranger.target(region))
     done = stranger.wait_for(O2ibType.GET_DONE)
     assert (done.cookie, done.status) == (8, -errno.ENODATA)
+    assert sim.now - asked < 1  # at once, not when its time is over
 
 
 def test_a_get_over_a_gateway_is_immediate() -> None:
