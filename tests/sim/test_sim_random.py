@@ -47,6 +47,11 @@ def test_worlds_over_rdma_keep_all_invariants(part: int, tmp_path: Path) -> None
     run_all(range(part * 40, (part + 1) * 40), tmp_path, "o2ib")
 
 
+def test_a_node_that_begins_anew_has_its_rdma_device_again() -> None:
+    """It died while that was out, and began without that NI, and without what it attaches after that."""
+    assert replay(RECIPES["o2ib"], 30009059).ok
+
+
 @pytest.mark.parametrize("recipe", ["policies", "faults", "dlc"])
 def test_each_kind_of_world_keeps_all_invariants(recipe: str, tmp_path: Path) -> None:
     run_all(range(1000, 1030), tmp_path, recipe)

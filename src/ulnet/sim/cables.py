@@ -273,7 +273,8 @@ class Host:
         return before != now
 
     def power_on(self) -> None:
-        """The ports work again."""
+        """The ports work again; RDMA devices that were removed are there, so that a node has all its NIs."""
         self.powered = True
+        self.without_rdma.clear()
         for port in self.ports.values():
             port.live = port.up
