@@ -126,8 +126,8 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="believe a NID that is called from another address, as kernel nodes do",
     )
-    who = "connect; or WHAT: ping, push, portal4, ..=NIDs and interfaces"
-    for name, text in (("allow", "these alone may"), ("deny", "these may not, allowed or not,")):
+    who = "connect, or do WHAT (ping, push, portal4); WHO: NID ranges and own interfaces; may be repeated"
+    for name, text in (("allow", "these alone may"), ("deny", "these may not")):
         parser.add_argument(
             f"--{name}", metavar="[WHAT=]WHO", action="append", default=[], help=f"{text} {who}"
         )

@@ -66,11 +66,12 @@ class Access:
         """Why a node with that NID, at our NI, may not; "" if it may."""
         for who in self._deny.get(what, ()):
             if who.has(nid, ni):
-                return f"{nid} is denied {what} by {who.text!r}"
+                return f"{nid} is denied {what} by {who.text!r}: to let it, change the deny list of this node"
         allowed = self._allow.get(what)
         if not allowed or any(who.has(nid, ni) for who in allowed):
             return ""
-        return f"{nid} is not among those who are allowed {what} ({', '.join(who.text for who in allowed)})"
+        some = ", ".join(who.text for who in allowed)
+        return f"{nid} is not among those who are allowed {what} ({some}): add it to this node's allow list"
 
     def admits(self, hdr: Header, ni: NI) -> bool:
         """Whether the sender of a PUT or GET that came by ni may do that."""
