@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from core.test_core_regressions import arrive, attach
@@ -129,11 +131,33 @@ def test_one_descriptor_for_several_nodes_takes_the_answers_of_all_of_them(fabri
     fabric.run()
     acks = [event for event in events if event.kind is EventKind.ACK]
     assert sorted(event.source for event in acks) == [B, B, C]
-    assert md.asked_too == {a.peers.find_ni(B), a.peers.find_ni(C)}
+    assert md.asked_too == {B, C}
     a.put(md, B, 5, 7)
     fabric.run()
     a.put(md, C, 5, 7)
     assert md.asked_too is None  # nobody else owes an answer any more
+
+
+def test_an_answer_costs_the_same_however_many_nodes_owe_one(fabric):
+    """All of them were looked at for each answer: with a thousand peers that was most of the work."""
+    a = fabric.node(str(A))
+    called = []
+    for count in (3, 300):
+        md = a.memory.md_bind(b"data", lambda event: None)
+        asked = [Nid.of(A.net, 1000 + n) for n in range(count)]
+        for target in asked:
+            a.put(md, target, 5, 7)
+        a.put(a.memory.md_bind(b"", None), D, 5, 7)
+        first, stranger = a.peers.find_ni(asked[0]), a.peers.find_ni(D)
+        found = []
+        sys.setprofile(lambda frame, what, _: found.append(what))
+        try:
+            answers = md.has_asked(first), md.has_asked(stranger)
+        finally:
+            sys.setprofile(None)
+        assert answers == (True, False)
+        called.append(len(found))
+    assert called[0] == called[1]
 
 
 # Sources that another node names ----------------------------------------------------------------------

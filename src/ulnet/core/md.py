@@ -179,7 +179,7 @@ class Md:
         self.acks_due: int = 0  # answers that were asked for: others are not taken
         self.replies_due: int = 0
         self.asked: PeerNi | None = None  # whom its last request went to: only that node may answer …
-        self.asked_too: set[PeerNi] | None = None  # … and these, whose answers may still be due
+        self.asked_too: set[Nid] | None = None  # … and those of these, whose answers may still be due
         self.aborted: int = 0  # errno that successful completions turn into, after md_unlink while busy
         self.linked: bool = False
         self.sends: bool = False  # bound, and not about to go
@@ -219,7 +219,7 @@ class Md:
         elif before is not None and before.peer is not whom.peer:
             if self.asked_too is None:
                 self.asked_too = set()
-            self.asked_too.add(before)
+            self.asked_too.add(before.nid)
         self.asked = whom
 
     def has_asked(self, sender: PeerNi) -> bool:
@@ -229,8 +229,9 @@ class Md:
             return False
         if asked is sender or asked.nid == sender.nid or asked.peer is sender.peer or sender.nid == LO_NID:
             return True
-        return self.asked_too is not None and any(
-            one.nid == sender.nid or one.peer is sender.peer for one in self.asked_too
+        others = self.asked_too
+        return others is not None and (
+            sender.nid in others or not others.isdisjoint(sender.peer.members)
         )
 
     def keep(self, keeper: Keeper) -> None:
