@@ -1,4 +1,4 @@
-"""A legitimate peer's pings while a node is flooded: `floods.py [--seconds S] [--only FLOOD ...]`.
+"""A legitimate peer's pings while a node is flooded: `floods.py [--seconds S] [--only FLOOD ...] [--aged]`.
 
 All is between processes on loopback, in a network namespace of its own where the system gives one; needs
 root. The node has a CPU for itself where there are two, and the legitimate peer goes before the hostile
@@ -8,6 +8,10 @@ connections: 5,000 that are opened again as soon as they end, every other one sa
 invented: pings of 5,000 NIDs that nobody has, by one connection, as fast as they are taken
 puts: empty PUTs to a portal where nothing is, by one connection, as fast as they are taken
 pushes: each of 1,000 NIDs that nobody has, by one connection, as fast as they are taken
+
+What the node holds is told before, after, and, with --aged, when peers that never answered are forgotten:
+all objects of Python's, those that stand for NIDs of peers, memory, and memory when malloc has given back
+what is free.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import ctypes
+import gc
 import itertools
 import json
 import os
@@ -31,6 +37,8 @@ from typing import Any
 
 import private_net
 from ulnet import Node, new_event_loop
+from ulnet.control.discovery.ageing import FORGOTTEN_AFTER
+from ulnet.core.peer import PeerNi
 from ulnet.core.status import LNetError
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import LNET_PID, Nid
@@ -61,11 +69,33 @@ async def serve(nid: Nid) -> Node:
 
 
 async def be_flooded() -> None:
-    """Be the node until standard input ends."""
+    """Be the node until standard input ends; to each line the answer is what it holds, as JSON."""
+    loop = asyncio.get_running_loop()
     node = await serve(NODE)
     print("ready", flush=True)
-    await asyncio.to_thread(sys.stdin.read)
+    while await loop.run_in_executor(None, sys.stdin.readline):
+        print(json.dumps(held()), flush=True)
     await node.close(0)
+
+
+def held() -> dict[str, float]:
+    """What this process holds, in objects and MiB."""
+    gc.collect()
+    objects = gc.get_objects()
+    found = {"objects": float(len(objects)), "NIDs": float(sum(type(one) is PeerNi for one in objects))}
+    del objects
+    found["MiB held"] = resident("self")
+    ctypes.CDLL(None).malloc_trim(0)
+    found["MiB trimmed"] = resident("self")
+    return found
+
+
+def resident(process: int | str) -> float:
+    """MiB of memory of a process."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) / 1024
+    return 0.0
 
 
 async def ping(seconds: float) -> tuple[list[float], int]:
@@ -261,13 +291,6 @@ class Program:
         self.process.stdin.flush()
         return self.process.stdout.readline()
 
-    def resident(self) -> float:
-        """MiB of memory."""
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS"):
-                return int(line.split()[1]) / 1024
-        return 0.0
-
     def descriptors(self) -> int:
         """How many it has open."""
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
@@ -283,22 +306,24 @@ class Program:
         self.process.communicate()
 
 
-def measure(floods: list[str], seconds: float) -> dict[str, object]:
-    """Pings before, during and after those floods, and the node's memory."""
+def measure(floods: list[str], seconds: float, aged: bool) -> dict[str, object]:
+    """Pings before, during and after those floods, and what the node holds."""
     cpus = sorted(os.sched_getaffinity(0))
     node = Program("node", cpus[0], -15)
     peer = Program("peer", cpus[-1], -15)
     hostiles: list[Program] = []
     phases: dict[str, object] = {}
     try:
-        for phase in ("before", "during", "after"):
+        for phase in ("before", "during", "after", "aged")[: 4 if aged else 3]:
             if phase == "during":
                 hostiles = [Program(flood, cpus[-1], 5) for flood in floods]
                 time.sleep(3)
             elif phase == "after":
                 while hostiles:
                     hostiles.pop().end()
-                time.sleep(15)  # what waits for time-outs is gone, idle peers are forgotten later
+                time.sleep(15)  # what waits for time-outs is gone
+            elif phase == "aged":
+                time.sleep(FORGOTTEN_AFTER)
             cpu = node.seconds()
             times, lost = json.loads(peer.ask(str(seconds)))
             phases[phase] = {
@@ -307,9 +332,10 @@ def measure(floods: list[str], seconds: float) -> dict[str, object]:
                 "p50": statistics.median(times),
                 "p99": sorted(times)[int(0.99 * len(times))],
                 "most": max(times),
-                "MiB": node.resident(),
+                "MiB": resident(node.process.pid),
                 "descriptors": node.descriptors(),
                 "CPU": node.seconds() - cpu,
+                **(json.loads(node.ask("")) if phase != "during" else {}),
             }
     finally:
         for program in hostiles:
@@ -339,6 +365,7 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=15.0, help="of pings in each phase")
     parser.add_argument("--only", nargs="+", choices=FLOODS, default=list(FLOODS))
+    parser.add_argument("--aged", action="store_true", help="five minutes later once more")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--role", choices=("node", "peer", *FLOODS), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -354,7 +381,7 @@ def main() -> int:
         be_flood(options.role)
     else:
         private_net.enter()
-        phases = measure(options.only, options.seconds)
+        phases = measure(options.only, options.seconds, options.aged)
         for phase, found in phases.items():
             assert isinstance(found, dict)
             print(f"{phase:7}", *(f"{name} {value:.4g}" for name, value in found.items()), flush=True)

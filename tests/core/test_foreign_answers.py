@@ -212,6 +212,26 @@ def test_those_that_read_nothing_leave_room_for_others(fabric, monkeypatch):
     assert b.stats.recv_count - before == receiver.MIN_ANSWERS
 
 
+@pytest.mark.pure
+def test_requests_that_are_whole_in_a_buffer_have_the_same_bound(fabric, monkeypatch):
+    """A run of them is answered together, and is no longer than what is left for that peer."""
+    most = receiver.MIN_ANSWERS + receiver.RUN // 2
+    monkeypatch.setattr(receiver, "MAX_PEER_ANSWERS", most)
+    b = fabric.node(str(B))
+    attach(b, bytearray(8), None, options=TARGET)
+    hdr = Header(int(MsgType.GET), B, A, portal=5, match_bits=7, length=4, dest_pid=12345, src_pid=12345)
+    raw = pack_header(hdr, False)
+    data = bytearray(raw * (2 * most))
+    reader = b.receiver(b.nis[B], A)
+    assert reader.begin(hdr, NO_PAYLOAD) == 0
+    before, at = -1, 0
+    while at != before:
+        before = at
+        at = reader.deliver(hdr, raw, data, memoryview(data), at, len(data))
+        assert b.peers.find_ni(A).answers <= most
+    assert at == (most - 1) * len(raw)
+
+
 @pytest.mark.parametrize("source", ["10.9.0.1@tcp9", "10.0.0.4@tcp"])
 def test_a_source_that_the_certificate_of_a_connection_is_not_for(fabric, source):
     """From whatever net, for this node or another one: unless a gateway of ours to that net passes it on."""

@@ -128,6 +128,110 @@ def test_one_that_is_closed_has_no_further_turn() -> None:
         other.close()
 
 
+# Strangers -------------------------------------------------------------------------------------------
+
+
+def calls(side: Side, count: int, said: bytes) -> list[socket.socket]:
+    """So many who have called by the time that the node looks, and have said that."""
+    target = (side.ni.nid.ip, side.params.accept_port)
+    found = []
+    for _ in range(count):
+        sock = socket.create_connection(target)
+        sock.sendall(said)
+        found.append(sock)
+    return found
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("moment", [0.0, 60.0])
+async def test_connected_peers_wait_for_strangers_no_longer_than_a_moment(
+    make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch, moment: float
+) -> None:
+    """Before: 64 ready handshakes and 16 calls were first, and that again for each of 64 more."""
+    monkeypatch.setattr("ulnet.lnd.tcp.acceptor._MOMENT", moment)
+    a = make(at.nid(1), accept_timeout=60)
+    friend = await connect(a, at.nid(2))
+    before = a.lnd.pending_handshakes
+    strangers = calls(a, 40, ConnRequest.to(a.ni.nid).pack()[:8])
+    try:
+        friend.sock.sendall(lnet_frame(put_header(a.ni.nid, Nid.parse(at.nid(2)), 0)))
+        selector = a.state().shared.selector
+        while not a.core.arrivals:
+            selector.serve()
+        assert a.lnd.pending_handshakes - before == (4 if moment == 0 else 40)
+        await until(lambda: a.lnd.pending_handshakes - before == 40)
+    finally:
+        for sock in strangers:
+            sock.close()
+    await until(lambda: not a.lnd.pending_handshakes)
+
+
+@pytest.mark.pure
+async def test_handshakes_have_a_moment_at_a_time(
+    make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their HELLOs are all there, and a connected peer's message is served before all but one of them."""
+    a = make(at.nid(1), accept_timeout=60)
+    friend = await connect(a, at.nid(2))
+    request = ConnRequest.to(a.ni.nid).pack()
+    strangers = calls(a, 30, request[:8])
+    try:
+        await until(lambda: a.lnd.pending_handshakes == 30)
+        monkeypatch.setattr("ulnet.lnd.tcp.acceptor._MOMENT", 0.0)
+        for sock in strangers:
+            sock.sendall(b"x" * 8)
+        friend.sock.sendall(lnet_frame(put_header(a.ni.nid, Nid.parse(at.nid(2)), 0)))
+        selector = a.state().shared.selector
+        while not a.core.arrivals:
+            selector.serve()
+        assert a.lnd.pending_handshakes >= 29
+        await until(lambda: not a.lnd.pending_handshakes)
+    finally:
+        for sock in strangers:
+            sock.close()
+
+
+def test_strangers_come_behind_the_turns_of_others_who_have_more_to_say() -> None:
+    """A selector within another one is a file like others, which comes again when it had its moment."""
+    inner, outer = Selector(lambda failure: None), Selector(lambda failure: None)
+    inner.open()
+    outer.open()
+    outer.is_loops = True
+    pairs = [socket.socketpair() for _ in range(6)]
+    order: list[int] = []
+
+    def reader(which: int) -> Callable[[], None]:
+        def read() -> None:
+            order.append(which)
+            pairs[which][0].recv(1)
+            if which == 1:
+                pairs[5][1].send(b"x")
+
+        return read
+
+    def strangers() -> None:
+        if inner.serve_for(0):
+            outer.again(inner.fileno())
+
+    try:
+        for which in range(5):
+            inner.watch(pairs[which][0].fileno(), reader(which))
+            pairs[which][1].send(b"x")
+        outer.watch(pairs[5][0].fileno(), reader(5))
+        outer.watch(inner.fileno(), strangers)
+        while len(order) < 6:
+            assert outer.select(0) == []
+        assert not inner.serve_for(60)
+    finally:
+        inner.close()
+        outer.close()
+        for pair in pairs:
+            for sock in pair:
+                sock.close()
+    assert order == [0, 1, 5, 2, 3, 4]
+    assert not inner.serve_for(60)
+
+
 # Names -----------------------------------------------------------------------------------------------
 
 

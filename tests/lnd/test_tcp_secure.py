@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 import ssl
 import time
@@ -410,9 +411,41 @@ async def test_a_reader_that_stops_and_goes_on(make: Make, at: Addresses, site: 
     await exchange(a, b)
 
 
+@pytest.mark.parametrize("size", [70_000, 300_001, 1 << 20])
+@pytest.mark.parametrize("piece", [900, 16_385, 50_000])
+async def test_long_payloads_are_taken_together_and_no_record_is_waited_for_in_vain(
+    make: Make, at: Addresses, site: Site, size: int, piece: int
+) -> None:
+    a = make(at.nid(1), tunables=REQUIRE, credentials=site.node(at.nid(1)))
+    friend = await blocking(tls_of, await dial(a, at.ip(2)), site.node(at.nid(2)))
+    hello = hello_bytes(Nid.parse(at.nid(2)), a.ni.nid, ConnType.CONTROL)
+    await blocking(friend.sendall, ConnRequest.to(a.ni.nid).pack() + hello)
+    assert await blocking(friend.recv, 100)
+    rx = a.peer(at.nid(2)).conns[0].rx
+    payload = os.urandom(size)
+    frame = lnet_frame(put_header(a.ni.nid, Nid.parse(at.nid(2)), size), payload)
+    friend.sendall(frame[:20_000])
+    await until(lambda: rx.left)
+    friend.sendall(frame[20_000:40_000])
+    await until(lambda: rx.wake > 1)
+    before = rx.left
+    together = 0
+    for start in range(40_000, len(frame), piece):
+        await blocking(friend.sendall, frame[start : start + piece])
+        await turns()
+        if rx.left == before:
+            together += piece
+    await until(a.core.complete(1))
+    assert a.core.arrivals[0].memory == payload
+    assert rx.wake == 1
+    assert together >= min(before, 150_000) - 16_384 - 2 * piece
+
+
 def pair_of(site: Site) -> tuple[SecureSocket, SecureSocket]:
     """Two ends with the handshake through, that do not block."""
-    one, other = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        one = socket.create_connection(listening.getsockname())
+        other, _ = listening.accept()
     for end in (one, other):
         end.setblocking(False)
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)

@@ -199,25 +199,38 @@ def test_who_waits_no_longer_gets_what_was_read_last() -> None:
     assert next(family.name for family in collector.within(0.01)) == "lnet_up"
 
 
-def test_clients_that_send_nothing_leave_room_for_prometheus(
-    serve: Callable[[Any], Exporter], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ulnet.observe.exporter._IDLE_CLIENT", 0.2)
+def test_clients_that_send_nothing_give_way_to_prometheus(serve: Callable[[Any], Exporter]) -> None:
+    """Before: 32 of them held all places for ten seconds, and a scrape got an empty answer."""
     source = Slow()
     source.go.set()
     exporter = serve(source)
     with ExitStack() as stack:
-        for _ in range(200):
+        for _ in range(300):
             stack.enter_context(socket.create_connection(("127.0.0.1", exporter.port)))
-
-        def answered() -> bool:
-            try:
-                return get(exporter.port)[0] == 200
-            except (OSError, http.client.HTTPException):
-                return False
-
-        wait(answered, lambda: "no answer")
+        assert get(exporter.port)[0] == 200
         assert threading.active_count() < 60
+
+
+def test_of_those_who_wait_the_oldest_of_the_address_with_most_gives_way(
+    serve: Callable[[Any], Exporter],
+) -> None:
+    source = Slow()
+    exporter = serve(source)
+    with ExitStack() as stack:
+        scraper = http.client.HTTPConnection(
+            "127.0.0.1", exporter.port, timeout=PATIENCE, source_address=("127.0.0.2", 0)
+        )
+        stack.callback(scraper.close)
+        scraper.request("GET", "/metrics", headers={"X-Prometheus-Scrape-Timeout-Seconds": "60"})
+        wait(lambda: bool(source.asked), lambda: "nobody asked")
+        many = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", exporter.port), timeout=PATIENCE))
+            for _ in range(100)
+        ]
+        for silent in many[:69]:  # 31 have a place beside the scraper
+            assert silent.recv(1) == b""
+        source.go.set()
+        assert scraper.getresponse().status == 200
 
 
 def test_other_pages_and_methods(serve: Callable[[Any], Exporter]) -> None:

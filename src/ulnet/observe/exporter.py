@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any, Final, Self
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -25,6 +27,7 @@ DEFAULT_TIMEOUT: Final = 8.0  # seconds; Prometheus waits 10 unless told otherwi
 _RESERVE: Final = 0.5  # seconds of the scraper's patience that are left for the answer's way
 _IDLE_CLIENT: Final = 10.0  # seconds in which a client must have sent its request
 _MOST_CLIENTS: Final = 32
+_LEAVES: Final = 0.2  # seconds until who was hung up on must have left
 _INDEX: Final = (
     b"""<!doctype html><title>ulnet exporter</title><p>Metrics of LNet: <a href="/metrics">/metrics</a></p>"""
 )
@@ -63,27 +66,58 @@ class NodeCollector(Collector):
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread for each client, of a bounded number."""
+    """A thread for each client, of a bounded number.
+
+    One too many takes the place of another: of the address that has most, the one that came first.
+    """
 
     daemon_threads = True
-    request_queue_size = 64
+    request_queue_size = 1024
 
     def __init__(self, *words: Any, **more: Any) -> None:
         self._places = threading.BoundedSemaphore(_MOST_CLIENTS)
+        self._lock = threading.Lock()
+        self._clients: dict[str, dict[socket.socket, None]] = {}  # by address, the oldest first
         super().__init__(*words, **more)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+            self._hang_up_on_one()
+            if not self._places.acquire(timeout=_LEAVES):  # it is having an answer made, and hears later
+                self.shutdown_request(request)
+                return
+        with self._lock:
+            self._clients.setdefault(client_address[0], {})[request] = None
         request.settimeout(_IDLE_CLIENT)
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # the system has no thread for it
+            self._left(request, client_address)
+            raise
+
+    def _hang_up_on_one(self) -> None:
+        """Its thread, which waits for it to read or write, ends."""
+        with self._lock:
+            most = max(self._clients.values(), key=len, default={})
+            oldest = next(iter(most), None)
+            if oldest is not None:
+                most[oldest] = most.pop(oldest)  # where it does not leave in time, another one is next
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            self._left(request, client_address)
+
+    def _left(self, request: socket.socket, client_address: Any) -> None:
+        with self._lock:
+            own = self._clients[client_address[0]]
+            del own[request]
+            if not own:
+                del self._clients[client_address[0]]
+        self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hung up, or was too slow, is no news."""
@@ -107,8 +141,6 @@ class Exporter:
         self._exposition = Exposition()
         server_class: type[_Server] = _Server
         if ":" in address:
-            import socket
-
             server_class = type("_Server6", (_Server,), {"address_family": socket.AF_INET6})
         self._server = make_server(address, port, self._answer, server_class, _Silent)
         self._thread = threading.Thread(target=self._server.serve_forever, name="exporter", daemon=True)

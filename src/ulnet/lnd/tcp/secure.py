@@ -24,6 +24,7 @@ __all__ = ["FIRST_BYTE", "Certificate", "Credentials", "SecureSocket", "Security
 
 FIRST_BYTE: Final = b"\x16"  # of a TLS record with a handshake; requests of any byte order begin otherwise
 _CHUNK: Final = 65536  # bytes that are given to OpenSSL at a time: four records
+_RECORD: Final = 16384  # bytes of payload in a record at most
 _PREFIX: Final = "lnet:"
 _FILES: Final = ("ca.pem", "node.pem", "node.key")
 _LOOK_AGAIN: Final = 1.0  # seconds between looks whether the files are others
@@ -73,9 +74,10 @@ class SecureSocket(ssl.SSLSocket):
     held: int = 0
 
     def setsockopt(self, level: int, optname: int, *args: Any) -> None:
-        """See socket.setsockopt; what wakes it up are records, which are never waited for in part."""
-        if (level, optname) != (socket.SOL_SOCKET, socket.SO_RCVLOWAT):
-            super().setsockopt(level, optname, *args)
+        """See socket.setsockopt; OpenSSL may hold a record of those bytes for which SO_RCVLOWAT waits."""
+        if (level, optname) == (socket.SOL_SOCKET, socket.SO_RCVLOWAT):
+            args = (max(args[0] - _RECORD, 1),)
+        super().setsockopt(level, optname, *args)
 
     def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
         """See socket.recv."""
@@ -121,7 +123,14 @@ class SecureSocket(ssl.SSLSocket):
     def sendmsg(  # type: ignore[override]
         self, buffers: Iterable[Any], ancdata: Any = (), flags: int = 0, address: Any = None
     ) -> int:
-        """See socket.sendmsg."""
+        """See socket.sendmsg; OpenSSL writes records one by one, and the kernel is to join them."""
+        super().setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+        try:
+            return self._put_all(buffers)
+        finally:
+            super().setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+
+    def _put_all(self, buffers: Iterable[Any]) -> int:
         total = 0
         for buffer in buffers:
             view = memoryview(buffer)
