@@ -1,4 +1,4 @@
-"""Output without UTF-8, without a reader, or without room; files that cannot be written: one sentence at most."""
+"""Output without UTF-8, a reader, or room; files that cannot be written: one sentence at most."""
 
 from __future__ import annotations
 
@@ -56,6 +56,13 @@ def test_signs_that_an_encoding_lacks_are_spelt(encoding: str) -> None:
 def test_a_table_is_shown_where_there_is_no_utf_8() -> None:
     done = shell(f"{ULNET} sim run {ROOT}/scenarios/two-rails.yaml", PYTHONIOENCODING="ascii")
     assert (done.code, done.err) == (0, "") and "all well" in done.out
+
+
+def test_a_table_of_80_columns_cuts_nothing() -> None:
+    done = shell(f"{ULNET} sim run {ROOT}/scenarios/two-rails.yaml", COLUMNS="80")
+    table = done.out[: done.out.index("messages ended well")].splitlines()[:-1]
+    assert "…" not in done.out and all(len(line) <= 80 for line in table)
+    assert all(nid in done.out for nid in ("10.0.0.1@tcp ", "10.1.0.2@tcp1 ")) and "received" in done.out
 
 
 def test_json_of_a_capture_is_json_in_each_encoding() -> None:

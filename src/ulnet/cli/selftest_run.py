@@ -36,6 +36,7 @@ from ulnet.selftest.runner import Ask, Progress, run_plan
 __all__ = ["Picture", "compare_reports", "report_lines", "run"]
 
 _DEADLINE: Final = 300.0
+_BAR: Final = 20  # characters, at most
 _DOCUMENTS: Final[dict[type[Any], Any]] = {
     ask.SessionNew: told.SessionDocument,
     ask.GroupAdd: told.GroupDocument,
@@ -161,14 +162,16 @@ class Picture:
 
     def table(self) -> Table:
         """The picture."""
-        table = Table("client, rails", "MiB/s", "", title=self._title)
+        table = Table("client, rails", title=self._title)
+        for heading in ("MiB/s", ""):
+            table.add_column(heading, no_wrap=True)
         spread = self._sample.bandwidth if self._sample is not None else {}
         top = max(spread.values(), default=0.0) or 1.0
         for node, bandwidth in list(spread.items())[:40]:
-            table.add_row(node, f"{bandwidth:.1f}", "█" * round(30 * bandwidth / top))
+            table.add_row(node, f"{bandwidth:.1f}", "█" * round(_BAR * bandwidth / top))
         for node, rails in self._sample.rails.items() if self._sample is not None else ():
             for rail, bandwidth in rails.items():
-                bar = "█" * min(round(30 * bandwidth / top), 30)
+                bar = "█" * min(round(_BAR * bandwidth / top), _BAR)
                 table.add_row(f"  {node}, rail {rail}", f"{bandwidth:.1f}", bar)
         return table
 
