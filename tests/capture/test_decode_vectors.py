@@ -201,7 +201,7 @@ def test_columns_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
 def program() -> str:
     paths = [path for path in sys.path if path]
     start = f"import sys; sys.path[:0] = {paths!r}"
-    return f"{start}; from ulnet.cli.decode import main; sys.exit(main(sys.argv[1:]))"
+    return f"{start}; from ulnet.cli.ulnet import main; sys.exit(main(['decode', *sys.argv[1:]]))"
 
 
 def run(*words: str | Path, **options: Any) -> subprocess.CompletedProcess[bytes]:

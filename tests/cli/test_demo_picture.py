@@ -85,3 +85,18 @@ def test_the_repaired_rail_is_left_alone(story: Story) -> None:
     story.moved(200, 0)
     story.moved(900, 10)
     assert "The repaired rail carried 10 of 710 bytes" in story.faults()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_column_is_cut(story: Story, width: int) -> None:
+    story.now_is("cut")
+    for number in range(1, 90):
+        story.moved(0, number * number * 9_000_000)
+    console = Console(width=width)
+    with console.capture() as capture:
+        console.print(story.picture, story.picture.phases())
+    shown = capture.get()
+    assert "…" not in shown and "MB/s" in shown and "health" in shown
+    assert all(f"→ {rail}" in shown for rail in (ONE, TWO))
+    rising = next(line for line in shown.splitlines() if TWO in line).split("│")[-2].strip()
+    assert rising.endswith("█") and len(rising) >= 20  # what was last is shown

@@ -6,7 +6,8 @@ import argparse
 import json
 import os
 import sys
-from typing import BinaryIO, TextIO
+from collections.abc import Iterator
+from typing import BinaryIO
 
 from ulnet.capture import LNET_PORT, CaptureError, Decoder, Event
 from ulnet.cli.parsers import command_parser
@@ -29,15 +30,10 @@ def main(argv: list[str]) -> int:
         if options.file == "-":
             shown = _print_all(decoder, sys.stdin.buffer, options.json)
         else:
-            with open(options.file, "rb") as file:
+            with _opened(options.file) as file:
                 shown = _print_all(decoder, file, options.json)
     except CaptureError as error:
         return _fail(f"{options.file}: {error}")
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has seen enough
-        return 0
-    except OSError as error:
-        return _fail(f"{options.file}: {error.strerror or error}")
     if not shown:
         ports = ", ".join(map(str, options.port or (LNET_PORT,)))
         _note(
@@ -70,11 +66,27 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _opened(name: str) -> BinaryIO:
+    """Raises CaptureError."""
+    try:
+        return open(name, "rb")
+    except OSError as error:
+        raise CaptureError(error.strerror or os.strerror(error.errno or 0)) from None
+
+
+def _events(decoder: Decoder, file: BinaryIO) -> Iterator[Event]:
+    """What the file holds; what cannot be written is another matter than what cannot be read."""
+    try:
+        yield from decoder.events(file)
+    except OSError as error:
+        raise CaptureError(f"it cannot be read: {error.strerror}") from None
+
+
 def _print_all(decoder: Decoder, file: BinaryIO, as_json: bool) -> int:
     out = sys.stdout
-    line = _JsonLine(decoder) if as_json else _TextLine(decoder, out)
+    line = _JsonLine(decoder) if as_json else _TextLine(decoder)
     shown = 0
-    for event in decoder.events(file):
+    for event in _events(decoder, file):
         out.write(line.of(event) + "\n")
         shown += 1
         if file is sys.stdin.buffer:
@@ -86,22 +98,16 @@ def _print_all(decoder: Decoder, file: BinaryIO, as_json: bool) -> int:
 class _TextLine:
     """Columns: seconds since the first packet, from, to, what. Address columns only ever widen."""
 
-    def __init__(self, decoder: Decoder, out: TextIO) -> None:
+    def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
         self._width = 0
-        try:
-            "→".encode(out.encoding or "ascii")
-            self._arrow = "→"
-        except UnicodeEncodeError:
-            self._arrow = "->"
 
     def of(self, event: Event) -> str:
         """The event's line."""
         src, dst = str(event.src), str(event.dst)
         self._width = max(self._width, len(src), len(dst))
         seconds = (event.time_ns - self._decoder.start_ns) / 1e9
-        ends = f"{src:>{self._width}} {self._arrow} {dst:<{self._width}}"
-        return f"{seconds:11.6f}  {ends}  {event.saying.text.replace('→', self._arrow)}"
+        return f"{seconds:11.6f}  {src:>{self._width}} → {dst:<{self._width}}  {event.saying.text}"
 
 
 class _JsonLine:
@@ -121,7 +127,7 @@ class _JsonLine:
                 **event.saying.facts,
                 "text": event.saying.text,
             },
-            ensure_ascii=False,
+            ensure_ascii=not (sys.stdout.encoding or "").lower().startswith("utf"),
         )
 
 

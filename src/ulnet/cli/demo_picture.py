@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 
 from ulnet.core.ni import MAX_HEALTH
@@ -17,6 +18,7 @@ PHASES = ("before the cut", "rail cut", "after the repair")
 _BARS = " ▁▂▃▄▅▆▇█"
 _COLUMN = 0.4  # seconds that one character of a line stands for
 _WIDTH = 60
+_BORDER = 3  # characters of a table beside each column
 _SETTLED = 2.0  # seconds after a cut until nothing that was under way can count for the cut rail
 
 
@@ -95,20 +97,29 @@ class Picture:
             rail.healths.append(rail.health)
             self._column_bytes[number] = rail.carried
 
-    def __rich__(self) -> Table:
-        """Lines of rates and of health, a character each 0.4 s."""
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Lines of rates and of health, a character each 0.4 s: the last ones that there is room for."""
+        rates = [f"{rail.rates[-1] / 1e6 if rail.rates else 0.0:,.0f}" for rail in self._rails.values()]
+        healths = ["down" if rail.state == "FAILED" else str(rail.health) for rail in self._rails.values()]
         table = Table(title=f"{self.seconds:.1f} s, {PHASES[self._phase]}", title_justify="left")
         table.add_column("rail", no_wrap=True)
-        table.add_column("MB/s", justify="right")
+        table.add_column("MB/s", justify="right", no_wrap=True)
         table.add_column("health", justify="right", no_wrap=True)
-        table.add_column("MB/s above, health below", no_wrap=True)
+        taken = sum(
+            max(map(len, column)) + _BORDER
+            for column in (
+                ["rail", *(rail.name for rail in self._rails.values())],
+                ["MB/s", *rates],
+                ["health"],
+            )
+        )
+        room = max(1, options.max_width - taken - _BORDER - 1)
+        table.add_column("MB/s above,\nhealth below", no_wrap=True)
         most = max((rate for rail in self._rails.values() for rate in rail.rates), default=0.0)
-        for rail in self._rails.values():
-            rate = rail.rates[-1] / 1e6 if rail.rates else 0.0
-            health = "down" if rail.state == "FAILED" else str(rail.health)
-            lines = _line(rail.rates, most) + "\n" + _line(rail.healths, MAX_HEALTH)
-            table.add_row(rail.name, f"{rate:,.0f}", health, lines)
-        return table
+        for rail, rate, health in zip(self._rails.values(), rates, healths, strict=True):
+            lines = _line(rail.rates, most, room) + "\n" + _line(rail.healths, MAX_HEALTH, room)
+            table.add_row(rail.name, rate, health, lines)
+        yield table
 
     def phases(self) -> Table:
         """What each rail carried in each phase."""
@@ -151,6 +162,7 @@ class Picture:
         return found
 
 
-def _line(values: deque[float] | deque[int], most: float) -> str:
+def _line(values: deque[float] | deque[int], most: float, room: int) -> str:
     top = len(_BARS) - 1
-    return "".join(_BARS[min(top, round(value / most * top)) if most else 0] for value in values)
+    last = list(values)[-room:]
+    return "".join(_BARS[min(top, round(value / most * top)) if most else 0] for value in last)

@@ -25,16 +25,16 @@ _TOP = Command(("lnetctl",), "", operands="COMMAND")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command, or without words the prompt."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["--complete"]:
-        from ulnet.cli.complete import lnetctl_words
-
-        print(*(f"{word}\n" for word in lnetctl_words(words[1:])), sep="", end="")
-        return 0
     return run_to_its_end("lnetctl", lambda: run(words), lambda number: 256 - number)
 
 
 def run(words: Sequence[str], socket_path: str | None = None) -> int:
     """The exit status of one command line."""
+    if words[:1] == ["--complete"]:
+        from ulnet.cli.complete import lnetctl_words
+
+        print(*(f"{word}\n" for word in lnetctl_words(words[1:])), sep="", end="")
+        return 0
     try:
         head, rest = _split(words)
     except UsageError as bad:

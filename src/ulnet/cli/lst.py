@@ -61,15 +61,15 @@ a node that keeps it until it ends. Example:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; exit status 1 where it fails, 2 for words that make none."""
     words = sys.argv[1:] if argv is None else list(argv)
+    return run_to_its_end("lst", lambda: _run(words), lambda number: 2)
+
+
+def _run(words: list[str]) -> int:
     if words[:1] == ["--complete"]:
         from ulnet.cli.complete import lst_words
 
         print(*(f"{word}\n" for word in lst_words(words[1:])), sep="", end="")
         return 0
-    return run_to_its_end("lst", lambda: _run(words), lambda number: 2)
-
-
-def _run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help(), end="", file=sys.stdout if words else sys.stderr)
         return 0 if words else 2

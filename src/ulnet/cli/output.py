@@ -1,20 +1,26 @@
-"""Runs a command whose standard output may be closed, full, or read no further."""
+"""Runs a command whose standard output may be closed, full, read no further, or without UTF-8."""
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import sys
 from collections.abc import Callable
+from io import TextIOWrapper
 
 __all__ = ["run_to_its_end"]
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})  # of a stream that was open already
+# What stands for the signs that commands print where the output's encoding has none of them.
+_BARS = dict(zip("▁▂▃▄▅▆▇█", "_.-=+*%#", strict=True))
+_PLAIN = {"→": "->", "…": "...", "–": "-", "×": "x", "µ": "u", **_BARS}
 
 
 def run_to_its_end(name: str, run: Callable[[], int], unwritten: Callable[[int], int]) -> int:
     """The exit status of `run`; `unwritten` tells it for the errno of output that cannot be written."""
     _open_what_is_closed()
+    _spell_what_cannot_be_encoded()
     try:
         status = run()
         sys.stdout.flush()
@@ -37,6 +43,21 @@ def _open_what_is_closed() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, as long as it lives
+
+
+def _spell_what_cannot_be_encoded() -> None:
+    """A terminal without UTF-8 is no reason to fail: other signs stand there, or escapes."""
+    codecs.register_error("ulnet.plain", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and stream.errors in ("strict", "backslashreplace"):
+            stream.reconfigure(errors="ulnet.plain")
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    signs = error.object[error.start : error.end]
+    spelt = (_PLAIN.get(sign) or sign.encode("ascii", "backslashreplace").decode() for sign in signs)
+    return "".join(spelt), error.end
 
 
 def _write_no_more() -> None:

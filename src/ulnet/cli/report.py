@@ -8,8 +8,8 @@ import re
 import sys
 import time
 from datetime import datetime, timedelta
-from pathlib import Path
 
+from ulnet.cli.files import write_text
 from ulnet.cli.parsers import command_parser
 from ulnet.cli.record import DEFAULT_FILE
 
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
         return 2
     if options.html is not None:
         try:
-            Path(options.html).write_text(as_html(summary), encoding="utf-8")
+            write_text(options.html, as_html(summary))
         except OSError as failed:
             print(f"ulnet report: {options.html}: {failed.strerror}", file=sys.stderr)
             return 2

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.table import Table
 
 from ulnet.cli.console_socket import console_socket
-from ulnet.cli.files import Unreadable, read_text
+from ulnet.cli.files import Unreadable, read_text, write_text
 from ulnet.core.status import LNetError
 from ulnet.dlc import documents_selftest as told
 from ulnet.dlc import model_selftest as ask
@@ -36,6 +36,7 @@ from ulnet.selftest.runner import Ask, Progress, run_plan
 __all__ = ["Picture", "compare_reports", "report_lines", "run"]
 
 _DEADLINE: Final = 300.0
+_BAR: Final = 20  # characters, at most
 _DOCUMENTS: Final[dict[type[Any], Any]] = {
     ask.SessionNew: told.SessionDocument,
     ask.GroupAdd: told.GroupDocument,
@@ -57,6 +58,10 @@ def run(options: argparse.Namespace, make_node: MakeNode, runner: asyncio.Runner
     except yaml.YAMLError as bad:
         print(f"ulnet selftest: {options.files[0]}: no YAML: {' '.join(str(bad).split())}", file=sys.stderr)
         return 2
+    reports = [path for path in (options.json, options.html) if path is not None]
+    for path in reports:  # what cannot be written is told before an hour of tests
+        with _writing(path), open(path, "a"):
+            pass
     screen = Screen()
     picture = Picture(plan)
     with Live(picture.table(), console=screen, transient=True) if screen.is_terminal else _Still() as live:
@@ -68,14 +73,20 @@ def run(options: argparse.Namespace, make_node: MakeNode, runner: asyncio.Runner
         report = runner.run(_run(plan, options, make_node, _who_answers(), progress))
     for line in report_lines(report):
         print(line)
-    _write(options.json, msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
-    _write(options.html, as_html(report))
+    for path in reports:
+        with _writing(path):
+            write_text(path, as_html(report) if path == options.html else as_json(report))
     return 0 if report.good else 1
 
 
-def _write(path: str | None, text: str) -> None:
-    if path is not None:
-        Path(path).write_text(text)
+@contextmanager
+def _writing(path: str) -> Iterator[None]:
+    """What is written there. Raises LNetError where that fails."""
+    try:
+        yield
+    except OSError as error:
+        number = error.errno or errno.EIO
+        raise LNetError(number, f"{path} cannot be written: {os.strerror(number)}") from None
 
 
 async def _run(
@@ -151,16 +162,23 @@ class Picture:
 
     def table(self) -> Table:
         """The picture."""
-        table = Table("client, rails", "MiB/s", "", title=self._title)
+        table = Table("client, rails", title=self._title)
+        for heading in ("MiB/s", ""):
+            table.add_column(heading, no_wrap=True)
         spread = self._sample.bandwidth if self._sample is not None else {}
         top = max(spread.values(), default=0.0) or 1.0
         for node, bandwidth in list(spread.items())[:40]:
-            table.add_row(node, f"{bandwidth:.1f}", "█" * round(30 * bandwidth / top))
+            table.add_row(node, f"{bandwidth:.1f}", "█" * round(_BAR * bandwidth / top))
         for node, rails in self._sample.rails.items() if self._sample is not None else ():
             for rail, bandwidth in rails.items():
-                bar = "█" * min(round(30 * bandwidth / top), 30)
+                bar = "█" * min(round(_BAR * bandwidth / top), _BAR)
                 table.add_row(f"  {node}, rail {rail}", f"{bandwidth:.1f}", bar)
         return table
+
+
+def as_json(report: Report) -> str:
+    """A report for `ulnet selftest compare`, and other programs."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
 
 
 def report_lines(report: Report) -> list[str]:

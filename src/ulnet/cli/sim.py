@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ulnet.cli.files import write_text
 from ulnet.cli.parsers import command_parser
 from ulnet.cli.sim_cluster import LOCAL, reports
 from ulnet.cli.sim_report import Report, Sweep, print_report, report_of
@@ -179,7 +180,10 @@ class _Command:
         if self.plot is not None:
             from ulnet.cli.sim_plot import plot
 
-            plot(outcome.run, meter, self.plot)
+            try:
+                plot(outcome.run, meter, self.plot)
+            except OSError as error:
+                raise PlanError(f"{self.plot} cannot be written: {error.strerror}") from None
         return report
 
     def _after_failure(self, seed: int, outcome: Outcome) -> None:
@@ -191,7 +195,7 @@ class _Command:
         fails = fails_alike(outcome, lambda plan: self.work.play(seed, plan=plan))
         smallest = shrink(outcome.run.plan, fails, _SHRINK_RUNS)
         try:
-            Path(self.options.save).write_text(scenario_text(smallest), encoding="utf-8")
+            write_text(self.options.save, scenario_text(smallest))
         except OSError as error:
             raise PlanError(f"{self.options.save} cannot be written: {error.strerror}") from None
         again = f"ulnet sim run {self.options.save} {recipe} --seed {seed}"

@@ -18,7 +18,7 @@ from ulnet.sim.run import Outcome
 __all__ = ["Report", "Row", "Sweep", "print_report", "report_of"]
 
 _MOST_ROWS = 60
-_WIDTH = 140  # of a table that goes to a file
+_WIDTH = 140  # at most, of a table: a terminal wraps long lines, and nothing is cut
 
 
 @dataclass(slots=True)
@@ -159,15 +159,13 @@ def _row(node: SimNode, kind: str, what: NI | PeerNi) -> Row:
 
 def print_report(report: Report) -> None:
     """For people."""
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH)
-    table = Table(title=report.scenario or f"seed {report.seed}")
-    table.add_column("node")
-    table.add_column("")
-    table.add_column("NID")
-    for name in ("sent", "received", "dropped", "failed", "bytes sent", "bytes received"):
-        table.add_column(name, justify="right")
+    console = Console(highlight=False, width=_WIDTH)
+    title = report.scenario or f"seed {report.seed}"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in ("node", "", "NID"):
+        table.add_column(name, no_wrap=True)
+    for name in ("sent", "received", "dropped", "failed", "bytes\nsent", "bytes\nreceived"):
+        table.add_column(name, justify="right", no_wrap=True)
     last = ""
     for row in report.rows[:_MOST_ROWS]:
         figures = (row.sent, row.received, row.dropped, row.failed, row.bytes_sent, row.bytes_received)

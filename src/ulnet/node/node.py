@@ -265,7 +265,11 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
     ) -> Attachment:
         """Open memory to peers. Events go to `handler` if given, else to the attachment's queue.
 
-        Options are MdOption bits; without MANAGE_REMOTE each PUT or GET begins behind the one before it.
+        Options are MdOption bits: OP_PUT and OP_GET let peers write and read; TRUNCATE cuts what is longer
+        than the room left, which is dropped without it; with MANAGE_REMOTE the sender's offset decides, else
+        each PUT or GET begins behind the one before it, and at the end of the memory peers find none any
+        more. It ends after `threshold` operations (INFINITE, -1: no limit), and with MAX_SIZE when less than
+        `max_size` bytes are left; the last event is `unlinked`. For messages without end take `inbox`.
         Raises LNetError: EINVAL, EPERM (portal of the other kind).
         """
         memory = self.core.memory

@@ -1,0 +1,105 @@
+"""Output without UTF-8, a reader, or room; files that cannot be written: one sentence at most."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.daemon import PATIENCE, Done, environment
+from support.shared import ROOT
+
+SIGNS = "10.0.0.1 → 10.0.0.2: 3 × 5 µs – ▁▄█ …"
+PRINT = "import sys; from ulnet.cli.output import run_to_its_end"
+PLAN = """\
+name: small
+groups: {a: [127.0.0.1@tcp], b: [127.0.0.2@tcp]}
+tests:
+- {name: ping, from: a, to: b}
+"""
+CAPTURE = ROOT / "tests/data/vectors/b_ping_existing_conn.pcap"
+NO_ROOM = "No space left on device"
+ULNET = f"{sys.executable} -m ulnet"
+
+
+def shell(line: str, **more: str) -> Done:
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {line}"],
+        env=environment(**more),
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_signs_that_an_encoding_lacks_are_spelt(encoding: str) -> None:
+    program = f"{PRINT}; raise SystemExit(run_to_its_end('x', lambda: print({SIGNS + ' é'!r}), lambda n: 2))"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(PYTHONIOENCODING=encoding),
+        capture_output=True,
+        check=False,
+    )
+    spelt = {
+        "ascii": r"10.0.0.1 -> 10.0.0.2: 3 x 5 us - _=# ... \xe9",
+        "latin-1": "10.0.0.1 -> 10.0.0.2: 3 × 5 µs - _=# ... é",
+        "utf-8": SIGNS + " é",
+    }
+    assert (done.stderr, done.stdout.decode(encoding)) == (b"", spelt[encoding] + "\n")
+
+
+def test_a_table_is_shown_where_there_is_no_utf_8() -> None:
+    done = shell(f"{ULNET} sim run {ROOT}/scenarios/two-rails.yaml", PYTHONIOENCODING="ascii")
+    assert (done.code, done.err) == (0, "") and "all well" in done.out
+
+
+def test_a_table_of_80_columns_cuts_nothing() -> None:
+    done = shell(f"{ULNET} sim run {ROOT}/scenarios/two-rails.yaml", COLUMNS="80")
+    table = done.out[: done.out.index("messages ended well")].splitlines()[:-1]
+    assert "…" not in done.out and all(len(line) <= 80 for line in table)
+    assert all(nid in done.out for nid in ("10.0.0.1@tcp ", "10.1.0.2@tcp1 ")) and "received" in done.out
+
+
+def test_json_of_a_capture_is_json_in_each_encoding() -> None:
+    told = [
+        shell(f"{ULNET} decode --json {CAPTURE}", PYTHONIOENCODING=code).out.splitlines()
+        for code in ("utf-8", "ascii")
+    ]
+    assert told[0] != told[1]
+    assert [json.loads(line) for line in told[0]] == [json.loads(line) for line in told[1]]
+
+
+@pytest.mark.parametrize(
+    "words", ["ulnet --complete ''", "ulnet.cli.lnetctl --complete net", "ulnet.cli.lst --complete ''"]
+)
+def test_completion_without_a_reader_says_nothing(words: str) -> None:
+    done = shell(f"{sys.executable} -m {words} | true")
+    assert done.code in (0, 141) and done.err == ""
+
+
+def test_what_cannot_be_written_is_not_said_of_what_is_read(tmp_path: Path) -> None:
+    done = shell(f"{ULNET} decode {CAPTURE} >/dev/full")
+    assert done.code == 2 and done.err == f"ulnet: what it says cannot be written: {NO_ROOM}\n"
+    assert shell(f"{ULNET} decode {tmp_path}").err == f"ulnet decode: {tmp_path}: Is a directory\n"
+    done = shell(f"{ULNET} decode /proc/self/mem")
+    assert done == Done(1, "", "ulnet decode: /proc/self/mem: it cannot be read: Input/output error\n")
+
+
+def test_a_plan_whose_report_cannot_be_written_is_not_begun(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(PLAN)
+    for option in ("--json", "--html"):
+        done = shell(f"{ULNET} selftest run {plan} {option} {tmp_path}/none/report")
+        text = f"ulnet selftest: {tmp_path}/none/report cannot be written: No such file or directory\n"
+        assert done == Done(1, "", text)
+
+
+def test_a_plot_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    done = shell(f"{ULNET} sim run {ROOT}/scenarios/two-rails.yaml --plot {tmp_path}/none/a.png")
+    assert done.code == 2
+    assert done.err == f"ulnet sim: {tmp_path}/none/a.png cannot be written: No such file or directory\n"
