@@ -150,7 +150,7 @@ def test_an_answer_costs_the_same_however_many_nodes_owe_one(fabric):
         a.put(a.memory.md_bind(b"", None), D, 5, 7)
         first, stranger = a.peers.find_ni(asked[0]), a.peers.find_ni(D)
         found = []
-        sys.setprofile(lambda frame, what, _: found.append(what))
+        sys.setprofile(lambda frame, what, _, found=found: found.append(what))
         try:
             answers = md.has_asked(first), md.has_asked(stranger)
         finally:

@@ -230,9 +230,7 @@ class Md:
         if asked is sender or asked.nid == sender.nid or asked.peer is sender.peer or sender.nid == LO_NID:
             return True
         others = self.asked_too
-        return others is not None and (
-            sender.nid in others or not others.isdisjoint(sender.peer.members)
-        )
+        return others is not None and (sender.nid in others or not others.isdisjoint(sender.peer.members))
 
     def keep(self, keeper: Keeper) -> None:
         """Call keeper when this descriptor is gone, or has another handle."""

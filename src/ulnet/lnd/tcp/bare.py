@@ -2,7 +2,7 @@
 
 Nothing else would tell that such a PUT was lost. A large one is sent when the peer has read it, which a
 zero-copy request asks for (spec wire-socklnd.md §4.1). A connection is read in order, so one request serves
-all that left before it: one PUT of each MiB asks, and the last of each batch. Where the peer could not answer, TCP's
+all that left before it: the last PUT of each batch asks. Where the peer could not answer, TCP's
 acknowledgement has to do. Small ones are sent when the kernel has them; how many its host may lack is told
 when their connection breaks.
 """
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["ZERO_COPY", "InDoubt", "Requests"]
 
 ZERO_COPY: Final = 16384  # bytes of payload from which on a peer is asked
-ASK_EACH: Final = 1 << 20  # bytes of such PUTs: who waits for the answer before it sends more sends meanwhile
 _MARKS: Final = 64
 
 
@@ -64,12 +63,13 @@ class InDoubt:
 class Requests:
     """What one connection has sent, and waits to have acknowledged."""
 
-    __slots__ = ("_asking", "asked", "held")
+    __slots__ = ("_asking", "_cookie", "asked", "held")
 
     def __init__(self) -> None:
         self.held: list[Msg] = []  # the kernel has them, and the request is still to leave
         self.asked: dict[int, list[Msg]] = {}  # by the cookie that acknowledges them
-        self._asking: dict[Msg, int] = {}  # those of the batch being sent that ask, and their cookies
+        self._asking: Msg | None = None  # the one of the batch being sent that asks
+        self._cookie = 0
 
     def __bool__(self) -> bool:
         return bool(self.held or self.asked)
@@ -82,23 +82,16 @@ class Requests:
         head_size: int,
         sums: bool,
     ) -> None:
-        """Have the last large bare PUT of a batch ask, whose frames are `pieces`, and one of each MiB before."""
-        asking = []
+        """Have the last large bare PUT of a batch ask, whose frames are `pieces`."""
         behind = 0  # bytes from its beginning to the end of the batch
-        unasked = ASK_EACH  # bytes of large ones from there to the one that asks
         for msg in reversed(batch):
-            size = msg.hdr.payload_length
-            behind += head_size + size
-            if size >= ZERO_COPY and is_bare(msg):
-                if unasked >= ASK_EACH:
-                    asking.append((msg, behind))
-                    unasked = 0
-                unasked += size
-        for msg, behind in reversed(asking):
-            number = cookie()
-            if number:
-                self._asking[msg] = number
-                _mark(pieces, behind, number, head_size, msg.payload if sums else None)
+            behind += head_size + msg.hdr.payload_length
+            if msg.hdr.payload_length >= ZERO_COPY and is_bare(msg):
+                self._cookie = cookie()
+                if self._cookie:
+                    self._asking = msg
+                    _mark(pieces, behind, self._cookie, head_size, msg.payload if sums else None)
+                return
 
     def sent(self, msgs: Sequence[Msg]) -> list[Msg]:
         """The kernel has taken these: those of them that wait for nothing more."""
@@ -108,16 +101,16 @@ class Requests:
                 others.append(msg)
                 continue
             self.held.append(msg)
-            number = self._asking.pop(msg, 0)
-            if number:
-                self.asked[number] = self.held
+            if msg is self._asking:
+                self._asking = None
+                self.asked[self._cookie] = self.held
                 self.held = []
         return others
 
     def taken_back(self, msgs: Sequence[Msg]) -> None:
-        """These have not begun to leave, and will not: such as were to ask may be among them."""
-        for msg in msgs:
-            self._asking.pop(msg, None)
+        """These have not begun to leave, and will not: the one that was to ask may be among them."""
+        if self._asking in msgs:
+            self._asking = None
 
     def close(self) -> list[Msg]:
         """The connection ends: all that waits, in order."""
