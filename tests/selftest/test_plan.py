@@ -153,7 +153,7 @@ def test_the_live_picture_has_clients_and_rails() -> None:
     assert "rack" in text and "write: 50%, 3 errors" in text
     rows = [line.split("│")[1:-1] for line in text.splitlines() if "│" in line]
     shown = {row[0].strip(): (row[1].strip(), row[2].count("█")) for row in rows}
-    assert shown["a@tcp"] == ("40.0", 30) and shown["c@tcp"] == ("20.0", 15)
+    assert shown["a@tcp"] == ("40.0", 20) and shown["c@tcp"] == ("20.0", 10)
     assert shown["a@tcp, rail a@tcp"][0] == "30.0" and shown["a@tcp, rail b@tcp1"][0] == "10.0"
 
 
