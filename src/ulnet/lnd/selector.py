@@ -107,11 +107,6 @@ class Selector:
         """Be ready to watch files. Raises OSError."""
         self._epoll = select.epoll()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether files are watched."""
-        return self._epoll is not None
-
     def fileno(self) -> int:
         """The descriptor of the epoll: readable while `serve` has something to do."""
         assert self._epoll is not None
@@ -165,24 +160,6 @@ class Selector:
             self._call(events[0][0], events[0][1])
         else:
             self._serve(events)
-
-    def serve_for(self, seconds: float) -> bool:
-        """Call readers and writers of files that are ready, one after the other, until that time is over.
-
-        Whether it was: then more may be ready.
-        """
-        until = monotonic() + seconds
-        while True:
-            epoll = self._epoll
-            if epoll is None:  # closed by what the last one led to
-                return False
-            self._fresh.clear()
-            events = epoll.poll(0, 1)
-            if not events:
-                return False
-            self._call(events[0][0], events[0][1])
-            if monotonic() >= until:
-                return True
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
         """The loop's files that are ready, after at most that many seconds; meanwhile others are served."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import resource
 import socket
 from collections.abc import Callable
@@ -11,9 +10,6 @@ from functools import partial
 from typing import Final
 
 from ulnet.core.lines import Line
-from ulnet.core.status import LNetError, errno_text
-from ulnet.lnd.loop import tell_failure
-from ulnet.lnd.selector import Selector
 from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.devices import Device
 from ulnet.lnd.tcp.handshake import PassiveHandshake, Verdict
@@ -24,8 +20,7 @@ from ulnet.nid import Nid
 
 __all__ = ["Acceptor"]
 
-_ACCEPTS: Final = 4  # per turn of a listener
-_MOMENT: Final = 5e-4  # seconds that all who are not through with their handshake have at a time
+_ACCEPTS: Final = 16  # per turn of a listener
 _PAUSE: Final = 1.0  # seconds, when there are no more file descriptors
 _SHARE: Final = 4  # of the handshakes in progress one address has no more than this part
 _KEPT: Final = 64  # descriptors that are not for those who call: an eighth, where there are few
@@ -43,15 +38,10 @@ class _Listener:
 
 
 class Acceptor:
-    """The listeners of one driver; which NI is wanted is told by the connection request alone.
-
-    Listeners and handshakes have a selector of their own, which is one file of the driver's: however many
-    call at once, connected peers wait for none but those who are served in one moment.
-    """
+    """The listeners of one driver; which NI is wanted is told by the connection request alone."""
 
     def __init__(self, shared: Shared, by_nid: dict[Nid, NiState]) -> None:
         self._shared = shared
-        self.strangers: Selector = Selector(partial(tell_failure, shared.loop))
         self._by_nid = by_nid
         self._listeners: dict[tuple[bytes, int], _Listener] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -77,21 +67,10 @@ class Acceptor:
         listener = self._listeners.get(key)
         self._most_files = _files_for_callers()
         if listener is None:
-            self._open_strangers()
             listener = _Listener(sockets.listen(device.nid, port, device.interface, self._shared.params))
             self._listeners[key] = listener
             self._watch(listener)
         listener.nis.add(nid)
-
-    def _open_strangers(self) -> None:
-        if self.strangers.is_open:
-            return
-        try:
-            self.strangers.open()
-            self._shared.selector.watch(self.strangers.fileno(), self._on_strangers)
-        except OSError as error:
-            number = error.errno or errno.EIO
-            raise LNetError(number, f"cannot watch who calls: {errno_text(number)}") from None
 
     def close(self, nid: Nid, device: Device | None = None) -> None:
         """Stop listening for nid (on that device alone), and drop what is in progress for it."""
@@ -102,28 +81,18 @@ class Acceptor:
             if not listener.nis:
                 del self._listeners[key]
                 for sock in listener.socks:
-                    self.strangers.forget(sock.fileno())
+                    self._shared.selector.forget(sock.fileno())
                     sock.close()
         for inbound in list(self.pending):
             if inbound.wanted == nid or not self._listeners:
                 inbound.drop()
-        if self._listeners:
-            return
-        if self.strangers.is_open:
-            self._shared.selector.forget(self.strangers.fileno())
-            self.strangers.close()
-        if self._timer is not None:
+        if not self._listeners and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _watch(self, listener: _Listener) -> None:
         for sock in listener.socks:
-            self.strangers.watch(sock.fileno(), partial(self._on_accept, listener, sock))
-
-    def _on_strangers(self) -> None:
-        """Those who call have a moment; the next one, if they need it, comes behind all others' turns."""
-        if self.strangers.serve_for(_MOMENT) and self.strangers.is_open:
-            self._shared.selector.again(self.strangers.fileno())
+            self._shared.selector.watch(sock.fileno(), partial(self._on_accept, listener, sock))
 
     def _on_accept(self, listener: _Listener, listening: socket.socket) -> None:
         for turn in range(_ACCEPTS):
@@ -190,7 +159,7 @@ class Acceptor:
         """No resources for one more: the listener would only spin."""
         listener.paused = True
         for sock in listener.socks:
-            self.strangers.forget(sock.fileno())
+            self._shared.selector.forget(sock.fileno())
         if self._timer is None:
             self._timer = self._shared.loop.call_later(_PAUSE, self._resume)
 
@@ -264,7 +233,7 @@ class _Inbound:
         self.wanted: Nid | None = None
         self._timer = shared.loop.call_later(shared.params.accept_timeout, self._timed_out)
         acceptor.entered(self)
-        acceptor.strangers.watch(sock.fileno(), self._on_first if secures else self._on_readable)
+        shared.selector.watch(sock.fileno(), self._on_first if secures else self._on_readable)
 
     def _on_first(self) -> None:
         """The first byte tells whether the connection is to be secured."""
@@ -302,20 +271,20 @@ class _Inbound:
             self.drop()
             return
         if waits == "write":
-            self._acceptor.strangers.watch_room(sock.fileno(), self._on_shake)
+            self._shared.selector.watch_room(sock.fileno(), self._on_shake)
             return
-        self._acceptor.strangers.forget_room(sock.fileno())
+        self._shared.selector.forget_room(sock.fileno())
         if not waits:
             self._watch(self._on_readable)
             self._on_readable()
 
     def _watch(self, reader: Callable[[], None]) -> None:
-        self._acceptor.strangers.watch(self._sock.fileno(), reader)
+        self._shared.selector.watch(self._sock.fileno(), reader)
 
     def _release(self) -> socket.socket:
         self._timer.cancel()
-        self._acceptor.strangers.forget(self._sock.fileno())
-        self._acceptor.strangers.forget_room(self._sock.fileno())
+        self._shared.selector.forget(self._sock.fileno())
+        self._shared.selector.forget_room(self._sock.fileno())
         self._acceptor.released(self)
         return self._sock
 
