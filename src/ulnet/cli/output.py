@@ -12,7 +12,7 @@ from io import TextIOWrapper
 __all__ = ["run_to_its_end"]
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})  # of a stream that was open already
-# What stands for the signs that commands print where the output's encoding has none of them.
+# What commands print in place of characters that the output's encoding lacks.
 _BARS = dict(zip("▁▂▃▄▅▆▇█", "_.-=+*%#", strict=True))
 _PLAIN = {"→": "->", "…": "...", "–": "-", "×": "x", "µ": "u", **_BARS}
 
@@ -20,7 +20,7 @@ _PLAIN = {"→": "->", "…": "...", "–": "-", "×": "x", "µ": "u", **_BARS}
 def run_to_its_end(name: str, run: Callable[[], int], unwritten: Callable[[int], int]) -> int:
     """The exit status of `run`; `unwritten` tells it for the errno of output that cannot be written."""
     _open_what_is_closed()
-    _spell_what_cannot_be_encoded()
+    _replace_what_cannot_be_encoded()
     try:
         status = run()
         sys.stdout.flush()
@@ -45,8 +45,8 @@ def _open_what_is_closed() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, as long as it lives
 
 
-def _spell_what_cannot_be_encoded() -> None:
-    """A terminal without UTF-8 is no reason to fail: other signs stand there, or escapes."""
+def _replace_what_cannot_be_encoded() -> None:
+    """A terminal without UTF-8 is no reason to fail: it gets other characters, or escapes."""
     codecs.register_error("ulnet.plain", _plain)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper) and stream.errors in ("strict", "backslashreplace"):
@@ -55,9 +55,9 @@ def _spell_what_cannot_be_encoded() -> None:
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
-    signs = error.object[error.start : error.end]
-    spelt = (_PLAIN.get(sign) or sign.encode("ascii", "backslashreplace").decode() for sign in signs)
-    return "".join(spelt), error.end
+    lacking = error.object[error.start : error.end]
+    plain = (_PLAIN.get(one) or one.encode("ascii", "backslashreplace").decode() for one in lacking)
+    return "".join(plain), error.end
 
 
 def _write_no_more() -> None:

@@ -179,7 +179,7 @@ class Md:
         self.acks_due: int = 0  # answers that were asked for: others are not taken
         self.replies_due: int = 0
         self.asked: PeerNi | None = None  # whom its last request went to: only that node may answer …
-        self.asked_too: set[Nid] | None = None  # … and those of these, whose answers may still be due
+        self.asked_too: set[Nid] | None = None  # … and NIDs asked before it, whose answers may still be due
         self.aborted: int = 0  # errno that successful completions turn into, after md_unlink while busy
         self.linked: bool = False
         self.sends: bool = False  # bound, and not about to go
