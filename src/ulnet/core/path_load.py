@@ -3,6 +3,11 @@
 The rate is measured from outside the drivers: bytes whose delivery was confirmed (an ACK or REPLY came;
 without those, the driver was done) over the time in which the path had work. So the same estimate
 serves every driver and the simulator. Small messages say nothing of a path's rate and are left out.
+
+Paths that share a bottleneck each deliver what they are given, so that any split of the traffic would confirm
+itself. So each path is on trial for a few samples now and then: if there are faster ones, it is given more
+(`Candidates.note_rates`). Where it delivers more, that is its rate, and the next trial follows soon; where it
+does not, the next one is twice as far away.
 """
 
 from __future__ import annotations
@@ -17,12 +22,15 @@ MIN_SAMPLE_BYTES: Final = 65536
 _MIN_SAMPLE_SECONDS: Final = 0.01
 _WEIGHT: Final = 0.25  # of the newest sample
 _FIRST_SAMPLES: Final = 3  # make the first rate; the one before them also timed the way's setting up
+_MORE: Final = 1.2  # times what it delivered before a trial: it can do more
+_FIRST_TRIAL: Final = 4  # samples before it
+_LAST_TRIAL: Final = 512  # samples between trials at most
 
 
 class PathLoad:
     """One path: `outstanding` bytes sent and not confirmed, `rate` in bytes per second (0: not known).
 
-    `stalled` says that its driver sees no progress there.
+    `stalled` says that its driver sees no progress there; `on_trial` that it is to be given more than its rate.
     """
 
     __slots__ = (
@@ -31,6 +39,8 @@ class PathLoad:
         "_rates",
         "_samples",
         "_since",
+        "_until_trial",
+        "on_trial",
         "outstanding",
         "rate",
         "stalled",
@@ -44,8 +54,10 @@ class PathLoad:
         self.stalled: bool = stalled
         self._since = 0.0  # when the present sample began
         self._confirmed = 0  # bytes of the present sample
+        self.on_trial: bool = False
         self._samples = -1
         self._estimate = 0.0
+        self._until_trial: int = _FIRST_TRIAL  # samples
 
     def sample(self, size: int, now: float) -> None:
         """Enough for a sample is delivered, of it `size` bytes just now."""
@@ -65,9 +77,18 @@ class PathLoad:
             return
         weight = _WEIGHT if samples > _FIRST_SAMPLES else 1 / samples
         self._estimate += (sample - self._estimate) * weight
-        if samples >= _FIRST_SAMPLES:
-            self.rate = self._estimate
-            self._rates.invalidate("measured")
+        if samples < _FIRST_SAMPLES:
+            return
+        estimate = self._estimate
+        if self.on_trial:
+            self.on_trial = False
+            more = estimate > self.rate * _MORE
+            self._until_trial = _FIRST_TRIAL if more else min(self._until_trial * 2, _LAST_TRIAL)
+        elif samples >= self._until_trial:
+            self.on_trial = True
+            self._samples = -1
+        self.rate = estimate
+        self._rates.invalidate("measured")
 
     def presume(self, rate: float) -> None:
         """Take the path for that fast until it is measured again; what was measured is not forgotten."""

@@ -12,6 +12,7 @@ __all__ = ["EQUAL_WITHIN", "UNUSED", "Candidates", "Turns"]
 # Paths whose rates differ by less are taken for equal: where they share a bottleneck any split would
 # confirm itself, and noise would decide. What is outstanding still evens them out.
 EQUAL_WITHIN = 1.5
+TRIAL = 2  # times its rate, that a path on trial is taken for
 
 UNUSED = PathLoad()  # stands for every path that nothing went yet
 
@@ -63,11 +64,14 @@ class Candidates:
         self._equal = True
 
     def note_rates(self, path_loads: Sequence[PathLoad], generation: int) -> None:
-        """Take the rates of all; a path that was never measured is taken for as fast as the fastest."""
+        """Take the rates of all; a path that was never measured is taken for as fast as the fastest.
+
+        One on trial is taken for twice as fast as measured, but no faster than the fastest.
+        """
         self.noted_at = generation
         self._path_loads = path_loads
-        rates = [path_load.rate for path_load in path_loads]
-        self._best = best = max(rates)
+        self._best = best = max([path_load.rate for path_load in path_loads])
+        rates = [path_load.rate * TRIAL if path_load.on_trial else path_load.rate for path_load in path_loads]
         self._rates = [best if not rate or rate * EQUAL_WITHIN >= best else rate for rate in rates]
         self._equal = min(self._rates) == best
 
