@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 import random
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 
@@ -88,7 +89,7 @@ def test_a_path_that_delivers_no_more_on_trial_is_tried_ever_more_rarely():
         path.take(1 << 20, 0.01, 0, 0.0)
         if path.on_trial and not before:
             tried.append(sample)
-    gaps = [after - before for before, after in zip(tried, tried[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(tried)]
     assert gaps[:4] == sorted(gaps[:4])
     assert gaps[1] > 1.5 * gaps[0]
     assert 500 < max(gaps) < 600  # … but tried it is
