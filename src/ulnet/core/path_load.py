@@ -30,7 +30,7 @@ _LAST_TRIAL: Final = 512  # samples between trials at most
 class PathLoad:
     """One path: `outstanding` bytes sent and not confirmed, `rate` in bytes per second (0: not known).
 
-    `stalled` says that its driver sees no progress there; `on_trial` that it is to be given more than its rate.
+    `stalled`: its driver sees no progress there; `on_trial`: it is to be given more than its rate.
     """
 
     __slots__ = (
