@@ -191,10 +191,8 @@ class LNet:
         return self.state.stats
 
     def reset_stats(self) -> None:
-        """Zero them; how many messages live is a state, not a count, and stays."""
-        fresh = GlobalStats()
-        fresh.msgs_alloc = fresh.msgs_max = self.state.stats.msgs_alloc
-        self.state.stats = fresh
+        """Zero what is counted of the node."""
+        self.state.stats.reset()
 
     @property
     def cpts(self) -> CptTable:

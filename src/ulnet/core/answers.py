@@ -95,6 +95,10 @@ class Answers:
         self._sender.count(len(msgs))
         self._sender.submit(path, msgs, now)
 
+    def is_valid(self, paths: PathSet) -> bool:
+        """Whether what was decided of these paths still holds."""
+        return self._finder.is_valid(paths)
+
     def _path(self, paths: PathSet) -> Path | None:
         """The path of an answer; None if it takes a longer look."""
         if not self._finder.is_valid(paths):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Completion"]
 
+_SEND: Final = EventKind.SEND
 _ACK: Final = int(MsgType.ACK)
 _PUT: Final = int(MsgType.PUT)
 _GET: Final = int(MsgType.GET)
@@ -33,12 +34,14 @@ _REPLY: Final = int(MsgType.REPLY)
 class Completion:
     """The end of outgoing messages of one node."""
 
-    __slots__ = ("_credits", "_loads", "_memory", "_parts", "_sender", "_state")
+    __slots__ = ("_clock", "_credits", "_loads", "_memory", "_parts", "_sender", "_state", "_stats")
 
     def __init__(self, state: NodeState, memory: Memory, sender: Sender, parts: Parts) -> None:
         self._state = state
         self._memory = memory
         self._sender = sender
+        self._clock = state.clock
+        self._stats = state.stats
         self._credits = sender.credits
         self._loads = sender.loads
         self._parts = parts
@@ -51,32 +54,22 @@ class Completion:
         OK with an errno is a failure as well: the peer itself tells it, and no path is to blame.
         """
         self._sender.uncork()
-        if status or err:
+        if status or err or not msgs:
             for msg in msgs:
                 self._failed(msg, status, err, reason)
             return
-        path = msgs[0].path if msgs else None
-        if not [msg for msg in msgs if msg.path is not path]:
-            self._have_left(path, msgs)
+        path = msgs[0].path
+        if len(msgs) == 1 or not [msg for msg in msgs if msg.path is not path]:
+            self._left(path, msgs)
             return
         run: list[Msg] = []
         for msg in msgs:
             if run and msg.path is not path:
-                self._have_left(path, run)
+                self._left(path, run)
                 run = []
             path = msg.path
             run.append(msg)
-        self._have_left(path, run)
-
-    def _have_left(self, path: Path | None, run: list[Msg]) -> None:
-        if path is None or not run[0].committed:
-            for msg in run:
-                self._is_over(msg)
-        elif path.hop:
-            for msg in run:
-                self._left_hop(path, msg)
-        else:
-            self._left(path, run)
+        self._left(path, run)
 
     def _is_over(self, msg: Msg) -> None:
         self._state.report(f"driver finalized a message twice: {msg.hdr!r}")
@@ -84,21 +77,29 @@ class Completion:
 
     # All went well ---------------------------------------------------------------------------------
 
-    def _left(self, path: Path, run: list[Msg]) -> None:
+    def _left(self, path: Path | None, run: list[Msg]) -> None:
         """Messages of one path have left: counters first, then credits, which may set free what waits."""
-        now = self._state.clock()
+        first = run[0]
+        if path is None or not first.committed:
+            for msg in run:
+                self._is_over(msg)
+            return
+        if path.hop:
+            for msg in run:
+                self._left_hop(path, msg)
+            return
+        now = self._clock()
         count = len(run)
         kind = path.kind
         ni, pni = path.ni, path.peer_ni
         path.left += 1
-        stats = self._state.stats
+        stats = self._stats
         stats.msgs_alloc -= count
         stats.send_count += count
         ni.stats.sent[kind] += count
         pni.stats.sent[kind] += count
-        first = run[0]
         length = first.hdr.payload_length if count == 1 else sum([msg.hdr.payload_length for msg in run])
-        if kind in (_PUT, _REPLY):
+        if length:
             stats.send_length += length
             ni.stats.sent_bytes += length
             pni.stats.sent_bytes += length
@@ -188,7 +189,8 @@ class Completion:
             msg.md = None
             free.append(msg)  # from here on it may be another one
             md.refs -= 1
-            mds.tell(md, event)
+            if md.handler is not None:
+                mds.tell(md, event)
 
     def _tell_one(self, path: Path, msg: Msg) -> None:
         """Tell the owner of the memory of a message that is not like the one before."""
@@ -227,7 +229,7 @@ class Completion:
                 event_hdr = hdr.copy()
                 event_hdr.dest_nid = msg.target
         length = hdr.length if hdr.type == _GET else hdr.payload_length
-        event = Event(EventKind.SEND, md, event_hdr, mlength=length, rlength=length, offset=hdr.offset)
+        event = Event(_SEND, md, event_hdr, mlength=length, rlength=length, offset=hdr.offset)
         if hdr is path.hdr and md.threshold < 0 and not md.aborted and md.timeout is None:
             path.share_event(event, md)
         return event
@@ -281,7 +283,7 @@ class Completion:
             hdr = hdr.copy()
             hdr.dest_nid = msg.target
         length = hdr.length if hdr.type == _GET else hdr.payload_length
-        return Event(EventKind.SEND, md, hdr, mlength=length, rlength=length, offset=hdr.offset)
+        return Event(_SEND, md, hdr, mlength=length, rlength=length, offset=hdr.offset)
 
 
 def _told_of(attempts: Attempts | None) -> str:

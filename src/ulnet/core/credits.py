@@ -87,6 +87,8 @@ class Credits:
             msgs = msgs[:may_go]
         if waited:
             self._hand_over_late(path, msgs[0])
+        elif ni.active and not self._faults.active:
+            ni.lnd.send(ni, msgs)
         else:
             self._hand_over(path, msgs)
 

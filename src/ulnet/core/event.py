@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import HealthStatus
 from ulnet.nid import ANY_NID, Nid
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from ulnet.wire.lnet import Header
 
 __all__ = ["Event", "EventKind"]
+
+_OK: Final = HealthStatus.OK
 
 
 class EventKind(IntEnum):
@@ -70,7 +72,7 @@ class Event:
         self.rlength: int = rlength
         self.offset: int = offset
         self.status: int = 0
-        self.health: HealthStatus = HealthStatus.OK
+        self.health: HealthStatus = _OK
         self.reason: str = ""
         self.unlinked: bool = False
 

@@ -25,28 +25,28 @@ class Loads:
     rate.
     """
 
-    __slots__ = ("_answered", "_count", "_parts", "_state")
+    __slots__ = ("_count", "_parts", "_state", "answered")
 
     def __init__(self, state: NodeState, parts: Parts) -> None:
         self._state = state
         self._parts = parts
-        self._answered: InFlight | None = None  # of what was answered last, …
+        self.answered: InFlight | None = None  # of what was answered last, …
         self._count = 0  # … so many messages are not counted off yet
 
     def answer(self, in_flight: list[InFlight], pair: PathLoad | None) -> None:
         """An answer over `pair` came, for one of those: it counts off with the next `settle`."""
         one = in_flight.pop(0) if in_flight[0].pair is pair else take_answered(in_flight, pair)
-        if one is not self._answered:
+        if one is not self.answered:
             self.settle()
-            self._answered = one
+            self.answered = one
             self._count = 0
         self._count += 1
 
     def settle(self) -> None:
         """Count off what was answered, before anybody looks at loads or adds to them."""
-        answered = self._answered
+        answered = self.answered
         if answered is not None:
-            self._answered = None
+            self.answered = None
             answered.answered(self._state.clock(), self._count)
 
     def begin(self, path: Path, msgs: list[Msg], now: float) -> None:
@@ -54,7 +54,7 @@ class Loads:
         in_flight = path.in_flight
         if in_flight is None:
             in_flight = path.in_flight = self._in_flight(path.ni, path.peer_ni, path.load)
-        if self._answered is not None:
+        if self.answered is not None:
             self.settle()
         in_flight.begin(now, len(msgs))
         answered = msgs[0].awaits_answer  # all of them, or none

@@ -40,6 +40,7 @@ class Match:
 
     __slots__ = (
         "answers",
+        "changes",
         "event",
         "handle",
         "hdr",
@@ -80,3 +81,4 @@ class Match:
         self.hop_generation: Generation = ALWAYS
         self.portal_generation: Generation = ALWAYS
         self.stamp: int = -1
+        self.changes: int = -1  # how many there had been of all generations when it was last found to hold

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ulnet.core.path import Path
     from ulnet.core.path_load import InFlight
     from ulnet.core.peer import PeerNi
+    from ulnet.core.selection.paths import PathSet
     from ulnet.nid import Nid
     from ulnet.wire.lnet import Header
 
@@ -22,6 +23,8 @@ __all__ = ["ANSWERS", "NO_PAYLOAD", "Attempts", "Incoming", "Msg", "Transit"]
 
 ANSWERS: Final = (int(MsgType.ACK), int(MsgType.REPLY))
 NO_PAYLOAD: Final[list[memoryview]] = []
+_PUT: Final = int(MsgType.PUT)
+_GET: Final = int(MsgType.GET)
 _FIRST_PAUSE: Final = 0.1  # seconds before a pair is tried again
 _LONGEST_PAUSE: Final = 5.0
 
@@ -117,7 +120,7 @@ class Msg:
     def awaits_answer(self) -> bool:
         """Whether an ACK or a REPLY will tell of its delivery."""
         kind = self.hdr.type
-        return kind == MsgType.GET or (kind == MsgType.PUT and self.wmd is not NO_WMD)
+        return kind == _GET or (kind == _PUT and self.wmd is not NO_WMD)
 
     def pack(self, large: bool) -> bytes:
         """Its header on the wire. Raises WireError."""
@@ -136,6 +139,7 @@ class Incoming:
     """
 
     __slots__ = (
+        "answers",
         "ended",
         "hdr",
         "hop",
@@ -156,6 +160,7 @@ class Incoming:
         self.peer_ni: PeerNi = peer_ni  # who sent it
         self.next_nid: Nid = next_nid  # the next hop that it came by
         self.hop: PeerNi = peer_ni  # the peer NI of that
+        self.answers: PathSet | None = None  # the paths of its ACK, where they are known
         self.md: Md | None = None
         self.mlength: int = 0
         self.offset: int = 0

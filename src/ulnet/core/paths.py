@@ -30,17 +30,17 @@ _SHOWN: Final = 4
 class PathFinder:
     """The paths of one node's messages."""
 
-    __slots__ = ("_parts", "_routed", "_selector", "_state")
+    __slots__ = ("_parts", "_routed", "_state", "selector")
 
     def __init__(self, state: NodeState, selector: Selector, routed: RoutedSelector, parts: Parts) -> None:
         self._state = state
         self._parts = parts
-        self._selector = selector
+        self.selector: Selector = selector
         self._routed = routed
 
     def find(self, dest: PeerNi, key: Key) -> PathSet:
         """The paths to a NID, which may have to be filled."""
-        return self._selector.find(dest, key)
+        return self.selector.find(dest, key)
 
     def of(self, msg: Msg, dest: PeerNi) -> PathSet:
         """The paths for a message."""
@@ -49,11 +49,11 @@ class PathFinder:
         bound = kind in ANSWERS or msg.exact
         ping = template.portal == PING_PORTAL and kind not in ANSWERS
         key = Key(kind, msg.source, bound, ping, msg.via, template.dest_pid, msg.cpt)
-        return self._selector.find(dest, key)
+        return self.selector.find(dest, key)
 
     def is_valid(self, paths: PathSet) -> bool:
         """Whether what was decided still holds."""
-        return self._selector.is_valid(paths)
+        return self.selector.is_valid(paths)
 
     def fill(self, paths: PathSet) -> None:
         """Decide what stays true until the next generation. Raises LNetError: EINVAL, EHOSTUNREACH."""
@@ -65,7 +65,7 @@ class PathFinder:
             paths.generation = dest.peer.generation
             paths.stamp = self._state.generation.number + dest.peer.generation.number
         else:
-            self._selector.fill(paths)
+            self.selector.fill(paths)
 
     def _over_gateway(self, dest: PeerNi, key: Key) -> bool:
         routed = self._routed
@@ -75,7 +75,7 @@ class PathFinder:
         """The path of a message of that load. Raises LNetError(EHOSTUNREACH) where no gateway serves."""
         if paths.routed:
             return self._pick_routed(paths, size, ())
-        return self._selector.pick(paths, size)
+        return self.selector.pick(paths, size)
 
     def _pick_routed(
         self, paths: PathSet, size: int, tried: tuple[tuple[NI, PeerNi], ...], free: bool = False
@@ -92,7 +92,7 @@ class PathFinder:
             cpt=key.cpt,
             tried=tried,
         )
-        path = self._selector.path(paths, found.ni, found.peer_ni, found.final)
+        path = self.selector.path(paths, found.ni, found.peer_ni, found.final)
         path.ni_by, path.peer_ni_by = found.ni_by, found.peer_ni_by
         path.route = found.route
         return path
@@ -110,30 +110,28 @@ class PathFinder:
         if self._over_gateway(paths.dest, paths.key):
             return self._pick_routed(paths, size, tried, free=answer)
         if not paths.dest.peer.multi_rail and not answer:
-            self._selector.fill(paths)
-            return self._selector.pick(paths, size)
+            self.selector.fill(paths)
+            return self.selector.pick(paths, size)
         peer = paths.dest.peer
         source = None if answer else msg.source
         free = source is None and not msg.exact
-        if free and self._routed.has_way(peer) and self._selector.has_tried_all(peer, tried):
+        if free and self._routed.has_way(peer) and self.selector.has_tried_all(peer, tried):
             return self._pick_routed(paths, size, tried, free=answer)
-        return self._selector.pick_untried(paths, source, tried, size)
+        return self.selector.pick_untried(paths, source, tried, size)
 
     def asks_first(self, final: PeerNi) -> bool:
         """Whether the gateway to `final` must be known before something is sent over it."""
         return self._routed.asks_first(final)
 
-    def took(self, path: Path, msgs: list[Msg]) -> None:
-        """Count messages that go by a path."""
-        self._selector.took(path, msgs)
-        if path.final is not path.peer_ni:
-            route = path.route
-            self._routed.took(path.final, route if isinstance(route, Route) else None, len(msgs))
+    def took_route(self, path: Path, count: int) -> None:
+        """Count messages that go by a path over a gateway."""
+        route = path.route
+        self._routed.took(path.final, route if isinstance(route, Route) else None, count)
 
     def hop(self, kind: int, ni: NI, pni: PeerNi, pid: int) -> Path:
         """From an NI to a next hop, for messages whose headers are another's."""
         key = Key(kind, ni.nid, via=pni.nid, pid=pid)  # no message that is sent by its destination has that
-        paths = self._selector.find(pni, key)
+        paths = self.selector.find(pni, key)
         path = paths.paths.get((ni, pni, pni))
         if path is None or path.queue not in ni.tx_queues:
             path = paths.paths[ni, pni, pni] = Path(kind, ni, pni, pni, pid, ni.queue_for(pni.nid), hop=True)
@@ -146,7 +144,7 @@ class PathFinder:
             found = self._routed.choose(dest, source=source, size=size, cpt=cpt, record=record)
             record.ni, record.peer_ni, record.final = found.ni, found.peer_ni, found.final
         else:
-            path = self._selector.choose(dest, key, size, record)
+            path = self.selector.choose(dest, key, size, record)
             record.ni, record.peer_ni = path.ni, path.peer_ni
         if record.ni.fatal:
             raise self.down(dest, key, record.ni, record.peer_ni)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ulnet.core.generation import Generation
 from ulnet.core.md import MANAGE_REMOTE, MAX_SIZE, OP_GET, OP_PUT, TRUNCATE
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DROP", "NO_MATCH", "PORTALS", "PORTAL_BITS", "TOO_MUCH", "MatchEntry", "Portal"]
 
+_PUT: Final = int(MsgType.PUT)
 PORTAL_BITS = 6
 PORTALS = 1 << PORTAL_BITS
 
@@ -115,13 +116,15 @@ class Portal:
         if not entries and entries is not self.ignoring:
             del self.exact[self._key_of(me)]
 
-    def match(self, hdr: Header, peer: Peer) -> tuple[Md, int, int] | str:
+    def match(self, hdr: Header, peer: Peer, known: Md | None = None) -> tuple[Md, int, int] | str:
         """Find memory for a PUT or GET: (md, mlength, offset), or NO_MATCH, DROP or TOO_MUCH.
 
-        Takes one operation off the MD that it finds.
+        Takes one operation off the MD that it finds. `known` is what `first` found for such a header.
         """
+        if known is not None and not known.exhausted:
+            return _take(known, hdr)
         bits = hdr.match_bits
-        wanted = OP_PUT if hdr.type == MsgType.PUT else OP_GET
+        wanted = OP_PUT if hdr.type == _PUT else OP_GET
         pid = hdr.src_pid
         if self.ignoring:
             for me in self.ignoring:
@@ -156,7 +159,7 @@ class Portal:
         if (me.match_bits ^ hdr.match_bits) & ~me.ignore_bits or me.nid != ANY_NID:
             return None
         md = me.md
-        wanted = OP_PUT if hdr.type == MsgType.PUT else OP_GET
+        wanted = OP_PUT if hdr.type == _PUT else OP_GET
         if md is None or not md.options & wanted:
             return None
         return md if me.pid in (PID_ANY, hdr.src_pid) else None
@@ -191,7 +194,7 @@ def _take(md: Md, hdr: Header) -> tuple[Md, int, int] | str:
         return DROP
     allowed = md.max_size if md.options & MAX_SIZE else md.length - offset
     allowed = min(allowed, md.length - offset, LNET_MTU)
-    wanted = hdr.payload_length if hdr.type == MsgType.PUT else hdr.length
+    wanted = hdr.payload_length if hdr.type == _PUT else hdr.length
     if wanted > allowed:
         if not md.options & TRUNCATE:
             return TOO_MUCH if wanted > LNET_MTU else DROP

@@ -36,6 +36,10 @@ _ACK: Final = int(MsgType.ACK)
 _PUT: Final = int(MsgType.PUT)
 _GET: Final = int(MsgType.GET)
 _REPLY: Final = int(MsgType.REPLY)
+_TAKE: Final = Verdict.TAKE
+_PUT_EVENT: Final = EventKind.PUT
+_ACK_EVENT: Final = EventKind.ACK
+_REPLY_EVENT: Final = EventKind.REPLY
 _NONE: Final = Md([], None)  # in place of a descriptor that is not there
 _WMD_FROM_END: Final = 40  # bytes from the handle to the end of a header, of whatever size
 _WMD_SIZE: Final = 16
@@ -58,6 +62,7 @@ class Receiver:
 
     __slots__ = (
         "_answers",
+        "_clock",
         "_faults",
         "_generation",
         "_match",
@@ -65,6 +70,7 @@ class Receiver:
         "_reception",
         "_sender",
         "_state",
+        "_stats",
         "ni",
         "nid",
         "vouches",
@@ -75,6 +81,8 @@ class Receiver:
     ) -> None:
         self._reception = reception
         self._state = reception.state
+        self._clock = reception.state.clock
+        self._stats = reception.state.stats
         self._generation = reception.state.generation
         self._faults = reception.faults
         self._memory = reception.memory
@@ -88,15 +96,20 @@ class Receiver:
     def _find(self, hdr: Header) -> Match:
         """What messages with that header lead to. Headers that are one object are equal, and never change."""
         match = self._match
-        if match.hdr is hdr and match.stamp == (
-            self._generation.number
-            + match.peer_generation.number
-            + match.hop_generation.number
-            + match.portal_generation.number
-        ):
-            return match
+        if match.hdr is hdr:
+            changes = CHANGES.number
+            if match.changes == changes:
+                return match
+            if match.stamp == (
+                self._generation.number
+                + match.peer_generation.number
+                + match.hop_generation.number
+                + match.portal_generation.number
+            ):
+                match.changes = changes
+                return match
         match = self._reception.judge(self, hdr)
-        self._keep(match if match.verdict is Verdict.TAKE else _NO_MATCH)
+        self._keep(match if match.verdict is _TAKE else _NO_MATCH)
         return match
 
     def _keep(self, match: Match) -> None:
@@ -135,7 +148,7 @@ class Receiver:
         """See `ulnet.lnd.contract`."""
         match = self._find(hdr)
         size = len(raw) + hdr.payload_length
-        if match.verdict is not Verdict.TAKE or end - pos < size or self._faults.active:
+        if match.verdict is not _TAKE or end - pos < size or self._faults.active:
             return pos
         self._heard(match)
         if match is not self._match:
@@ -144,7 +157,14 @@ class Receiver:
         if many:
             self._sender.cork()
         try:
-            return self._take(match, raw, buf, view, pos, end)
+            kind = hdr.type
+            if kind == _PUT:
+                return self._take_puts(match, raw, buf, view, pos, end)
+            if kind == _ACK:
+                return self._take_acks(match, raw, buf, view, pos, end)
+            if kind == _REPLY:
+                return self._take_replies(match, raw, buf, view, pos, end)
+            return self._take_gets(match, raw, buf, view, pos, end)
         finally:
             if many:
                 self._sender.uncork_all()
@@ -153,26 +173,14 @@ class Receiver:
         """A message came over the connection."""
         hop = match.hop
         assert hop is not None
-        hop.heard_at = self._state.clock()
+        hop.heard_at = self._clock()
         if self.ni.unhealthy or hop.unhealthy:
             self._reception.heard(self.ni, hop)
         if match.master is not None:
             match.master.heard(self.ni, match.hdr, self.nid)
 
-    def _take(self, match: Match, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int) -> int:
-        kind = match.hdr.type
-        if kind == _ACK:
-            return self._take_acks(match, raw, buf, view, pos, end)
-        if kind == _REPLY:
-            return self._take_replies(match, raw, buf, view, pos, end)
-        if kind == _GET:
-            return self._take_gets(match, raw, buf, view, pos, end)
-        return self._take_puts(match, raw, buf, view, pos, end)
-
     def _most(self, match: Match) -> int:
         """Messages that may be answered together."""
-        if not match.wants_ack and match.hdr.type == _PUT:
-            return RUN
         return min(RUN, answers_left(match.hop, self._state.answers))
 
     def _take_puts(
@@ -187,9 +195,11 @@ class Receiver:
         head = len(raw)
         size = head + length
         changes = CHANGES.number
-        guard, mds = self._reception.guard, self._memory
-        wmds = _handles(raw, buf, view, pos, size, min(self._most(match), (end - pos) // size))
-        wmds = guard.leading(wmds)
+        mds = self._memory
+        most = self._most(match) if match.wants_ack else RUN
+        wmds = _handles(raw, buf, view, pos, size, min(most, (end - pos) // size))
+        if hdr.wmd != NO_WMD:
+            wmds = self._reception.guard.leading(wmds)
         start = pos
         for _ in wmds:
             if changes != CHANGES.number or match is not self._match:
@@ -208,27 +218,23 @@ class Receiver:
             md.offset = stop
             if moving:
                 # fmt: off
-                event = Event(EventKind.PUT, md, hdr, event.initiator, self.nid, length, length, offset)
+                event = Event(_PUT_EVENT, md, hdr, event.initiator, self.nid, length, length, offset)
                 # fmt: on
             mds.tell(md, event)
-        del wmds[(pos - start) // size :]
-        if wmds:
-            self._puts_taken(match, sender, wmds)
+        count = (pos - start) // size
+        if count < len(wmds):
+            del wmds[count:]
+        if count:
+            if hdr.wmd[15] in MARKS:
+                self._reception.guard.notes.note(wmds)
+            self._count(match, sender, _PUT, count, count * length)
+            if match.wants_ack and self._state.running:
+                assert match.answers is not None
+                self._answers.acknowledge(match.answers, wmds, hdr.match_bits, length)
         return pos
 
-    def _puts_taken(self, match: Match, sender: PeerNi, wmds: list[bytes]) -> None:
-        """PUTs with these handles were taken, whole."""
-        count = len(wmds)
-        hdr = match.hdr
-        if hdr.wmd[15] in MARKS:
-            self._reception.guard.notes.note(wmds)
-        self._count(match, sender, _PUT, count, count * hdr.payload_length)
-        if match.wants_ack and self._state.running:
-            assert match.answers is not None
-            self._answers.acknowledge(match.answers, wmds, hdr.match_bits, hdr.payload_length)
-
     def _count(self, match: Match, sender: PeerNi, kind: int, count: int, length: int) -> None:
-        stats = self._state.stats
+        stats = self._stats
         stats.recv_count += count
         stats.recv_length += length
         of_ni, of_peer = self.ni.stats, sender.stats
@@ -300,7 +306,7 @@ class Receiver:
             md.put = None
             if put.path is not None and not put.committed:
                 put.path.recycle(put)
-        event = Event(EventKind.ACK, md, hdr, sender.peer.primary_nid, self.nid, hdr.length)
+        event = Event(_ACK_EVENT, md, hdr, sender.peer.primary_nid, self.nid, hdr.length)
         threshold = md.threshold
         if threshold > 0:
             md.threshold = threshold - 1
@@ -360,7 +366,7 @@ class Receiver:
         event = match.event if md is match.md else None
         if event is None:
             length = hdr.payload_length
-            event = Event(EventKind.REPLY, md, hdr, sender.peer.primary_nid, self.nid, length, length)
+            event = Event(_REPLY_EVENT, md, hdr, sender.peer.primary_nid, self.nid, length, length)
         if md.threshold > 0:
             md.threshold -= 1
             event = event.copy() if event is match.event else event

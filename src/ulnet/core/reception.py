@@ -42,6 +42,14 @@ _ACK: Final = int(MsgType.ACK)
 _PUT: Final = int(MsgType.PUT)
 _GET: Final = int(MsgType.GET)
 _REPLY: Final = int(MsgType.REPLY)
+# Python 3.11 takes long to find the members of an enumeration.
+_TAKE: Final = Verdict.TAKE
+_DROP: Final = Verdict.DROP
+_OK: Final = HealthStatus.OK
+_PUT_EVENT: Final = EventKind.PUT
+_GET_EVENT: Final = EventKind.GET
+_ACK_EVENT: Final = EventKind.ACK
+_REPLY_EVENT: Final = EventKind.REPLY
 STRANGE_SOURCE: Final = "another node of that net sent it than its source"
 UNVOUCHED: Final = "its sender's certificate is not for its source, nor is it our gateway to that net"
 _MOST_PAYLOAD: Final = {_ACK: 0, _GET: 0, _PUT: LNET_MTU, _REPLY: LNET_MTU}  # other kinds nobody sends
@@ -235,11 +243,12 @@ class Reception:
     def begin(self, receiver: Receiver, match: Match, hdr: Header, rx: Payload) -> int:
         """See `Receiver.begin`."""
         verdict, ni = match.verdict, receiver.ni
-        if verdict is Verdict.REFUSE:
+        taken = verdict is _TAKE
+        if not taken and verdict is Verdict.REFUSE:
             return -errno.EPROTO
-        if ni.active and self.faults.active and self._struck(receiver, hdr, rx):
+        if self.faults.active and ni.active and self._struck(receiver, hdr, rx):
             return 0
-        if verdict is Verdict.FORWARD:
+        if not taken and verdict is Verdict.FORWARD:
             self._parts.forward(ni, hdr, receiver.nid, rx)
             return 0
         sender, hop = match.sender, match.hop
@@ -249,14 +258,15 @@ class Reception:
         if match.master is not None:
             match.master.heard(ni, hdr, receiver.nid)
             match.master.received(hdr.type, 1, hdr.payload_length)
-        if verdict is not Verdict.DROP or match.why is NO_MEMORY:
+        if taken or verdict is not _DROP or match.why is NO_MEMORY:
             hop.heard_at = self.state.clock()
             if ni.unhealthy or hop.unhealthy:
                 self._parts.heard(ni, hop)
-        if verdict is Verdict.DROP:
-            self._drop_request(ni, sender, hdr, rx, match.why, receiver.nid)
-        elif verdict is Verdict.DROPPED:
-            self._was_dropped(receiver, sender, hdr)
+        if not taken:
+            if verdict is _DROP:
+                self._drop_request(ni, sender, hdr, rx, match.why, receiver.nid)
+            else:
+                self._was_dropped(receiver, sender, hdr)
         elif hdr.wmd != NO_WMD and self._too_many_answers(hop, hdr.type):
             self.drop(ni, sender, hdr, rx, "too many answers wait for this peer")
         else:
@@ -301,11 +311,12 @@ class Reception:
             return
         portal = match.portal
         assert portal is not None
-        found = portal.match(hdr, sender.peer)
+        found = portal.match(hdr, sender.peer, match.md)
         if isinstance(found, str) and not (found is NO_MATCH and _may_wait(portal, hdr)):
             self._drop_request(receiver.ni, sender, hdr, rx, found, receiver.nid)
             return
         incoming = self._incoming(receiver, match, hdr, rx)
+        incoming.answers = match.answers
         if named:
             guard.begins(incoming)
         if isinstance(found, str):
@@ -321,7 +332,7 @@ class Reception:
     def _receive_payload(self, incoming: Incoming) -> None:
         rlen = incoming.hdr.payload_length
         if not rlen:
-            self.end(incoming, HealthStatus.OK, 0, "")
+            self.end(incoming, _OK, 0, "")
             return
         md, rx, mlength = incoming.md, incoming.rx, incoming.mlength
         assert md is not None
@@ -334,7 +345,7 @@ class Reception:
         assert portal is not None
         if hdr.portal == PING_PORTAL and hdr.src_nid != LO_NID:
             self._parts.pinged(hdr.dest_nid.net)
-        found = portal.match(hdr, sender.peer)
+        found = portal.match(hdr, sender.peer, match.md)
         if isinstance(found, str):
             self._drop_request(ni, sender, hdr, rx, found, receiver.nid)
             return
@@ -342,7 +353,7 @@ class Reception:
         self._count_received(ni, sender, hdr)
         payload = md.slices(offset, mlength) if mlength else []
         # fmt: off
-        event = Event(EventKind.GET, md, hdr, sender.peer.primary_nid, receiver.nid, mlength,
+        event = Event(_GET_EVENT, md, hdr, sender.peer.primary_nid, receiver.nid, mlength,
                       hdr.payload_length, offset)
         # fmt: on
         self.answers.reply(self._answers(match, receiver, _REPLY), [hdr.wmd], md, payload, event)
@@ -360,7 +371,7 @@ class Reception:
         self._answered(md, ni.latency_ack, sender.latency_ack)
         self.load_answered(md, match.hop, ni)
         self._count_received(ni, sender, hdr)
-        event = Event(EventKind.ACK, md, hdr, sender.peer.primary_nid, receiver.nid, hdr.length)
+        event = Event(_ACK_EVENT, md, hdr, sender.peer.primary_nid, receiver.nid, hdr.length)
         self.memory.complete(md, event)
 
     def _was_dropped(self, receiver: Receiver, sender: PeerNi, hdr: Header) -> None:
@@ -438,9 +449,11 @@ class Reception:
         kind = hdr.type
         stats.recv_count += 1
         stats.recv_length += hdr.payload_length
-        for counted in (ni.stats, sender.stats):
-            counted.received[kind] += 1
-            counted.received_bytes += hdr.payload_length
+        of_ni, of_peer = ni.stats, sender.stats
+        of_ni.received[kind] += 1
+        of_peer.received[kind] += 1
+        of_ni.received_bytes += hdr.payload_length
+        of_peer.received_bytes += hdr.payload_length
 
     # The end ---------------------------------------------------------------------------------------
 
@@ -458,7 +471,8 @@ class Reception:
         ni, sender, md, hdr = incoming.ni, incoming.peer_ni, incoming.md, incoming.hdr
         assert md is not None
         self._release(incoming)
-        kind = EventKind.PUT if hdr.type == _PUT else EventKind.REPLY
+        is_put = hdr.type == _PUT
+        kind = _PUT_EVENT if is_put else _REPLY_EVENT
         # fmt: off
         event = Event(kind, md, hdr, sender.peer.primary_nid, incoming.next_nid, incoming.mlength,
                       hdr.payload_length, incoming.offset)
@@ -470,18 +484,22 @@ class Reception:
             event.reason = reason
         else:
             self._count_received(ni, sender, hdr)
-        if kind is EventKind.REPLY and md.in_flight:
+        if md.in_flight and not is_put:
             in_flight = take_answered(md.in_flight, incoming.hop.path_loads.get(ni))
             if status:
                 in_flight.abandon()
             else:
                 in_flight.answered(self.state.clock())
-        wants_ack = kind is EventKind.PUT and hdr.wmd != NO_WMD and not md.options & ACK_DISABLE
+        wants_ack = is_put and hdr.wmd != NO_WMD and not md.options & ACK_DISABLE
         if incoming.identity:
             self.guard.ended(incoming, not status, wants_ack and not md.aborted)
         self.memory.complete_one(md, event)
         if wants_ack and not event.status and self.state.running:
-            self._acknowledge(sender, hdr, incoming.mlength, incoming.next_nid)
+            answers = incoming.answers
+            if answers is not None and self.answers.is_valid(answers):  # its NID belongs to the same peer
+                self.answers.acknowledge(answers, [hdr.wmd], hdr.match_bits, incoming.mlength)
+            else:
+                self._acknowledge(sender, hdr, incoming.mlength, incoming.next_nid)
 
     def _acknowledge(self, sender: PeerNi, hdr: Header, mlength: int, from_nid: Nid) -> None:
         """Answer the PUT with that header, which came by way of from_nid."""

@@ -49,6 +49,7 @@ class Sender:
 
     __slots__ = (
         "_by_nid",
+        "_clock",
         "_cork",
         "_corked",
         "_corking",
@@ -56,8 +57,10 @@ class Sender:
         "_generation",
         "_memory",
         "_parts",
+        "_selector",
         "_since",
         "_state",
+        "_stats",
         "credits",
         "guard",
         "loads",
@@ -70,7 +73,10 @@ class Sender:
         self._generation = state.generation
         self._by_nid = state.peers.by_nid
         self._memory = memory
+        self._clock = state.clock
+        self._stats = state.stats
         self._finder = finder
+        self._selector = finder.selector
         self._parts = parts
         self.credits: Credits = Credits(state, faults, parts)
         self.loads: Loads = Loads(state, parts)
@@ -126,12 +132,15 @@ class Sender:
         msg.md = md
         msg.payload = md.fragments
         md.ni = path.ni
-        if ack or path is not self._corked or md.timeout is not None:
+        if ack or md.timeout is not None:
             self._begin(msg, md, path, ACK_BIT if ack else 0)
-        else:
-            msg.wmd = NO_WMD
-            md.refs += 1
+            return
+        msg.wmd = NO_WMD
+        md.refs += 1
+        if path is self._corked:
             self._cork.append(msg)
+        else:
+            self._submit_first(path, msg, self._clock())
 
     def _ask_put(
         self,
@@ -168,7 +177,7 @@ class Sender:
         `answer` is the bit of what is to come back; 0: nothing.
         """
         corked = path is self._corked
-        now = self._since if corked else self._state.clock()
+        now = self._since if corked else self._clock()
         if answer:
             if answer == ACK_BIT:
                 if md.used and not md.refs and not md.acks_due:
@@ -274,7 +283,10 @@ class Sender:
 
     def _submit_first(self, path: Path, msg: Msg, now: float) -> None:
         """msg goes to its driver; what follows it by that path may wait in the cork."""
-        self.count(1)
+        stats = self._stats
+        allocated = stats.msgs_alloc = stats.msgs_alloc + 1
+        if allocated > stats.msgs_max:
+            stats.msgs_max = allocated
         self.submit(path, [msg], now)
         if self._corking:
             self._corked = path
@@ -376,7 +388,7 @@ class Sender:
 
     def count(self, count: int) -> None:
         """Count messages that were made."""
-        stats = self._state.stats
+        stats = self._stats
         allocated = stats.msgs_alloc = stats.msgs_alloc + count
         if allocated > stats.msgs_max:
             stats.msgs_max = allocated
@@ -470,7 +482,9 @@ class Sender:
         if path.counts:
             self.loads.begin(path, msgs, now)
         if not path.hop:
-            self._finder.took(path, msgs)
+            self._selector.took(path, msgs)
+            if path.route is not None:
+                self._finder.took_route(path, len(msgs))
             if path.prefers and path.final.preferred != path.ni.nid:
                 path.final.preferred = path.ni.nid
                 path.final.peer.generation.invalidate("it knows one of our NIs")
@@ -490,7 +504,8 @@ class Sender:
 
     def uncork(self) -> None:
         """Send what waits in the cork, and count off what was answered."""
-        self.loads.settle()
+        if self.loads.answered is not None:
+            self.loads.settle()
         path = self._corked
         msgs = self._cork
         self._corked = None
@@ -499,7 +514,7 @@ class Sender:
         self._cork = []
         self.count(len(msgs))
         # Asked for between then and now, evenly: that makes the sum of their times right.
-        self.submit(path, msgs, (self._since + self._state.clock()) / 2)
+        self.submit(path, msgs, (self._since + self._clock()) / 2)
 
     def pass_on(self, msg: Msg, master: Master, ni: NI, nid: Nid) -> bool:
         """A driver without a wire of its own, which has msg, gives it to another NI to send to nid.

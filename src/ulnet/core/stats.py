@@ -132,3 +132,9 @@ class GlobalStats:
         self.route_length = 0
         self.drop_length = 0
         self.drops: Counter[str] = Counter()
+
+    def reset(self) -> None:
+        """Zero them; how many messages live is a state, not a count, and stays."""
+        alive = self.msgs_alloc
+        self.__init__()  # type: ignore[misc]
+        self.msgs_alloc = self.msgs_max = alive

@@ -20,7 +20,7 @@ _PUT: Final = int(MsgType.PUT)
 
 def is_bare(msg: Msg) -> bool:
     """Whether it is a PUT of this node that nobody acknowledges: a router's are their senders' business."""
-    return msg.wmd is NO_WMD and msg.hdr.type == _PUT and msg.md is not None
+    return msg.wmd is NO_WMD and msg.md is not None and msg.hdr.type == _PUT
 
 
 class DeviceNews(NamedTuple):

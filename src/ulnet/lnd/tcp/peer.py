@@ -159,8 +159,9 @@ class Peer:
 
     def launch(self, msgs: list[Msg]) -> None:
         """Put messages of one header on a connection or in the queue for one; fail them if none can be."""
-        size = self._overhead + msgs[0].hdr.payload_length
-        if self._aside and msgs[0].hdr.type in (_ACK, _REPLY):
+        hdr = msgs[0].hdr
+        size = self._overhead + hdr.payload_length
+        if self._aside and hdr.type in (_ACK, _REPLY):
             self._back(size).tx.queue(msgs, size)
             return
         conns = self._large if size >= self.state.min_bulk else self._small

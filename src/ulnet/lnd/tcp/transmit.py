@@ -22,7 +22,7 @@ from ulnet.lnd.tcp.progress import unacknowledged
 from ulnet.lnd.tcp.secure import SecureSocket
 from ulnet.lnd.tcp.shared import Shared
 from ulnet.wire.errors import WireError
-from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, NO_WMD, pack_header
+from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, pack_header
 from ulnet.wire.socklnd import (
     FRAME_HEADER_SIZE,
     KEEPALIVE_COOKIE,
@@ -128,23 +128,19 @@ class Transmitter:
 
     def queue(self, msgs: list[Msg], size: int) -> None:
         """Send messages, each of `size` bytes with its headers, after what is queued."""
+        count = len(msgs)
         self.waiting += msgs
-        self.waiting_bytes += size * len(msgs)
-        if msgs[0].wmd is NO_WMD:
-            self._note_bare(msgs, size - self.head_size)
+        self.waiting_bytes += size * count
+        if is_bare(msgs[0]):
+            if size - self.head_size >= ZERO_COPY:
+                if self.requests is None and self.prefix:
+                    self.requests = Requests()
+            else:
+                if self.in_doubt is None:
+                    self.in_doubt = InDoubt()
+                self.in_doubt.waiting += count
         if self.idle:
             self.kick()
-
-    def _note_bare(self, msgs: list[Msg], length: int) -> None:
-        """These may be PUTs that nobody acknowledges."""
-        if not is_bare(msgs[0]):
-            return
-        if length < ZERO_COPY:
-            if self.in_doubt is None:
-                self.in_doubt = InDoubt()
-            self.in_doubt.waiting += len(msgs)
-        elif self.requests is None and self.prefix:
-            self.requests = Requests()
 
     def acknowledge(self, cookie: int) -> None:
         """Send a NOOP for that cookie."""
@@ -210,10 +206,13 @@ class Transmitter:
         self.batch = []
         self.ends = []
         self.waiting_bytes -= count
-        if self.in_doubt is not None and self.in_doubt.waiting and not self.waiting:
-            self.in_doubt.sent(self.sent_total, self._acked)
+        in_doubt = self.in_doubt
+        if in_doubt is not None and in_doubt.waiting and not self.waiting:
+            in_doubt.sent(self.sent_total, self._acked)
+        if batch and self.requests is not None:
+            batch = self.requests.sent(batch)
         if batch:
-            self._left(batch)
+            self.shared.core.completed(batch)
 
     def _acked(self) -> int:
         """Bytes that the peer's host has acknowledged."""
@@ -280,7 +279,7 @@ class Transmitter:
                 at += 1
                 continue
             size = self.head_size + hdr.payload_length
-            if size <= _SHORT and not self.sums:
+            if size <= _SHORT and at + 1 < count and not self.sums:
                 taken = self._join(waiting[at : at + (_JOIN_BYTES - total % _JOIN_BYTES) // size + 1], pieces)
             else:
                 head = self.before_wmd + msg.wmd + self.behind_wmd
@@ -296,12 +295,12 @@ class Transmitter:
             del waiting[:at]
         if not total:
             return False
+        self.iov_bytes = total
+        self.sent = 0
         if self.requests is not None:
             self.requests.ask(self.batch, pieces, self._cookie, self.head_size, self.sums)
         if total <= _SHORT or (total <= _JOIN_BYTES and len(pieces) > 2):
             self.iov = [b"".join(pieces)]
-        self.iov_bytes = total
-        self.sent = 0
         return True
 
     def _pack(self, msg: Msg) -> bool:
