@@ -639,3 +639,50 @@ def test_a_writer_that_raises_is_told_of_and_the_loop_goes_on(pair: Pair) -> Non
         assert [str(context["exception"]) for context in told] == ["of the writer"]
 
     run(main())
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])  # of few the kernel goes on telling, of many not
+def test_those_with_more_to_read_take_turns_and_nobody_waits_for_them(count: int) -> None:
+    """Each has as many turns as the others, and who is ready once is served before their next turn."""
+    failures: list[BaseException] = []
+    selector = Selector(failures.append)
+    selector.open()
+    selector.is_loops = True
+    pairs = [socket.socketpair() for _ in range(count + 1)]
+    told: list[int] = []
+    try:
+
+        def reader(place: int, turns: int) -> None:
+            pairs[place][0].recv(1)
+            told.append(place)
+            if turns == 1:
+                selector.watch(numbers[place], partial(reader, place, 1))
+                return
+            assert selector.again(numbers[place])
+
+        numbers = [ours.fileno() for ours, _ in pairs]
+        for place in range(count):
+            pairs[place][1].sendall(bytes(1000))
+            selector.watch(numbers[place], partial(reader, place, 2))
+        selector.watch(numbers[count], partial(reader, count, 1))
+        while len(told) < 2 * count:
+            selector.select(0)
+        assert {told.count(place) for place in range(count)} <= {1, 2, 3}
+        told.clear()
+        for _ in range(3 * count):
+            pairs[count][1].sendall(b"x")
+            selector.select(0)
+        assert [told.count(place) for place in range(count)] == [3] * count
+        assert told.count(count) == 3 * count
+        assert told.index(count) == 0
+        selector.forget(numbers[0])
+        told.clear()
+        for _ in range(2 * count):
+            selector.select(0)
+        assert 0 not in told
+        assert not failures
+    finally:
+        selector.close()
+        for ours, theirs in pairs:
+            ours.close()
+            theirs.close()

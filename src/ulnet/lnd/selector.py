@@ -17,6 +17,7 @@ from typing import Final, Protocol
 __all__ = ["Corked", "Selector"]
 
 _MOST: Final = 64  # files told of in one call to the kernel: then others in the loop have their turn
+_KEPT: Final = 16  # files that have more to read and stay with the kernel: it tells of them in vain
 _GROUP: Final = 16  # files that are served before what they led to is sent
 _IN: Final = select.EPOLLIN
 _OUT: Final = select.EPOLLOUT
@@ -131,8 +132,10 @@ class Selector:
         reader = self._readers.get(number)
         if reader is None or not self.is_loops:
             return False
-        self.forget(number)
+        del self._readers[number]
         self._later[number] = reader
+        if len(self._later) > _KEPT:  # fewer stay with the kernel, whose word of them is passed over
+            self._watch(number, self._wanted(number))
         return True
 
     def watch_room(self, number: int, writer: Callable[[], None]) -> None:
