@@ -99,6 +99,7 @@ class Reader:
         "left",
         "peer",
         "rename",
+        "room",
         "saved",
         "secure",
         "shared",
@@ -147,7 +148,8 @@ class Reader:
         self._receiver: Inbound = shared.core.receiver(peer.ni, peer.nid, vouches)
         self.last_raw: bytes = b""  # the headers of the last message, to know them again
         self.hdr: Header | None = None
-        self.turn: int = MOST_TURN  # which of `Shared.turns` is as much as it may read at a time
+        self.turn: int = MOST_TURN  # which of `Shared.turns` is as much as it may read at a time …
+        self.room: memoryview = shared.turns[MOST_TURN]  # … and that much of it: whole messages like the last
         self.busy: bool = False  # its last turn ended before all was read
         self.deadline: float = 0.0  # 0: not in the middle of a message
         self.wake: int = 1  # bytes that must be there before the loop tells; never more than are to come
@@ -297,6 +299,7 @@ class Reader:
         elif hdr is not self.hdr:
             self.hdr = hdr
             self.last_raw = bytes(shared.buf[start:stop])
+            self._fit()
             behind = self._repeated(start, end, hdr)
             if behind != start:
                 self.expect_large = False
@@ -486,7 +489,7 @@ class Reader:
                 if left:
                     if self.saved:  # `_resume` is due, and that comes first
                         return any_read
-                    tail = shared.tails[self.head_size] if self.expect_large else shared.turns[self.turn]
+                    tail = shared.tails[self.head_size] if self.expect_large else self.room
                     asked = left + len(tail)
                     count = sock.recvmsg_into([*self.buffers, tail])[0]
                 else:
@@ -528,8 +531,10 @@ class Reader:
             took = monotonic() - began
             if took > _LONG and self.turn:
                 self.turn -= 1
+                self._fit()
             elif took < _BRIEF and self.turn < MOST_TURN:
                 self.turn += 1
+                self._fit()
         if not self.shared.selector.again(self.sock.fileno()) and self.secure:
             self.shared.loop.call_soon(self.on_readable)  # what OpenSSL holds no kernel knows of
 
@@ -551,11 +556,21 @@ class Reader:
                 return shared.tails[self.head_size]
             shared.view[:kept] = saved
             return shared.view[kept : self.head_size]
-        room = shared.turns[self.turn]
+        room = self.room
         if not kept:
             return room
         shared.view[:kept] = saved
-        return shared.view[kept : kept + len(room)]
+        end = len(room)
+        return shared.view[kept : end if kept < end else kept + end]
+
+    def _fit(self) -> None:
+        """Read as many messages like the last one as a turn holds, whole: what is cut costs more."""
+        shared, hdr = self.shared, self.hdr
+        room = shared.turns[self.turn]
+        size = self.head_size + hdr.payload_length if hdr is not None else 1
+        if size <= len(room):
+            room = room[: len(room) - len(room) % size]
+        self.room = room
 
     def _set_deadline(self) -> None:
         """A message that has begun must go on within the time-out."""
