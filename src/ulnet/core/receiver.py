@@ -146,7 +146,9 @@ class Receiver:
 
     def deliver(self, hdr: Header, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int) -> int:
         """See `ulnet.lnd.contract`."""
-        match = self._find(hdr)
+        match = self._match
+        if match.hdr is not hdr or match.changes != CHANGES.number:
+            match = self._find(hdr)
         size = len(raw) + hdr.payload_length
         if match.verdict is not _TAKE or end - pos < size or self._faults.active:
             return pos
@@ -407,7 +409,16 @@ def _handles(raw: bytes, buf: bytearray, view: memoryview, pos: int, size: int, 
     """
     at = len(raw) - _WMD_FROM_END
     wmd = raw[at : at + _WMD_SIZE]
-    alike = _alike(raw, buf, pos, size, most)
+    alike = 0
+    if size == len(raw):  # no payload stands between them
+        alike = most
+        while not buf.startswith(raw * alike, pos):
+            alike >>= 1
+    else:
+        place = pos
+        while alike < most and buf.startswith(raw, place):
+            place += size
+            alike += 1
     if alike == most or alike > 1 or wmd == NO_WMD:
         return [wmd] * alike
     form = _FORMS.get((at, size)) or _form(at, size)
@@ -439,16 +450,3 @@ def _form(at: int, size: int) -> struct.Struct:
     form = struct.Struct(f"{at}s{_WMD_SIZE}s{behind}s{size - at - _WMD_FROM_END}x")
     _FORMS[at, size] = form
     return form
-
-
-def _alike(raw: bytes, buf: bytearray, pos: int, size: int, most: int) -> int:
-    """How many of the next messages, `most` at most, have the header `raw`; or fewer."""
-    if size == len(raw):  # no payload stands between them
-        while not buf.startswith(raw * most, pos):
-            most >>= 1
-        return most
-    count = 0
-    while count < most and buf.startswith(raw, pos):
-        pos += size
-        count += 1
-    return count

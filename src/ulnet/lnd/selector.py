@@ -175,10 +175,13 @@ class Selector:
             self._fresh.clear()
             more = bool(self._later)
             events = epoll.poll(0.0 if more else wait, _MOST)
-            self._serve(events)
+            if len(events) == 1:
+                self._call(events[0][0], events[0][1])
+            else:
+                self._serve(events)
             if self._later:
                 self._serve_later()
-            ready = self._ready(events) if self._keys else []
+            ready = self._ready(events) if len(events) != 1 or events[0][0] in self._keys else []
             if ready or self.news or not (events or more) or wait == 0:
                 return ready
             if wait > 0:
@@ -197,10 +200,7 @@ class Selector:
         return ready
 
     def _serve(self, events: list[tuple[int, int]]) -> None:
-        """Call readers and writers: of several files in groups, behind which what they led to is sent."""
-        if len(events) == 1:
-            self._call(events[0][0], events[0][1])
-            return
+        """Call the readers and writers of several files in groups, behind which what they led to is sent."""
         for first in range(0, len(events), _GROUP):
             self.in_group = True
             try:

@@ -506,7 +506,7 @@ class Reader:
                     asked = left + len(tail)
                     count = sock.recvmsg_into([*self.buffers, tail])[0]
                 else:
-                    view = self._room()
+                    view = self._room() if self.saved or self.expect_large else self.room
                     asked = len(view)
                     count = sock.recv_into(view)
             except (BlockingIOError, InterruptedError):
@@ -555,7 +555,10 @@ class Reader:
         """Something came: when, and by when more has to."""
         shared = self.shared
         self.peer.last_alive = shared.now
-        self._set_deadline()
+        if self.state == _FRAME and not self.saved:
+            self.deadline = 0.0
+        else:
+            self._set_deadline()
         if shared.params.eager_ack and self.sock is not None:
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 

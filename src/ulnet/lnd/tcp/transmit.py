@@ -271,24 +271,27 @@ class Transmitter:
             self.waiting_bytes += total
         self.batch_start = total
         waiting = self.waiting
+        head_size, sums = self.head_size, self.sums
         at, count = 0, len(waiting)
-        while at < count and total < _BATCH_BYTES and len(pieces) < _BATCH_PIECES:
+        while at < count:
             msg = waiting[at]
             hdr = msg.hdr
             if hdr is not self.packed_hdr and not self._pack(msg):
                 at += 1
                 continue
-            size = self.head_size + hdr.payload_length
-            if size <= _SHORT and at + 1 < count and not self.sums:
+            size = head_size + hdr.payload_length
+            if size <= _SHORT and at + 1 < count and not sums:
                 taken = self._join(waiting[at : at + (_JOIN_BYTES - total % _JOIN_BYTES) // size + 1], pieces)
             else:
                 head = self.before_wmd + msg.wmd + self.behind_wmd
-                pieces.append(self._with_sum(head, msg.payload) if self.sums else head)
+                pieces.append(self._with_sum(head, msg.payload) if sums else head)
                 pieces += msg.payload
                 self.batch.append(msg)
                 taken = 1
             at += taken
             total += taken * size
+            if total >= _BATCH_BYTES or len(pieces) >= _BATCH_PIECES:
+                break
         if at == count:
             waiting.clear()
         else:
