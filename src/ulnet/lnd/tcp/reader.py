@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ulnet.core.status import HealthStatus, errno_text
 from ulnet.lnd.tcp.secure import SecureSocket
-from ulnet.lnd.tcp.shared import MOST_TURN, Shared
+from ulnet.lnd.tcp.shared import MOST_TURN, TURNS, Shared
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, unpack_header
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE, KEEPALIVE_COOKIE, FrameType, checksum
@@ -490,7 +490,7 @@ class Reader:
         if self.peer.heard is not self._owner and self.sock is not None:
             self._owner.heard()
         any_read = False
-        budget, direct = len(self.room), _DIRECT[self.turn]
+        budget, direct = TURNS[self.turn], _DIRECT[self.turn]
         began = monotonic() if self.busy else 0.0
         self.busy = False
         while True:
@@ -530,7 +530,7 @@ class Reader:
                 budget -= count
             if count < asked:
                 break
-            if budget <= 0:
+            if budget <= 0 or (not left and budget < len(self.room)):
                 self._turn_over(began)
                 break
         return True
