@@ -221,7 +221,7 @@ def compare(rng, balance):
         same = core.selector.choose(dest, key, size, told)
         assert (same.ni, same.peer_ni, same.ni_by, same.peer_ni_by) == (chosen.ni, chosen.peer_ni, *by)
         check(told, chosen)
-        core.selector.took(chosen, [Msg(Header(PUT))])
+        core.selector.took(chosen, [Msg(Header(PUT))], 1)
         for ni in core.nis.values():
             ni.tx_credits = rng.randint(-2, 2)
         for pni in peer.nis():

@@ -96,15 +96,16 @@ class Completion:
         stats = self._stats
         stats.msgs_alloc -= count
         stats.send_count += count
-        ni.stats.sent[kind] += count
-        pni.stats.sent[kind] += count
+        of_ni, of_peer = ni.stats, pni.stats
+        of_ni.sent[kind] += count
+        of_peer.sent[kind] += count
         length = first.hdr.payload_length if count == 1 else sum([msg.hdr.payload_length for msg in run])
         if length:
             stats.send_length += length
-            ni.stats.sent_bytes += length
-            pni.stats.sent_bytes += length
+            of_ni.sent_bytes += length
+            of_peer.sent_bytes += length
         if kind == _PUT and first.attempts is None:
-            self._note_latency(path, run, now)
+            self._note_latency(path, run, count, now)
         if path.loaded:
             self._loads.left(run, now)
         self._credits.give_back(path, count, length + count * HEADER_SIZE)
@@ -122,9 +123,8 @@ class Completion:
                 self._sender.uncork_all()
 
     @staticmethod
-    def _note_latency(path: Path, run: list[Msg], now: float) -> None:
+    def _note_latency(path: Path, run: list[Msg], count: int, now: float) -> None:
         ni, pni = path.ni, path.peer_ni
-        count = len(run)
         first = run[0]
         if count == 1:
             nsec = int((now - first.queued_at) * 1e9)
@@ -158,7 +158,7 @@ class Completion:
             pni.stats.sent_bytes += msg.hdr.payload_length
         now = state.clock()
         if kind == _PUT and msg.attempts is None:
-            self._note_latency(path, [msg], now)
+            self._note_latency(path, [msg], 1, now)
         self._loads.left([msg], now)
         if msg.md is not None:
             self._tell(path, [msg])

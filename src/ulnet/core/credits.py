@@ -46,9 +46,8 @@ class Credits:
 
     # Taking ----------------------------------------------------------------------------------------
 
-    def take(self, path: Path, msgs: list[Msg], size: int) -> None:
-        """Messages, `size` bytes in all, set out: as many as may go to the driver, the others wait."""
-        count = len(msgs)
+    def take(self, path: Path, msgs: list[Msg], count: int, size: int) -> None:
+        """`count` messages of `size` bytes in all set out: as many as may go to the driver; others wait."""
         ni, pni = path.ni, path.peer_ni
         ni.refs += count
         pni.refs += count
@@ -68,11 +67,11 @@ class Credits:
             if not may_go:
                 return
             msgs = msgs[:may_go]
-        self._enter_ni(path, msgs, waited=False)
+            count = may_go
+        self._enter_ni(path, msgs, count, False)
 
-    def _enter_ni(self, path: Path, msgs: list[Msg], waited: bool) -> None:
-        """Messages have credits of their peer NI, and need those of the NI."""
-        count = len(msgs)
+    def _enter_ni(self, path: Path, msgs: list[Msg], count: int, waited: bool) -> None:
+        """`count` messages have credits of their peer NI, and need those of the NI."""
         ni, queue = path.ni, path.queue
         credits = ni.tx_credits = ni.tx_credits - count
         if credits < ni.min_tx_credits:
@@ -248,7 +247,7 @@ class Credits:
             count -= 1
             msg = waiting.popleft()
             assert msg.path is not None
-            self._enter_ni(msg.path, [msg], waited=True)
+            self._enter_ni(msg.path, [msg], 1, True)
 
     def _return_peer_credit(self, pni: PeerNi) -> None:
         pni.tx_credits += 1

@@ -227,7 +227,7 @@ class Md:
         asked = self.asked
         if asked is None:
             return False
-        if asked is sender or asked.nid == sender.nid or asked.peer is sender.peer or sender.nid == LO_NID:
+        if asked is sender or asked.peer is sender.peer or asked.nid == sender.nid or sender.nid == LO_NID:
             return True
         others = self.asked_too
         return others is not None and (sender.nid in others or not others.isdisjoint(sender.peer.members))

@@ -323,6 +323,11 @@ class Receiver:
         of_ni, of_peer = self.ni.latency_ack, sender.latency_ack
         if kind == _REPLY:
             of_ni, of_peer = self.ni.latency_get, sender.latency_get
+        if len(waits) == 1:
+            nsec = int(waits[0] * 1e9)
+            of_ni.add(nsec)
+            of_peer.add(nsec)
+            return
         total, least, most = sum(waits), min(waits), max(waits)
         of_ni.add_many(len(waits), total, least, most)
         of_peer.add_many(len(waits), total, least, most)

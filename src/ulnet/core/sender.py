@@ -479,18 +479,19 @@ class Sender:
         for msg in msgs:
             msg.queued_at = now
             msg.committed = True
+        count = len(msgs)
         if path.counts:
             self.loads.begin(path, msgs, now)
         if not path.hop:
-            self._selector.took(path, msgs)
+            self._selector.took(path, msgs, count)
             if path.route is not None:
-                self._finder.took_route(path, len(msgs))
+                self._finder.took_route(path, count)
             if path.prefers and path.final.preferred != path.ni.nid:
                 path.final.preferred = path.ni.nid
                 path.final.peer.generation.invalidate("it knows one of our NIs")
         if path.peer_ni.unhealthy:
             self._parts.posted(path.peer_ni)
-        self.credits.take(path, msgs, path.size * len(msgs) if not path.hop else _size_of(msgs))
+        self.credits.take(path, msgs, count, _size_of(msgs) if path.hop else path.size * count)
 
     def cork(self) -> None:
         """Handlers are called next, one after the other: what they send leaves behind them."""

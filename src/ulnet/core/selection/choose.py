@@ -400,9 +400,8 @@ class Selector:
 
     # What becomes of a choice --------------------------------------------------------------------------
 
-    def took(self, path: Path, msgs: Sequence[Msg]) -> None:
-        """Count messages that go by a path: by what decided it, and as turns of all that it uses."""
-        count = len(msgs)
+    def took(self, path: Path, msgs: Sequence[Msg], count: int) -> None:
+        """Count so many messages that go by a path: by what decided it, and as turns of all that it uses."""
         state = self._state
         ni, pni = path.ni, path.peer_ni
         peer = pni.peer

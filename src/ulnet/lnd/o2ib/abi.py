@@ -267,7 +267,7 @@ class Libraries:
             try:
                 library = c.CDLL(name, use_errno=True)
             except OSError as missing:
-                text = f"o2ib nets need {name}, which cannot be loaded ({missing}): {INSTALL}"
+                text = f"o2ib nets need RDMA devices and {name}, which cannot be loaded: {missing}; {INSTALL}"
                 raise LNetError(errno.ENOPKG, text) from None
             for function, (result, arguments) in functions.items():
                 found = getattr(library, function)
