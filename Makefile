@@ -28,7 +28,7 @@ watch: dev ## the dashboard on two nodes in network namespaces, with traffic and
 check: ## a quick set of tests for every day, after ruff: codecs, core, configuration, calls (ARGS="-k put")
 	@$(SETUP) dev
 	$(BIN)/ruff check
-	$(PYTEST) -q $(addprefix tests/,nid wire core control dlc host capture) $(ARGS)
+	$(PYTEST) -q --brief $(addprefix tests/,nid wire core control dlc host capture) $(ARGS)
 
 test: ## lint, types, import contracts, then the tests of every room but for those of the slow files (ARGS="tests/core -k put": these)
 	@$(SETUP) dev --debian dev

@@ -8,6 +8,7 @@ import signal
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from support.examples import BRIEF
 from ulnet.core import sender
 
 COMPILED = str(sender.__file__).endswith(".so")  # of the two builds this is the one through mypyc
@@ -34,16 +35,20 @@ settings.register_profile(
     derandomize="CI" in os.environ,  # what is tried anew by chance is tried at developers' machines
 )
 settings.register_profile("long", settings.get_profile("ulnet"), max_examples=5000)
+settings.register_profile(BRIEF, settings.get_profile("ulnet"), max_examples=20)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also run tests marked long, with more examples")
+    parser.addoption("--brief", action="store_true", help="try a tenth of the examples (make check)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get("ULNET_BUILD") == "compiled" and not COMPILED:
         raise pytest.UsageError(f"the compiled build is to be tested, and {sender.__file__} is not of it")
-    settings.load_profile("long" if config.getoption("--long") else "ulnet")
+    settings.load_profile(
+        "long" if config.getoption("--long") else BRIEF if config.getoption("--brief") else "ulnet"
+    )
     hear_in_children()
 
 

@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from ulnet.core.event import Event, EventKind
     from ulnet.core.md import MdOption
     from ulnet.core.ni import NI
-    from ulnet.core.status import HealthStatus, LNetConnectionError, LNetError, LNetTimeoutError
+    from ulnet.core.status import (
+        HealthStatus,
+        LNetConnectionError,
+        LNetError,
+        LNetPermissionError,
+        LNetSystemError,
+        LNetTimeoutError,
+    )
     from ulnet.core.tunables import NetTunables
     from ulnet.lnd.loop import new_event_loop
     from ulnet.lnd.tcp import TcpParams
@@ -30,6 +37,8 @@ __all__ = [
     "Inbox",
     "LNetConnectionError",
     "LNetError",
+    "LNetPermissionError",
+    "LNetSystemError",
     "LNetTimeoutError",
     "MdOption",
     "Message",
@@ -49,7 +58,14 @@ _HOMES = {
     "ulnet.core.event": ("Event", "EventKind"),
     "ulnet.core.md": ("MdOption",),
     "ulnet.core.ni": ("NI",),
-    "ulnet.core.status": ("HealthStatus", "LNetConnectionError", "LNetError", "LNetTimeoutError"),
+    "ulnet.core.status": (
+        "HealthStatus",
+        "LNetConnectionError",
+        "LNetError",
+        "LNetPermissionError",
+        "LNetSystemError",
+        "LNetTimeoutError",
+    ),
     "ulnet.core.tunables": ("NetTunables",),
     "ulnet.lnd.loop": ("new_event_loop",),
     "ulnet.lnd.tcp": ("TcpParams",),

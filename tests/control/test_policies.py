@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from support.examples import examples
 from support.fabric import Fabric
 from ulnet.control.policy import MAX_RULES, Descriptor, Effect
 from ulnet.core.selection.paths import Key
@@ -201,7 +202,7 @@ def rank(pni, nid):
 
 
 TestPoliciesInAnyOrder = World.TestCase
-TestPoliciesInAnyOrder.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
+TestPoliciesInAnyOrder.settings = settings(max_examples=examples(100), stateful_step_count=25, deadline=None)
 
 
 def two_rails():

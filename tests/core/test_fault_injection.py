@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from support.examples import examples
 from support.fabric import Fabric, Recorder
 from ulnet.core.event import EventKind
 from ulnet.core.faults import Fault, FaultKind
@@ -345,5 +346,7 @@ class FaultsInAnyOrder(RuleBasedStateMachine):
         self.two.end()
 
 
-FaultsInAnyOrder.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+FaultsInAnyOrder.TestCase.settings = settings(
+    max_examples=examples(60), stateful_step_count=25, deadline=None
+)
 TestFaultsInAnyOrder = FaultsInAnyOrder.TestCase

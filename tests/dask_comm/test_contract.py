@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.dask_ends import Ends, Far
+from support.examples import examples
 from ulnet.dask import UlnetBackend
 from ulnet.dask import comm as comm_module
 from ulnet.dask.backend import UlnetConnector
@@ -117,7 +118,7 @@ async def test_many_frames(ends: Ends, count: int, size: int) -> None:
     assert all(np.array_equal(*pair) for pair in zip(read, values, strict=True))
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.one_of(st.integers(0, 5000), st.integers(4090, 4100), st.integers(0, 200_000)), max_size=12)
 )

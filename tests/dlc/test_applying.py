@@ -10,12 +10,15 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from support.configurations import LINKS, configurations, content, done, exported
+from support.examples import examples
 from ulnet.dlc.config import read_config
 from ulnet.node.admin import Admin
 from ulnet.node.apply import Applied, apply_config, ask_admin, plan_config
 from ulnet.node.dry_run import dry_run
 
-WHOLE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+WHOLE = settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def written(configuration: dict[str, Any]) -> str:

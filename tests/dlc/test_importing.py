@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.configurations import LINKS, Driver, configurations, content, do, done, exported, new_node
+from support.examples import examples
 from ulnet.dlc import model
 from ulnet.dlc.config import Verb, read_config
 from ulnet.dlc.model import Request
@@ -299,7 +300,9 @@ async def test_policies_are_deleted_by_what_they_match_or_by_their_place(admin: 
 
 
 @pytest.mark.requirement("cfg-170")
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(configuration=configurations(), backup=st.booleans())
 async def test_what_export_writes_import_restores(configuration: dict[str, Any], backup: bool) -> None:
     async with new_node() as node, new_node() as other:
@@ -336,7 +339,9 @@ WORDS = (
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     text=st.lists(st.sampled_from(WORDS), max_size=25).map("".join),
     verb=st.sampled_from(["add", "del", "show"]),

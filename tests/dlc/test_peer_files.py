@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from ulnet.dlc import model
 from ulnet.dlc.errors import DlcError
 from ulnet.node import Node
@@ -81,7 +82,7 @@ def check_refreshed(step: Any, after: dict[str, tuple[bool, list[str]]], errors:
 
 
 @pytest.mark.requirement("HLD-import", "snd-065")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(requests, min_size=1, max_size=8))
 def test_any_order_of_peers_in_files_keeps_the_table_whole(steps: list[model.Request]) -> None:
     asyncio.run(run(steps))

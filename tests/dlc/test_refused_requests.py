@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from ulnet.control.instance import LNet
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
@@ -180,7 +181,7 @@ async def refusal_of(admin: Admin, request: model.Request) -> DlcError | None:
 
 
 @pytest.mark.requirement("cfg-005", "cfg-080")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @example(made=[model.UdspAdd(src="tcp", idx=1 << 63)])
 @example(made=[model.UdspAdd(src="tcp"), model.UdspAdd(src="tcp")])
 @given(made=st.lists(requests(), min_size=1, max_size=12))
@@ -198,7 +199,7 @@ async def test_a_refused_request_changes_nothing(made: list[Any]) -> None:
             before = after
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(request=requests())
 def test_whatever_is_in_a_request_it_arrives_or_is_refused(request: Any) -> None:
     if request is None:

@@ -25,6 +25,7 @@ from lnd.kit import (
     turns,
     until,
 )
+from support.examples import examples
 from ulnet.nid import Nid
 from ulnet.wire.acceptor import ConnRequest
 from ulnet.wire.socklnd import ConnType, FrameType, pack_frame_header
@@ -84,7 +85,7 @@ async def throw(raw: RawPeer, data: bytes, pieces: int) -> None:
     await turns(3)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     data=st.one_of(st.binary(max_size=150), stream()),
     prefix=st.integers(0, len(OPENING)),
@@ -97,7 +98,7 @@ def test_an_inbound_connection_before_its_hello_is_through(data: bytes, prefix: 
     run(scenario)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(data=stream(), pieces=st.integers(1, 5), version=st.sampled_from([1, 2, 3, 4]), hold=st.booleans())
 def test_an_established_connection(data: bytes, pieces: int, version: int, hold: bool) -> None:
     async def scenario(side: Side) -> None:
@@ -113,7 +114,7 @@ def test_an_established_connection(data: bytes, pieces: int, version: int, hold:
     run(scenario)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     data=st.one_of(
         st.binary(max_size=100),
@@ -135,7 +136,7 @@ def test_the_answer_to_our_call(data: bytes, pieces: int) -> None:
     run(scenario)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=stream(), pieces=st.integers(1, 5), size=st.integers(1, 300_000))
 def test_while_we_send(data: bytes, pieces: int, size: int) -> None:
     async def scenario(side: Side) -> None:

@@ -33,6 +33,7 @@ from lnd.kit import (
     turns,
     until,
 )
+from support.examples import examples
 from ulnet.cli.pki import make_authority, make_node
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.lnd.tcp.errors import Failure
@@ -458,7 +459,7 @@ def pair_of(site: Site) -> tuple[SecureSocket, SecureSocket]:
     return a, b
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     pieces=st.lists(st.integers(0, 40_000), min_size=1, max_size=12),
     reads=st.lists(st.lists(st.integers(1, 30_000), min_size=1, max_size=4), min_size=1, max_size=8),

@@ -12,6 +12,7 @@ import sys
 import pytest
 
 import ulnet
+from support.ports import free_port
 from ulnet.rpc import RpcError
 
 
@@ -36,6 +37,10 @@ def test_importing_the_package_loads_none_of_it() -> None:
         (errno.ECONNREFUSED, ulnet.LNetConnectionError, ConnectionError),
         (errno.ECONNRESET, ulnet.LNetConnectionError, ConnectionError),
         (errno.EHOSTUNREACH, ulnet.LNetConnectionError, OSError),
+        (errno.EACCES, ulnet.LNetPermissionError, PermissionError),
+        (errno.EADDRINUSE, ulnet.LNetSystemError, OSError),
+        (errno.EADDRNOTAVAIL, ulnet.LNetSystemError, OSError),
+        (errno.ENODEV, ulnet.LNetSystemError, OSError),
     ],
 )
 def test_an_error_has_the_class_of_its_number(
@@ -47,6 +52,21 @@ def test_an_error_has_the_class_of_its_number(
     for one in (error, copy.copy(error), pickle.loads(pickle.dumps(error))):
         assert type(one) is kind
         assert (one.errno, one.text, str(one)) == (number, error.text, error.text)
+
+
+async def test_what_the_system_refuses_is_an_error_of_the_system() -> None:
+    """A program that catches OSError around its set-up catches what a node is refused as well."""
+    port = free_port()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        async with ulnet.Node(
+            tcp=ulnet.TcpParams(accept="all", reserved_ports=False, accept_port=port)
+        ) as node:
+            with pytest.raises(OSError, match=str(port)) as refused:
+                node.add_ni("127.0.0.1@tcp")
+    assert type(refused.value) is ulnet.LNetSystemError
+    assert refused.value.errno == errno.EADDRINUSE
 
 
 def test_other_errors_are_of_no_class_of_pythons() -> None:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rpc.conftest import SERVER
+from support.examples import examples
 from ulnet import Node
 from ulnet.rpc import Call, Client, RpcError, Server, Service
 from ulnet.rpc.service import bits_of
@@ -303,7 +304,7 @@ async def test_another_version_is_refused(nodes: Nodes, wired: Wired) -> None:
     assert refused.errno == errno.EPROTONOSUPPORT
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(frames=st.lists(st.binary(min_size=1, max_size=120), max_size=10), prefix=st.booleans())
 async def test_a_server_bears_any_bytes(nodes: Nodes, frames: list[bytes], prefix: bool) -> None:
     client = nodes[0]

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.bonded import ScriptedBond, bond_of, bonded, foreign_put
+from support.examples import examples
 from ulnet.bond.hello import PeerState
 from ulnet.bond.peer import BondPeer
 from ulnet.nid import LNET_PID, Nid
@@ -271,7 +272,7 @@ def test_data_from_a_peer_that_this_node_does_not_know_is_taken_and_answered_wit
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_hostile_control_messages_change_nothing_and_break_nothing(data: st.DataObject) -> None:
     pair = Pair().connect()
     configuration = pair.b.configuration()

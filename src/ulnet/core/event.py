@@ -18,7 +18,15 @@ _OK: Final = HealthStatus.OK
 
 
 class EventKind(IntEnum):
-    """Numbers as in spec md-me-eq.md §5."""
+    """What an event tells of (numbers as in spec md-me-eq.md §5).
+
+    - `PUT`: to the target, when the bytes are in its memory.
+    - `GET`: to the target, when its answer has left.
+    - `SEND`: to the initiator, when a message has left, which does not say that it arrived.
+    - `ACK`: to the initiator of a PUT, when the target has answered, or will not any more.
+    - `REPLY`: to the initiator of a GET, when the bytes are in its memory, or will not be any more.
+    - `UNLINK`: the memory was taken back while nothing was under way.
+    """
 
     GET = 1  # target of a GET, after the REPLY left
     PUT = 2  # target of a PUT, data in memory

@@ -40,7 +40,17 @@ MAX_TIMEOUT = 1_000_000_000  # seconds
 
 
 class MdOption(IntFlag):
-    """Option bits of spec md-me-eq.md §3."""
+    """What may be done with memory, and how (bits of spec md-me-eq.md §3).
+
+    - `OP_PUT`, `OP_GET`: peers may write, or read; attached memory has at least one.
+    - `MANAGE_REMOTE`: the sender's `offset` decides where bytes land or begin; without it each operation
+      begins where the one before ended, so that memory fills up.
+    - `TRUNCATE`: what is longer than the room left is cut; without it such a message is dropped.
+    - `MAX_SIZE`: no operation is longer than `max_size`, and the memory ends once less than that is left.
+    - `ACK_DISABLE`: a PUT is never acknowledged, also where its sender asks for it.
+    - `TRACK_RESPONSE`: answers to what is sent from this memory are waited for, whatever the node's
+      `response_tracking` says; `NO_TRACK_RESPONSE`: they are not (of both, this one wins).
+    """
 
     OP_PUT = 0x0001
     OP_GET = 0x0002

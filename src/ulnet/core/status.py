@@ -5,7 +5,15 @@ from __future__ import annotations
 import errno as _errno
 from enum import IntEnum
 
-__all__ = ["HealthStatus", "LNetConnectionError", "LNetError", "LNetTimeoutError", "errno_text"]
+__all__ = [
+    "HealthStatus",
+    "LNetConnectionError",
+    "LNetError",
+    "LNetPermissionError",
+    "LNetSystemError",
+    "LNetTimeoutError",
+    "errno_text",
+]
 
 
 class HealthStatus(IntEnum):
@@ -28,7 +36,8 @@ class LNetError(Exception):
     """A request the node refuses: `errno` (positive), a sentence with the thing, the rule, the way out.
 
     Made with ETIMEDOUT it is a LNetTimeoutError; with an errno of a way that is not there, or broke, a
-    LNetConnectionError.
+    LNetConnectionError; with EACCES a LNetPermissionError; with that of an address, a device or room that
+    the system does not have, a LNetSystemError. All of these are OSErrors, too.
     """
 
     def __new__(cls, errno: int, text: str, *more: object) -> LNetError:
@@ -62,6 +71,18 @@ class LNetConnectionError(LNetError, ConnectionError):
     errno: int
 
 
+class LNetPermissionError(LNetError, PermissionError):
+    """This process, or the peer, may not do that."""
+
+    errno: int
+
+
+class LNetSystemError(LNetError, OSError):
+    """The system does not have the address, the device, the descriptors or the room that this takes."""
+
+    errno: int
+
+
 _BY_ERRNO: dict[int, type[LNetError]] = {
     _errno.ETIMEDOUT: LNetTimeoutError,
     _errno.ECONNABORTED: LNetConnectionError,
@@ -71,6 +92,13 @@ _BY_ERRNO: dict[int, type[LNetError]] = {
     _errno.EHOSTUNREACH: LNetConnectionError,
     _errno.ENETDOWN: LNetConnectionError,
     _errno.ENETUNREACH: LNetConnectionError,
+    _errno.EACCES: LNetPermissionError,
+    _errno.EADDRINUSE: LNetSystemError,
+    _errno.EADDRNOTAVAIL: LNetSystemError,
+    _errno.EMFILE: LNetSystemError,
+    _errno.ENFILE: LNetSystemError,
+    _errno.ENODEV: LNetSystemError,
+    _errno.ENOSPC: LNetSystemError,
 }
 
 

@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from support.examples import examples
 from support.transits import sender, transit
 from ulnet.core.routing.gate import MAX_WAITING, Gate
 from ulnet.core.routing.pools import DEFAULT_COUNTS, Counts, Pools
@@ -101,7 +102,7 @@ class Traffic(RuleBasedStateMachine):
 
 
 TestTraffic = Traffic.TestCase
-TestTraffic.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTraffic.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.requirement("RTR")
