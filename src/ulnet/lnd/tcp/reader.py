@@ -106,6 +106,7 @@ class Reader:
         "shared",
         "slop",
         "sock",
+        "spare",
         "state",
         "sum_head",
         "turn",
@@ -151,6 +152,7 @@ class Reader:
         self.hdr: Header | None = None
         self.turn: int = MOST_TURN  # which of `Shared.turns` is as much as it may read at a time …
         self.room: memoryview = shared.turns[MOST_TURN]  # … and that much of it: whole messages like the last
+        self.spare: int = 0  # what such a turn leaves
         self.busy: bool = False  # its last turn ended before all was read
         self.deadline: float = 0.0  # 0: not in the middle of a message
         self.wake: int = 1  # bytes that must be there before the loop tells; never more than are to come
@@ -527,10 +529,10 @@ class Reader:
                 end = len(self.saved) + count
                 self.saved = b""
                 self.consume(0, end)
-                budget -= count
+                budget -= end + self.spare
             if count < asked:
                 break
-            if budget <= 0 or (not left and budget < len(self.room)):
+            if budget <= 0:
                 self._turn_over(began)
                 break
         return True
@@ -587,6 +589,7 @@ class Reader:
         if size <= len(room):
             room = room[: len(room) - len(room) % size]
         self.room = room
+        self.spare = TURNS[self.turn] - len(room)
 
     def _set_deadline(self) -> None:
         """A message that has begun must go on within the time-out."""
