@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from ipaddress import IPv4Address, ip_address
 
 from ulnet.core.status import LNetError
+from ulnet.core.tunables import NetTunables
 from ulnet.dlc.legacy import LegacyError, read_networks
 from ulnet.dlc.model import NetAdd
 from ulnet.host import HostError, Link, link_named, link_with_address, links
@@ -17,6 +18,9 @@ __all__ = ["add_rails", "is_loopback"]
 
 _TRIES = 64  # addresses of loopback
 _TAKEN = (errno.EADDRINUSE, errno.EEXIST)
+# Both ways there are as many pieces of frames under way as their windows allow. With the usual 8 credits,
+# requests for the next pieces and frames would wait for their turn behind those that go the other way.
+_TUNABLES = NetTunables(peer_credits=128, credits=1024)
 
 
 def add_rails(node: Node, networks: str | None, ip: str, exactly: bool) -> tuple[str, str]:
@@ -82,7 +86,7 @@ def _beside(link: Link, ip: str) -> list[str]:
 def _add_first_free(node: Node, net: str, link: Link, candidates: list[str]) -> str:
     for candidate in candidates:
         try:
-            node.add_ni(f"{candidate}@{net}", interface=link.name)
+            node.add_ni(f"{candidate}@{net}", interface=link.name, tunables=_TUNABLES)
         except LNetError as refused:
             if refused.errno not in _TAKEN:
                 raise
