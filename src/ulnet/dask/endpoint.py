@@ -30,6 +30,7 @@ _CONNECT: Final = struct.Struct("<HHQ")  # the port called, the caller's, the ca
 _NUMBER: Final = struct.Struct("<Q")
 _FIRST_PORT, _PORTS = 20000, 40000
 _LAST_WORDS: Final = 1.0  # seconds
+_WINDOW: Final = 4  # pieces of a frame under way: of several frames at once, and both ways
 _HANDLERS: Final = 1 << 16  # those that wait for room keep nobody else waiting
 _BYTES: Final = 1 << 50  # of bulk that clients lend: it is fetched when there is room
 
@@ -80,7 +81,13 @@ class Endpoint:
         service.method("joined")(self._joined)
         service.stream("presence")(self._presence)
         self._server = Server(
-            service, self.node, concurrency=_HANDLERS, queue_bytes=_BYTES, slots=SLOTS, streams=_HANDLERS
+            service,
+            self.node,
+            concurrency=_HANDLERS,
+            queue_bytes=_BYTES,
+            slots=SLOTS,
+            streams=_HANDLERS,
+            window=_WINDOW,
         )
 
     # Life ------------------------------------------------------------------------------------------
