@@ -461,7 +461,7 @@ def pair_of(site: Site) -> tuple[SecureSocket, SecureSocket]:
 
 @settings(max_examples=examples(40))
 @given(
-    pieces=st.lists(st.integers(0, 40_000), min_size=1, max_size=12),
+    pieces=st.lists(st.integers(0, 40_000) | st.integers(0, 300), min_size=1, max_size=12),
     reads=st.lists(st.lists(st.integers(1, 30_000), min_size=1, max_size=4), min_size=1, max_size=8),
 )
 def test_bytes_arrive_as_they_were_in_whatever_pieces(
@@ -499,3 +499,17 @@ def test_bytes_arrive_as_they_were_in_whatever_pieces(
     finally:
         a.close()
         b.close()
+
+
+async def test_who_was_plain_and_is_secured_now_is_not_called_plain_any_more(
+    make: Make, at: Addresses, site: Site
+) -> None:
+    """That it hung up on TLS a minute ago counts no longer: it has a certificate now, and called with it."""
+    a = make(at.nid(1), tunables=OFFER, credentials=site.node(at.nid(1)))
+    state = a.ni.lnd_data
+    peer = Nid.parse(at.nid(2))
+    assert state.fall_back(peer) and not state.secures(peer)
+    b = make(at.nid(2), tunables=OFFER, credentials=site.node(at.nid(2)))
+    assert (await b.ended(b.put(a.ni.nid, b"x"))).status is HealthStatus.OK
+    assert all(secure_kinds(a, peer))
+    assert state.secures(peer) and not state.fall_back(peer)
