@@ -501,6 +501,16 @@ class RawPeer:
                 return data, "EOF"
             data += piece
 
+    async def refused(self) -> str:
+        """How the connection ends, EOF or RESET, without any answer."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                piece = await asyncio.get_running_loop().sock_recv(self.sock, 65536)
+        except ConnectionResetError:
+            return "RESET"
+        assert not piece, f"it was answered: {piece[:64].hex()}"
+        return "EOF"
+
     async def silent(self, seconds: float = 0.05) -> None:
         """Nothing comes, and the connection stays open."""
         with suppress(TimeoutError):

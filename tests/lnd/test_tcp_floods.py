@@ -142,7 +142,7 @@ async def test_who_takes_the_name_of_another_address_is_refused_and_harms_nobody
         foe = await dial(a, at.ip(3), port=1020 - turn)
         await foe.send(ConnRequest.to(a.ni.nid).pack())
         await foe.send(hello_bytes(Nid.parse(at.nid(2)), a.ni.nid, incarnation=8 + turn))
-        assert await foe.rest() == (b"", "EOF")
+        assert await foe.refused() == "EOF"
     assert any(f"it calls itself {at.nid(2)}" in line for line in a.reports)
     await honest.send(lnet_frame(put_header(a.ni.nid, Nid.parse(at.nid(2)), 0)))
     await until(a.core.complete(1))

@@ -135,8 +135,7 @@ async def test_plain_callers_of_a_net_that_requires_security_are_refused(
     a = make(at.nid(1), tunables=REQUIRE, credentials=site.node(at.nid(1)))
     raw = await dial(a, at.ip(2))
     await raw.send(ConnRequest.to(a.ni.nid).pack() + hello_bytes(Nid.parse(at.nid(2)), a.ni.nid))
-    data, _ = await raw.rest()
-    assert data == b""
+    await raw.refused()
     assert any("takes secured connections only" in line for line in a.reports)
     assert not a.lnd.open_connections
 
@@ -173,7 +172,7 @@ async def test_who_was_secured_once_is_not_plain_again(make: Make, at: Addresses
     await until(lambda: not a.lnd.open_connections)
     raw = await dial(a, at.ip(2))
     await raw.send(ConnRequest.to(a.ni.nid).pack() + hello_bytes(Nid.parse(at.nid(2)), a.ni.nid))
-    assert (await raw.rest())[0] == b""
+    await raw.refused()
     assert any("were secured, and this one is not" in line for line in a.reports)
     listener = RawListener(at.ip(2), a.params.accept_port)
     msg = a.put(at.nid(2), b"secret")
@@ -461,7 +460,7 @@ def pair_of(site: Site) -> tuple[SecureSocket, SecureSocket]:
 
 @settings(max_examples=examples(40))
 @given(
-    pieces=st.lists(st.integers(0, 40_000), min_size=1, max_size=12),
+    pieces=st.lists(st.integers(0, 40_000) | st.integers(0, 300), min_size=1, max_size=12),
     reads=st.lists(st.lists(st.integers(1, 30_000), min_size=1, max_size=4), min_size=1, max_size=8),
 )
 def test_bytes_arrive_as_they_were_in_whatever_pieces(
@@ -499,3 +498,17 @@ def test_bytes_arrive_as_they_were_in_whatever_pieces(
     finally:
         a.close()
         b.close()
+
+
+async def test_who_was_plain_and_is_secured_now_is_not_called_plain_any_more(
+    make: Make, at: Addresses, site: Site
+) -> None:
+    """That it hung up on TLS a minute ago counts no longer: it has a certificate now, and called with it."""
+    a = make(at.nid(1), tunables=OFFER, credentials=site.node(at.nid(1)))
+    state = a.state()
+    peer = Nid.parse(at.nid(2))
+    assert state.fall_back(peer) and not state.secures(peer)
+    b = make(at.nid(2), tunables=OFFER, credentials=site.node(at.nid(2)))
+    assert (await b.ended(b.put(a.ni.nid, b"x"))).status is HealthStatus.OK
+    assert all(secure_kinds(a, peer))
+    assert state.secures(peer) and not state.fall_back(peer)

@@ -245,6 +245,8 @@ async def test_handshakes_in_progress_are_bounded(make: Make, at: Addresses) -> 
     first = await dial(a, at.ip(3))
     await until(lambda: a.lnd.pending_handshakes == 1)
     waiting = [await dial(a, at.ip(2)) for _ in range(20)]
+    await turns()
+    assert a.lnd.pending_handshakes <= 3
     for raw in waiting[:18]:
         assert await raw.rest() == (b"", "EOF")
     assert a.lnd.pending_handshakes == 3

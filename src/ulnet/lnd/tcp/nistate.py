@@ -154,7 +154,7 @@ class NiState:
     def secures(self, nid: Nid) -> bool:
         """Whether a peer is called by a secured connection."""
         if self.security is Security.OFFER:
-            return nid in self.secured or self.plain.get(nid, 0.0) <= self.shared.loop.time()
+            return self.plain.get(nid, 0.0) <= self.shared.loop.time()
         return self.security is Security.REQUIRE
 
     def fall_back(self, nid: Nid) -> bool:
@@ -222,6 +222,7 @@ class NiState:
         """A handshake is through: the connection joins its peer's. False if it is gone already."""
         if isinstance(sock, SecureSocket):
             _keep(self.secured, peer.nid, None)
+            self.plain.pop(peer.nid, None)
         if hello.ips and not rename:
             _keep(self.callers, peer.nid, tuple([ip.to_bytes(4, "big") for ip in hello.ips]))
         if self.identity.ips and not rename:
