@@ -37,6 +37,7 @@ from support.examples import examples
 from ulnet.cli.pki import make_authority, make_node
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.lnd.tcp.errors import Failure
+from ulnet.lnd.tcp.nistate import REMEMBERED, keep
 from ulnet.lnd.tcp.secure import FIRST_BYTE, Credentials, SecureSocket, Security
 from ulnet.nid import Nid
 from ulnet.wire.acceptor import ConnRequest
@@ -185,6 +186,21 @@ async def test_who_was_secured_once_is_not_plain_again(make: Make, at: Addresses
                 raw.reset()
     finally:
         listener.close()
+
+
+def test_of_too_many_peers_who_was_heard_longest_ago_is_forgotten() -> None:
+    """Whoever has certificates for many NIDs must not make a node forget at once who was secured."""
+    nids = [Nid.parse(f"10.{i >> 16}.{i >> 8 & 255}.{i & 255}@tcp") for i in range(REMEMBERED + 2)]
+    first, second, third, *others = nids
+    table: dict[Nid, None] = dict.fromkeys([first, second, third, *others[:-2]])
+    keep(table, first, None)  # it is heard again
+    keep(table, others[-2], None)
+    keep(table, others[-1], None)
+    assert len(table) == REMEMBERED
+    assert first in table
+    assert second not in table
+    assert third not in table
+    assert others[0] in table
 
 
 async def refused_with(make: Make, at: Addresses, ours: str, theirs: str, words: str) -> None:

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from ulnet.core.ni import NI
     from ulnet.lnd.tcp.acceptor import Acceptor
 
-__all__ = ["NiState"]
+__all__ = ["REMEMBERED", "NiState", "keep"]
 
 T = TypeVar("T")
 _log = logging.getLogger("ulnet.tcp")
 _KEEPALIVE_PAUSE: Final = 10.0  # seconds between two NOOPs at least
-_REMEMBERED: Final = 65536  # peers decide how many there are
+REMEMBERED: Final = 65536  # peers decide how many there are
 _PLAIN: Final = 300.0  # seconds for which a peer that knows no TLS is called without it
 
 
@@ -161,7 +161,7 @@ class NiState:
         """A peer hung up when it heard of TLS: whether it may be called without."""
         if self.security is not Security.OFFER or nid in self.secured:
             return False
-        _keep(self.plain, nid, self.shared.loop.time() + _PLAIN)
+        keep(self.plain, nid, self.shared.loop.time() + _PLAIN)
         text = f"{self.identity.nid}: {nid} hung up on TLS, and is called without for {_PLAIN:g} s"
         self.shared.report(Line("connection.plain", text, nid=self.identity.nid, peer=nid))
         return True
@@ -221,10 +221,10 @@ class NiState:
     ) -> bool:
         """A handshake is through: the connection joins its peer's. False if it is gone already."""
         if isinstance(sock, SecureSocket):
-            _keep(self.secured, peer.nid, None)
+            keep(self.secured, peer.nid, None)
             self.plain.pop(peer.nid, None)
         if hello.ips and not rename:
-            _keep(self.callers, peer.nid, tuple([ip.to_bytes(4, "big") for ip in hello.ips]))
+            keep(self.callers, peer.nid, tuple([ip.to_bytes(4, "big") for ip in hello.ips]))
         if self.identity.ips and not rename:
             self._learn(peer, hello, source_port)
         try:
@@ -255,7 +255,7 @@ class NiState:
     def _learn(self, peer: Peer, hello: Hello, source_port: int) -> None:
         """Take the peer's addresses from its HELLO: who tells no addresses heeds none."""
         addresses = believable(self.identity.nid.net, self.identity.nid, peer.nid, hello.ips)
-        _keep(self.addresses, peer.nid, addresses)
+        keep(self.addresses, peer.nid, addresses)
         trusting = peer.trusting
         if hello.ips or source_port:  # it knows our addresses too, or we know from where we called
             trusting = bool(hello.ips) or source_port <= sockets.HIGHEST_RESERVED
@@ -489,8 +489,9 @@ class NiState:
         self.failures.drain()
 
 
-def _keep(table: dict[Nid, T], nid: Nid, what: T) -> None:
-    """Remember something of a peer; there may be too many of them."""
-    if len(table) >= _REMEMBERED:
-        table.clear()
+def keep(table: dict[Nid, T], nid: Nid, what: T) -> None:
+    """Remember something of a peer; of too many of them, who was heard longest ago is forgotten."""
+    table.pop(nid, None)
+    while len(table) >= REMEMBERED:
+        del table[next(iter(table))]
     table[nid] = what
