@@ -321,9 +321,10 @@ async def test_somebody_elses_process_is_refused(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("ulnet.dlc.aclient.check_daemon", lambda path, connection: None)
     async with serving(tmp_path) as (handler, server), AsyncClient(server.endpoint.path) as client:
         reply = await client.request(model.PeerList())
-        assert reply.errors[0].errno == -errno.EACCES
-        assert f"user {os.geteuid() + 4711}" in reply.errors[0].descr
         assert handler.handled == 0
+        (refused,) = reply.errors
+        assert refused.errno == -errno.EACCES
+        assert f"user {os.geteuid() + 4711}" in refused.descr
 
 
 # Roles -----------------------------------------------------------------------------------------------------
