@@ -91,6 +91,9 @@ class NullLnd:
     def retune(self, ni: NI, timeout: float) -> None:
         """Nothing to tune."""
 
+    def access_changed(self, ni: NI) -> None:
+        """Nobody is connected."""
+
     def verify(self, ni: NI, nid: Nid) -> bool:
         """Nobody is connected."""
         return True

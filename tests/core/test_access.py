@@ -7,9 +7,10 @@ import errno
 import pytest
 
 from core.test_core_regressions import arrive, attach
+from core.test_kept_matches import PAYLOAD, Line
 from support.fabric import Fabric, Recorder
 from ulnet.control.instance import LNet
-from ulnet.core.access import DENIED, Access
+from ulnet.core.access import DENIED, EVERYBODY, MOST, Access
 from ulnet.core.guard.identity import tag_of
 from ulnet.core.lnd import Lnd
 from ulnet.core.md import TRUNCATE, MdOption
@@ -18,7 +19,7 @@ from ulnet.core.status import LNetError
 from ulnet.core.tunables import NetTunables
 from ulnet.lnd.lo import LoLnd
 from ulnet.nid import Nid
-from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL, MsgType
+from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL, Header, MsgType
 
 A, B, C = (Nid.parse(f"10.0.0.{n}@tcp") for n in (1, 2, 3))
 TARGET = MdOption.OP_PUT | MdOption.OP_GET | MdOption.MANAGE_REMOTE | MdOption.TRUNCATE
@@ -88,6 +89,59 @@ def test_a_rule_that_is_none_is_refused(name: str, rule: str, words: str) -> Non
     assert refused.value.errno == errno.EINVAL
     assert refused.value.text.startswith(name)
     assert words in refused.value.text
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("connect=10.0.0.1@tcp0", "10.0.0.1@tcp"),
+        (" 10.0.0.1@tcp  eth0", "10.0.0.1@tcp,eth0"),
+        ("push = eth1", "push=eth1"),
+        ("portal[4,9]=10.0.0.[1-8]@tcp", "portal[4,9]=10.0.0.[1-8]@tcp"),
+        ("portal[0-63]=*@tcp1", None),
+        ("portal*=*@tcp1", "portal*=*@tcp1"),
+        ("ping=fd00::/64@tcp", "ping=fd00::/64@tcp"),
+    ],
+)
+def test_rules_that_mean_the_same_have_one_form(written: str, kept: str | None) -> None:
+    """It is read again as what it is, so that an export comes back."""
+    if kept is None:
+        with pytest.raises(LNetError):
+            Access(deny=[written])
+        return
+    access = Access(deny=[written, kept, written])
+    assert access.deny == (kept,)
+    assert access.with_rules(deny=[written]).deny == (kept,)
+    assert Access(access.allow, access.deny).without(deny=[written]).deny == ()
+
+
+def test_lists_are_made_anew_and_never_changed() -> None:
+    more = EVERYBODY.with_rules(allow=["10.0.0.2@tcp"], deny=["ping=eth0"])
+    less = more.without(allow=["10.0.0.2@tcp"])
+    assert (EVERYBODY.allow, EVERYBODY.deny, bool(EVERYBODY)) == ((), (), False)
+    assert (more.allow, more.deny) == (("10.0.0.2@tcp",), ("ping=eth0",))
+    assert (less.allow, less.deny, bool(less)) == ((), ("ping=eth0",), True)
+    assert more.opened_by(less) == ["connect"]
+    assert less.opened_by(more) == []
+    assert more.interfaces() == {"eth0"}
+    assert more.why_denied(C, at("eth0"))
+    assert not less.why_denied(C, at("eth0"))
+
+
+@pytest.mark.parametrize("rule", ["10.0.0.9@tcp", "push=10.0.0.2@tcp"])
+def test_a_rule_that_is_not_there_cannot_be_deleted(rule: str) -> None:
+    access = Access(allow=[rule], deny=["10.0.0.2@tcp"])
+    with pytest.raises(LNetError, match="there is no such rule: 'lnetctl access show'") as refused:
+        access.without(deny=["10.0.0.2@tcp", rule])
+    assert refused.value.errno == errno.ENOENT
+
+
+def test_there_are_so_many_rules_and_no_more() -> None:
+    full = Access(deny=[f"10.0.{at >> 8}.{at & 255}@tcp,eth{at}" for at in range(MOST // 2)])
+    assert full.why_denied(Nid.parse("10.0.1.7@tcp"), at(None))
+    with pytest.raises(LNetError, match=f"deny: {MOST + 1} NID ranges and interfaces") as refused:
+        full.with_rules(deny=["10.0.0.7@tcp1"])
+    assert refused.value.errno == errno.ENOSPC
 
 
 class Asked:
@@ -187,3 +241,60 @@ def test_what_comes_by_an_interface_may_be_denied() -> None:
     asked.a.state.access = Access(deny=["push=eth0", "portal5=eth0"])
     assert asked.put(asked.b, 4)
     assert not asked.put(asked.b, 5)
+
+
+# Lists that change -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_headers_led_to_is_judged_anew_when_lists_change(whole: bool) -> None:
+    fabric = Fabric()
+    fabric.node(str(A))
+    core = fabric.node(str(B))
+    memory = bytearray(8)
+    attach(core, memory, None, options=TARGET)
+    line = Line(core, whole)
+    line.comes_often()
+    for rules, comes in [
+        ({"deny": ["portal5=10.0.0.1@tcp"]}, False),
+        ({"deny": ["portal6=10.0.0.1@tcp"]}, True),
+        ({"allow": ["portal5=10.0.0.9@tcp"]}, False),
+        ({}, True),
+    ]:
+        memory[:] = bytes(8)
+        core.set_access(Access(**rules))
+        line.comes()
+        line.comes()
+        assert bytes(memory) == (PAYLOAD if comes else bytes(8)), rules
+    assert core.stats.drops[DENIED] == 4
+
+
+def test_drivers_hear_of_lists_that_change_when_these_hold() -> None:
+    asked = Asked()
+    heard: list[str] = []
+    ni = asked.a.nis[A]
+    ni.lnd.access_changed = lambda ni: heard.append(asked.a.why_denied(ni, C))  # type: ignore[method-assign]
+    asked.a.set_access(Access(deny=["10.0.0.3@tcp"]))
+    assert [why.partition(" by ")[0] for why in heard] == ["10.0.0.3@tcp is denied connect"]
+    assert asked.a.access.deny == ("10.0.0.3@tcp",)
+    assert not asked.b.access
+
+
+def test_answers_that_are_kept_are_those_of_one_sender_one_thing_and_one_place() -> None:
+    """As many senders as there may be, and more: who decides how many there are gets no memory by it."""
+    access = Access(deny=["portal5=10.0.0.[1-9]@tcp,eth1", "push=10.0.0.2@tcp"])
+    here, there = at("eth0"), at("eth1")
+    for _ in range(2):
+        for portal, kind, src, ni, may in [
+            (5, MsgType.PUT, B, here, False),
+            (5, MsgType.PUT, Nid.parse("10.0.1.2@tcp"), here, True),
+            (5, MsgType.PUT, Nid.parse("10.0.1.2@tcp"), there, False),
+            (6, MsgType.PUT, B, here, True),
+            (PING_PORTAL, MsgType.PUT, B, here, False),
+            (PING_PORTAL, MsgType.GET, B, here, True),
+        ]:
+            assert access.admits(Header(int(kind), A, src, portal=portal), ni) is may
+    for number in range(10_000):
+        source = Nid.parse(f"10.9.{number >> 8}.{number & 255}@tcp")
+        assert access.admits(Header(int(MsgType.PUT), A, source, portal=5), here)
+    assert len(access._judged) <= 4096

@@ -30,13 +30,14 @@ async def apply(admin: Admin, text: str) -> Applied:
 
 
 def unordered(text: str) -> Any:
-    """NIs and nets have no order that could be changed while they run."""
+    """NIs, nets and rules of who may do what have no order that could be changed while they run."""
     document = content(text)
     for net in document.get("net", []):
         net["local NI(s)"].sort(key=str)
     document["net"] = sorted(document.get("net", []), key=str)
     for peer in document["peer"]:
         peer["peer ni"].sort(key=str)
+    document["access"] = {name: sorted(rules) for name, rules in document.get("access", {}).items()}
     return document
 
 

@@ -382,6 +382,9 @@ async def test_members_of_a_group_may_look_and_those_of_another_may_change(
         model.GlobalSet({"numa_range": 7}),
         model.Ping(["0@lo"]),
         model.FaultReset("drop"),
+        model.AccessShow(),
+        model.AccessAdd(deny=["10.0.0.66@tcp"]),
+        model.AccessDel(all=True),
     ]
     groups = Groups(LOOKERS, CHANGERS)
     async with Node() as node:
@@ -391,9 +394,9 @@ async def test_members_of_a_group_may_look_and_those_of_another_may_change(
         try:
             refused, done = errno.EACCES, 0
             looker = await in_thread(ask_as, USER, [LOOKERS], path, requests)
-            assert looker == [done, done, done, refused, refused, refused]
+            assert looker == [*[done] * 3, *[refused] * 3, done, refused, refused]
             changer = await in_thread(ask_as, USER, [LOOKERS, CHANGERS], path, requests)
-            assert changer == [done] * 6
+            assert changer == [done] * 9
             stranger = await in_thread(ask_as, USER + 100, [], path, requests[:1])
             assert stranger == [refused]
         finally:
@@ -403,8 +406,14 @@ async def test_members_of_a_group_may_look_and_those_of_another_may_change(
     assert [(line["uid"], line["request"]["op"]) for line in lines] == [
         (USER, "global.set"),
         (USER, "fault.reset"),
+        (USER, "access.add"),
+        (USER, "access.del"),
     ]
-    assert lines[0]["changed"] == {"numa_range": [0, 7]}
+    assert [lines[at]["changed"] for at in (0, 2, 3)] == [
+        {"numa_range": [0, 7]},
+        {"deny": [None, ["10.0.0.66@tcp"]]},
+        {"deny": [["10.0.0.66@tcp"], None]},
+    ]
 
 
 # Who answers -----------------------------------------------------------------------------------------------

@@ -157,7 +157,8 @@ discovery: 0
             "import",
             -22,
             "line 13: invalid key 'foo' in a file: known are net, ip2nets, route, routing, buffers, peer, "
-            f"peers, global, numa, udsp, selection, statistics, ping, discover, {', '.join(SETTINGS)}",
+            "peers, global, numa, udsp, selection, access, statistics, ping, discover, "
+            f"{', '.join(SETTINGS)}",
         ),
     ]
     assert await nids(admin) == ["10.3.0.1@tcp"]

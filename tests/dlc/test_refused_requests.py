@@ -146,6 +146,9 @@ class _Driver:
     def retune(self, ni: NI, timeout: float) -> None:
         pass
 
+    def access_changed(self, ni: NI) -> None:
+        pass
+
     def verify(self, ni: NI, nid: Nid) -> bool:
         return True
 

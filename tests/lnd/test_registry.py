@@ -66,6 +66,9 @@ class ToyLnd:
     def retune(self, ni, timeout):
         pass
 
+    def access_changed(self, ni):
+        pass
+
     def verify(self, ni, nid):
         return True
 

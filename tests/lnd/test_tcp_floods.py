@@ -11,6 +11,7 @@ import pytest
 
 from lnd.conftest import Addresses
 from lnd.kit import ROOT, Side, connect, dial, hello_bytes, lnet_frame, put_header, until
+from lnd.test_tcp_connect import swallowing
 from ulnet.core.access import Access
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.selector import Selector
@@ -165,6 +166,57 @@ async def test_who_is_not_allowed_is_neither_heard_nor_called(
     assert (await c.ended(foe)).status is not HealthStatus.OK
     assert any(f": {c.ni.nid} is " in line for line in a.reports)
     assert len(a.core.arrivals) == 1 and not c.core.arrivals
+
+
+@needs_root
+async def test_connections_with_who_is_denied_from_now_on_end_and_others_stay(
+    make: Make, at: Addresses
+) -> None:
+    a, b, c = make(at.nid(1)), make(at.nid(2)), make(at.nid(3))
+    for one, other in ((a, b), (c, a)):
+        assert (await one.ended(one.put(other.ni.nid, b"x"))).status is HealthStatus.OK
+    good, bad = a.peer(at.nid(2)), a.peer(at.nid(3))
+    before = list(good.conns)
+    a.core.access = Access(deny=[at.nid(3)])
+    late = [a.put(at.nid(3), bytes(1 << 20)) for _ in range(8)]
+    a.lnd.access_changed(a.ni)
+    assert not bad.conns
+    assert (Nid.parse(at.nid(3)), LNET_PID) not in a.state().peers
+    assert good.conns == before
+    for msg in late:
+        outcome = await a.ended(msg)
+        assert (outcome.errno, f"{at.nid(3)} is denied connect" in outcome.reason) == (errno.EACCES, True)
+    await until(lambda: not c.state().peers or not c.peer(at.nid(1)).conns)
+    foe = c.put(a.ni.nid, b"x")
+    assert (await c.ended(foe)).status is not HealthStatus.OK
+    assert (await a.ended(a.put(at.nid(3), b"x"))).errno == errno.EACCES
+    assert (await a.ended(a.put(at.nid(2), b"x"))).status is HealthStatus.OK
+    a.core.access = Access()
+    a.lnd.access_changed(a.ni)
+    assert (await a.ended(a.put(at.nid(3), b"x"))).status is HealthStatus.OK
+
+
+async def test_a_call_of_who_is_denied_from_now_on_is_given_up(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1))
+    with swallowing(at.ip(2), a.params.accept_port):
+        msg = a.put(at.nid(2), b"x")
+        await until(lambda: a.dialer(at.nid(2)).connecting)
+        a.core.access = Access(deny=[at.nid(2)])
+        a.lnd.access_changed(a.ni)
+        assert (await a.ended(msg)).errno == errno.EACCES
+        assert not a.state().peers
+        assert a.lnd.pending_handshakes == 0
+
+
+async def test_who_is_denied_after_a_call_that_failed_is_not_called_again(make: Make, at: Addresses) -> None:
+    """A peer that is remembered for the pause before the next attempt is forgotten, too."""
+    a = make(at.nid(1))
+    assert (await a.ended(a.put(at.nid(2), b"x"))).errno == errno.ECONNREFUSED
+    a.core.access = Access(deny=[at.nid(2)])
+    a.lnd.access_changed(a.ni)
+    b = make(at.nid(2))
+    assert (await a.ended(a.put(at.nid(2), b"x"))).errno == errno.EACCES
+    assert not b.core.arrivals
 
 
 async def test_a_privileged_node_renames_those_who_are_not(make: Make, at: Addresses) -> None:

@@ -229,6 +229,23 @@ async def test_a_closed_node_refuses_work_and_starts_again(make_node: MakeNode) 
     assert (await a.ping(LO_NID)).nids == ()
 
 
+async def test_who_may_do_what_changes_while_a_node_runs_and_holds_beyond_its_end() -> None:
+    node = Node(deny=["push=*@tcp"])
+    node.set_access(deny=[*node.access.deny, "10.0.0.66@tcp"])
+    for bad in (["10.0.0.999@tcp"], ["portal0=eth0"]):
+        with pytest.raises(LNetError):
+            node.set_access(allow=bad)
+    async with node:
+        assert node.core.access is node.access
+        assert (node.access.allow, node.access.deny) == ((), ("push=*@tcp", "10.0.0.66@tcp"))
+        node.set_access(allow=["*@tcp"])
+        assert (node.access.allow, node.access.deny) == (("*@tcp",), ())
+    async with node:
+        assert node.access.allow == ("*@tcp",)
+    async with Node() as other:
+        assert not other.access
+
+
 async def test_busy_port_and_foreign_address_change_nothing(make_node: MakeNode) -> None:
     a = await make_node()
     with socket.create_server(("127.0.1.1", port_of(a))):

@@ -59,6 +59,9 @@ class Driver:
     def retune(self, ni: NI, timeout: float) -> None:
         pass
 
+    def access_changed(self, ni: NI) -> None:
+        pass
+
     def verify(self, ni: NI, nid: Nid) -> bool:
         return True
 
@@ -231,6 +234,18 @@ globals_ = st.fixed_dictionaries(
 )
 
 
+rules_of_access = st.lists(
+    st.builds(
+        lambda what, who: f"{what}{who}",
+        st.sampled_from(["", "connect=", "ping=", "push=", "portal4=", "portal[5-9]=", "portal*="]),
+        st.sampled_from(["eth0", "10.9.0.[1-4]@tcp", "*@tcp3", "10.9.1.1@tcp0 ib0", "10.8.0.0/16@tcp"]),
+    ),
+    min_size=1,
+    max_size=4,
+)
+access = st.fixed_dictionaries({}, optional={"allow": rules_of_access, "deny": rules_of_access})
+
+
 @st.composite
 def configurations(draw: st.DrawFn) -> dict[str, Any]:
     whole: dict[str, Any] = {"net": draw(nets()), "peer": draw(configured_peers())}
@@ -255,6 +270,8 @@ def configurations(draw: st.DrawFn) -> dict[str, Any]:
         if whole["routing"]["enable"]:
             whole["buffers"] = draw(buffers)
     whole["global"] = draw(globals_)
+    if lists := draw(access):
+        whole["access"] = lists
     whole["udsp"] = draw(rules)
     return whole
 

@@ -90,6 +90,9 @@ class MemLnd:
     def retune(self, ni: NI, timeout: float) -> None:
         pass
 
+    def access_changed(self, ni: NI) -> None:
+        pass
+
     def verify(self, ni: NI, nid: Nid) -> bool:
         return True
 

@@ -159,6 +159,9 @@ class BondLnd:
     def retune(self, ni: NI, timeout: float) -> None:
         """There is nothing to tune: time-outs are the slaves'."""
 
+    def access_changed(self, ni: NI) -> None:
+        """Connections are the slaves'."""
+
     def verify(self, ni: NI, nid: Nid) -> bool:
         """Slaves are asked."""
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ulnet.cli.lnetctl_grammar_access import ACCESS
 from ulnet.cli.lnetctl_grammar_bond import BOND_OPTIONS, BONDS
 from ulnet.cli.lnetctl_grammar_fault import FAULTS, LCTL_FAULTS
 from ulnet.cli.lnetctl_grammar_health import DEBUG, NET_SET, PEER_SET
@@ -304,7 +305,7 @@ COMMANDS: tuple[Command, ...] = tuple(
     _with_json(command)
     for command in (
         *(*_LNET, *_NETS, *_PEERS, *_OTHERS, *_SET),
-        *(*ROUTES, *POLICIES, *BONDS, *FAULTS, *DEBUG, NIDLIST, *KERNEL_ONLY),
+        *(*ROUTES, *POLICIES, *ACCESS, *BONDS, *FAULTS, *DEBUG, NIDLIST, *KERNEL_ONLY),
     )
 )
 

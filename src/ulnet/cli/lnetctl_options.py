@@ -17,6 +17,7 @@ _MOST_DIGITS = 18
 _SECONDS = r"[0-9]{1,9}(?:\.[0-9]{1,9})?\Z"
 _COMMA = r",(?![^\[\]]*\])"
 _MOST_VERBOSE = 4
+_BETWEEN = "\0"  # values of an option that is repeated: no argument of a program has it
 
 
 class UsageError(Exception):
@@ -68,6 +69,8 @@ class Parsed(NamedTuple):
             return True
         if option.kind == "names":
             return names_of(self.options[option.name])
+        if option.kind == "each":
+            return self.options[option.name].split(_BETWEEN)
         if option.kind == "number":
             return self.number(option.name, option.most)
         as_kind = {"seconds": self.seconds, "level": self.level}
@@ -157,10 +160,12 @@ def _short(known: Sequence[Option], word: str, rest: list[str], parsed: Parsed) 
 
 
 def _keep(parsed: Parsed, option: Option, value: str) -> None:
-    """The last one counts, but those of a list go together."""
+    """The last one counts, but those of a list go together, and of others each counts."""
     before = parsed.options.get(option.name)
     if option.kind == "list" and before is not None:
         value = f"{before},{value}"
+    elif option.kind == "each" and before is not None:
+        value = f"{before}{_BETWEEN}{value}"
     parsed.options[option.name] = value
 
 

@@ -11,7 +11,7 @@ __all__ = ["Command", "Option", "tunable_options"]
 
 class Option(NamedTuple):
     """`--name VALUE`; without `value` a flag. Kinds: text, number, seconds, level (an optional
-    number), list (it may be repeated), names (apart by commas).
+    number), list (it may be repeated), each (so may this, and no comma divides it), names (apart by commas).
 
     `field` is what it fills of its command's request, if that has not its name; a number may have a
     `most`, and is 0 at least then.

@@ -29,7 +29,7 @@ from ulnet.dlc.config import Step, read_config
 from ulnet.dlc.endpoint import Endpoint
 from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.legacy import LegacyError, read_networks
-from ulnet.dlc.model import NetAdd, NetMatch
+from ulnet.dlc.model import AccessAdd, NetAdd, NetMatch
 from ulnet.dlc.modprobe import Parameters, is_setting, module_requests, read_modprobe
 from ulnet.dlc.paths import default_socket
 from ulnet.dlc.protocol import ProtocolError
@@ -295,6 +295,7 @@ async def _run(
     )
     selftest = SelftestAddition(node, on=options.selftest)
     startup = [Step(one, 0) for given in parameters for one in given.requests if not is_setting(one)] + steps
+    startup.sort(key=lambda step: not isinstance(step.request, AccessAdd))  # before there are nets
     at_all = [*_first_interface(startup), *startup]
     admin = Admin(node, startup=at_all, parameters=parameters, drain=options.drain, additions=[selftest])
     endpoint = Endpoint(options.socket, groups.opened_to)

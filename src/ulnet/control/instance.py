@@ -205,6 +205,11 @@ class LNet:
         return self.state.settings
 
     @property
+    def access(self) -> Access:
+        """Who may do what here."""
+        return self.state.access
+
+    @property
     def masters(self) -> dict[Nid, Master]:
         """The local NIs that are made of others."""
         return self.state.masters
@@ -252,6 +257,17 @@ class LNet:
     def why_denied(self, ni: NI, nid: Nid) -> str:
         """Why there are to be no connections between ni and nid; "" if they may be."""
         return self.state.access.why_denied(nid, ni)
+
+    def set_access(self, access: Access) -> None:
+        """Let others do what they may here from now on: connections of who may not connect any more end.
+
+        What headers led to was judged by the former lists, and is judged anew.
+        """
+        self.settle()
+        self.state.access = access
+        self.state.generation.invalidate("access lists")
+        for ni in list(self.state.nis.values()):
+            ni.lnd.access_changed(ni)
 
     def settle(self) -> None:
         """Send what waits in the cork, before anybody looks at counts."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ulnet.control.policy import Policies
     from ulnet.control.routing import Routing
     from ulnet.control.self_info import SelfInfo
+    from ulnet.core.access import Access
     from ulnet.core.cpt import CptTable
     from ulnet.core.faults import FaultInjector
     from ulnet.core.ni import NI, LocalNet
@@ -41,6 +42,8 @@ class View(Protocol):
     def cpts(self) -> CptTable: ...
     @property
     def settings(self) -> GlobalSettings: ...
+    @property
+    def access(self) -> Access: ...
     @property
     def info(self) -> SelfInfo: ...
     @property

@@ -56,6 +56,12 @@ class Lnd(Protocol):
         nid that gives no answer. No pause keeps ni from connecting with nid.
         """
 
+    def access_changed(self, ni: NI) -> None:
+        """Others may connect with ni than before: who may not any more has no connection when this returns.
+
+        What is under way with those fails with EACCES. `Upcalls.why_denied` tells who may.
+        """
+
     def send(self, ni: NI, msgs: list[Msg]) -> None:
         """Queue messages of one path, in that order; complete each later, once, never before this returns."""
 

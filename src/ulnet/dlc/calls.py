@@ -17,6 +17,7 @@ import msgspec
 
 from ulnet.dlc import (
     documents,
+    documents_access,
     documents_explain,
     documents_policy,
     documents_routing,
@@ -33,6 +34,7 @@ __all__ = [
     "Call",
     "Discovered",
     "Pinged",
+    "add_access",
     "add_net",
     "add_nids",
     "add_nis_by_address",
@@ -40,6 +42,7 @@ __all__ = [
     "add_policy",
     "add_route",
     "configure",
+    "delete_access",
     "delete_net",
     "delete_nids",
     "delete_peer",
@@ -59,6 +62,7 @@ __all__ = [
     "set_routing",
     "set_tcp_bonding",
     "set_values",
+    "show_access",
     "show_nets",
     "show_ni",
     "show_peers",
@@ -257,6 +261,24 @@ def delete_policy(
 def show_policies() -> Call[list[documents_policy.UdspView]]:
     """All selection policies."""
     return Call(model.UdspShow(), reader(documents_policy.UdspDocument, "udsp"))
+
+
+# Access lists ---------------------------------------------------------------------------------------------
+
+
+def add_access(*, allow: Sequence[str] = (), deny: Sequence[str] = ()) -> Call[None]:
+    """Add rules `[WHAT=]WHO` of who may do what here, all or none; those that are there stay."""
+    return Call(model.AccessAdd(several(allow), several(deny)), nothing)
+
+
+def delete_access(*, allow: Sequence[str] = (), deny: Sequence[str] = (), all: bool = False) -> Call[None]:
+    """Delete rules, all that are named or none; or each there is."""
+    return Call(model.AccessDel(several(allow), several(deny), all=all), nothing)
+
+
+def show_access() -> Call[documents_access.AccessView]:
+    """The access lists."""
+    return Call(model.AccessShow(), reader(documents_access.AccessDocument, "access"))
 
 
 # Statistics ----------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from ulnet.dlc.tunables import DEFAULT, TUNABLES
 __all__ = ["Configuration", "Todo", "changes", "place_of"]
 
 K = TypeVar("K")
-R = TypeVar("R", bound=Request)
+R = TypeVar("R")
 _OF_NET = [name for name, one in TUNABLES.items() if not one.live]  # fixed by the first NI of a net
 _LIVE_OF_NET = [name for name, one in TUNABLES.items() if one.live and not one.driver]
 _LIVE = [name for name, one in TUNABLES.items() if one.driver and one.live]
@@ -58,6 +58,7 @@ class Configuration:
         self.routes: dict[tuple[str, str], model.RouteAdd] = {}
         self.peers: dict[str, model.PeerRefresh] = {}
         self.rules: list[model.UdspAdd] = []
+        self.access: dict[tuple[str, str], None] = {}  # rules, each with the list that has it
         self.settings: dict[str, int] = {name: one.default for name, one in SETTINGS.items() if one.own}
         self.router = asdict(RoutingSettings())
         self.forwards: bool = False
@@ -77,6 +78,9 @@ class Configuration:
             self.peers[str(one.primary)] = one
         elif isinstance(one, model.UdspAdd):
             self.rules.append(msgspec.structs.replace(one, idx=None))
+        elif isinstance(one, model.AccessAdd):
+            self.access |= dict.fromkeys([("allow", rule) for rule in one.allow])
+            self.access |= dict.fromkeys([("deny", rule) for rule in one.deny])
         elif isinstance(one, model.GlobalSet):
             self.settings |= {name: value for name, value in one.values.items() if name not in READ_ONLY}
         elif isinstance(one, model.RouterSet):
@@ -102,6 +106,7 @@ def changes(now: Configuration, wanted: Configuration) -> list[Todo]:
     blocking, others_gone = _gone_bonds(now, wanted, bonds, nids)
     free_routes, blocked_routes = _new_routes(now, wanted)
     return [
+        *_new_access(now, wanted),
         *_settings(now, wanted),
         *_changed_nets(now, wanted, nets),
         *(_added(ni) for place, ni in _missing(now.nis, wanted.nis) if place[0] not in nets),
@@ -121,6 +126,7 @@ def changes(now: Configuration, wanted: Configuration) -> list[Todo]:
         *others_gone,
         *(_ni_gone(now, place) for place, _ in _missing(wanted.nis, now.nis) if place not in anew),
         *_last_settings(now, wanted),
+        *_gone_access(now, wanted),
     ]
 
 
@@ -160,6 +166,26 @@ def _settings(now: Configuration, wanted: Configuration) -> Iterator[Todo]:
         yield _differ(model.RoutingSet(True), model.RoutingSet(False), model.RoutingSet(True))
     if wanted.buffers is not None and wanted.buffers != now.buffers:
         yield _differ(wanted.buffers, now.buffers or model.BuffersSet(), wanted.buffers)
+
+
+def _new_access(now: Configuration, wanted: Configuration) -> Iterator[Todo]:
+    """What lists have more: first, before there are nets that it is for, and all together."""
+    rules = [rule for rule, _ in _missing(now.access, wanted.access)]
+    if rules:
+        yield _added(model.AccessAdd(*_lists(rules)))
+
+
+def _gone_access(now: Configuration, wanted: Configuration) -> Iterator[Todo]:
+    """What they have no more: last, when what comes in its place holds."""
+    rules = [rule for rule, _ in _missing(wanted.access, now.access)]
+    if rules:
+        yield _gone(model.AccessDel(*_lists(rules)), model.AccessAdd(*_lists(rules)))
+
+
+def _lists(rules: Iterable[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    """The rules that allow, and those that deny."""
+    rules = list(rules)
+    return [text for name, text in rules if name == "allow"], [text for name, text in rules if name == "deny"]
 
 
 def _last_settings(now: Configuration, wanted: Configuration) -> Iterator[Todo]:

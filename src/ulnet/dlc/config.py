@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Sequence
 
+from ulnet.dlc.config_access import read_access
 from ulnet.dlc.config_net import read_ip2nets_section, read_nets
 from ulnet.dlc.config_node import (
     global_steps,
@@ -44,6 +45,7 @@ _SECTIONS: dict[str, Callable[[Schema, Node, Verb], Iterator[Step]]] = {
     "numa": read_numa,
     "udsp": read_policies,
     "selection": read_selections,
+    "access": read_access,
     "statistics": read_statistics,
     "ping": read_pings,
     "discover": read_discoveries,
@@ -64,7 +66,8 @@ def _lnd_timeout(sections: Sequence[tuple[ScalarNode, Node]]) -> str | None:
 def read_config(text: str, verb: Verb = "add") -> Config:
     """The requests of a file in its order, and all that is wrong with it.
 
-    An item in which anything is wrong is no request, so that nothing of it is done.
+    An item in which anything is wrong is no request, so that nothing of it is done. Who may do what comes
+    first wherever it stands, and goes last, so that no net is open meanwhile.
     """
     schema = Schema(verb)
     steps: list[Step] = []
@@ -73,6 +76,7 @@ def read_config(text: str, verb: Verb = "add") -> Config:
     except YamlError as bad:
         return Config([], [ErrorItem(verb, "import", -errno.EINVAL, str(bad))], [0])
     schema.lnd_timeout = _lnd_timeout(sections)
+    sections.sort(key=lambda section: (section[0].text == "access") is (verb == "del"))
     for key, node in sections:
         name = key.text
         if name in _SECTIONS:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from ulnet.core.access import rule_text
+from ulnet.core.status import LNetError
 from ulnet.dlc import model
 from ulnet.dlc.config_bond import bond_item
 from ulnet.dlc.model import Request, Tunables
@@ -101,12 +103,10 @@ def meaning_of(requests: Iterable[Request]) -> Meaning:
             for name, value in request.values.items():
                 if name not in READ_ONLY:
                     found[f"setting {name}"] = {"value": value}
-        elif isinstance(request, model.UdspAdd):
+        elif isinstance(request, model.UdspAdd | model.SelectionAdd):
             _rule(found, request)
-        elif isinstance(request, model.SelectionAdd):
-            names = [request.kind, request.net, request.nid, request.local, request.remote]
-            what = " ".join(name for name in names if name)
-            found[f"selection {what}"] = {"priority": request.priority or 0, "side": request.side}
+        elif isinstance(request, model.AccessAdd):
+            found.update({thing: {} for thing in _access(request)})
         elif isinstance(request, model.RouteAdd):
             _routes(found, request)
         elif isinstance(request, model.RoutingSet):
@@ -147,7 +147,12 @@ def _peer(found: Meaning, request: model.PeerAdd | model.PeerRefresh) -> None:
     }
 
 
-def _rule(found: Meaning, request: model.UdspAdd) -> None:
+def _rule(found: Meaning, request: model.UdspAdd | model.SelectionAdd) -> None:
+    if isinstance(request, model.SelectionAdd):
+        given = [request.kind, request.net, request.nid, request.local, request.remote]
+        thing = f"selection {' '.join(name for name in given if name)}"
+        found[thing] = {"priority": request.priority or 0, "side": request.side}
+        return
     names = ("src", "dst", "rte")
     what = " ".join(
         f"{name} {getattr(request, name)}" for name in names if getattr(request, name) is not None
@@ -171,6 +176,16 @@ def _expanded(texts: Iterable[str]) -> list[str]:
         except NidError:
             found[text] = None
     return list(found)
+
+
+def _access(request: model.AccessAdd) -> Iterator[str]:
+    """The rules, each in the form in which a node shows it, if it is one."""
+    for name, rules in (("allow", request.allow), ("deny", request.deny)):
+        for text in rules:
+            try:
+                yield f"access {name} {rule_text(name, text)}"
+            except LNetError:
+                yield f"access {name} {text}"
 
 
 def _nid(text: str) -> str:

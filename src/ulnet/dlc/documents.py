@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, Struct, UnsetType
 
+from ulnet.dlc.documents_access import AccessView
 from ulnet.dlc.documents_bond import BondPeerView, BondView
 from ulnet.dlc.documents_counters import MsgCounts, NiHealth, PeerNiHealth, Statistics, TrafficStats
 from ulnet.dlc.documents_load import NiLoad, PeerNiLoad
@@ -268,8 +269,9 @@ class GlobalDocument(Struct, rename={"settings": "global"}):
 
 
 class ExportDocument(Struct, rename={"settings": "global"}):
-    """`export`."""
+    """`export`. Who may do what comes first: it holds before there are nets then."""
 
+    access: AccessView | UnsetType
     net: list[LocalNetView]
     route: list[RouteView]
     peer: list[PeerView]

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import msgspec
 
+from ulnet.dlc.model_access import AccessAdd, AccessDel, AccessShow
 from ulnet.dlc.model_bond import BondAdd, BondFailover, BondSet, BondSwitch
 from ulnet.dlc.model_faults import FaultAdd, FaultDel, FaultReset, FaultShow
 from ulnet.dlc.model_files import Ip2netsRule, NetMatch, PeerRefresh, PeerRemove
@@ -31,6 +32,9 @@ from ulnet.dlc.request import Seconds, Tunables, Verbosity
 
 __all__ = [
     "PINGS_AT_ONCE",
+    "AccessAdd",
+    "AccessDel",
+    "AccessShow",
     "BondAdd",
     "BondFailover",
     "BondSet",
@@ -361,6 +365,9 @@ Request = (
     | PeerSet
     | PeerDebug
     | RecoveryShow
+    | AccessAdd
+    | AccessDel
+    | AccessShow
     | FaultAdd
     | FaultDel
     | FaultReset

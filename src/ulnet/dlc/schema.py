@@ -88,6 +88,19 @@ class Schema:
             return None
         return node.text
 
+    def texts(self, fields: Mapping[str, Node], name: str) -> list[str]:
+        """A list of values as they are written; one that is given alone is a list, too."""
+        node = fields.get(name)
+        if node is None or (isinstance(node, ScalarNode) and node.value is None):
+            return []
+        found = []
+        for item in node.items if isinstance(node, SeqNode) else (node,):
+            if isinstance(item, ScalarNode) and item.value is not None:
+                found.append(item.text)
+            else:
+                self.refuse(node.line, f"'{name}' holds a list of values: begin each with '- '")
+        return found
+
     def integer(self, fields: Mapping[str, Node], name: str) -> int | None:
         """A number; None if it is absent."""
         node = fields.get(name)

@@ -17,6 +17,7 @@ from ulnet.dlc.tunables import TUNABLES
 __all__ = ["document_of"]
 
 _ORDER = (
+    "access",
     *("use_tcp_bonding", "net", "ip2nets", "route", "routing", "buffers", "peer", "peers", "global", "udsp"),
     "selection",
 )
@@ -41,10 +42,8 @@ def document_of(requests: Iterable[Request]) -> dict[str, Any]:
                 found["use_tcp_bonding"] = values.pop("use_tcp_bonding")
             if values:
                 found.setdefault("global", {}).update(values)
-        elif isinstance(request, model.UdspAdd):
-            found.setdefault("udsp", []).append(_udsp(request))
-        elif isinstance(request, model.SelectionAdd):
-            found.setdefault("selection", []).append(_selection(request))
+        elif isinstance(request, model.AccessAdd | model.UdspAdd | model.SelectionAdd):
+            _rules(found, request)
         elif isinstance(request, model.RouteAdd):
             found.setdefault("route", []).append(_given(request))
         elif isinstance(request, model.RouterSet):
@@ -54,6 +53,16 @@ def document_of(requests: Iterable[Request]) -> dict[str, Any]:
         elif isinstance(request, model.BuffersSet):
             found["buffers"] = _given(request)
     return {name: found[name] for name in _ORDER if name in found}
+
+
+def _rules(found: dict[str, Any], request: model.AccessAdd | model.UdspAdd | model.SelectionAdd) -> None:
+    if isinstance(request, model.UdspAdd):
+        found.setdefault("udsp", []).append(_udsp(request))
+    elif isinstance(request, model.SelectionAdd):
+        found.setdefault("selection", []).append(_selection(request))
+    else:
+        for name, rules in _given(request).items():
+            found.setdefault("access", {}).setdefault(name, []).extend(rules)
 
 
 def _net(items: list[dict[str, Any]], request: model.NetAdd) -> None:

@@ -65,6 +65,9 @@ class LoLnd:
     def retune(self, ni: NI, timeout: float) -> None:
         """There is nothing to tune."""
 
+    def access_changed(self, ni: NI) -> None:
+        """A node may do here what it wants."""
+
     def verify(self, ni: NI, nid: Nid) -> bool:
         """There is one life."""
         return True

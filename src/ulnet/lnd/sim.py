@@ -478,6 +478,9 @@ class SimLnd:
         assert isinstance(ni.lnd_data, SimStation)
         ni.lnd_data.timeout = timeout
 
+    def access_changed(self, ni: NI) -> None:
+        """Whoever is on the fabric may connect."""
+
     def verify(self, ni: NI, nid: Nid) -> bool:
         """See whether the node behind nid has begun a new life."""
         assert isinstance(ni.lnd_data, SimStation)

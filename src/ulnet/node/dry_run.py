@@ -52,6 +52,9 @@ class _Paper:
     def retune(self, ni: NI, timeout: float) -> None:
         """Nothing to do."""
 
+    def access_changed(self, ni: NI) -> None:
+        """Nobody is connected."""
+
     def verify(self, ni: NI, nid: Nid) -> bool:
         """Nobody is connected."""
         return False

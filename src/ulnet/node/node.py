@@ -77,7 +77,7 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
         _must_be_known("recovery", recovery, get_args(Recovery))
         self.machine: Machine = Machine(topology, pattern=cpu_pattern, partitions=cpu_npartitions)
         self._parameters = parameters_of(parameters)
-        self._access = Access(allow, deny)
+        self._start_access = Access(allow, deny)
         self._given_drivers = drivers
         self._cookie = cookie
         self._balance = balance
@@ -126,7 +126,7 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
             current_cpu=machine.current_cpu,
             node_of_memory=machine.node_of_memory,
             chance=self._chance,
-            access=self._access,
+            access=self._start_access,
         )
         core.selector.balance = self._balance
         if self._recovery == "documents":
@@ -233,6 +233,27 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
             cpts=cpts,
             device_node=self.machine.node_of(interface) if device_node is None else device_node,
         )
+
+    @property
+    def start_access(self) -> Access:
+        """The access lists that the node has from its start on; `lnetctl` may have changed them since."""
+        return self._start_access
+
+    @property
+    def access(self) -> Access:
+        """Who may do what here now: `access.allow` and `access.deny` are the rules."""
+        return self._start_access if self._core is None else self._core.access
+
+    def set_access(self, *, allow: Sequence[str] = (), deny: Sequence[str] = ()) -> None:
+        """Make these the access lists, in place of those there are; see `Node`.
+
+        Connections of who may not connect any more end. To add a rule: `set_access(allow=node.access.allow,
+        deny=[*node.access.deny, "10.0.0.66@tcp"])`. Raises LNetError: EINVAL for a rule that is none, ENOSPC
+        for too many; nothing has changed then.
+        """
+        self._start_access = Access(allow, deny)
+        if self._core is not None:
+            self._core.set_access(self._start_access)
 
     def del_ni(self, nid: Nid | str) -> None:
         """Remove an NI; messages that it sends or receives fail.

@@ -95,6 +95,37 @@ def test_who_is_denied_is_neither_heard_nor_called() -> None:
     assert not node.o2ib.states[node.nid].peers
 
 
+@pytest.mark.pure
+@pytest.mark.parametrize("connected", [True, False])
+def test_what_there_is_with_who_is_denied_from_now_on_ends(connected: bool) -> None:
+    """A connection, or a call that has no answer yet; what waits for it fails, and nobody is called again."""
+    sim, node, stranger = node_and_stranger()
+    core = node.node.core
+    if connected:
+        stranger.call(node)
+        sim.run_until_quiet()
+        assert len(conns(node)) == 1
+    else:
+        stranger.answers = [None]
+    events: list[int] = []
+    for _ in range(3):
+        md = core.memory.md_bind(b"", lambda event: events.append(event.status), threshold=1)
+        core.put(md, stranger.nid, 5, 7, ack=False)
+    if not connected:
+        sim.run(0.1)
+        assert len(stranger.calls) == 1
+    core.set_access(Access(deny=["10.0.0.9@o2ib"]))
+    assert not node.o2ib.states[node.nid].peers
+    sim.run_until_quiet()
+    assert len(events) == 3
+    assert connected or events == [-errno.EACCES] * 3
+    assert len(stranger.calls) == (0 if connected else 1)
+    core.set_access(Access())
+    stranger.call(node)
+    sim.run_until_quiet()
+    assert len(conns(node)) == 1
+
+
 @pytest.mark.parametrize("version", [0x11, 0x12])
 @pytest.mark.parametrize(
     ("asked", "agreed"), [(PARAMS, PARAMS), (ConnParams(4, 16, 2048), ConnParams(4, 16, 4096))]

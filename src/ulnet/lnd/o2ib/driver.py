@@ -72,6 +72,12 @@ class O2ibLnd:
         if state is not None:
             state.retune(timeout)
 
+    def access_changed(self, ni: NI) -> None:
+        """Connections with those who are denied now end, also those that are being made."""
+        state = self.states.get(ni.nid)
+        if state is not None:
+            state.end_denied()
+
     def verify(self, ni: NI, nid: Nid) -> bool:
         """The node behind nid may have begun a new life: see whether connections are with the former one."""
         state = self.states.get(ni.nid)

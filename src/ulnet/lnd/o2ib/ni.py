@@ -372,11 +372,22 @@ class NiState:
 
     # The end ----------------------------------------------------------------------------------------
 
+    def end_denied(self) -> None:
+        """End all that there is with peers that are denied. Nothing more is queued for them meanwhile."""
+        for peer in list(self.peers.values()):
+            denied = self.core.why_denied(self.ni, peer.nid)
+            if denied and self.peers.pop(peer.nid, None) is peer:
+                peer.fail_queue(HealthStatus.REMOTE_ERROR, Failure(errno.EACCES, denied))
+                self._end_peer(peer, Failure(errno.EACCES, denied))
+
+    def _end_peer(self, peer: Peer, failure: Failure) -> None:
+        if peer.calling is not None:
+            peer.calling.close(failure)
+        peer.close(failure)
+
     def _end(self, failure: Failure) -> None:
         for peer in list(self.peers.values()):
-            if peer.calling is not None:
-                peer.calling.close(failure)
-            peer.close(failure)
+            self._end_peer(peer, failure)
             peer.fail_queue(HealthStatus.LOCAL_ERROR, failure)
             self.forget_if_idle(peer)
         self.registrations.close()

@@ -171,6 +171,12 @@ class TcpLnd:
             state.set_timeout(timeout)
             self._set_pace()
 
+    def access_changed(self, ni: NI) -> None:
+        """Connections with those who are denied now end, also those that are being made."""
+        state = self._states.get(ni.nid)
+        if state is not None:
+            state.end_denied()
+
     def _set_pace(self) -> None:
         """Sweep often enough for the shortest time-out; not at all without an NI."""
         shared = self._shared

@@ -144,6 +144,14 @@ class NiState:
         for peer in list(self.peers.values()):
             peer.close([conn for conn in peer.conns if not conn.rx.secure], failure)
 
+    def end_denied(self) -> None:
+        """End all that there is with peers that are denied. Nothing more is queued for them meanwhile."""
+        for peer in list(self.peers.values()):
+            denied = self.shared.core.why_denied(self.ni, peer.nid)
+            if denied:
+                self._forget(peer)
+                peer.end(Failure(errno.EACCES, HealthStatus.REMOTE_ERROR, denied))
+
     def _show_expiry(self) -> None:
         credentials = self.shared.credentials
         if credentials is None or self.security is Security.OFF:
@@ -202,6 +210,9 @@ class NiState:
         dialer = peer.dialer
         if dialer is not None and not dialer.forgettable(self.shared.loop.time()):
             return
+        self._forget(peer)
+
+    def _forget(self, peer: Peer) -> None:
         key = (peer.nid, peer.pid)
         if self.peers.get(key) is peer:
             del self.peers[key]
@@ -479,10 +490,7 @@ class NiState:
         reason = f"{self.identity.nid} has been shut down"
         failure = Failure(errno.ESHUTDOWN, HealthStatus.LOCAL_ERROR, reason)
         for peer in list(self.peers.values()):
-            if peer.dialer is not None:
-                peer.dialer.cancel()
-            peer.fail_queue(failure)
-            peer.close(list(peer.conns), failure)
+            peer.end(failure)
         self.peers.clear()
         for bucket in self._buckets:
             bucket.clear()

@@ -406,6 +406,13 @@ class Peer:
         if doomed and not self.conns and failure.errno != errno.ESTALE:
             self._lost()
 
+    def end(self, failure: Failure) -> None:
+        """Close all connections, make none, and fail what waits."""
+        if self.dialer is not None:
+            self.dialer.cancel()
+        self.fail_queue(failure)
+        self.close(list(self.conns), failure)
+
     def _take_leave(self, doomed: list[Conn], reset: Conn | None) -> int:
         """Acknowledge what was read by these; how many PUTs are perhaps lost with them."""
         for conn in doomed:

@@ -16,6 +16,7 @@ from ulnet.dlc.caller import Caller
 from ulnet.dlc.model_faults import FaultShow
 from ulnet.dlc.model_policy import SelectionShow, UdspShow
 from ulnet.dlc.request import BaseRequest
+from ulnet.node.admin.access import show_access
 from ulnet.node.admin.bonded_nets import interfaces_of
 from ulnet.node.admin.bonds import bond_of
 from ulnet.node.admin.faults import show_faults
@@ -140,6 +141,7 @@ _SHOWS: Final[Mapping[str, Callable[[AdminState, Any], Any]]] = {
     "buf": lambda state, _: list(backup_routing(state.core)),
     "global": lambda state, _: settings_of(state),
     "udsp": lambda state, _: show_rules(state.core, UdspShow()),
+    "access": lambda state, _: show_access(state.core),
     "selection": lambda state, one: show_selection(state.core, SelectionShow(one.kind)),
     "fault": lambda state, one: show_faults(state.core, FaultShow(one.kind)),
 }

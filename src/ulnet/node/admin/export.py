@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from ulnet.dlc.documents import ExportDocument
 from ulnet.dlc.documents_options import OptionsDocument
-from ulnet.dlc.model import Export, NetShow, OptionsShow, RouteShow, UdspShow
+from ulnet.dlc.model import AccessAdd, Export, NetShow, OptionsShow, Request, RouteShow, UdspShow
+from ulnet.node.admin.access import show_access
 from ulnet.node.admin.routes import backup_routes, show_routes
 from ulnet.node.admin.routing import backup_routing
 from ulnet.node.admin.settings import settings_of
@@ -23,11 +26,14 @@ def export(state: AdminState, request: Export) -> ExportDocument:
     routes = backup_routes(core) if request.backup else show_routes(core, RouteShow(verbosity=1))
     peers = export_peers(core, request.backup)
     rules = show_rules(core, UdspShow())
-    return ExportDocument(nets, routes, peers, *backup_routing(core), settings_of(state), rules)
+    access = show_access(core) if core.access else UNSET
+    return ExportDocument(access, nets, routes, peers, *backup_routing(core), settings_of(state), rules)
 
 
 def show_options(state: AdminState, request: OptionsShow) -> OptionsDocument:
     """What a restart would begin with, whatever file it were given."""
-    requests = [one for parameters in state.parameters for one in parameters.requests]
+    lists = state.node.start_access
+    requests: list[Request] = [AccessAdd([*lists.allow], [*lists.deny])] if lists else []
+    requests += [one for parameters in state.parameters for one in parameters.requests]
     drivers = [parameters.drivers for parameters in state.parameters]
     return OptionsDocument(state.core.cpts.count, state.large, requests, drivers)

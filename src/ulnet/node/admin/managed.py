@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol, TypeVar
 
 from ulnet.control.instance import LNet
+from ulnet.core.access import Access
 from ulnet.core.peer import Peer
 from ulnet.nid import Nid
 from ulnet.node.machine import Machine
@@ -23,6 +24,8 @@ class ManagedNode(Protocol):
     # fmt: off
     @property
     def core(self) -> LNet: ...
+    @property
+    def start_access(self) -> Access: ...
     @property
     def running(self) -> bool: ...
     async def start(self) -> object: ...

@@ -11,6 +11,7 @@ from ulnet.control.instance import LNet
 from ulnet.control.view import View
 from ulnet.dlc import documents, model, model_bond
 from ulnet.dlc.caller import Role
+from ulnet.dlc.documents_access import AccessDocument
 from ulnet.dlc.documents_explain import ExplainDocument
 from ulnet.dlc.documents_faults import FaultDocument
 from ulnet.dlc.documents_policy import SelectionDocument, UdspDocument
@@ -19,6 +20,7 @@ from ulnet.dlc.documents_stats import SumsDocument, UseDocument
 from ulnet.dlc.documents_trace import TraceDocument
 from ulnet.dlc.protocol import Answer
 from ulnet.dlc.request import BaseRequest
+from ulnet.node.admin.access import add_access, delete_access, show_access
 from ulnet.node.admin.bonds import add_bond, fail_over, set_bond, switch_slave
 from ulnet.node.admin.discoveries import discover_all
 from ulnet.node.admin.draining import delete_nets, set_nets
@@ -129,6 +131,9 @@ REQUESTS: dict[type[BaseRequest], Row] = dict(
         _changes(model.SelectionAdd, add_selection),
         _changes(model.SelectionDel, delete_selection),
         _shows(model.SelectionShow, show_selection, SelectionDocument),
+        _changes(model.AccessAdd, add_access),
+        _changes(model.AccessDel, delete_access),
+        _shows(model.AccessShow, show_access, AccessDocument),
         _changes(model.RouteAdd, add_routes),
         _changes(model.RouteDel, delete_routes),
         _shows(model.RouteShow, show_routes, RouteDocument),
