@@ -80,7 +80,7 @@ def test_ctrl_c_ends_a_sweep_on_processes_of_its_own_without_a_traceback() -> No
     terminal, theirs = os.openpty()  # progress is for those who look
     told = b""
     try:
-        with subprocess.Popen([sys.executable, *words], stderr=theirs, start_new_session=True, env=env) as sweep:
+        with subprocess.Popen([sys.executable, *words], stderr=theirs, process_group=0, env=env) as sweep:
             os.close(theirs)
             while not re.search(rb"[1-9]\d*/100000", told):
                 told += os.read(terminal, 4096)
