@@ -38,9 +38,6 @@ def test_importing_the_package_loads_none_of_it() -> None:
         (errno.ECONNRESET, ulnet.LNetConnectionError, ConnectionError),
         (errno.EHOSTUNREACH, ulnet.LNetConnectionError, OSError),
         (errno.EACCES, ulnet.LNetPermissionError, PermissionError),
-        (errno.EADDRINUSE, ulnet.LNetSystemError, OSError),
-        (errno.EADDRNOTAVAIL, ulnet.LNetSystemError, OSError),
-        (errno.ENODEV, ulnet.LNetSystemError, OSError),
     ],
 )
 def test_an_error_has_the_class_of_its_number(
@@ -67,6 +64,23 @@ async def test_what_the_system_refuses_is_an_error_of_the_system() -> None:
                 node.add_ni("127.0.0.1@tcp")
     assert type(refused.value) is ulnet.LNetSystemError
     assert refused.value.errno == errno.EADDRINUSE
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENODEV, errno.ENOSPC, errno.EADDRINUSE])
+def test_what_rules_of_lnet_refuse_is_no_error_of_the_system(number: int) -> None:
+    error = ulnet.LNetError(number, "net tcp has no interface eth7")
+    assert type(error) is ulnet.LNetError
+    assert OSError not in type(error).__mro__
+
+
+async def test_a_rule_of_lnet_that_has_a_number_of_the_system_is_no_oserror() -> None:
+    """More NIs than max_interfaces is ENOSPC, and no disk is full."""
+    async with ulnet.Node(tcp=ulnet.TcpParams(reserved_ports=False)) as node:
+        node.core.settings.max_interfaces = 1  # the loopback NI
+        with pytest.raises(ulnet.LNetError, match="max_interfaces") as refused:
+            node.add_ni("127.0.0.1@tcp")
+    assert refused.value.errno == errno.ENOSPC
+    assert OSError not in type(refused.value).__mro__
 
 
 def test_other_errors_are_of_no_class_of_pythons() -> None:

@@ -10,6 +10,7 @@ import pytest
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
+from ulnet.core.peer import PeerFlag
 from ulnet.sim import LinkParams, Simulation
 from ulnet.sim.node import SimNode
 from ulnet.sim.random_run import Recipe, Shape, find_failure, random_plan
@@ -155,6 +156,53 @@ def test_a_restarted_peer_is_not_given_what_its_former_life_may_have() -> None:
     again = load(a, b)
     sim.run_until_quiet()
     assert all(put.ok for put in again)
+
+
+def lose_and_wait_for_discovery(a: SimNode, b: SimNode) -> None:
+    """All that a has under way to b may be lost; b must be asked for its NIDs before it gets more."""
+    peer = a.core.peers.find(b.nid)
+    assert peer is not None
+    peer.mark(remove=PeerFlag.NIDS_UPTODATE)
+    for ni in list(a.core.nis.values()):
+        a.loop.enter(a.core.health.again.lost, ni, None)
+    a.sim.run(0.1)
+    assert peer.parked
+
+
+@pytest.mark.requirement("HEALTH-resend")
+def test_a_put_that_waits_to_set_out_again_and_is_answered_meanwhile_stays() -> None:
+    sim = Simulation(seed=3, link=LinkParams(rate=RATE))
+    a, b = acquainted(sim)
+    a.loop.enter(a.core.memory.set_lazy, 31)
+    stuck = [b.put(nid, 31, data=b"x", source=source) for nid, source in zip(a.nids, b.nids, strict=True)]
+    sim.run(1.0)
+    puts = load(a, b, count=20)
+    sim.run(1.0)  # their answers wait behind what waits for memory
+    assert not any(put.ended for put in puts)
+    assert all(b.inboxes[0].times[put.number] == 1 for put in puts)
+    before = a.core.stats.send_count
+    lose_and_wait_for_discovery(a, b)
+    a.loop.enter(a.core.memory.set_lazy, 31, False)
+    sim.run_until_quiet()
+    once(a, b, puts)
+    assert not any(put.ok for put in stuck)
+    assert a.core.stats.resend_count == 0
+    assert a.core.stats.send_count - before < 5  # of discovery
+
+
+def test_a_put_that_waited_for_discovery_is_counted_when_it_sets_out_again() -> None:
+    sim = Simulation(seed=3, link=LinkParams(rate=RATE))
+    a, b = acquainted(sim)
+    sim.partition(["b.eth0", "b.eth1"], ["a.eth0", "a.eth1"], both=False)
+    puts = load(a, b, size=100, count=20)
+    sim.run(0.02)
+    assert not any(put.ended for put in puts)
+    lose_and_wait_for_discovery(a, b)
+    before = a.core.stats.send_count
+    sim.heal()
+    sim.run_until_quiet()
+    once(a, b, puts)
+    assert a.core.stats.resend_count == a.core.stats.send_count - before > 0
 
 
 SHAPE = Shape(rails=(2, 3), messages=(10, 60), faults=(6, 20), foreign=0.0, configured=0.3)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import dask.config
@@ -66,3 +71,24 @@ def test_what_cannot_be(capsys: Capture) -> None:
     assert "leave --trace and --plot" in capsys.readouterr().err
     assert main(["sim", "--seed", "1", "--on", "nonsense://1"]) == 2
     assert "--on nonsense://1: " in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_a_sweep_on_processes_of_its_own_without_a_traceback() -> None:
+    """A terminal sends SIGINT to all processes of the command: to those that play, too."""
+    words = ["-m", "ulnet", "sim", "--seeds", "1..100000", "--on", "local"]
+    env = {**os.environ, "DASK_DISTRIBUTED__COMM__ULNET__ACCEPT_PORT": str(free_port())}
+    terminal, theirs = os.openpty()  # progress is for those who look
+    told = b""
+    try:
+        with subprocess.Popen([sys.executable, *words], stderr=theirs, process_group=0, env=env) as sweep:
+            os.close(theirs)
+            while not re.search(rb"[1-9]\d*/100000", told):
+                told += os.read(terminal, 4096)
+            os.killpg(sweep.pid, signal.SIGINT)
+            with suppress(OSError):  # EIO: the last process that has it is gone
+                while some := os.read(terminal, 4096):
+                    told += some
+            assert sweep.wait() == 130
+    finally:
+        os.close(terminal)
+    assert b"Traceback" not in told

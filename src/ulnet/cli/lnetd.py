@@ -23,7 +23,7 @@ from ulnet.cli.log_lines import log_to_stderr
 from ulnet.cli.observed import place
 from ulnet.cli.parsers import command_parser
 from ulnet.core.lines import Line
-from ulnet.core.status import LNetError
+from ulnet.core.status import LNetError, of_system
 from ulnet.dlc.caller import Groups
 from ulnet.dlc.config import Step, read_config
 from ulnet.dlc.endpoint import Endpoint
@@ -352,7 +352,7 @@ def _exporter(options: argparse.Namespace) -> Exporter | None:
         exporter = Exporter(SocketSource(options.socket), address, port).start()
     except OSError as failed:
         number = failed.errno or errno.EADDRNOTAVAIL
-        raise LNetError(
+        raise of_system(
             number, f"--metrics: cannot listen on {address}, port {port}: {failed.strerror}"
         ) from None
     text = f"metrics: port {exporter.port} of {address}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any, Final
 
 from ulnet.cli.sim_report import Report
@@ -72,14 +74,24 @@ def _client(on: str) -> Iterator[Client]:
         with client:
             yield client
         return
-    with (
-        LocalCluster(
+    with _deaf_children():
+        cluster = LocalCluster(
             n_workers=os.cpu_count(),
             threads_per_worker=1,
             protocol="ulnet://",
             dashboard_address=None,
             silence_logs=50,
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+        )
+    with cluster, Client(cluster, set_as_default=False) as client:
         yield client
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Ctrl-C reaches all processes of a terminal: those that are started here leave it to this one."""
+    resource_tracker.ensure_running()  # its start, in whatever thread, ends with SIGINT let through there
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # what they, and threads, inherit
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

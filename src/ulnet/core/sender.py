@@ -551,6 +551,8 @@ class Sender:
             self.fail(msg, errno.ESHUTDOWN, "the node is shutting down")
         elif msg.md is not None and msg.md.aborted:
             self.fail(msg, errno.ECANCELED, "the memory descriptor was unlinked before the message left")
+        elif self.guard.is_answered(msg):
+            self._state.defer(self._parts.end, msg, HealthStatus.OK, 0, "")
         else:
             self.launch(msg)
 

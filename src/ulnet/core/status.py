@@ -13,6 +13,7 @@ __all__ = [
     "LNetSystemError",
     "LNetTimeoutError",
     "errno_text",
+    "of_system",
 ]
 
 
@@ -36,8 +37,8 @@ class LNetError(Exception):
     """A request the node refuses: `errno` (positive), a sentence with the thing, the rule, the way out.
 
     Made with ETIMEDOUT it is a LNetTimeoutError; with an errno of a way that is not there, or broke, a
-    LNetConnectionError; with EACCES a LNetPermissionError; with that of an address, a device or room that
-    the system does not have, a LNetSystemError. All of these are OSErrors, too.
+    LNetConnectionError; with EACCES a LNetPermissionError. What else the system refuses is a
+    LNetSystemError. All of these are OSErrors, too; what LNet's own rules refuse is none.
     """
 
     def __new__(cls, errno: int, text: str, *more: object) -> LNetError:
@@ -78,7 +79,7 @@ class LNetPermissionError(LNetError, PermissionError):
 
 
 class LNetSystemError(LNetError, OSError):
-    """The system does not have the address, the device, the descriptors or the room that this takes."""
+    """The system refused something else: a port is taken, a device or a descriptor is not to be had."""
 
     errno: int
 
@@ -93,13 +94,16 @@ _BY_ERRNO: dict[int, type[LNetError]] = {
     _errno.ENETDOWN: LNetConnectionError,
     _errno.ENETUNREACH: LNetConnectionError,
     _errno.EACCES: LNetPermissionError,
-    _errno.EADDRINUSE: LNetSystemError,
-    _errno.EADDRNOTAVAIL: LNetSystemError,
-    _errno.EMFILE: LNetSystemError,
-    _errno.ENFILE: LNetSystemError,
-    _errno.ENODEV: LNetSystemError,
-    _errno.ENOSPC: LNetSystemError,
 }
+
+
+def of_system(errno: int, text: str) -> LNetError:
+    """The error for what the system refused, with the class of its number, or a LNetSystemError.
+
+    LNet's rules use some of these numbers as well (ENODEV, ENOSPC, EADDRINUSE): so who asked the system
+    says that it was the system.
+    """
+    return _BY_ERRNO.get(errno, LNetSystemError)(errno, text)
 
 
 def errno_text(errno: int) -> str:

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterable
 from ipaddress import IPv4Address, ip_address
 
-from ulnet.core.status import LNetError
+from ulnet.core.status import LNetError, of_system
 from ulnet.core.tunables import NetTunables
 from ulnet.dlc.legacy import LegacyError, read_networks
 from ulnet.dlc.model import NetAdd
@@ -92,7 +92,7 @@ def _add_first_free(node: Node, net: str, link: Link, candidates: list[str]) -> 
                 raise
         else:
             return candidate
-    raise LNetError(
+    raise of_system(
         errno.EADDRINUSE,
         f"{', '.join(candidates[:4]) or 'no address'} of {link.name}: another process has each of them. Each "
         f"process of a host needs one of its own: `ip address add 10.0.0.7/24 dev {link.name}`, or start "

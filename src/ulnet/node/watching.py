@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from ulnet.control.instance import LNet
 from ulnet.core.ni import NI
-from ulnet.core.status import LNetError
+from ulnet.core.status import of_system
 from ulnet.nid import LO_NID, Nid
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class WatchCalls(ABC):
         try:
             endpoint = Endpoint(str(path))
         except ProtocolError as refused:
-            raise LNetError(refused.errno, str(refused)) from None
+            raise of_system(refused.errno, str(refused)) from None
         server = ControlServer(endpoint, Admin(cast("ManagedNode", self)).handle)
         await server.start()
         try:

@@ -362,7 +362,7 @@ class Discovery:
         parked, peer.parked = peer.parked, []
         waiters, peer.waiters = peer.waiters, []
         for msg in parked:
-            self._sender.launch(msg)
+            self._sender.relaunch(msg)
         for waiter in waiters:
             waiter.tell(None, peer)
 

@@ -89,9 +89,9 @@ class Health:
         self._machines.peer_ni(pni, PeerNiInput.POSTED)
 
     def send_again(self, msg: Msg) -> None:
-        """An attempt more."""
+        """An attempt more. It is counted when it sets out: its peer may have to be discovered first."""
         self._sender.relaunch(msg)
-        if msg.committed:
+        if msg.transit is not None and msg.committed:  # its path is no choice of the sender's
             self._state.stats.resend_count += 1
 
     def sent(self, ni: NI, pni: PeerNi) -> None:
@@ -272,6 +272,7 @@ class Health:
             return
         old_ni, old_pni = attempts.last
         attempts.last = None
+        self._state.stats.resend_count += 1
         if old_ni is not ni or old_pni is not pni:
             before = f"{old_ni.nid} -> {old_pni.nid}"
             text = f"resending over {ni.nid} -> {pni.nid}: {before} failed"

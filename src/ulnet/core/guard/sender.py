@@ -73,6 +73,12 @@ class SenderGuard:
         """Whether the peer would notice that it has msg already."""
         return msg.md is not None and msg.md.put is msg and is_identity(msg.wmd)
 
+    @staticmethod
+    def is_answered(msg: Msg) -> bool:
+        """Whether the ACK of msg came while it waited to set out again."""
+        md = msg.md
+        return md is not None and is_identity(msg.wmd) and msg.wmd[15] == AGAIN and md.put is not msg
+
     def mark(self, msg: Msg) -> None:
         """msg may have left, and sets out again."""
         if self.is_safe(msg):

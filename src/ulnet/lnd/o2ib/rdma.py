@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ulnet.core.status import LNetError, errno_text
+from ulnet.core.status import LNetError, errno_text, of_system
 from ulnet.lnd.o2ib import abi
 from ulnet.lnd.o2ib.rdma_pair import RdmaPair, RdmaRegion, key_of, peer_of, sockaddr
 from ulnet.lnd.o2ib.verbs import DeviceEvent
@@ -225,7 +225,7 @@ class RdmaVerbs:
                     f"there is no RDMA connection manager ({errno_text(number)}): "
                     "load it with `modprobe rdma_ucm`, which makes /dev/infiniband/rdma_cm"
                 )
-                raise LNetError(errno.ENODEV, text)
+                raise of_system(errno.ENODEV, text)
             self._channel = channel
             os.set_blocking(channel.contents.fd, False)
             self.loop.add_reader(channel.contents.fd, self._managed)
@@ -334,7 +334,7 @@ def _no_device(ip: str) -> LNetError:
     text = (
         f"no RDMA device of this host has the address {ip} ({there}): name an interface of InfiniBand or RoCE"
     )
-    return LNetError(errno.ENODEV, text)
+    return of_system(errno.ENODEV, text)
 
 
 def _not_bound(ip: str, service: int, number: int) -> LNetError:
@@ -346,4 +346,4 @@ def _not_bound(ip: str, service: int, number: int) -> LNetError:
         text = f"{ip}: service {service} is in use, by ko2iblnd or another node: stop that one"
     else:
         text = f"{ip}: cannot listen at service {service}: {errno_text(number)}"
-    return LNetError(number, text)
+    return of_system(number, text)

@@ -9,7 +9,7 @@ from collections.abc import Container
 from contextlib import suppress
 from typing import Final
 
-from ulnet.core.status import LNetError, errno_text
+from ulnet.core.status import LNetError, errno_text, of_system
 from ulnet.lnd.tcp.params import TcpParams
 from ulnet.lnd.tcp.routes import leads, shares_subnet
 from ulnet.nid import Nid
@@ -116,13 +116,13 @@ def _listening(
     try:
         sock = _new_socket(nid, device, params, shared)
     except OSError as error:
-        raise LNetError(*_why_no_socket(error, params)) from None
+        raise of_system(*_why_no_socket(error, params)) from None
     try:
         sock.bind(_endpoint(nid, port, device))
         sock.listen(params.accept_backlog)
     except OSError as error:
         sock.close()
-        raise LNetError(*_why_not_bound(error.errno or errno.EIO, nid, port, where)) from None
+        raise of_system(*_why_not_bound(error.errno or errno.EIO, nid, port, where)) from None
     return sock
 
 
@@ -158,7 +158,7 @@ def check_address(nid: Nid, device: str | None, params: TcpParams) -> None:
         with _new_socket(nid, device, params) as sock:
             sock.bind(_endpoint(nid, 0, device))
     except OSError as error:
-        raise LNetError(*_why_not_bound(error.errno or errno.EIO, nid, 0, nid.ip)) from None
+        raise of_system(*_why_not_bound(error.errno or errno.EIO, nid, 0, nid.ip)) from None
 
 
 def dial(
