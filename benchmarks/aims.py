@@ -165,6 +165,17 @@ def _of_secured(figures: dict[str, Any]) -> list[Line]:
     return table
 
 
+def _of_access(figures: dict[str, Any]) -> list[Line]:
+    table = []
+    for name, found in figures.items():
+        work, _, build = name.rpartition(", ")
+        what = f"access lists, {work}"
+        table.append(
+            _absolute(what, f"rate, {build}", "≥ 0.98×", found, _at_least(0.98), "×", "without rules")
+        )
+    return table
+
+
 def _of_simulator(figures: dict[str, Any]) -> list[Line]:
     good, table = _at_least(4), []
     for nodes, found in figures.items():
@@ -200,6 +211,7 @@ def _of_selftest(figures: dict[str, Any]) -> list[Line]:
 
 
 _SECTIONS = {
+    "access": _of_access,
     "calls": _of_calls,
     "choice": _of_choice,
     "crowd": _of_crowd,

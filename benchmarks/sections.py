@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import access
 import brw
 import calls
 import choice
@@ -30,6 +31,7 @@ NAMES = (
     "selftest",
     "dask",
     "secured",
+    "access",
     "simulator",
 )
 CHOICE_ROUNDS, CHOICES = 15, 5000
@@ -42,6 +44,7 @@ FAILOVER_ROUNDS = 1
 ROUTED_ROUNDS, ROUTED_SECONDS = 2, 4.0
 DASK_ROUNDS = 1
 SECURED_ROUNDS = 3
+ACCESS_ROUNDS = 31
 SIMULATOR_ROUNDS = 2
 
 Tell = Callable[[str], None]
@@ -76,6 +79,7 @@ def measure(name: str, quick: bool, rounds: int | None, tell: Tell) -> Section |
         "selftest": _selftest,
         "dask": _dask,
         "secured": _secured,
+        "access": _access,
         "simulator": _simulator,
     }
     section = makers[name](quick, rounds, tell)
@@ -235,6 +239,14 @@ def _secured(quick: bool, rounds: int | None, tell: Tell) -> Section:
     section = Section("secured", "Secured connections", [secured.HOW], runs=secured.to_dict(times))
     section.tables.append(("", secured.HEADS, secured.cells(times)))
     section.figures = secured.figures(times)
+    return section
+
+
+def _access(quick: bool, rounds: int | None, tell: Tell) -> Section:
+    times = access.measure(rounds or (2 if quick else ACCESS_ROUNDS), quick, tell)
+    section = Section("access", "Access lists", [access.HOW], runs=access.to_dict(times))
+    section.tables.append(("", access.HEADS, access.cells(times)))
+    section.figures = access.figures(times)
     return section
 
 

@@ -55,7 +55,7 @@ def test_what_was_never_measured_is_named(tmp_path: Path) -> None:
     path = tmp_path / "page.md"
     page.write(path, WHOLE[1:])
     assert (
-        "\nNever measured here: choice, calls, crowd, selftest, dask, secured, simulator.\n"
+        "\nNever measured here: choice, calls, crowd, selftest, dask, secured, access, simulator.\n"
         in path.read_text()
     )
     page.write(path, [Part(name, "## X\n", "### X\n") for name in aims.PARTS])

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+import access
 import choice
 import rails
 import sections
@@ -22,6 +23,26 @@ def test_every_shape_chooses_and_sends() -> None:
     assert [row[0] for row in rows] == [shape.title for shape in choice.SHAPES]
     assert all(cost.send_us > 0 and cost.choice_us > 0 for runs in costs.values() for cost in runs)
     assert rows[0][4] == "1.00"
+
+
+def test_messages_go_in_turns_with_rules_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = access.rules()
+    assert {name: len(dict.fromkeys(some)) for name, some in lists.items()} == dict.fromkeys(
+        lists, access.RULES
+    )
+    monkeypatch.setattr(access, "WORKS", {"64 B": (64, 3000, 64, True), "1 MiB": (1 << 20, 40, 4, False)})
+    monkeypatch.setattr(access, "builds", lambda: ["pure"])
+    times = access.measure(2, True, lambda text: None)
+    rows = access.cells(times)
+    assert [row[0] for row in rows] == ["ulnet, 64 B", "ulnet, 1 MiB"]
+    assert all(len(row) == len(access.HEADS) for row in rows)
+    assert all(
+        pair.rates[at] > 0 and pair.cpu[at] > 0
+        for some in times.pairs["pure"].values()
+        for pair in some
+        for at in (0, 1)
+    )
+    assert set(access.figures(times)) == {"64 B, pure", "1 MiB, pure"}
 
 
 @pytest.mark.parametrize("player", ["streams", "ideal", "ulnet", "mptcp"])

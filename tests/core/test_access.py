@@ -269,6 +269,30 @@ def test_what_headers_led_to_is_judged_anew_when_lists_change(whole: bool) -> No
     assert core.stats.drops[DENIED] == 4
 
 
+@pytest.mark.pure  # the compiled core looks at no list of ours
+@pytest.mark.parametrize("whole", [True, False])
+def test_messages_that_are_alike_are_judged_once(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric = Fabric()
+    fabric.node(str(A))
+    core = fabric.node(str(B))
+    attach(core, bytearray(8), None, options=TARGET)
+    line = Line(core, whole)
+    asked: list[Header] = []
+    admits = Access.admits
+
+    def counted(lists: Access, hdr: Header, ni: NI) -> bool:
+        asked.append(hdr)
+        return admits(lists, hdr, ni)
+
+    monkeypatch.setattr(Access, "admits", counted)
+    line.comes_often()
+    before = len(asked)  # the first one makes a peer, and is judged anew
+    core.set_access(Access(allow=["portal5=10.0.0.1@tcp"]))
+    line.comes_often()
+    line.comes_often()
+    assert len(asked) == before + 1
+
+
 def test_drivers_hear_of_lists_that_change_when_these_hold() -> None:
     asked = Asked()
     heard: list[str] = []

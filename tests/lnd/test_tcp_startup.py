@@ -260,6 +260,20 @@ async def test_handshakes_in_progress_are_bounded(make: Make, at: Addresses) -> 
     await until(lambda: not a.lnd.pending_handshakes)
 
 
+async def test_half_open_connections_of_many_addresses_are_bounded_in_all(make: Make, at: Addresses) -> None:
+    """Each keeps a descriptor and memory; those who call later are through before it is counted."""
+    a = make(at.nid(1), max_handshakes=8, accept_timeout=60)
+    waiting = [await dial(a, at.ip(host)) for host in range(3, 43)]
+    friend = await connect(a, at.nid(50))
+    assert friend.hello is not None
+    assert a.lnd.pending_handshakes <= 8
+    for raw in waiting[: 40 - 8]:
+        assert await raw.rest() == (b"", "EOF")
+    for raw in waiting:
+        raw.close()
+    await until(lambda: not a.lnd.pending_handshakes)
+
+
 async def test_shutdown_finalizes_everything_at_once(make: Make, at: Addresses) -> None:
     a, b = make(at.nid(1)), make(at.nid(2), at.nid(2, net=1))
     with socket.socket() as mute:

@@ -24,7 +24,6 @@ _WRITABLE: Final = stat.S_IWGRP | stat.S_IWOTH
 class Role(IntEnum):
     """What a caller may do; each may do what those before may."""
 
-    NOTHING = 0
     LOOK = 1  # requests that change nothing, and send nothing
     CHANGE = 2
 
@@ -55,14 +54,21 @@ class Groups(NamedTuple):
     administrators: int | None = None
 
     def caller(self, connection: socket.socket) -> Caller:
-        """Who is at the other end, and what he may do. Raises OSError."""
+        """Who is at the other end, and what he may do: something.
+
+        Raises OSError, ProtocolError(EACCES) where he may do nothing.
+        """
         pid, uid, gid = credentials(connection)
         if uid in (0, os.geteuid()):
             return Caller(uid, pid, Role.CHANGE)
         members = _groups_of(connection) | {gid} if self != (None, None) else set()
         if self.administrators in members:
             return Caller(uid, pid, Role.CHANGE)
-        return Caller(uid, pid, Role.LOOK if self.readers in members else Role.NOTHING)
+        looker = Caller(uid, pid, Role.LOOK)
+        if self.readers not in members:
+            text = f"user {looker.user} may not control this lnetd: only its owner, root, and its groups may"
+            raise ProtocolError(errno.EACCES, text)
+        return looker
 
     @property
     def opened_to(self) -> int | None:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from ulnet.dlc.caller import NO_GROUPS, Caller, Groups, Role
+from ulnet.dlc.caller import NO_GROUPS, Caller, Groups
 from ulnet.dlc.endpoint import Endpoint
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.hangup import has_gone
@@ -189,13 +189,15 @@ class _Session(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=0)  # hear when all of an answer has left
-        self._caller = caller = self._server.groups.caller(transport.get_extra_info("socket"))
         self._server.make_room()
-        if caller.role is Role.NOTHING:
-            _log.warning("refused a request of user %s", caller.uid, extra={"event": "control.refused"})
-            text = f"user {caller.user} may not control this lnetd: only its owner, root, and its groups may"
-            self._refuse(ProtocolError(errno.EACCES, text))
-        elif len(self._server.sessions) >= self._server.max_clients:
+        try:
+            self._caller = self._server.groups.caller(transport.get_extra_info("socket"))
+        except ProtocolError as refused:
+            _log.warning("refused a client: %s", refused.text, extra={"event": "control.refused"})
+            self._refuse(refused)
+            self._server.sessions[self] = None
+            return
+        if len(self._server.sessions) >= self._server.max_clients:
             text = f"lnetd serves {self._server.max_clients} clients already, no more are let in: try again"
             self._refuse(ProtocolError(errno.EBUSY, text))
         else:

@@ -329,12 +329,8 @@ class _Inbound:
         if state is None:
             self._shared.report(_refusal(self.who, f"it wants {request.nid}, which is no NID of ours"))
             return Verdict.REFUSED
-        if isinstance(self._sock, SecureSocket):
-            why = "" if state.security is not Security.OFF else f"{request.nid} has no secured connections"
-        else:
-            why = state.why_not_plain(request.nid) if state.security is Security.REQUIRE else ""
-        if why:
-            self._shared.report(_refusal(self.who, why))
+        if isinstance(self._sock, SecureSocket) and state.security is Security.OFF:
+            self._shared.report(_refusal(self.who, f"{request.nid} has no secured connections"))
             return Verdict.REFUSED
         self._state = state
         self.wanted = request.nid
