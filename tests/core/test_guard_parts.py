@@ -434,6 +434,26 @@ def test_a_copy_that_fails_takes_nothing_from_its_original() -> None:
 
 
 @pytest.mark.requirement("snd-045")
+def test_a_put_that_left_after_its_copy_can_be_copied_once_more_when_that_fails() -> None:
+    """The end of the original emptied it, and the next copy had its header without its bytes."""
+    fabric, a, copy, events = copied()
+    ((ni, original),) = fabric.wire
+    assert original.next_nid is not None
+    fabric.wire.clear()  # it is lost on the way
+    a.completed([original])
+    a.settings.retry_count = 1
+    a.completed([copy], HealthStatus.LOCAL_ERROR, errno.ECONNRESET, "the peer closed the connection")
+    a.settings.retry_count = 5
+    a._sender.guard.lost(ni, original.next_nid)
+    a.tick(fabric.clock.now)
+    assert [b"".join(msg.payload) for _, msg in fabric.wire] == [b"data"]
+    fabric.run()
+    assert [event.kind for event in events] == [EventKind.SEND, EventKind.ACK]
+    assert not any(event.status for event in events)
+    fabric.assert_conserved()
+
+
+@pytest.mark.requirement("snd-045")
 def test_a_copy_that_changes_its_path_while_its_original_is_acknowledged_stays() -> None:
     """Between two paths a message is not sent: its ACK emptied it, and it left so (seed 3011269)."""
     fabric, a, copy, events = copied()

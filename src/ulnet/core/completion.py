@@ -212,7 +212,7 @@ class Completion:
         if event is None and wanted:
             event = self._send_event(path, msg, md)
             shared = event is path.event
-        if md.put is not msg:  # else it may have to be sent again
+        if md.put is not msg and not msg.copied:  # else it may have to be sent again
             path.recycle(msg)
         if wanted:
             assert event is not None

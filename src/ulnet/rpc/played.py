@@ -127,7 +127,8 @@ class World:
         rng = Random(f"calls/world/{self.run.plan.seed}")
         self.rng: Random = rng
         routed_world = "s1" in sim.nodes
-        self.home: SimNode = sim.nodes["s1" if routed_world else "n1"]
+        first = next(iter(sim.nodes))  # of a plan that is cut down
+        self.home: SimNode = sim.nodes["s1" if routed_world else "n1" if "n1" in sim.nodes else first]
         ours = [node for name, node in sim.nodes.items() if name[0] in "cn"]
         self.target: str = str(self.home.nids[0])
         self.home.each_life(self._serve)
@@ -232,14 +233,23 @@ class World:
         self.programs[node, life] -= 1
 
     def _replay(self, client: Client, rng: Random) -> None:
-        """Somebody else has seen the requests that are under way, and sends them later."""
+        """Somebody else has seen the requests that are under way, and sends them later.
+
+        The client's own node does so to this life of the server only: the next one refuses what it does not
+        know, and to that client such a refusal says that its call was not executed (docs/design/rpc.md).
+        """
+        life = self.home.lives
         for frame in client.frames_under_way():
             self.counts["replayed"] += 1
             at = self.run.sim.now + rng.choice([0.0, 0.01, 1.0, 40.0])
             thief = rng.choice([node for name, node in self.run.sim.nodes.items() if name[0] in "cn"])
-            self.run.sim.scheduler.at(at, self._send_again, thief, frame)
+            known = life if thief.node is client.node else None
+            self.run.sim.scheduler.at(at, self._send_again, thief, frame, known)
 
-    def _send_again(self, thief: SimNode, frame: bytes) -> None:
+    def _send_again(self, thief: SimNode, frame: bytes, life: int | None) -> None:
+        if life is not None and life != self.home.lives:
+            return
+
         async def put() -> None:
             with suppress(LNetError):
                 await thief.node.put(self.target, REQUEST_PORTAL, bits_of(NAME), frame, timeout=20.0)
