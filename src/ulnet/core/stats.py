@@ -115,8 +115,8 @@ class GlobalStats:
     """Node-wide counters; `drops` tells why, by reason."""
 
     def __init__(self) -> None:
-        self.msgs_alloc = 0
-        self.msgs_max = 0
+        self.msgs_alloc: int = 0
+        self.msgs_max: int = 0
         self.errors = 0
         self.send_count = 0
         self.resend_count = 0
