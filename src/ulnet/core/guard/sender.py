@@ -77,7 +77,7 @@ class SenderGuard:
     def is_answered(msg: Msg) -> bool:
         """Whether the ACK of msg came while it waited to set out again."""
         md = msg.md
-        return md is not None and is_identity(msg.wmd) and msg.wmd[15] == AGAIN and md.put is not msg
+        return md is not None and msg.wmd[15] == AGAIN and md.put is not msg
 
     def mark(self, msg: Msg) -> None:
         """msg may have left, and sets out again."""
