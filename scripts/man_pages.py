@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ulnet.cli.lnetctl_grammar import COMMON, GROUPS, Command, commands_of
 from ulnet.cli.lnetctl_words import Option
-from ulnet.cli.lst import EXAMPLE as LST_EXAMPLE
+from ulnet.cli.lst_commands import EXAMPLE as LST_EXAMPLE
 from ulnet.cli.lst_words import COMMANDS as LST
 from ulnet.cli.lst_words import parser_of as lst_parser
 from ulnet.cli.parsers import actions_of, parsers_of

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -103,3 +105,76 @@ def test_a_plot_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     done = shell(f"{ULNET} sim run {ROOT}/scenarios/two-rails.yaml --plot {tmp_path}/none/a.png")
     assert done.code == 2
     assert done.err == f"ulnet sim: {tmp_path}/none/a.png cannot be written: No such file or directory\n"
+
+
+def unread(*words: str) -> Done:
+    """Run Python with a standard output that nobody reads any more."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    try:
+        done = subprocess.run(
+            [sys.executable, *words],
+            stdout=theirs,
+            stderr=subprocess.PIPE,
+            env=environment(PYTHONUNBUFFERED=""),
+            timeout=PATIENCE,
+            check=False,
+        )
+    finally:
+        os.close(theirs)
+    return Done(done.returncode, "", done.stderr.decode())
+
+
+@pytest.mark.parametrize("module", ["ulnet sim", "ulnet.cli.lst stat", "ulnet.cli.lnetd"])
+def test_help_that_nobody_reads_or_that_has_no_room(module: str) -> None:
+    """Before: `Exception ignored in: <_io.TextIOWrapper…`, and status 120."""
+    words = ["-m", *module.split(), "--help"]
+    assert unread(*words) == Done(141, "", "")
+    done = shell(f"{sys.executable} {' '.join(words)} >/dev/full", PYTHONUNBUFFERED="")
+    assert done.code in (1, 2) and done.err.endswith(f": what it says cannot be written: {NO_ROOM}\n")
+
+
+def test_ctrl_c_that_ends_the_reader_as_well_is_no_complaint() -> None:
+    raises = "def run():\n print('x')\n raise KeyboardInterrupt"
+    program = f"{PRINT}\n{raises}\nraise SystemExit(run_to_its_end('x', run, lambda n: 2))"
+    assert unread("-c", program) == Done(130, "", "")
+
+
+_LOADING = """
+import signal, sys
+from importlib.abc import MetaPathFinder
+
+class CtrlC(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, CtrlC())
+sys.argv[1:] = {words!r}
+from ulnet.cli.{command} import main
+raise SystemExit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "module", "words"),
+    [
+        ("lnetd", "ulnet.cli.lnetd_daemon", ["--help"]),
+        ("lst", "ulnet.cli.lst_commands", ["show_session"]),
+        ("ulnet", "ulnet.cli.ping", ["ping", "--help"]),
+    ],
+)
+def test_ctrl_c_while_modules_are_loaded_is_no_traceback(command: str, module: str, words: list[str]) -> None:
+    """It ends the process as it ends one without a handler: shells show 130."""
+    program = _LOADING.format(module=module, command=command, words=words)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment(), capture_output=True, timeout=PATIENCE, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
+def test_the_c_locale_gets_other_signs() -> None:
+    """Its handler of errors is not that of other encodings without UTF-8."""
+    done = shell(f"{ULNET} decode {CAPTURE}", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    assert (done.code, done.err) == (0, "") and " -> " in done.out and done.out.isascii()

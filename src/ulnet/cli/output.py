@@ -5,15 +5,18 @@ from __future__ import annotations
 import codecs
 import errno
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from io import TextIOWrapper
 
-__all__ = ["run_to_its_end"]
+__all__ = ["ended_by_ctrl_c", "run_to_its_end"]
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})  # of a stream that was open already
 # What commands print in place of characters that the output's encoding lacks.
 _BARS = dict(zip("▁▂▃▄▅▆▇█", "_.-=+*%#", strict=True))
+_FAIL_OR_ESCAPE = ("strict", "backslashreplace", "surrogateescape")  # the last one in the C locale
 _PLAIN = {"→": "->", "…": "...", "–": "-", "×": "x", "µ": "u", **_BARS}
 
 
@@ -22,10 +25,15 @@ def run_to_its_end(name: str, run: Callable[[], int], unwritten: Callable[[int],
     _open_what_is_closed()
     _replace_what_cannot_be_encoded()
     try:
-        status = run()
+        try:
+            status = run()
+        except SystemExit:  # argparse has shown its help
+            sys.stdout.flush()
+            raise
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
+        _write_no_more()  # the signal went to the reader, too
         return 130
     except BrokenPipeError:  # `lnetctl peer show | head` has read enough
         _write_no_more()
@@ -36,6 +44,26 @@ def run_to_its_end(name: str, run: Callable[[], int], unwritten: Callable[[int],
         _write_no_more()
         print(f"{name}: what it says cannot be written: {os.strerror(error.errno)}", file=sys.stderr)
         return unwritten(error.errno)
+
+
+@contextmanager
+def ended_by_ctrl_c() -> Iterator[None]:
+    """While modules are loaded there is nothing to clean up: Ctrl-C ends the process at once, as it does C's.
+
+    A KeyboardInterrupt there would be a traceback, or worse: not every module in C bears it.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, or somebody else's
+        yield
+        return
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    except ValueError:  # a thread's: signals are not its matter
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _open_what_is_closed() -> None:
@@ -49,7 +77,7 @@ def _replace_what_cannot_be_encoded() -> None:
     """A terminal without UTF-8 is no reason to fail: it gets other characters, or escapes."""
     codecs.register_error("ulnet.plain", _plain)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper) and stream.errors in ("strict", "backslashreplace"):
+        if isinstance(stream, TextIOWrapper) and stream.errors in _FAIL_OR_ESCAPE:
             stream.reconfigure(errors="ulnet.plain")
 
 
@@ -61,5 +89,9 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 
 
 def _write_no_more() -> None:
-    """What is still in the buffer must not fail again when Python ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """What is still in the buffers must not fail again when Python ends."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from importlib import import_module
+from typing import Any
 
 __all__ = ["actions_of", "command_parser", "parsers_of"]
 
@@ -12,9 +14,14 @@ def command_parser(
     name: str, description: str, examples: str, usage: str | None = None
 ) -> argparse.ArgumentParser:
     """A parser of which the help ends with examples, laid out as they are."""
-    return argparse.ArgumentParser(
-        name, usage, description, examples, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    return _Parser(name, usage, description, examples, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse says nothing of help that cannot be written: here that is an error as it is elsewhere."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        (file or sys.stderr).write(message)
 
 
 def parsers_of(command: str) -> list[argparse.ArgumentParser]:

@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from ulnet import __version__
-from ulnet.cli.output import run_to_its_end
+from ulnet.cli.output import ended_by_ctrl_c, run_to_its_end
 
 __all__ = ["COMMANDS", "main"]
 
@@ -74,7 +74,9 @@ def _run(words: list[str]) -> int:
     if words[0] not in COMMANDS:
         print(f"ulnet: {_unknown(words[0])}", file=sys.stderr)
         return 2
-    status: int = import_module(f"ulnet.cli.{words[0].replace('-', '_')}").main(words[1:])
+    with ended_by_ctrl_c():
+        module = import_module(f"ulnet.cli.{words[0].replace('-', '_')}")
+    status: int = module.main(words[1:])
     return status
 
 
