@@ -97,6 +97,16 @@ def test_no_column_is_cut(story: Story, width: int) -> None:
         console.print(story.picture, story.picture.phases())
     shown = capture.get()
     assert "…" not in shown and "MB/s" in shown and "health" in shown
-    assert all(f"→ {rail}" in shown for rail in (ONE, TWO))
+    assert all(f" {rail} " in shown for rail in (ONE, TWO))
     rising = next(line for line in shown.splitlines() if TWO in line).split("│")[-2].strip()
     assert rising.endswith("█") and len(rising) >= 20  # what was last is shown
+
+
+def test_a_low_screen_shows_the_rail_that_is_cut() -> None:
+    rails = [f"127.0.{number}.2@tcp" for number in range(1, 17)]
+    picture = Picture(rails)
+    console = Console(width=80, height=24)
+    with console.capture() as capture:
+        console.print(picture)
+    shown = capture.get().splitlines()
+    assert len(shown) <= 24 and rails[-1] in shown[-2]

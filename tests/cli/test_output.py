@@ -178,3 +178,30 @@ def test_the_c_locale_gets_other_signs() -> None:
     """Its handler of errors is not that of other encodings without UTF-8."""
     done = shell(f"{ULNET} decode {CAPTURE}", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
     assert (done.code, done.err) == (0, "") and " -> " in done.out and done.out.isascii()
+
+
+def test_a_table_that_nobody_reads_is_no_failure() -> None:
+    """Before: status 1, which means that something failed in the simulation."""
+    assert unread("-m", "ulnet", "sim", "run", f"{ROOT}/scenarios/two-rails.yaml") == Done(141, "", "")
+
+
+def test_a_plot_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    plot = tmp_path / "a.svg"
+    words = f"{ULNET} sim run {ROOT}/scenarios/two-rails.yaml --plot {plot}"
+    done = shell(f"trap '' XFSZ; ulimit -f 8; {words}")
+    assert done.code == 2 and done.err == f"ulnet sim: {plot} cannot be written: File too large\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_certificate_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+    done = shell(f"trap '' XFSZ; ulimit -f 0; {ULNET} pki ca {tmp_path}")
+    assert done == Done(1, "", f"ulnet pki: {tmp_path}/ca.key cannot be written: File too large\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_color_shows_no_style() -> None:
+    program = "from ulnet.cli.screens import Screen; Screen(force_terminal=True).print('[bold red]x[/]')"
+    for no_color, shown in (("1", b"x\n"), ("", b"\x1b[1;31mx\x1b[0m\n")):
+        env = environment(NO_COLOR=no_color, TERM="xterm")
+        done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True)
+        assert done.stdout == shown

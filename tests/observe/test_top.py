@@ -185,6 +185,13 @@ async def test_keys_change_the_table_sort_and_filter() -> None:
         assert not top.app.is_running
 
 
+async def test_ctrl_c_ends_the_screen_also_in_the_filter() -> None:
+    for keys in ([], ["slash"]):
+        async with screen() as top:
+            await top.press(*keys, "ctrl+c")
+            assert top.app.return_code == 130 and not top.app.is_running
+
+
 async def test_a_frozen_screen_stays_while_reading_goes_on() -> None:
     async with screen() as top:
         await top.show(rail(A))

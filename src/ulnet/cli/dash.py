@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ulnet.cli.files import Unreadable, read_text
 from ulnet.cli.observed import add_source, place, seconds, source_of
+from ulnet.cli.output import ended_by_ctrl_c
 from ulnet.cli.parsers import command_parser
 from ulnet.observe.source import Source
 
@@ -41,9 +42,10 @@ def main(argv: list[str]) -> int:
     """Run the command; see `ulnet dash --help`."""
     options = parser().parse_args(argv)
     try:
-        import uvicorn
+        with ended_by_ctrl_c():
+            import uvicorn
 
-        from ulnet.observe.dash import Dash, Guard
+            from ulnet.observe.dash import Dash, Guard
     except ImportError:
         print("ulnet dash: starlette or uvicorn is missing: pip install 'ulnet[watch]'", file=sys.stderr)
         return 1

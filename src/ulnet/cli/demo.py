@@ -13,22 +13,25 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.live import Live
 from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
-    TransferSpeedColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
-from ulnet.cli.demo_bond import bond_act, judge, want_room
+from ulnet.cli.demo_bond import bond_act, digests_of, judge, want_room
 from ulnet.cli.demo_picture import Picture
+from ulnet.cli.output import of_output
 from ulnet.cli.parsers import command_parser
+from ulnet.cli.screens import Screen
 from ulnet.demo.network import DemoError, DemoNetwork, Loopback, namespaces
 from ulnet.demo.runner import Result, move
 from ulnet.demo.signals import ended_by_signals
@@ -58,6 +61,7 @@ have ended, and what it made is removed.
 
 _GENERATE_BLOCK = 16 << 20
 _SECOND_ACT = 16.0  # seconds
+_WIDE = 80  # columns, from which on a bar tells both ends of its rail
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -69,7 +73,7 @@ def main(argv: list[str]) -> int:
 
 
 def _perform(options: argparse.Namespace) -> int:
-    console = Console()
+    console = Screen()
     stage_at = namespaces(options.rails) if options.net else nullcontext()
     try:
         with _workplace(options) as (source, target), stage_at as net:
@@ -81,6 +85,8 @@ def _perform(options: argparse.Namespace) -> int:
                 status = _second_act(console, source, target, network)
             return status
     except (DemoError, OSError) as error:
+        if isinstance(error, OSError) and of_output(error):
+            raise
         print(f"ulnet demo: {error}", file=sys.stderr)
         return 1
 
@@ -148,25 +154,32 @@ def _workplace(options: argparse.Namespace) -> Iterator[tuple[Path, Path]]:
 
 
 def _generate(path: Path, size: int) -> None:
-    with open(path, "wb") as file:
-        for start in range(0, size, _GENERATE_BLOCK):
-            file.write(os.urandom(min(_GENERATE_BLOCK, size - start)))
+    try:
+        with open(path, "wb") as file:
+            for start in range(0, size, _GENERATE_BLOCK):
+                file.write(os.urandom(min(_GENERATE_BLOCK, size - start)))
+    except OSError as error:
+        way_out = "set TMPDIR to another place, or choose a smaller --size"
+        raise DemoError(f"{path} cannot be written: {error.strerror}: {way_out}") from None
 
 
-def _run(console: Console, source: Path, target: Path, network: DemoNetwork) -> Result:
+def _run(console: Screen, source: Path, target: Path, network: DemoNetwork) -> Result:
     size, rails = source.stat().st_size, len(network.senders)
     console.print(f"[bold]{source.name}[/], {size / (1 << 20):,.0f} MiB, over {rails} rails:")
     progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        TimeElapsedColumn(),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+        BarColumn(),  # the one that is narrower where there is little room
+        DownloadColumn(binary_units=True, table_column=Column(no_wrap=True)),
+        _Rate(table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
         console=console,
     )
-    bars: dict[str, TaskID] = {
-        there: progress.add_task(f"{here} → {there}", total=size / rails)
+    names = {
+        there: f"{here} {console.arrow} {there}" if console.width >= _WIDE else f"{console.arrow} {there}"
         for here, there in zip(network.senders, network.receivers, strict=True)
+    }
+    bars: dict[str, TaskID] = {
+        there: progress.add_task(name, total=size / rails) for there, name in names.items()
     }
     whole = progress.add_task("[bold]file", total=size)
 
@@ -180,17 +193,27 @@ def _run(console: Console, source: Path, target: Path, network: DemoNetwork) -> 
 
     with progress:
         result = asyncio.run(move(source, size, target, network, show))
+        seconds = max(result.seconds, 1e-9)
         for nid, count in result.rails.items():
-            progress.update(bars[nid], completed=count, total=count)
-        progress.update(whole, completed=size)
+            progress.update(bars[nid], completed=count, total=count, rate=count / seconds)
+        progress.update(whole, completed=size, rate=size / seconds)
     return result
 
 
-def _log(console: Console, told: dict[str, Any]) -> None:
+class _Rate(ProgressColumn):
+    """How fast it goes, and in the end how fast it went."""
+
+    def render(self, task: Task) -> Text:
+        """In MB/s."""
+        rate = task.fields.get("rate") or task.speed
+        return Text("" if rate is None else f"{rate / 1e6:,.0f} MB/s", style="progress.data.speed")
+
+
+def _log(console: Screen, told: dict[str, Any]) -> None:
     console.print(f"{told['node']}: {told['line']}", style="dim", markup=False, highlight=False)
 
 
-def _second_act(console: Console, source: Path, target: Path, network: DemoNetwork) -> int:
+def _second_act(console: Screen, source: Path, target: Path, network: DemoNetwork) -> int:
     """Move the same file again, and cut a rail meanwhile."""
     rails, size = len(network.senders), source.stat().st_size
     if rails < 2 or size < PACED_PIECES * SMALLEST_CHUNK:
@@ -222,14 +245,13 @@ def _second_act(console: Console, source: Path, target: Path, network: DemoNetwo
     return judge(console, result, seen, picture.faults(), praise)
 
 
-def _report(console: Console, result: Result, options: argparse.Namespace) -> int:
+def _report(console: Screen, result: Result, options: argparse.Namespace) -> int:
     for node, statistics in result.statistics.items() if options.statistics else ():
         console.print(f"\n[bold]NI statistics of the {node}[/] (lnetctl net show -v)")
         console.print(statistics, markup=False, highlight=False, soft_wrap=True)
     rails = options.rails
     console.print(_table(result))
-    digests = f"sha256 sent      {result.sent_digest}\nsha256 received  {result.received_digest}"
-    console.print(digests, soft_wrap=True)
+    console.print(digests_of(result), soft_wrap=True)
     if not result.intact:
         console.print("[bold red]The copy differs from the source.[/]")
         return 1

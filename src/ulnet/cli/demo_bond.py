@@ -15,7 +15,7 @@ from ulnet.demo.network import DemoError, DemoNetwork, Namespaces
 from ulnet.demo.runner import Result, move
 from ulnet.demo.transfer import PACED_PIECES, SMALLEST_CHUNK
 
-__all__ = ["Phases", "bond_act", "judge", "want_room"]
+__all__ = ["Phases", "bond_act", "digests_of", "judge", "want_room"]
 
 _SECONDS = 12.0
 _SETTLED = 1.0  # after a change, until what was under way has arrived
@@ -114,10 +114,14 @@ def bond_act(console: Console, source: Path, target: Path, network: DemoNetwork)
     return judge(console, result, seen, phases.faults(), praise)
 
 
+def digests_of(result: Result) -> str:
+    """What was sent, and what came: lines of 80 columns."""
+    return f"sha256 sent     {result.sent_digest}\nsha256 received {result.received_digest}"
+
+
 def judge(console: Console, result: Result, more: str, faults: list[str], praise: str) -> int:
     """Print the end of an act, with what else was seen; the exit status."""
-    digests = f"sha256 sent      {result.sent_digest}\nsha256 received  {result.received_digest}\n"
-    console.print(digests + more, soft_wrap=True, highlight=False)
+    console.print(f"{digests_of(result)}\n{more}", soft_wrap=True, highlight=False)
     if not result.intact:
         faults.insert(0, "The copy differs from the source.")
     for fault in faults:

@@ -18,6 +18,7 @@ PHASES = ("before the cut", "rail cut", "after the repair")
 _BARS = " ▁▂▃▄▅▆▇█"
 _COLUMN = 0.4  # seconds that one character of a line stands for
 _WIDTH = 60
+_FRAME = 6  # lines of the picture beside those of the rails
 _BORDER = 3  # characters of a table beside each column
 _SETTLED = 2.0  # seconds after a cut until nothing that was under way can count for the cut rail
 
@@ -47,7 +48,7 @@ class Picture:
     """Follows a transfer during which the last rail is cut."""
 
     def __init__(self, rails: list[str]) -> None:
-        self._rails = {there: _Rail(f"→ {there}") for there in rails}
+        self._rails = {there: _Rail(there) for there in rails}
         self._phase = 0
         self._began = self._column_at = time.monotonic()
         self._phase_began = self._began
@@ -98,33 +99,39 @@ class Picture:
             self._column_bytes[number] = rail.carried
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Lines of rates and of health, a character each 0.4 s: the last ones that there is room for."""
+        """Lines of rates and of health, a character each 0.4 s: the last ones that there is room for.
+
+        Where the screen is too low for both, rates alone: the last rail, which is cut, must be seen.
+        """
+        both = len(self._rails) * 2 + _FRAME <= console.height
         rates = [f"{rail.rates[-1] / 1e6 if rail.rates else 0.0:,.0f}" for rail in self._rails.values()]
         healths = ["down" if rail.state == "FAILED" else str(rail.health) for rail in self._rails.values()]
         table = Table(title=f"{self.seconds:.1f} s, {PHASES[self._phase]}", title_justify="left")
-        table.add_column("rail", no_wrap=True)
+        table.add_column("rail to", no_wrap=True)
         table.add_column("MB/s", justify="right", no_wrap=True)
         table.add_column("health", justify="right", no_wrap=True)
         taken = sum(
             max(map(len, column)) + _BORDER
             for column in (
-                ["rail", *(rail.name for rail in self._rails.values())],
+                ["rail to", *(rail.name for rail in self._rails.values())],
                 ["MB/s", *rates],
                 ["health"],
             )
         )
         room = max(1, options.max_width - taken - _BORDER - 1)
-        table.add_column("MB/s above,\nhealth below", no_wrap=True)
+        table.add_column("MB/s above,\nhealth below" if both else "over time", no_wrap=True)
         most = max((rate for rail in self._rails.values() for rate in rail.rates), default=0.0)
         for rail, rate, health in zip(self._rails.values(), rates, healths, strict=True):
-            lines = _line(rail.rates, most, room) + "\n" + _line(rail.healths, MAX_HEALTH, room)
+            lines = _line(rail.rates, most, room)
+            if both:
+                lines += "\n" + _line(rail.healths, MAX_HEALTH, room)
             table.add_row(rail.name, rate, health, lines)
         yield table
 
     def phases(self) -> Table:
         """What each rail carried in each phase."""
         table = Table(title="what each rail carried", title_justify="left")
-        table.add_column("rail", no_wrap=True)
+        table.add_column("rail to", no_wrap=True)
         for phase, seconds in zip(PHASES, self._spent, strict=True):
             table.add_column(f"{phase}\n{seconds:.1f} s", justify="right")
         table.add_column("lowest\nhealth", justify="right")

@@ -8,7 +8,15 @@ import stat
 import sys
 from typing import TextIO
 
-__all__ = ["LONGEST", "Unreadable", "read_text", "standard_input", "write_text"]
+__all__ = [
+    "LONGEST",
+    "Unreadable",
+    "probe_writing",
+    "read_text",
+    "standard_input",
+    "write_bytes",
+    "write_text",
+]
 
 LONGEST = 1 << 24  # characters; who reads more reads an endless device
 
@@ -45,22 +53,36 @@ def standard_input() -> TextIO:
     return sys.stdin
 
 
+def probe_writing(name: str) -> None:
+    """Find out whether a file can be written, and leave nothing there. Raises OSError."""
+    absent = not os.path.exists(name)
+    with open(name, "ab"):
+        pass
+    if absent:
+        os.unlink(os.path.realpath(name))
+
+
 def write_text(name: str, text: str) -> None:
     """Write a file whole, or leave what is there as it is. Raises OSError."""
+    write_bytes(name, text.encode())
+
+
+def write_bytes(name: str, data: bytes) -> None:
+    """The same with bytes. Raises OSError."""
     try:
         before = os.stat(name)
     except FileNotFoundError:
         before = None
     if before is not None and not stat.S_ISREG(before.st_mode):  # a device or a pipe keeps nothing
-        with open(name, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(name, "wb") as file:
+            file.write(data)
         return
     target = os.path.realpath(name)
     beside = f"{target}.{os.getpid()}.new"
     number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        with open(number, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(number, "wb") as file:
+            file.write(data)
             file.flush()
             if before is not None:
                 os.fchown(number, before.st_uid, before.st_gid)

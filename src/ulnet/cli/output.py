@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 
-__all__ = ["ended_by_ctrl_c", "run_to_its_end"]
+__all__ = ["ended_by_ctrl_c", "of_output", "run_to_its_end"]
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})  # of a stream that was open already
 # What commands print in place of characters that the output's encoding lacks.
@@ -39,11 +39,16 @@ def run_to_its_end(name: str, run: Callable[[], int], unwritten: Callable[[int],
         _write_no_more()
         return 141
     except OSError as error:
-        if error.errno not in _FULL or error.filename is not None:
+        if not of_output(error) or error.errno is None:
             raise
         _write_no_more()
         print(f"{name}: what it says cannot be written: {os.strerror(error.errno)}", file=sys.stderr)
         return unwritten(error.errno)
+
+
+def of_output(error: OSError) -> bool:
+    """Whether standard output is what could not be written: no file has a name in it."""
+    return isinstance(error, BrokenPipeError) or (error.errno in _FULL and error.filename is None)
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ulnet.cli.output import of_output
+from ulnet.cli.parsers import command_parser
 from ulnet.lnd.tcp.secure import Certificate, certificate_in
 from ulnet.nid import NidError, NidList
 
@@ -44,18 +46,15 @@ def main(argv: list[str]) -> int:
     except ImportError:
         print("ulnet pki: it takes the library cryptography: pip install 'ulnet[pki]'", file=sys.stderr)
     except (OSError, ValueError) as failed:
+        if isinstance(failed, OSError) and of_output(failed):
+            raise
         print(f"ulnet pki: {failed}", file=sys.stderr)
     return 1
 
 
 def parser() -> argparse.ArgumentParser:
     """Its words."""
-    words = argparse.ArgumentParser(
-        prog="ulnet pki",
-        description="Certificates for secured connections between nodes.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    words = command_parser("ulnet pki", "Certificates for secured connections between nodes.", _EXAMPLES)
     kinds = words.add_subparsers(required=True, metavar="ca | node | show")
     ca = kinds.add_parser("ca", help="make an authority")
     ca.add_argument("directory", help="where ca.pem and ca.key go; there must be none")
@@ -138,8 +137,7 @@ def make_authority(directory: Path, name: str = "LNet", days: int = 3650) -> Non
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )
-    _write(directory / "ca.key", _private(key), 0o600)
-    _write(directory / "ca.pem", _public(certificate), 0o644)
+    _write((directory / "ca.key", _private(key), 0o600), (directory / "ca.pem", _public(certificate), 0o644))
 
 
 def make_node(authority: Path, out: Path, nids: list[str], name: str | None = None, days: int = 365) -> None:
@@ -171,9 +169,11 @@ def make_node(authority: Path, out: Path, nids: list[str], name: str | None = No
         .sign(issuing, hashes.SHA256())
     )
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write(out / "ca.pem", public, 0o644)
-    _write(out / "node.key", _private(key), 0o600)
-    _write(out / "node.pem", _public(certificate), 0o644)
+    _write(
+        (out / "ca.pem", public, 0o644),
+        (out / "node.key", _private(key), 0o600),
+        (out / "node.pem", _public(certificate), 0o644),
+    )
 
 
 def _new_key() -> EllipticCurvePrivateKey:
@@ -220,14 +220,23 @@ def _public(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _write(path: Path, data: bytes, mode: int) -> None:
-    """Whole, or not at all: a node may read it at any moment."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
-    number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+def _write(*files: tuple[Path, bytes, int]) -> None:
+    """All of them whole, or none: a node may read them at any moment, and a key fits one certificate."""
+    written: list[tuple[Path, Path]] = []
     try:
-        with open(number, "wb") as file:
-            file.write(data)
-        os.replace(beside, path)
+        for path, data, mode in files:
+            beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+            try:
+                number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+                written.append((beside, path))
+                with open(number, "wb") as file:
+                    file.write(data)
+            except OSError as failed:
+                text = f"{path} cannot be written: {failed.strerror}"
+                raise OSError(text) from None
+        for beside, path in written:
+            os.replace(beside, path)
     except BaseException:
-        beside.unlink()
+        for beside, _ in written:
+            beside.unlink(missing_ok=True)
         raise

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import msgspec
 import yaml
-from rich.console import Console as Screen
 from rich.live import Live
 from rich.table import Table
 
 from ulnet.cli.console_socket import console_socket
-from ulnet.cli.files import Unreadable, read_text, write_text
+from ulnet.cli.files import Unreadable, probe_writing, read_text, write_text
+from ulnet.cli.screens import Screen
 from ulnet.core.status import LNetError
 from ulnet.dlc import documents_selftest as told
 from ulnet.dlc import model_selftest as ask
@@ -60,8 +60,8 @@ def run(options: argparse.Namespace, make_node: MakeNode, runner: asyncio.Runner
         return 2
     reports = [path for path in (options.json, options.html) if path is not None]
     for path in reports:  # what cannot be written is told before an hour of tests
-        with _writing(path), open(path, "a"):
-            pass
+        with _writing(path):
+            probe_writing(path)
     screen = Screen()
     picture = Picture(plan)
     with Live(picture.table(), console=screen, transient=True) if screen.is_terminal else _Still() as live:

@@ -9,11 +9,11 @@ import time
 from importlib import import_module
 from pathlib import Path
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ulnet.cli.files import write_text
 from ulnet.cli.parsers import command_parser
+from ulnet.cli.screens import Screen
 from ulnet.cli.sim_cluster import LOCAL, reports
 from ulnet.cli.sim_report import Report, Sweep, print_report, report_of
 from ulnet.cli.sim_work import Work, recipe_named
@@ -141,7 +141,7 @@ class _Command:
             MofNCompleteColumn(),
             TimeRemainingColumn(),
         )
-        with Progress(*columns, console=Console(stderr=True)) as progress:
+        with Progress(*columns, console=Screen(stderr=True)) as progress:
             task = progress.add_task(f"seeds on {self.options.on}", total=len(seeds))
             for report in reports(self.options.on, self.work, seeds):
                 sweep.add(report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ __all__ = ["LOCAL", "reports"]
 
 LOCAL: Final = "local"
 _AHEAD: Final = 4  # seeds for each thread of the cluster that are with it at once
+_SILENT: Final = logging.CRITICAL
 _PATIENCE: Final = 30  # seconds in which a scheduler must answer
 
 
@@ -74,13 +76,15 @@ def _client(on: str) -> Iterator[Client]:
         with client:
             yield client
         return
+    for handler in logging.getLogger("distributed").handlers:
+        handler.setLevel(_SILENT)  # the cluster does it too, and undoes it before its connections end
     with _deaf_children():
         cluster = LocalCluster(
             n_workers=os.cpu_count(),
             threads_per_worker=1,
             protocol="ulnet://",
             dashboard_address=None,
-            silence_logs=50,
+            silence_logs=_SILENT,
         )
     with cluster, Client(cluster, set_as_default=False) as client:
         yield client

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ulnet.cli.files import write_bytes
 from ulnet.sim.meter import Meter, marks
 
 if TYPE_CHECKING:
@@ -15,7 +18,7 @@ _MOST_MARKS = 40
 
 
 def plot(run: Run, meter: Meter, path: str) -> None:
-    """Write it to a .png or .svg file."""
+    """Write it to a .png or .svg file, whole or not at all. Raises OSError."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -40,4 +43,6 @@ def plot(run: Run, meter: Meter, path: str) -> None:
     axes.set_title(run.plan.name or "simulation")
     if rails:
         axes.legend(loc="lower right")
-    figure.savefig(path)
+    drawn = BytesIO()
+    figure.savefig(drawn, format=Path(path).suffix[1:])
+    write_bytes(path, drawn.getvalue())

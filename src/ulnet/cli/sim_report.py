@@ -6,9 +6,9 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 
-from rich.console import Console
 from rich.table import Table
 
+from ulnet.cli.screens import Screen
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.nid import LO_NID
@@ -159,7 +159,7 @@ def _row(node: SimNode, kind: str, what: NI | PeerNi) -> Row:
 
 def print_report(report: Report) -> None:
     """For people."""
-    console = Console(highlight=False, width=_WIDTH)
+    console = Screen(highlight=False, width=_WIDTH)
     title = report.scenario or f"seed {report.seed}"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for name in ("node", "", "NID"):

@@ -10,6 +10,7 @@ from functools import partial
 
 from ulnet.cli.lnetctl_explain import table
 from ulnet.cli.observed import add_source, seconds, source_of, whole
+from ulnet.cli.output import ended_by_ctrl_c
 from ulnet.cli.parsers import command_parser
 from ulnet.observe.live import Live
 from ulnet.observe.rows import TABLES, clock, sparkline
@@ -26,7 +27,8 @@ example:
 
 Keys: 1 rails, 2 peers, 3 routes, 4 events; s sorts by the next column, r reverses, / filters, space freezes,
 e or Enter explains the row and names commands to try, q quits. NO_COLOR or --no-colour: without colour.
-Exit status: 0 quit, or printed; 1 the node does not answer (--print), or textual is missing; 2 usage.
+Exit status: 0 quit, or printed; 1 the node does not answer (--print), or textual is missing; 2 usage, or no
+terminal; 130 Ctrl-C.
 """
 _PATIENCE = 10.0  # seconds for an explanation
 _PLOT = 8  # characters
@@ -61,8 +63,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _screen(source: Source, options: argparse.Namespace) -> int:
+    streams = (sys.__stdin__, sys.__stdout__, sys.__stderr__)
+    if not all(one is not None and one.isatty() for one in streams) or os.environ.get("TERM") == "dumb":
+        print("ulnet top: there is no terminal for its screen: `--print 1` prints one", file=sys.stderr)
+        return 2
     try:
-        from ulnet.observe.screen import Top
+        with ended_by_ctrl_c():
+            from ulnet.observe.screen import Top
     except ImportError:
         print(
             "ulnet top: textual is missing: pip install 'ulnet[watch]'; --print needs none", file=sys.stderr

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import sys
 import threading
 import time
@@ -27,6 +29,7 @@ __all__ = ["Top"]
 
 _COLOURS: Final = {"down": "bold red", "unwell": "yellow", "drained": "cyan"}
 _LAST_READING: Final = 0.5  # seconds that the end waits for the one under way
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LEAST_PLOT, _MOST_PLOT = 8, 60  # characters
 
 
@@ -55,6 +58,7 @@ class Top(App[None]):
         Binding("space", "freeze", "Freeze"),
         Binding("e,enter", "explain", "Explain"),
         Binding("q", "quit", "Quit"),
+        Binding("ctrl+c", f"end({signal.SIGINT:d})", "Quit", show=False, priority=True),
     ]
 
     def __init__(
@@ -93,15 +97,23 @@ class Top(App[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Begin to read."""
+        """Begin to read. A signal ends the screen as keys do, so that the terminal is as it was."""
+        for number in _SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self.action_end, number)
         self._draw()
         self._table_of(0).focus()
         self._thread.start()
 
     def on_unmount(self) -> None:
         """Read no more."""
+        for number in _SIGNALS:
+            asyncio.get_running_loop().remove_signal_handler(number)
         self._ended.set()
         self._thread.join(_LAST_READING)
+
+    def action_end(self, number: int) -> None:
+        """End with the status of a command that this signal has ended."""
+        self.exit(return_code=128 + number)
 
     # Reading ---------------------------------------------------------------------------------------
 
