@@ -44,7 +44,8 @@ def main(argv: list[str]) -> int:
     except ImportError:
         print("ulnet pki: it takes the library cryptography: pip install 'ulnet[pki]'", file=sys.stderr)
     except (OSError, ValueError) as failed:
-        print(f"ulnet pki: {failed}", file=sys.stderr)
+        named = isinstance(failed, OSError) and failed.filename is not None and failed.strerror
+        print(f"ulnet pki: {f'{failed.filename}: {failed.strerror}' if named else failed}", file=sys.stderr)
     return 1
 
 
