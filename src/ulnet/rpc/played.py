@@ -238,8 +238,8 @@ class World:
     def _replay(self, client: Client, rng: Random) -> None:
         """Somebody else has seen the requests that are under way, and sends them later.
 
-        The client's own node does so only where the server keeps the life that it has: another one refuses what
-        it does not know, and to that client such a refusal says that its call was not executed
+        The client's own node does so only where the server keeps the life that it has: another one refuses
+        what it does not know, and to that client such a refusal says that its call was not executed
         (docs/design/rpc.md).
         """
         for frame in client.frames_under_way():
