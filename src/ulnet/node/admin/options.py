@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from ulnet.dlc.model import AccessAdd, OptionsShow, Request
+from ulnet.dlc.model import AccessAdd, GlobalSet, OptionsShow, Request
 from ulnet.dlc.request import Tunables
 from ulnet.host import Link
 from ulnet.node.admin.state import AdminState
@@ -32,6 +32,8 @@ def show_options(state: AdminState, request: OptionsShow) -> OptionsDocument:
     """What a restart would begin with, whatever file it were given. Raises HostError."""
     lists = state.node.start_access
     requests: list[Request] = [AccessAdd([*lists.allow], [*lists.deny])] if lists else []
+    added = {name: setting.began for name, setting in state.settings.items() if setting.began}
+    requests += [GlobalSet(added)] if added else []
     requests += [one for parameters in state.parameters for one in parameters.requests]
     drivers = [parameters.drivers for parameters in state.parameters]
     return OptionsDocument(state.core.cpts.count, state.large, requests, drivers, state.links())
