@@ -28,8 +28,8 @@ example:
 
 FILE is YAML as for `lnetctl import`, and is the whole configuration: what it does not say is the default, and
 what it does not name goes, except what lnetd's options name (--modprobe, --networks, --ip2nets, --routes,
---allow, --deny, --selftest). The interfaces are those of the host, or of the network namespace, where lnetd
-runs, wherever this command does. What is as FILE says is not touched. What comes is added before what goes is deleted, and
+--allow, --deny, --selftest). The interfaces are those of the host, or network namespace, where lnetd runs,
+wherever this command does. What is as FILE says is not touched. What comes is added before what goes is deleted, and
 what goes ends its work first. An NI is taken away and added again for another NID only; all NIs of a net are
 for other credits, peer_credits or peer_buffer_credits, and with tcp bonding for other interfaces: messages to
 their NIDs fail meanwhile, others take other nets. The order of NIs stays. A FILE of which a fresh node would

@@ -1,8 +1,7 @@
 """Bring a running node to a configuration file: a dry run tells what it means, only the difference is done.
 
-The file means what a node has that is started with it, on its host, with the options of this one: what it does
-not say is the default, and what it does not name goes. The host is the node's: who asks may be on another, or in
-another network namespace.
+The file means what a node has that is started with it, on this one's host and with its options: what it does
+not say is the default, and what it does not name goes. Who asks may be in another network namespace.
 """
 
 from __future__ import annotations

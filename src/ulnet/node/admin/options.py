@@ -15,10 +15,10 @@ __all__ = ["OptionsDocument", "show_options"]
 
 
 class OptionsDocument(Struct):
-    """Its CPTs, whether it prefers IPv6, its module parameters: requests, and tunables by net type; its links.
+    """Its CPTs, whether it prefers IPv6, its module parameters: requests, and tunables by net type.
 
-    Of several sources of module parameters the last one counts. The links are those of the node's host, which
-    the host of who asks need not be.
+    Of several sources of module parameters the last one counts. `links` are those of its host, which may
+    be another than that of who asks.
     """
 
     cpts: int
