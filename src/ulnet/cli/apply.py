@@ -29,11 +29,11 @@ example:
 FILE is YAML as for `lnetctl import`, and is the whole configuration: what it does not say is the default, and
 what it does not name goes, except what lnetd's options name (--modprobe, --networks, --ip2nets, --routes,
 --allow, --deny, --selftest). The interfaces are those of the host, or network namespace, where lnetd runs,
-wherever this command does. What is as FILE says is not touched. What comes is added before what goes is deleted, and
-what goes ends its work first. An NI is taken away and added again for another NID only; all NIs of a net are
-for other credits, peer_credits or peer_buffer_credits, and with tcp bonding for other interfaces: messages to
-their NIDs fail meanwhile, others take other nets. The order of NIs stays. A FILE of which a fresh node would
-refuse anything is refused as a whole.
+wherever this command does. What is as FILE says is not touched. What comes is added before what goes is
+deleted, and what goes ends its work first. An NI is taken away and added again for another NID only; all NIs
+of a net are for other credits, peer_credits or peer_buffer_credits, and with tcp bonding for other
+interfaces: messages to their NIDs fail meanwhile, others take other nets. The order of NIs stays. A FILE of
+which a fresh node would refuse anything is refused as a whole.
 
 A line with + came, - went, ~ changed, ! was refused. Exit status: 0 the node is as FILE says, 3 something was
 refused, 2 usage, or something cannot be read.
