@@ -261,7 +261,8 @@ class NiState:
         if _log.isEnabledFor(logging.DEBUG):
             what = f"{ctype.name.lower()} connection with {peer} from {conn.local_ip} to {conn.remote_ip}"
             who = "dialled by us" if source_port else "dialled by it"
-            _log.debug("%s: %s, protocol %d, %s", self.identity.nid, what, hello.version, who)
+            how = "secured" if conn.rx.secure else "plain"
+            _log.debug("%s: %s, protocol %d, %s, %s", self.identity.nid, what, hello.version, how, who)
         peer.attach(conn, hello.src_incarnation)
         return True
 
