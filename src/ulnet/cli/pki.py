@@ -44,7 +44,10 @@ def main(argv: list[str]) -> int:
     except ImportError:
         print("ulnet pki: it takes the library cryptography: pip install 'ulnet[pki]'", file=sys.stderr)
     except (OSError, ValueError) as failed:
-        print(f"ulnet pki: {failed}", file=sys.stderr)
+        text = str(failed)
+        if isinstance(failed, OSError) and failed.filename is not None:
+            text = f"{failed.filename}: {failed.strerror}"
+        print(f"ulnet pki: {text}", file=sys.stderr)
     return 1
 
 
