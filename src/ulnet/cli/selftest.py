@@ -44,8 +44,8 @@ example:
 
 serve: takes part in tests of any console (`lst` here, or that of kernel nodes) until SIGTERM or SIGINT; the
 socket takes the commands of `lst` and lnetctl. A host with an lnetd needs none: `lnetctl set selftest 1`.
-run: does what a plan says, from the node behind --socket; without it from the lnetd of this host (ULNET_SOCKET
-names its socket), or by a node of its own where there is none.
+run: does what a plan says, from the node behind --socket, else from the lnetd of this host (ULNET_SOCKET has
+its socket), or by a node of its own where there is none.
 Exit status: 0, 1 where it cannot start, an expectation is missed or a report is worse, 2 usage.
 """
 
