@@ -30,7 +30,7 @@ check: ## a quick set of tests for every day, after ruff: codecs, core, configur
 	$(BIN)/ruff check
 	$(PYTEST) -q --brief $(addprefix tests/,nid wire core control dlc host capture) $(ARGS)
 
-test: ## lint, types, import contracts, then the tests of every room but for those of the slow files (ARGS="tests/core -k put": these)
+test: ## lint, types, import contracts, then all tests but those of the slow files (ARGS="tests/core -k put": these)
 	@$(SETUP) dev --debian dev
 	@$(MAKE) --no-print-directory lint types
 	$(PYTEST) $(if $(strip $(ARGS)),$(ARGS),--part quick)
@@ -113,7 +113,7 @@ format: dev ## let ruff mend layout and import order
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-wheel: dev ## compile the hot rooms with mypyc: a wheel in dist/, unpacked in build/compiled
+wheel: dev ## compile parts of the package with mypyc: a wheel in dist/, unpacked in build/compiled
 	$(BIN)/python scripts/compiled.py --wheel
 
 wheels: dev ## all wheels into dist/: pure, and compiled for each Python on PATH; each tried in a fresh venv (ARGS="pure 3.12")

@@ -93,7 +93,7 @@ COMPETITORS = [
     Competitor(
         "ulnet_compiled",
         "ulnet compiled, event handlers",
-        "the same program on the build of `make wheel`: the same sources, the hot rooms through mypyc",
+        "the same program on the build of `make wheel`: the same sources, parts of them compiled with mypyc",
         module="ulnet_node",
         build="compiled",
     ),

@@ -1,4 +1,4 @@
-"""The compiled build: the same sources, with the hot rooms through mypyc.
+"""The compiled build: the same sources, with the packages that each message passes through mypyc.
 
 `make wheel` puts a wheel into dist/ and unpacks it into build/compiled, which comes before the checkout on
 PYTHONPATH for `make test-compiled` and `make bench`, and for `make demo` where it is there (`--found`).
@@ -42,7 +42,7 @@ SEEN = ("nid", "wire", "core", "control", "lnd", "bond", "host", "dlc", "node", 
 
 def main() -> int:
     """Build if need be; say where it is."""
-    parser = argparse.ArgumentParser(description="Compile ulnet's hot rooms with mypyc.")
+    parser = argparse.ArgumentParser(description="Compile parts of ulnet with mypyc.")
     parser.add_argument("--must", action="store_true", help="fail where it cannot be built")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--wheel", action="store_true", help="the same, and make the wheel anew in any case")
@@ -64,7 +64,7 @@ def main() -> int:
         stamp = fingerprint()
         serves = {stamp, stamp + QUICK} if quick else {stamp}
         if options.wheel or not (STAMP.exists() and STAMP.read_text() in serves):
-            tell = f"translating the hot rooms to C (about {SECONDS[quick]} s, once)"
+            tell = f"translating parts of the package to C (about {SECONDS[quick]} s, once)"
             print(f"compiled build: {tell}", flush=True)
             status = build(stamp, quick)
             return status if must else 0

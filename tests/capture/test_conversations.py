@@ -218,6 +218,13 @@ def test_foreign_bytes_on_lnets_port() -> None:
     assert texts(talk) == ["not LNet: begins with 47455420", "resets the connection"]
 
 
+def test_a_secured_connection_is_named_as_that() -> None:
+    talk = Talk().connect().send(0, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(505))
+    assert texts(talk) == ["a secured connection (TLS): its contents cannot be read"]
+    elsewhere = Talk(server=("10.0.0.2", 443)).connect().send(0, b"\x16\x03\x01\x02\x00\x01" + bytes(511))
+    assert events(elsewhere) == []
+
+
 def test_refusals_and_ends() -> None:
     nobody = Talk().segment(0, b"", SYN).segment(1, b"", RST | ACK)
     assert texts(nobody) == ["refuses the connection: nobody listens"]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 
 from support.daemon import PATIENCE, Daemon, Done, environment
 from support.ports import free_port
@@ -370,8 +371,36 @@ def test_a_plan_is_run_reported_and_compared(lab: Lab, tmp_path: Path, daemon: b
     assert odd.code == 2 and "no plan of tests" in odd.err
 
 
+def test_a_plan_is_run_by_the_node_that_is_named(lab: Lab, tmp_path: Path) -> None:
+    """And by no other one, whatever else answers: traffic would leave from another host."""
+
+    def sent() -> int:
+        shown = yaml.safe_load(lab.daemons[0].lnetctl("net", "show", "-v", "--net", "tcp").out)
+        return int(shown["net"][0]["local NI(s)"][0]["statistics"]["send_count"])
+
+    plan, report = tmp_path / "plan.yaml", tmp_path / "report.json"
+    plan.write_text(PLAN.format(lab.nids[1], lab.nids[2], 0.001))
+    before = sent()
+    named = (str(plan), "--socket", str(lab.daemons[0].path), "--port", _port_of(lab))
+    done = selftest(tmp_path / "none.sock", "run", *named)
+    assert (done.code, done.err) == (0, ""), done
+    assert sent() > before
+    missing = tmp_path / "missing.sock"
+    words = (str(plan), "--json", str(report), "--socket", str(missing))
+    refused = selftest(lab.daemons[0].path, "run", *words)
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.startswith(f"ulnet selftest: no lnetd answers on {missing}: ")
+    assert not report.exists()
+
+
 def test_words_of_ulnet_selftest(tmp_path: Path) -> None:
     assert "run takes 1 files" in selftest(tmp_path / "x", "run").err
     assert selftest(tmp_path / "x", "run", str(tmp_path / "none.yaml")).code == 2
     nameless = selftest(tmp_path / "x", "serve", "--socket", str(tmp_path / "y"))
     assert nameless.code == 1 and "--networks or --nid" in nameless.err
+    files = ("a.json", "b.json")
+    for words in (("--tolerance", "5", *files), (files[0], "--tolerance", "5", files[1])):
+        between = selftest(tmp_path / "x", "compare", *words)
+        assert between.code == 2 and between.err.startswith(
+            "ulnet selftest: no report: a.json cannot be read"
+        )

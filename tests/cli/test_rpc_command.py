@@ -65,7 +65,7 @@ async def test_what_fails_is_told(ulnet_rpc: Run) -> None:
     status, out, err = await ulnet_rpc("call", NID, "sums", "add", "--json", '"x"')
     assert (status, out) == (1, "")
     assert "the data are no list" in err
-    assert "executed: yes" in err
+    assert "executed: no" in err
     status, out, err = await ulnet_rpc("call", NID, "bakery", "add")
     assert status == 1
     assert "nothing serves 'bakery' there" in err

@@ -193,6 +193,27 @@ def test_what_the_options_name_holds_beneath_a_file(
         daemon.end()
 
 
+def test_apply_keeps_what_selftest_was_begun_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "wanted.yaml"
+    plain = "net: [{net: tcp, nid: 127.0.0.9@tcp}]\n"
+    file.write_text(plain)
+    options = ("--accept", "all", "--accept-port", str(free_port()), "--selftest")
+    daemon = Daemon(tmp_path / "lnetd.sock", *options, "--config", str(file))
+    apply = ["apply", "--socket", str(daemon.path), str(file)]
+    try:
+        assert main(apply) == 0
+        assert capsys.readouterr().out == "nothing to change\n"
+        assert daemon.lnetctl("import", "--apply", str(file)).out == "apply: nothing to change\n"
+        assert daemon.lnetctl("set", "selftest", "0").code == 0
+        assert main(apply) == 0
+        assert capsys.readouterr().out == "~ setting selftest: value 0 -> 1\n"
+        file.write_text(plain + "global: {selftest: 0}\n")
+        assert main(apply) == 0
+        assert capsys.readouterr().out == "~ setting selftest: value 1 -> 0\n"
+    finally:
+        daemon.end()
+
+
 def test_a_plan_changes_nothing(tmp_path: Path, node: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     ask = node.lnetctl
     assert ask("net", "add", "--nid", "127.0.0.9@tcp").code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import HealthCheck, assume, given, settings
@@ -12,8 +13,11 @@ from hypothesis import strategies as st
 from support.configurations import LINKS, configurations, content, done, exported
 from support.examples import examples
 from ulnet.dlc.config import read_config
+from ulnet.dlc.errors import DlcError
+from ulnet.dlc.model import OptionsShow, Request
+from ulnet.dlc.protocol import Reply
 from ulnet.node.admin import Admin
-from ulnet.node.apply import Applied, apply_config, ask_admin, plan_config
+from ulnet.node.apply import Applied, apply_config, ask_admin, plan_config, plan_import
 from ulnet.node.dry_run import dry_run
 
 WHOLE = settings(
@@ -26,7 +30,7 @@ def written(configuration: dict[str, Any]) -> str:
 
 
 async def apply(admin: Admin, text: str) -> Applied:
-    return await apply_config(ask_admin(admin), read_config(text), LINKS)
+    return await apply_config(ask_admin(admin), read_config(text))
 
 
 def unordered(text: str) -> Any:
@@ -49,7 +53,7 @@ async def test_a_node_becomes_what_a_fresh_one_is(before: dict[str, Any], after:
     async with dry_run(LINKS, cpts=2) as admin, dry_run(LINKS, cpts=2) as fresh:
         await done(admin, written(before))
         await done(fresh, written(after))
-        planned = await plan_config(ask_admin(admin), read_config(written(after)), LINKS)
+        planned = await plan_config(ask_admin(admin), read_config(written(after)))
         applied = await apply(admin, written(after))
         assert applied.refused == []
         assert unordered(await exported(admin, True)) == unordered(await exported(fresh, True))
@@ -66,3 +70,18 @@ async def test_a_nodes_own_export_changes_nothing(configuration: dict[str, Any],
         text = await exported(admin, backup)
         assert await apply(admin, text) == Applied([], [])
         assert await exported(admin, backup) == text
+
+
+async def test_a_node_that_does_not_tell_its_interfaces_is_left_alone() -> None:
+    """An lnetd of an earlier version: what a file means for it cannot be worked out."""
+    asked: list[Request] = []
+
+    async def ask(request: Request) -> Reply:
+        asked.append(request)
+        old = {"cpts": 1, "large": False, "requests": [], "drivers": []}
+        return Reply(1, msgspec.Raw(msgspec.json.encode(old)))
+
+    for do in (apply_config, plan_config, plan_import):
+        with pytest.raises(DlcError, match="which interfaces its host has"):
+            await do(ask, read_config("retry_count: 3"))
+    assert {type(one) for one in asked} == {OptionsShow}

@@ -27,5 +27,9 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     for page in ("index", "tutorial", "explanation", "library", "manual", "design/message-path"):
         assert (tmp_path / f"{page}.html").exists()
     library = (tmp_path / "library.html").read_text()
-    for name in ("serve_control", "next_event", "MANAGE_REMOTE", "LNetTimeoutError", "Client"):
+    for name in ("serve_control", "next_event", "MANAGE_REMOTE", "LNetTimeoutError", "ulnet.rpc.Client"):
         assert name in library
+    for name in ("Call", "Client", "Inbox", "Node", "Server", "Stream"):
+        assert f'id="ulnet.sync.{name}"' in library
+    for name in ("begin_stream", "patience_of", "session_is_stale", "close_parts"):
+        assert name not in library, "a name that programs have no use for"

@@ -38,7 +38,7 @@ from ulnet.cli.pki import make_authority, make_node
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.lnd.tcp.errors import Failure
 from ulnet.lnd.tcp.nistate import REMEMBERED, keep
-from ulnet.lnd.tcp.secure import FIRST_BYTE, Credentials, SecureSocket, Security
+from ulnet.lnd.tcp.secure import FIRST_BYTE, Credentials, SecureSocket, Security, _words
 from ulnet.nid import Nid
 from ulnet.wire.acceptor import ConnRequest
 from ulnet.wire.socklnd import ConnType
@@ -137,8 +137,19 @@ async def test_plain_callers_of_a_net_that_requires_security_are_refused(
     raw = await dial(a, at.ip(2))
     await raw.send(ConnRequest.to(a.ni.nid).pack() + hello_bytes(Nid.parse(at.nid(2)), a.ni.nid))
     await raw.refused()  # no HELLO: nothing that it says is heard
-    assert any("takes secured connections only" in line for line in a.reports)
+    words = f"refused {at.ip(2)}: {at.nid(2)} calls without TLS, and this net takes secured connections only"
+    assert any(line.startswith(words) for line in a.reports)
     assert not a.lnd.open_connections
+    assert "without security" not in "".join(a.reports)
+
+
+async def test_a_plain_node_that_is_refused_for_it_reads_of_that_cause(
+    make: Make, at: Addresses, site: Site
+) -> None:
+    make(at.nid(1), tunables=REQUIRE, credentials=site.node(at.nid(1)))
+    b = make(at.nid(2), min_reconnectms=1)
+    outcome = await b.ended(b.put(at.nid(1), b"x"))
+    assert "it takes secured connections only" in outcome.reason
 
 
 async def test_what_is_required_is_never_plain(make: Make, at: Addresses, site: Site) -> None:
@@ -204,13 +215,29 @@ def test_of_too_many_peers_who_was_heard_longest_ago_is_forgotten() -> None:
     assert others[0] in table
 
 
-async def refused_with(make: Make, at: Addresses, ours: str, theirs: str, words: str) -> None:
+async def refused_with(make: Make, at: Addresses, ours: str, theirs: str, words: str) -> Side:
     a = make(at.nid(1), tunables=REQUIRE, credentials=ours, min_reconnectms=1)
     b = make(at.nid(2), tunables=REQUIRE, credentials=theirs)
     outcome = await a.ended(a.put(at.nid(2), b"secret"))
     assert outcome.errno, "it was told what is secret"
     assert words in outcome.reason
     assert not b.core.arrivals and not b.lnd.open_connections
+    return b
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("SSLV3_ALERT_CERTIFICATE_EXPIRED", "it ended TLS: our certificate has expired, by its clock"),
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "it ended TLS: it wants a certificate, and we have sent none"),
+        ("TLSV1_ALERT_INTERNAL_ERROR", "it ended TLS by the alert 'internal error'"),
+        ("WRONG_VERSION_NUMBER", "TLS failed: wrong version number"),
+    ],
+)
+def test_alerts_of_the_other_side_in_words(reason: str, words: str) -> None:
+    error = ssl.SSLError(1, "no words")
+    error.reason = reason
+    assert _words(error).startswith(words)
 
 
 def of_another_authority(site: Site, directory: Path, nid: str) -> str:
@@ -225,7 +252,9 @@ async def test_the_certificate_of_another_authority(
 ) -> None:
     """Only we look at it: it finds our certificate good."""
     theirs = of_another_authority(site, tmp_path, at.nid(2))
-    await refused_with(make, at, site.node(at.nid(1)), theirs, "its certificate is not good: ")
+    b = await refused_with(make, at, site.node(at.nid(1)), theirs, "its certificate is not good: ")
+    words = "it ended TLS: our certificate is of an authority that it does not trust"
+    await until(lambda: any(words in line for line in b.reports))
 
 
 async def test_a_certificate_that_has_expired(make: Make, at: Addresses, site: Site) -> None:
@@ -248,6 +277,11 @@ async def test_a_caller_whose_certificate_is_of_another_authority(
     assert outcome.errno, "what it sent was taken"
     assert not b.core.arrivals
     assert any("its certificate is not good" in line for line in b.reports)
+    words = (
+        "our certificate is of an authority that it does not trust",
+        "it does not accept our certificate",
+    )
+    assert any(text in outcome.reason for text in words), outcome.reason
 
 
 @pytest.mark.pure

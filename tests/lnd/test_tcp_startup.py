@@ -415,6 +415,16 @@ async def test_odd_callers_are_reported_but_not_for_ever(make: Make, at: Address
     assert "is not that of a connection request" in a.reports[0]
 
 
+async def test_a_caller_of_a_plain_net_by_tls_is_named_as_that(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1))
+    raw = await dial(a, at.ip(2))
+    await raw.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+    await raw.rest()
+    await until(lambda: bool(a.reports))
+    assert a.reports[0].startswith(f"refused {at.ip(2)}:")
+    assert a.reports[0].endswith(": a TLS connection came to a net without security")
+
+
 async def test_what_is_odd_about_a_caller_is_reported(make: Make, at: Addresses) -> None:
     a = make(at.nid(1), accept_timeout=0.05)
     await dial(a, at.ip(2))

@@ -19,7 +19,6 @@ from ulnet.core.status import LNetError
 from ulnet.dlc import model
 from ulnet.dlc.config import read_config
 from ulnet.dlc.errors import DlcError
-from ulnet.host import links
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Net, Nid
 from ulnet.node.admin import Admin
@@ -248,7 +247,7 @@ def configuration(rails: int, credits: int, tos: int, peer: bool) -> str:
 @pytest.mark.requirement("HLD-dyn", "cfg-170")
 async def test_a_node_is_brought_to_files_and_nothing_is_lost(pair: Pair) -> None:
     """A net goes and comes back with other credits, NIs and peers come and go, tunables change."""
-    ask, host = ask_admin(pair.admins[0]), links()
+    ask = ask_admin(pair.admins[0])
     core = pair.nodes[0].core
     async with pair.traffic():
         for rails, credits, tos, peer in (
@@ -256,10 +255,10 @@ async def test_a_node_is_brought_to_files_and_nothing_is_lost(pair: Pair) -> Non
             *((2, 0, -1, True), (1, 0, 16, False), (3, 256, 8, True)),
         ):
             config = read_config(configuration(rails, credits, tos, peer))
-            applied = await apply_config(ask, config, host)
+            applied = await apply_config(ask, config)
             assert applied.done
             assert applied.refused == []
-            assert await apply_config(ask, config, host) == Applied([], [])
+            assert await apply_config(ask, config) == Applied([], [])
             assert len(core.nis) == 1 + rails
             assert {ni.lnd_tunables.tos for ni in core.nis.values() if ni.lnd_tunables is not None} == {tos}
             if rails == 3:

@@ -356,6 +356,13 @@ async def test_a_client_without_a_server_that_answers(nodes: Nodes) -> None:
     mute.close()
 
 
+async def test_a_call_to_where_nobody_listens_says_so(nodes: Nodes) -> None:
+    async with Client(nodes[0], "127.4.0.3@tcp", "mute") as client:
+        with pytest.raises(RpcError, match=r"in time: .*connection refused: nothing listens") as late:
+            await client.call("x", timeout=3)
+        assert (late.value.errno, late.value.executed) == (errno.ETIMEDOUT, "no")
+
+
 async def test_a_client_hears_nothing_after_it_was_connected(nodes: Nodes) -> None:
     inbox = nodes[1].inbox(REQUEST_PORTAL, bits_of("mute"), size=16384)
 

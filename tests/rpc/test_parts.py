@@ -23,7 +23,7 @@ from ulnet.rpc.sessions import Session, Sessions, Verdict
 from ulnet.rpc.slots import Slots
 from ulnet.rpc.stream import Stream
 from ulnet.sim import Simulation
-from ulnet.wire.rpc import IDEMPOTENT, CallFrame, Refused
+from ulnet.wire.rpc import IDEMPOTENT, CallFrame, Kind, Note, Refused
 
 pytestmark = pytest.mark.requirement("ULP")
 
@@ -282,15 +282,19 @@ def test_looks_at_very_many_items_are_not_too_frequent() -> None:
 # What the server says of a call ------------------------------------------------------------------------
 
 
-async def refused_as_stale(flags: int, attempt: int) -> Pending:
+async def refused_as_stale(flags: int, attempt: int, taken: bool = False) -> Pending:
     """A call that was sent so often, and whose session the server does not know (any more)."""
     client = SimpleNamespace(loop=asyncio.get_running_loop(), clock=lambda: 0.0, target="there")
     client.session_is_stale = lambda connection: None
-    client.watch = SimpleNamespace(discard=lambda pending: None)
+    client.watch = SimpleNamespace(discard=lambda pending: None, add=lambda pending, when: None)
+    client.patience_of = lambda method: 1.0
+    client.network = SimpleNamespace(expected=0.1)
     frame = CallFrame(method="add", flags=flags, attempt=attempt)
     connection = SimpleNamespace(end=lambda: None)
     pending = Pending(cast(Any, client), cast(Any, connection), frame, None, 1.0)
     pending._sent = attempt
+    if taken:
+        pending.heard(Note(attempt=1, kind=Kind.WORKING, value=1000), 0.0)
     pending.heard(Refused(attempt=1, errno=errno.ESTALE), 0.0)
     return pending
 
@@ -298,9 +302,10 @@ async def refused_as_stale(flags: int, attempt: int) -> Pending:
 @pytest.mark.pure  # its client is none, which the compiled build looks at
 @pytest.mark.parametrize("flags", [0, IDEMPOTENT])
 @pytest.mark.parametrize("attempt", [1, 2])
-async def test_what_a_server_may_have_done_is_not_done_again(flags: int, attempt: int) -> None:
-    pending = await refused_as_stale(flags, attempt)
-    if flags or attempt == 1:  # it may be done twice, or was not done for sure
+@pytest.mark.parametrize("taken", [False, True])
+async def test_what_a_server_may_have_done_is_not_done_again(flags: int, attempt: int, taken: bool) -> None:
+    pending = await refused_as_stale(flags, attempt, taken)
+    if flags or (attempt == 1 and not taken):  # it may be done twice, or was not done for sure
         assert pending.done.result() is AGAIN
     else:
         with pytest.raises(RpcError, match="calls marked idempotent") as failed:

@@ -137,7 +137,7 @@ class Side:
             socklnd.hello_byteorder(magic)
         except WireError:
             if self._expected or self.is_lnet:
-                self._tell(Saying("foreign", f"not LNet: begins with {magic.hex()}", {"magic": magic.hex()}))
+                self._tell_foreign(magic)
             return False
         self._reading("a HELLO")
         try:
@@ -154,6 +154,12 @@ class Side:
         self._large = version == 4
         self._byteorder = hello.byteorder
         return True
+
+    def _tell_foreign(self, magic: bytes) -> None:
+        if magic[:2] == acceptor.TLS_BEGINS:
+            self._tell(Saying("secured", "a secured connection (TLS): its contents cannot be read", {}))
+        else:
+            self._tell(Saying("foreign", f"not LNet: begins with {magic.hex()}", {"magic": magic.hex()}))
 
     def _find_frame(self) -> Step:
         """Search until a frame shows itself, then leave the stream at its start."""

@@ -17,7 +17,6 @@ from ulnet.dlc.differences import Change
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.model import Request
 from ulnet.dlc.protocol import Reply
-from ulnet.host import HostError, links
 from ulnet.node.apply import Applied, Ask, Tell, apply_config
 
 __all__ = ["applied", "asked_by", "main", "parser", "show"]
@@ -29,11 +28,12 @@ example:
 
 FILE is YAML as for `lnetctl import`, and is the whole configuration: what it does not say is the default, and
 what it does not name goes, except what lnetd's options name (--modprobe, --networks, --ip2nets, --routes,
---allow, --deny). What is as FILE says is not touched. What comes is added before what goes is deleted, and
-what goes ends its work first. An NI is taken away and added again for another NID only; all NIs of a net are
-for other credits, peer_credits or peer_buffer_credits, and with tcp bonding for other interfaces: messages to
-their NIDs fail meanwhile, others take other nets. The order of NIs stays. A FILE of which a fresh node would
-refuse anything is refused as a whole.
+--allow, --deny, --selftest). The interfaces are those of the host, or network namespace, where lnetd runs,
+wherever this command does. What is as FILE says is not touched. What comes is added before what goes is
+deleted, and what goes ends its work first. An NI is taken away and added again for another NID only; all NIs
+of a net are for other credits, peer_credits or peer_buffer_credits, and with tcp bonding for other
+interfaces: messages to their NIDs fail meanwhile, others take other nets. The order of NIs stays. A FILE of
+which a fresh node would refuse anything is refused as a whole.
 
 A line with + came, - went, ~ changed, ! was refused. Exit status: 0 the node is as FILE says, 3 something was
 refused, 2 usage, or something cannot be read.
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
     try:
         config = read_config(read_text(options.file))
         found = applied(config, options.socket, (lambda change: None) if options.json else _print)
-    except (Unreadable, DlcError, HostError) as bad:
+    except (Unreadable, DlcError) as bad:
         print(f"ulnet apply: {bad}", file=sys.stderr)
         return 2
     show(found if options.json else found._replace(done=[]), options.json)
@@ -82,9 +82,9 @@ def show(found: Applied, as_json: bool) -> None:
 
 
 def applied(config: Config, socket: str | None, tell: Tell) -> Applied:
-    """Bring the node behind a control socket to a file. Raises DlcError, HostError."""
+    """Bring the node behind a control socket to a file. Raises DlcError."""
     with Client(socket) as client:
-        return asyncio.run(apply_config(asked_by(client), config, links(), tell))
+        return asyncio.run(apply_config(asked_by(client), config, tell))
 
 
 def asked_by(client: Client) -> Ask:

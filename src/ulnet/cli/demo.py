@@ -76,7 +76,7 @@ def _perform(options: argparse.Namespace) -> int:
     console = Screen()
     stage_at = namespaces(options.rails) if options.net else nullcontext()
     try:
-        with _workplace(options) as (source, target), stage_at as net:
+        with _workplace(options, console) as (source, target), stage_at as net:
             network = net or Loopback(options.rails)
             if options.bond:
                 return bond_act(console, source, target, network)
@@ -131,7 +131,7 @@ def _rails(text: str) -> int:
 
 
 @contextmanager
-def _workplace(options: argparse.Namespace) -> Iterator[tuple[Path, Path]]:
+def _workplace(options: argparse.Namespace, console: Console) -> Iterator[tuple[Path, Path]]:
     """The source file and where its copy goes; what the demo made is removed afterwards."""
     if options.file is not None and not options.file.is_file():
         raise DemoError(f"{options.file} is not a file: name an existing one, or leave --file out")
@@ -149,6 +149,7 @@ def _workplace(options: argparse.Namespace) -> Iterator[tuple[Path, Path]]:
         source = options.file
         if source is None:
             source = Path(folder) / "source"
+            console.print(f"Writing a random file of {size / (1 << 20):,.0f} MiB to {folder} ...")
             _generate(source, size)
         yield source, Path(folder) / "copy"
 

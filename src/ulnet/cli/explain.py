@@ -22,7 +22,8 @@ example:
   ulnet explain --file oss1-export.yaml --to 10.0.0.2@tcp
 
 lnetd is asked itself. What a kernel node, or the node that a file is of, would choose is worked out from its
-own tables by the documents' criteria; what these do not say is told in notes. Nothing is sent.
+own tables by the criteria of the Multi-Rail design document. What the tables do not say is told in notes.
+Nothing is sent.
 Exit status: 0 a path was found, 1 such a message would fail, or the node tells nothing, 2 usage.
 """
 

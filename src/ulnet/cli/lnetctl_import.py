@@ -15,7 +15,7 @@ from ulnet.dlc.config import Verb, read_config
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.importing import import_config
 from ulnet.dlc.yaml_out import emit_document, emit_errors
-from ulnet.host import HostError, read_bounded
+from ulnet.host import read_bounded
 
 __all__ = ["run_import"]
 
@@ -53,8 +53,6 @@ def _apply(text: str, socket_path: str | None) -> int:
         done, refused = applied(read_config(text), socket_path, lambda change: None)
     except DlcError as bad:
         return report_errors([bad.item])
-    except HostError as bad:
-        return report_errors([ErrorItem("add", "import", -bad.errno, bad.text)])
     sys.stdout.write(emit_document({"apply": [str(change) for change in done] or "nothing to change"}))
     return report_errors(refused)
 

@@ -152,13 +152,15 @@ def parser() -> argparse.ArgumentParser:
         "--balance",
         choices=("expected", "documents"),
         default="expected",
-        help="rails by expected completion (default), or to the letter of the documents: nets take turns",
+        help="rails by expected completion (default), or to the letter of the Multi-Rail design document: "
+        "nets take turns",
     )
     parser.add_argument(
         "--recovery",
         choices=("backoff", "documents"),
         default="backoff",
-        help="ping what failed after 1, 2, 4, ... s (default), or by the documents: each second, up by 1",
+        help="ping what failed after 1, 2, 4, ... s (default), or by the Health design document: "
+        "each second, up by 1",
     )
     parser.add_argument(
         "--selftest", action="store_true", help="take part in tests of `lst` and other consoles"

@@ -48,7 +48,10 @@ def main(argv: list[str]) -> int:
     except (OSError, ValueError) as failed:
         if isinstance(failed, OSError) and of_output(failed):
             raise
-        print(f"ulnet pki: {failed}", file=sys.stderr)
+        text = str(failed)
+        if isinstance(failed, OSError) and failed.filename is not None:
+            text = f"{failed.filename}: {failed.strerror}"
+        print(f"ulnet pki: {text}", file=sys.stderr)
     return 1
 
 

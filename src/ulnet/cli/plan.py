@@ -12,7 +12,6 @@ from ulnet.cli.parsers import command_parser
 from ulnet.dlc.client import Client
 from ulnet.dlc.config import read_config
 from ulnet.dlc.errors import DlcError
-from ulnet.host import HostError, links
 from ulnet.node.apply import plan_config, plan_import
 
 __all__ = ["main", "parser"]
@@ -36,8 +35,8 @@ def main(argv: list[str]) -> int:
         config = read_config(read_text(options.file), "del" if options.delete else "add")
         plan = plan_import if options.delete or options.items else plan_config
         with Client(options.socket) as client:
-            found = asyncio.run(plan(asked_by(client), config, links()))
-    except (Unreadable, DlcError, HostError) as bad:
+            found = asyncio.run(plan(asked_by(client), config))
+    except (Unreadable, DlcError) as bad:
         print(f"ulnet plan: {bad}", file=sys.stderr)
         return 2
     show(found, options.json)

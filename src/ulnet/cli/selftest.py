@@ -44,7 +44,8 @@ example:
 
 serve: takes part in tests of any console (`lst` here, or that of kernel nodes) until SIGTERM or SIGINT; the
 socket takes the commands of `lst` and lnetctl. A host with an lnetd needs none: `lnetctl set selftest 1`.
-run: does what a plan says, from the lnetd of this host, or by a node of its own where there is none.
+run: does what a plan says, from the node behind --socket, else from the lnetd of this host (ULNET_SOCKET has
+its socket), or by a node of its own where there is none.
 Exit status: 0, 1 where it cannot start, an expectation is missed or a report is worse, 2 usage.
 """
 
@@ -52,7 +53,7 @@ Exit status: 0, 1 where it cannot start, an expectation is missed or a report is
 def main(argv: list[str]) -> int:
     """Run the command; see `ulnet selftest --help`."""
     parser = _parser()
-    options = parser.parse_args(argv)
+    options = parser.parse_intermixed_args(argv)  # options may stand between the action and its files
     if len(options.files) != _FILES[options.what]:
         parser.error(f"{options.what} takes {_FILES[options.what]} files")
     logging.basicConfig(level="WARNING", format="ulnet selftest: %(message)s")
@@ -90,7 +91,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--networks", metavar="TEXT", help="NIs as the module parameter: tcp0(eth0,eth1)")
     parser.add_argument("--nid", action="append", default=[], metavar="NID", help="an NI by its NID")
-    parser.add_argument("--socket", metavar="PATH", default=console_socket(), help="control socket")
+    parser.add_argument(
+        "--socket", metavar="PATH", help="serve: its control socket; run: that of the node to ask"
+    )
     parser.add_argument(
         "--accept",
         choices=("secure", "all"),
@@ -126,7 +129,7 @@ async def _serve(options: argparse.Namespace) -> int:
         ended=stop.set if options.one_session else None,
     )
     admin = Admin(node, additions=[addition])
-    endpoint = Endpoint(options.socket)
+    endpoint = Endpoint(options.socket or console_socket())
     server = ControlServer(endpoint, admin.handle)
     try:
         await node.start()

@@ -24,6 +24,7 @@ from ulnet.core.status import LNetError
 from ulnet.dlc import documents_selftest as told
 from ulnet.dlc import model_selftest as ask
 from ulnet.dlc.aclient import AsyncClient
+from ulnet.dlc.client import no_daemon
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.paths import default_socket
 from ulnet.node import Node
@@ -58,10 +59,11 @@ def run(options: argparse.Namespace, make_node: MakeNode, runner: asyncio.Runner
     except yaml.YAMLError as bad:
         print(f"ulnet selftest: {options.files[0]}: no YAML: {' '.join(str(bad).split())}", file=sys.stderr)
         return 2
+    path = _who_answers() if options.socket is None else _answering(options.socket)
     reports = [path for path in (options.json, options.html) if path is not None]
-    for path in reports:  # what cannot be written is told before an hour of tests
-        with _writing(path):
-            probe_writing(path)
+    for file in reports:  # what cannot be written is told before an hour of tests
+        with _writing(file):
+            probe_writing(file)
     screen = Screen()
     picture = Picture(plan)
     with Live(picture.table(), console=screen, transient=True) if screen.is_terminal else _Still() as live:
@@ -70,12 +72,12 @@ def run(options: argparse.Namespace, make_node: MakeNode, runner: asyncio.Runner
             picture.look(name, share, sample)
             live.update(picture.table())
 
-        report = runner.run(_run(plan, options, make_node, _who_answers(), progress))
+        report = runner.run(_run(plan, options, make_node, path, progress))
     for line in report_lines(report):
         print(line)
-    for path in reports:
-        with _writing(path):
-            write_text(path, as_html(report) if path == options.html else as_json(report))
+    for file in reports:
+        with _writing(file):
+            write_text(file, as_html(report) if file == options.html else as_json(report))
     return 0 if report.good else 1
 
 
@@ -100,12 +102,26 @@ async def _run(
 def _who_answers() -> str | None:
     """The control socket of a node on this host: one that serves tests, else lnetd."""
     for path in (console_socket(), default_socket()):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(5.0)
-            with suppress(OSError):
-                probe.connect(path)
-                return path
+        with suppress(OSError):
+            _connect(path)
+            return path
     return None
+
+
+def _answering(path: str) -> str:
+    """A control socket that was named. Raises LNetError: no other node may test in the place of that one."""
+    try:
+        _connect(path)
+    except OSError as error:
+        failed = no_daemon(ask.Lst(0, ask.SessionShow()), path, error)
+        raise LNetError(failed.errno, failed.descr) from None
+    return path
+
+
+def _connect(path: str) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(5.0)
+        probe.connect(path)
 
 
 async def _asker(stack: AsyncExitStack, make_node: MakeNode, path: str | None) -> Ask:

@@ -1,7 +1,7 @@
 """Bring a running node to a configuration file: a dry run tells what it means, only the difference is done.
 
-The file means what a node has that is started with it, and with the options of this one: what it does not say
-is the default, and what it does not name goes.
+The file means what a node has that is started with it, on this one's host and with its options: what it does
+not say is the default, and what it does not name goes. Who asks may be in another network namespace.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from ulnet.dlc.changes import Configuration, Todo, changes
 from ulnet.dlc.client import as_mapping
 from ulnet.dlc.config import Config, Step, read_config
 from ulnet.dlc.differences import Change, compare, meaning_of
-from ulnet.dlc.documents_options import OptionsDocument
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.model import Export, NetAdd, NetShow, OptionsShow, Request
 from ulnet.dlc.modprobe import Parameters, is_setting
@@ -27,6 +26,7 @@ from ulnet.dlc.yaml_out import emit_document
 from ulnet.host import Link
 from ulnet.nid import NetType
 from ulnet.node.admin import Admin
+from ulnet.node.admin.options import OptionsDocument
 from ulnet.node.dry_run import dry_run, invented_links
 
 __all__ = ["Applied", "Ask", "Tell", "apply_config", "ask_admin", "plan_config", "plan_import"]
@@ -42,22 +42,20 @@ class Applied(NamedTuple):
     refused: list[ErrorItem]
 
 
-async def apply_config(
-    ask: Ask, config: Config, host: Sequence[Link], tell: Tell = lambda change: None
-) -> Applied:
+async def apply_config(ask: Ask, config: Config, tell: Tell = lambda change: None) -> Applied:
     """Bring the node that answers `ask` to what a file says. Raises DlcError when it does not answer.
 
     A file of which a fresh node would refuse something is refused as a whole. A step that is refused, though
     the file is not, does not keep others from being done. `tell` hears of each change when it was made.
     """
-    now, links, options = await _read(ask, host)
+    now, links, options = await _read(ask)
     wanted, refused = await _meant(config, links, options)
     return await _bring(ask, now, wanted, tell) if not refused else Applied([], refused)
 
 
-async def plan_import(ask: Ask, config: Config, host: Sequence[Link]) -> Applied:
+async def plan_import(ask: Ask, config: Config) -> Applied:
     """What `import` would do, item by item, done on a copy of the node. Raises DlcError."""
-    now, links, options = await _read(ask, host)
+    now, links, options = await _read(ask)
     async with _copy(now, links, options) as admin:
         refused = list(zip(config.lines, config.errors, strict=True))
         for step in config.steps:
@@ -67,9 +65,9 @@ async def plan_import(ask: Ask, config: Config, host: Sequence[Link]) -> Applied
     return Applied(compare(before, after), [item for _, item in sorted(refused, key=lambda one: one[0])])
 
 
-async def plan_config(ask: Ask, config: Config, host: Sequence[Link]) -> Applied:
+async def plan_config(ask: Ask, config: Config) -> Applied:
     """What `apply_config` would do, done on a copy of the node. Raises DlcError."""
-    now, links, options = await _read(ask, host)
+    now, links, options = await _read(ask)
     wanted, refused = await _meant(config, links, options)
     if refused:
         return Applied([], refused)
@@ -97,12 +95,16 @@ async def _asked(ask: Ask, request: Request) -> Reply:
     return reply
 
 
-async def _read(ask: Ask, host: Sequence[Link]) -> tuple[Configuration, list[Link], OptionsDocument]:
-    """What a node is configured as, with the interfaces for that, and its options."""
-    options = msgspec.json.decode((await _asked(ask, OptionsShow())).result, type=OptionsDocument)
+async def _read(ask: Ask) -> tuple[Configuration, list[Link], OptionsDocument]:
+    """What a node is configured as, with the interfaces for that, and its options. Raises DlcError."""
+    try:
+        options = msgspec.json.decode((await _asked(ask, OptionsShow())).result, type=OptionsDocument)
+    except msgspec.ValidationError:
+        text = "this lnetd does not say which interfaces its host has, it is of another version: restart it"
+        raise DlcError(errno.EPROTO, text, verb="show", entity="options") from None
     now = await _configuration(ask)
     used = {name for one in now.requests if isinstance(one, NetAdd) for name in one.interfaces}
-    links = invented_links(now.requests, host)
+    links = invented_links(now.requests, options.links)
     return now, [replace(one, up=True) if one.name in used else one for one in links], options
 
 

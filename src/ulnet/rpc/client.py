@@ -145,6 +145,7 @@ class Client:
         self._connecting: asyncio.Task[Connection] | None = None
         self._answered: asyncio.Future[Connected] | None = None
         self._token = 0
+        self._unanswered = "no answer"  # why there is no session yet
 
     async def __aenter__(self) -> Self:
         return self
@@ -396,7 +397,7 @@ class Client:
             async with asyncio.timeout_at(deadline):
                 return await self._connected()
         except TimeoutError:
-            text = f"{self.target}: {method}: no session with {self.service!r} in time"
+            text = f"{self.target}: {method}: no session with {self.service!r} in time: {self._unanswered}"
             raise RpcError(errno.ETIMEDOUT, text, "no") from None
 
     async def _room(self, method: str, deadline: float | None) -> None:
@@ -409,7 +410,8 @@ class Client:
                 elif connection.slots.full:
                     await connection.wait()
         except TimeoutError:
-            text = f"{self.target}: {method}: no session, or no slot in it, in time"
+            why = "" if self._connection is not None else f": {self._unanswered}"
+            text = f"{self.target}: {method}: no session, or no slot in it, in time{why}"
             raise RpcError(errno.ETIMEDOUT, text, "no") from None
 
     def _answer(self, frame: CallFrame, reply: Reply) -> Answer:
@@ -480,7 +482,7 @@ class Client:
         give_up = self.clock() + self.silence
         patience = max(_LEAST_PATIENCE, self.network.expected)
         attempt = 0
-        last = "no answer"
+        self._unanswered = "no answer"
         while self.clock() < give_up:
             attempt += 1
             self._token = self.random(64)
@@ -493,9 +495,8 @@ class Client:
             frame.nids = nids if len(nids) > 1 else ()
 
             def left(error: int, text: str, answered: asyncio.Future[Connected] = answered) -> None:
-                nonlocal last
                 if error:
-                    last = text
+                    self._unanswered = text
                 if self._port.closed and not answered.done():
                     words = f"{self.target}: this node was shut down"
                     answered.set_exception(RpcError(errno.ESHUTDOWN, words, "no"))
@@ -519,7 +520,8 @@ class Client:
             self._connection = self._connections[got.session] = connection
             self.counters.sessions += 1
             return connection
-        raise RpcError(errno.ETIMEDOUT, f"{self.target}: no session with {self.service!r}: {last}", "no")
+        text = f"{self.target}: no session with {self.service!r}: {self._unanswered}"
+        raise RpcError(errno.ETIMEDOUT, text, "no")
 
     async def _heard_within(self, patience: float, answered: asyncio.Future[Connected]) -> Connected | None:
         """The answer to a CONNECT; None if there is none in time."""

@@ -95,6 +95,7 @@ class Pending:
         "patience",
         "read",
         "sent_at",
+        "taken",
         "untouched",
     )
 
@@ -123,6 +124,7 @@ class Pending:
         self._pause = _FIRST_PAUSE
         self.due_at: float = 0.0  # when the client looks at it again; 0: it does not
         self.answered: bool = False
+        self.taken: bool = False  # the server has said that it works on it
         self.untouched: bool = False  # the server has not begun it, for sure
 
     # Out -------------------------------------------------------------------------------------------
@@ -206,6 +208,7 @@ class Pending:
         elif isinstance(frame, Note):
             seconds = frame.value / 1000
             if frame.kind is Kind.WORKING:
+                self.taken = True
                 self.patience = client.patience_of(self.frame.method)
                 self._arm(now + seconds + client.network.expected)
                 if self.news is not None:
@@ -234,7 +237,8 @@ class Pending:
             self.connection.end()
             self._client.session_is_stale(self.connection)
             # What is refused of a stream may be a notice of room: the call itself was taken before.
-            self._not_known_there(frame.attempt == 1 and self._sent == 1 and self.news is None)
+            only = frame.attempt == 1 and self._sent == 1 and not self.taken
+            self._not_known_there(only and self.news is None)
         else:
             self.fail(frame.errno or errno.EPROTO, frame.text, "no" if self._sent == 1 else "unknown")
 

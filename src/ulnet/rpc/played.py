@@ -26,6 +26,7 @@ from ulnet.rpc.errors import RpcError
 from ulnet.rpc.server import Server
 from ulnet.rpc.service import Service, bits_of
 from ulnet.sim import faulty, routed
+from ulnet.sim.actions import Restart, action_of
 from ulnet.sim.awaited import spawn
 from ulnet.sim.dice import Dice
 from ulnet.sim.mending import mend
@@ -131,6 +132,8 @@ class World:
         self.home: SimNode = sim.nodes["s1" if routed_world else "n1" if "n1" in sim.nodes else first]
         ours = [node for name, node in sim.nodes.items() if name[0] in "cn"]
         self.target: str = str(self.home.nids[0])
+        events = [action_of(event.kind, event.words) for event in self.run.plan.events]
+        self._restarts: bool = any(isinstance(one, Restart) and one.node == self.home.name for one in events)
         self.home.each_life(self._serve)
         begin = 22.0 if routed_world else 0.0
         for node in rng.sample(ours, min(len(ours), rng.randint(1, 3))):
@@ -235,21 +238,18 @@ class World:
     def _replay(self, client: Client, rng: Random) -> None:
         """Somebody else has seen the requests that are under way, and sends them later.
 
-        The client's own node does so to this life of the server only: the next one refuses what it does not
-        know, and to that client such a refusal says that its call was not executed (docs/design/rpc.md).
+        The client's own node does so only where the server keeps the life that it has: another one refuses
+        what it does not know, and to that client such a refusal says that its call was not executed
+        (docs/design/rpc.md).
         """
-        life = self.home.lives
         for frame in client.frames_under_way():
             self.counts["replayed"] += 1
             at = self.run.sim.now + rng.choice([0.0, 0.01, 1.0, 40.0])
             thief = rng.choice([node for name, node in self.run.sim.nodes.items() if name[0] in "cn"])
-            known = life if thief.node is client.node else None
-            self.run.sim.scheduler.at(at, self._send_again, thief, frame, known)
+            if thief.node is not client.node or not self._restarts:
+                self.run.sim.scheduler.at(at, self._send_again, thief, frame)
 
-    def _send_again(self, thief: SimNode, frame: bytes, life: int | None) -> None:
-        if life is not None and life != self.home.lives:
-            return
-
+    def _send_again(self, thief: SimNode, frame: bytes) -> None:
         async def put() -> None:
             with suppress(LNetError):
                 await thief.node.put(self.target, REQUEST_PORTAL, bits_of(NAME), frame, timeout=20.0)

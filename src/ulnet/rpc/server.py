@@ -26,7 +26,7 @@ from ulnet.rpc.estimate import Estimate
 from ulnet.rpc.introspection import METHODS, TYPES, methods_told, types_told
 from ulnet.rpc.lane import Lane, Lanes, bound
 from ulnet.rpc.runner import Runner
-from ulnet.rpc.service import Method, Service, encoded
+from ulnet.rpc.service import Method, NotOfType, Service, encoded
 from ulnet.rpc.sessions import Session, Sessions, Verdict
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import LNET_MTU
@@ -417,11 +417,12 @@ class Server:
             status, text = failed.errno or errno.EREMOTEIO, str(failed)
         else:
             status, text = errno.EREMOTEIO, f"{type(failed).__name__}: {failed}"
-        if call.frame.flags & TRACEBACK:
+        begun = not isinstance(failed, NotOfType)
+        if call.frame.flags & TRACEBACK and begun:
             text = "\0".join((text, "".join(format_exception(failed))))
         self.count_of(call.method.name).errors += 1
         room = max(call.session.largest - _REPLY_SIZE, 0)
-        self._finish(call, status, text.encode("utf-8", "replace")[:room])
+        self._finish(call, status, text.encode("utf-8", "replace")[:room], begun)
 
     def _cancel(self, call: Call) -> None:
         if call.task is not None:
@@ -432,8 +433,8 @@ class Server:
     def _cancelled(self, call: Call) -> None:
         self._finish(call, errno.ECANCELED, b"the server cancelled the call")
 
-    def _finish(self, call: Call, status: int, data: Any) -> None:
-        """A handler has ended: the reply goes out, unless nobody waits for it."""
+    def _finish(self, call: Call, status: int, data: Any, begun: bool = True) -> None:
+        """A handler has ended, or was never `begun`: the reply goes out, unless nobody waits for it."""
         if call.over:
             return
         if not status:
@@ -460,11 +461,14 @@ class Server:
         elif call.overdue:
             self._sessions.end_request(call.session, frame.slot, frame.number, None, 0.0)
         else:
-            checksum = 0 if call.checksum is None else call.checksum.value
-            # fmt: off
-            call.reply = Reply(frame.session, frame.slot, frame.number, frame.attempt, 0, status, call.chunks,
-                               int(took * 1e6), checksum, call.pushed, data).pack()
-            # fmt: on
+            if not begun:
+                call.reply = Refused(*_head_of(frame), status, data.decode("utf-8", "replace")).pack()
+            else:
+                checksum = 0 if call.checksum is None else call.checksum.value
+                # fmt: off
+                call.reply = Reply(frame.session, frame.slot, frame.number, frame.attempt, 0, status,
+                                   call.chunks, int(took * 1e6), checksum, call.pushed, data).pack()
+                # fmt: on
             until = call.deadline if call.deadline is not None else now + _KEEP
             if self._sessions.end_request(call.session, frame.slot, frame.number, call.reply, until):
                 call.lane.add(call.reply, call, call.method.name)

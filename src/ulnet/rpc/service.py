@@ -20,7 +20,7 @@ from ulnet.wire.rpc import call_overhead
 if TYPE_CHECKING:
     from ulnet.rpc.call import Call
 
-__all__ = ["Method", "Service", "bits_of", "decoded", "encoded"]
+__all__ = ["Method", "NotOfType", "Service", "bits_of", "decoded", "encoded"]
 
 Handler = Callable[..., Awaitable[Any]]
 Streamer = Callable[..., AsyncIterator[Any]]
@@ -59,6 +59,10 @@ def decoded(data: Data, wanted: Any, decode: Callable[[Data], Any] | None = None
         raise RpcError(errno.EBADMSG, f"the data are no {name}: {bad}", "no") from None
 
 
+class NotOfType(RpcError):
+    """The data of a request are not of the type that its method takes: the handler was not called."""
+
+
 @dataclass(frozen=True, slots=True)
 class Method:
     """One method. `takes` is the type of its second parameter, if it has one, `gives` that of its result."""
@@ -71,10 +75,14 @@ class Method:
     decode: Callable[[Data], Any] | None = None  # what it takes
 
     def start(self, call: Call) -> Any:
-        """Call the handler. Raises RpcError(EBADMSG)."""
+        """Call the handler. Raises NotOfType."""
         if self.takes is None:
             return self.run(call)
-        return self.run(call, decoded(call.data, self.takes, self.decode))
+        try:
+            value = decoded(call.data, self.takes, self.decode)
+        except RpcError as bad:
+            raise NotOfType(bad.errno, bad.text, "no") from None
+        return self.run(call, value)
 
 
 class Service:

@@ -27,6 +27,7 @@ class SelftestAddition:
         reach: Callable[[Nid], None] | None = None,
         ended: Callable[[], None] | None = None,
     ) -> None:
+        self._began = int(on)
         self.selftest: Selftest = Selftest(node, on=on)
         self.console: Console = Console(self.selftest.exchange, reach=reach, ended=ended)
 
@@ -38,7 +39,8 @@ class SelftestAddition:
     @property
     def settings(self) -> Mapping[str, Setting]:
         """`selftest`: whether tests are taken."""
-        return {"selftest": Setting(lambda: int(self.selftest.on), self._switch, ADDED_SETTINGS["selftest"])}
+        most = ADDED_SETTINGS["selftest"]
+        return {"selftest": Setting(lambda: int(self.selftest.on), self._switch, most, self._began)}
 
     def _switch(self, value: int) -> None:
         self.selftest.switch(bool(value))

@@ -16,6 +16,7 @@ from ulnet.wire.errors import Buffer, ByteOrder, WireError
 __all__ = [
     "MAGIC",
     "MAGIC_SIZE",
+    "TLS_BEGINS",
     "VERSION_SIZE",
     "AcceptorError",
     "ConnRequest",
@@ -28,6 +29,7 @@ __all__ = [
 MAGIC: Final = 0xACCE7100
 MAGIC_SIZE: Final = 4
 VERSION_SIZE: Final = 4
+TLS_BEGINS: Final = b"\x16\x03"  # a record of TLS that has a handshake, of any version since SSL 3
 _UNIFIED_MAGIC: Final = 0x45726963  # a HELLO's: its sender learns what we speak
 
 
@@ -56,6 +58,8 @@ def request_byteorder(magic: Buffer) -> ByteOrder:
         return "big"
     if _UNIFIED_MAGIC in (value, swapped):
         raise AcceptorError("a HELLO came where a connection request belongs", refusal())
+    if magic[:2] == TLS_BEGINS:
+        raise AcceptorError("a TLS connection came to a net without security")
     raise AcceptorError(f"magic {value:08x} is not that of a connection request")
 
 

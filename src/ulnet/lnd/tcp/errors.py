@@ -52,8 +52,14 @@ def why_connect_failed(errno: int, where: str, source: str, seconds: float) -> s
     return f"connecting to {where} failed: {errno_text(errno)}"
 
 
-def why_handshake_broke(errno: int, where: str, nid: Nid, source_port: int) -> str:
-    """The sentence for a peer that hung up after the connection request."""
+def why_handshake_broke(errno: int, where: str, nid: Nid, source_port: int, secured: bool) -> str:
+    """The sentence for a peer that hung up after the connection request. It gave no reason: name all."""
+    if secured:
+        how = "reset" if errno == e.ECONNRESET else "closed"
+        return (
+            f"{where} {how} the secured connection right after our request: {nid} is not one of its NIDs, it "
+            "does not accept our certificate, or its access list denies us; its log tells which"
+        )
     if errno == e.ECONNRESET and source_port >= _FIRST_UNPRIVILEGED:
         return (
             f"{where} refused our unprivileged source port {source_port}: the peer accepts only ports below "
@@ -67,5 +73,6 @@ def why_handshake_broke(errno: int, where: str, nid: Nid, source_port: int) -> s
         )
     return (
         f"{where} closed the connection right after our request: {nid} is not one of its NIDs, "
-        "or it refuses our HELLO"
+        "it takes secured connections only, its access list denies us, or our NID is not that of the address "
+        "that we call from; its log tells which"
     )

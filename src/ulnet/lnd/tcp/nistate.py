@@ -177,7 +177,9 @@ class NiState:
     def why_not_plain(self, nid: Nid) -> str:
         """Why a plain connection with that peer is refused; "" if it is not."""
         if self.security is Security.REQUIRE:
-            return f"{self.identity.nid} takes secured connections only: give that node a certificate"
+            return (
+                f"{nid} calls without TLS, and this net takes secured connections only: give it a certificate"
+            )
         if self.security is Security.OFFER and nid in self.secured:
             return f"connections with {nid} were secured, and this one is not: see to its certificate"
         return ""
@@ -259,7 +261,8 @@ class NiState:
         if _log.isEnabledFor(logging.DEBUG):
             what = f"{ctype.name.lower()} connection with {peer} from {conn.local_ip} to {conn.remote_ip}"
             who = "dialled by us" if source_port else "dialled by it"
-            _log.debug("%s: %s, protocol %d, %s", self.identity.nid, what, hello.version, who)
+            how = "secured" if conn.rx.secure else "plain"
+            _log.debug("%s: %s, protocol %d, %s, %s", self.identity.nid, what, hello.version, how, who)
         peer.attach(conn, hello.src_incarnation)
         return True
 
@@ -293,10 +296,10 @@ class NiState:
             self.shared.report(Line("connection.refused", text, source=remote_ip, why="denied"))
             sock.close()
             return
-        if not secured and self.why_not_plain(nid):
-            self.shared.report(
-                Line("connection.refused", self.why_not_plain(nid), source=remote_ip, why="plain")
-            )
+        plain = "" if secured else self.why_not_plain(nid)
+        if plain:
+            text = f"refused {remote_ip}: {plain}"
+            self.shared.report(Line("connection.refused", text, source=remote_ip, why="plain"))
             sock.close()
             return
         peer = self.peers.get((nid, pid))

@@ -166,7 +166,7 @@ class Outbound:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                self._broke(error.errno or errno.EIO)
+                self._broke(error.errno or errno.EIO, error.strerror or "")
                 return
             if not piece:
                 self._broke(errno.ECONNABORTED)
@@ -219,11 +219,14 @@ class Outbound:
             return False
         return True
 
-    def _broke(self, number: int) -> None:
-        """The peer hung up during the handshake; an end of file counts as a reset."""
+    def _broke(self, number: int, words: str = "") -> None:
+        """The peer hung up during the handshake; an end of file counts as a reset. `words`: those of TLS."""
         assert self._sock is not None
-        port = self._sock.getsockname()[1]
-        reason = why_handshake_broke(number, self._where, self._machine.called, port)
+        if number == errno.EPROTO and words:
+            self._fail(number, f"no secured connection with {self._where}: {words}")
+            return
+        port, secured = self._sock.getsockname()[1], isinstance(self._sock, SecureSocket)
+        reason = why_handshake_broke(number, self._where, self._machine.called, port, secured)
         self._fail(errno.ECONNRESET if number == errno.ECONNABORTED else number, reason)
 
     def _fail(self, number: int, reason: str) -> None:

@@ -179,8 +179,31 @@ class SecureSocket(ssl.SSLSocket):
         return certificate_of(self.getpeercert() or {})
 
 
+# What the other side means by an alert, by its name in OpenSSL behind "…_ALERT_".
+_ALERTS: Final = {
+    "BAD_CERTIFICATE": "it does not accept our certificate",
+    "UNSUPPORTED_CERTIFICATE": "it does not accept our certificate",
+    "CERTIFICATE_UNKNOWN": "it does not accept our certificate",
+    "CERTIFICATE_REVOKED": "our certificate is revoked there",
+    "CERTIFICATE_EXPIRED": "our certificate has expired, by its clock",
+    "UNKNOWN_CA": "our certificate is of an authority that it does not trust",
+    "DECRYPT_ERROR": "our certificate is of an authority that it does not trust, though of the same name",
+    "CERTIFICATE_REQUIRED": "it wants a certificate, and we have sent none",
+    "ACCESS_DENIED": "our certificate is good, but it denies us",
+    "HANDSHAKE_FAILURE": "it has no cipher in common with us",
+    "INSUFFICIENT_SECURITY": "it has no cipher in common with us",
+    "PROTOCOL_VERSION": "it does not speak TLS 1.3",
+}
+
+
 def _words(error: ssl.SSLError) -> str:
-    return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
+    reason = error.reason or str(error)
+    alert = reason.partition("ALERT_")[2]
+    if not alert:
+        return f"TLS failed: {reason.replace('_', ' ').lower()}"
+    name = alert.replace("_", " ").lower()
+    meaning = _ALERTS.get(alert)
+    return f"it ended TLS: {meaning} (alert {name!r})" if meaning else f"it ended TLS by the alert {name!r}"
 
 
 class Credentials:
@@ -255,6 +278,12 @@ class Credentials:
 
 
 def certificate_in(path: str | os.PathLike[str]) -> Certificate:
-    """The certificate in a file. Raises OSError (ssl.SSLError)."""
-    # ssl itself shows the fields of none but a peer's.
-    return certificate_of(ssl._ssl._test_decode_cert(os.fspath(path)))  # type: ignore[attr-defined]
+    """The certificate in a file. Raises OSError, whose words name the file."""
+    with open(path, "rb"):  # what ssl raises names neither the file nor what is wrong with it
+        pass
+    try:
+        # ssl itself shows the fields of none but a peer's.
+        fields = ssl._ssl._test_decode_cert(os.fspath(path))  # type: ignore[attr-defined]
+    except ssl.SSLError:
+        raise OSError(errno.EINVAL, "it has no certificate in PEM form", os.fspath(path)) from None
+    return certificate_of(fields)

@@ -15,11 +15,15 @@ ADDED_SETTINGS: Final = {name: one.most for name, one in SETTINGS.items() if one
 
 
 class Setting(NamedTuple):
-    """How a setting of 0 to `most` is read and changed. Changing it may raise LNetError."""
+    """How a setting of 0 to `most` is read and changed. Changing it may raise LNetError.
+
+    `began` is what the program was told to begin with.
+    """
 
     get: Callable[[], int]
     set: Callable[[int], None]
     most: int
+    began: int = 0
 
 
 class Addition(Protocol):

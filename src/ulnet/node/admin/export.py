@@ -1,12 +1,11 @@
-"""`export` (spec lnetctl.md §4), and what is no part of it."""
+"""`export` (spec lnetctl.md §4)."""
 
 from __future__ import annotations
 
 from msgspec import UNSET
 
 from ulnet.dlc.documents import ExportDocument
-from ulnet.dlc.documents_options import OptionsDocument
-from ulnet.dlc.model import AccessAdd, Export, NetShow, OptionsShow, Request, RouteShow, UdspShow
+from ulnet.dlc.model import Export, NetShow, RouteShow, UdspShow
 from ulnet.node.admin.access import show_access
 from ulnet.node.admin.routes import backup_routes, show_routes
 from ulnet.node.admin.routing import backup_routing
@@ -16,7 +15,7 @@ from ulnet.node.admin.show_peers import export_peers
 from ulnet.node.admin.state import AdminState
 from ulnet.node.admin.udsp import show_rules
 
-__all__ = ["export", "show_options"]
+__all__ = ["export"]
 
 
 def export(state: AdminState, request: Export) -> ExportDocument:
@@ -28,12 +27,3 @@ def export(state: AdminState, request: Export) -> ExportDocument:
     rules = show_rules(core, UdspShow())
     access = show_access(core) if core.access else UNSET
     return ExportDocument(access, nets, routes, peers, *backup_routing(core), settings_of(state), rules)
-
-
-def show_options(state: AdminState, request: OptionsShow) -> OptionsDocument:
-    """What a restart would begin with, whatever file it were given."""
-    lists = state.node.start_access
-    requests: list[Request] = [AccessAdd([*lists.allow], [*lists.deny])] if lists else []
-    requests += [one for parameters in state.parameters for one in parameters.requests]
-    drivers = [parameters.drivers for parameters in state.parameters]
-    return OptionsDocument(state.core.cpts.count, state.large, requests, drivers)

@@ -25,12 +25,13 @@ from ulnet.node.admin.bonds import add_bond, fail_over, set_bond, switch_slave
 from ulnet.node.admin.discoveries import discover_all
 from ulnet.node.admin.draining import delete_nets, set_nets
 from ulnet.node.admin.explain import explain
-from ulnet.node.admin.export import export, show_options
+from ulnet.node.admin.export import export
 from ulnet.node.admin.faults import add_fault, delete_faults, reset_faults, show_faults
 from ulnet.node.admin.health import debug_peer, set_peers, show_recovery
 from ulnet.node.admin.ip2nets import match_nets
 from ulnet.node.admin.nets import add_nets
 from ulnet.node.admin.numa import cpts_of_nids, show_numa
+from ulnet.node.admin.options import show_options
 from ulnet.node.admin.peer_files import refresh_peer, remove_nids
 from ulnet.node.admin.peers import add_peer, delete_peer
 from ulnet.node.admin.pings import ping_all, show_distances
