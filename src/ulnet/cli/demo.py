@@ -131,7 +131,7 @@ def _rails(text: str) -> int:
 
 
 @contextmanager
-def _workplace(options: argparse.Namespace, console: Console) -> Iterator[tuple[Path, Path]]:
+def _workplace(options: argparse.Namespace, console: Screen) -> Iterator[tuple[Path, Path]]:
     """The source file and where its copy goes; what the demo made is removed afterwards."""
     if options.file is not None and not options.file.is_file():
         raise DemoError(f"{options.file} is not a file: name an existing one, or leave --file out")
