@@ -37,6 +37,7 @@ from typing import Any
 
 import private_net
 from ulnet import Node, new_event_loop
+from ulnet.cli.lnetd_daemon import collect_seldom
 from ulnet.control.discovery.ageing import FORGOTTEN_AFTER
 from ulnet.core.peer import PeerNi
 from ulnet.core.status import LNetError
@@ -72,6 +73,7 @@ async def be_flooded() -> None:
     """Be the node until standard input ends; to each line the answer is what it holds, as JSON."""
     loop = asyncio.get_running_loop()
     node = await serve(NODE)
+    collect_seldom()
     print("ready", flush=True)
     while await loop.run_in_executor(None, sys.stdin.readline):
         print(json.dumps(held()), flush=True)
