@@ -181,8 +181,10 @@ _BRW = (
 
 def _lst() -> str:
     text = _head("lst", 8, "the console of LNet selftest")
-    text += ".SH SYNOPSIS\n.B lst\nCOMMAND [OPTIONS] [ARGS]\n.SH DESCRIPTION\n"
+    text += ".SH SYNOPSIS\n.B lst\n[\\-\\-socket PATH] COMMAND [OPTIONS] [ARGS]\n.SH DESCRIPTION\n"
     text += _text(f"{_LST}") + "\n"
+    text += ".SH OPTIONS\n.TP\n.B \\-\\-socket PATH\nthe control socket of the node to ask; no other one is\n"
+    text += ".SH COMMANDS\n"
     for name, (summary, _) in LST.items():
         parser = lst_parser(name)
         text += f".SS {_text(name)}\n{_text(summary[:1].upper() + summary[1:])}.\n.PP\n"

@@ -314,6 +314,21 @@ def test_without_a_daemon_a_node_of_its_own_keeps_the_session(tmp_path: Path, la
     assert not (tmp_path / "lst.sock").exists()
 
 
+def test_the_node_that_is_named_is_asked_alone(lab: Lab, tmp_path: Path) -> None:
+    nobody, named = tmp_path / "nobody.sock", str(lab.daemons[0].path)
+    assert lst(nobody, "--socket", named, "new_session", "rw").code == 0
+    shown = lst(nobody, f"--socket={named}", "show_session")
+    assert (shown.code, shown.out.split()[0]) == (0, "rw")
+    assert lst(nobody, "--socket", named, "end_session").code == 0
+    refused = lst(lab.daemons[0].path, "--socket", str(nobody), "new_session", "rw")
+    assert refused.code == 1 and str(nobody) in refused.err
+    assert list(tmp_path.iterdir()) == []  # no node was started there
+    assert lab.lst("show_session").code == 1
+    for words in (["--socket"], ["--socket", named], ["--socket=", "show_session"]):
+        wrong = lst(nobody, *words)
+        assert wrong.code == 2 and "lst --socket PATH show_session" in wrong.err
+
+
 def _port_of(lab: Lab) -> str:
     words = lab.daemons[0].process.args
     assert isinstance(words, list)

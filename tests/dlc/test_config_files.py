@@ -236,6 +236,8 @@ def test_pings_name_nids_by_number(text: str) -> None:
     assert [step.request for step in read_config(text, "exec").steps] == [
         Discover(["10.0.0.2@tcp", "10.0.0.3@tcp"])
     ]
+    refused = read_config("ping:\n- nid: 10.0.0.2@tcp\n", "exec").errors
+    assert len(refused) == 1 and "did you mean 'nids'" in refused[0].descr
     assert read_config("ping: {nids: x}\n", "exec").errors[0].descr.startswith("line 1: no value for 'nids'")
 
 

@@ -122,7 +122,11 @@ def test_the_units_of_watching_are_ones_that_systemd_takes(tmp_path: Path, name:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([""], [*LST, "--help", "--version"]),
+        ([""], [*LST, "--help", "--socket", "--version"]),
+        (["--so"], ["--socket"]),
+        (["--socket", ""], []),
+        (["--socket", "s", "ru"], ["run"]),
+        (["--socket", "s", "run", "--t"], ["--timeout"]),
         (["sh"], ["show_session", "show_error"]),
         (["banana", ""], []),
         (["run", "--t"], ["--timeout"]),

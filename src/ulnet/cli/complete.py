@@ -81,8 +81,12 @@ def lst_words(words: Sequence[str]) -> list[str]:
     from ulnet.cli.parsers import actions_of
 
     *before, prefix = words or [""]
+    if before[:1] == ["--socket"]:
+        if len(before) < 2:
+            return []  # a path comes
+        del before[:2]
     if not before:
-        return _matching(prefix, [*LST, "--help", "--version"])
+        return _matching(prefix, [*LST, "--help", "--socket", "--version"])
     if before[0] not in LST:
         return []
     actions = [action for action in actions_of(parser_of(before[0])) if action.option_strings]

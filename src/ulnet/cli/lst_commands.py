@@ -42,7 +42,7 @@ EXAMPLE: Final = (
     "lst end_session",
 )
 _HELP: Final = """\
-usage: lst COMMAND [WORDS...]
+usage: lst [--socket PATH] COMMAND [WORDS...]
        lst --help | --version
 
 The console of LNet selftest. Commands:
@@ -51,7 +51,8 @@ The console of LNet selftest. Commands:
 
 `lst COMMAND --help` tells more. LST_SESSION holds the key of the session, a number of your choice, and
 LST_FEATURES may hold its features (1). lnetd keeps the session; where none answers, `lst new_session` starts
-a node that keeps it until it ends. Example:
+a node that keeps it until it ends. ULNET_SOCKET names another lnetd by its control socket. --socket does
+that, too, and then no other node is asked or started. Example:
 
 {example}
 """
@@ -71,8 +72,9 @@ def run(words: list[str]) -> int:
         print(f"lst {__version__} (ulnet)")
         return 0
     try:
+        path, words = _named(words)
         options = parse(words)
-        console = _Console(_key())
+        console = _Console(_key(), path)
         with console:
             return _DO[options.command](console, options)
     except BadWords as bad:
@@ -82,6 +84,19 @@ def run(words: list[str]) -> int:
     except DlcError as refused:
         print(f"lst: {refused.descr}", file=sys.stderr)
         return 1
+
+
+def _named(words: list[str]) -> tuple[str | None, list[str]]:
+    """The control socket that is asked alone, if one is named, and the other words."""
+    option, is_joined, path = words[0].partition("=")
+    if option != "--socket":
+        return None, words
+    rest = words[1:]
+    if not is_joined:
+        path, *rest = rest or [""]
+    if not path or not rest:
+        raise BadWords("lst: --socket takes a path, and a command follows: lst --socket PATH show_session")
+    return path, rest
 
 
 def _help() -> str:
@@ -115,11 +130,12 @@ def _features() -> int:
 
 
 class _Console:
-    """The node that keeps the session: that of an earlier `lst`, else lnetd."""
+    """The node that keeps the session: that of an earlier `lst`, else lnetd; or the one at `path` alone."""
 
-    def __init__(self, key: int) -> None:
+    def __init__(self, key: int, path: str | None) -> None:
         self._key = key
-        self._client = Client(console_socket())
+        self._is_named = path is not None
+        self._client = Client(path or console_socket())
 
     def __enter__(self) -> _Console:
         return self
@@ -133,7 +149,7 @@ class _Console:
         try:
             reply = self._client.request(request, _DEADLINE + patience)
         except DlcError as failed:
-            if failed.errno != errno.ECONNREFUSED or self._client.path == default_socket():
+            if self._is_named or failed.errno != errno.ECONNREFUSED or self._client.path == default_socket():
                 raise
             self._client = Client(default_socket())
             reply = self._client.request(request, _DEADLINE + patience)
@@ -151,7 +167,7 @@ class _Console:
         try:
             return self.ask(command, told.SessionDocument).session
         except DlcError as failed:
-            if failed.errno != errno.ECONNREFUSED:
+            if self._is_named or failed.errno != errno.ECONNREFUSED:
                 raise
         _start_node(options)
         self._client = Client(console_socket())

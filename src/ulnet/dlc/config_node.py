@@ -203,6 +203,8 @@ def _asked(
     for item in [node] if isinstance(node, MapNode) else schema.items(node, what):
         mark = schema.mark()
         fields = schema.fields(item, what, ("primary nid", "nids", "seq_no", *names), ignored)
+        if "primary nid" not in fields and not schema.good(mark):
+            continue  # it is named by a word that was refused: what is missing would be another answer
         if "nids" in fields and "primary nid" not in fields:
             yield item, fields, numbered_nids(schema, fields["nids"], item), mark
         else:
