@@ -1,4 +1,4 @@
-"""A legitimate peer's pings while a node is flooded: `floods.py [--seconds S] [--only FLOOD ...] [--aged]`.
+"""A legitimate peer's pings while a node is flooded: `floods.py [--only FLOOD ...] [--aged] [--other]`.
 
 All is between processes on loopback, in a network namespace of its own where the system gives one; needs
 root. The node has a CPU for itself where there are two, and the legitimate peer goes before the hostile
@@ -8,6 +8,9 @@ connections: 5,000 that are opened again as soon as they end, every other one sa
 invented: pings of 5,000 NIDs that nobody has, by one connection, as fast as they are taken
 puts: empty PUTs to a portal where nothing is, by one connection, as fast as they are taken
 pushes: each of 1,000 NIDs that nobody has, by one connection, as fast as they are taken
+
+With --other the floods go to another node on the same CPU: what is left then is the machine's, whose CPUs
+are shared by all of them, and no flooded node's.
 
 What the node holds is told before, after, and, with --aged, when peers that never answered are forgotten:
 all objects of Python's, those that stand for NIDs of peers, memory, and memory when malloc has given back
@@ -49,7 +52,8 @@ from ulnet.wire.ping import Feature, NiEntry, NiStatus, PingInfo
 from ulnet.wire.socklnd import ConnType, FrameType, Hello, pack_frame_header
 
 PORT = 9988
-NODE, PEER = Nid.parse("127.50.0.1@tcp"), Nid.parse("127.50.0.2@tcp")
+NODE, PEER, OTHER = Nid.parse("127.50.0.1@tcp"), Nid.parse("127.50.0.2@tcp"), Nid.parse("127.50.0.3@tcp")
+TARGET = OTHER if os.environ.get("ULNET_FLOOD_OTHER") else NODE
 FLOODS = ("connections", "invented", "puts", "pushes")
 CONNECTIONS = 5000
 INVENTED = 5000
@@ -69,10 +73,10 @@ async def serve(nid: Nid) -> Node:
     return node
 
 
-async def be_flooded() -> None:
-    """Be the node until standard input ends; to each line the answer is what it holds, as JSON."""
+async def be_flooded(nid: Nid) -> None:
+    """Be the node of that address; to each line of standard input the answer is what it holds, as JSON."""
     loop = asyncio.get_running_loop()
-    node = await serve(NODE)
+    node = await serve(nid)
     collect_seldom()
     print("ready", flush=True)
     while await loop.run_in_executor(None, sys.stdin.readline):
@@ -139,8 +143,8 @@ def hostile(number: int) -> Nid:
 
 def hello(nid: Nid) -> bytes:
     """The first bytes of a connection."""
-    said = Hello(3, nid, NODE, LNET_PID, 0, 7, 0, int(ConnType.CONTROL))
-    return ConnRequest.to(NODE).pack() + said.pack()
+    said = Hello(3, nid, TARGET, LNET_PID, 0, 7, 0, int(ConnType.CONTROL))
+    return ConnRequest.to(TARGET).pack() + said.pack()
 
 
 def message(
@@ -150,7 +154,7 @@ def message(
     length = 4096 if kind == MsgType.GET else 0
     hdr = Header(
         int(kind),
-        NODE,
+        TARGET,
         source,
         LNET_PID,
         LNET_PID,
@@ -201,7 +205,7 @@ def call(number: int, *, wait: bool = True) -> socket.socket:
             break
     sock.setblocking(wait)
     with contextlib.suppress(BlockingIOError):
-        sock.connect((str(NODE).partition("@")[0], PORT))
+        sock.connect((str(TARGET).partition("@")[0], PORT))
     return sock
 
 
@@ -236,15 +240,14 @@ def be_connections() -> None:
     """Hold connections until killed; those that the node closes are opened again."""
     selector = selectors.DefaultSelector()
 
-    def open_one(number: int) -> None:
-        sock = call(number, wait=False)
-        selector.register(sock, selectors.EVENT_WRITE, number)
-
-    for number in range(16, 16 + CONNECTIONS):
-        open_one(number)
+    ended = list(range(16, 16 + CONNECTIONS))
     told = False
     while True:
-        for key, events in selector.select():
+        for number in ended.copy():
+            with contextlib.suppress(OSError):  # ports are taken up to the end of the former connection
+                selector.register(call(number, wait=False), selectors.EVENT_WRITE, number)
+                ended.remove(number)
+        for key, events in selector.select(1.0 if ended else None):
             sock, number = key.fileobj, key.data
             assert isinstance(sock, socket.socket)
             try:
@@ -258,7 +261,7 @@ def be_connections() -> None:
             except OSError:
                 selector.unregister(sock)
                 sock.close()
-                open_one(number)
+                ended.append(number)
         if not told:
             print("ready", flush=True)
             told = True
@@ -308,11 +311,12 @@ class Program:
         self.process.communicate()
 
 
-def measure(floods: list[str], seconds: float, aged: bool) -> dict[str, object]:
+def measure(floods: list[str], seconds: float, aged: bool, other: bool) -> dict[str, object]:
     """Pings before, during and after those floods, and what the node holds."""
     cpus = sorted(os.sched_getaffinity(0))
     node = Program("node", cpus[0], -15)
     peer = Program("peer", cpus[-1], -15)
+    others = [Program("other", cpus[0])] if other else []
     hostiles: list[Program] = []
     phases: dict[str, object] = {}
     try:
@@ -342,7 +346,7 @@ def measure(floods: list[str], seconds: float, aged: bool) -> dict[str, object]:
     finally:
         for program in hostiles:
             program.end()
-        for program in (peer, node):
+        for program in (peer, node, *others):
             program.end(kindly=True)
     return phases
 
@@ -368,13 +372,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=15.0, help="of pings in each phase")
     parser.add_argument("--only", nargs="+", choices=FLOODS, default=list(FLOODS))
     parser.add_argument("--aged", action="store_true", help="five minutes later once more")
+    parser.add_argument("--other", action="store_true", help="flood another node")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--role", choices=("node", "peer", *FLOODS), help=argparse.SUPPRESS)
+    parser.add_argument("--role", choices=("node", "other", "peer", *FLOODS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if options.role == "node":
-        run(be_flooded())
+    if options.role in ("node", "other"):
+        run(be_flooded(NODE if options.role == "node" else OTHER))
     elif options.role == "peer":
         run(be_peer())
     elif options.role == "connections":
@@ -383,7 +388,9 @@ def main() -> int:
         be_flood(options.role)
     else:
         private_net.enter()
-        phases = measure(options.only, options.seconds, options.aged)
+        if options.other:
+            os.environ["ULNET_FLOOD_OTHER"] = "1"
+        phases = measure(options.only, options.seconds, options.aged, options.other)
         for phase, found in phases.items():
             assert isinstance(found, dict)
             print(f"{phase:7}", *(f"{name} {value:.4g}" for name, value in found.items()), flush=True)

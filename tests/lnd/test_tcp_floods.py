@@ -16,7 +16,7 @@ from ulnet.core.access import Access
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.selector import Selector
 from ulnet.lnd.tcp.reader import Reader
-from ulnet.lnd.tcp.shared import TURNS
+from ulnet.lnd.tcp.shared import FIRST_TURN, TURNS
 from ulnet.nid import LNET_PID, PID_USER_FLAG, Nid
 from ulnet.wire.acceptor import ConnRequest
 from ulnet.wire.lnet import HEADER_SIZE
@@ -48,6 +48,41 @@ async def test_a_flood_of_small_messages_has_short_turns(make: Make, at: Address
         counted(conn.rx)
     assert max(most) <= TURNS[-1] // SMALL + 1
     conn.rx.start()
+
+
+async def test_a_flood_in_portions_that_fit_a_turn_has_shorter_ones_too(
+    make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each portion is read whole, so that nothing is left: only how long that took tells of a flood."""
+    a = make(at.nid(1), rx_buffer_size=4 << 20)
+    raw = await connect(a, at.nid(2))
+    (conn,) = a.peer(at.nid(2)).conns
+    clock = itertools.count(1)
+    monkeypatch.setattr("ulnet.lnd.tcp.reader.monotonic", lambda: 0.002 * next(clock))
+    one = lnet_frame(put_header(a.ni.nid, Nid.parse(at.nid(2)), 0))
+    portion = (TURNS[FIRST_TURN] - 1) // SMALL
+    conn.shared.selector.forget(conn.rx.sock.fileno())  # type: ignore[union-attr]
+    read: list[int] = []
+    for number in range(1, 4):
+        await raw.send(one * portion)
+        await until(lambda: _waiting(conn.rx) >= SMALL)
+        while len(a.core.arrivals) < number * portion:
+            before = len(a.core.arrivals)
+            conn.shared.now = conn.shared.loop.time()
+            conn.rx.read()
+            read.append(len(a.core.arrivals) - before)
+    assert read[:2] == [portion, portion], "they are seen to be long, and timed"
+    assert max(read[2:]) <= TURNS[0] // SMALL + 1
+    conn.rx.start()
+
+
+def _waiting(rx: Reader) -> int:
+    """How many bytes wait in the kernel."""
+    assert rx.sock is not None
+    try:
+        return rx.sock.recv_into(bytearray(SMALL), SMALL, socket.MSG_PEEK)
+    except BlockingIOError:
+        return 0
 
 
 async def test_long_payloads_are_not_held_up_by_short_turns(make: Make, at: Addresses) -> None:

@@ -481,9 +481,9 @@ async def test_long_payloads_are_taken_together_and_no_record_is_waited_for_in_v
     rx = a.peer(at.nid(2)).conns[0].rx
     payload = os.urandom(size)
     frame = lnet_frame(put_header(a.ni.nid, Nid.parse(at.nid(2)), size), payload)
-    friend.sendall(frame[:20_000])
+    friend.sendall(frame[:2_000])
     await until(lambda: rx.left)
-    friend.sendall(frame[20_000:40_000])
+    friend.sendall(frame[2_000:40_000])
     await until(lambda: rx.wake > 1)
     before = rx.left
     together = 0

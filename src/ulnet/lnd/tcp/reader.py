@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ulnet.core.status import HealthStatus, errno_text
 from ulnet.lnd.tcp.secure import SecureSocket
-from ulnet.lnd.tcp.shared import MOST_TURN, TURNS, Shared
+from ulnet.lnd.tcp.shared import FIRST_TURN, MOST_TURN, TURNS, Shared
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, unpack_header
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE, KEEPALIVE_COOKIE, FrameType, checksum
@@ -36,8 +36,10 @@ _LITTLE: Final = struct.Struct("<IIQQ")
 _BIG: Final = struct.Struct(">IIQQ")
 _NO_FRAME: Final = (_LNET, 0, 0, 0)  # protocol 1 has bare LNet headers
 _NO_BUFFERS: Final[list[memoryview]] = []  # of all connections between two payloads; nobody changes it
-_LONG: Final = 1e-3  # seconds: the next turn is a fourth as long …
-_BRIEF: Final = 3e-4  # … or four times
+_LONG: Final = 5e-4  # seconds: the next turn is a fourth as long, or less …
+_BRIEF: Final = 1.2e-4  # … or four times
+# What is left of a turn that is not worth to be timed: it read less than 2 KiB.
+_SHORT: Final = tuple(max(0, most - 2048) for most in TURNS)
 # What is read to where it belongs costs little: so many bits less of a turn, by how short it is.
 _DIRECT: Final = (8, 7, 6, 5, 5)
 _RUN: Final = 8  # messages with one header
@@ -150,10 +152,10 @@ class Reader:
         self._receiver: Inbound = shared.core.receiver(peer.ni, peer.nid, vouches)
         self.last_raw: bytes = b""  # the headers of the last message, to know them again
         self.hdr: Header | None = None
-        self.turn: int = MOST_TURN  # which of `Shared.turns` is as much as it may read at a time …
-        self.room: memoryview = shared.turns[MOST_TURN]  # … and that much of it: whole messages like the last
+        self.turn: int = FIRST_TURN  # which of `Shared.turns` is as much as it may read at a time …
+        self.room: memoryview = shared.turns[FIRST_TURN]  # … and so much of it: whole messages like the last
         self.spare: int = 0  # what such a turn leaves
-        self.busy: bool = False  # its last turn ended before all was read
+        self.busy: bool = False  # its last turn was no short one: the next one is timed
         self.deadline: float = 0.0  # 0: not in the middle of a message
         self.wake: int = 1  # bytes that must be there before the loop tells; never more than are to come
 
@@ -492,7 +494,8 @@ class Reader:
         if self.peer.heard is not self._owner and self.sock is not None:
             self._owner.heard()
         any_read = False
-        budget, direct = TURNS[self.turn], _DIRECT[self.turn]
+        budget, direct, short = TURNS[self.turn], _DIRECT[self.turn], _SHORT[self.turn]
+        more = False
         began = monotonic() if self.busy else 0.0
         self.busy = False
         while True:
@@ -533,24 +536,28 @@ class Reader:
             if count < asked:
                 break
             if budget <= 0:
-                self._turn_over(began)
+                more = True
                 break
+        if budget <= short:
+            self._turn_over(began, more)
         return True
 
-    def _turn_over(self, began: float) -> None:
-        """There may be more, and it is the others' turn. How long one is depends on how long it takes."""
+    def _turn_over(self, began: float, more: bool) -> None:
+        """It is the others' turn, and there may be more. How long one is depends on how long it takes."""
         if self.sock is None or self.state == _PAUSED:
             return
         self.busy = True
         if began:
             took = monotonic() - began
             if took > _LONG and self.turn:
-                self.turn -= 1
+                while took > _LONG and self.turn:
+                    self.turn -= 1
+                    took /= 4
                 self._fit()
-            elif took < _BRIEF and self.turn < MOST_TURN:
+            elif more and took < _BRIEF and self.turn < MOST_TURN:
                 self.turn += 1
                 self._fit()
-        if not self.shared.selector.again(self.sock.fileno()) and self.secure:
+        if more and not self.shared.selector.again(self.sock.fileno()) and self.secure:
             self.shared.loop.call_soon(self.on_readable)  # what OpenSSL holds no kernel knows of
 
     def was_read(self) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ulnet.lnd.tcp.transmit import Transmitter
     from ulnet.nid import Nid
 
-__all__ = ["BUFFER_SIZE", "MOST_TURN", "TURNS", "Shared"]
+__all__ = ["BUFFER_SIZE", "FIRST_TURN", "MOST_TURN", "TURNS", "Shared"]
 
 _REPORTS: Final = 10  # lines to the log between two sweeps
 _LIVES: Final = 65536  # remembered: peers decide how many names there are
@@ -35,6 +35,7 @@ FLUSH_EVERY: Final = RUN  # messages received: what they have made due then leav
 BUFFER_SIZE: Final = 262144  # one for all connections: headers and small messages pass through it
 TURNS: Final = (1024, 4096, 16384, 65536, 131072)  # bytes of it that one connection may read in a turn
 MOST_TURN: Final = len(TURNS) - 1
+FIRST_TURN: Final = 1  # of a new connection: a hostile one ends and calls again for another first turn
 
 
 class Shared:
