@@ -7,6 +7,7 @@ import errno
 import os
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -141,6 +142,25 @@ async def test_plain_callers_of_a_net_that_requires_security_are_refused(
     assert any(line.startswith(words) for line in a.reports)
     assert not a.lnd.open_connections
     assert "without security" not in "".join(a.reports)
+
+
+async def test_who_resets_after_the_first_byte_of_tls_costs_no_descriptor(
+    make: Make, at: Addresses, site: Site
+) -> None:
+    """Its descriptor's number goes to the next connection, which is heard: nothing of the former is left."""
+    a = make(at.nid(1), tunables=REQUIRE, credentials=site.node(at.nid(1)))
+    before = asyncio.get_running_loop().time()
+    for _ in range(3):
+        with socket.socket() as sock:
+            sock.bind((at.ip(3), 0))
+            sock.connect((at.ip(1), a.params.accept_port))
+            sock.send(FIRST_BYTE)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await turns(20)
+    await until(lambda: sum("hung up during the TLS handshake" in line for line in a.reports) == 3)
+    assert asyncio.get_running_loop().time() - before < a.params.accept_timeout, "no timer ended them"
+    b = make(at.nid(2), tunables=REQUIRE, credentials=site.node(at.nid(2)))
+    await exchange(a, b)
 
 
 async def test_a_plain_node_that_is_refused_for_it_reads_of_that_cause(

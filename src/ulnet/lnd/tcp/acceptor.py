@@ -244,6 +244,8 @@ class _Inbound:
             if first == FIRST_BYTE:
                 credentials.refresh()
                 context = credentials.listener
+                # Where that fails the descriptor is closed, and its number may be the next connection's.
+                self._shared.selector.forget(self._sock.fileno())
                 self._sock = context.wrap_socket(self._sock, server_side=True, do_handshake_on_connect=False)
                 self._watch(self._on_shake)
                 self._on_shake()

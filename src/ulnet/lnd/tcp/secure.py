@@ -72,6 +72,7 @@ class SecureSocket(ssl.SSLSocket):
     """
 
     held: int = 0
+    _sslobj: Any  # what Python has of OpenSSL; None: no connection, or none any more
 
     def setsockopt(self, level: int, optname: int, *args: Any) -> None:
         """See socket.setsockopt; OpenSSL may hold a record of those bytes for which SO_RCVLOWAT waits."""
@@ -103,6 +104,8 @@ class SecureSocket(ssl.SSLSocket):
 
     def _fill(self, view: memoryview, before: int) -> int:
         size, count = len(view), 0
+        if self._sslobj is None:  # Python makes such a socket of a connection that was reset, and reads once
+            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
         try:
             while count < size:
                 got = self.read(size - count, view[count:])
@@ -157,6 +160,8 @@ class SecureSocket(ssl.SSLSocket):
 
     def shake(self) -> str:
         """Go on with the handshake: "" when it is through, else "read" or "write". Raises OSError."""
+        if self._sslobj is None:
+            raise ConnectionResetError(errno.ECONNRESET, "it hung up during the TLS handshake")
         try:
             self.do_handshake()
         except ssl.SSLWantReadError:
