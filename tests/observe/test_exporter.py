@@ -199,6 +199,14 @@ def test_who_waits_no_longer_gets_what_was_read_last() -> None:
     assert next(family.name for family in collector.within(0.01)) == "lnet_up"
 
 
+@pytest.mark.parametrize("told", ["nan", "-1", "1e999", "soon"])
+def test_a_scraper_may_tell_any_patience(serve: Callable[[Any], Exporter], told: str) -> None:
+    """Of "nan" the threading module made an error, whose traceback went to the log."""
+    source = Slow()
+    source.go.set()
+    assert get(serve(source).port, X_Prometheus_Scrape_Timeout_Seconds=told)[0] == 200
+
+
 def test_clients_that_send_nothing_give_way_to_prometheus(serve: Callable[[Any], Exporter]) -> None:
     """Before: 32 of them held all places for ten seconds, and a scrape got an empty answer."""
     source = Slow()

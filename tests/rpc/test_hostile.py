@@ -228,16 +228,25 @@ async def test_a_busy_server_says_when(wired: Wired, server: Server, counting: C
 
 
 async def test_a_busy_server_takes_turns(nodes: Nodes, wired: Wired, server: Server) -> None:
-    for slot in range(3):
-        await wired.say(wired.call("wait", slot=slot))
-    other = Wired(nodes[0], INBOX + 1)
-    greedy, wired.session = wired.session, 0
-    session = await wired.connect()  # another client, with the same inbox
-    assert session.session != greedy
-    await wired.say(wired.call("wait"))
+    """Clients have turns, however many sessions each has."""
+    first = wired.session
+    await wired.say(wired.call("wait", slot=0))
+    await wired.say(wired.call("wait", slot=1))
+    await wired.connect()
+    await wired.say(wired.call("wait", slot=2))
+    second = wired.session
+    await wired.connect()
+    await wired.say(wired.call("wait", slot=3))  # its third session changes nothing: it has had its turn
     note = await wired.hear()
     assert isinstance(note, Note)
-    assert (note.kind, note.session, note.slot) == (Kind.BUSY, greedy, 2)
+    assert (note.kind, note.session, note.slot) == (Kind.BUSY, wired.session, 3)
+    other = Wired(nodes[1])
+    await other.connect()
+    await other.say(other.call("wait"))
+    note = await wired.hear()
+    assert isinstance(note, Note)
+    assert (note.kind, note.session, note.slot) == (Kind.BUSY, second, 2)
+    assert len({first, second, wired.session, other.session}) == 4
     other.inbox.close()
 
 

@@ -111,6 +111,56 @@ def test_idle_sessions_make_room() -> None:
     assert second.busy == 0
 
 
+def busy_one(sessions: Sessions[str], number: int, client: Nid, until: float = 1e9) -> Session[str] | None:
+    """A session with a reply that is kept."""
+    session = sessions.make(number, client, 5, 4, 1000)
+    if session is not None:
+        sessions.begin(session, 0, 1, "x")
+        sessions.end_request(session, 0, 1, b"reply", until)
+    return session
+
+
+def test_one_client_leaves_sessions_for_the_next() -> None:
+    """However many it makes, and keeps busy."""
+    sessions: Sessions[str] = Sessions(64, 100_000)
+    number = 0
+    counts = []
+    for at in range(1, 5):
+        client = Nid.parse(f"10.0.0.{at}@tcp")
+        made = 0
+        for _ in range(100):
+            number += 1
+            made += busy_one(sessions, number, client) is not None
+        counts.append(made)
+    assert counts == [32, 16, 8, 4]
+    assert len(sessions) == 60
+
+
+def test_who_has_his_share_gives_up_idle_ones_of_his_own() -> None:
+    sessions: Sessions[str] = Sessions(64, 100_000)
+    others = [sessions.make(1000 + at, Nid.parse(f"10.0.1.{at}@tcp"), 5, 4, 1000) for at in range(30)]
+    first = one(sessions, 1)
+    for number in range(2, 60):
+        assert busy_one(sessions, number, CLIENT) is None or number <= 18
+    assert len(sessions) == 47, "an idle one of its own made room once"
+    assert sessions.find(first.id) is None
+    assert all(other is not None and sessions.find(other.id) is other for other in others)
+
+
+def test_of_sessions_that_ended_nothing_is_kept_until_the_times_of_their_replies() -> None:
+    sessions: Sessions[str] = Sessions(10, 1000)
+    for number in range(1, 1001):
+        session = busy_one(sessions, number, CLIENT, until=1e9)
+        assert session is not None
+        sessions.end(session)
+    assert len(sessions._heap) < 200
+    assert sessions.kept == 0
+    assert busy_one(sessions, 2000, CLIENT, until=5.0) is not None
+    assert sessions.expire(0.0) == 5.0
+    assert sessions.expire(5.0) is not None
+    assert sessions.expire(1e9) is None
+
+
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 6), st.integers(0, 5)), max_size=60))
 def test_no_number_begins_twice(steps: list[tuple[int, int, int]]) -> None:
     """Requests, ends, notices and times in any order."""

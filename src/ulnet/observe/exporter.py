@@ -183,7 +183,7 @@ class Exporter:
 def _patience(told: str) -> float:
     """How long the node may take, of what the scraper says that it waits."""
     try:
-        return min(max(float(told) - _RESERVE, 0.1), 60.0)
+        return max(min(60.0, float(told) - _RESERVE), 0.1)  # in this order "nan" is as much as 60 s
     except ValueError:
         return DEFAULT_TIMEOUT
 

@@ -15,7 +15,7 @@ _MOST_MS = 2000
 class Admission(Generic[T]):
     """At most `concurrency` run at once; `queue` wait, with `queue_bytes` of data at most.
 
-    Each key (a session) has a queue of its own, and they are served in turn. `running` counts those that run.
+    Each key (a client) has a queue of its own, and they are served in turn. `running` counts those that run.
     """
 
     def __init__(self, concurrency: int, queue: int, queue_bytes: int) -> None:

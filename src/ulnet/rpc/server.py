@@ -279,7 +279,7 @@ class Server:
         if not runs:
             taken = False
             if not stream:
-                taken, instead = self._admission.offer(session.id, call, size)
+                taken, instead = self._admission.offer(session.owner, call, size)
             if not taken:
                 self._busy(frame, message)
                 return
@@ -504,7 +504,7 @@ class Server:
 
     def _end_early(self, call: Call) -> None:
         self._watch.discard(call)
-        if not self._admission.remove(call.session.id, call):
+        if not self._admission.remove(call.session.owner, call):
             self._cancel(call)
             return
         call.over = True

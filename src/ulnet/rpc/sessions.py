@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from enum import Enum, auto
-from itertools import count
+from itertools import count, islice
 from typing import Final, Generic, TypeVar
 
 from ulnet.nid import Nid
@@ -30,6 +30,9 @@ class Verdict(Enum):
 
 
 _NEW: Final = Verdict.NEW  # enumerations are not compiled
+_LEAST: Final = 4  # sessions that any client may have …
+_LOOKED_AT: Final = 16  # … and how many of its own are looked at, for one that can make room for another
+_GONE: Final = 64  # entries of sessions that are gone, that may stay in the heap
 
 
 class Slot(Generic[T]):
@@ -49,6 +52,7 @@ class Slot(Generic[T]):
 class Session(Generic[T]):
     """What the server keeps of one client; `client` is its primary NID, `inbox` the match bits there.
 
+    `owner` is the primary NID that it had when the session was made: what a client may have counts by that.
     `nids` are others that it has told, from which it may ask as well. `lanes` are the ways of replies, by the
     NID that asked and the one that it asked; `lane` is the last one.
     """
@@ -63,6 +67,7 @@ class Session(Generic[T]):
         "lanes",
         "largest",
         "nids",
+        "owner",
         "slots",
         "used",
         "width",
@@ -71,6 +76,7 @@ class Session(Generic[T]):
     def __init__(self, number: int, client: Nid, inbox: int, width: int, largest: int) -> None:
         self.id: int = number
         self.client: Nid = client
+        self.owner: Nid = client
         self.inbox: int = inbox
         self.width: int = width
         self.largest: int = largest
@@ -97,13 +103,19 @@ class Session(Generic[T]):
 
 
 class Sessions(Generic[T]):
-    """Those of one server: `most` of them, and at most `kept_bytes` of replies."""
+    """Those of one server: `most` of them, and at most `kept_bytes` of replies.
+
+    A client has as many as others leave free, at most: so there is always room for the next one.
+    """
 
     def __init__(self, most: int, kept_bytes: int) -> None:
         self._most = most
         self._room = kept_bytes
         self.kept: int = 0  # bytes of replies
-        self._by_id: dict[int, Session[T]] = {}  # who may be forgotten first, first
+        self._by_id: dict[int, Session[T]] = {}
+        self._idle: dict[int, Session[T]] = {}  # of these; who may be forgotten first, first
+        self._of: dict[Nid, dict[int, Session[T]]] = {}  # all, by owner
+        self._gone = 0  # entries of the heap whose sessions are gone
         self._heap: list[tuple[float, int, Session[T], Slot[T]]] = []
         self._order = count()
 
@@ -118,34 +130,70 @@ class Sessions(Generic[T]):
         return session
 
     def make(self, number: int, client: Nid, inbox: int, width: int, largest: int) -> Session[T] | None:
-        """A new one; None if none of the others can be forgotten for it, or the number is taken."""
+        """A new one; None if there is no room for it in all or for this client, or the number is taken."""
         if number in self._by_id or not number:
             return None
-        if len(self._by_id) >= self._most and not self._forget_one():
+        own = self._of.get(client)
+        free = self._most - len(self._by_id)
+        if own is not None and len(own) >= max(free, _LEAST):
+            has_room = self._forget_one_of(own)
+        else:
+            has_room = free > 0 or self._forget_one()
+        if not has_room:
             return None
         session: Session[T] = Session(number, client, inbox, width, largest)
-        self._by_id[number] = session
+        self._by_id[number] = self._idle[number] = session
+        self._of.setdefault(client, {})[number] = session
         return session
 
     def _forget_one(self) -> bool:
         """Of those in which nothing is under way, one that was not used since it was last looked at."""
-        for _ in range(2 * len(self._by_id)):
-            session = self._by_id.pop(next(iter(self._by_id)))
-            if not session.busy and not session.used:
+        for _ in range(2 * len(self._idle)):
+            session = self._idle.pop(next(iter(self._idle)))
+            if not session.used:
+                self._remove(session)
                 return True
             session.used = False
-            self._by_id[session.id] = session
+            self._idle[session.id] = session
         return False
+
+    def _forget_one_of(self, own: dict[int, Session[T]]) -> bool:
+        """The same of one client's, of which a few are looked at."""
+        for session in list(islice(own.values(), _LOOKED_AT)):
+            if not session.busy:
+                self._remove(session)
+                return True
+            own[session.id] = own.pop(session.id)
+        return False
+
+    def _remove(self, session: Session[T]) -> None:
+        if self._by_id.pop(session.id, None) is None:
+            return
+        self._idle.pop(session.id, None)
+        own = self._of[session.owner]
+        del own[session.id]
+        if not own:
+            del self._of[session.owner]
+        self._gone += sum([slot.watched for slot in session.slots.values()])
+        if self._gone > max(_GONE, len(self._heap) >> 1):  # else they would stay until the time of the reply
+            self._heap = [entry for entry in self._heap if entry[2].id in self._by_id]
+            heapq.heapify(self._heap)
+            self._gone = 0
 
     def end(self, session: Session[T]) -> list[T]:
         """The client has closed it; what still runs in it."""
-        self._by_id.pop(session.id, None)
+        self._remove(session)
         running = []
         for slot in session.slots.values():
             self._drop_reply(session, slot)
             if slot.running is not None:
                 running.append(slot.running)
         return running
+
+    def _is_less_busy(self, session: Session[T]) -> None:
+        session.busy -= 1
+        if not session.busy and session.id in self._by_id:
+            self._idle[session.id] = session
 
     # Requests --------------------------------------------------------------------------------------
 
@@ -157,6 +205,7 @@ class Sessions(Generic[T]):
         before = held.running
         if before is None:
             session.busy += 1
+            self._idle.pop(session.id, None)
         self._drop_reply(session, held)
         held.number = number
         held.running = request
@@ -172,7 +221,7 @@ class Sessions(Generic[T]):
             return False
         held.running = None
         if reply is None or session.id not in self._by_id:
-            session.busy -= 1
+            self._is_less_busy(session)
             held.given_up = reply is None
             return reply is not None
         held.reply = reply  # it is busy as before, with its reply
@@ -192,7 +241,7 @@ class Sessions(Generic[T]):
             held.running = None
             held.number = number - 1
             held.given_up = True  # of the one before nobody knows any more: it has ended
-            session.busy -= 1
+            self._is_less_busy(session)
 
     def give_up(self, session: Session[T], slot: int, number: int) -> T | None:
         """The client gives a request up, which may not even be here yet; what is to be cancelled."""
@@ -206,7 +255,7 @@ class Sessions(Generic[T]):
         self._drop_reply(session, held)
         running, held.running = held.running, None
         if running is not None:
-            session.busy -= 1
+            self._is_less_busy(session)
         held.number = number
         held.given_up = True
         return running
@@ -217,11 +266,13 @@ class Sessions(Generic[T]):
         if slot.reply is not None:
             self.kept -= len(slot.reply)
             slot.reply = None
-            session.busy -= 1
+            self._is_less_busy(session)
 
     def _forget_first(self) -> None:
         _, _, session, slot = heapq.heappop(self._heap)
         slot.watched = False
+        if session.id not in self._by_id:
+            self._gone -= 1
         self._drop_reply(session, slot)
 
     def expire(self, now: float) -> float | None:

@@ -31,12 +31,16 @@ __all__ = ["PING_MAGIC", "BrwClient", "PingClient", "TestClient", "TestServices"
 
 PING_MAGIC: Final = 0xBABEFACE
 _BULK_AT_ONCE: Final = 128  # bulk that a server moves at the same time
+_MOST_WAITING: Final = 16384  # requests that wait for that; more are dropped
 _MOST_SPARE: Final = 32
 _CHECKED: Final = (Check.SIMPLE, Check.FULL)
 
 
 class TestServices:
-    """Answers to brw and ping. `failed` hears of data that came corrupted, `tell` of the answers of brw."""
+    """Answers to brw and ping. `failed` hears of data that came corrupted, `tell` of the answers of brw.
+
+    None in place of an answer: the request is dropped.
+    """
 
     __test__ = False
 
@@ -44,7 +48,7 @@ class TestServices:
         self,
         exchange: Exchange,
         failed: Callable[[Nid], None],
-        tell: Callable[[Incoming, BrwReply], None],
+        tell: Callable[[Incoming, BrwReply | None], None],
         *,
         timeout: float,
     ) -> None:
@@ -53,7 +57,7 @@ class TestServices:
         self._tell = tell
         self._timeout = timeout
         self._moving = 0
-        self._waiting: deque[Incoming] = deque()
+        self._waiting: deque[Incoming] = deque()  # for less to be moved
         self._spare: list[bytearray] = []
 
     def ping(self, incoming: Incoming, features: int | None) -> PingReply | None:
@@ -74,7 +78,10 @@ class TestServices:
         elif not _can_be(request, incoming.message.features):
             self._tell(incoming, BrwReply(errno.EINVAL))
         elif self._moving >= _BULK_AT_ONCE:
-            self._waiting.append(incoming)
+            if len(self._waiting) < _MOST_WAITING:
+                self._waiting.append(incoming)
+            else:
+                self._tell(incoming, None)
         else:
             self._moving += 1
             self._begin(incoming, request)
