@@ -117,7 +117,8 @@ def how(rounds: int, side: int) -> str:
         f"{WORKERS} workers with a thread each, a scheduler and a client, each in a network namespace of its "
         f"own; rails of {RATE} Mb/s ({SHAPE}). {size:.2g} GiB of numbers lie in the workers' memory; then "
         "they are added to their transpose, and all rows are made columns (a shuffle: half of all goes to "
-        f"the other worker). Seconds, the least of {2 * rounds} runs; the ratio is that of rates."
+        "the other worker). The same graphs on less data warm up each cluster. Seconds, the least of "
+        f"{2 * rounds} runs; the ratio is that of rates."
     )
 
 
