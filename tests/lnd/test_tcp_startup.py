@@ -422,7 +422,7 @@ async def test_a_caller_of_a_plain_net_by_tls_is_named_as_that(make: Make, at: A
     await raw.rest()
     await until(lambda: bool(a.reports))
     assert a.reports[0].startswith(f"refused {at.ip(2)}:")
-    assert a.reports[0].endswith(": a TLS connection came to a net without security")
+    assert ": a TLS connection came to a net without security: set its security to offer" in a.reports[0]
 
 
 async def test_what_is_odd_about_a_caller_is_reported(make: Make, at: Addresses) -> None:

@@ -17,6 +17,7 @@ __all__ = [
     "MAGIC",
     "MAGIC_SIZE",
     "TLS_BEGINS",
+    "TLS_WAY_OUT",
     "VERSION_SIZE",
     "AcceptorError",
     "ConnRequest",
@@ -29,6 +30,7 @@ __all__ = [
 MAGIC: Final = 0xACCE7100
 MAGIC_SIZE: Final = 4
 VERSION_SIZE: Final = 4
+TLS_WAY_OUT: Final = "set its security to offer or require, or that of the caller's net to off"
 TLS_BEGINS: Final = b"\x16\x03"  # a record of TLS that has a handshake, of any version since SSL 3
 _UNIFIED_MAGIC: Final = 0x45726963  # a HELLO's: its sender learns what we speak
 
@@ -59,7 +61,7 @@ def request_byteorder(magic: Buffer) -> ByteOrder:
     if _UNIFIED_MAGIC in (value, swapped):
         raise AcceptorError("a HELLO came where a connection request belongs", refusal())
     if magic[:2] == TLS_BEGINS:
-        raise AcceptorError("a TLS connection came to a net without security")
+        raise AcceptorError(f"a TLS connection came to a net without security: {TLS_WAY_OUT}")
     raise AcceptorError(f"magic {value:08x} is not that of a connection request")
 
 

@@ -332,8 +332,7 @@ class _Inbound:
             self._shared.report(_refusal(self.who, f"it wants {request.nid}, which is no NID of ours"))
             return Verdict.REFUSED
         if isinstance(self._sock, SecureSocket) and state.security is Security.OFF:
-            way_out = "set its security to offer or require, or that of the caller's net to off"
-            why = f"a TLS connection came to {request.nid}, a net without security: {way_out}"
+            why = f"a TLS connection came to {request.nid}, a net without security: {TLS_WAY_OUT}"
             self._shared.report(_refusal(self.who, why))
             return Verdict.REFUSED
         self._state = state
