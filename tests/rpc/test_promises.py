@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
@@ -12,7 +13,7 @@ from rpc.conftest import SERVER
 from rpc.test_hostile import INBOX
 from ulnet import Node
 from ulnet.nid import Nid
-from ulnet.rpc import Call, Client, Server, Service
+from ulnet.rpc import Call, Client, RpcError, Server, Service
 from ulnet.rpc.service import bits_of
 from ulnet.sim import Simulation
 from ulnet.wire.lnet import LNET_MTU
@@ -109,6 +110,33 @@ async def test_no_more_pieces_than_the_window_are_under_way(nodes: Nodes, window
         await client.call("read", into=bytearray(16 * LNET_MTU))
     assert max(seen) <= window
     assert window == 1 or max(seen) > 1
+
+
+@pytest.mark.parametrize("piece", [4096, 262144, LNET_MTU])
+async def test_no_piece_has_more_bytes_than_the_server_says(nodes: Nodes, piece: int) -> None:
+    service = Service("tested")
+    told: list[int] = []
+    total = 3 * piece + 5
+
+    @service.method("read")
+    async def read(call: Call) -> None:
+        await call.push(bytes(range(256)) * (total // 256) + bytes(total % 256), progress=look)
+
+    def look(moved: int, of: int) -> None:
+        told.append(moved - sum(told))
+
+    async with Server(service, nodes[1], piece=piece), Client(nodes[0], SERVER, "tested") as client:
+        into = bytearray(total)
+        await client.call("read", into=into)
+    assert into == bytes(range(256)) * (total // 256) + bytes(total % 256)
+    assert sorted(told) == [5, piece, piece, piece]
+
+
+@pytest.mark.parametrize(("window", "piece"), [(0, LNET_MTU), (1, 4095), (1, LNET_MTU + 1)])
+def test_a_window_or_piece_that_cannot_be_is_refused(nodes: Nodes, window: int, piece: int) -> None:
+    with pytest.raises(RpcError, match=f"window={window}, piece={piece}: give") as refused:
+        Server(Service("tested"), nodes[1], window=window, piece=piece)
+    assert refused.value.errno == errno.EINVAL
 
 
 async def test_bulk_has_the_callers_own_memory(nodes: Nodes) -> None:

@@ -30,7 +30,10 @@ _CONNECT: Final = struct.Struct("<HHQ")  # the port called, the caller's, the ca
 _NUMBER: Final = struct.Struct("<Q")
 _FIRST_PORT, _PORTS = 20000, 40000
 _LAST_WORDS: Final = 1.0  # seconds
-_WINDOW: Final = 4  # pieces of a frame under way: of several frames at once, and both ways
+# Pieces of a frame under way, and the bytes of each: the rails are to end together, and what waits in the
+# queues of a busy link is what the next request waits for.
+_WINDOW: Final = 8
+_PIECE: Final = 262144
 _HANDLERS: Final = 1 << 16  # those that wait for room keep nobody else waiting
 _BYTES: Final = 1 << 50  # of bulk that clients lend: it is fetched when there is room
 
@@ -88,6 +91,7 @@ class Endpoint:
             slots=SLOTS,
             streams=_HANDLERS,
             window=_WINDOW,
+            piece=_PIECE,
         )
 
     # Life ------------------------------------------------------------------------------------------

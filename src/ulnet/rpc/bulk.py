@@ -6,7 +6,7 @@ import asyncio
 import errno
 from collections.abc import Callable
 from contextvars import copy_context
-from typing import Final
+from typing import Final, NamedTuple
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, Buffer, fragments_of
@@ -24,6 +24,7 @@ __all__ = ["Loan", "Meter", "Progress", "flat", "move"]
 Progress = Callable[[int, int], None]  # bytes that were moved, of so many
 _PAUSE: Final = 0.05  # seconds, doubled up to
 _LONG_PAUSE: Final = 1.0
+_LEAST_SIZE: Final = 4096  # what the most bytes of a piece may be, at least
 _FIRST_PIECE: Final = 2.5  # seconds that a piece may take, before the first has come
 _LEAST_PIECE: Final = 1.0
 _LEAST_PUSHED: Final = 5.0  # LNet itself mends what can be mended
@@ -116,6 +117,21 @@ class Loan:
         self._entries.clear()
 
 
+class PieceLimits(NamedTuple):
+    """How many pieces of one transfer are under way at once, and of how many bytes each is at most."""
+
+    window: int
+    size: int
+
+    @classmethod
+    def of(cls, window: int, size: int) -> PieceLimits:
+        """Those, if they can be. Raises RpcError(EINVAL)."""
+        if window < 1 or not _LEAST_SIZE <= size <= LNET_MTU:
+            text = f"window={window}, piece={size}: give a window from 1, and pieces of {_LEAST_SIZE} to "
+            raise RpcError(errno.EINVAL, f"{text}{LNET_MTU} bytes")
+        return cls(window, size)
+
+
 async def move(
     port: Port,
     client: Nid,
@@ -124,15 +140,14 @@ async def move(
     offset: int,
     *,
     push: bool,
-    window: int,
+    limits: PieceLimits,
     time_left: Callable[[], float | None],
     progress: Progress | None,
     method: str,
 ) -> None:
     """Move all of `memory` to (or, without `push`, from) that offset of a client's bulk.
 
-    `window` pieces are under way at once. A piece that fails is moved again while time is left. Raises
-    LNetError.
+    A piece that fails is moved again while time is left. Raises LNetError.
     """
     total = memory.nbytes
     if not 0 <= offset <= offset + total <= bulk.length:
@@ -141,7 +156,7 @@ async def move(
             f"bulk of {total} bytes at {offset}: the client lends {bulk.length} bytes (into_size, bulk_size)",
         )
     transfer = _Transfer(port, client, bulk.bits, memory, offset, push, time_left, progress, method)
-    await transfer.run(window)
+    await transfer.run(limits)
 
 
 class _Piece:
@@ -205,14 +220,18 @@ class _Transfer:
         self._times = Estimate(_FIRST_PIECE)
         self._next = 0  # the place in the memory from which on nothing was begun
         self._moved = 0
+        self._most = LNET_MTU  # bytes of a piece
+        self._most = LNET_MTU  # bytes of a piece
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._watch: Watch[_Piece] = Watch(self._loop, self._late)
         self._pieces: list[_Piece] = []
         self._pauses: dict[_Piece, asyncio.TimerHandle] = {}
 
-    async def run(self, window: int) -> None:
+    async def run(self, limits: PieceLimits) -> None:
         """Move all of it. Raises LNetError."""
-        self._pieces = [_Piece(self) for _ in range(min(window, -(-self._memory.nbytes // LNET_MTU)))]
+        self._most = limits.size
+        count = min(limits.window, -(-self._memory.nbytes // limits.size))
+        self._pieces = [_Piece(self) for _ in range(count)]
         try:
             for piece in self._pieces:
                 self._begin(piece)
@@ -233,7 +252,7 @@ class _Transfer:
         if begin >= memory.nbytes or self._done.done():
             return
         at = self._offset + begin
-        size = min(LNET_MTU, REGION - at % REGION, memory.nbytes - begin)  # no piece is in two regions
+        size = min(self._most, REGION - at % REGION, memory.nbytes - begin)  # no piece is in two regions
         self._next = begin + size
         patience = max(_LEAST_PUSHED if self._push else _LEAST_PIECE, 4 * self._times.expected)
         piece.begin(at, memory[begin : begin + size], patience)

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from ulnet.core.md import Buffer
-from ulnet.rpc.bulk import Progress, flat, move
+from ulnet.rpc.bulk import PieceLimits, Progress, flat, move
 from ulnet.rpc.checksum import Checksum
 from ulnet.rpc.errors import RpcError
 from ulnet.wire.rpc import CHECK, NO_DEADLINE, XXH3, Bulk, CallFrame
@@ -46,6 +46,7 @@ class Call:
         "news",
         "over",
         "overdue",
+        "pieces",
         "pushed",
         "reply",
         "session",
@@ -53,7 +54,6 @@ class Call:
         "started_at",
         "task",
         "under_way",
-        "window",
     )
 
     def __init__(
@@ -63,7 +63,7 @@ class Call:
         method: Method,
         frame: CallFrame,
         lane: Lane,
-        window: int,
+        pieces: PieceLimits,
         now: float,
     ) -> None:
         self.loop: asyncio.AbstractEventLoop = loop
@@ -74,7 +74,7 @@ class Call:
         data = frame.data = bytes(frame.data)  # of its own, not of the inbox
         self.data: bytes | bytearray = data
         self.deadline: float | None = None if frame.left == NO_DEADLINE else now + frame.left / 1000
-        self.window: int = window
+        self.pieces: PieceLimits = pieces
         self.lane: Lane = lane  # from the NI that was asked to the NID that asked
         self.size: int = 0  # as it was admitted
         self.started_at: float = now
@@ -185,7 +185,7 @@ class Call:
             view,
             offset,
             push=push,
-            window=self.window,
+            limits=self.pieces,
             time_left=self.time_left,
             progress=progress,
             method=self.method.name,

@@ -17,6 +17,7 @@ from ulnet.node import Message, Node
 from ulnet.node.port import Port, nobody_asks
 from ulnet.node.watch import Watch
 from ulnet.rpc.admission import Admission
+from ulnet.rpc.bulk import PieceLimits
 from ulnet.rpc.call import Call
 from ulnet.rpc.checksum import known
 from ulnet.rpc.context import DEADLINE, clock_of
@@ -73,7 +74,7 @@ class Server:
     `concurrency` handlers run at once, `queue` requests wait, `queue_bytes` of data at most; `streams` run
     beside them. There are `sessions` clients with `slots` calls each, and `reply_bytes` of replies are kept.
     `largest` is the size of frames that it takes, `window` how many pieces of bulk of a call are under way
-    at once. `random(bits)` gives random numbers.
+    at once, `piece` how many bytes each has at most. `random(bits)` gives random numbers. Raises RpcError.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Server:
         reply_bytes: int = 64 << 20,
         largest: int = 16384,
         window: int = 16,
+        piece: int = LNET_MTU,
         random: Callable[[int], int] = secrets.randbits,
     ) -> None:
         self.service = service
@@ -107,7 +109,7 @@ class Server:
         self._sessions: Sessions[Call] = Sessions(sessions, reply_bytes)
         self._slots = slots
         self._largest = largest
-        self._window = window
+        self._pieces = PieceLimits.of(window, piece)
         self._random = random
         self._service_time = Estimate(0.01)
         self._purge: asyncio.TimerHandle | None = None
@@ -269,7 +271,7 @@ class Server:
             self._refuse(frame, message, errno.EPROTO, "this server has no XXH3 any more: call again")
             return
         lane = self._lane(session, message)
-        call = Call(self._loop, session, method, frame, lane, self._window, now)
+        call = Call(self._loop, session, method, frame, lane, self._pieces, now)
         call.size = size
         instead = None
         stream = method.kind == "stream"
