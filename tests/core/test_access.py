@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from core.test_core_regressions import arrive, attach
+from core.test_foreign_answers import Forged
 from core.test_kept_matches import PAYLOAD, Line
 from support.fabric import Fabric, Recorder
 from ulnet.control.instance import LNet
@@ -18,7 +19,7 @@ from ulnet.core.ni import NI, LocalNet, Place
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import NetTunables
 from ulnet.lnd.lo import LoLnd
-from ulnet.nid import Nid
+from ulnet.nid import Net, Nid
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL, Header, MsgType
 
 A, B, C = (Nid.parse(f"10.0.0.{n}@tcp") for n in (1, 2, 3))
@@ -226,6 +227,29 @@ def test_a_push_that_is_denied_is_acknowledged_so_that_discovery_there_ends() ->
     assert events.kinds == ["SEND", "SEND", "ACK"]
     assert (events[2].mlength, events[2].status) == (0, 0)
     assert asked.denied == 2
+
+
+@pytest.mark.parametrize(
+    ("rule", "kind", "portal", "bits"),
+    [
+        ("ping", MsgType.GET, PING_PORTAL, PING_MATCH_BITS),
+        ("push", MsgType.PUT, PING_PORTAL, PING_MATCH_BITS),
+        ("portal4", MsgType.PUT, 4, 7),
+        ("portal4", MsgType.GET, 4, 7),
+    ],
+)
+def test_who_is_denied_may_not_do_it_in_the_name_of_a_node_elsewhere(
+    rule: str, kind: MsgType, portal: int, bits: int
+) -> None:
+    """The answer to an invented source goes back by who sent it. A gateway of ours sends for others."""
+    asked = Asked(deny=[f"{rule}=10.0.0.3@tcp"])
+    hdr = Header(int(kind), A, Nid.parse("10.9.0.1@tcp9"), portal=portal, match_bits=bits)
+    for name, times in ((B, 0), (C, 1)):
+        assert asked.a.receiver(asked.a.nis[A], name).begin(hdr, Forged()) == 0
+        assert asked.denied == times
+    asked.a.gateways.add(Net.parse("tcp9"), C, -1, 0)
+    assert asked.a.receiver(asked.a.nis[A], C).begin(hdr, Forged()) == 0
+    assert asked.denied == 1
 
 
 def test_a_node_reaches_itself_whatever_its_lists_say() -> None:

@@ -149,10 +149,7 @@ class Access:
         """Whether the sender of a PUT or GET that came by ni may do that."""
         if not (self._allow or self._deny):
             return True
-        if hdr.portal != PING_PORTAL:
-            what = f"{_PORTAL}{hdr.portal}"
-        else:
-            what = _PING if hdr.type == MsgType.GET else _PUSH
+        what = _wanted(hdr)
         key = (hdr.src_nid, what, ni.interface, ni.also)
         may = self._judged.get(key)
         if may is None:
@@ -160,6 +157,18 @@ class Access:
                 self._judged.clear()
             may = self._judged[key] = not self.why_denied(hdr.src_nid, ni, what)
         return may
+
+    def denies_by_name(self, nid: Nid, hdr: Header, ni: NI) -> bool:
+        """Whether a node is on the deny list for that, which it sent for another node by ni."""
+        denied = self._deny.get(_wanted(hdr)) if self._deny else None
+        return denied is not None and denied.rule_for(nid, ni) is not None
+
+
+def _wanted(hdr: Header) -> str:
+    """What the sender of a PUT or GET wants to do."""
+    if hdr.portal != PING_PORTAL:
+        return f"{_PORTAL}{hdr.portal}"
+    return _PING if hdr.type == MsgType.GET else _PUSH
 
 
 def rule_text(name: str, text: str) -> str:

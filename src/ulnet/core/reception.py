@@ -206,12 +206,23 @@ class Reception:
         portal = self.memory.portals[hdr.portal] if hdr.portal < PORTALS else None
         if portal is None:
             match.why = NO_MEMORY
-        elif receiver.nid in self.state.nis or self.state.access.admits(hdr, receiver.ni):
+        elif self._is_admitted(receiver, hdr):
             return portal
         else:
             match.why = DENIED
         match.verdict = Verdict.DROP
         return None
+
+    def _is_admitted(self, receiver: Receiver, hdr: Header) -> bool:
+        """Whether the access lists let the source do that, and who sent it unless that is our gateway."""
+        access, nid, source = self.state.access, receiver.nid, hdr.src_nid
+        if nid in self.state.nis:
+            return True
+        if not access.admits(hdr, receiver.ni):
+            return False
+        if nid == source or not access.denies_by_name(nid, hdr, receiver.ni):
+            return True
+        return self._parts.leads_over(nid, source.net)
 
     def _answers(self, match: Match, receiver: Receiver, kind: int) -> PathSet:
         """The paths of answers to messages like that."""

@@ -17,6 +17,7 @@ from ulnet.lnd.tcp.nistate import NiState
 from ulnet.lnd.tcp.secure import FIRST_BYTE, SecureSocket, Security
 from ulnet.lnd.tcp.shared import Shared
 from ulnet.nid import Nid
+from ulnet.wire.acceptor import TLS_WAY_OUT
 
 __all__ = ["Acceptor"]
 
