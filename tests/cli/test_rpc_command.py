@@ -33,6 +33,10 @@ async def ulnet_rpc() -> AsyncIterator[Run]:
     async def echo(call: Call) -> bytes:
         return b"<" + call.data + b">"
 
+    @service.method("curse")
+    async def curse(call: Call) -> bytes:
+        raise ValueError("\x1b]0;title\x07\x9b2J\nline")
+
     params = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)
     async with Node(tcp=params) as node:
         node.add_ni(NID)
@@ -59,6 +63,12 @@ async def test_a_service_is_asked_and_called(ulnet_rpc: Run) -> None:
     status, out, err = await ulnet_rpc("methods", NID, "sums")
     assert (status, err) == (0, "")
     assert out.splitlines()[:5] == ["service: sums", "methods:", "- name: add", "  kind: call", "  calls: 1"]
+
+
+async def test_what_a_server_says_does_nothing_to_the_terminal(ulnet_rpc: Run) -> None:
+    status, _, err = await ulnet_rpc("call", NID, "sums", "curse")
+    assert status == 1
+    assert "ValueError: \\x1b]0;title\\x07\\x9b2J\nline (errno" in err
 
 
 async def test_what_fails_is_told(ulnet_rpc: Run) -> None:

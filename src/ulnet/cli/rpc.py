@@ -60,12 +60,18 @@ def main(argv: list[str]) -> int:
         reply = asyncio.run(_call(options, target, source, data))
         _show(reply, options)
     except RpcError as failed:
-        print(f"ulnet rpc: {failed} (errno {failed.errno}, executed: {failed.executed})", file=sys.stderr)
+        words = f"{_harmless(str(failed))} (errno {failed.errno}, executed: {failed.executed})"
+        print(f"ulnet rpc: {words}", file=sys.stderr)
         return 1
     except LNetError as failed:
         print(f"ulnet rpc: {failed}", file=sys.stderr)
         return 1
     return 0
+
+
+def _harmless(text: str) -> str:
+    """The words of a server, of which none is for the terminal."""
+    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
 
 
 def _parser() -> argparse.ArgumentParser:

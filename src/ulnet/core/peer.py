@@ -338,6 +338,14 @@ class Peer:
         self.generation.invalidate("flags")
         self.settled = flags & _KNOWN_OR_NOT == _KNOWN
 
+    def fall_apart(self) -> None:
+        """It left the table: what nobody uses goes at once, and waits for no search for cycles."""
+        if self.idle:
+            for net in self.nets.values():
+                net.nis = []
+            self.nets = {}
+            self.members = {}
+
     @property
     def multi_rail(self) -> bool:
         """Whether any of its NIDs may be used for any message."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ __all__ = ["MAX_UNCONFIGURED", "PeerTable"]
 
 # NIDs of peers that nobody configured: a bound on what strangers can make us keep.
 MAX_UNCONFIGURED = 65536
+_GONE = 64  # peers that left last, and stay as they were for whoever still works with them
 _CANDIDATES = 16  # how many are looked at to find one that can be forgotten
 
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
@@ -48,6 +50,7 @@ class PeerTable:
         self._strangers: dict[Peer, None] = {}  # those not configured, longest known first
         self._unconfigured = 0  # their NIDs
         self._locks = 0
+        self._gone: deque[Peer] = deque()
 
     def __iter__(self) -> Iterator[Peer]:
         return iter(list(self._peers))
@@ -353,6 +356,9 @@ class PeerTable:
         if not peer.configured:
             del self._strangers[peer]
             self._unconfigured -= len(peer.members)
+        self._gone.append(peer)
+        if len(self._gone) > _GONE:
+            self._gone.popleft().fall_apart()
 
     def _has_room(self, keep: Peer | None = None) -> bool:
         """Whether one more NID of a stranger fits, if need be in the place of one long idle."""

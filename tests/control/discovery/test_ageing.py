@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+
 from support.fabric import Fabric
 from ulnet.control.discovery.ageing import FORGOTTEN_AFTER
 from ulnet.control.naming import name_peer
+from ulnet.core import peer_table
 from ulnet.core.md import MdOption
+from ulnet.core.peer import Peer
 from ulnet.nid import Net, Nid
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
 
@@ -72,6 +76,28 @@ def test_who_is_in_use_is_looked_at_again():
     later(fabric, FORGOTTEN_AFTER + 1.0)
     assert known(a) == set()
     fabric.assert_conserved()
+
+
+def test_strangers_who_made_room_for_others_are_not_kept_until_their_time(monkeypatch):
+    """Ever new sources: 300 s of them were kept, 65,536 though they may be in all."""
+    monkeypatch.setattr(peer_table, "MAX_UNCONFIGURED", 50)
+    fabric = Fabric()
+    a = fabric.node("10.0.0.1@tcp", ageing=True)
+    fabric.all_peer_nis.clear()
+    gc.collect()
+    before = sum(type(one) is Peer for one in gc.get_objects())
+    gc.disable()
+    try:
+        for number in range(400):
+            a.peers.learn(Nid.of(B.net, 1000 + number))
+            fabric.all_peer_nis.clear()
+        after = sum(type(one) is Peer for one in gc.get_objects())
+    finally:
+        gc.enable()
+    assert len(a.peers) <= 50
+    assert after - before < 150
+    later(fabric, FORGOTTEN_AFTER + 1.0)
+    assert known(a) == set()
 
 
 def test_a_node_that_shuts_down_waits_for_nothing():

@@ -9,11 +9,13 @@ import pytest
 from support.fabric import Fabric, Recorder
 from ulnet.control.instance import LNet
 from ulnet.core.md import MdOption
+from ulnet.core.msg import Incoming
 from ulnet.core.peer import Peer
 from ulnet.core.peer_table import MAX_UNCONFIGURED
 from ulnet.core.status import LNetError
+from ulnet.lnd.contract import Inbound
 from ulnet.nid import LNET_PID, Nid
-from ulnet.wire.lnet import PING_MATCH_BITS, MsgType
+from ulnet.wire.lnet import PING_MATCH_BITS, Header, MsgType
 from ulnet.wire.ping import NiEntry, PingInfo
 
 A, A1 = Nid.parse("10.0.0.1@tcp"), Nid.parse("10.1.0.1@tcp1")
@@ -207,6 +209,46 @@ def test_who_pushes_without_end_is_heard_now_and_then(fabric: Fabric) -> None:
     assert a.stats.drops["more pushes than a peer may send"] == 8
     fabric.clock.now += 20
     assert heard(9)
+
+
+class Arriving:
+    """The payload of a message that comes at once."""
+
+    def __init__(self, receiver: Inbound, data: bytes) -> None:
+        self.receiver = receiver
+        self.data = data
+
+    def take(self, incoming: Incoming | None, buffers: list[memoryview], mlen: int, rlen: int) -> None:
+        if incoming is not None:
+            buffers[0][:] = self.data[:mlen]
+            self.receiver.end(incoming)
+
+    def abandon(self, incoming: Incoming) -> bool:
+        return False
+
+    def unanswered(self) -> None:
+        pass
+
+
+def test_who_pushes_in_ever_new_names_is_heard_now_and_then(fabric: Fabric) -> None:
+    """One connection and 36 invented sources on another net: a turn of 3.7 s."""
+    a = fabric.node(str(A))
+    data = PingInfo(0x1E, 12345, 4, [NiEntry(Nid.parse(f"10.7.0.{n}@tcp9")) for n in range(1, 255)]).pack()
+
+    def comes(number: int, hop: Nid) -> bool:
+        """Whether a push of one more node is taken; `hop` sends it."""
+        dropped = a.stats.drops["more pushes than a peer may send"]
+        source = Nid.parse(f"10.9.{number >> 8}.{number & 255}@tcp9")
+        hdr = Header(int(MsgType.PUT), A, source, payload_length=len(data), match_bits=PING_MATCH_BITS)
+        receiver = a.receiver(a.nis[A], hop)
+        assert receiver.begin(hdr, Arriving(receiver, data)) == 0
+        return a.stats.drops["more pushes than a peer may send"] == dropped
+
+    heard = sum(comes(number, B) for number in range(1, 300))
+    assert heard == 2 * 65536 // len(data)
+    assert comes(300, C), "whom another node sends for is heard"
+    fabric.clock.now += 1.0
+    assert sum(comes(number, B) for number in range(301, 400)) == 8 * 4096 // len(data)
 
 
 def test_a_push_beyond_what_a_peer_may_send_is_asked_for_when_it_matters(fabric: Fabric) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from itertools import takewhile
 from typing import Final
 
 from ulnet.core.peer import Peer, PeerFlag
@@ -23,17 +23,21 @@ class Ageing:
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
-        self._silent: deque[tuple[float, Peer]] = deque()  # when to look at it, the earliest first
+        self._silent: dict[Peer, float] = {}  # when to look at it, the earliest first
         self._timer: Timer | None = None
 
     def learned(self, peer: Peer) -> None:
         """A peer was made of an unknown NID."""
-        self._silent.append((self._state.clock() + FORGOTTEN_AFTER, peer))
+        self._silent[peer] = self._state.clock() + FORGOTTEN_AFTER
         self._schedule()
+
+    def left(self, peer: Peer) -> None:
+        """A peer is no longer in the table: nothing is kept of it."""
+        self._silent.pop(peer, None)
 
     def _schedule(self) -> None:
         if self._silent and self._timer is None and self._state.running:
-            self._timer = self._state.timers.at(self._silent[0][0], self._look)
+            self._timer = self._state.timers.at(next(iter(self._silent.values())), self._look)
 
     def close(self) -> None:
         """The node shuts down."""
@@ -42,10 +46,11 @@ class Ageing:
     def _look(self) -> None:
         self._timer = None
         now = self._state.clock()
-        while self._silent and self._silent[0][0] <= now:
-            _, peer = self._silent.popleft()
+        due = takewhile(lambda one: one[1] <= now, self._silent.items())
+        for peer in [peer for peer, _ in due]:
+            self._silent.pop(peer, None)
             if not _heard(peer) and not self._state.peers.forget(peer):
-                self._silent.append((now + FORGOTTEN_AFTER, peer))
+                self._silent[peer] = now + FORGOTTEN_AFTER
         self._schedule()
 
 

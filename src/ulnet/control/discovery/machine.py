@@ -230,6 +230,7 @@ class Discovery:
     def peer_removed(self, peer: Peer) -> None:
         """The peer left the table: who waits for it goes on with whoever has its NIDs now."""
         self._queue.pop(peer, None)
+        self.ageing.left(peer)
         self._exchanges.end(peer, PING)
         self._exchanges.end(peer, PUSH)
         peer.news = None
