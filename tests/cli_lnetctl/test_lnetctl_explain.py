@@ -48,6 +48,21 @@ def test_json_has_the_same_and_a_source_binds(daemon: Daemon) -> None:
     assert daemon.lnetctl("peer", "list").out.count("nid") == 1  # asking makes no peer
 
 
+def test_a_drained_ni_is_named_as_left_out(daemon: Daemon) -> None:
+    assert daemon.lnetctl("net", "set", "--nid", "127.0.1.2@tcp", "--drain", "1").code == 0
+    try:
+        told = json.loads(daemon.lnetctl("explain", "--json", "--to", "127.0.0.3@tcp").out)
+        (left_out,) = [one for one in told["stages"] if one["stage"] == "left out"]
+        assert left_out["candidates"] == [{"name": "127.0.1.2@tcp", "values": {}, "outcome": "drained"}]
+        others = [one["name"] for stage in told["stages"] for one in stage["candidates"] if stage != left_out]
+        assert "127.0.1.2@tcp" not in others and "127.0.2.2@tcp1" in others
+        lines = daemon.lnetctl("explain", "--to", "127.0.0.3@tcp").out.splitlines()
+        assert lines[-1].split() == ["127.0.1.2@tcp", "drained"]
+    finally:
+        assert daemon.lnetctl("net", "set", "--nid", "127.0.1.2@tcp", "--drain", "0").code == 0
+    assert "left out" not in daemon.lnetctl("explain", "--to", "127.0.0.3@tcp").out
+
+
 def test_shows_are_json_too(daemon: Daemon) -> None:
     for words in (("net", "show", "-v"), ("peer", "show"), ("global", "show"), ("stats", "show")):
         told = daemon.lnetctl(*words, "--json")

@@ -44,6 +44,11 @@ def test_nids_on_several_nets_are_one_peer(table):
 
 
 @pytest.mark.requirement("cfg-080", "snd-065")
+def test_a_peer_shows_its_name_and_how_many_nids_it_has(table):
+    peer = table.learn(Nid.parse("10.0.0.1@tcp")).peer
+    assert repr(peer) == "<peer 10.0.0.1@tcp, 1 NIDs>"
+
+
 def test_a_nid_belongs_to_one_peer(table):
     table.add(B, [B1])
     table.add(C)

@@ -113,7 +113,7 @@ async def test_no_more_pieces_than_the_window_are_under_way(nodes: Nodes, window
 
 
 @pytest.mark.parametrize("piece", [4096, 262144, LNET_MTU])
-async def test_no_piece_has_more_bytes_than_the_server_says(nodes: Nodes, piece: int) -> None:
+async def test_the_first_pieces_have_as_many_bytes_as_the_server_says(nodes: Nodes, piece: int) -> None:
     service = Service("tested")
     told: list[int] = []
     total = 3 * piece + 5
@@ -130,6 +130,28 @@ async def test_no_piece_has_more_bytes_than_the_server_says(nodes: Nodes, piece:
         await client.call("read", into=into)
     assert into == bytes(range(256)) * (total // 256) + bytes(total % 256)
     assert sorted(told) == [5, piece, piece, piece]
+
+
+@pytest.mark.parametrize(("fast", "most"), [(0.0, 4096), (1e9, LNET_MTU)])
+async def test_pieces_grow_where_they_come_fast(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, fast: float, most: int
+) -> None:
+    monkeypatch.setattr("ulnet.rpc.bulk._FAST", fast)
+    service = Service("tested")
+    told: list[int] = []
+    data = bytes(range(256)) * 40_000
+
+    @service.method("read")
+    async def read(call: Call) -> None:
+        await call.push(data, progress=lambda moved, of: told.append(moved))
+
+    async with Server(service, nodes[1], window=1, piece=4096), Client(nodes[0], SERVER, "tested") as client:
+        into = bytearray(len(data))
+        await client.call("read", into=into)
+    assert into == data
+    sizes = [after - before for before, after in zip([0, *told], told, strict=False)]
+    assert max(sizes) == most
+    assert sizes[:9] == [min(4096 << at, most) for at in range(9)]
 
 
 @pytest.mark.parametrize(("window", "piece"), [(0, LNET_MTU), (1, 4095), (1, LNET_MTU + 1)])

@@ -346,6 +346,9 @@ class Peer:
             self.nets = {}
             self.members = {}
 
+    def __repr__(self) -> str:
+        return f"<peer {self.primary_nid}, {len(self.members)} NIDs>"
+
     @property
     def multi_rail(self) -> bool:
         """Whether any of its NIDs may be used for any message."""

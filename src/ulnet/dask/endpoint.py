@@ -30,8 +30,7 @@ _CONNECT: Final = struct.Struct("<HHQ")  # the port called, the caller's, the ca
 _NUMBER: Final = struct.Struct("<Q")
 _FIRST_PORT, _PORTS = 20000, 40000
 _LAST_WORDS: Final = 1.0  # seconds
-# Pieces of a frame under way, and the bytes of each: the rails are to end together, and what waits in the
-# queues of a busy link is what the next request waits for.
+# Pieces of a frame under way, and the bytes of the first: on slow networks the rails are to end together.
 _WINDOW: Final = 8
 _PIECE: Final = 262144
 _HANDLERS: Final = 1 << 16  # those that wait for room keep nobody else waiting

@@ -12,11 +12,11 @@ class CandidateView(Struct):
 
     name: str
     values: dict[str, bool | float]
-    outcome: str  # "chosen", "kept", "link down", or "out by CRITERION"
+    outcome: str  # "chosen", "kept", "link down", "out by CRITERION"; if left out "drained", "about to go"
 
 
 class StageView(Struct, rename={"decided_by": "decided by"}):
-    """One stage of a choice."""
+    """One stage of a choice; one behind them, "left out", has the NIs that take nothing new."""
 
     stage: str
     candidates: list[CandidateView]

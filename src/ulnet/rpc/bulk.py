@@ -24,7 +24,8 @@ __all__ = ["Loan", "Meter", "Progress", "flat", "move"]
 Progress = Callable[[int, int], None]  # bytes that were moved, of so many
 _PAUSE: Final = 0.05  # seconds, doubled up to
 _LONG_PAUSE: Final = 1.0
-_LEAST_SIZE: Final = 4096  # what the most bytes of a piece may be, at least
+_LEAST_SIZE: Final = 4096  # bytes of a piece
+_FAST: Final = 0.008  # seconds: a piece that is there sooner has larger ones behind it
 _FIRST_PIECE: Final = 2.5  # seconds that a piece may take, before the first has come
 _LEAST_PIECE: Final = 1.0
 _LEAST_PUSHED: Final = 5.0  # LNet itself mends what can be mended
@@ -118,7 +119,10 @@ class Loan:
 
 
 class PieceLimits(NamedTuple):
-    """How many pieces of one transfer are under way at once, and of how many bytes each is at most."""
+    """How many pieces of one transfer are under way at once, and the bytes of each.
+
+    Small ones let the rails of a slow network end together. Where pieces come fast, the next are larger.
+    """
 
     window: int
     size: int
@@ -220,7 +224,7 @@ class _Transfer:
         self._times = Estimate(_FIRST_PIECE)
         self._next = 0  # the place in the memory from which on nothing was begun
         self._moved = 0
-        self._most = LNET_MTU  # bytes of a piece
+        self._size = LNET_MTU  # of the next pieces
         self._most = LNET_MTU  # bytes of a piece
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._watch: Watch[_Piece] = Watch(self._loop, self._late)
@@ -229,7 +233,7 @@ class _Transfer:
 
     async def run(self, limits: PieceLimits) -> None:
         """Move all of it. Raises LNetError."""
-        self._most = limits.size
+        self._size = limits.size
         count = min(limits.window, -(-self._memory.nbytes // limits.size))
         self._pieces = [_Piece(self) for _ in range(count)]
         try:
@@ -252,7 +256,7 @@ class _Transfer:
         if begin >= memory.nbytes or self._done.done():
             return
         at = self._offset + begin
-        size = min(self._most, REGION - at % REGION, memory.nbytes - begin)  # no piece is in two regions
+        size = min(self._size, REGION - at % REGION, memory.nbytes - begin)  # no piece is in two regions
         self._next = begin + size
         patience = max(_LEAST_PUSHED if self._push else _LEAST_PIECE, 4 * self._times.expected)
         piece.begin(at, memory[begin : begin + size], patience)
@@ -290,7 +294,10 @@ class _Transfer:
             else:
                 self._put_off(piece)
             return
-        self._times.observe(self._loop.time() - piece.began)
+        took = self._loop.time() - piece.began
+        self._times.observe(took)
+        if took < _FAST and self._size < LNET_MTU:
+            self._size = min(2 * self._size, LNET_MTU)
         if self._progress is None:
             self._arrived(piece)
         else:  # which may do anything: not here, among the events of a batch

@@ -74,7 +74,8 @@ class Server:
     `concurrency` handlers run at once, `queue` requests wait, `queue_bytes` of data at most; `streams` run
     beside them. There are `sessions` clients with `slots` calls each, and `reply_bytes` of replies are kept.
     `largest` is the size of frames that it takes, `window` how many pieces of bulk of a call are under way
-    at once, `piece` how many bytes each has at most. `random(bits)` gives random numbers. Raises RpcError.
+    at once, `piece` how many bytes the first have; where they come fast, the next have more.
+    `random(bits)` gives random numbers. Raises RpcError.
     """
 
     def __init__(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ulnet.bond.bondni import BondNi
 from ulnet.bond.paths import Path
 from ulnet.bond.reasons import ASKED, reasons
 from ulnet.control.view import View
+from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNet
 from ulnet.core.selection import HIGHER_IS_BETTER, YES_OR_NO, Explanation, NetPair, Stage
 from ulnet.dlc.documents_explain import CandidateView, ExplainView, StageView
@@ -26,6 +28,9 @@ def explain(core: View, request: Explain) -> ExplainView:
     source = one_nid(request.source) if request.source is not None else None
     record = core.explain(one_nid(request.target), source=source, size=request.size, cpt=request.numa)
     view = as_view(record)
+    closed = [ni for ni in core.nis.values() if not ni.open]
+    if closed:
+        view.stages.append(_left_out(closed))
     assert record.ni is not None
     assert record.peer_ni is not None
     bond = record.ni.lnd_data
@@ -71,6 +76,12 @@ def _stage(stage: Stage) -> StageView:
         for one in stage.candidates
     ]
     return StageView(stage.name, candidates, stage.decided_by)
+
+
+def _left_out(nis: Sequence[NI]) -> StageView:
+    """NIs that take nothing new, which no stage sees."""
+    found = [CandidateView(str(ni.nid), {}, "drained" if ni.drained else "about to go") for ni in nis]
+    return StageView("left out", found, "")
 
 
 def _left(candidate: Any, stage: Stage) -> str:
