@@ -498,7 +498,7 @@ class Reader:
         more = False
         began = monotonic() if self.busy else 0.0
         self.busy = False
-        while True:
+        while budget > 0:
             sock = self.sock
             if sock is None or self.state == _PAUSED:
                 return any_read
@@ -535,9 +535,8 @@ class Reader:
                 budget -= end + self.spare
             if count < asked:
                 break
-            if budget <= 0:
-                more = True
-                break
+        else:
+            more = True
         if budget <= short:
             self._turn_over(began, more)
         return True
