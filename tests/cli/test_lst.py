@@ -17,8 +17,10 @@ import yaml
 from support.daemon import PATIENCE, Daemon, Done, environment
 from support.ports import free_port
 from support.shared import shared_path
+from ulnet.cli.lst_text import Picked, rates
 from ulnet.cli.lst_words import COMMANDS, parser_of
 from ulnet.cli.parsers import actions_of
+from ulnet.dlc.documents_selftest import CountersView, NodeCounters
 
 pytestmark = pytest.mark.requirement("LST")
 
@@ -419,3 +421,26 @@ def test_words_of_ulnet_selftest(tmp_path: Path) -> None:
         assert between.code == 2 and between.err.startswith(
             "ulnet selftest: no report: a.json cannot be read"
         )
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("", " is empty"), ("\n", " is empty"), ("[]", ": Expected `object`, got `array`")]
+)
+def test_a_file_that_is_no_report_is_named(tmp_path: Path, text: str, why: str) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text(text)
+    done = selftest(tmp_path / "x", "compare", str(bad), str(bad))
+    assert (done.code, done.out, done.err) == (2, "", f"ulnet selftest: no report: {bad}{why}\n")
+
+
+def test_rates_keep_their_units_in_80_columns() -> None:
+    def counted(at: float, count: int, length: int) -> CountersView:
+        lnet = dict.fromkeys(("recv_count", "send_count"), count) | dict.fromkeys(
+            ("recv_length", "send_length"), length
+        )
+        return CountersView("clients", [NodeCounters("10.0.0.1@tcp", at, lnet=lnet)])
+
+    fast = list(rates(counted(0.0, 0, 0), counted(1.0, 12_345_678, 99_999 << 20), Picked()))
+    assert fast[1] == "[R] Avg: 12345678 RPC/s Min: 12345678 RPC/s Max: 12345678 RPC/s"
+    assert fast[4] == "[R] Avg: 99999.00 MiB/s Min: 99999.00 MiB/s Max: 99999.00 MiB/s "
+    assert len(fast) == 6 and max(map(len, fast)) <= 80

@@ -117,6 +117,29 @@ def test_output_that_nobody_reads_to_its_end_is_no_fault(daemon: Daemon) -> None
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+def test_a_script_waits_until_the_nets_are_up(tmp_path: Path) -> None:
+    """The loop of the manual: the first answer of the daemon has the nets that it begins with."""
+    path, port = tmp_path / "s", str(free_port())
+    nids = [f"127.7.{n}.1@tcp" for n in range(1, 9)]
+    config = tmp_path / "lnet.yaml"
+    config.write_text(
+        yaml.safe_dump({"net": [{"net type": "tcp", "local NI(s)": [{"nid": n} for n in nids]}]})
+    )
+    loop = "until $LNETCTL net show > /dev/null 2>&1; do sleep 0.1; done; $LNETCTL net show"
+    command = f"{sys.executable} -m ulnet.cli.lnetctl --socket {path}"
+    with socket.socket(socket.AF_UNIX) as left:  # the socket of a daemon that was killed is no answer
+        left.bind(str(path))
+    process = lnetd("--socket", str(path), "--config", str(config), "--accept", "all", "--accept-port", port)
+    try:
+        words, env = ["timeout", str(PATIENCE), "sh", "-c", loop], environment(LNETCTL=command)
+        told = subprocess.run(words, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
+        shown = [ni for net in yaml.safe_load(told)["net"] for ni in net["local NI(s)"]]
+        assert {ni["nid"]: ni["status"] for ni in shown} == dict.fromkeys(["0@lo", *nids], "up")
+    finally:
+        process.kill()
+        process.communicate()
+
+
 # The daemon ----------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -12,9 +13,11 @@ from support.fabric import Fabric, Recorder
 from support.parts import quiet_parts
 from ulnet.core import peer_table as peer_module
 from ulnet.core.md import MdOption
-from ulnet.core.peer import PeerFlag
+from ulnet.core.ni import NI, LocalNet
+from ulnet.core.peer import Peer, PeerFlag, PeerNet, PeerNi
 from ulnet.core.peer_table import PeerTable
 from ulnet.core.status import LNetError
+from ulnet.core.tunables import NetTunables
 from ulnet.nid import ANY_NID, LO_NID, Nid
 
 A, B, C, D = (Nid.parse(f"10.0.0.{n}@tcp") for n in (1, 2, 3, 4))
@@ -43,12 +46,20 @@ def test_nids_on_several_nets_are_one_peer(table):
     assert list(peer.nids()) == [B, C, B1]
 
 
+def test_reprs_are_short_and_never_fail(table):
+    pni = table.learn(A)
+    assert repr(pni) == "<PeerNi 10.0.0.1@tcp>"
+    assert repr(pni.net) == "<PeerNet tcp>"
+    assert repr(pni.peer) == "<Peer 10.0.0.1@tcp, 1 NID>"
+    assert repr(table.add(B, [B1])) == f"<Peer {B}, 2 NIDs>"
+    net = LocalNet(A.net, cast("Any", None), NetTunables())
+    net.nis = [NI(net, A)]
+    assert [repr(net), repr(net.nis[0])] == ["<LocalNet tcp, 1 NI>", "<NI 10.0.0.1@tcp>"]
+    for one in (Peer, PeerNi, PeerNet, LocalNet, NI):  # before __init__ has run, as a debugger shows them
+        assert repr(one.__new__(one)).startswith(f"<{one.__name__} ?")
+
+
 @pytest.mark.requirement("cfg-080", "snd-065")
-def test_a_peer_shows_its_name_and_how_many_nids_it_has(table):
-    peer = table.learn(Nid.parse("10.0.0.1@tcp")).peer
-    assert repr(peer) == "<peer 10.0.0.1@tcp, 1 NIDs>"
-
-
 def test_a_nid_belongs_to_one_peer(table):
     table.add(B, [B1])
     table.add(C)

@@ -49,6 +49,20 @@ def run(*words: str, code: int = 0) -> str:
     return done.stdout if code == 0 else done.stderr
 
 
+def test_an_output_that_takes_nothing_is_told() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*DEMO, "--size", "1M", "--no-cut"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    said = "ulnet: what it says cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
 @pytest.mark.requirement("tst-010")
 def test_a_random_file_over_two_rails() -> None:
     told = run("--size", "128M", "--no-cut", "--statistics")

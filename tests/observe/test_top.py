@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -128,13 +130,32 @@ class Screen:
         return f"{self.head()}\n" + "\n".join(self.rows())
 
 
+@dataclass
+class Terminal:
+    """`ulnet top` as a process on a pseudo-terminal."""
+
+    process: subprocess.Popen[bytes]
+    ours: int
+    said: bytes = b""
+
+    def end(self) -> int:
+        """Its exit status; `said` is all that it wrote."""
+        with suppress(OSError):  # the other end is closed
+            while more := os.read(self.ours, 65536):
+                self.said += more
+        return self.process.wait(PATIENCE)
+
+
 @asynccontextmanager
 async def screen(
-    explain: Callable[[str, Snapshot | None], str] = lambda nid, shown: nid, *, colour: bool = True
+    explain: Callable[[str, Snapshot | None], str] = lambda nid, shown: nid,
+    *,
+    colour: bool = True,
+    width: int = 80,
 ) -> AsyncIterator[Screen]:
     source = Scripted()
     app = Top(source, explain, 0.05, colour=colour)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with app.run_test(size=(width, 24)) as pilot:
         try:
             yield Screen(app, pilot, source)
         finally:
@@ -160,6 +181,19 @@ async def test_rails_with_rates_fit_into_80_columns() -> None:
         assert heads[:5] == ["NID                  ", "IF     ", "  STATE ", "HLTH ", "MSG/S▾"]
         rates = top.app.live.rails[A].rates
         assert rates.sent and rates.sent_bytes == pytest.approx(rates.sent * 1000)
+
+
+async def test_60_columns_cut_no_unit_of_a_rate() -> None:
+    async with screen(width=60) as top:
+        await top.show(rail(A), rail(B, status="down"))
+        await top.show(rail(A, sent=1), rail(B, status="down"))
+        await top.show(rail(A, sent=500_000), rail(B, status="down"))
+        await top.pilot.pause()
+        line = top.table().render_line(1).text  # what is seen, below the heads
+        rates = top.app.live.rails[A].rates
+        assert line.startswith(A) and len(line) == 60
+        assert rates.messages and rates.bytes and rates.messages > 1000
+        assert re.search(rf" {number(rates.messages)} +{number(rates.bytes)} +7/8$", line)
 
 
 async def test_keys_change_the_table_sort_and_filter() -> None:
@@ -256,8 +290,9 @@ async def test_without_colour_all_is_said_in_words(monkeypatch: pytest.MonkeyPat
         assert " down " in top.text()
 
 
-def test_on_a_real_terminal(tmp_path: Path) -> None:
-    """A pseudo-terminal of 80 × 24 and an lnetd: the rail is there, no colour is asked for, q ends it."""
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    """An lnetd, and `ulnet top` on a pseudo-terminal of 80 × 24 that shows its rail."""
     daemon = Daemon(tmp_path / "s", "--accept", "all", "--accept-port", str(free_port()))
     try:
         assert daemon.lnetctl("net", "add", "--nid", "127.6.6.1@tcp").code == 0
@@ -266,20 +301,36 @@ def test_on_a_real_terminal(tmp_path: Path) -> None:
         more = {"COLUMNS": "80", "LINES": "24", "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
         process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment(**more))
         os.close(theirs)
-        said = b""
-        while b"127.6.6.1@tcp" not in said:
-            said += os.read(ours, 65536)
-        os.write(ours, b"q")
+        shown = Terminal(process, ours)
         try:
-            while more_said := os.read(ours, 65536):
-                said += more_said
-        except OSError:  # the other end is closed
-            pass
-        os.close(ours)
-        assert process.wait(PATIENCE) == 0
-        assert not re.search(rb"\x1b\[[0-9;]*(?:3[1-7]|4[1-7]|[34]8;[25])[;m]", said)
+            while b"127.6.6.1@tcp" not in shown.said:
+                shown.said += os.read(ours, 65536)
+            yield shown
+        finally:
+            os.close(ours)
+            process.kill()
+            process.wait()
     finally:
         daemon.end()
+
+
+def test_on_a_real_terminal(terminal: Terminal) -> None:
+    """The rail is there, no colour is asked for, q ends it."""
+    os.write(terminal.ours, b"q")
+    assert terminal.end() == 0
+    assert not re.search(rb"\x1b\[[0-9;]*(?:3[1-7]|4[1-7]|[34]8;[25])[;m]", terminal.said)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_screen_and_leaves_the_terminal_as_it_was(
+    terminal: Terminal, number: signal.Signals
+) -> None:
+    terminal.process.send_signal(number)
+    assert terminal.end() == 128 + number
+    assert b"Traceback" not in terminal.said
+    for mode in (b"1049", b"25"):  # the main screen is back, the cursor is seen
+        on, off = (b"l", b"h") if mode == b"1049" else (b"h", b"l")
+        assert terminal.said.rindex(b"\x1b[?" + mode + on) > terminal.said.rindex(b"\x1b[?" + mode + off)
 
 
 def test_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -70,6 +72,25 @@ def test_a_failure_names_its_seed_and_is_cut_down(capsys: Capture, tmp_path: Pat
 
 
 @pytest.mark.pure
+def test_a_disk_that_is_full_is_told_with_the_file_s_name(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/dev/full keeps nothing, as a full disk; a file that was begun there does not stay."""
+    assert main(["sim", "--recipe", PLANTED, "--seed", "5", "--save", "/dev/full"]) == 2
+    assert capsys.readouterr().err.endswith(
+        "ulnet sim: /dev/full cannot be written: No space left on device\n"
+    )
+
+    def no_space(number: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    small = tmp_path / "small.yaml"
+    monkeypatch.setattr(os, "fsync", no_space)  # where a file system that allocates late says so
+    assert main(["sim", "--recipe", PLANTED, "--seed", "5", "--save", str(small)]) == 2
+    assert f"{small} cannot be written: No space left on device\n" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_bug_is_a_failure_not_a_crash(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(self: Memory, *arguments: object) -> None:
         raise RuntimeError("planted")

@@ -237,7 +237,7 @@ def _matrix(test: TestResult) -> list[str]:
 def compare_reports(options: argparse.Namespace) -> int:
     """Compare two reports: exit status 1 where the second one is worse."""
     try:
-        before, after = (msgspec.json.decode(read_text(path), type=Report) for path in options.files)
+        before, after = map(_report_in, options.files)
     except (Unreadable, msgspec.DecodeError) as bad:
         print(f"ulnet selftest: no report: {bad}", file=sys.stderr)
         return 2
@@ -248,6 +248,17 @@ def compare_reports(options: argparse.Namespace) -> int:
         print("ulnet selftest: the reports have no test in common", file=sys.stderr)
         return 2
     return 1 if any(one.worse for one in found) else 0
+
+
+def _report_in(path: str) -> Report:
+    """Raises Unreadable, and msgspec.DecodeError with the file's name."""
+    text = read_text(path)
+    if not text.strip():
+        raise msgspec.DecodeError(f"{path} is empty")
+    try:
+        return msgspec.json.decode(text, type=Report)
+    except msgspec.DecodeError as bad:
+        raise msgspec.DecodeError(f"{path}: {bad}") from None
 
 
 def _line(one: Difference) -> str:

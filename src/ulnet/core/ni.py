@@ -51,6 +51,10 @@ class LocalNet:
         self.bonded: bool = False
         self.state: NetState = NetState.INIT
 
+    def __repr__(self) -> str:
+        count = len(getattr(self, "nis", ()))
+        return f"<LocalNet {getattr(self, 'net', '?')}, {count} NI{'s' * (count != 1)}>"
+
     @property
     def health(self) -> int:
         """The health of its best usable NI."""
@@ -169,6 +173,9 @@ class NI:
             0.0  # seconds since 1970 until when its certificate is good; 0: it has none
         )
         self.lnd_data: object = None
+
+    def __repr__(self) -> str:
+        return f"<NI {getattr(self, 'nid', '?')}>"
 
     def _new_queues(self) -> list[TxQueue]:
         """One queue a CPT (spec selection.md §8)."""

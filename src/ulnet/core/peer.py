@@ -175,6 +175,9 @@ class PeerNi:
         self.latency_get: Latency = Latency()
         self.latency_ack: Latency = Latency()
 
+    def __repr__(self) -> str:
+        return f"<PeerNi {getattr(self, 'nid', '?')}>"
+
     def wait(self, msg: Msg) -> None:
         """Queue a message for which there is no credit."""
         if self.tx_queue is _NONE_WAITS:
@@ -207,6 +210,9 @@ class PeerNet:
         self.priority: int = NO_PRIORITY
         self.weight: int = NO_WEIGHT
         self.seq: int = 0
+
+    def __repr__(self) -> str:
+        return f"<PeerNet {getattr(self, 'net', '?')}>"
 
     @property
     def health(self) -> int:
@@ -347,7 +353,8 @@ class Peer:
             self.members = {}
 
     def __repr__(self) -> str:
-        return f"<peer {self.primary_nid}, {len(self.members)} NIDs>"
+        nid, members = getattr(self, "primary_nid", "?"), len(getattr(self, "members", ()))
+        return f"<Peer {nid}, {members} NID{'s' * (members != 1)}>"
 
     @property
     def multi_rail(self) -> bool:
