@@ -132,6 +132,7 @@ async def test_the_first_pieces_have_as_many_bytes_as_the_server_says(nodes: Nod
     assert sorted(told) == [5, piece, piece, piece]
 
 
+@pytest.mark.pure  # the compiled build has the number within
 @pytest.mark.parametrize(("fast", "most"), [(0.0, 4096), (1e9, LNET_MTU)])
 async def test_pieces_grow_where_they_come_fast(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, fast: float, most: int
