@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -16,13 +17,14 @@ from ulnet.cli.sim_work import Work, report_on
 from ulnet.sim.errors import PlanError
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, LocalCluster
 
 __all__ = ["LOCAL", "reports"]
 
 LOCAL: Final = "local"
 _AHEAD: Final = 4  # seeds for each thread of the cluster that are with it at once
 _SILENT: Final = logging.CRITICAL
+_LAST_SEED: Final = 0.5  # seconds that the ends of seeds have which nobody waits for
 _PATIENCE: Final = 30  # seconds in which a scheduler must answer
 
 
@@ -86,8 +88,18 @@ def _client(on: str) -> Iterator[Client]:
             dashboard_address=None,
             silence_logs=_SILENT,
         )
-    with cluster, Client(cluster, set_as_default=False) as client:
-        yield client
+    with cluster:
+        try:
+            with Client(cluster, set_as_default=False) as client:
+                yield client
+        except BaseException:  # Ctrl-C: nobody wants the seeds under way any more
+            cluster.sync(_end_workers, cluster)
+            raise
+
+
+async def _end_workers(cluster: LocalCluster) -> None:
+    """End the processes of a cluster. One that still plays a seed is killed: Dask itself waits 4 s for it."""
+    await asyncio.gather(*(nanny.close(timeout=_LAST_SEED) for nanny in cluster.workers.values()))
 
 
 @contextmanager
