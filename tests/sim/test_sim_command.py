@@ -91,6 +91,7 @@ def test_a_disk_that_is_full_is_told_with_the_file_s_name(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.pure  # compiled callers hold the method itself
 def test_a_bug_is_a_failure_not_a_crash(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(self: Memory, *arguments: object) -> None:
         raise RuntimeError("planted")
