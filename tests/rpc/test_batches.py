@@ -353,29 +353,45 @@ async def test_a_handler_that_is_cancelled_ends_no_other_one(nodes: Nodes) -> No
     assert not any(server.kept()[what] for what in ("handlers", "requests", "calls to be looked at"))
 
 
-async def test_very_many_handlers_leave_the_loop_its_turns(nodes: Nodes) -> None:
+@pytest.mark.parametrize(("concurrency", "together"), [(1000, MOST), (100, 64)])
+async def test_very_many_handlers_leave_the_loop_its_turns(
+    nodes: Nodes, concurrency: int, together: int
+) -> None:
+    """16 handlers, one message's replies, run in a turn; more only while requests wait for a place."""
     service = Service("tested")
     turns = 0
     seen: list[int] = []
+    gate = asyncio.Event()  # the first ones wait until all places are taken and the others wait for one
+    if concurrency >= 600:
+        gate.set()
 
     @service.method("look")
     async def look(call: Call) -> None:
-        seen.append(turns)
+        if gate.is_set():
+            seen.append(turns)
+        else:
+            await gate.wait()
 
     async def count() -> None:
         nonlocal turns
-        while len(seen) < 600:
+        while True:
             turns += 1
             await asyncio.sleep(0)
 
     async with (
-        Server(service, nodes[1], concurrency=1000, slots=600),
+        Server(service, nodes[1], concurrency=concurrency, slots=600) as server,
         Client(nodes[0], SERVER, "tested", slots=600) as client,
     ):
         counting = asyncio.create_task(count())
-        await asyncio.gather(*(client.call("look") for _ in range(600)))
-        await counting
-    assert max(seen.count(turn) for turn in seen) <= 64
+        calls = asyncio.gather(*(client.call("look") for _ in range(600)))
+        while not gate.is_set() and server.waiting < 600 - concurrency:
+            await asyncio.sleep(0)
+        gate.set()
+        await calls
+        counting.cancel()
+    most = max(seen.count(turn) for turn in seen)
+    assert MOST <= most <= together
+    assert (most > MOST) == (together > MOST)
 
 
 @pytest.mark.pure

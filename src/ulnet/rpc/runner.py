@@ -12,7 +12,8 @@ from ulnet.rpc.call import Call
 
 __all__ = ["Runner"]
 
-_MOST: Final = 64  # handlers that a task runs before others have a turn
+_MOST: Final = 64  # handlers that a task runs before others have a turn …
+_FEW: Final = 16  # … where no request waits for a place: the clients go on while others run
 
 
 class _Rest:
@@ -50,7 +51,7 @@ class Runner:
     another one. A task that was cancelled, for the call that it ran, runs no further one.
     """
 
-    __slots__ = ("_begin", "_context", "_end", "_failed", "_loop", "_ready", "_starting", "_tasks")
+    __slots__ = ("_begin", "_context", "_end", "_failed", "_loop", "_ready", "_starting", "_tasks", "_waits")
 
     def __init__(
         self,
@@ -59,12 +60,14 @@ class Runner:
         begin: Callable[[Call], Coroutine[Any, Any, Any]],
         end: Callable[[Call, Any], None],
         failed: Callable[[Call, BaseException], None],
+        waits: Callable[[], bool],
     ) -> None:
         self._loop = loop
         self._context = context
         self._begin = begin
         self._end = end
         self._failed = failed
+        self._waits = waits
         self._ready: deque[Call] = deque()
         self._starting = False  # a task for them will run soon
         self._tasks: set[asyncio.Task[None]] = set()
@@ -102,8 +105,9 @@ class Runner:
         assert task is not None
         self._starting = False
         ready = self._ready
-        for _ in range(_MOST):
-            if not ready or task.cancelling():
+        waited = False  # very many may go on in one turn: those that are ready have a task of their own
+        for _ in range(_MOST if self._waits() else _FEW):
+            if not ready or waited or task.cancelling():
                 break
             call = ready.popleft()
             context = self._context.copy()
@@ -117,6 +121,7 @@ class Runner:
                     if ready and not self._starting:
                         self._start()
                     assert call.handler is not None
+                    waited = True
                     result = await _Rest(call.handler, context, awaited)
                 call.task = call.handler = None
                 self._end(call, result)

@@ -129,7 +129,7 @@ class Server:
         self._clock = clock_of(self._loop)
         context = copy_context()
         context.run(DEADLINE.set, None)
-        self._runner = Runner(self._loop, context, self._begin, self._ended, self._failed)
+        self._runner = Runner(self._loop, context, self._begin, self._ended, self._failed, self._others_wait)
         self._port = Port(self.node.core)
         self._lanes = Lanes(self._port)
         self._watch: Watch[Call] = Watch(self._loop, self._due)
@@ -161,6 +161,9 @@ class Server:
     def waiting(self) -> int:
         """How many requests wait."""
         return self._admission.waiting
+
+    def _others_wait(self) -> bool:
+        return self._admission.waiting > 0
 
     @property
     def sessions(self) -> int:
