@@ -105,6 +105,15 @@ def test_requests_without_end() -> None:
     ends(sim, node, stranger)
 
 
+def test_calls_that_are_refused_do_not_fill_the_log() -> None:
+    sim, node, stranger = node_and_stranger()
+    for _ in range(300):
+        stranger.call(node, b"no connection request")
+        sim.run(0.002)
+    lines = [line for line in node.reports if "refused a call" in line]
+    assert 1 <= len(lines) <= 3
+
+
 def test_gets_without_end_of_a_peer_that_takes_no_answers() -> None:
     """Its credits say nothing: a receive buffer is free again at once. The answers would wait without end."""
     sim, node, stranger = connected()

@@ -366,7 +366,7 @@ class Conn:
             self.put_nak(cookie, 0)
 
     def _check_asked(self, kind: O2ibType) -> None:
-        """Who does not keep to its credits, or takes no answers, has so many due at most. Raises WireError."""
+        """Who keeps to no credits, or takes no answers, has so many due at most. Raises WireError."""
         if len(self._sinks) + len(self._rxs) + len(self._oob) > _MOST_ASKED * self.params.queue_depth:
             raise WireError(f"{kind.name} beyond all that credits allow")
 
