@@ -6,6 +6,7 @@ import asyncio
 import errno
 import pickle
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -132,6 +133,33 @@ async def test_structs_travel_as_msgpack(client: Client) -> None:
     assert (wrong.value.errno, wrong.value.executed) == (errno.EBADMSG, "no")
     with pytest.raises(RpcError, match="the data are no Sum"):
         answer.as_type(Sum)
+
+
+@pytest.mark.parametrize("data", [b"\x91" * 4000 + b"\xc0", b"\x81\xa1a" * 4000 + b"\xc0", b"\xa2\xff\xff"])
+@pytest.mark.parametrize("wanted", [Any, object])
+async def test_data_that_nest_without_end_or_are_no_text(nodes: Nodes, data: bytes, wanted: Any) -> None:
+    """Of a client, and of a server: the error is an RpcError, which says that nothing was executed."""
+    service = Service("deep")
+    executed = 0
+
+    async def takes(call: Call, value: Any) -> None:
+        nonlocal executed
+        executed += 1
+
+    takes.__annotations__["value"] = wanted
+    service.method("takes")(takes)
+
+    @service.method("gives")
+    async def gives(call: Call) -> bytes:
+        return data
+
+    async with Server(service, nodes[1]), Client(nodes[0], SERVER, "deep") as client:
+        with pytest.raises(RpcError, match="the data are no") as wrong:
+            await client.call("takes", data)
+        assert (wrong.value.errno, wrong.value.executed, executed) == (errno.EBADMSG, "no", 0)
+        answer = await client.call("gives")
+        with pytest.raises(RpcError, match="the data are no"):
+            answer.as_type(wanted)
 
 
 async def test_what_a_handler_raises_is_told(client: Client) -> None:

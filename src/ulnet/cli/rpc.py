@@ -122,7 +122,7 @@ def _show(reply: bytes, options: argparse.Namespace) -> None:
     if options.what == "call":
         try:
             print(msgspec.json.encode(msgspec.msgpack.decode(reply)).decode())
-        except (msgspec.MsgspecError, TypeError):
+        except (msgspec.MsgspecError, TypeError, UnicodeDecodeError, RecursionError):
             sys.stdout.buffer.write(reply)
     elif options.what == "client":
         print(generate(decoded(reply, Told), sync=options.sync), end="")

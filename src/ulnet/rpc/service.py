@@ -54,7 +54,7 @@ def decoded(data: Data, wanted: Any, decode: Callable[[Data], Any] | None = None
         return memoryview(data)
     try:
         return msgspec.msgpack.decode(data, type=wanted) if decode is None else decode(data)
-    except msgspec.MsgspecError as bad:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as bad:
         name = getattr(wanted, "__name__", str(wanted))
         raise RpcError(errno.EBADMSG, f"the data are no {name}: {bad}", "no") from None
 
