@@ -15,6 +15,7 @@ from ulnet.core.status import LNetError
 from ulnet.nid import LNET_PID, Nid
 from ulnet.selftest.exchange import Bulk
 from ulnet.selftest.services import BrwClient
+from ulnet.selftest.sessions import Batch, Test
 from ulnet.selftest.targets import PER_PAGE, pack_targets, read_targets, targets_size
 from ulnet.wire.selftest import PAGE, TEST_PORTAL, Message, pack_message
 from ulnet.wire.selftest_bodies import (
@@ -307,6 +308,38 @@ async def test_what_has_no_room_is_refused(lab: Lab) -> None:
     assert refused == TestReply(errno.ENOMEM, SID)
     refused = await lab.ask(ping_test(lab, is_client=1, targets=87_000, concurrency=1024))
     assert refused == TestReply(errno.ENOMEM, SID)
+
+
+async def test_all_tests_together_have_no_more_room(lab: Lab) -> None:
+    """Each of them alone has: the units of those that run at once count, and what is kept of all."""
+    await lab.ask(making(lab))
+    many: dict[str, Any] = {"concurrency": 1024, "loop": 1 << 31}
+    assert await client_test(lab, [2] * 64, **many) == TestReply(0, SID)
+    assert await client_test(lab, [2], **many) == TestReply(errno.ENOMEM, SID)
+    request = replace(ping_test(lab, is_client=1, targets=1), bulkid=lab.next_id(), batch=6)
+    one = Bulk(request.bulkid, pack_targets([lab.nid(2)]), 12, source=True)
+    assert await lab.ask(request, bulk=one) == TestReply(0, SID)
+    session = lab.tests[1].framework.session
+    assert session is not None
+    assert await order(lab, BatchOp.RUN) == BatchReply(0, SID, 1)
+    assert await order(lab, BatchOp.RUN, batch=6) == BatchReply(errno.ENOMEM, SID)
+    assert 0 < len(session.batches[5].tests[0].units) < 65_536, "they begin in many turns of the loop"
+    await order(lab, BatchOp.STOP, arg=1)
+    await until(lambda: not session.active)
+    assert await order(lab, BatchOp.RUN, batch=6) == BatchReply(0, SID, 1)
+    await until(lambda: not session.active)
+
+
+async def test_a_session_has_no_tests_without_end(lab: Lab) -> None:
+    await lab.ask(making(lab))
+    session = lab.tests[1].framework.session
+    assert session is not None
+    for number in range(100, 104):
+        batch = session.batches[number] = Batch()
+        for _ in range(1023):
+            batch.add(Test(Service.PING, 1, False, list, session.failed))
+    replies = [await lab.ask(ping_test(lab)) for _ in range(5)]
+    assert replies == [TestReply(0, SID)] * 4 + [TestReply(errno.ENOMEM, SID)]
 
 
 @pytest.mark.parametrize("count", [1, PER_PAGE, PER_PAGE + 1, 1000])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from ulnet.core.md import MAX_FRAGMENTS
@@ -12,7 +12,7 @@ from ulnet.core.status import LNetError
 from ulnet.nid import Nid, NidError
 from ulnet.selftest.exchange import Exchange, Incoming
 from ulnet.selftest.services import BrwClient, PingClient, TestClient, brw_parameters
-from ulnet.selftest.sessions import Batch, Session, Test
+from ulnet.selftest.sessions import Batch, Needs, Session, Test
 from ulnet.selftest.targets import PER_PAGE, read_targets, targets_size
 from ulnet.wire.selftest import BULK_PORTAL
 from ulnet.wire.selftest_bodies import (
@@ -50,8 +50,6 @@ __all__ = ["Framework"]
 
 _MOST_CONCURRENT: Final = 1024
 _MOST_TARGETS: Final = MAX_FRAGMENTS * PER_PAGE
-_MOST_UNITS: Final = 65536  # of one test
-_MOST_MEMORY: Final = 1 << 30  # of one test's sinks that are checked
 _MOST_BATCHES: Final = 1024
 _MOST_TESTS: Final = 1024  # of a batch
 _U32: Final = 0xFFFFFFFF
@@ -246,26 +244,26 @@ class Framework:
         session = self.session
         if session is None or session.id != request.sid:
             return errno.ENOENT
-        refused = _takes_no_test(session, request.batch)
+        needs = _needs(request)
+        refused = _takes_no_test(session, request.batch, needs)
         if refused:
             return refused
-        clients: Callable[[], list[TestClient]] = list
+        clients: Callable[[], Iterable[TestClient]] = list
         if request.is_client:
-            if not _has_room(request):
-                return errno.ENOMEM
             try:
                 targets = await self._fetch_targets(request, incoming)
             except LNetError as failed:
                 return failed.errno
             if self.session is not session:
                 return errno.ENOENT
-            refused = _takes_no_test(session, request.batch)
+            refused = _takes_no_test(session, request.batch, needs)
             if refused:
                 return refused
             clients = self._clients_of(request, session, targets)
         batch = session.batches.setdefault(request.batch, Batch())
         service = Service(request.service)
-        batch.tests.append(Test(service, request.loop, bool(request.stop_on_error), clients, session.failed))
+        stops = bool(request.stop_on_error)
+        batch.add(Test(service, request.loop, stops, clients, session.failed, needs))
         return 0
 
     async def _fetch_targets(self, request: TestRequest, incoming: Incoming) -> list[Nid]:
@@ -282,19 +280,19 @@ class Framework:
 
     def _clients_of(
         self, request: TestRequest, session: Session, targets: list[Nid]
-    ) -> Callable[[], list[TestClient]]:
+    ) -> Callable[[], Iterable[TestClient]]:
         exchange, timeout, features = self._exchange, self.rpc_timeout, session.features
         each = range(request.concurrency)
         if request.service == Service.PING:
-            return lambda: [
+            return lambda: (
                 PingClient(exchange, target, features, timeout) for target in targets for _ in each
-            ]
+            )
         assert isinstance(request.parameters, BulkBytes | BulkPages)
         bulk = brw_parameters(request.parameters)
         assert bulk is not None
-        return lambda: [
+        return lambda: (
             BrwClient(exchange, target, features, timeout, bulk) for target in targets for _ in each
-        ]
+        )
 
     def _batch(self, request: BatchRequest) -> BatchReply | None:
         session = self.session
@@ -304,6 +302,8 @@ class Framework:
         if batch is None:
             return BatchReply(errno.ENOENT, session.id)
         if request.op == BatchOp.RUN:
+            if not session.may_run(batch):
+                return BatchReply(errno.ENOMEM, session.id)
             batch.run()
         elif request.op == BatchOp.STOP:
             batch.stop(at_once=bool(request.arg))
@@ -312,18 +312,21 @@ class Framework:
         elif request.index > len(batch.tests):
             return BatchReply(errno.ENOENT, session.id)
         elif request.index:
-            return BatchReply(0, session.id, len(batch.tests[request.index - 1].units))
+            return BatchReply(0, session.id, batch.tests[request.index - 1].busy)
         return BatchReply(0, session.id, batch.active)
 
 
-def _takes_no_test(session: Session, number: int) -> int:
-    """The errno where a batch runs, or has all the tests that it may have; else 0."""
+def _takes_no_test(session: Session, number: int, needs: Needs) -> int:
+    """The errno where a batch runs, or has all that it may have; else 0."""
     batch = session.batches.get(number)
     if batch is None:
-        return errno.ENOMEM if len(session.batches) >= _MOST_BATCHES else 0
+        if len(session.batches) >= _MOST_BATCHES:
+            return errno.ENOMEM
+        batch = Batch()
     if batch.active:
         return errno.EBUSY
-    return errno.ENOMEM if len(batch.tests) >= _MOST_TESTS else 0
+    full = len(batch.tests) >= _MOST_TESTS or not session.takes(needs, batch)
+    return errno.ENOMEM if full else 0
 
 
 def _can_be(request: TestRequest) -> bool:
@@ -339,8 +342,10 @@ def _can_be(request: TestRequest) -> bool:
     return isinstance(parameters, PingParameters)
 
 
-def _has_room(request: TestRequest) -> bool:
-    """Whether a client's units have room in this node."""
+def _needs(request: TestRequest) -> Needs:
+    """What a client's units take of this node."""
+    if not request.is_client:
+        return Needs()
     units = request.targets * request.concurrency
     parameters = request.parameters
     sinks = 0
@@ -349,4 +354,4 @@ def _has_room(request: TestRequest) -> bool:
         assert bulk is not None
         checked = bulk.check in (Check.SIMPLE, Check.FULL) and bulk.direction == Direction.READ
         sinks = bulk.length if checked else 0
-    return units <= _MOST_UNITS and units * sinks <= _MOST_MEMORY
+    return Needs(request.targets, units, units * sinks)

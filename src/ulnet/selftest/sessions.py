@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import islice
+from typing import Final, NamedTuple
 
 from ulnet.core.lines import Line
 from ulnet.core.status import LNetError
@@ -15,13 +16,27 @@ from ulnet.nid.errors import shown
 from ulnet.selftest.services import TestClient
 from ulnet.wire.selftest_bodies import Service, SessionId
 
-__all__ = ["Batch", "Session", "Test"]
+__all__ = ["Batch", "Needs", "Session", "Test"]
 
 _ENDLESS: Final = 1 << 31  # loops are signed: that many and more is less than none
 _log = logging.getLogger("ulnet.selftest")
 _TOLD: Final = 10  # errors of a session that the log tells, and each so many after that
 _TOLD_EACH: Final = 1000
+_MOST_TESTS: Final = 4096  # of a session
+_AT_ONCE: Final = 64  # units that begin in one turn of the loop
 _PAUSE: Final = 0.1  # seconds after a request that failed
+
+
+class Needs(NamedTuple):
+    """What tests take of a node: targets to remember, units that run at once, bytes of sinks."""
+
+    targets: int = 0
+    units: int = 0
+    memory: int = 0
+
+
+_NOTHING: Final = Needs()
+MOST: Final = Needs(1 << 20, 65536, 1 << 30)  # targets of a session; units and bytes of batches that run
 
 
 class Test:
@@ -37,31 +52,51 @@ class Test:
         service: Service,
         loop: int,
         stop_on_error: bool,
-        clients: Callable[[], Sequence[TestClient]],
+        clients: Callable[[], Iterable[TestClient]],
         failed: Callable[[Service, LNetError], None],
+        needs: Needs = _NOTHING,
     ) -> None:
+        self.needs = needs
         self.service = service
         self._loop = loop
         self._stop_on_error = stop_on_error
         self._clients = clients
         self._failed = failed
         self._stopping = False
+        self._waits = False  # units of it are still to begin
         self.units: dict[asyncio.Task[None], None] = {}
 
-    def run(self) -> None:
-        """Begin; what runs goes on."""
-        if self.units:
-            return
+    @property
+    def active(self) -> bool:
+        """Whether it has units that run, or are about to."""
+        return self._waits or bool(self.units)
+
+    @property
+    def busy(self) -> int:
+        """How many run; none only when none is about to."""
+        return len(self.units) or int(self._waits)
+
+    def prepare(self) -> None:
+        """Its units begin soon, one by one: see `begin`."""
         self._stopping = False
+        self._waits = True
+
+    def begin(self) -> Iterator[None]:
+        """Begin a unit at each step."""
         loop = asyncio.get_running_loop()
-        for client in self._clients():
-            unit = loop.create_task(self._unit(client))
-            self.units[unit] = None
-            unit.add_done_callback(self.units.pop)
+        try:
+            for client in self._clients():
+                unit = loop.create_task(self._unit(client))
+                self.units[unit] = None
+                unit.add_done_callback(self.units.pop)
+                yield
+        finally:
+            self._waits = False
 
     def stop(self, at_once: bool) -> None:
         """Let the units end with the request under way, or give that up."""
         self._stopping = True
+        self._waits = False
         if at_once:
             for unit in list(self.units):
                 unit.cancel()
@@ -85,24 +120,55 @@ class Test:
             client.close()
 
 
+def total(needs: Sequence[Needs]) -> Needs:
+    """What all of them take together."""
+    return Needs(*[sum(numbers) for numbers in zip(*needs, strict=True)]) if needs else _NOTHING
+
+
+def _fits(needs: Sequence[Needs]) -> bool:
+    _, units, memory = total(needs)
+    return units <= MOST.units and memory <= MOST.memory
+
+
 class Batch:
     """Tests that run together."""
 
     def __init__(self) -> None:
         self.tests: list[Test] = []
+        self.needs = _NOTHING  # all of them together
+        self._beginning: Iterator[None] | None = None
 
     @property
     def active(self) -> int:
-        """How many of its tests have units that run."""
-        return sum(bool(test.units) for test in self.tests)
+        """How many of its tests have units that run, or are about to."""
+        return sum(test.active for test in self.tests)
+
+    def add(self, test: Test) -> None:
+        """One test more."""
+        self.tests.append(test)
+        self.needs = total([self.needs, test.needs])
 
     def run(self) -> None:
-        """Begin all tests."""
-        for test in self.tests:
-            test.run()
+        """Begin all tests; what runs goes on. Many units begin in many turns of the loop."""
+        if self._beginning is not None:
+            return
+        tests = [test for test in self.tests if not test.active]
+        for test in tests:
+            test.prepare()
+        self._beginning = (step for test in tests for step in test.begin())
+        self._begin_some(self._beginning)
+
+    def _begin_some(self, beginning: Iterator[None]) -> None:
+        if self._beginning is not beginning:
+            return
+        if sum(1 for _ in islice(beginning, _AT_ONCE)) < _AT_ONCE:
+            self._beginning = None
+        else:
+            asyncio.get_running_loop().call_soon(self._begin_some, beginning)
 
     def stop(self, at_once: bool) -> None:
         """End all tests."""
+        self._beginning = None
         for test in self.tests:
             test.stop(at_once)
 
@@ -120,6 +186,17 @@ class Session:
     brw_errors: int = 0
     ping_errors: int = 0
     corrupted: int = 0  # of both
+
+    def takes(self, needs: Needs, batch: Batch) -> bool:
+        """Whether a batch may have a test more that needs so much."""
+        if sum([len(one.tests) for one in self.batches.values()]) >= _MOST_TESTS:
+            return False
+        targets = sum([one.needs.targets for one in self.batches.values()]) + needs.targets
+        return targets <= MOST.targets and _fits([batch.needs, needs])
+
+    def may_run(self, batch: Batch) -> bool:
+        """Whether it has room beside those that run."""
+        return _fits([one.needs for one in self.batches.values() if one.active or one is batch])
 
     @property
     def active(self) -> int:
