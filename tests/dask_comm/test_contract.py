@@ -7,6 +7,7 @@ import errno
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import dask.config
 import numpy as np
 import pytest
 from distributed.comm.addressing import (
@@ -21,13 +22,15 @@ from distributed.protocol.serialize import Serialized, deserialize, to_serialize
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.dask_ends import Ends, Far
+from support.dask_ends import Ends, Far, an_address
 from support.examples import examples
 from ulnet.dask import UlnetBackend
 from ulnet.dask import comm as comm_module
 from ulnet.dask.backend import UlnetConnector
 from ulnet.dask.comm import HEAD, PART, UlnetComm
 from ulnet.dask.endpoint import endpoint_for, present_endpoint
+from ulnet.lnd.tcp import TcpParams
+from ulnet.node import Node
 from ulnet.rpc import Client, RpcError
 
 pytestmark = [
@@ -378,14 +381,59 @@ async def test_what_strangers_say_is_refused(ends: Ends, method: str, data: byte
     ],
 )
 async def test_lying_sizes_are_refused(ends: Ends, count: int, limit: int, rest: bytes, words: str) -> None:
-    await refused(ends, "message", HEAD.pack(ends.ours.theirs, 0, count, limit) + rest, words)
+    await refused(ends, "message", HEAD.pack(ends.ours.theirs, 1, count, limit) + rest, words)
 
 
-async def refused(ends: Ends, method: str, data: bytes, words: str) -> None:
+@pytest.mark.parametrize("size", [10**15, 1 << 62])
+async def test_sizes_beyond_all_memory_are_refused(ends: Ends, size: int) -> None:
+    """Before any is taken, whatever announces them."""
+    sizes = HEAD.pack(ends.ours.theirs, 1, 1, 0) + size.to_bytes(8, "little")
+    await refused(ends, "message", sizes, f"{size} bytes are announced")
+
+
+@pytest.mark.parametrize("method", ["part", "joined"])
+async def test_bulk_beyond_all_memory_is_refused(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr(comm_module, "MEMORY_LIMIT", 99_999)
+    await refused(
+        ends, method, PART.pack(ends.ours.theirs, 1, 0), "100000 bytes are announced", bytes(100_000)
+    )
+
+
+@pytest.mark.parametrize(("number", "index"), [(0, 0), (5000, 0), (1 << 63, 0), (1, 1536)])
+async def test_frames_that_nobody_expects_are_refused(ends: Ends, number: int, index: int) -> None:
+    """Else they would be kept without end."""
+    words = f"frame {index} " if index else f"message {number} "
+    await refused(ends, "part", PART.pack(ends.ours.theirs, number, index), words, bytes(5000))
+
+
+async def test_a_comm_is_of_its_partner_alone(ends: Ends) -> None:
+    """Whoever has seen its number: a third node can neither write into it nor end it."""
+    server = ends.ours.partner.nid
+    params = TcpParams(
+        accept="all",
+        accept_port=dask.config.get("distributed.comm.ulnet.accept-port"),
+        reserved_ports=False,
+    )
+    async with Node(tcp=params) as third:
+        third.add_ni(f"{an_address()}@tcp")
+        async with Client(third, server, "dask") as stranger:
+            for number in (0, (1 << 64) - 1):
+                with pytest.raises(RpcError, match="closed") as told:
+                    await stranger.call("message", HEAD.pack(ends.ours.theirs, number, 0xFFFFFFFF, 0))
+                assert told.value.errno == errno.ENOTCONN
+            with pytest.raises(RpcError, match="closed"):
+                await stranger.call("part", PART.pack(ends.ours.theirs, 0, 0), bulk=bytes(5000))
+    await ends.ours.write("as before")
+    assert await ends.read() == "as before"
+
+
+async def refused(ends: Ends, method: str, data: bytes, words: str, bulk: bytes | None = None) -> None:
     endpoint = present_endpoint()
     assert endpoint is not None
     async with Client(endpoint.node, ends.ours.partner.nid, "dask") as stranger:
         with pytest.raises(RpcError, match=words):
-            await stranger.call(method, data)
+            await stranger.call(method, data, bulk=bulk)
     await ends.ours.write("as before")
     assert await ends.read() == "as before"

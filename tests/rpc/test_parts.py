@@ -97,6 +97,30 @@ def test_replies_that_are_kept_are_bounded() -> None:
     assert sessions.kept == 0
 
 
+def test_who_has_many_replies_kept_loses_its_own_first() -> None:
+    """Whatever deadlines it gives, and however many sessions it has: else others' repetitions find none."""
+    sessions: Sessions[str] = Sessions(10, 1000)
+    other = sessions.make(1, Nid.parse("10.0.0.2@tcp"), 5, 4, 1000)
+    assert other is not None
+    greedy = [one(sessions, 2), one(sessions, 3)]
+    for number in range(1, 9):
+        for session in greedy:
+            for slot in range(4):
+                sessions.begin(session, slot, number, "x")
+                sessions.end_request(session, slot, number, bytes(240), 1e9)
+        slot = number % 4
+        sessions.begin(other, slot, number, "y")
+        sessions.end_request(other, slot, number, bytes(40), 10.0)
+        assert sessions.kept <= 1000
+        kept = [slot for slot in other.slots.values() if slot.reply is not None]
+        assert len(kept) == min(number, 4), "the other's replies are all kept"
+    assert greedy[1].judge(3, 8) is Verdict.ANSWERED, "its latest is kept"
+    assert greedy[0].judge(0, 8) is Verdict.FORGOTTEN
+    sessions.expire(1e9)
+    assert sessions.kept == 0
+    assert not any(sessions._by_size)
+
+
 def test_idle_sessions_make_room() -> None:
     sessions: Sessions[str] = Sessions(2, 1000)
     first, second = one(sessions, 1), one(sessions, 2)

@@ -148,6 +148,22 @@ def test_one_stranger_cannot_fill_a_server_nor_take_another_s_name() -> None:
     sim.run_until_quiet()
 
 
+@pytest.mark.requirement("BOND-hello")
+def test_messages_that_break_the_rules_do_not_fill_the_log() -> None:
+    world = World()
+    for _ in range(500):
+        world.m.say(HOME, Kind.HELLO, b"no HELLO")
+        world.sim.run(0.002)
+    world.sim.run(2)
+    world.m.say(HOME, Kind.HELLO, b"no HELLO")
+    world.sim.run(0.1)
+    lines = [line for line in world.a.reports if "bonding message from 10.0.0.66@tcp" in line]
+    assert 1 <= len(lines) <= 5
+    assert "more like this" in lines[-1]
+    assert world.a.core.stats.drops["bonding message that breaks the rules"] == 501
+    world.sane()
+
+
 @pytest.mark.requirement("BOND-bds")
 def test_who_names_a_server_s_slave_is_not_the_server() -> None:
     world = World(bds=[B[1]])

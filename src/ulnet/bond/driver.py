@@ -10,6 +10,7 @@ from ulnet.bond.bondni import BondNi
 from ulnet.bond.config import BondConfig
 from ulnet.bond.control import ControlChannel
 from ulnet.core.lines import Line
+from ulnet.core.notices import Notices
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import NetTunables
 from ulnet.nid import NetType, Nid
@@ -26,6 +27,7 @@ __all__ = ["BondLnd"]
 
 # The slaves' credits are what counts; a bonding NI never lets a message wait for its own.
 _ENDLESS: Final = 1 << 30
+_MOST_LINES: Final = 16  # a second, about what others say wrong
 
 
 class BondLnd:
@@ -40,6 +42,7 @@ class BondLnd:
         self._chance = random.Random(core.cookie)  # which no other life of the node has
         self._planned: BondConfig | None = None
         self.bonds: dict[Nid, BondNi] = {}
+        self._say = Notices(core.clock, core.report, _MOST_LINES).say
         self._post = ControlChannel(core, self._received)
 
     # Configuration ---------------------------------------------------------------------------------
@@ -183,7 +186,7 @@ class BondLnd:
             self._take(kind, data, at, source)
         except WireError as bad:
             self._core.stats.drops["bonding message that breaks the rules"] += 1
-            self._core.report(Line("bond.odd", f"bonding message from {source}: {bad}"))
+            self._say(source, Line("bond.odd", f"bonding message from {source}: {bad}"))
 
     def _take(self, kind: Kind, data: bytes, at: Nid, source: Nid) -> None:
         ni = self._core.nis.get(at)

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import sys
+from contextlib import suppress
 from typing import TextIO
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "read_text",
     "standard_input",
     "write_bytes",
+    "write_files",
     "write_text",
 ]
 
@@ -77,18 +79,45 @@ def write_bytes(name: str, data: bytes) -> None:
         with open(name, "wb") as file:
             file.write(data)
         return
-    target = os.path.realpath(name)
-    beside = f"{target}.{os.getpid()}.new"
-    number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    write_files((os.path.realpath(name), data, None))
+
+
+def write_files(*files: tuple[str | os.PathLike[str], bytes, int | None]) -> None:
+    """Write regular files whole: all of them, or none, for others may read them at any moment.
+
+    Each has the mode that is given; without one it keeps its own, and its owner. A link is not followed.
+    Raises OSError, which names the file.
+    """
+    written: list[tuple[str, str]] = []
     try:
-        with open(number, "wb") as file:
-            file.write(data)
-            file.flush()
-            if before is not None:
-                os.fchown(number, before.st_uid, before.st_gid)
-                os.fchmod(number, stat.S_IMODE(before.st_mode))
-            os.fsync(number)
-        os.replace(beside, target)
+        for path, data, mode in files:
+            name = os.fspath(path)
+            try:
+                _write_beside(name, data, mode, written)
+            except OSError as failed:
+                number = failed.errno or errno.EIO
+                raise OSError(number, failed.strerror or os.strerror(number), name) from None
+        for beside, name in written:
+            os.replace(beside, name)
     except BaseException:
-        os.unlink(beside)
+        for beside, _ in written:
+            with suppress(FileNotFoundError):
+                os.unlink(beside)
         raise
+
+
+def _write_beside(name: str, data: bytes, mode: int | None, written: list[tuple[str, str]]) -> None:
+    before = None
+    if mode is None:
+        with suppress(FileNotFoundError):
+            before = os.stat(name)
+    beside = f"{name}.{os.getpid()}.new"
+    number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
+    written.append((beside, name))
+    with open(number, "wb") as file:
+        file.write(data)
+        file.flush()
+        if before is not None:
+            os.fchown(number, before.st_uid, before.st_gid)
+            os.fchmod(number, stat.S_IMODE(before.st_mode))
+        os.fsync(number)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ulnet.cli.files import write_files
 from ulnet.cli.output import of_output
 from ulnet.cli.parsers import command_parser
 from ulnet.lnd.tcp.secure import Certificate, certificate_in
@@ -172,7 +172,7 @@ def make_node(authority: Path, out: Path, nids: list[str], name: str | None = No
         .sign(issuing, hashes.SHA256())
     )
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write(
+    _write(  # a node may read them at any moment, and a key fits one certificate
         (out / "ca.pem", public, 0o644),
         (out / "node.key", _private(key), 0o600),
         (out / "node.pem", _public(certificate), 0o644),
@@ -224,22 +224,8 @@ def _public(certificate: x509.Certificate) -> bytes:
 
 
 def _write(*files: tuple[Path, bytes, int]) -> None:
-    """All of them whole, or none: a node may read them at any moment, and a key fits one certificate."""
-    written: list[tuple[Path, Path]] = []
     try:
-        for path, data, mode in files:
-            beside = path.with_name(f"{path.name}.{os.getpid()}.new")
-            try:
-                number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-                written.append((beside, path))
-                with open(number, "wb") as file:
-                    file.write(data)
-            except OSError as failed:
-                text = f"{path} cannot be written: {failed.strerror}"
-                raise OSError(text) from None
-        for beside, path in written:
-            os.replace(beside, path)
-    except BaseException:
-        for beside, _ in written:
-            beside.unlink(missing_ok=True)
-        raise
+        write_files(*files)
+    except OSError as failed:
+        text = f"{failed.filename} cannot be written: {failed.strerror}"
+        raise OSError(text) from None

@@ -13,6 +13,7 @@ import dask.utils
 from distributed.comm.core import Comm, CommClosedError
 from distributed.comm.utils import from_frames, to_frames
 from distributed.protocol.utils import host_array
+from distributed.system import MEMORY_LIMIT
 from distributed.utils import ensure_memoryview, nbytes
 
 from ulnet.dask.rails import is_loopback
@@ -33,16 +34,19 @@ SHORT: Final = 65536  # large ones of fewer bytes in the mean are joined
 JOINED: Final = 32 << 20  # bytes at most that are copied into one piece of memory
 UNDER_WAY: Final = 64  # messages that the other side has not confirmed
 KEPT: Final = 256 << 20  # bytes that may wait to be read; what follows stays with its sender
+AHEAD: Final = 4096  # messages that may begin to arrive before the one that is read next is whole
+_PARTS: Final = SMALL // 8  # frames of a message that come by themselves: its sizes are one small message
 _END: Final = 0xFFFFFFFF  # frames of the message that ends a comm
 _ABORT: Final = (1 << 64) - 1  # the number of one that ends it at once
 
 
 class Assembly:
-    """A message that is arriving."""
+    """A message that is arriving; `fetched` bytes of it came, or come, by themselves."""
 
-    __slots__ = ("frames", "sizes")
+    __slots__ = ("fetched", "frames", "sizes")
 
     def __init__(self) -> None:
+        self.fetched = 0
         self.sizes: tuple[int, ...] | None = None  # of its frames, once they are known
         self.frames: dict[int, memoryview] = {}
 
@@ -76,6 +80,7 @@ class UlnetComm(Comm):
         self._next = 0  # the number of the message that is to be read next
         self._whole: deque[list[memoryview] | None] = deque()  # None: the end
         self._kept = 0  # bytes
+        self._coming = 0  # bytes that were announced, of messages that are not whole
         self._news: asyncio.Future[None] | None = None  # somebody waits to read
         self._room: asyncio.Event = asyncio.Event()
         self._room.set()
@@ -225,8 +230,8 @@ class UlnetComm(Comm):
             if number == _ABORT:
                 self.break_off("aborted by the other side")
                 return
-            self._ends_at = number
             self._assembly(number).sizes = ()
+            self._ends_at = number
             self._advance()
             return
         if 8 * count > data.nbytes:
@@ -235,30 +240,57 @@ class UlnetComm(Comm):
         assembly = self._assembly(number)
         at = 8 * count
         sizes = struct.unpack_from(f"<{count}Q", data)
+        self._must_fit(sum(sizes) - assembly.fetched)
+        within = {}
         for index, size in enumerate(sizes):
             if size <= limit:
-                assembly.frames[index] = data[at : at + size]
+                within[index] = data[at : at + size]
                 at += size
         if at > data.nbytes:
             raise RpcError(
                 errno.EBADMSG, f"{data.nbytes} bytes are too few for the frames: {at} are announced"
             )
+        assembly.frames.update(within)
         assembly.sizes = sizes
         self._advance()
 
     async def part(self, number: int, index: int, call: Call) -> None:
         """A large frame of a message: fetch it."""
         await self._have_room()
-        frame = host_array(call.bulk_size)
-        await call.pull(frame)
-        self._assembly(number).frames[index] = frame
+        assembly, size = self._assembly(number), call.bulk_size
+        sizes = assembly.sizes
+        if (
+            index >= _PARTS
+            or index in assembly.frames
+            or (sizes and size != dict(enumerate(sizes)).get(index))
+        ):
+            raise RpcError(
+                errno.EBADMSG, f"frame {index} of {size} bytes is none of those that were announced"
+            )
+        self._must_fit(size)
+        self._coming += size
+        assembly.fetched += size
+        try:
+            frame = host_array(size)
+            await call.pull(frame)
+        except BaseException:
+            self._coming -= size
+            assembly.fetched -= size
+            raise
+        assembly.frames[index] = frame
         self._advance()
 
     async def joined(self, number: int, call: Call) -> None:
         """A message of many short frames: fetch all at once."""
         await self._have_room()
-        data = host_array(call.bulk_size)
-        await call.pull(data)
+        size = call.bulk_size
+        self._must_fit(size)
+        self._coming += size
+        try:
+            data = host_array(size)
+            await call.pull(data)
+        finally:
+            self._coming -= size
         if data.nbytes < HEAD.size:
             raise RpcError(errno.EBADMSG, f"{data.nbytes} bytes are too few for a message")
         _, _, count, limit = HEAD.unpack_from(data)
@@ -267,8 +299,16 @@ class UlnetComm(Comm):
     def _assembly(self, number: int) -> Assembly:
         assembly = self._arriving.get(number)
         if assembly is None:
+            if not self._next <= number < self._next + AHEAD:
+                raise RpcError(errno.EBADMSG, f"message {number} is none of those that are expected")
             assembly = self._arriving[number] = Assembly()
         return assembly
+
+    def _must_fit(self, size: int) -> None:
+        """Before memory is taken: what is announced can be true. Raises RpcError."""
+        if self._coming + size > MEMORY_LIMIT:
+            text = f"{size} bytes are announced, where this process may have {MEMORY_LIMIT}"
+            raise RpcError(errno.ENOMEM, text)
 
     async def _have_room(self) -> None:
         """Wait while too much that is whole is not read."""
@@ -281,6 +321,7 @@ class UlnetComm(Comm):
         arriving = self._arriving
         while (assembly := arriving.get(self._next)) is not None and assembly.whole:
             del arriving[self._next]
+            self._coming -= assembly.fetched
             if self._next == self._ends_at:
                 self._whole.append(None)
             else:

@@ -252,26 +252,37 @@ class Endpoint:
 
     async def _message(self, call: Call, data: bytes) -> None:
         ours, number, count, limit = _unpacked(HEAD, data)
-        await self._comm_of(ours).message(number, count, limit, memoryview(bytearray(data))[HEAD.size :])
+        await self._comm_of(ours, call.client).message(
+            number, count, limit, memoryview(bytearray(data))[HEAD.size :]
+        )
 
     async def _part(self, call: Call, data: bytes) -> None:
         ours, number, index = _unpacked(PART, data)
-        await self._comm_of(ours).part(number, index, call)
+        await self._comm_of(ours, call.client).part(number, index, call)
 
     async def _joined(self, call: Call, data: bytes) -> None:
         ours, number, _ = _unpacked(PART, data)
-        await self._comm_of(ours).joined(number, call)
+        await self._comm_of(ours, call.client).joined(number, call)
 
     async def _presence(self, call: Call) -> AsyncIterator[bytes]:
         """Nothing, for as long as this process is there: the stream breaks when it is not."""
         await asyncio.get_running_loop().create_future()
         yield b""
 
-    def _comm_of(self, number: int) -> UlnetComm:
+    def _comm_of(self, number: int, client: Nid) -> UlnetComm:
+        """A comm with that client; who else has seen its number learns nothing. Raises RpcError."""
         comm = self.comms.get(number)
-        if comm is None:
+        if comm is None or not self._are_one(client, comm.partner.nid):
             raise RpcError(errno.ENOTCONN, "this comm is closed")
         return comm
+
+    def _are_one(self, client: Nid, partner: Nid) -> bool:
+        """Whether both are NIDs of one process, as far as discovery knows."""
+        if client == partner:
+            return True
+        core = self.node.core
+        peer = core.peers.find(client)
+        return (peer is not None and peer.owns(partner)) or (client in core.nis and partner in core.nis)
 
 
 def _unpacked(form: struct.Struct, data: bytes) -> tuple[Any, ...]:

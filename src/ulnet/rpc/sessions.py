@@ -32,6 +32,7 @@ class Verdict(Enum):
 _NEW: Final = Verdict.NEW  # enumerations are not compiled
 _LEAST: Final = 4  # sessions that any client may have …
 _LOOKED_AT: Final = 16  # … and how many of its own are looked at, for one that can make room for another
+_SIZES: Final = 64  # classes of owners, by the bits of the bytes that are kept of each
 _GONE: Final = 64  # entries of sessions that are gone, that may stay in the heap
 
 
@@ -49,6 +50,18 @@ class Slot(Generic[T]):
         self.watched: bool = False  # it is in the heap of those whose reply is to be forgotten
 
 
+class Owner(Generic[T]):
+    """One client: its sessions by number, and its replies that are kept, the oldest first; `kept` bytes."""
+
+    __slots__ = ("kept", "replies", "sessions", "size")
+
+    def __init__(self) -> None:
+        self.sessions: dict[int, Session[T]] = {}
+        self.replies: dict[Slot[T], Session[T]] = {}
+        self.kept: int = 0
+        self.size: int = 0  # the class of owners that it is in
+
+
 class Session(Generic[T]):
     """What the server keeps of one client; `client` is its primary NID, `inbox` the match bits there.
 
@@ -58,6 +71,7 @@ class Session(Generic[T]):
     """
 
     __slots__ = (
+        "account",
         "busy",
         "client",
         "id",
@@ -73,7 +87,10 @@ class Session(Generic[T]):
         "width",
     )
 
-    def __init__(self, number: int, client: Nid, inbox: int, width: int, largest: int) -> None:
+    def __init__(
+        self, account: Owner[T], number: int, client: Nid, inbox: int, width: int, largest: int
+    ) -> None:
+        self.account: Owner[T] = account
         self.id: int = number
         self.client: Nid = client
         self.owner: Nid = client
@@ -105,7 +122,9 @@ class Session(Generic[T]):
 class Sessions(Generic[T]):
     """Those of one server: `most` of them, and at most `kept_bytes` of replies.
 
-    A client has as many as others leave free, at most: so there is always room for the next one.
+    A client has as many as others leave free, at most: so there is always room for the next one. Where there
+    are too many bytes of replies, a client that has most of them (or at least half as many as who has most)
+    loses its oldest reply.
     """
 
     def __init__(self, most: int, kept_bytes: int) -> None:
@@ -114,7 +133,8 @@ class Sessions(Generic[T]):
         self.kept: int = 0  # bytes of replies
         self._by_id: dict[int, Session[T]] = {}
         self._idle: dict[int, Session[T]] = {}  # of these; who may be forgotten first, first
-        self._of: dict[Nid, dict[int, Session[T]]] = {}  # all, by owner
+        self._of: dict[Nid, Owner[T]] = {}  # all, by owner
+        self._by_size: list[dict[Owner[T], None]] = [{} for _ in range(_SIZES)]
         self._gone = 0  # entries of the heap whose sessions are gone
         self._heap: list[tuple[float, int, Session[T], Slot[T]]] = []
         self._order = count()
@@ -135,15 +155,17 @@ class Sessions(Generic[T]):
             return None
         own = self._of.get(client)
         free = self._most - len(self._by_id)
-        if own is not None and len(own) >= max(free, _LEAST):
-            has_room = self._forget_one_of(own)
+        if own is not None and len(own.sessions) >= max(free, _LEAST):
+            has_room = self._forget_one_of(own.sessions)
         else:
             has_room = free > 0 or self._forget_one()
         if not has_room:
             return None
-        session: Session[T] = Session(number, client, inbox, width, largest)
-        self._by_id[number] = self._idle[number] = session
-        self._of.setdefault(client, {})[number] = session
+        own = self._of.get(client)
+        if own is None:
+            own = self._of[client] = Owner()
+        session: Session[T] = Session(own, number, client, inbox, width, largest)
+        self._by_id[number] = self._idle[number] = own.sessions[number] = session
         return session
 
     def _forget_one(self) -> bool:
@@ -170,9 +192,10 @@ class Sessions(Generic[T]):
         if self._by_id.pop(session.id, None) is None:
             return
         self._idle.pop(session.id, None)
-        own = self._of[session.owner]
-        del own[session.id]
-        if not own:
+        for slot in session.slots.values():
+            self._drop_reply(session, slot)
+        del session.account.sessions[session.id]
+        if not session.account.sessions:
             del self._of[session.owner]
         self._gone += sum([slot.watched for slot in session.slots.values()])
         if self._gone > max(_GONE, len(self._heap) >> 1):  # else they would stay until the time of the reply
@@ -185,7 +208,6 @@ class Sessions(Generic[T]):
         self._remove(session)
         running = []
         for slot in session.slots.values():
-            self._drop_reply(session, slot)
             if slot.running is not None:
                 running.append(slot.running)
         return running
@@ -226,12 +248,13 @@ class Sessions(Generic[T]):
             return reply is not None
         held.reply = reply  # it is busy as before, with its reply
         held.keep_until = keep_until
-        self.kept += len(reply)
+        session.account.replies[held] = session
+        self._count(session.account, len(reply))
         if not held.watched:
             held.watched = True
             heapq.heappush(self._heap, (keep_until, next(self._order), session, held))
-        while self.kept > self._room and self._heap:
-            self._forget_first()
+        while self.kept > self._room:
+            self._forget_for_room()
         return True
 
     def take_back(self, session: Session[T], slot: int, number: int) -> None:
@@ -264,9 +287,30 @@ class Sessions(Generic[T]):
 
     def _drop_reply(self, session: Session[T], slot: Slot[T]) -> None:
         if slot.reply is not None:
-            self.kept -= len(slot.reply)
+            del session.account.replies[slot]
+            self._count(session.account, -len(slot.reply))
             slot.reply = None
             self._is_less_busy(session)
+
+    def _count(self, owner: Owner[T], change: int) -> None:
+        """So many bytes more are kept of a client."""
+        self.kept += change
+        owner.kept += change
+        size = owner.kept.bit_length()
+        if size != owner.size:
+            if owner.size:
+                del self._by_size[owner.size][owner]
+            if size:
+                self._by_size[size][owner] = None
+            owner.size = size
+
+    def _forget_for_room(self) -> None:
+        """The oldest reply of a client of which most is kept: nobody's excess makes others lose theirs."""
+        for owners in reversed(self._by_size):
+            for owner in owners:
+                slot, session = next(iter(owner.replies.items()))
+                self._drop_reply(session, slot)
+                return
 
     def _forget_first(self) -> None:
         _, _, session, slot = heapq.heappop(self._heap)

@@ -105,6 +105,37 @@ def test_requests_without_end() -> None:
     ends(sim, node, stranger)
 
 
+def test_calls_that_are_refused_do_not_fill_the_log() -> None:
+    sim, node, stranger = node_and_stranger()
+    for _ in range(300):
+        stranger.call(node, b"no connection request")
+        sim.run(0.002)
+    lines = [line for line in node.reports if "refused a call" in line]
+    assert 1 <= len(lines) <= 3
+
+
+def test_gets_without_end_of_a_peer_that_takes_no_answers() -> None:
+    """Its credits say nothing: a receive buffer is free again at once. The answers would wait without end."""
+    sim, node, stranger = connected()
+    (conn,) = conns(node)
+    depth = conn.params.queue_depth
+    stranger.recycles = False
+    assert stranger.pair is not None
+    while stranger.pair.free:
+        stranger.pair.free.pop()
+    most = 0
+    for _ in range(200):
+        if stranger.hung_up or stranger.failed or not stranger.pair.open:
+            break
+        hdr = header(stranger, node, MsgType.GET, portal=PORTAL + 1)
+        stranger.say_lnet(O2ibType.GET_REQ, hdr, cookie=3, target=RdmaTarget(1, ((0, 4096),)))
+        sim.run(0.0001)
+        most = max(most, len(conn._oob))
+    assert depth <= most <= 8 * depth + 1
+    sim.run_until_quiet()
+    assert not conns(node)
+
+
 def test_a_done_that_comes_twice_or_late() -> None:
     sim, node, stranger = connected()
     stranger.say_lnet(O2ibType.PUT_REQ, header(stranger, node, payload_length=BIG), cookie=5)

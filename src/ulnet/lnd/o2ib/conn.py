@@ -355,8 +355,7 @@ class Conn:
         hdr, cookie = _requested(head, data)
         if hdr.type not in _PAYLOAD_TYPES:
             raise WireError(f"PUT_REQ for a message of type {hdr.type}")
-        if len(self._sinks) + len(self._rxs) + len(self._oob) > _MOST_ASKED * self.params.queue_depth:
-            raise WireError("PUT_REQ beyond all that credits allow")
+        self._check_asked(O2ibType.PUT_REQ)
         rx = PutRx(self, cookie)
         if hdr.payload_length:
             self._rxs[rx] = None
@@ -365,6 +364,11 @@ class Conn:
             raise WireError("the message breaks LNet's rules")
         if not hdr.payload_length:
             self.put_nak(cookie, 0)
+
+    def _check_asked(self, kind: O2ibType) -> None:
+        """Who keeps to no credits, or takes no answers, has so many due at most. Raises WireError."""
+        if len(self._sinks) + len(self._rxs) + len(self._oob) > _MOST_ASKED * self.params.queue_depth:
+            raise WireError(f"{kind.name} beyond all that credits allow")
 
     def put_nak(self, cookie: int, status: int) -> None:
         """Tell the peer that its payload is not wanted (0), or why it cannot be taken."""
@@ -432,6 +436,7 @@ class Conn:
             raise WireError("GET_REQ that is no GET, or was routed")
         if len(target.fragments) > self.params.max_fragments:
             raise WireError(f"GET_REQ with {len(target.fragments)} fragments")
+        self._check_asked(O2ibType.GET_REQ)
         deadline = self.ni.now() + self.ni.timeout / 2
         rx = GetRx(self, cookie, hdr.wmd, target, deadline)
         self.peer.asked(rx)

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.lines import Line
+from ulnet.core.notices import Notices
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.core.tunables import LndTunables
 from ulnet.lnd.base import Failures
@@ -45,6 +46,7 @@ __all__ = ["NiState", "race_key"]
 
 _ROOM: Final = MAX_MESSAGE - IMMEDIATE_END  # payload of an IMMEDIATE
 _MOST_RACES: Final = 20
+_MOST_REFUSED: Final = 16  # lines a second about calls that are refused
 _MOST_CONNS: Final = 128  # of one peer
 _REMEMBERED: Final = 65536  # peers decide how many there are
 _REOPEN: Final = 1.0  # seconds between two looks for a device that is gone
@@ -86,6 +88,7 @@ class NiState:
         self.failures: Failures = Failures(core, self._drain_soon)
         self._verbs = verbs
         self._report = report
+        self._refused = Notices(self.now, report, _MOST_REFUSED).say
         self._lives: dict[Nid, int] = {}
         self._cookies = 0
         self._packed: tuple[Header | None, bytes] = (None, b"")  # the last header, and its bytes
@@ -226,7 +229,7 @@ class NiState:
         try:
             asked = O2ibMessage.unpack(request.private)
         except WireError as broken:
-            self._report(f"{self.ni.nid}: refused a call: {broken}")
+            self._refused(request.source, f"{self.ni.nid}: refused a call: {broken}")
             self._reject(request, _version_of(request.private), _reason_for(request.private))
             return
         peer, reason = self._judge(asked, request.source)
@@ -235,7 +238,8 @@ class NiState:
                 peer.accept(request, asked)
                 return
             except LNetError as failed:
-                self._report(f"{self.ni.nid}: cannot accept a call of {asked.src_nid}: {failed.text}")
+                text = f"{self.ni.nid}: cannot accept a call of {asked.src_nid}: {failed.text}"
+                self._refused(request.source, text)
                 reason = Reason.NO_RESOURCES
         assert reason is not None
         self._reject(request, asked.version, reason)
@@ -276,9 +280,8 @@ class NiState:
             return Reason.FATAL
         denied = self.core.why_denied(self.ni, caller)
         if denied:
-            self._report(
-                Line("connection.refused", f"refused {source}: {denied}", source=source, why="denied")
-            )
+            line = Line("connection.refused", f"refused {source}: {denied}", source=source, why="denied")
+            self._refused(source, line)
             return Reason.FATAL
         if not self.open or self.down or not self.ni.active:
             return Reason.EARLY

@@ -7,6 +7,7 @@ know it, hang up; where the net only offers it, they are called anew without.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import socket
@@ -25,6 +26,12 @@ __all__ = ["FIRST_BYTE", "Certificate", "Credentials", "SecureSocket", "Security
 FIRST_BYTE: Final = b"\x16"  # of a TLS record with a handshake; requests of any byte order begin otherwise
 _CHUNK: Final = 65536  # bytes that are given to OpenSSL at a time: four records
 _RECORD: Final = 16384  # bytes of payload in a record at most
+_READS: Final = 128  # records with payload that are taken in one call; the selector tells of more
+_RECORDS: Final = (
+    256  # records that may come in one call of OpenSSL, which never returns while there are others
+)
+_HEADER: Final = 256  # what OpenSSL tells of each record, before all else
+_NAMES: Final = 1024  # NIDs or patterns of a certificate that are looked at
 _PREFIX: Final = "lnet:"
 _FILES: Final = ("ca.pem", "node.pem", "node.key")
 _LOOK_AGAIN: Final = 1.0  # seconds between looks whether the files are others
@@ -51,10 +58,10 @@ class Certificate(NamedTuple):
 
 
 def certificate_of(fields: dict[str, Any]) -> Certificate:
-    """A certificate as Python's ssl shows it; names that are no NIDs stand for none."""
-    nids = []
+    """A certificate as Python's ssl shows it; names that are no NIDs, or too many, stand for none."""
+    nids: list[NidList] = []
     for kind, text in fields.get("subjectAltName", ()):
-        if kind == "URI" and text.startswith(_PREFIX):
+        if kind == "URI" and text.startswith(_PREFIX) and len(nids) < _NAMES:
             try:
                 nids.append(NidList.parse(text[len(_PREFIX) :]))
             except NidError:
@@ -72,6 +79,8 @@ class SecureSocket(ssl.SSLSocket):
     """
 
     held: int = 0
+    records: int = 0  # that came since the last call began
+    _certificate: Certificate | None = None
     _sslobj: Any  # what Python has of OpenSSL; None: no connection, or none any more
 
     def setsockopt(self, level: int, optname: int, *args: Any) -> None:
@@ -106,18 +115,35 @@ class SecureSocket(ssl.SSLSocket):
         size, count = len(view), 0
         if self._sslobj is None:  # Python makes such a socket of a connection that was reset, and reads once
             raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+        self.records, reads = 0, _READS
         try:
-            while count < size:
+            while count < size and reads:
                 got = self.read(size - count, view[count:])
                 if not got:
+                    self._check_records()
                     break  # the end, which the next call finds again
                 count += int(got)
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            if not count and not before:
-                raise BlockingIOError from None
-        except ssl.SSLError as error:
-            raise OSError(errno.EPROTO, _words(error)) from None
+                reads -= 1
+        except OSError as error:  # those of ssl are such, too
+            self._check_records()
+            if isinstance(error, (ssl.SSLWantReadError, ssl.SSLWantWriteError)):
+                if not count and not before:
+                    raise BlockingIOError from None
+            elif isinstance(error, ssl.SSLError):
+                raise OSError(errno.EPROTO, _words(error)) from None
+            else:
+                raise
         return count
+
+    def came(self) -> None:
+        """One more record begins. Too many at once end the connection, within the call that reads them."""
+        self.records += 1
+        if self.records > _RECORDS:
+            _disconnect(self.fileno())
+
+    def _check_records(self) -> None:
+        if self.records > _RECORDS:  # whatever OpenSSL makes of a connection that is none any more
+            raise OSError(errno.EPROTO, _TOO_MANY)
 
     def send(self, data: Any, flags: int = 0) -> int:
         """See socket.send."""
@@ -162,8 +188,9 @@ class SecureSocket(ssl.SSLSocket):
         """Go on with the handshake: "" when it is through, else "read" or "write". Raises OSError."""
         if self._sslobj is None:
             raise ConnectionResetError(errno.ECONNRESET, "it hung up during the TLS handshake")
+        self.records = 0
         try:
-            self.do_handshake()
+            self._do_handshake()
         except ssl.SSLWantReadError:
             return "read"
         except ssl.SSLWantWriteError:
@@ -178,10 +205,37 @@ class SecureSocket(ssl.SSLSocket):
             raise OSError(errno.EPROTO, _words(error)) from None
         return ""
 
+    def _do_handshake(self) -> None:
+        try:
+            self.do_handshake()
+        except OSError:
+            self._check_records()
+            raise
+
     @property
     def certificate(self) -> Certificate:
         """The other end's, after the handshake."""
-        return certificate_of(self.getpeercert() or {})
+        if self._certificate is None:
+            self._certificate = certificate_of(self.getpeercert() or {})
+        return self._certificate
+
+
+_TOO_MANY: Final = f"it sends more than {_RECORDS} records of TLS that are no payload, or are tiny"
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+_UNSPEC: Final = bytes(16)  # an address of no family
+
+
+def _disconnect(number: int) -> None:
+    """Reset a TCP connection, and drop what came, which `shutdown` would leave to be read."""
+    _libc.connect(number, _UNSPEC, len(_UNSPEC))
+
+
+def _told(
+    sock: ssl.SSLSocket | None, direction: str, version: int, kind: int, message: int, data: bytes
+) -> None:
+    """OpenSSL tells of records and messages in both directions."""
+    if kind == _HEADER and direction == "read" and isinstance(sock, SecureSocket):
+        sock.came()
 
 
 # What the other side means by an alert, by its name in OpenSSL behind "…_ALERT_".
@@ -245,6 +299,8 @@ class Credentials:
             for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT):
                 context = ssl.SSLContext(protocol)
                 context.sslsocket_class = SecureSocket
+                # What Python has around it makes enumerations of each argument.
+                vars(ssl._ssl._SSLContext)["_msg_callback"].__set__(context, _told)  # type: ignore[attr-defined]
                 context.minimum_version = ssl.TLSVersion.TLSv1_3
                 context.check_hostname = False  # its NIDs are looked at instead
                 context.verify_mode = ssl.CERT_REQUIRED

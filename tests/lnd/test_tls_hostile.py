@@ -1,0 +1,242 @@
+"""What somebody may do within TLS: floods of records, certificates that are good for something else."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from lnd.conftest import Addresses
+from lnd.kit import Side, dial, until
+from ulnet.cli.pki import _private, _public, make_authority, make_node
+from ulnet.lnd.tcp import secure
+from ulnet.lnd.tcp.secure import Credentials, SecureSocket, Security, certificate_of
+from ulnet.nid import Nid
+
+NID = "10.0.0.2@tcp"
+SERVER, CLIENT = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+Pair = tuple[SecureSocket, SecureSocket]
+
+
+class Issuer:
+    """Who signs certificates: an authority, or whoever takes himself for one."""
+
+    def __init__(self, certificate: Any, key: Any, chain: bytes = b"") -> None:
+        self.certificate = certificate
+        self.key = key
+        self.chain = chain  # goes with what it signs
+
+    def issue(
+        self, *, ca: bool = False, uses: tuple[Any, ...] = (SERVER, CLIENT), days: tuple[int, int] = (-1, 9)
+    ) -> Issuer:
+        key = ec.generate_private_key(ec.SECP256R1())
+        now = datetime.now(UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, os.urandom(4).hex())]))
+            .issuer_name(self.certificate.subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now + timedelta(days=days[0]))
+            .not_valid_after(now + timedelta(days=days[1]))
+            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+            .add_extension(
+                x509.SubjectAlternativeName([x509.UniformResourceIdentifier(f"lnet:{NID}")]), False
+            )
+        )
+        if uses and not ca:
+            builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+        made = builder.sign(self.key, hashes.SHA256())
+        return Issuer(made, key, _public(made) + self.chain)
+
+    def files(self, authority: Path, out: Path) -> str:
+        out.mkdir()
+        (out / "ca.pem").write_bytes((authority / "ca.pem").read_bytes())
+        (out / "node.pem").write_bytes(self.chain)
+        (out / "node.key").write_bytes(_private(self.key))
+        return str(out)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Path:
+    make_authority(tmp_path / "ca", "site")
+    return tmp_path / "ca"
+
+
+@pytest.fixture
+def root(authority: Path) -> Issuer:
+    """An authority that lets others sign, as sites may have it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "root")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=9))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (authority / "ca.pem").write_bytes(_public(made))
+    return Issuer(made, key)
+
+
+def credentials(directory: str) -> Credentials:
+    return Credentials(directory, time.monotonic, lambda line: None)
+
+
+def shaken(caller: Credentials, listener: Credentials) -> tuple[str, str]:
+    """What each end says of a handshake: "" where it is content."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    ends = (
+        caller.caller.wrap_socket(ours, do_handshake_on_connect=False),
+        listener.listener.wrap_socket(theirs, server_side=True, do_handshake_on_connect=False),
+    )
+    words = ["?", "?"]
+    try:
+        for _ in range(8):
+            for at, end in enumerate(ends):
+                assert isinstance(end, SecureSocket)
+                if words[at] == "?":
+                    try:
+                        words[at] = "?" if end.shake() else ""
+                    except OSError as failed:
+                        words[at] = str(failed)
+        # TLS 1.3: who calls hears that he is refused when he reads.
+        return words[0], words[1]
+    finally:
+        for end in ends:
+            end.close()
+
+
+CASES: dict[str, tuple[Callable[[Issuer], Issuer], str, str]] = {
+    "an intermediate authority": (lambda root: root.issue(ca=True).issue(), "", ""),
+    "both uses": (lambda root: root.issue(), "", ""),
+    "no uses named": (lambda root: root.issue(uses=()), "", ""),
+    "a node that signs": (lambda root: root.issue().issue(), "not good", "not good"),
+    "an expired intermediate": (
+        lambda root: root.issue(ca=True, days=(-3, -1)).issue(),
+        "has expired",
+        "has expired",
+    ),
+    "not good yet": (lambda root: root.issue(days=(1, 9)), "not yet valid", "not yet valid"),
+    "for servers alone": (lambda root: root.issue(uses=(SERVER,)), "", "purpose"),
+    "for clients alone": (lambda root: root.issue(uses=(CLIENT,)), "purpose", ""),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_certificates_are_good_for_what_they_say(
+    root: Issuer, authority: Path, tmp_path: Path, case: str
+) -> None:
+    """Of a listener, and of a caller."""
+    make, to_caller, to_listener = CASES[case]
+    good = credentials(root.issue().files(authority, tmp_path / "good"))
+    other = credentials(make(root).files(authority, tmp_path / "other"))
+    for words, expected in (
+        (shaken(good, other)[0], to_caller),
+        (shaken(other, good)[1], to_listener),
+    ):
+        assert expected in words if expected else not words, words
+
+
+@pytest.fixture
+def pair(authority: Path, tmp_path: Path) -> Iterator[Pair]:
+    """Both ends of a connection, over TCP."""
+    make_node(authority, tmp_path / "node", [NID])
+    ours = credentials(str(tmp_path / "node"))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        calling = socket.create_connection(listening.getsockname())
+        called, _ = listening.accept()
+    calling.setblocking(False)
+    called.setblocking(False)
+    a = ours.caller.wrap_socket(calling, do_handshake_on_connect=False)
+    b = ours.listener.wrap_socket(called, server_side=True, do_handshake_on_connect=False)
+    assert isinstance(a, SecureSocket) and isinstance(b, SecureSocket)
+    while any([a.shake(), b.shake()]):
+        pass
+    yield a, b
+    a.close()
+    b.close()
+
+
+def filled(a: SecureSocket, payload: bytes) -> int:
+    """Send records of that payload until there is no room."""
+    count = 0
+    try:
+        while count < 5000:
+            a.send(payload)
+            count += 1
+    except BlockingIOError:
+        pass
+    return count
+
+
+def test_tiny_records_are_no_endless_turn(pair: Pair) -> None:
+    """Each has one byte: a call takes some, and leaves the others to the next."""
+    a, b = pair
+    count = filled(a, b"x")
+    assert count > 1000
+    buffer = bytearray(1 << 20)
+    got = 0
+    while got < count:
+        size = b.recv_into(buffer)
+        assert size <= 128
+        got += size
+    with pytest.raises(BlockingIOError):
+        b.recv_into(buffer)
+
+
+def test_records_without_payload_end_a_connection(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenSSL takes key updates and the like without an end, and does not return meanwhile."""
+    a, b = pair
+    monkeypatch.setattr(secure, "_RECORDS", 100)  # of those with payload are more
+    filled(a, b"x")
+    with pytest.raises(OSError, match="no payload") as told:
+        b.recv_into(bytearray(1 << 20))
+    assert told.value.errno == errno.EPROTO
+    assert b.records == 101
+
+
+async def test_a_request_for_tls_in_tiny_records_is_refused_at_once(
+    make: Callable[..., Side], at: Addresses, authority: Path, tmp_path: Path
+) -> None:
+    """Nobody has shown a certificate yet; 130,000 records of one byte kept the node for 0.2 s."""
+    make_node(authority, tmp_path / "node", [at.nid(1)])
+    a = make(at.nid(1), tunables={"security": int(Security.REQUIRE)}, credentials=str(tmp_path / "node"))
+    hello = b"\1" + (130_000).to_bytes(3, "big") + b"\3\3" + bytes(2000)
+    raw = await dial(a, at.ip(2))
+    await raw.send(b"".join(b"\x16\3\1\0\1" + hello[one : one + 1] for one in range(len(hello))))
+    await until(lambda: any("more than 256 records" in line for line in a.reports))
+    await raw.refused()
+
+
+def test_of_thousands_of_names_some_count() -> None:
+    """They are looked at for each connection, and for messages of others."""
+    names = [("URI", f"lnet:10.0.{at >> 8}.{at & 255}@tcp") for at in range(6000)]
+    found = certificate_of({"subjectAltName": names, "notAfter": "Jan  1 00:00:00 2040 GMT"})
+    assert len(found.nids) == 1024
+    assert found.covers(Nid.parse("10.0.3.255@tcp"))
+    assert not found.covers(Nid.parse("10.0.4.0@tcp"))
+
+
+def test_a_certificate_is_read_once_for_each_connection(pair: Pair) -> None:
+    a, b = pair
+    assert a.certificate is a.certificate
+    assert str(b.certificate.nids[0]) == NID
