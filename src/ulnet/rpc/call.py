@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ulnet.core.md import Buffer
 from ulnet.rpc.bulk import PieceLimits, Progress, flat, move
@@ -38,7 +37,6 @@ class Call:
         "due_at",
         "frame",
         "given_up",
-        "handler",
         "heard_at",
         "lane",
         "loop",
@@ -71,7 +69,9 @@ class Call:
         self.method: Method = method
         self.frame: CallFrame = frame
         self.client: Nid = session.client
-        data = frame.data = bytes(frame.data)  # of its own, not of the inbox
+        data = frame.data
+        if not isinstance(data, bytes):
+            data = frame.data = bytes(data)  # of its own, not of the inbox
         self.data: bytes | bytearray = data
         self.deadline: float | None = None if frame.left == NO_DEADLINE else now + frame.left / 1000
         self.pieces: PieceLimits = pieces
@@ -80,7 +80,6 @@ class Call:
         self.started_at: float = now
         self.heard_at: float = now  # when the client, or its memory for replies, was known to be there
         self.task: asyncio.Task[None] | None = None  # that runs its handler
-        self.handler: Coroutine[Any, Any, Any] | None = None
         self.due_at: float = 0.0  # when the server looks at it again
         self.given_up: bool = False
         self.overdue: bool = False

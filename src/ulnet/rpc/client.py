@@ -424,7 +424,8 @@ class Client:
             if reply.pushed > lent:
                 words = f"{reply.pushed} bytes were pushed, which is more than the call lends: {lent}"
                 raise RpcError(errno.EPROTO, f"{self.target}: {frame.method}: {words}", "yes")
-        return Answer(bytes(reply.data), reply.pushed)
+        assert isinstance(reply.data, bytes)  # as `Pending.heard` has made them
+        return Answer(reply.data, reply.pushed)
 
     async def _compare(self, frame: CallFrame, reply: Reply, into: memoryview) -> None:
         """The checksum of what was pushed with the reply's. Raises RpcError."""

@@ -113,7 +113,7 @@ class Pending:
         self.frame: CallFrame = frame
         self.deadline: float | None = deadline
         self.patience: float = patience
-        self.done: asyncio.Future[Reply] = client.loop.create_future()
+        self.done: asyncio.Future[Reply] = asyncio.Future(loop=client.loop)
         self.heard_at: float = 0.0  # set by `send`
         self.sent_at: float = 0.0
         self.news: asyncio.Event | None = news  # of chunks, for a stream
@@ -203,7 +203,8 @@ class Pending:
         if isinstance(frame, Reply):
             if frame.attempt == 1 and self._sent == 1:
                 client.learn(self.frame.method, now - self.sent_at, frame.service_us / 1e6)
-            frame.data = bytes(frame.data)
+            if not isinstance(frame.data, bytes):
+                frame.data = bytes(frame.data)
             self._end(frame)
         elif isinstance(frame, Note):
             seconds = frame.value / 1000

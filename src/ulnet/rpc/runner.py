@@ -4,44 +4,44 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Generator
 from contextvars import Context
 from typing import Any, Final
 
 from ulnet.rpc.call import Call
+from ulnet.rpc.handlers import Outcome, Steps, steps_of
 
 __all__ = ["Runner"]
 
 _MOST: Final = 64  # handlers that a task runs before others have a turn …
 _FEW: Final = 16  # … where no request waits for a place: the clients go on while others run
+_SPARE: Final = 4  # generators that are kept for the next tasks
 
 
 class _Rest:
     """What is left of a handler that waits for `awaited`: each step of it runs in its own context."""
 
-    __slots__ = ("_awaited", "_context", "_handler")
+    __slots__ = ("_awaited", "_context", "_outcome", "_steps")
 
-    def __init__(self, handler: Coroutine[Any, Any, Any], context: Context, awaited: object) -> None:
-        self._handler = handler
+    def __init__(self, steps: Steps, outcome: Outcome, context: Context, awaited: object) -> None:
+        self._steps = steps
+        self._outcome = outcome
         self._context = context
         self._awaited = awaited
 
-    def __await__(self) -> Generator[Any, Any, Any]:
-        handler, run, awaited = self._handler, self._context.run, self._awaited
-        while True:
-            step: Callable[[Any], Any] = handler.send
+    def __await__(self) -> Generator[Any, Any, None]:
+        steps, outcome, run, awaited = self._steps, self._outcome, self._context.run, self._awaited
+        while awaited is not outcome:
+            step: Callable[[Any], Any] = steps.send
             value: Any = None
             try:
                 value = yield awaited
             except GeneratorExit:  # the loop is gone
-                run(handler.close)
+                run(steps.close)
                 raise
             except BaseException as thrown:
-                step, value = handler.throw, thrown
-            try:
-                awaited = run(step, value)
-            except StopIteration as done:
-                return done.value
+                step, value = steps.throw, thrown
+            awaited = run(step, value)
 
 
 class Runner:
@@ -51,13 +51,24 @@ class Runner:
     another one. A task that was cancelled, for the call that it ran, runs no further one.
     """
 
-    __slots__ = ("_begin", "_context", "_end", "_failed", "_loop", "_ready", "_starting", "_tasks", "_waits")
+    __slots__ = (
+        "_begin",
+        "_context",
+        "_end",
+        "_failed",
+        "_idle",
+        "_loop",
+        "_ready",
+        "_starting",
+        "_tasks",
+        "_waits",
+    )
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         context: Context,
-        begin: Callable[[Call], Coroutine[Any, Any, Any]],
+        begin: Callable[[Call], Any],
         end: Callable[[Call, Any], None],
         failed: Callable[[Call, BaseException], None],
         waits: Callable[[], bool],
@@ -69,6 +80,7 @@ class Runner:
         self._failed = failed
         self._waits = waits
         self._ready: deque[Call] = deque()
+        self._idle: list[tuple[Steps, Outcome]] = []  # that run no handler
         self._starting = False  # a task for them will run soon
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -95,10 +107,9 @@ class Runner:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _first_step(self, call: Call) -> object:
-        """Of its handler; StopIteration has the result of one that waits for nothing."""
-        handler = call.handler = self._begin(call)
-        return handler.send(None)
+    def _another(self) -> tuple[Steps, Outcome]:
+        outcome = Outcome()
+        return steps_of(self._begin, outcome), outcome
 
     async def _work(self) -> None:
         task = asyncio.current_task()
@@ -106,31 +117,32 @@ class Runner:
         self._starting = False
         ready = self._ready
         waited = False  # very many may go on in one turn: those that are ready have a task of their own
+        steps, outcome = self._idle.pop() if self._idle else self._another()
         for _ in range(_MOST if self._waits() else _FEW):
             if not ready or waited or task.cancelling():
                 break
             call = ready.popleft()
             context = self._context.copy()
             call.task = task
-            try:
+            awaited = context.run(steps.send, call)
+            if awaited is not outcome:
+                if ready and not self._starting:
+                    self._start()
+                waited = True
+                await _Rest(steps, outcome, context, awaited)
+            call.task = None
+            result, failed = outcome.result, outcome.failed
+            outcome.result = outcome.failed = None
+            if failed is None:
                 try:
-                    awaited = context.run(self._first_step, call)
-                except StopIteration as done:
-                    result = done.value
-                else:
-                    if ready and not self._starting:
-                        self._start()
-                    assert call.handler is not None
-                    waited = True
-                    result = await _Rest(call.handler, context, awaited)
-                call.task = call.handler = None
-                self._end(call, result)
-            except GeneratorExit:  # the loop is gone
-                raise
-            except BaseException as failed:
-                call.task = call.handler = None
+                    self._end(call, result)
+                except Exception as refused:
+                    failed = refused
+            if failed is not None:
                 self._failed(call, failed)
                 if not isinstance(failed, Exception | asyncio.CancelledError):
-                    raise
+                    raise failed
+        if len(self._idle) < _SPARE:
+            self._idle.append((steps, outcome))
         if ready and not self._starting:
             self._start()

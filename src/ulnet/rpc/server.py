@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import aclosing
 from contextvars import copy_context
 from functools import partial
@@ -376,16 +376,15 @@ class Server:
         call.started_at = now
         self._runner.add(call)
 
-    def _begin(self, call: Call) -> Coroutine[Any, Any, Any]:
-        """The handler of a call, which begins now, in its own context."""
+    def _begin(self, call: Call) -> Any:
+        """What is to be awaited of the handler of a call, which begins now, in its own context."""
         if call.deadline is not None:
             DEADLINE.set(call.deadline)
         if call.method.kind == "stream":
             return self._stream(call)
         if call.frame.flags & BODY:
             return self._with_body(call)
-        handler: Coroutine[Any, Any, Any] = call.method.start(call)
-        return handler if hasattr(handler, "send") else _result_of(handler)
+        return call.method.start(call)
 
     async def _with_body(self, call: Call) -> Any:
         body = await call.pull()
@@ -630,10 +629,6 @@ class Server:
         if counters is None:
             counters = self.method_counters[method] = MethodCounters()
         return counters
-
-
-async def _result_of(awaitable: Any) -> Any:
-    return await awaitable
 
 
 def _head_of(frame: Frame) -> tuple[int, int, int, int, int]:

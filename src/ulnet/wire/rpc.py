@@ -92,6 +92,7 @@ _NUMBER_MAX: Final = 0xFFFFFFFF
 _LONGEST_NAME: Final = 255
 _MOST_NAMES: Final = 1024
 _NAMES: Final[dict[str, bytes]] = {}  # of methods that were called
+_METHODS: Final[dict[bytes, str]] = {}  # the same of requests that came
 _SHORT: Final = 4096  # bytes of a message that are copied at once: parts of bytes are had sooner than views
 
 
@@ -340,7 +341,8 @@ _BARE: Final = (Kind.CANCEL, Kind.CLOSE)
 _KIND_CALL: Final = int(Kind.CALL)
 _KIND_REPLY: Final = int(Kind.REPLY)
 _KIND_BATCH: Final = int(Kind.BATCH)
-_START: Final = struct.pack("<HB", MAGIC, VERSION)
+_MAGIC_LOW: Final = MAGIC & 0xFF
+_MAGIC_HIGH: Final = MAGIC >> 8
 _START_OF_BATCH: Final = struct.pack("<HBB", MAGIC, VERSION, _KIND_BATCH)
 _Head = tuple[int, int, int, int, int]  # session, slot, number, attempt, answer_to
 
@@ -377,12 +379,13 @@ def frames_in(message: Buffer) -> list[Buffer]:
     raw = bytes(message)
     count = int.from_bytes(raw[4:6], "little")
     at = HEAD_SIZE + 4 * count
-    if len(raw) < at:
+    whole = len(raw)
+    if whole < at:
         raise WireError(f"batch of {count} frames, whose lengths are cut off")
     found: list[Buffer] = []
     for size in struct.unpack_from(f"<{count}I", raw, HEAD_SIZE):
         end = at + size
-        if end > len(raw) or raw.startswith(_START_OF_BATCH, at):
+        if end > whole or (size > 3 and raw[at + 3] == _KIND_BATCH and raw.startswith(_START_OF_BATCH, at)):
             raise WireError(f"batch with a frame of {size} bytes, which is cut off, or a batch itself")
         found.append(raw[at:end])
         at = end
@@ -395,7 +398,7 @@ def unpack(frame: Buffer) -> Frame:
     if size < HEAD_SIZE:
         raise WireError(f"frame of {size} bytes: a head has {HEAD_SIZE}")
     kind = frame[3]
-    if bytes(frame[:3]) != _START:
+    if frame[0] != _MAGIC_LOW or frame[1] != _MAGIC_HIGH or frame[2] != VERSION:
         return _unknown(frame)
     try:
         if kind == _KIND_CALL:
@@ -465,14 +468,25 @@ def _call(frame: Buffer, size: int) -> CallFrame:
     end = at + length
     if not length or size < end:
         raise WireError("request without a method's whole name")
-    try:
-        method = str(frame[at:end], "utf-8")
-    except UnicodeDecodeError:
-        raise WireError("request for a method whose name is not UTF-8") from None
+    raw = frame[at:end]
+    name = raw if isinstance(raw, bytes) else bytes(raw)
+    method = _METHODS.get(name)
+    if method is None:
+        method = _method(name)
     # fmt: off
     return CallFrame(session, slot, number, attempt, answer_to, method, frame[end:], left, patience, credit,
                      flags, sink, source)
     # fmt: on
+
+
+def _method(name: bytes) -> str:
+    try:
+        method = name.decode()
+    except UnicodeDecodeError:
+        raise WireError("request for a method whose name is not UTF-8") from None
+    if len(_METHODS) < _MOST_NAMES:
+        _METHODS[name] = method
+    return method
 
 
 def _bulk(bits: int, length: int, checksum: int = 0) -> Bulk:
