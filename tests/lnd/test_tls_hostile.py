@@ -227,6 +227,41 @@ async def test_a_request_for_tls_in_tiny_records_is_refused_at_once(
     await raw.refused()
 
 
+def test_files_that_are_half_written_or_old_do_not_take_the_place_of_good_ones(
+    root: Issuer, authority: Path, tmp_path: Path
+) -> None:
+    """Whatever is there at a look: what was read before stays, and what is whole later is read."""
+    lines: list[str] = []
+    directory = tmp_path / "node"
+    root.issue().files(authority, directory)
+    used = Credentials(str(directory), lambda: 0.0, lines.append)
+    before = used.own
+
+    def look() -> None:
+        used._looked = -10.0
+        used.refresh()
+
+    new, pem = root.issue(days=(-1, 30)), directory / "node.pem"
+    pem.write_bytes(b"")
+    moment = os.stat(pem)
+    look()
+    assert used.own == before and "stay in use" in lines[-1]
+    pem.write_bytes(new.chain)
+    os.utime(pem, ns=(moment.st_atime_ns, moment.st_mtime_ns))  # in the same tick of the clock
+    look()
+    assert used.own == before and "stay in use" in lines[-1] and len(lines) == 2, "the key is the old one's"
+    (directory / "node.key").write_bytes(_private(new.key))
+    look()
+    assert used.own.name != before.name and "read anew" in lines[-1]
+    old = root.issue(days=(-9, -1))
+    pem.write_bytes(old.chain)
+    (directory / "node.key").write_bytes(_private(old.key))
+    before = used.own
+    look()
+    assert used.own == before and "has expired" in lines[-1]
+    assert shaken(used, used) == ("", "")
+
+
 def test_of_thousands_of_names_some_count() -> None:
     """They are looked at for each connection, and for messages of others."""
     names = [("URI", f"lnet:10.0.{at >> 8}.{at & 255}@tcp") for at in range(6000)]

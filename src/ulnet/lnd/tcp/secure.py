@@ -289,7 +289,7 @@ class Credentials:
                 found = os.stat(self._directory / name)
             except OSError:
                 continue
-            stamps += [found.st_mtime_ns, found.st_ino]
+            stamps += [found.st_mtime_ns, found.st_ino, found.st_size]  # times move a few ms at once
         return tuple(stamps)
 
     def _load(self) -> tuple[Certificate, ssl.SSLContext, ssl.SSLContext]:
@@ -328,14 +328,19 @@ class Credentials:
         stamp = self._stamps()
         if stamp == self._stamp:
             return
+        self._stamp = stamp
         try:
-            self.own, self.listener, self.caller = self._load()
+            own, listener, caller = self._load()
         except LNetError as failed:
             self._report(f"{failed.text}; those read before stay in use")
-        else:
-            until = datetime.fromtimestamp(self.own.expires, UTC).strftime("%Y-%m-%d")
-            self._report(f"the certificate of {self._directory} was read anew: it is good until {until}")
-        self._stamp = stamp
+            return
+        until = datetime.fromtimestamp(own.expires, UTC)
+        if until <= datetime.now(UTC):
+            text = f"the new certificate of {self._directory} has expired on {until:%Y-%m-%d}"
+            self._report(f"{text}: that read before stays in use")
+            return
+        self.own, self.listener, self.caller = own, listener, caller
+        self._report(f"the certificate of {self._directory} was read anew: it is good until {until:%Y-%m-%d}")
 
 
 def certificate_in(path: str | os.PathLike[str]) -> Certificate:
