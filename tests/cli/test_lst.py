@@ -172,6 +172,21 @@ def test_a_node_that_is_down_or_busy(lab: Lab, start: Callable[..., Lab]) -> Non
     lst(lab.daemons[2].path, "end_session", key="5")
 
 
+def test_names_of_other_nodes_sessions_do_not_write_to_the_terminal(
+    lab: Lab, start: Callable[..., Lab]
+) -> None:
+    """Whoever answers there has chosen the name."""
+    lab.lst("new_session", "mine\x1b[2J\nlies")
+    lab.lst("add_group", "g", lab.nids[1])
+    other = lab.daemons[2].path
+    assert lst(other, "new_session", "theirs", key="5").code == 0
+    busy = lst(other, "add_group", "g", lab.nids[1], key="5").err
+    shown = lst(other, "ping", "--nodes", lab.nids[1], key="5").out
+    for told in (busy, shown):
+        assert "mine\ufffd[2J\ufffdlies" in told and "\x1b" not in told
+    lst(other, "end_session", key="5")
+
+
 def test_sessions_by_key_and_by_force(lab: Lab) -> None:
     assert lab.lst("show_session").err.startswith("lst: there is no session")
     assert lab.lst("new_session", "one").code == 0

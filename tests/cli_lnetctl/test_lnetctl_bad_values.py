@@ -8,7 +8,12 @@ import pytest
 import yaml
 
 from support.daemon import Daemon
+from ulnet.cli import lnetctl_actions
+from ulnet.cli.lnetctl import run
 from ulnet.cli.lnetctl_grammar import COMMANDS
+from ulnet.dlc.client import Client
+from ulnet.dlc.model import Request
+from ulnet.dlc.protocol import HEADER_SIZE, Answer, Reply, decode_reply, encode_reply
 
 
 @pytest.mark.parametrize(
@@ -69,3 +74,18 @@ def test_a_source_on_another_net_is_told(daemon: Daemon) -> None:
     done = daemon.lnetctl("ping", "--source", "127.0.0.2@tcp1", "127.0.0.1@tcp")
     assert done.code == 256 - 113
     assert "source 127.0.0.2@tcp1 is not on tcp: name one that is, or leave the source free" in done.out
+
+
+def test_notes_do_not_write_to_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """lnetd has a user of its own, which may not have root's lnetctl do what its terminal can."""
+
+    class Liar(Client):
+        def request(self, request: Request, timeout: float | None = None) -> Reply:
+            answer = Answer({"net": []}, notes=["\x1b[2Jgone\nlnetctl: lies"])
+            return decode_reply(encode_reply(answer)[HEADER_SIZE:])
+
+    monkeypatch.setattr(lnetctl_actions, "Client", Liar)
+    run(["net", "show"], "/nowhere")
+    assert capsys.readouterr().err == "lnetctl: note: \\x1b[2Jgone\\nlnetctl: lies\n"

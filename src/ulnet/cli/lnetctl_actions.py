@@ -58,7 +58,8 @@ def perform(command: Command, parsed: Parsed, socket_path: str | None) -> int:
     except DlcError as refused:
         return report_errors([refused.item])
     for note in reply.notes:
-        sys.stderr.write(f"lnetctl: note: {note}\n")
+        plain = "".join([one if one.isprintable() else ascii(one)[1:-1] for one in note])
+        sys.stderr.write(f"lnetctl: note: {plain}\n")  # lnetd is not root, whose terminal this may be
     return _FINISHERS.get(action, _print)(request, parsed, reply)
 
 

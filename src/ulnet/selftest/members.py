@@ -43,8 +43,9 @@ def read_ids(texts: Sequence[str]) -> list[Nid]:
 
 
 def plain_name(name: str) -> str:
-    """A name that came by the wire, as text that can be shown: its bytes need not be UTF-8."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    """A name that came by the wire, as text to be shown: UTF-8, and nothing that terminals obey."""
+    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return "".join([one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text])
 
 
 @dataclass(slots=True, eq=False)
