@@ -37,6 +37,7 @@ RUNS: Final = {
     "routed": 10,
     "dlc": 15,
     "faults": 15,
+    "access": 15,
 }
 MESSAGE_PATH: Final = (
     *("sender", "completion", "credits", "loads", "path", "paths"),

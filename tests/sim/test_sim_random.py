@@ -52,7 +52,7 @@ def test_a_node_that_begins_anew_has_its_rdma_device_again() -> None:
     assert replay(RECIPES["o2ib"], 30009059).ok
 
 
-@pytest.mark.parametrize("recipe", ["policies", "faults", "dlc"])
+@pytest.mark.parametrize("recipe", ["policies", "faults", "dlc", "access"])
 def test_each_kind_of_world_keeps_all_invariants(recipe: str, tmp_path: Path) -> None:
     run_all(range(1000, 1030), tmp_path, recipe)
 

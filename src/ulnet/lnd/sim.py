@@ -133,6 +133,9 @@ class Station(Protocol):
     def lost(self, arrival: Arrival, errno: int, reason: str) -> None:
         """Its connection broke before it was taken."""
 
+    def why_denied(self, nid: Nid) -> str:
+        """Why its access lists deny nid to connect; "" if they do not."""
+
     def device(self, up: bool) -> None:
         """The cable was pulled, or is back."""
 
@@ -148,6 +151,9 @@ class Attachment(Protocol):
 
         Whether there is a connection with it.
         """
+
+    def end_denied(self) -> None:
+        """End connections, and attempts to make some, with those that are denied now."""
 
     def close(self) -> None:
         """Leave: connections end, and nothing more is told."""
@@ -301,6 +307,8 @@ class SimStation:
         number, reason, unconnected, msg.unsent = failed
         if not unconnected:
             status = send_status(number)
+        elif number == errno.EACCES:  # our access lists
+            status = HealthStatus.REMOTE_ERROR
         elif number == errno.EALREADY:  # the pause after a failed attempt lasts
             number, status = errno.EHOSTUNREACH, HealthStatus.REMOTE_ERROR
         else:
@@ -427,12 +435,21 @@ class SimStation:
         elif rx.incoming is not None:
             rx.receiver.end(rx.incoming, send_status(errno), errno, reason)
 
-    # The device and the end ---------------------------------------------------------------------------
+    # Access lists, the device and the end --------------------------------------------------------------
 
     def device(self, up: bool) -> None:
         """Tell the core."""
         if self._open:
             self._core.ni_event(self._ni, NiEvent.RECOVERED if up else NiEvent.FATAL)
+
+    def why_denied(self, nid: Nid) -> str:
+        """Ask the core."""
+        return self._core.why_denied(self._ni, nid)
+
+    def end_denied(self) -> None:
+        """Those who are denied now are connected no more."""
+        if self._open:
+            self._attachment.end_denied()
 
     def shut(self) -> None:
         """End everything at once."""
@@ -479,7 +496,9 @@ class SimLnd:
         ni.lnd_data.timeout = timeout
 
     def access_changed(self, ni: NI) -> None:
-        """Whoever is on the fabric may connect."""
+        """Connections with those who are denied now end, also those that are being made."""
+        assert isinstance(ni.lnd_data, SimStation)
+        ni.lnd_data.end_denied()
 
     def verify(self, ni: NI, nid: Nid) -> bool:
         """See whether the node behind nid has begun a new life."""

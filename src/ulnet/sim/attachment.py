@@ -74,6 +74,11 @@ class Attachment:
                 self.fabric.under_way += 1
                 self.fabric.scheduler.after(0.0, self._refuse, frame, dest, pause)
                 return
+            denied = self.station.why_denied(dest)
+            if denied:
+                self.fabric.under_way += 1
+                self.fabric.scheduler.after(0.0, self._deny, frame, denied)
+                return
             conn = self.conns[dest] = Conn(self.fabric, self, dest)
             conn.dial(wait)
         conn.send(self, frame)
@@ -106,6 +111,17 @@ class Attachment:
             f"the last one ended so: {pause.why}"
         )
         self.report(frame, Why(errno.EALREADY, why, unconnected=True, unsent=True))
+
+    def _deny(self, frame: Frame, why: str) -> None:
+        self.fabric.under_way -= 1
+        self.report(frame, Why(errno.EACCES, why, unconnected=True, unsent=True))
+
+    def end_denied(self) -> None:
+        """End connections, and attempts to make some, with those that are denied now."""
+        for dest, conn in list(self.conns.items()):
+            denied = self.station.why_denied(dest)
+            if denied:
+                conn.close(self, errno.EACCES, denied)
 
     def report(self, frame: Frame, failed: Why | None) -> None:
         """Tell the station how a frame fared."""

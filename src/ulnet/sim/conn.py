@@ -179,6 +179,9 @@ class Conn:
         if b is None:
             self._dial_failed(errno.ECONNREFUSED, f"connection refused: nobody is {self.dest} there")
             return
+        if b.station.why_denied(self.a.nid):
+            self._dial_failed(errno.ECONNRESET, f"{self.dest} closed the connection right after our request")
+            return
         other = b.conns.get(self.a.nid)
         if self.beside is not None:
             known = self.a.conns.get(self.dest)

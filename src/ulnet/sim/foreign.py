@@ -73,6 +73,10 @@ class _ForeignNi:
     def broke(self, nid: Nid) -> None:
         """A foreign node does not care."""
 
+    def why_denied(self, nid: Nid) -> str:
+        """Nobody is."""
+        return ""
+
     def in_doubt(self, nid: Nid, count: int) -> None:
         """A foreign node does not care."""
 

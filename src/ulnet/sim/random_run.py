@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from ulnet.sim import administering, bonded, changing, discovering, faulty, mixed, naming, over_rdma, ruled  # noqa: F401 - register their recipes
+from ulnet.sim import (  # noqa: F401 - register their recipes
+    administering,
+    admitting,
+    bonded,
+    changing,
+    discovering,
+    faulty,
+    mixed,
+    naming,
+    over_rdma,
+    ruled,
+)
 from ulnet.sim.dice import PORTAL
 from ulnet.sim.plan import Plan
 from ulnet.sim.random_plan import Shape, random_plan

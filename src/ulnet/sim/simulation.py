@@ -9,6 +9,7 @@ from math import inf
 from random import Random
 from typing import TypeVar
 
+from ulnet.core.event import Event
 from ulnet.core.selection import Balance
 from ulnet.host import Topology
 from ulnet.nid import Nid
@@ -70,6 +71,7 @@ class Simulation:
         self.properties: list[Callable[[SimNode], str]] = [
             _credits_in_use
         ]  # more to check, now and then and at rest
+        self.deliveries: list[Callable[[SimNode, Event], str]] = []  # to check as a handler hears of a PUT
         self.allowed_reports: tuple[str, ...] = ()  # beginnings of log lines that are no failure after all
         self.most_events = 1 << 62  # a run that has more goes in circles
         self._check = check
