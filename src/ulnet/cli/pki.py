@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ulnet.cli.files import write_files
 from ulnet.cli.output import of_output
 from ulnet.cli.parsers import command_parser
-from ulnet.lnd.tcp.secure import Certificate, certificate_in
+from ulnet.lnd.tcp.secure import MOST_NAMES, Certificate, certificate_in
 from ulnet.nid import NidError, NidList
 
 if TYPE_CHECKING:
@@ -150,6 +150,11 @@ def make_node(authority: Path, out: Path, nids: list[str], name: str | None = No
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
+    if len(nids) > MOST_NAMES:
+        text = (
+            f"{len(nids)} NIDs are more than the {MOST_NAMES} that count: write patterns (10.0.0.[1-8]@tcp)"
+        )
+        raise ValueError(text)
     for nid in nids:
         try:
             NidList.parse(nid)

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid, NidError, NidList
 
-__all__ = ["FIRST_BYTE", "Certificate", "Credentials", "SecureSocket", "Security"]
+__all__ = ["FIRST_BYTE", "MOST_NAMES", "Certificate", "Credentials", "SecureSocket", "Security"]
 
 FIRST_BYTE: Final = b"\x16"  # of a TLS record with a handshake; requests of any byte order begin otherwise
 _CHUNK: Final = 65536  # bytes that are given to OpenSSL at a time: four records
@@ -30,8 +30,9 @@ _READS: Final = 128  # records with payload that are taken in one call; the sele
 _RECORDS: Final = (
     256  # records that may come in one call of OpenSSL, which never returns while there are others
 )
+_SHAKEN: Final = 32768  # bytes of a handshake: of a longer one the certificates alone would take 0.1 s
 _HEADER: Final = 256  # what OpenSSL tells of each record, before all else
-_NAMES: Final = 1024  # NIDs or patterns of a certificate that are looked at
+MOST_NAMES: Final = 1024  # NIDs or patterns of a certificate that are looked at
 _PREFIX: Final = "lnet:"
 _FILES: Final = ("ca.pem", "node.pem", "node.key")
 _LOOK_AGAIN: Final = 1.0  # seconds between looks whether the files are others
@@ -61,7 +62,7 @@ def certificate_of(fields: dict[str, Any]) -> Certificate:
     """A certificate as Python's ssl shows it; names that are no NIDs, or too many, stand for none."""
     nids: list[NidList] = []
     for kind, text in fields.get("subjectAltName", ()):
-        if kind == "URI" and text.startswith(_PREFIX) and len(nids) < _NAMES:
+        if kind == "URI" and text.startswith(_PREFIX) and len(nids) < MOST_NAMES:
             try:
                 nids.append(NidList.parse(text[len(_PREFIX) :]))
             except NidError:
@@ -80,6 +81,8 @@ class SecureSocket(ssl.SSLSocket):
 
     held: int = 0
     records: int = 0  # that came since the last call began
+    to_shake: int = _SHAKEN  # bytes that may still come before the handshake is through
+    shaken: bool = False
     _certificate: Certificate | None = None
     _sslobj: Any  # what Python has of OpenSSL; None: no connection, or none any more
 
@@ -135,15 +138,20 @@ class SecureSocket(ssl.SSLSocket):
                 raise
         return count
 
-    def came(self) -> None:
+    def came(self, size: int) -> None:
         """One more record begins. Too many at once end the connection, within the call that reads them."""
         self.records += 1
-        if self.records > _RECORDS:
+        if not self.shaken:
+            self.to_shake -= size
+        if self.records > _RECORDS or self.to_shake < 0:
             _disconnect(self.fileno())
 
     def _check_records(self) -> None:
-        if self.records > _RECORDS:  # whatever OpenSSL makes of a connection that is none any more
+        """Whatever OpenSSL makes of a connection that is none any more."""
+        if self.records > _RECORDS:
             raise OSError(errno.EPROTO, _TOO_MANY)
+        if self.to_shake < 0:
+            raise OSError(errno.EPROTO, _TOO_LONG)
 
     def send(self, data: Any, flags: int = 0) -> int:
         """See socket.send."""
@@ -203,6 +211,7 @@ class SecureSocket(ssl.SSLSocket):
             raise ConnectionResetError(errno.ECONNRESET, "it hung up during the TLS handshake") from None
         except ssl.SSLError as error:
             raise OSError(errno.EPROTO, _words(error)) from None
+        self.shaken = True
         return ""
 
     def _do_handshake(self) -> None:
@@ -221,6 +230,9 @@ class SecureSocket(ssl.SSLSocket):
 
 
 _TOO_MANY: Final = f"it sends more than {_RECORDS} records of TLS that are no payload, or are tiny"
+_TOO_LONG: Final = (
+    f"its part of the TLS handshake is longer than {_SHAKEN} bytes: too many certificates or NIDs"
+)
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 _UNSPEC: Final = bytes(16)  # an address of no family
 
@@ -235,7 +247,7 @@ def _told(
 ) -> None:
     """OpenSSL tells of records and messages in both directions."""
     if kind == _HEADER and direction == "read" and isinstance(sock, SecureSocket):
-        sock.came()
+        sock.came(int.from_bytes(data[3:5], "big"))
 
 
 # What the other side means by an alert, by its name in OpenSSL behind "…_ALERT_".
