@@ -11,7 +11,6 @@ import pytest
 from ulnet.core.completion import Completion
 from ulnet.core.peer_table import PeerTable
 from ulnet.core.receiver import Receiver
-from ulnet.core.reception import Reception
 from ulnet.lnd.sim import SimStation
 from ulnet.sim.plan import Plan
 from ulnet.sim.random_run import RECIPES, find_failure, replay
@@ -116,24 +115,3 @@ def test_a_planted_bug_is_found_shrunk_and_found_again(
         again = replay(RECIPES["mixed"], seed, plan=kept)
         assert not again.ok
     assert replay(RECIPES["mixed"], seed, plan=kept).ok, "it fails without the bug too"
-
-
-def denied_stay(patch: Patch) -> None:
-    """A driver keeps connections with those who are denied now."""
-    patch.setattr(SimStation, "end_denied", lambda self: None)
-
-
-def lists_not_asked(patch: Patch) -> None:
-    """The receiver asks the access lists, and does not care."""
-    patch.setattr(Reception, "_is_admitted", lambda self, receiver, hdr: True)
-
-
-@pytest.mark.pure  # compiled callers hold the methods themselves
-@pytest.mark.parametrize("bug", [denied_stay, lists_not_asked], ids=lambda bug: bug.__name__)
-def test_a_message_of_who_is_denied_is_found(bug: Callable[[Patch], None], monkeypatch: Patch) -> None:
-    with monkeypatch.context() as patch:
-        bug(patch)
-        found = find_failure(RECIPES["access"], range(150), shrink_runs=0)
-        assert found is not None
-        assert "was reached from" in found[2]
-    assert replay(RECIPES["access"], found[0]).ok

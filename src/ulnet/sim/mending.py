@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ulnet.bond import BondLnd
+from ulnet.core.access import EVERYBODY
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.model_bond import BondSwitch
 
@@ -27,7 +28,7 @@ def repair(run: Run) -> None:
 
 
 def mend(run: Run) -> None:
-    """Besides, dead nodes start, and all have the NIs and the YAML again that they were made with."""
+    """Besides, dead nodes start, all have the NIs and the YAML again they were made with, and deny nobody."""
     repair(run)
     for node in run.sim.nodes.values():
         if node.alive:
@@ -35,6 +36,8 @@ def mend(run: Run) -> None:
             _switch_on(node)
         else:
             node.restart()
+        if node.core.access:
+            node.loop.enter(node.core.set_access, EVERYBODY)
 
 
 def _switch_on(node: SimNode) -> None:

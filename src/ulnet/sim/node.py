@@ -363,11 +363,11 @@ class SimNode:
 
     def _delivered(self, inbox: Inbox, event: Event) -> None:
         inbox.take(event, self.sim.now)
+        for look in self.sim.deliveries:
+            wrong = look(self, event)
+            if wrong:
+                self.sim.broken(self, wrong)
         if event.kind is EventKind.PUT and not event.status:
-            for look in self.sim.deliveries:
-                wrong = look(self, event)
-                if wrong:
-                    self.sim.broken(self, wrong)
             memory = event.md.fragments[0].obj if event.md.fragments else None
             self.sim.ledger.arrived(event, self.host.landed.get(id(memory), ()))
 
