@@ -283,6 +283,7 @@ def main() -> int:
     if reason := why_no_namespaces():
         print(f"soak: {reason}", file=sys.stderr)
         return 1
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # its namespaces go first
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     began = time.monotonic()
     print(f"{options.minutes:g} minutes, seed {seed}: {HOSTS} nodes, {RAILS} rails of {RATE}", flush=True)

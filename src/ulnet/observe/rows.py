@@ -156,14 +156,14 @@ TABLES: Final = (
         (
             Column("PEER", 24, lambda peer: peer.nid, lambda peer: peer.nid, left=True),
             Column("NIDS", 4, lambda peer: str(len(peer.nids)), lambda peer: len(peer.nids)),
-            Column("MULTI-RAIL", 10, _multi_rail, lambda peer: peer.multi_rail),
             Column("HLTH", 4, lambda peer: _count(peer.health), lambda peer: peer.health),
             Column("MSG/S", 5, lambda peer: number(peer.rates.messages), lambda peer: peer.rates.messages),
             Column("B/S", 5, lambda peer: _bytes(peer.rates), lambda peer: peer.rates.bytes),
             Column("QUEUED B", 8, lambda peer: number(peer.queued), lambda peer: peer.queued),
             Column("LOW", 4, lambda peer: _count(peer.credits_low), lambda peer: peer.credits_low),
+            Column("MULTI-RAIL", 10, _multi_rail, lambda peer: peer.multi_rail),  # beyond 60 characters
         ),
-        sort=4,
+        sort=3,
     ),
     Table(
         "Routes",
