@@ -24,6 +24,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ulnet.dlc import endpoint as endpoint_module
 from ulnet.dlc import model
 from ulnet.dlc import server as server_module
 from ulnet.dlc.aclient import AsyncClient
@@ -359,6 +360,36 @@ def ask_as(uid: int, groups: list[int], path: str, requests: list[model.Request]
     os.waitpid(child, 0)
     found: list[int] = json.loads(answer)
     return found
+
+
+def test_no_link_that_takes_the_sockets_place_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where others may write to its directory, one may put a link there before it has its group."""
+    victim = tmp_path / "victim"
+    victim.write_text("root's")
+    victim.chmod(0o600)
+    before = victim.stat()
+    listen = endpoint_module._listen
+
+    def listen_and_lose(path: str, *words: int) -> socket.socket:
+        made = listen(path, *words)
+        os.unlink(path)
+        os.symlink(victim, path)
+        return made
+
+    monkeypatch.setattr(endpoint_module, "_listen", listen_and_lose)
+    with suppress(ProtocolError):
+        Endpoint(str(tmp_path / "s"), os.getgid() + 1).close()
+    after = victim.stat()
+    assert (after.st_mode, after.st_gid) == (before.st_mode, before.st_gid)
+
+
+def test_the_sockets_mode_is_that_of_its_group_from_the_first(tmp_path: Path) -> None:
+    for number, (group, mode) in enumerate([(None, 0o600), (os.getgid(), 0o660)]):
+        made = Endpoint(str(tmp_path / f"s{number}"), group)
+        assert stat.S_IMODE(os.stat(made.path).st_mode) == mode
+        made.close()
 
 
 @pytest.fixture

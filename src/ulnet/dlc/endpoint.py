@@ -37,11 +37,10 @@ class Endpoint:
             _make_directory(Path(path).parent, group)
             with _alone_in(Path(path).parent):
                 _clear(path)
-                self.socket: socket.socket = _listen(path)
-                if group is not None:
-                    if os.stat(path).st_gid != group:
-                        os.chown(path, -1, group)
-                    os.chmod(path, 0o660)
+                # Who else may write to the directory may have put a link there by then: none is followed.
+                self.socket: socket.socket = _listen(path, 0o600 if group is None else 0o660)
+                if group is not None and os.lstat(path).st_gid != group:
+                    os.chown(path, -1, group, follow_symlinks=False)
                 self._held = os.open(path, os.O_PATH | os.O_NOFOLLOW)  # so its inode number stays its own
         except OSError as error:
             number = error.errno or errno.EIO
@@ -123,9 +122,9 @@ def _clear(path: str) -> None:
     )
 
 
-def _listen(path: str) -> socket.socket:
+def _listen(path: str, mode: int) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o177)
+    mask = os.umask(0o777 & ~mode)
     try:
         listener.bind(path)
         listener.listen(_BACKLOG)
