@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
-from contextvars import ContextVar
+from collections.abc import AsyncIterator, Generator
+from contextvars import ContextVar, copy_context
 
 import pytest
 
@@ -15,7 +15,9 @@ from ulnet import Node
 from ulnet.nid import Nid
 from ulnet.node.port import Port
 from ulnet.rpc import Call, Client, RpcError, Server, Service
+from ulnet.rpc.handlers import Outcome, steps_of
 from ulnet.rpc.lane import Lane, Lanes
+from ulnet.rpc.runner import _Rest
 from ulnet.rpc.service import bits_of
 from ulnet.sim import Simulation
 from ulnet.wire.rpc import (
@@ -413,3 +415,31 @@ async def test_an_awaitable_that_is_no_coroutine_serves(nodes: Nodes) -> None:
         with pytest.raises(RpcError, match="TypeError") as failed:
             await client.call("wrong")
         assert failed.value.errno == errno.EREMOTEIO
+
+
+@pytest.mark.parametrize("raised", [None, ValueError("late")])
+def test_a_handler_whose_loop_is_gone_ends_also_by_an_exception_of_its_own(raised: Exception | None) -> None:
+    ended = []
+
+    class Never:
+        def __await__(self) -> Generator[object, None, None]:
+            yield self
+
+    never = Never()
+
+    async def handler() -> None:
+        try:
+            await never
+        finally:
+            ended.append(raised)
+            if raised is not None:
+                raise raised
+
+    outcome = Outcome()
+    steps = steps_of(lambda call: handler(), outcome)
+    awaited = steps.send("the call")
+    assert awaited is never
+    rest = _Rest(steps, outcome, copy_context(), awaited).__await__()
+    assert next(rest) is never
+    rest.close()
+    assert ended == [raised] and outcome.failed is None

@@ -36,8 +36,9 @@ class _Rest:
             value: Any = None
             try:
                 value = yield awaited
-            except GeneratorExit:  # the loop is gone
-                run(steps.close)
+            except GeneratorExit as gone:  # the loop is
+                run(steps.throw, gone)  # the handler may end by an exception of its own, which nobody wants
+                outcome.failed = None
                 raise
             except BaseException as thrown:
                 step, value = steps.throw, thrown
