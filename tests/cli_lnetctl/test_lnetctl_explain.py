@@ -63,6 +63,23 @@ def test_a_drained_ni_is_named_as_left_out(daemon: Daemon) -> None:
     assert "left out" not in daemon.lnetctl("explain", "--to", "127.0.0.3@tcp").out
 
 
+def test_where_all_nis_are_drained_that_is_said(daemon: Daemon) -> None:
+    nids = "127.0.0.2@tcp", "127.0.1.2@tcp", "127.0.2.2@tcp1"
+    for nid in nids:
+        assert daemon.lnetctl("net", "set", "--nid", nid, "--drain", "1").code == 0
+    try:
+        told = daemon.lnetctl("explain", "--to", "127.0.0.3@tcp")
+        assert told.code == 143
+        assert (
+            "no route to 127.0.0.3@tcp: no NI on tcp takes anything new: 127.0.0.2@tcp is drained: "
+            in told.err
+        )
+        assert "'lnetctl net set --nid 127.0.0.2@tcp --drain 0' uses it again" in told.err
+    finally:
+        for nid in nids:
+            assert daemon.lnetctl("net", "set", "--nid", nid, "--drain", "0").code == 0
+
+
 def test_shows_are_json_too(daemon: Daemon) -> None:
     for words in (("net", "show", "-v"), ("peer", "show"), ("global", "show"), ("stats", "show")):
         told = daemon.lnetctl(*words, "--json")

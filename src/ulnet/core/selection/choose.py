@@ -276,10 +276,15 @@ class Selector:
         if number != self._state.generation.number:  # who invents sources has this said for each answer
             nets = ", ".join(str(net.net) for net in self._state.nets.values() if _open(net)) or "none"
             self._nets = (self._state.generation.number, nets)
-        return LNetError(
-            errno.EHOSTUNREACH,
-            f"no route to {dest.nid}: this node is on {nets}; add a net on {dest.nid.net} or a route to it",
-        )
+        text = f"this node is on {nets}; add a net on {dest.nid.net} or a route to it"
+        closed = self._state.nets.get(dest.nid.net)
+        if closed is not None and closed.nis and not _open(closed):
+            ni = closed.nis[0]
+            why = f"is drained: 'lnetctl net set --nid {ni.nid} --drain 0' uses it again"
+            text = f"no NI on {closed.net} takes anything new: {ni.nid} " + (
+                why if ni.drained else "is about to go"
+            )
+        return LNetError(errno.EHOSTUNREACH, f"no route to {dest.nid}: {text}")
 
     # What load decides ---------------------------------------------------------------------------------
 
