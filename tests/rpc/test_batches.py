@@ -443,3 +443,7 @@ def test_a_handler_whose_loop_is_gone_ends_also_by_an_exception_of_its_own(raise
     assert next(rest) is never
     rest.close()
     assert ended == [raised] and outcome.failed is None
+    steps = steps_of(lambda call: handler(), outcome)
+    assert steps.send("another call") is never
+    steps.close()  # as the collector of garbage does it
+    assert ended == [raised, raised] and outcome.failed is raised

@@ -30,7 +30,7 @@ class Outcome:
 def steps_of(begin: Callable[[Call], Any], outcome: Outcome) -> Steps:
     """A generator that takes one call after another by `send`, and runs what `begin` makes of each.
 
-    It yields what that waits for and, as soon as it has ended, `outcome`.
+    It yields what that waits for and, as soon as it has ended, `outcome`; it ends where a handler has failed.
     """
     steps = _steps(begin, outcome)
     next(steps)
@@ -52,6 +52,7 @@ def _steps(begin: Callable[[Call], Any], outcome: Outcome) -> Steps:
             raise
         except BaseException as failed:
             outcome.failed = failed
+            return  # perhaps the loop is gone, and this is being closed: then nothing may be yielded
         handler = call = None
         call = yield outcome
 

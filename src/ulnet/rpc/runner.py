@@ -36,13 +36,16 @@ class _Rest:
             value: Any = None
             try:
                 value = yield awaited
-            except GeneratorExit as gone:  # the loop is
-                run(steps.throw, gone)  # the handler may end by an exception of its own, which nobody wants
-                outcome.failed = None
+            except GeneratorExit:  # the loop is gone
+                run(steps.close)
+                outcome.failed = None  # the handler may have ended by an exception of its own
                 raise
             except BaseException as thrown:
                 step, value = steps.throw, thrown
-            awaited = run(step, value)
+            try:
+                awaited = run(step, value)
+            except StopIteration:
+                break
 
 
 class Runner:
@@ -125,7 +128,10 @@ class Runner:
             call = ready.popleft()
             context = self._context.copy()
             call.task = task
-            awaited = context.run(steps.send, call)
+            try:
+                awaited = context.run(steps.send, call)
+            except StopIteration:
+                awaited = outcome
             if awaited is not outcome:
                 if ready and not self._starting:
                     self._start()
@@ -139,6 +145,8 @@ class Runner:
                     self._end(call, result)
                 except Exception as refused:
                     failed = refused
+            else:
+                steps = steps_of(self._begin, outcome)
             if failed is not None:
                 self._failed(call, failed)
                 if not isinstance(failed, Exception | asyncio.CancelledError):
