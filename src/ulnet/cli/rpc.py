@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from ulnet.cli.output import for_terminal
 from ulnet.cli.parsers import command_parser
 from ulnet.cli.ping import own_nid, seconds
 from ulnet.cli.rpc_client import Told, generate
@@ -60,18 +61,14 @@ def main(argv: list[str]) -> int:
         reply = asyncio.run(_call(options, target, source, data))
         _show(reply, options)
     except RpcError as failed:
-        words = f"{_harmless(str(failed))} (errno {failed.errno}, executed: {failed.executed})"
+        told = for_terminal(str(failed), keep="\n\t")
+        words = f"{told} (errno {failed.errno}, executed: {failed.executed})"
         print(f"ulnet rpc: {words}", file=sys.stderr)
         return 1
     except LNetError as failed:
         print(f"ulnet rpc: {failed}", file=sys.stderr)
         return 1
     return 0
-
-
-def _harmless(text: str) -> str:
-    """The words of a server, of which none is for the terminal."""
-    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
 
 
 def _parser() -> argparse.ArgumentParser:
