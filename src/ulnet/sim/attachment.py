@@ -71,13 +71,13 @@ class Attachment:
             now = self.fabric.scheduler.now
             wait = pause.wait(now, frame.patience) if pause is not None else 0.0
             if pause is not None and wait < 0:
-                self.fabric.under_way += 1
-                self.fabric.scheduler.after(0.0, self._refuse, frame, dest, pause)
+                left = max(ceil(pause.until - now), 1)
+                why = f"no attempt before {left} s have passed; the last one ended so: {pause.why}"
+                self._refuse(frame, errno.EALREADY, f"no connection to {dest} and {why}")
                 return
             denied = self.station.why_denied(dest)
             if denied:
-                self.fabric.under_way += 1
-                self.fabric.scheduler.after(0.0, self._deny, frame, denied)
+                self._refuse(frame, errno.EACCES, denied)
                 return
             conn = self.conns[dest] = Conn(self.fabric, self, dest)
             conn.dial(wait)
@@ -103,18 +103,15 @@ class Attachment:
             Conn(self.fabric, self, dest, beside=conn).dial()
         return True
 
-    def _refuse(self, frame: Frame, dest: Nid, pause: _Pause) -> None:
-        self.fabric.under_way -= 1
-        wait = max(ceil(pause.until - self.fabric.scheduler.now), 1)
-        why = (
-            f"no connection to {dest} and no attempt before {wait} s have passed; "
-            f"the last one ended so: {pause.why}"
-        )
-        self.report(frame, Why(errno.EALREADY, why, unconnected=True, unsent=True))
+    def _refuse(self, frame: Frame, number: int, why: str) -> None:
+        """There is to be no connection for the frame: its sender hears so soon."""
+        self.fabric.under_way += 1
+        failed = Why(number, why, unconnected=True, unsent=True)
+        self.fabric.scheduler.after(0.0, self._refused, frame, failed)
 
-    def _deny(self, frame: Frame, why: str) -> None:
+    def _refused(self, frame: Frame, failed: Why) -> None:
         self.fabric.under_way -= 1
-        self.report(frame, Why(errno.EACCES, why, unconnected=True, unsent=True))
+        self.report(frame, failed)
 
     def end_denied(self) -> None:
         """End connections, and attempts to make some, with those that are denied now."""

@@ -71,9 +71,8 @@ class Simulation:
         self.properties: list[Callable[[SimNode], str]] = [
             _credits_in_use
         ]  # more to check, now and then and at rest
-        self.deliveries: list[
-            Callable[[SimNode, Event], str]
-        ] = []  # to check as a handler is told of a message
+        # To check as a handler is told of a message.
+        self.deliveries: list[Callable[[SimNode, Event], str]] = []
         self.allowed_reports: tuple[str, ...] = ()  # beginnings of log lines that are no failure after all
         self.most_events = 1 << 62  # a run that has more goes in circles
         self._check = check
