@@ -32,7 +32,7 @@ class Verdict(Enum):
 _NEW: Final = Verdict.NEW  # enumerations are not compiled
 _LEAST: Final = 4  # sessions that any client may have …
 _LOOKED_AT: Final = 16  # … and how many of its own are looked at, for one that can make room for another
-_SIZES: Final = 64  # classes of owners, by the bits of the bytes that are kept of each
+_SIZES: Final = 64  # classes of accounts, by the bits of the bytes of their replies
 _GONE: Final = 64  # entries of sessions that are gone, that may stay in the heap
 
 
@@ -50,8 +50,8 @@ class Slot(Generic[T]):
         self.watched: bool = False  # it is in the heap of those whose reply is to be forgotten
 
 
-class Owner(Generic[T]):
-    """One client: its sessions by number, and its replies that are kept, the oldest first; `kept` bytes."""
+class Account(Generic[T]):
+    """What is kept of one client: its sessions by number, its replies, the oldest first, and their bytes."""
 
     __slots__ = ("kept", "replies", "sessions", "size")
 
@@ -59,7 +59,7 @@ class Owner(Generic[T]):
         self.sessions: dict[int, Session[T]] = {}
         self.replies: dict[Slot[T], Session[T]] = {}
         self.kept: int = 0
-        self.size: int = 0  # the class of owners that it is in
+        self.size: int = 0  # the class of accounts that it is in
 
 
 class Session(Generic[T]):
@@ -88,9 +88,9 @@ class Session(Generic[T]):
     )
 
     def __init__(
-        self, account: Owner[T], number: int, client: Nid, inbox: int, width: int, largest: int
+        self, account: Account[T], number: int, client: Nid, inbox: int, width: int, largest: int
     ) -> None:
-        self.account: Owner[T] = account
+        self.account: Account[T] = account
         self.id: int = number
         self.client: Nid = client
         self.owner: Nid = client
@@ -133,8 +133,8 @@ class Sessions(Generic[T]):
         self.kept: int = 0  # bytes of replies
         self._by_id: dict[int, Session[T]] = {}
         self._idle: dict[int, Session[T]] = {}  # of these; who may be forgotten first, first
-        self._of: dict[Nid, Owner[T]] = {}  # all, by owner
-        self._by_size: list[dict[Owner[T], None]] = [{} for _ in range(_SIZES)]
+        self._of: dict[Nid, Account[T]] = {}  # all, by owner
+        self._by_size: list[dict[Account[T], None]] = [{} for _ in range(_SIZES)]
         self._gone = 0  # entries of the heap whose sessions are gone
         self._heap: list[tuple[float, int, Session[T], Slot[T]]] = []
         self._order = count()
@@ -163,7 +163,7 @@ class Sessions(Generic[T]):
             return None
         own = self._of.get(client)
         if own is None:
-            own = self._of[client] = Owner()
+            own = self._of[client] = Account()
         session: Session[T] = Session(own, number, client, inbox, width, largest)
         self._by_id[number] = self._idle[number] = own.sessions[number] = session
         return session
@@ -292,23 +292,23 @@ class Sessions(Generic[T]):
             slot.reply = None
             self._is_less_busy(session)
 
-    def _count(self, owner: Owner[T], change: int) -> None:
+    def _count(self, account: Account[T], change: int) -> None:
         """So many bytes more are kept of a client."""
         self.kept += change
-        owner.kept += change
-        size = owner.kept.bit_length()
-        if size != owner.size:
-            if owner.size:
-                del self._by_size[owner.size][owner]
+        account.kept += change
+        size = account.kept.bit_length()
+        if size != account.size:
+            if account.size:
+                del self._by_size[account.size][account]
             if size:
-                self._by_size[size][owner] = None
-            owner.size = size
+                self._by_size[size][account] = None
+            account.size = size
 
     def _forget_for_room(self) -> None:
         """The oldest reply of a client of which most is kept: nobody's excess makes others lose theirs."""
-        for owners in reversed(self._by_size):
-            for owner in owners:
-                slot, session = next(iter(owner.replies.items()))
+        for accounts in reversed(self._by_size):
+            for account in accounts:
+                slot, session = next(iter(account.replies.items()))
                 self._drop_reply(session, slot)
                 return
 
