@@ -307,7 +307,7 @@ class UlnetComm(Comm):
     def _must_fit(self, size: int) -> None:
         """Before memory is taken: what is announced can be true. Raises RpcError."""
         if self._coming + size > MEMORY_LIMIT:
-            text = f"{size} bytes are announced, where this process may have {MEMORY_LIMIT}"
+            text = f"{size} bytes are announced, and this process may have {MEMORY_LIMIT}: send less at once"
             raise RpcError(errno.ENOMEM, text)
 
     async def _have_room(self) -> None:

@@ -280,10 +280,10 @@ class Selector:
         closed = self._state.nets.get(dest.nid.net)
         if closed is not None and closed.nis and not _open(closed):
             ni = closed.nis[0]
-            why = f"is drained: 'lnetctl net set --nid {ni.nid} --drain 0' uses it again"
-            text = f"no NI on {closed.net} takes anything new: {ni.nid} " + (
-                why if ni.drained else "is about to go"
-            )
+            why = "is about to go: add another one"
+            if ni.drained:
+                why = f"is drained: 'lnetctl net set --nid {ni.nid} --drain 0' uses it again"
+            text = f"no NI on {closed.net} takes anything new: {ni.nid} {why}"
         return LNetError(errno.EHOSTUNREACH, f"no route to {dest.nid}: {text}")
 
     # What load decides ---------------------------------------------------------------------------------
