@@ -15,7 +15,7 @@ __all__ = ["Runner"]
 
 _MOST: Final = 64  # handlers that a task runs before others have a turn …
 _FEW: Final = 16  # … where no request waits for a place: the clients go on while others run
-_SPARE: Final = 4  # generators that are kept for the next tasks
+_SPARE: Final = 4  # generators that are kept for further tasks
 
 
 class _Rest:
@@ -146,7 +146,7 @@ class Runner:
                 except Exception as refused:
                     failed = refused
             else:
-                steps = steps_of(self._begin, outcome)
+                steps = steps_of(self._begin, outcome)  # the former one has ended
             if failed is not None:
                 self._failed(call, failed)
                 if not isinstance(failed, Exception | asyncio.CancelledError):

@@ -385,6 +385,7 @@ def frames_in(message: Buffer) -> list[Buffer]:
     found: list[Buffer] = []
     for size in struct.unpack_from(f"<{count}I", raw, HEAD_SIZE):
         end = at + size
+        # The kind is compared first: nearly no frame is a batch.
         if end > whole or (size > 3 and raw[at + 3] == _KIND_BATCH and raw.startswith(_START_OF_BATCH, at)):
             raise WireError(f"batch with a frame of {size} bytes, which is cut off, or a batch itself")
         found.append(raw[at:end])
