@@ -129,7 +129,7 @@ install-trial: ## docs/install.md in fresh Debians that systemd boots: the Debia
 
 test-verbs: dev ## o2ib on soft-RoCE, in two guests that QEMU emulates: Debian's kernel, rdma-core (root, 10 to 30 minutes)
 	$(PYTHON) scripts/verbs_bed.py
-	ULNET_VERBS=1 $(PYTEST) -p no:xdist -o faulthandler_timeout=0 -s tests/verbs $(ARGS)
+	ULNET_VERBS=1 $(BIN)/python -m pytest -p no:xdist -o faulthandler_timeout=0 -s tests/verbs $(ARGS)
 
 release: ## VERSION=0.2.0: write the version, date the changelog, commit and tag; a tree with changes is refused
 	@$(PYTHON) scripts/release.py $(VERSION)

@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,22 @@ def test_make_asks_for_the_tools_of_what_it_is_to_do(
     monkeypatch.setattr("sys.argv", shlex.split(line)[1:])
     assert setup_env.main() == 0
     assert asked == [ASKED[target].split()]
+
+
+@pytest.mark.parametrize("target", ["check", "test", "test-slow", "test-compiled", "test-long", "test-verbs"])
+def test_pytest_takes_the_words_that_make_has_for_it(target: str) -> None:
+    if not shutil.which("make"):
+        pytest.skip("make is not installed")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "PYTEST"))}
+    words = ["make", "-n", "PYTHON=python3", target]
+    told = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    lines = [shlex.split(line) for line in told.replace("\\\n", " ").splitlines() if " -m pytest " in line]
+    assert lines
+    for line in lines:
+        options = [word for word in line[line.index("pytest") + 1 :] if not word.startswith("tests/")]
+        asked = [sys.executable, "-m", "pytest", *options, "--collect-only", "tests/harness/test_setup_env.py"]
+        run = subprocess.run(asked, cwd=ROOT, env=environment, capture_output=True, text=True)
+        assert run.returncode in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}, run.stderr
 
 
 @pytest.mark.parametrize(
