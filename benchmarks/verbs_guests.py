@@ -13,10 +13,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
+from players import builds  # noqa: E402
+from runner import environment_of  # noqa: E402
 from verbs_bed import Bed, Guest, prepare  # noqa: E402
 
-PYTHON = ("env", f"PYTHONPATH={ROOT / 'src'}", str(ROOT / ".venv/bin/python"))
 BULK, WINDOW = 1 << 20, 8
+
+
+def python(build: str) -> tuple[str, ...]:
+    """What runs a program with that build of ulnet in a guest."""
+    return ("env", f"PYTHONPATH={environment_of(build)['PYTHONPATH']}", str(ROOT / ".venv/bin/python"))
 
 
 def serve(guest: Guest, *words: str) -> int:
@@ -63,16 +69,20 @@ def measure(bed: Bed, seconds: float, rounds: int) -> None:
         for kind in ("write", "read"):
             keep(kind, a.ok("/usr/bin/python3", loop, kind, there, str(BULK), *last, timeout=seconds + 120))
         b.kill(serving)
-        serving = serve(b, *PYTHON, node, "serve", f"{there}@o2ib", str(BULK))
-        for kind in ("put", "get"):
-            words = (kind, f"{here}@o2ib", f"{there}@o2ib", str(BULK), *last)
-            keep(kind, a.ok(*PYTHON, node, *words, timeout=seconds + 200))
-        words = ("put", f"{here}@o2ib", f"{there}@o2ib", "64", *last)
-        keep("small put", a.ok(*PYTHON, node, *words, timeout=seconds + 200))
-        b.kill(serving)
+        for build in builds():
+            words_of = python(build)
+            serving = serve(b, *words_of, node, "serve", f"{there}@o2ib", str(BULK))
+            for kind in ("put", "get"):
+                words = (kind, f"{here}@o2ib", f"{there}@o2ib", str(BULK), *last)
+                keep(f"{kind}, {build}", a.ok(*words_of, node, *words, timeout=seconds + 200))
+            words = ("put", f"{here}@o2ib", f"{there}@o2ib", "64", *last)
+            keep(f"small put, {build}", a.ok(*words_of, node, *words, timeout=seconds + 200))
+            b.kill(serving)
     print(f"accelerator {bed.accelerator}")
-    for ours, theirs in (("put", "write"), ("get", "read"), ("get", "write")):
-        print(f"{ours} / {theirs}: {best[ours]['rate'] / best[theirs]['rate']:.2f}")
+    for build in builds():
+        for ours, theirs in (("put", "write"), ("get", "read"), ("get", "write")):
+            ratio = best[f"{ours}, {build}"]["rate"] / best[theirs]["rate"]
+            print(f"{ours} / {theirs}, {build}: {ratio:.2f}")
 
 
 if __name__ == "__main__":
