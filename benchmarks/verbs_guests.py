@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import defaultdict
 from pathlib import Path
+from statistics import median
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -51,18 +53,17 @@ def main() -> int:
 
 
 def measure(bed: Bed, seconds: float, rounds: int) -> None:
-    """Both in turns; the best round of each."""
+    """Both in turns; a ratio is the median of those of single rounds: a guest's pace changes within minutes."""
     a, b = bed.guests
     here, there = (f"192.168.110.{guest.address}" for guest in (a, b))
     loop, node = (str(ROOT / f"benchmarks/verbs_{name}.py") for name in ("loop", "node"))
     last = [str(seconds), str(WINDOW)]
-    best: dict[str, dict[str, float]] = {}
+    rates: defaultdict[str, list[float]] = defaultdict(list)
 
     def keep(name: str, out: str) -> None:
         found = json.loads(out.splitlines()[-1])
         print(name, found, flush=True)
-        if name not in best or found["rate"] > best[name]["rate"]:
-            best[name] = found
+        rates[name].append(found["rate"])
 
     for _ in range(rounds):
         serving = serve(b, "/usr/bin/python3", loop, "serve", there, str(BULK))
@@ -81,8 +82,10 @@ def measure(bed: Bed, seconds: float, rounds: int) -> None:
     print(f"accelerator {bed.accelerator}")
     for build in builds():
         for ours, theirs in (("put", "write"), ("get", "read"), ("get", "write")):
-            ratio = best[f"{ours}, {build}"]["rate"] / best[theirs]["rate"]
-            print(f"{ours} / {theirs}, {build}: {ratio:.2f}")
+            pairs = zip(rates[f"{ours}, {build}"], rates[theirs], strict=True)
+            ratios = [own / other for own, other in pairs]
+            least, most = min(ratios), max(ratios)
+            print(f"{ours} / {theirs}, {build}: {median(ratios):.2f} ({least:.2f}–{most:.2f})")
 
 
 if __name__ == "__main__":
