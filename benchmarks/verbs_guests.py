@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def measure(bed: Bed, seconds: float, rounds: int) -> None:
-    """Both in turns; a ratio is the median of those of single rounds: a guest's pace changes within minutes."""
+    """Both in turns; a ratio is the median of those of single rounds, for a guest's pace changes."""
     a, b = bed.guests
     here, there = (f"192.168.110.{guest.address}" for guest in (a, b))
     loop, node = (str(ROOT / f"benchmarks/verbs_{name}.py") for name in ("loop", "node"))
