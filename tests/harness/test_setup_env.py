@@ -61,14 +61,15 @@ def test_make_asks_for_the_tools_of_what_it_is_to_do(
 def test_pytest_takes_the_words_that_make_has_for_it(target: str) -> None:
     if not shutil.which("make"):
         pytest.skip("make is not installed")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "PYTEST"))}
+    own = ("MAKE", "PYTEST")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     words = ["make", "-n", "PYTHON=python3", target]
     told = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
     lines = [shlex.split(line) for line in told.replace("\\\n", " ").splitlines() if " -m pytest " in line]
     assert lines
     for line in lines:
         options = [word for word in line[line.index("pytest") + 1 :] if not word.startswith("tests/")]
-        asked = [sys.executable, "-m", "pytest", *options, "--collect-only", "tests/harness/test_setup_env.py"]
+        asked = [sys.executable, "-m", "pytest", *options, "--collect-only", __file__]
         run = subprocess.run(asked, cwd=ROOT, env=environment, capture_output=True, text=True)
         assert run.returncode in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}, run.stderr
 

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import struct
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -328,6 +329,33 @@ async def test_all_tests_together_have_no_more_room(lab: Lab) -> None:
     await until(lambda: not session.active)
     assert await order(lab, BatchOp.RUN, batch=6) == BatchReply(0, SID, 1)
     await until(lambda: not session.active)
+
+
+async def test_many_units_are_given_up_in_many_turns_of_the_loop() -> None:
+    """65,536 that were cancelled in one turn kept all else of the daemon waiting."""
+
+    class Waiting:
+        async def once(self) -> None:
+            await asyncio.Event().wait()
+
+        def close(self) -> None:
+            pass
+
+    def clients() -> list[Any]:
+        return [Waiting() for _ in range(1000)]
+
+    batch = Batch()
+    test = Test(Service.PING, 1 << 31, False, clients, lambda service, error: None)
+    batch.add(test)
+    batch.run()
+    await until(lambda: len(test.units) == 1000)
+    batch.stop(at_once=True)
+    left = [len(test.units)]
+    while test.units:
+        await asyncio.sleep(0)
+        left.append(len(test.units))
+    assert max(before - after for before, after in pairwise(left)) <= 100
+    assert not batch.active
 
 
 async def test_a_session_has_no_tests_without_end(lab: Lab) -> None:

@@ -23,7 +23,7 @@ _log = logging.getLogger("ulnet.selftest")
 _TOLD: Final = 10  # errors of a session that the log tells, and each so many after that
 _TOLD_EACH: Final = 1000
 _MOST_TESTS: Final = 4096  # of a session
-_AT_ONCE: Final = 64  # units that begin in one turn of the loop
+_AT_ONCE: Final = 64  # units that begin, or are given up, in one turn of the loop
 _PAUSE: Final = 0.1  # seconds after a request that failed
 
 
@@ -93,13 +93,10 @@ class Test:
         finally:
             self._waits = False
 
-    def stop(self, at_once: bool) -> None:
-        """Let the units end with the request under way, or give that up."""
+    def stop(self) -> None:
+        """Let the units end with the request under way."""
         self._stopping = True
         self._waits = False
-        if at_once:
-            for unit in list(self.units):
-                unit.cancel()
 
     async def _unit(self, client: TestClient) -> None:
         left = self._loop
@@ -167,10 +164,19 @@ class Batch:
             asyncio.get_running_loop().call_soon(self._begin_some, beginning)
 
     def stop(self, at_once: bool) -> None:
-        """End all tests."""
+        """End all tests; `at_once`: the requests under way are given up, many in many turns of the loop."""
         self._beginning = None
         for test in self.tests:
-            test.stop(at_once)
+            test.stop()
+        if at_once:
+            self._end_some(iter([unit for test in self.tests for unit in test.units]))
+
+    def _end_some(self, units: Iterator[asyncio.Task[None]]) -> None:
+        some = list(islice(units, _AT_ONCE))
+        for unit in some:
+            unit.cancel()
+        if len(some) == _AT_ONCE:
+            asyncio.get_running_loop().call_soon(self._end_some, units)
 
 
 @dataclass(slots=True, eq=False)
