@@ -65,6 +65,7 @@ class Issuer:
         (out / "ca.pem").write_bytes((authority / "ca.pem").read_bytes())
         (out / "node.pem").write_bytes(self.chain)
         (out / "node.key").write_bytes(_private(self.key))
+        (out / "node.key").chmod(0o600)
         return str(out)
 
 
@@ -230,6 +231,23 @@ async def test_a_request_for_tls_in_tiny_records_is_refused_at_once(
     await raw.send(b"".join(b"\x16\3\1\0\1" + hello[one : one + 1] for one in range(len(hello))))
     await until(lambda: any("more than 256 records" in line for line in a.reports))
     await raw.refused()
+
+
+def test_a_key_that_every_user_can_read_is_told(root: Issuer, authority: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    directory = tmp_path / "node"
+    root.issue().files(authority, directory)
+    key = directory / "node.key"
+    key.chmod(0o640)
+    used = Credentials(str(directory), lambda: 0.0, lines.append)
+    assert not lines, "a group of its own may read it"
+    key.chmod(0o644)
+    Credentials(str(directory), lambda: 0.0, lines.append)
+    assert len(lines) == 1 and f"chmod o-rwx {key}" in lines[0]
+    used._looked = -10.0
+    (directory / "node.key").touch()
+    used.refresh()
+    assert len(lines) == 3 and "read anew" in lines[1] and "chmod o-rwx" in lines[2]
 
 
 def test_files_that_are_half_written_or_old_do_not_take_the_place_of_good_ones(

@@ -116,20 +116,24 @@ class SecureSocket(ssl.SSLSocket):
 
     def _fill(self, view: memoryview, before: int) -> int:
         size, count = len(view), 0
-        if self._sslobj is None:  # Python makes such a socket of a connection that was reset, and reads once
+        connection = self._sslobj
+        if connection is None:  # Python makes such a socket of a connection that was reset, and reads once
             raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+        read = connection.read  # a record at a time
         self.records, reads = 0, _READS
         try:
             while count < size and reads:
-                got = self.read(size - count, view[count:])
+                got = read(size - count, view[count:])
                 if not got:
                     self._check_records()
                     break  # the end, which the next call finds again
-                count += int(got)
+                count += got
                 reads -= 1
         except OSError as error:  # those of ssl are such, too
             self._check_records()
-            if isinstance(error, (ssl.SSLWantReadError, ssl.SSLWantWriteError)):
+            if isinstance(error, ssl.SSLEOFError):
+                pass  # as above: it hung up without a word
+            elif isinstance(error, (ssl.SSLWantReadError, ssl.SSLWantWriteError)):
                 if not count and not before:
                     raise BlockingIOError from None
             elif isinstance(error, ssl.SSLError):
@@ -137,14 +141,6 @@ class SecureSocket(ssl.SSLSocket):
             else:
                 raise
         return count
-
-    def came(self, size: int) -> None:
-        """One more record begins. Too many at once end the connection, within the call that reads them."""
-        self.records += 1
-        if not self.shaken:
-            self.to_shake -= size
-        if self.records > _RECORDS or self.to_shake < 0:
-            _disconnect(self.fileno())
 
     def _check_records(self) -> None:
         """Whatever OpenSSL makes of a connection that is none any more."""
@@ -245,9 +241,17 @@ def _disconnect(number: int) -> None:
 def _told(
     sock: ssl.SSLSocket | None, direction: str, version: int, kind: int, message: int, data: bytes
 ) -> None:
-    """OpenSSL tells of records and messages in both directions."""
-    if kind == _HEADER and direction == "read" and isinstance(sock, SecureSocket):
-        sock.came(int.from_bytes(data[3:5], "big"))
+    """OpenSSL tells of records and messages in both directions.
+
+    Too many records at once end the connection, within the call that reads them.
+    """
+    if kind != _HEADER or direction != "read" or not isinstance(sock, SecureSocket):
+        return
+    sock.records = records = sock.records + 1
+    if not sock.shaken:
+        sock.to_shake -= int.from_bytes(data[3:5], "big")
+    if records > _RECORDS or sock.to_shake < 0:
+        _disconnect(sock.fileno())
 
 
 # What the other side means by an alert, by its name in OpenSSL behind "…_ALERT_".
@@ -293,6 +297,17 @@ class Credentials:
         self._looked = clock()
         self._stamp = self._stamps()
         self.own, self.listener, self.caller = self._load()
+        self._look_at_key()
+
+    def _look_at_key(self) -> None:
+        """Whoever can read the key can be this node."""
+        key = self._directory / _FILES[2]
+        try:
+            open_to_all = os.stat(key).st_mode & 0o007
+        except OSError:
+            return
+        if open_to_all:
+            self._report(f"{key} is open to every user of this host, who could be this node: chmod o-rwx {key}")
 
     def _stamps(self) -> tuple[int, ...]:
         stamps: list[int] = []
@@ -353,6 +368,7 @@ class Credentials:
             return
         self.own, self.listener, self.caller = own, listener, caller
         self._report(f"the certificate of {self._directory} was read anew: it is good until {until:%Y-%m-%d}")
+        self._look_at_key()
 
 
 def certificate_in(path: str | os.PathLike[str]) -> Certificate:
