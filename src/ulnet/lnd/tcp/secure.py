@@ -307,7 +307,7 @@ class Credentials:
         except OSError:
             return
         if open_to_all:
-            self._report(f"{key} is open to every user of this host, who could be this node: chmod o-rwx {key}")
+            self._report(f"{key} is open to every user here, who could be this node: chmod o-rwx {key}")
 
     def _stamps(self) -> tuple[int, ...]:
         stamps: list[int] = []
