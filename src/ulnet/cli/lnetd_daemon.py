@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ulnet import __version__
+from ulnet.cli.extras import how_to_add
 from ulnet.cli.files import Unreadable, read_text
 from ulnet.cli.log_lines import log_to_stderr
 from ulnet.cli.observed import place
@@ -357,7 +358,7 @@ def _exporter(options: argparse.Namespace) -> Exporter | None:
         from ulnet.observe.exporter import Exporter
     except ImportError:
         raise LNetError(
-            errno.ENOENT, "--metrics takes prometheus_client, which is missing: pip install 'ulnet[metrics]'"
+            errno.ENOENT, f"--metrics takes prometheus_client, which is missing: {how_to_add('metrics')}"
         ) from None
     from ulnet.observe.source import SocketSource
 
