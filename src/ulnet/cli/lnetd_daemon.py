@@ -278,6 +278,10 @@ def _become(user: str, path: str, groups: Groups) -> None:
     except OSError as error:
         raise HostError(error.errno or errno.EIO, f"{directory} cannot be made: {error.strerror}") from None
     become(user, [gid for gid in groups if gid is not None])
+    for file in (__file__, os.__file__):  # modules of both are loaded later, too
+        if not os.access(file, os.R_OK):
+            text = f"user {user} may not read {file}: install Python and ulnet where that user may"
+            raise HostError(errno.EACCES, text)
 
 
 async def _run(
