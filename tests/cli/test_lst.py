@@ -318,6 +318,7 @@ def test_without_a_daemon_a_node_of_its_own_keeps_the_session(tmp_path: Path, la
     port = lab.daemons[0].lnetctl("net", "show").out and _port_of(lab)
     begun = lst(socket, "new_session", "--port", port, "own")
     assert begun.out == "SESSION: own FEATURES: 1 TIMEOUT: 300 FORCE: No\n", begun
+    assert f"no lnetd answers on {socket}: a node was started that keeps this session" in begun.err
     try:
         assert lst(socket, "add_group", "g", lab.nids[1]).code == 0
         pinged = lst(socket, "ping", "--session").out

@@ -23,12 +23,13 @@ from ulnet.dlc.caller import Caller, Role
 from ulnet.dlc.config import read_config
 from ulnet.dlc.documents import Statistics
 from ulnet.dlc.errors import DlcError
-from ulnet.dlc.model_selftest import Lst, SessionEnd
+from ulnet.dlc.model_selftest import BatchQuery, Counters, Lst, NodesPing, SessionEnd, SessionNew, SessionShow
 from ulnet.dlc.yaml_out import emit_document
 from ulnet.lnd.tcp import TcpParams
 from ulnet.node import Node
 from ulnet.node.admin import Admin
 from ulnet.node.admin.table import REQUESTS
+from ulnet.selftest.addition import SelftestAddition
 from ulnet.wire.ping import Feature
 
 
@@ -540,3 +541,21 @@ async def test_each_change_is_a_line_that_tells_who_and_what(caplog: pytest.LogC
     with suppress(DlcError):
         await admin.handle(model.NetShow(), caller)
     assert not caplog.records
+
+
+async def test_looks_of_lst_are_no_lines(caplog: pytest.LogCaptureFixture) -> None:
+    """`lst stat` and a plan that runs look each second: lines that tell of no change bury those that do."""
+    caplog.set_level(logging.INFO, "ulnet.audit")
+    caller = Caller(0, 4711, Role.CHANGE)
+    async with Node(tcp=TcpParams(accept="all", accept_port=free_port())) as node:
+        admin = Admin(node, additions=[SelftestAddition(node, on=True)])
+        await admin.handle(model.NetAdd(nids=["127.0.0.1@tcp"]))
+        await admin.handle(Lst(key=5, command=SessionNew()), caller)
+        assert [record.name for record in caplog.records] == ["ulnet.audit"]
+        caplog.clear()
+        for command in (SessionShow(), NodesPing(), Counters(), BatchQuery()):
+            with suppress(DlcError):
+                await admin.handle(Lst(key=5, command=command), caller)
+        assert not caplog.records
+        await admin.handle(Lst(key=5, command=SessionEnd()), caller)
+        assert [record.name for record in caplog.records] == ["ulnet.audit"]

@@ -14,6 +14,7 @@ from ulnet.cli.lnetctl_kernel import KERNEL_ONLY
 from ulnet.cli.lnetctl_options import UsageError, parse
 from ulnet.cli.parsers import parsers_of
 from ulnet.cli.ulnet import COMMANDS as ULNET
+from ulnet.dlc.config import read_config
 
 MANUAL = (ROOT / "docs/manual.md").read_text()
 PROGRAMS = ("lnetctl", "ulnet", "lnetd")
@@ -81,6 +82,18 @@ def test_a_wrong_line_would_be_noticed() -> None:
 @pytest.mark.parametrize("words", command_lines(), ids=" ".join)
 def test_each_command_line_is_one_that_is_taken(words: list[str]) -> None:
     assert takes(words)
+
+
+@pytest.mark.requirement("doc-005")
+def test_each_configuration_file_is_one_that_is_taken() -> None:
+    pages = [(ROOT / "docs" / f"{page}.md").read_text() for page in ("manual", "install", "security")]
+    files = [file for page in pages for file in re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.M)]
+    files = [file for file in files if not file.startswith("scenario:")]
+    assert len(files) == 4
+    for file in files:
+        found = read_config(file, "exec" if file.startswith("ping:") else "add")
+        assert found.steps
+        assert [error.descr for error in found.errors] == [], file
 
 
 @pytest.mark.requirement("doc-005")

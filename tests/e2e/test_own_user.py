@@ -72,3 +72,25 @@ def test_a_daemon_without_root_listens_below_1024_and_answers(
     finally:
         daemon.terminate()
         daemon.wait()
+
+
+@pytest.mark.pure
+def test_a_python_that_the_user_may_not_read_is_told(everybodys: tuple[str, Path]) -> None:
+    """As where ulnet is in a venv of root's, below /root."""
+    python, directory = everybodys
+    words = ["env", "-C", "/", f"PYTHONPATH={directory}", python, "-m", "ulnet.cli.lnetd", "--user", "nobody"]
+    directory.chmod(0o700)
+    try:
+        done = subprocess.run(
+            [*words, "--socket", "/run/ulnet-test-unread/s"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        directory.chmod(0o755)
+        Path("/run/ulnet-test-unread").rmdir()
+    assert done.returncode == 1
+    assert f"user nobody may not read {directory}" in done.stderr
+    assert "Traceback" not in done.stderr

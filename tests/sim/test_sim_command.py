@@ -141,7 +141,9 @@ def test_a_plot_without_matplotlib_says_how_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["sim", "run", RAILS, "--plot", "rails.png"]) == 2
-    assert "--plot needs matplotlib: pip install 'ulnet[plot]'" in capsys.readouterr().err
+    assert (
+        f"--plot needs matplotlib: {sys.executable} -m pip install 'ulnet[plot]'" in capsys.readouterr().err
+    )
 
 
 def test_help_has_an_example(capsys: Capture) -> None:

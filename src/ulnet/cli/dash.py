@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from ulnet.cli.extras import how_to_add
 from ulnet.cli.files import Unreadable, read_text
 from ulnet.cli.observed import add_source, place, seconds, source_of
 from ulnet.cli.output import ended_by_ctrl_c
@@ -47,7 +48,7 @@ def main(argv: list[str]) -> int:
 
             from ulnet.observe.dash import Dash, Guard
     except ImportError:
-        print("ulnet dash: starlette or uvicorn is missing: pip install 'ulnet[watch]'", file=sys.stderr)
+        print(f"ulnet dash: starlette or uvicorn is missing: {how_to_add('watch')}", file=sys.stderr)
         return 1
     from ulnet.observe.fleet import FleetError
 

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 
+from ulnet.cli.extras import how_to_add
 from ulnet.cli.observed import DEFAULT_PLACE, add_source, place, source_of, whole
 from ulnet.cli.parsers import command_parser
 
@@ -17,8 +18,7 @@ example:
   ulnet exporter
   ulnet exporter --kernel --listen 0.0.0.0:9989
 
-Serves http://ADDRESS:PORT/metrics until a signal ends it. It takes the extra `metrics`:
-pip install 'ulnet[metrics]'.
+Serves http://ADDRESS:PORT/metrics until a signal ends it. It takes the extra `metrics`.
 Exit status: 0 ended by a signal, 1 the address cannot be had, 2 usage.
 """
 
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     try:
         from ulnet.observe.exporter import Exporter
     except ImportError:
-        print("ulnet exporter: prometheus_client is missing: pip install 'ulnet[metrics]'", file=sys.stderr)
+        print(f"ulnet exporter: prometheus_client is missing: {how_to_add('metrics')}", file=sys.stderr)
         return 1
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

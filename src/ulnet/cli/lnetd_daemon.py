@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ulnet import __version__
+from ulnet.cli.extras import how_to_add
 from ulnet.cli.files import Unreadable, read_text
 from ulnet.cli.log_lines import log_to_stderr
 from ulnet.cli.observed import place
@@ -277,6 +278,10 @@ def _become(user: str, path: str, groups: Groups) -> None:
     except OSError as error:
         raise HostError(error.errno or errno.EIO, f"{directory} cannot be made: {error.strerror}") from None
     become(user, [gid for gid in groups if gid is not None])
+    for file in (__file__, os.__file__):  # modules of both are loaded later, too
+        if not os.access(file, os.R_OK):
+            text = f"user {user} may not read {file}: install Python and ulnet where that user may"
+            raise HostError(errno.EACCES, text)
 
 
 async def _run(
@@ -357,7 +362,7 @@ def _exporter(options: argparse.Namespace) -> Exporter | None:
         from ulnet.observe.exporter import Exporter
     except ImportError:
         raise LNetError(
-            errno.ENOENT, "--metrics takes prometheus_client, which is missing: pip install 'ulnet[metrics]'"
+            errno.ENOENT, f"--metrics takes prometheus_client, which is missing: {how_to_add('metrics')}"
         ) from None
     from ulnet.observe.source import SocketSource
 

@@ -170,6 +170,8 @@ class _Console:
             if self._is_named or failed.errno != errno.ECONNREFUSED:
                 raise
         _start_node(options)
+        started = f"no lnetd answers on {default_socket()}: a node was started that keeps this session"
+        print(f"lst: note: {started}", file=sys.stderr)
         self._client = Client(console_socket())
         return self.ask(command, told.SessionDocument).session
 

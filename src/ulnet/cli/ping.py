@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import errno
 import json
+import socket
 import sys
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from ulnet.nid import NetType, Nid, NidError, NidList
 from ulnet.node import Node, PingResult
 from ulnet.wire.ping import Feature
 
-__all__ = ["main", "own_nid", "seconds"]
+__all__ = ["check_free", "main", "own_nid", "seconds"]
 
 _EXAMPLES = """\
 example:
@@ -26,7 +27,9 @@ example:
   ulnet ping --timeout 3 --json 192.168.110.[11-13]@tcp
 
 Without root the connection comes from a source port above 1023, which a node with accept=secure (the
-default of kernel nodes) refuses; the answer says so. Exit status: 0 all answered, 1 some did not, 2 usage.
+default of kernel nodes) refuses; the answer says so. The command is a node with the NID of this host: where
+lnetd, kernel LNet or a program has that NID, it refuses to ask, for peers would drop the connections of that
+node. Use `lnetctl ping` there. Exit status: 0 all answered, 1 some did not, 2 usage.
 """
 
 _MOST_TARGETS = 4096
@@ -79,13 +82,14 @@ def seconds(text: str) -> float:
 async def _ping_all(targets: list[Nid], source: Nid | None, timeout: float, port: int) -> list[_Outcome]:
     tcp, o2ib = TcpParams(listen=False, accept_port=port), O2ibParams(listen=False)
     async with Node(tcp=tcp, o2ib=o2ib) as node:
-        return await asyncio.gather(*(_ping(node, target, source, timeout) for target in targets))
+        return await asyncio.gather(*(_ping(node, target, source, timeout, port) for target in targets))
 
 
-async def _ping(node: Node, target: Nid, source: Nid | None, timeout: float) -> _Outcome:
+async def _ping(node: Node, target: Nid, source: Nid | None, timeout: float, port: int) -> _Outcome:
     try:
         own = source or own_nid(target)
         if own not in node.core.nis:
+            check_free(own, port, "ask it by `lnetctl ping`")
             node.add_ni(own)
         return _Outcome(target, await node.ping(target, timeout=timeout, source=own))
     except LNetError as error:
@@ -107,6 +111,28 @@ def own_nid(target: Nid) -> Nid:
     if address == target.ip:  # the target is on this host: the same NID cannot be at both ends
         address = "127.0.0.1" if address != "127.0.0.1" else "127.0.0.2"
     return Nid.of(target.net, address)
+
+
+def check_free(own: Nid, port: int, way_out: str) -> None:
+    """Raise LNetError(EADDRINUSE) where a node of this host listens at that address.
+
+    Its peers would take a command with the same NID for that node, started anew, and drop its connections.
+    """
+    if own.net.type != NetType.TCP:
+        return
+    family = socket.AF_INET6 if own.is_large else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of an earlier node are none
+        try:
+            probe.bind((own.ip, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                return  # not permitted, or no address of this host: that is told by whoever uses it
+            text = (
+                f"{own}: a node of this host listens there, and peers would take this command for that node: "
+                f"{way_out}, or name another NID by --source"
+            )
+            raise LNetError(errno.EADDRINUSE, text) from None
 
 
 def _as_yaml(outcomes: list[_Outcome]) -> list[str]:

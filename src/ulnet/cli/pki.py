@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ulnet.cli.extras import how_to_add
 from ulnet.cli.files import write_files
 from ulnet.cli.output import of_output
 from ulnet.cli.parsers import command_parser
@@ -44,7 +45,7 @@ def main(argv: list[str]) -> int:
         status: int = options.run(options)
         return status
     except ImportError:
-        print("ulnet pki: it takes the library cryptography: pip install 'ulnet[pki]'", file=sys.stderr)
+        print(f"ulnet pki: it takes the library cryptography: {how_to_add('pki')}", file=sys.stderr)
     except (OSError, ValueError) as failed:
         if isinstance(failed, OSError) and of_output(failed):
             raise

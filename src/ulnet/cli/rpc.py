@@ -12,7 +12,7 @@ import msgspec
 
 from ulnet.cli.output import for_terminal
 from ulnet.cli.parsers import command_parser
-from ulnet.cli.ping import own_nid, seconds
+from ulnet.cli.ping import check_free, own_nid, seconds
 from ulnet.cli.rpc_client import Told, generate
 from ulnet.cli.rpc_stats import Counted, as_text
 from ulnet.core.status import LNetError
@@ -106,7 +106,9 @@ def _data(options: argparse.Namespace) -> bytes:
 async def _call(options: argparse.Namespace, target: Nid, source: Nid | None, data: bytes) -> bytes:
     params = TcpParams(listen=False, accept_port=options.port)
     async with Node(tcp=params) as node:
-        node.add_ni(source or own_nid(target))
+        own = source or own_nid(target)
+        check_free(own, options.port, "call from another host")
+        node.add_ni(own)
         # What a service tells of its types has room in a frame of that size.
         async with Client(node, target, options.service, slots=1, largest=LNET_MTU) as client:
             method = _METHODS[options.what] or options.method

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ulnet.cli.extras import how_to_add
 from ulnet.cli.files import write_text
 from ulnet.cli.parsers import command_parser
 from ulnet.cli.screens import Screen
@@ -208,4 +209,4 @@ def _check_plot(path: str) -> None:
     try:
         import_module("matplotlib")
     except ImportError:
-        raise PlanError("--plot needs matplotlib: pip install 'ulnet[plot]', or leave --plot out") from None
+        raise PlanError(f"--plot needs matplotlib: {how_to_add('plot')}, or leave --plot out") from None

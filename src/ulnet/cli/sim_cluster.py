@@ -12,6 +12,7 @@ from itertools import islice
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any, Final
 
+from ulnet.cli.extras import how_to_add
 from ulnet.cli.sim_report import Report
 from ulnet.cli.sim_work import Work, report_on
 from ulnet.sim.errors import PlanError
@@ -33,7 +34,7 @@ def reports(on: str, work: Work, seeds: range) -> Iterator[Report]:
     try:
         from distributed import as_completed
     except ImportError:
-        raise PlanError("--on needs Dask: pip install 'ulnet[dask]', or leave --on out") from None
+        raise PlanError(f"--on needs Dask: {how_to_add('dask')}, or leave --on out") from None
     with _client(on) as client:
         threads = sum(client.nthreads().values())
         if not threads:

@@ -8,6 +8,7 @@ import sys
 import time
 from functools import partial
 
+from ulnet.cli.extras import how_to_add
 from ulnet.cli.lnetctl_explain import table
 from ulnet.cli.observed import add_source, seconds, source_of, whole
 from ulnet.cli.output import ended_by_ctrl_c
@@ -71,9 +72,8 @@ def _screen(source: Source, options: argparse.Namespace) -> int:
         with ended_by_ctrl_c():
             from ulnet.observe.screen import Top
     except ImportError:
-        print(
-            "ulnet top: textual is missing: pip install 'ulnet[watch]'; --print needs none", file=sys.stderr
-        )
+        way_out = f"{how_to_add('watch')}; --print needs none"
+        print(f"ulnet top: textual is missing: {way_out}", file=sys.stderr)
         return 1
     colour = not (options.no_colour or os.environ.get("NO_COLOR"))
     app = Top(source, partial(_explained, source), options.every, colour=colour)

@@ -194,3 +194,10 @@ class Lst(BaseRequest, tag="lst"):
     entity = "selftest"
     key: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
     command: Command
+
+    @property
+    def looks(self) -> bool:
+        """Whether the command only asks."""
+        return isinstance(
+            self.command, SessionShow | GroupList | NodesPing | Counters | BatchList | BatchQuery
+        )

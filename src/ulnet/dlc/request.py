@@ -18,3 +18,8 @@ class BaseRequest(msgspec.Struct, tag_field="op", forbid_unknown_fields=True, om
 
     verb: ClassVar[str] = ""
     entity: ClassVar[str] = ""
+
+    @property
+    def looks(self) -> bool:
+        """Whether this one changes nothing, though others of its type do: it is no line of the audit log."""
+        return False

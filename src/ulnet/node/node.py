@@ -288,9 +288,10 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
 
         Options are MdOption bits: OP_PUT and OP_GET let peers write and read; TRUNCATE cuts what is longer
         than the room left, which is dropped without it; with MANAGE_REMOTE the sender's offset decides, else
-        each PUT or GET begins behind the one before it, and at the end of the memory peers find none any
-        more. It ends after `threshold` operations (INFINITE, -1: no limit), and with MAX_SIZE when less than
-        `max_size` bytes are left; the last event is `unlinked`. For messages without end take `inbox`.
+        each PUT or GET begins behind the one before it. It ends after `threshold` operations (INFINITE, -1:
+        no limit), and with MAX_SIZE when less than `max_size` bytes are left; the last event is `unlinked`
+        then. Otherwise memory that is used up stays attached: with TRUNCATE its events have `mlength` 0. For
+        messages without end take `inbox`.
         Raises LNetError: EINVAL, EPERM (portal of the other kind).
         """
         memory = self.core.memory

@@ -52,7 +52,7 @@ class WatchCalls(ABC):
     def rails(self) -> list[RailStatistics]:
         """What each NI carried, and how well it is; loopback is left out.
 
-        What waits in the cork leaves first, so that all that was sent is counted.
+        What waits for the end of this turn of the loop leaves first, so that all that was sent is counted.
         """
         self.core.settle()
         return [_statistics_of(ni) for ni in self.core.nis.values() if ni.nid != LO_NID]

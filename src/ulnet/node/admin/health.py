@@ -89,7 +89,9 @@ def _ni(core: LNet, nid: Nid) -> NI:
 def _set_lnd_timeout(core: LNet, request: NetSet) -> None:
     if request.net is None or request.lnd_timeout is None:
         raise LNetError(
-            errno.EINVAL, "--net and --lnd-timeout go together: such as --net tcp --lnd-timeout 20"
+            errno.EINVAL,
+            "--net and --lnd-timeout go together: such as --net tcp --lnd-timeout 20; "
+            "for anything else name NIs by --nid, or --all",
         )
     if msgspec.structs.replace(request, net=None, lnd_timeout=None) != NetSet():
         raise LNetError(
