@@ -28,11 +28,17 @@ def main(address: str, side: int, rounds: int, workers: int) -> None:
         for _ in range(rounds):
             told: dict[str, Any] = {}
             for name, (graph, expected) in jobs.items():
-                began = time.perf_counter()
+                before, began = served(client), time.perf_counter()
                 value = float(graph().compute())
                 told[name] = time.perf_counter() - began
+                told[f"{name} moved"] = (served(client) - before) / 2**20
                 told[f"{name} right"] = value == expected
             print(json.dumps(told), flush=True)
+
+
+def served(client: Client) -> int:
+    """Bytes of results that workers have sent each other so far."""
+    return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
 
 
 def jobs_of(client: Client, chunk: int, workers: int) -> dict[str, tuple[Callable[[], Any], float]]:

@@ -28,10 +28,25 @@ PLAYERS = {
     "ulnet, one rail": ("ulnet", "tcp(rail0)"),
     "ulnet, two rails": ("ulnet", "tcp(rail0),tcp1(rail1)"),
 }
-HEADS = ["", *JOBS, *(f"{job}, × tcp" for job in JOBS)]
+HEADS = ["", *(f"{job}{what}" for job in JOBS for what in ("", ": moved", ": rate", ", × tcp"))]
 
-Times = dict[str, dict[str, list[float]]]  # seconds by player and job, one a round
 Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A job: seconds, and MiB that the workers have sent each other."""
+
+    seconds: float
+    moved: float
+
+    @property
+    def rate(self) -> float:
+        """MiB a second."""
+        return self.moved / self.seconds
+
+
+Times = dict[str, dict[str, list[Run]]]  # by player and job
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +81,7 @@ def measure(rounds: int, side: int, tell: Tell) -> Times:
                         for job in JOBS:
                             if not told[f"{job} right"]:
                                 raise RuntimeError(f"{player}: the {job} is wrong")
-                            times[player][job].append(told[job])
+                            times[player][job].append(Run(told[job], told[f"{job} moved"]))
     finally:
         cluster.close()
     return times
@@ -117,31 +132,38 @@ def how(rounds: int, side: int) -> str:
         f"{WORKERS} workers with a thread each, a scheduler and a client, each in a network namespace of its "
         f"own; rails of {RATE} Mb/s ({SHAPE}). {size:.2g} GiB of numbers lie in the workers' memory; then "
         "they are added to their transpose, and all rows are made columns (a shuffle: half of all goes to "
-        "the other worker). The same graphs on less data warm up each cluster. Seconds, the median of "
-        f"{2 * rounds} runs (how much the scheduler has moved differs); the ratio is that of rates."
+        "the other worker). The same graphs on less data warm up each cluster. Medians of "
+        f"{2 * rounds} runs. What is moved in each is the scheduler's choice, so that seconds say little by "
+        "themselves: the rate is what the workers have sent each other, by their own counters, a second."
     )
 
 
-def typical(times: Times, player: str, job: str) -> float:
-    """Seconds of a run; what is moved in each is the scheduler's choice, and the least would be its luck."""
-    return statistics.median(times[player][job])
+def typical(runs: list[Run]) -> Run:
+    """The medians."""
+    return Run(statistics.median(run.seconds for run in runs), statistics.median(run.moved for run in runs))
+
+
+def rate(times: Times, player: str, job: str) -> float:
+    """MiB a second, in the median of the runs."""
+    return statistics.median(run.rate for run in times[player][job])
 
 
 def ratio(times: Times, player: str, job: str) -> float:
     """The rate beside that of tcp."""
-    return typical(times, next(iter(PLAYERS)), job) / typical(times, player, job)
+    return rate(times, player, job) / rate(times, next(iter(PLAYERS)), job)
 
 
 def cells(times: Times) -> list[list[str]]:
     """The table."""
-    return [
-        [
-            player,
-            *(f"{typical(times, player, job):.1f} s" for job in JOBS),
-            *(f"{ratio(times, player, job):.2f}" for job in JOBS),
-        ]
-        for player in PLAYERS
-    ]
+    rows = []
+    for player in PLAYERS:
+        row = [player]
+        for job in JOBS:
+            run = typical(times[player][job])
+            row += [f"{run.seconds:.1f} s", f"{run.moved:.0f} MiB", f"{rate(times, player, job):.1f} MiB/s"]
+            row.append(f"{ratio(times, player, job):.2f}")
+        rows.append(row)
+    return rows
 
 
 def figures(times: Times) -> dict[str, float]:
@@ -149,8 +171,9 @@ def figures(times: Times) -> dict[str, float]:
     return {f"{job}, {player}": ratio(times, player, job) for job in JOBS for player in list(PLAYERS)[1:]}
 
 
-def to_dict(times: Times) -> dict[str, dict[str, float]]:
-    """All, as medians."""
+def to_dict(times: Times) -> dict[str, dict[str, list[tuple[float, float]]]]:
+    """All runs: seconds, and MiB moved."""
     return {
-        player: {job: statistics.median(runs) for job, runs in jobs.items()} for player, jobs in times.items()
+        player: {job: [(run.seconds, run.moved) for run in runs] for job, runs in jobs.items()}
+        for player, jobs in times.items()
     }
