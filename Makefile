@@ -127,7 +127,7 @@ install-trial: ## docs/install.md in fresh Debians that systemd boots: the Debia
 	@$(SETUP) --debian install-trial
 	$(BIN)/python scripts/install_trial.py $(ARGS)
 
-test-verbs: dev ## o2ib on soft-RoCE, in two guests that QEMU emulates: Debian's kernel, rdma-core (root, 10 to 30 minutes)
+test-verbs: dev ## o2ib on soft-RoCE, in two guests that QEMU emulates: Debian's kernel, rdma-core (root, 5 to 10 minutes)
 	$(PYTHON) scripts/verbs_bed.py
 	ULNET_VERBS=1 $(BIN)/python -m pytest -p no:xdist -o faulthandler_timeout=0 -s tests/verbs $(ARGS)
 
