@@ -12,7 +12,6 @@ import dask.config
 import dask.utils
 from distributed.comm.core import Comm, CommClosedError
 from distributed.comm.utils import from_frames, to_frames
-from distributed.protocol.utils import host_array
 from distributed.system import MEMORY_LIMIT
 from distributed.utils import ensure_memoryview, nbytes
 
@@ -271,8 +270,7 @@ class UlnetComm(Comm):
         self._coming += size
         assembly.fetched += size
         try:
-            frame = host_array(size)
-            await call.pull(frame)
+            frame = await self.partner.turns.fetch(call, size)
         except BaseException:
             self._coming -= size
             assembly.fetched -= size
@@ -287,8 +285,7 @@ class UlnetComm(Comm):
         self._must_fit(size)
         self._coming += size
         try:
-            data = host_array(size)
-            await call.pull(data)
+            data = await self.partner.turns.fetch(call, size)
         finally:
             self._coming -= size
         if data.nbytes < HEAD.size:
