@@ -270,7 +270,7 @@ class UlnetComm(Comm):
         self._coming += size
         assembly.fetched += size
         try:
-            frame = await self.partner.turns.fetch(call, size)
+            frame = await self.partner.queue.fetch(call, size)
         except BaseException:
             self._coming -= size
             assembly.fetched -= size
@@ -285,7 +285,7 @@ class UlnetComm(Comm):
         self._must_fit(size)
         self._coming += size
         try:
-            data = await self.partner.turns.fetch(call, size)
+            data = await self.partner.queue.fetch(call, size)
         finally:
             self._coming -= size
         if data.nbytes < HEAD.size:

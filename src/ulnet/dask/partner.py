@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ulnet.core.md import Buffer
 from ulnet.core.status import LNetError
-from ulnet.dask.turns import Turns
+from ulnet.dask.fetch_queue import FetchQueue
 from ulnet.nid import Nid
 from ulnet.node import Node
 from ulnet.rpc import Client
@@ -25,7 +25,7 @@ class Partner:
 
     def __init__(self, node: Node, nid: Nid, gone: Callable[[Partner, str], None]) -> None:
         self.nid = nid
-        self.turns: Turns = Turns()  # of the frames that it sends
+        self.queue: FetchQueue = FetchQueue()  # of the large frames that it offers
         self._gone = gone
         self._client = Client(node, nid, SERVICE, slots=SLOTS)
         self._eye = asyncio.get_running_loop().create_task(self._watch())

@@ -1,4 +1,4 @@
-"""In which order the large frames of one process are fetched."""
+"""The queue of large frames that one process offers: they are fetched in their order."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from distributed.protocol.utils import host_array
 
 from ulnet.rpc import Call
 
-__all__ = ["AHEAD", "Turns"]
+__all__ = ["AHEAD", "FetchQueue"]
 
-# Bytes that are still to come, of frames that are being fetched, from which on others wait. All at once
-# would be whole at the end together, and nobody would compute with the first ones meanwhile.
+# While so many bytes of the frames being fetched are still to come, other frames wait. If all were fetched at
+# once, all would be whole at the end together, and nobody could compute with the first ones meanwhile.
 AHEAD: Final = 16 << 20
 
 
-class Turns:
+class FetchQueue:
     """Fetches frames from one process, those first that were offered first."""
 
     __slots__ = ("_due", "_waiting")
@@ -33,7 +33,7 @@ class Turns:
 
     async def fetch(self, call: Call, size: int) -> memoryview:
         """All that the call lends, in new memory. Raises LNetError."""
-        await self._turn(size)
+        await self._admitted(size)
         moved = 0
 
         def progress(now: int, _: int) -> None:
@@ -48,16 +48,16 @@ class Turns:
             self._came(size - moved)
         return frame
 
-    async def _turn(self, size: int) -> None:
+    async def _admitted(self, size: int) -> None:
         if self._due < AHEAD and not self._waiting:
             self._due += size
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((size, turn))
+        admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size, admitted))
         try:
-            await turn
+            await admitted
         except asyncio.CancelledError:
-            if not turn.cancelled():  # it had its turn already
+            if not admitted.cancelled():  # its bytes are counted already
                 self._came(size)
             raise
 
@@ -65,7 +65,7 @@ class Turns:
         """So many bytes are here, or will not come."""
         self._due -= count
         while self._waiting and self._due < AHEAD:
-            size, turn = self._waiting.popleft()
-            if not turn.done():
+            size, admitted = self._waiting.popleft()
+            if not admitted.done():
                 self._due += size
-                turn.set_result(None)
+                admitted.set_result(None)

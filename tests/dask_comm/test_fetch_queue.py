@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ulnet.dask.turns import AHEAD, Turns
+from ulnet.dask.fetch_queue import AHEAD, FetchQueue
 from ulnet.rpc import RpcError
 
 pytestmark = pytest.mark.requirement("ULP")
@@ -33,9 +33,9 @@ class Lender:
         return self.tell is not None
 
 
-def begin(turns: Turns, size: int, count: int) -> tuple[list[Lender], list[asyncio.Task[memoryview]]]:
+def begin(queue: FetchQueue, size: int, count: int) -> tuple[list[Lender], list[asyncio.Task[memoryview]]]:
     calls: list[Any] = [Lender() for _ in range(count)]
-    return calls, [asyncio.create_task(turns.fetch(call, size)) for call in calls]
+    return calls, [asyncio.create_task(queue.fetch(call, size)) for call in calls]
 
 
 async def settle() -> None:
@@ -44,8 +44,8 @@ async def settle() -> None:
 
 
 async def test_frames_are_fetched_in_their_order_so_far_ahead() -> None:
-    turns = Turns()
-    calls, tasks = begin(turns, HALF, 4)
+    queue = FetchQueue()
+    calls, tasks = begin(queue, HALF, 4)
     await settle()
     assert [call.is_fetched for call in calls] == [True, True, False, False]
     assert calls[0].tell is not None
@@ -56,24 +56,24 @@ async def test_frames_are_fetched_in_their_order_so_far_ahead() -> None:
         await settle()
         call.came.set_result(None)
         assert len(await task) == HALF
-    assert turns.idle
+    assert queue.idle
 
 
 async def test_what_is_larger_is_fetched_by_itself() -> None:
-    turns = Turns()
-    calls, tasks = begin(turns, 3 * AHEAD, 2)
+    queue = FetchQueue()
+    calls, tasks = begin(queue, 3 * AHEAD, 2)
     await settle()
     assert [call.is_fetched for call in calls] == [True, False]
     for call in calls:
         await settle()
         call.came.set_result(None)
     await asyncio.gather(*tasks)
-    assert turns.idle
+    assert queue.idle
 
 
 async def test_one_that_fails_or_is_given_up_makes_room() -> None:
-    turns = Turns()
-    calls, tasks = begin(turns, AHEAD, 5)
+    queue = FetchQueue()
+    calls, tasks = begin(queue, AHEAD, 5)
     await settle()
     tasks[1].cancel()  # it waits
     calls[0].came.set_exception(RpcError(errno.EIO, "it failed"))
@@ -91,4 +91,4 @@ async def test_one_that_fails_or_is_given_up_makes_room() -> None:
     cancelled = asyncio.CancelledError
     assert kinds == [RpcError, cancelled, cancelled, memoryview, cancelled]
     assert not calls[4].is_fetched
-    assert turns.idle
+    assert queue.idle
