@@ -99,6 +99,21 @@ async def client(nodes: Nodes, server: Server) -> AsyncIterator[Client]:
         yield client
 
 
+@pytest.mark.parametrize(("taken", "asked"), [(1 << 18, False), (100_000, True)])
+async def test_a_request_is_as_long_as_the_server_takes_frames(nodes: Nodes, taken: int, asked: bool) -> None:
+    """Whatever the client takes itself; what is longer the server asks for."""
+    service = Service("wide")
+
+    @service.method("size")
+    async def size(call: Call) -> int:
+        return len(call.data) + (1 << 30 if call.bulk_size else 0)
+
+    data = bytes(100_000)
+    async with Server(service, nodes[1], largest=taken), Client(nodes[0], SERVER, "wide", largest=2048) as c:
+        told = (await c.call("size", data)).as_type(int)
+    assert told == len(data) + (1 << 30 if asked else 0)
+
+
 @pytest.mark.parametrize("size", [0, 1, 64, 16000, 16384, 100_000, LNET_MTU, 3 * LNET_MTU + 1])
 async def test_data_of_any_size_reach_the_handler(client: Client, shop: Shop, size: int) -> None:
     data = bytes(range(256)) * (size // 256) + bytes(size % 256)

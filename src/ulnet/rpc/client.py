@@ -313,7 +313,7 @@ class Client:
         meter: Meter | None,
     ) -> CallFrame:
         """The frame of a call, and the memory that it lends. Raises RpcError."""
-        largest = min(self._largest, connection.largest)
+        largest = connection.largest
         try:
             overhead = call_overhead(method, sink=into is not None, source=bulk is not None)
         except WireError as bad:
