@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Callable
+from typing import ClassVar
 
 import pytest
 
@@ -41,7 +42,7 @@ class Failing:
     def sendmsg(self, iov: list[bytes]) -> int:
         raise OSError(self.number, "as the test wants")
 
-    def send(self, data: bytes) -> int:
+    def send(self, data: bytes, flags: int = 0) -> int:
         raise OSError(self.number, "as the test wants")
 
     def __getattr__(self, name: str) -> object:
@@ -194,6 +195,39 @@ async def test_shutdown_from_inside_parse_of_a_payload_that_waits(make: Make, at
     assert not a.core.held
 
 
+async def test_what_is_short_ends_a_record_and_bulk_ends_none(make: Make, at: Addresses) -> None:
+    """Else Linux keeps it while something of this connection is queued below TCP (tcp_autocorking)."""
+    a = make(at.nid(1))
+    raw = await connect(a, at.nid(2), ConnType.BULK_IN)
+    (conn,) = a.peer(at.nid(2)).conns
+    assert conn.sock is not None
+    real: socket.socket = conn.sock
+
+    class Watched:
+        """What is sent by one call, and whether that ends a record."""
+
+        sent: ClassVar[list[tuple[bool, bool]]] = []
+
+        def sendmsg(self, iov: list[bytes], ancdata: object = (), flags: int = 0) -> int:
+            return self.send(b"".join(iov), flags)
+
+        def send(self, data: bytes, flags: int = 0) -> int:
+            self.sent.append((len(data) <= 4096, bool(flags & socket.MSG_EOR)))
+            return real.send(data, flags)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(real, name)
+
+    conn.tx.sock = Watched()  # type: ignore[assignment]
+    for size in (0, 100, 70_000, 3000, 20_000):
+        msg = a.put(at.nid(2), bytes(size))
+        assert len((await raw.frame())[5]) == size
+        assert (await a.ended(msg)).status is HealthStatus.OK
+    assert {short for short, _ in Watched.sent} == {True, False}
+    assert all(short is ends for short, ends in Watched.sent)
+    conn.tx.sock = real
+
+
 async def test_many_cuts_in_one_batch_are_finished_one_by_one(make: Make, at: Addresses) -> None:
     """Partial writes end in the middle of messages and exactly between them."""
     a = make(at.nid(1))
@@ -215,7 +249,7 @@ async def test_many_cuts_in_one_batch_are_finished_one_by_one(make: Make, at: Ad
             size = self.sizes[self.turn % len(self.sizes)]
             return real.send(b"".join(iov)[:size])
 
-        def send(self, data: bytes) -> int:
+        def send(self, data: bytes, flags: int = 0) -> int:
             return self.sendmsg([data])
 
         def __getattr__(self, name: str) -> object:

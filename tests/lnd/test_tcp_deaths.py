@@ -310,7 +310,7 @@ async def test_without_kernel_memory_sending_waits(
                 raise OSError(errno.ENOBUFS, "no buffer space")
             return real.sendmsg(iov)
 
-        def send(self, data: bytes) -> int:
+        def send(self, data: bytes, flags: int = 0) -> int:
             return self.sendmsg([data])
 
         def __getattr__(self, name: str) -> object:

@@ -42,6 +42,9 @@ _BATCH_PIECES: Final = 500  # a message adds up to 257, the kernel takes 1024
 _JOIN_BYTES: Final = 65536
 _SHORT: Final = 4096  # a message that is cheaper to copy than to send in two pieces
 _FLUSH_BYTES: Final = 8 << 20  # what one connection may send before the others have their turn
+# Linux holds back what is short while something of the same connection is queued below TCP, where it stands
+# behind all that other connections send (tcp_autocorking). What ends a record goes at once.
+_EOR: Final[int] = socket.MSG_EOR
 _NO_MEMORY: Final = frozenset({errno.ENOMEM, errno.ENOBUFS})
 _LNET_FRAME: Final = pack_frame_header(FrameType.LNET)
 
@@ -180,7 +183,10 @@ class Transmitter:
                 return
             try:
                 iov = self.iov
-                count = sock.send(iov[0]) if len(iov) == 1 else sock.sendmsg(iov)
+                if len(iov) > 1:
+                    count = sock.sendmsg(iov)
+                else:
+                    count = sock.send(iov[0], _EOR if self.iov_bytes <= _SHORT else 0)
             except (BlockingIOError, InterruptedError):
                 count = 0
             except OSError as error:
