@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from distributed import Client, wait
 
@@ -22,14 +21,14 @@ def main(address: str, side: int, rounds: int, workers: int) -> None:
         client.wait_for_workers(workers, timeout=120)
         chunk = side // BLOCKS
         for graph, _ in jobs_of(client, max(chunk // SMALLER, 1), workers).values():
-            graph().compute()  # the workers have imported what they need, and know each other
-        jobs = jobs_of(client, chunk, workers)
+            graph()  # the workers have imported what they need, and know each other
         print("ready", flush=True)
         for _ in range(rounds):
             told: dict[str, Any] = {}
-            for name, (graph, expected) in jobs.items():
+            # New ones each time: what was fetched before stays with both workers.
+            for name, (graph, expected) in jobs_of(client, chunk, workers).items():
                 before, began = served(client), time.perf_counter()
-                value = float(graph().compute())
+                value = graph()
                 told[name] = time.perf_counter() - began
                 told[f"{name} moved"] = (served(client) - before) / 2**20
                 told[f"{name} right"] = value == expected
@@ -41,26 +40,46 @@ def served(client: Client) -> int:
     return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
 
 
-def jobs_of(client: Client, chunk: int, workers: int) -> dict[str, tuple[Callable[[], Any], float]]:
-    """Each job with its right result; its blocks of chunk x chunk numbers are where they are to be."""
+def jobs_of(client: Client, chunk: int, workers: int) -> dict[str, tuple[Callable[[], float], float]]:
+    """Each job with its right result. Blocks and tasks have places, so that all move the same."""
     numbers = range(BLOCKS)
     places = sorted(client.scheduler_info(n_workers=-1)["workers"])
 
-    def placed(place: int, rows: int, columns: int, value: int) -> Any:
-        future = client.submit(filled, rows, columns, value, workers=[places[place % workers]], pure=False)
-        wait(future)
-        return da.from_delayed(future, (rows, columns), "f8")
+    def at(place: int, work: Callable[..., Any], *given: Any) -> Any:
+        return client.submit(work, *given, workers=[places[place % workers]], pure=False)
 
     # A block and that across the diagonal are at different workers.
-    square = da.block([[placed(int(i < j), chunk, chunk, i * BLOCKS + j) for j in numbers] for i in numbers])
-    rows = da.concatenate([placed(i, chunk, chunk * BLOCKS, i) for i in numbers])
+    square = [[at(int(i < j), filled, chunk, chunk, i * BLOCKS + j) for j in numbers] for i in numbers]
+    rows = [at(i, filled, chunk, chunk * BLOCKS, i) for i in numbers]
+    wait([square, rows])
+
+    def transposed() -> float:
+        sums = [at(int(i < j), sum_of_both, square[i][j], square[j][i]) for i in numbers for j in numbers]
+        return float(sum(client.gather(sums)))
+
+    def shuffled() -> float:
+        cut = [[at(i, columns, rows[i], j * chunk, chunk) for i in numbers] for j in numbers]
+        return float(sum(client.gather([at(j, sum_of_joined, cut[j]) for j in numbers])))
+
     return {
-        "transpose-sum": (lambda: (square + square.T).sum(), 2 * chunk**2 * sum(range(BLOCKS**2))),
-        "shuffle": (
-            lambda: rows.rechunk((chunk * BLOCKS, chunk), method="tasks").sum(),
-            chunk**2 * BLOCKS * sum(numbers),
-        ),
+        "transpose-sum": (transposed, 2 * chunk**2 * sum(range(BLOCKS**2))),
+        "shuffle": (shuffled, chunk**2 * BLOCKS * sum(numbers)),
     }
+
+
+def sum_of_both(block: Any, across: Any) -> float:
+    """Of a block of a square and of what is added to it, the block across the diagonal."""
+    return float((block + across.T).sum())
+
+
+def columns(row: Any, first: int, count: int) -> Any:
+    """Some columns of a row, in memory of their own."""
+    return row[:, first : first + count].copy()
+
+
+def sum_of_joined(parts: list[Any]) -> float:
+    """Of columns, whose parts come from each row."""
+    return float(np.concatenate(parts).sum())
 
 
 def filled(rows: int, columns: int, value: int) -> Any:

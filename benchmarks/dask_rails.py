@@ -60,7 +60,13 @@ class Setting:
     def environment(self) -> dict[str, str]:
         """Of each process."""
         given = {} if self.networks is None else {"DASK_DISTRIBUTED__COMM__ULNET__NETWORKS": self.networks}
-        return {**os.environ, "DASK_LOGGING__DISTRIBUTED": "error", "OMP_NUM_THREADS": "1", **given}
+        return {
+            **os.environ,
+            "DASK_LOGGING__DISTRIBUTED": "error",
+            "DASK_DISTRIBUTED__SCHEDULER__ACTIVE_MEMORY_MANAGER__START": "False",  # it moves blocks away
+            "OMP_NUM_THREADS": "1",
+            **given,
+        }
 
 
 def lacking() -> str | None:
@@ -131,10 +137,11 @@ def how(rounds: int, side: int) -> str:
     return (
         f"{WORKERS} workers with a thread each, a scheduler and a client, each in a network namespace of its "
         f"own; rails of {RATE} Mb/s ({SHAPE}). {size:.2g} GiB of numbers lie in the workers' memory; then "
-        "they are added to their transpose, and all rows are made columns (a shuffle: half of all goes to "
-        "the other worker). The same graphs on less data warm up each cluster. Medians of "
-        f"{2 * rounds} runs. What is moved in each is the scheduler's choice, so that seconds say little by "
-        "themselves: the rate is what the workers have sent each other, by their own counters, a second."
+        "each block is added to that across the diagonal, which is at the other worker, and all rows are "
+        "made columns (a shuffle: half of all goes to the other worker). It is said where each task runs, so "
+        "that all move the same, both ways. The same graphs on less data warm up each cluster. Medians of "
+        f"{2 * rounds} runs. The rate is what the workers have sent each other, by their own counters, a "
+        "second."
     )
 
 

@@ -26,12 +26,14 @@ from support.dask_ends import Ends, Far, an_address
 from support.examples import examples
 from ulnet.dask import UlnetBackend
 from ulnet.dask import comm as comm_module
+from ulnet.dask.assembly import LEAD, LEAD_PIECE
 from ulnet.dask.backend import UlnetConnector
 from ulnet.dask.comm import HEAD, PART, UlnetComm
 from ulnet.dask.endpoint import endpoint_for, present_endpoint
+from ulnet.dask.fetch_queue import FetchQueue
 from ulnet.lnd.tcp import TcpParams
 from ulnet.node import Node
-from ulnet.rpc import Client, RpcError
+from ulnet.rpc import Call, Client, RpcError
 
 pytestmark = [
     pytest.mark.requirement("ULP"),
@@ -119,6 +121,33 @@ async def test_many_frames(ends: Ends, count: int, size: int) -> None:
     read = await ends.read()
     assert len(read) == count
     assert all(np.array_equal(*pair) for pair in zip(read, values, strict=True))
+
+
+@pytest.mark.parametrize(
+    "sizes", [[LEAD_PIECE], [LEAD_PIECE + 1, 5000], [LEAD, 5000], [LEAD + 1], [5000, LEAD + 4097, 2 * LEAD]]
+)
+async def test_the_beginning_of_the_first_large_frame_goes_unasked(
+    ends: Ends, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But where bulk is under way to the same process already."""
+    pulled: list[int] = []
+    fetch = FetchQueue.fetch
+
+    async def seen(self: FetchQueue, call: Call, memory: memoryview) -> None:
+        pulled.append(memory.nbytes)
+        await fetch(self, call, memory)
+
+    monkeypatch.setattr(FetchQueue, "fetch", seen)
+    frames = [np.random.default_rng(size).integers(0, 256, size, "u1") for size in sizes]
+    first, *others = sizes
+    for lends in (0, 1):
+        pulled.clear()
+        ends.ours.partner.lends += lends
+        await ends.ours.write([to_serialize(frame) for frame in frames])
+        ends.ours.partner.lends -= lends
+        assert [one.tobytes() for one in await ends.read()] == [frame.tobytes() for frame in frames]
+        asked = [first if lends else first - min(first, LEAD), *others]
+        assert sorted(pulled) == sorted(filter(None, asked))
 
 
 @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -364,7 +393,9 @@ async def test_encryption_is_not_promised() -> None:
         ("connect", b"", "too few"),
         ("message", b"\1" * 10, "too few"),
         ("message", HEAD.pack(12345, 0, 0, 0), "closed"),
-        ("part", PART.pack(12345, 0, 0), "closed"),
+        ("part", PART.pack(12345, 0, 0, 0), "closed"),
+        ("lead", PART.pack(12345, 0, 0, 0), "closed"),
+        ("lead", b"", "too few"),
         ("joined", b"", "too few"),
     ],
 )
@@ -397,7 +428,7 @@ async def test_bulk_beyond_all_memory_is_refused(
 ) -> None:
     monkeypatch.setattr(comm_module, "MEMORY_LIMIT", 99_999)
     await refused(
-        ends, method, PART.pack(ends.ours.theirs, 1, 0), "100000 bytes are announced", bytes(100_000)
+        ends, method, PART.pack(ends.ours.theirs, 1, 0, 0), "100000 bytes are announced", bytes(100_000)
     )
 
 
@@ -405,7 +436,25 @@ async def test_bulk_beyond_all_memory_is_refused(
 async def test_frames_that_nobody_expects_are_refused(ends: Ends, number: int, index: int) -> None:
     """Else they would be kept without end."""
     words = f"frame {index} " if index else f"message {number} "
-    await refused(ends, "part", PART.pack(ends.ours.theirs, number, index), words, bytes(5000))
+    await refused(ends, "part", PART.pack(ends.ours.theirs, number, index, 0), words, bytes(5000))
+
+
+@pytest.mark.parametrize(
+    ("offset", "size"), [(0, 0), (1, 100), (LEAD, 1), (0, LEAD_PIECE + 1), (LEAD_PIECE, LEAD_PIECE)]
+)
+async def test_pieces_that_are_none_are_refused(ends: Ends, offset: int, size: int) -> None:
+    """The last one is beyond the lead that was announced."""
+    ours = ends.ours
+    part = PART.pack(ours.theirs, 1, 0, LEAD_PIECE + 7)
+    await ours.partner.call("part", part)
+    for twice in (False, True):
+        with pytest.raises(RpcError, match=f"{size} bytes at {offset} are ") as told:
+            await ours.partner.call("lead", PART.pack(ours.theirs, 1, 0, offset) + bytes(size))
+        assert told.value.errno == errno.EBADMSG, twice
+    with pytest.raises(RpcError, match="frames 0 and 1 of a message come unasked"):
+        await ours.partner.call("part", PART.pack(ours.theirs, 1, 1, 7))
+    with pytest.raises(RpcError, match="is none of those that were announced"):
+        await ours.partner.call("part", PART.pack(ours.theirs, 1, 1, LEAD + 1))
 
 
 async def test_a_comm_is_of_its_partner_alone(ends: Ends) -> None:
@@ -424,7 +473,7 @@ async def test_a_comm_is_of_its_partner_alone(ends: Ends) -> None:
                     await stranger.call("message", HEAD.pack(ends.ours.theirs, number, 0xFFFFFFFF, 0))
                 assert told.value.errno == errno.ENOTCONN
             with pytest.raises(RpcError, match="closed"):
-                await stranger.call("part", PART.pack(ends.ours.theirs, 0, 0), bulk=bytes(5000))
+                await stranger.call("part", PART.pack(ends.ours.theirs, 0, 0, 0), bulk=bytes(5000))
     await ends.ours.write("as before")
     assert await ends.read() == "as before"
 

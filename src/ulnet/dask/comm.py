@@ -6,15 +6,18 @@ import asyncio
 import errno
 import struct
 from collections import deque
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import dask.config
 import dask.utils
 from distributed.comm.core import Comm, CommClosedError
 from distributed.comm.utils import from_frames, to_frames
+from distributed.protocol.utils import host_array
 from distributed.system import MEMORY_LIMIT
 from distributed.utils import ensure_memoryview, nbytes
 
+from ulnet.dask.assembly import LEAD, LEAD_PIECE, Assembly
 from ulnet.dask.rails import is_loopback
 from ulnet.rpc import Call, RpcError
 
@@ -22,11 +25,12 @@ if TYPE_CHECKING:
     from ulnet.dask.endpoint import Endpoint
     from ulnet.dask.partner import Partner
 
-__all__ = ["HEAD", "PART", "Assembly", "UlnetComm"]
+__all__ = ["HEAD", "PART", "UlnetComm"]
 
 # The receiver's number of the comm, the number of the message, its frames; those of so many bytes follow.
 HEAD: Final = struct.Struct("<QQII")
-PART: Final = struct.Struct("<QQI")  # comm, message, which frame
+# Comm, message, which frame; bytes of it that come unasked, or the place in it of some that do.
+PART: Final = struct.Struct("<QQII")
 SMALL: Final = 12288  # bytes of frames that travel with their head
 TINY: Final = 4096  # frames beside large ones that do so
 SHORT: Final = 65536  # large ones of fewer bytes in the mean are joined
@@ -37,22 +41,6 @@ AHEAD: Final = 4096  # messages that may begin to arrive before the one that is 
 _PARTS: Final = SMALL // 8  # frames of a message that come by themselves: its sizes are one small message
 _END: Final = 0xFFFFFFFF  # frames of the message that ends a comm
 _ABORT: Final = (1 << 64) - 1  # the number of one that ends it at once
-
-
-class Assembly:
-    """A message that is arriving; `fetched` bytes of it came, or come, by themselves."""
-
-    __slots__ = ("fetched", "frames", "sizes")
-
-    def __init__(self) -> None:
-        self.fetched = 0
-        self.sizes: tuple[int, ...] | None = None  # of its frames, once they are known
-        self.frames: dict[int, memoryview] = {}
-
-    @property
-    def whole(self) -> bool:
-        """Whether all is here."""
-        return self.sizes is not None and len(self.sizes) == len(self.frames)
 
 
 class UlnetComm(Comm):
@@ -197,14 +185,32 @@ class UlnetComm(Comm):
             return []
         if len(head) > SMALL or (total < JOINED and total < len(large) * SHORT):
             whole = b"".join((HEAD.pack(self.theirs, number, len(sizes), JOINED), of_sizes, *frames))
-            return [self._begin("joined", PART.pack(self.theirs, number, 0), whole)]
-        return [
-            self._begin("message", head),
-            *[self._begin("part", PART.pack(self.theirs, number, index), frame) for index, frame in large],
-        ]
+            return [self._begin("joined", PART.pack(self.theirs, number, 0, 0), whole)]
+        # The other side asks for bulk, and its question takes as long as what is queued before it. Where no
+        # bulk is under way yet, the beginning of the first frame goes unasked meanwhile.
+        lead = 0 if self.partner.lends else min(large[0][1].nbytes, LEAD)
+        calls = [self._begin("message", head)]
+        for index, frame in large:
+            calls.append(self._begin("part", PART.pack(self.theirs, number, index, lead), frame[lead:]))
+            if lead:
+                calls.append(self._keep(self._lead(number, index, frame[:lead])))
+                lead = 0
+        return calls
 
-    def _begin(self, method: str, data: bytes, bulk: Any = None) -> asyncio.Task[Any]:
-        call = self._loop.create_task(self.partner.call(method, data, bulk))
+    async def _lead(self, number: int, index: int, lead: memoryview) -> None:
+        """Send the beginning of a frame in pieces, each in a turn of its own: the first leaves at once."""
+        calls = []
+        for at in range(0, lead.nbytes, LEAD_PIECE):
+            where = PART.pack(self.theirs, number, index, at)
+            calls.append(self._begin("lead", b"".join((where, lead[at : at + LEAD_PIECE]))))
+            await asyncio.sleep(0)
+        await asyncio.wait(calls)
+
+    def _begin(self, method: str, data: bytes, bulk: memoryview | bytes = b"") -> asyncio.Task[Any]:
+        return self._keep(self.partner.call(method, data, bulk))
+
+    def _keep(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        call = self._loop.create_task(work)
         self._calls.add(call)
         call.add_done_callback(self._called)
         return call
@@ -219,7 +225,7 @@ class UlnetComm(Comm):
     def _say_end(self, number: int) -> None:
         """Tell the other side that nothing more comes behind that message."""
         data = HEAD.pack(self.theirs, number, _END, 0)
-        self.endpoint.in_background(self.partner.call("message", data, None))
+        self.endpoint.in_background(self.partner.call("message", data))
 
     # In --------------------------------------------------------------------------------------------
 
@@ -253,13 +259,14 @@ class UlnetComm(Comm):
         assembly.sizes = sizes
         self._advance()
 
-    async def part(self, number: int, index: int, call: Call) -> None:
-        """A large frame of a message: fetch it."""
+    async def part(self, number: int, index: int, lead: int, call: Call) -> None:
+        """A large frame of a message: fetch it, but for `lead` bytes that come unasked. Raises RpcError."""
         await self._have_room()
-        assembly, size = self._assembly(number), call.bulk_size
+        assembly, size = self._assembly(number), lead + call.bulk_size
         sizes = assembly.sizes
         if (
             index >= _PARTS
+            or lead > LEAD
             or index in assembly.frames
             or (sizes and size != dict(enumerate(sizes)).get(index))
         ):
@@ -269,13 +276,23 @@ class UlnetComm(Comm):
         self._must_fit(size)
         self._coming += size
         assembly.fetched += size
+        frame: memoryview = host_array(size)
         try:
-            frame = await self.partner.queue.fetch(call, size)
+            if lead:
+                assembly.expect_lead(index, frame, lead)
+            if lead < size:
+                await self.partner.queue.fetch(call, frame[lead:])
         except BaseException:
             self._coming -= size
             assembly.fetched -= size
             raise
-        assembly.frames[index] = frame
+        assembly.pulled(index, frame)
+        self._advance()
+
+    async def lead(self, number: int, offset: int, data: memoryview) -> None:
+        """A piece of a large frame that comes unasked. Raises RpcError."""
+        await self._have_room()
+        self._assembly(number).add_lead(offset, data)
         self._advance()
 
     async def joined(self, number: int, call: Call) -> None:
@@ -284,8 +301,9 @@ class UlnetComm(Comm):
         size = call.bulk_size
         self._must_fit(size)
         self._coming += size
+        data: memoryview = host_array(size)
         try:
-            data = await self.partner.queue.fetch(call, size)
+            await self.partner.queue.fetch(call, data)
         finally:
             self._coming -= size
         if data.nbytes < HEAD.size:

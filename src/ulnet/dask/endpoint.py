@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ulnet.core.status import LNetError
+from ulnet.dask.assembly import LEAD_PIECE
 from ulnet.dask.comm import HEAD, PART, UlnetComm
 from ulnet.dask.partner import SERVICE, SLOTS, Partner
 from ulnet.dask.rails import add_rails
@@ -21,6 +22,7 @@ from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid
 from ulnet.node import Node
 from ulnet.rpc import Call, RpcError, Server, Service
+from ulnet.wire.lnet import LNET_MTU
 
 __all__ = ["PREFIX", "Endpoint", "endpoint_for", "present_endpoint"]
 
@@ -30,9 +32,10 @@ _CONNECT: Final = struct.Struct("<HHQ")  # the port called, the caller's, the ca
 _NUMBER: Final = struct.Struct("<Q")
 _FIRST_PORT, _PORTS = 20000, 40000
 _LAST_WORDS: Final = 1.0  # seconds
-# Pieces of a frame under way, and the bytes of the first: on slow networks the rails are to end together.
+# Pieces of a frame under way, and the bytes of the first where there are several rails.
 _WINDOW: Final = 8
 _PIECE: Final = 262144
+_LARGEST: Final = LEAD_PIECE + 256  # bytes of a request: what goes before a piece is not joined with it
 _HANDLERS: Final = 1 << 16  # those that wait for room keep nobody else waiting
 _BYTES: Final = 1 << 50  # of bulk that clients lend: it is fetched when there is room
 
@@ -80,18 +83,26 @@ class Endpoint:
         service.method("connect")(self._connect)
         service.method("message")(self._message)
         service.method("part")(self._part)
+        service.method("lead")(self._lead)
         service.method("joined")(self._joined)
         service.stream("presence")(self._presence)
+        self._service = service
+        self._server: Server | None = None  # once there are rails
+
+    def _serve(self) -> None:
+        """Take calls. Where there are several rails, short pieces let them end together. Raises LNetError."""
         self._server = Server(
-            service,
+            self._service,
             self.node,
             concurrency=_HANDLERS,
             queue_bytes=_BYTES,
             slots=SLOTS,
             streams=_HANDLERS,
+            largest=_LARGEST,
             window=_WINDOW,
-            piece=_PIECE,
+            piece=LNET_MTU if len(self.node.core.nis) == 1 else _PIECE,
         )
+        self._server.start()
 
     # Life ------------------------------------------------------------------------------------------
 
@@ -102,7 +113,7 @@ class Endpoint:
                 await self.node.start()
                 try:
                     self.ip, self.net = add_rails(self.node, self._settings.networks, ip, exactly)
-                    self._server.start()
+                    self._serve()
                 except BaseException:
                     await self.close()
                     raise
@@ -147,8 +158,9 @@ class Endpoint:
             await asyncio.wait(ends, timeout=_LAST_WORDS)
         for partner in list(self.partners.values()):
             await partner.close()
-        with suppress(LNetError):
-            await self._server.close()
+        if self._server is not None:
+            with suppress(LNetError):
+                await self._server.close()
         await self.node.close()
         for task in self._tasks:
             if task is not me:
@@ -198,7 +210,7 @@ class Endpoint:
             own = self._free_port()
             comm = self._comm(partner, f"{PREFIX}{self.ip}:{own}", f"{PREFIX}{ip}:{port}", deserialize)
             try:
-                answer = await partner.call("connect", _CONNECT.pack(port, own, comm.number), None)
+                answer = await partner.call("connect", _CONNECT.pack(port, own, comm.number))
                 comm.begin(_NUMBER.unpack(bytes(answer))[0])
             except BaseException as failed:
                 comm.break_off(str(failed))
@@ -257,11 +269,15 @@ class Endpoint:
         )
 
     async def _part(self, call: Call, data: bytes) -> None:
-        ours, number, index = _unpacked(PART, data)
-        await self._comm_of(ours, call.client).part(number, index, call)
+        ours, number, index, lead = _unpacked(PART, data)
+        await self._comm_of(ours, call.client).part(number, index, lead, call)
+
+    async def _lead(self, call: Call, data: bytes) -> None:
+        ours, number, _, offset = _unpacked(PART, data)
+        await self._comm_of(ours, call.client).lead(number, offset, memoryview(data)[PART.size :])
 
     async def _joined(self, call: Call, data: bytes) -> None:
-        ours, number, _ = _unpacked(PART, data)
+        ours, number, _, _ = _unpacked(PART, data)
         await self._comm_of(ours, call.client).joined(number, call)
 
     async def _presence(self, call: Call) -> AsyncIterator[bytes]:

@@ -6,8 +6,6 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from distributed.protocol.utils import host_array
-
 from ulnet.rpc import Call
 
 __all__ = ["AHEAD", "FetchQueue"]
@@ -31,8 +29,9 @@ class FetchQueue:
         """Whether nothing is fetched, or waits for that."""
         return not self._due and not self._waiting
 
-    async def fetch(self, call: Call, size: int) -> memoryview:
-        """All that the call lends, in new memory. Raises LNetError."""
+    async def fetch(self, call: Call, memory: memoryview) -> None:
+        """All that the call lends, into that memory. Raises LNetError."""
+        size = memory.nbytes
         await self._admitted(size)
         moved = 0
 
@@ -42,11 +41,9 @@ class FetchQueue:
             moved = now
 
         try:
-            frame: memoryview = host_array(size)
-            await call.pull(frame, progress=progress)
+            await call.pull(memory, progress=progress)
         finally:
             self._came(size - moved)
-        return frame
 
     async def _admitted(self, size: int) -> None:
         if self._due < AHEAD and not self._waiting:

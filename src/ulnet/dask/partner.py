@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from ulnet.core.md import Buffer
 from ulnet.core.status import LNetError
 from ulnet.dask.fetch_queue import FetchQueue
 from ulnet.nid import Nid
@@ -26,13 +25,20 @@ class Partner:
     def __init__(self, node: Node, nid: Nid, gone: Callable[[Partner, str], None]) -> None:
         self.nid = nid
         self.queue: FetchQueue = FetchQueue()  # of the large frames that it offers
+        self.lends: int = 0  # calls under way whose bulk it may fetch
         self._gone = gone
         self._client = Client(node, nid, SERVICE, slots=SLOTS)
         self._eye = asyncio.get_running_loop().create_task(self._watch())
 
-    async def call(self, method: str, data: bytes, bulk: Buffer | None) -> Any:
+    async def call(self, method: str, data: bytes, bulk: memoryview | bytes = b"") -> Any:
         """Call a method there; bulk is memory that it may fetch. Raises LNetError."""
-        return (await self._client.call(method, data, bulk=bulk)).data
+        if not bulk:
+            return (await self._client.call(method, data)).data
+        self.lends += 1
+        try:
+            return (await self._client.call(method, data, bulk=bulk)).data
+        finally:
+            self.lends -= 1
 
     async def close(self) -> None:
         """Watch it no more; calls under way fail."""

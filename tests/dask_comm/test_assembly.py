@@ -1,0 +1,55 @@
+"""A message whose first frame begins to come before it is asked for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ulnet.dask.assembly import LEAD, LEAD_PIECE, Assembly
+from ulnet.rpc import RpcError
+
+pytestmark = pytest.mark.requirement("ULP")
+
+
+@given(st.data(), st.integers(1, LEAD), st.integers(0, 10))
+def test_pieces_come_in_any_order_before_and_after_what_announces_them(
+    data: st.DataObject, lead: int, more: int
+) -> None:
+    frame = (bytes(range(251)) * (1 + (lead + more) // 251))[: lead + more]
+    memory = memoryview(bytearray(lead + more))
+    memory[lead:] = frame[lead:]
+    assembly = Assembly()
+    assembly.sizes = (len(frame),)
+    offsets = list(range(0, lead, LEAD_PIECE))
+    steps = data.draw(st.permutations([*offsets, "announced", "pulled"]))
+    if steps.index("announced") > steps.index("pulled"):
+        steps.remove("announced")
+        steps.insert(steps.index("pulled"), "announced")
+    for step in steps:
+        assert not assembly.whole
+        if step == "announced":
+            assembly.expect_lead(0, memory, lead)
+        elif step == "pulled":
+            assembly.pulled(0, memory)
+        else:
+            assembly.add_lead(int(step), memoryview(frame)[int(step) : min(int(step) + LEAD_PIECE, lead)])
+    assert assembly.whole
+    assert bytes(assembly.frames[0]) == frame
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_piece_that_comes_twice_is_refused(early: bool) -> None:
+    assembly = Assembly()
+    if not early:
+        assembly.expect_lead(0, memoryview(bytearray(100)), 100)
+    assembly.add_lead(0, memoryview(bytes(50)))
+    with pytest.raises(RpcError, match="50 bytes at 0 are no piece"):
+        assembly.add_lead(0, memoryview(bytes(50)))
+
+
+def test_an_early_piece_beyond_what_is_announced_is_refused() -> None:
+    assembly = Assembly()
+    assembly.add_lead(0, memoryview(bytes(101)))
+    with pytest.raises(RpcError, match="101 bytes at 0 are beyond a lead of 100"):
+        assembly.expect_lead(0, memoryview(bytearray(100)), 100)
