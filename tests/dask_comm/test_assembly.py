@@ -22,18 +22,19 @@ def test_pieces_come_in_any_order_before_and_after_what_announces_them(
     assembly = Assembly()
     assembly.sizes = (len(frame),)
     offsets = list(range(0, lead, LEAD_PIECE))
-    steps = data.draw(st.permutations([*offsets, "announced", "pulled"]))
-    if steps.index("announced") > steps.index("pulled"):
-        steps.remove("announced")
-        steps.insert(steps.index("pulled"), "announced")
+    announced, pulled = -1, -2
+    steps = data.draw(st.permutations([*offsets, announced, pulled]))
+    if steps.index(announced) > steps.index(pulled):
+        steps.remove(announced)
+        steps.insert(steps.index(pulled), announced)
     for step in steps:
         assert not assembly.whole
-        if step == "announced":
+        if step == announced:
             assembly.expect_lead(0, memory, lead)
-        elif step == "pulled":
+        elif step == pulled:
             assembly.pulled(0, memory)
         else:
-            assembly.add_lead(int(step), memoryview(frame)[int(step) : min(int(step) + LEAD_PIECE, lead)])
+            assembly.add_lead(step, memoryview(frame)[step : min(step + LEAD_PIECE, lead)])
     assert assembly.whole
     assert bytes(assembly.frames[0]) == frame
 
