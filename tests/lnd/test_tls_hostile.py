@@ -20,7 +20,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from lnd.conftest import Addresses
 from lnd.kit import Side, dial, until
 from ulnet.cli.pki import _private, _public, make_authority, make_node
-from ulnet.lnd.tcp import secure
 from ulnet.lnd.tcp.secure import Credentials, SecureSocket, Security, certificate_of
 from ulnet.nid import Nid
 
@@ -209,15 +208,15 @@ def test_tiny_records_are_no_endless_turn(pair: Pair) -> None:
         b.recv_into(buffer)
 
 
-def test_records_without_payload_end_a_connection(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_without_payload_end_a_connection(pair: Pair) -> None:
     """OpenSSL takes key updates and the like without an end, and does not return meanwhile."""
     a, b = pair
-    monkeypatch.setattr(secure, "_RECORDS", 100)  # of those with payload are more
+    b.watch.most = 100  # of those with payload are more
     filled(a, b"x")
     with pytest.raises(OSError, match="no payload") as told:
         b.recv_into(bytearray(1 << 20))
     assert told.value.errno == errno.EPROTO
-    assert b.records == 101
+    assert b.watch.records == 101
 
 
 async def test_a_request_for_tls_in_tiny_records_is_refused_at_once(

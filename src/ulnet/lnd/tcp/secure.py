@@ -7,7 +7,6 @@ know it, hang up; where the net only offers it, they are called anew without.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import socket
@@ -15,10 +14,12 @@ import ssl
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from enum import IntEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ulnet.core.status import LNetError
+from ulnet.lnd.tcp.records import RecordWatch, told
 from ulnet.nid import Nid, NidError, NidList
 
 __all__ = ["FIRST_BYTE", "MOST_NAMES", "Certificate", "Credentials", "SecureSocket", "Security"]
@@ -27,11 +28,6 @@ FIRST_BYTE: Final = b"\x16"  # of a TLS record with a handshake; requests of any
 _CHUNK: Final = 65536  # bytes that are given to OpenSSL at a time: four records
 _RECORD: Final = 16384  # bytes of payload in a record at most
 _READS: Final = 128  # records with payload that are taken in one call; the selector tells of more
-_RECORDS: Final = (
-    256  # records that may come in one call of OpenSSL, which never returns while there are others
-)
-_SHAKEN: Final = 32768  # bytes of a handshake: of a longer one the certificates alone would take 0.1 s
-_HEADER: Final = 256  # what OpenSSL tells of each record, before all else
 MOST_NAMES: Final = 1024  # NIDs or patterns of a certificate that are looked at
 _PREFIX: Final = "lnet:"
 _FILES: Final = ("ca.pem", "node.pem", "node.key")
@@ -80,11 +76,13 @@ class SecureSocket(ssl.SSLSocket):
     """
 
     held: int = 0
-    records: int = 0  # that came since the last call began
-    to_shake: int = _SHAKEN  # bytes that may still come before the handshake is through
-    shaken: bool = False
     _certificate: Certificate | None = None
     _sslobj: Any  # what Python has of OpenSSL; None: no connection, or none any more
+
+    @cached_property
+    def watch(self) -> RecordWatch:
+        """What came by this connection."""
+        return RecordWatch()
 
     def setsockopt(self, level: int, optname: int, *args: Any) -> None:
         """See socket.setsockopt; OpenSSL may hold a record of those bytes for which SO_RCVLOWAT waits."""
@@ -120,17 +118,18 @@ class SecureSocket(ssl.SSLSocket):
         if connection is None:  # Python makes such a socket of a connection that was reset, and reads once
             raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
         read = connection.read  # a record at a time
-        self.records, reads = 0, _READS
+        watch, reads = self.watch, _READS
+        watch.records = 0
         try:
             while count < size and reads:
                 got = read(size - count, view[count:])
                 if not got:
-                    self._check_records()
+                    watch.check()
                     break  # the end, which the next call finds again
                 count += got
                 reads -= 1
         except OSError as error:  # those of ssl are such, too
-            self._check_records()
+            watch.check()
             if isinstance(error, ssl.SSLEOFError):
                 pass  # as above: it hung up without a word
             elif isinstance(error, (ssl.SSLWantReadError, ssl.SSLWantWriteError)):
@@ -141,13 +140,6 @@ class SecureSocket(ssl.SSLSocket):
             else:
                 raise
         return count
-
-    def _check_records(self) -> None:
-        """Whatever OpenSSL makes of a connection that is none any more."""
-        if self.records > _RECORDS:
-            raise OSError(errno.EPROTO, _TOO_MANY)
-        if self.to_shake < 0:
-            raise OSError(errno.EPROTO, _TOO_LONG)
 
     def send(self, data: Any, flags: int = 0) -> int:
         """See socket.send."""
@@ -192,7 +184,6 @@ class SecureSocket(ssl.SSLSocket):
         """Go on with the handshake: "" when it is through, else "read" or "write". Raises OSError."""
         if self._sslobj is None:
             raise ConnectionResetError(errno.ECONNRESET, "it hung up during the TLS handshake")
-        self.records = 0
         try:
             self._do_handshake()
         except ssl.SSLWantReadError:
@@ -207,14 +198,15 @@ class SecureSocket(ssl.SSLSocket):
             raise ConnectionResetError(errno.ECONNRESET, "it hung up during the TLS handshake") from None
         except ssl.SSLError as error:
             raise OSError(errno.EPROTO, _words(error)) from None
-        self.shaken = True
+        self.watch.shaken = True
         return ""
 
     def _do_handshake(self) -> None:
+        self.watch.records = 0
         try:
             self.do_handshake()
         except OSError:
-            self._check_records()
+            self.watch.check()
             raise
 
     @property
@@ -223,35 +215,6 @@ class SecureSocket(ssl.SSLSocket):
         if self._certificate is None:
             self._certificate = certificate_of(self.getpeercert() or {})
         return self._certificate
-
-
-_TOO_MANY: Final = f"it sends more than {_RECORDS} records of TLS that are no payload, or are tiny"
-_TOO_LONG: Final = (
-    f"its part of the TLS handshake is longer than {_SHAKEN} bytes: too many certificates or NIDs"
-)
-_libc: Final = ctypes.CDLL(None, use_errno=True)
-_UNSPEC: Final = bytes(16)  # an address of no family
-
-
-def _disconnect(number: int) -> None:
-    """Reset a TCP connection, and drop what came, which `shutdown` would leave to be read."""
-    _libc.connect(number, _UNSPEC, len(_UNSPEC))
-
-
-def _told(
-    sock: ssl.SSLSocket | None, direction: str, version: int, kind: int, message: int, data: bytes
-) -> None:
-    """OpenSSL tells of records and messages in both directions.
-
-    Too many records at once end the connection, within the call that reads them.
-    """
-    if kind != _HEADER or direction != "read" or not isinstance(sock, SecureSocket):
-        return
-    sock.records = records = sock.records + 1
-    if not sock.shaken:
-        sock.to_shake -= int.from_bytes(data[3:5], "big")
-    if records > _RECORDS or sock.to_shake < 0:
-        _disconnect(sock.fileno())
 
 
 # What the other side means by an alert, by its name in OpenSSL behind "…_ALERT_".
@@ -327,7 +290,7 @@ class Credentials:
                 context = ssl.SSLContext(protocol)
                 context.sslsocket_class = SecureSocket
                 # What Python has around it makes enumerations of each argument.
-                vars(ssl._ssl._SSLContext)["_msg_callback"].__set__(context, _told)  # type: ignore[attr-defined]
+                vars(ssl._ssl._SSLContext)["_msg_callback"].__set__(context, told)  # type: ignore[attr-defined]
                 context.minimum_version = ssl.TLSVersion.TLSv1_3
                 context.check_hostname = False  # its NIDs are looked at instead
                 context.verify_mode = ssl.CERT_REQUIRED
