@@ -15,6 +15,8 @@ from verbs_bed import ROOT
 
 pytestmark = pytest.mark.requirement("LND-o2ib")
 Hosts = tuple[Host, Host]
+# Emulated guests may take longer for a first connection than the second that a ping waits by default.
+PING = ("ping", "--timeout", "30")
 
 
 OFFSETS = """
@@ -76,7 +78,7 @@ def test_ping_discovery_and_what_is_shown(hosts: Hosts) -> None:
     a, b = hosts
     for host in hosts:
         host.begin(0, 1)
-    assert f"- nid: {b.nids[0]}" in a.lnetctl("ping", b.nids[0])
+    assert f"- nid: {b.nids[0]}" in a.lnetctl(*PING, b.nids[0])
     shown = a.lnetctl("discover", b.nids[0])
     assert "Multi-Rail: true" in shown and all(nid in shown for nid in b.nids)
     assert "status: up" in a.lnetctl("net", "show", "-v", "4", "--net", "o2ib")
@@ -129,7 +131,7 @@ def test_a_cable_that_is_pulled_is_noticed_and_the_other_rail_carries_all(hosts:
     a.guest.set_cable(1, False)
     a.until(("net", "show", "--net", "o2ib1"), "status: down")
     for _ in range(5):
-        a.lnetctl("ping", b.nids[0])
+        a.lnetctl(*PING, b.nids[0])
     a.guest.set_cable(1, True)
     a.until(("net", "show", "--net", "o2ib1"), "status: up")
     a.until(("ping", b.nids[1]), b.nids[1])
@@ -141,7 +143,7 @@ def test_a_device_that_vanishes_and_comes_back(hosts: Hosts) -> None:
     for host in hosts:
         host.begin(0, 1)
     a.lnetctl("discover", b.nids[0])
-    a.lnetctl("ping", b.nids[1])
+    a.lnetctl(*PING, b.nids[1])
     # Of soft-RoCE the kernel waits until no program has the device open, which librdmacm has to its end.
     deleting = a.guest.start("rdma", "link", "delete", "rxe1")
     shown = a.until(("net", "show", "-v", "2", "--net", "o2ib1"), "status: down")
@@ -163,7 +165,7 @@ def test_a_peer_that_is_killed_and_starts_anew(hosts: Hosts) -> None:
         host.begin(0)
     a.lnetctl("discover", b.nids[0])
     b.end(9)
-    words = ("-m", "ulnet.cli.lnetctl", "--socket", SOCKET, "ping", "--timeout", "20", b.nids[0])
+    words = ("-m", "ulnet.cli.lnetctl", "--socket", SOCKET, *PING, b.nids[0])
     refused = a.guest.run(*PYTHON, *words)
     assert refused.code
     assert "errno: -1" in refused.out, refused
