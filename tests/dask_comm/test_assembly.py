@@ -6,22 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ulnet.dask.assembly import LEAD, LEAD_PIECE, Assembly
+from ulnet.dask.assembly import EAGER, EAGER_PIECE, Assembly
 from ulnet.rpc import RpcError
 
 pytestmark = pytest.mark.requirement("ULP")
 
 
-@given(st.data(), st.integers(1, LEAD), st.integers(0, 10))
+@given(st.data(), st.integers(1, EAGER), st.integers(0, 10))
 def test_pieces_come_in_any_order_before_and_after_what_announces_them(
-    data: st.DataObject, lead: int, more: int
+    data: st.DataObject, eager: int, more: int
 ) -> None:
-    frame = (bytes(range(251)) * (1 + (lead + more) // 251))[: lead + more]
-    memory = memoryview(bytearray(lead + more))
-    memory[lead:] = frame[lead:]
+    frame = (bytes(range(251)) * (1 + (eager + more) // 251))[: eager + more]
+    memory = memoryview(bytearray(eager + more))
+    memory[eager:] = frame[eager:]
     assembly = Assembly()
     assembly.sizes = (len(frame),)
-    offsets = list(range(0, lead, LEAD_PIECE))
+    offsets = list(range(0, eager, EAGER_PIECE))
     announced, pulled = -1, -2
     steps = data.draw(st.permutations([*offsets, announced, pulled]))
     if steps.index(announced) > steps.index(pulled):
@@ -30,11 +30,11 @@ def test_pieces_come_in_any_order_before_and_after_what_announces_them(
     for step in steps:
         assert not assembly.whole
         if step == announced:
-            assembly.expect_lead(0, memory, lead)
+            assembly.expect_eager(0, memory, eager)
         elif step == pulled:
             assembly.pulled(0, memory)
         else:
-            assembly.add_lead(step, memoryview(frame)[step : min(step + LEAD_PIECE, lead)])
+            assembly.add_eager(step, memoryview(frame)[step : min(step + EAGER_PIECE, eager)])
     assert assembly.whole
     assert bytes(assembly.frames[0]) == frame
 
@@ -43,14 +43,14 @@ def test_pieces_come_in_any_order_before_and_after_what_announces_them(
 def test_a_piece_that_comes_twice_is_refused(early: bool) -> None:
     assembly = Assembly()
     if not early:
-        assembly.expect_lead(0, memoryview(bytearray(100)), 100)
-    assembly.add_lead(0, memoryview(bytes(50)))
+        assembly.expect_eager(0, memoryview(bytearray(100)), 100)
+    assembly.add_eager(0, memoryview(bytes(50)))
     with pytest.raises(RpcError, match="50 bytes at 0 are no piece"):
-        assembly.add_lead(0, memoryview(bytes(50)))
+        assembly.add_eager(0, memoryview(bytes(50)))
 
 
 def test_an_early_piece_beyond_what_is_announced_is_refused() -> None:
     assembly = Assembly()
-    assembly.add_lead(0, memoryview(bytes(101)))
-    with pytest.raises(RpcError, match="101 bytes at 0 are beyond a lead of 100"):
-        assembly.expect_lead(0, memoryview(bytearray(100)), 100)
+    assembly.add_eager(0, memoryview(bytes(101)))
+    with pytest.raises(RpcError, match="101 bytes at 0 are beyond the 100 that are to be sent eagerly"):
+        assembly.expect_eager(0, memoryview(bytearray(100)), 100)

@@ -26,7 +26,7 @@ from support.dask_ends import Ends, Far, an_address
 from support.examples import examples
 from ulnet.dask import UlnetBackend
 from ulnet.dask import comm as comm_module
-from ulnet.dask.assembly import LEAD, LEAD_PIECE
+from ulnet.dask.assembly import EAGER, EAGER_PIECE
 from ulnet.dask.backend import UlnetConnector
 from ulnet.dask.comm import HEAD, PART, UlnetComm
 from ulnet.dask.endpoint import endpoint_for, present_endpoint
@@ -124,9 +124,10 @@ async def test_many_frames(ends: Ends, count: int, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "sizes", [[LEAD_PIECE], [LEAD_PIECE + 1, 5000], [LEAD, 5000], [LEAD + 1], [5000, LEAD + 4097, 2 * LEAD]]
+    "sizes",
+    [[EAGER_PIECE], [EAGER_PIECE + 1, 5000], [EAGER, 5000], [EAGER + 1], [5000, EAGER + 4097, 2 * EAGER]],
 )
-async def test_the_beginning_of_the_first_large_frame_goes_unasked(
+async def test_the_beginning_of_the_first_large_frame_is_sent_eagerly(
     ends: Ends, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But where bulk is under way to the same process already."""
@@ -146,7 +147,7 @@ async def test_the_beginning_of_the_first_large_frame_goes_unasked(
         await ends.ours.write([to_serialize(frame) for frame in frames])
         ends.ours.partner.lends -= lends
         assert [one.tobytes() for one in await ends.read()] == [frame.tobytes() for frame in frames]
-        asked = [first if lends else first - min(first, LEAD), *others]
+        asked = [first if lends else first - min(first, EAGER), *others]
         assert sorted(pulled) == sorted(filter(None, asked))
 
 
@@ -394,8 +395,8 @@ async def test_encryption_is_not_promised() -> None:
         ("message", b"\1" * 10, "too few"),
         ("message", HEAD.pack(12345, 0, 0, 0), "closed"),
         ("part", PART.pack(12345, 0, 0, 0), "closed"),
-        ("lead", PART.pack(12345, 0, 0, 0), "closed"),
-        ("lead", b"", "too few"),
+        ("eager", PART.pack(12345, 0, 0, 0), "closed"),
+        ("eager", b"", "too few"),
         ("joined", b"", "too few"),
     ],
 )
@@ -440,21 +441,36 @@ async def test_frames_that_nobody_expects_are_refused(ends: Ends, number: int, i
 
 
 @pytest.mark.parametrize(
-    ("offset", "size"), [(0, 0), (1, 100), (LEAD, 1), (0, LEAD_PIECE + 1), (LEAD_PIECE, LEAD_PIECE)]
+    ("offset", "size"), [(0, 0), (1, 100), (EAGER, 1), (0, EAGER_PIECE + 1), (EAGER_PIECE, EAGER_PIECE)]
 )
 async def test_pieces_that_are_none_are_refused(ends: Ends, offset: int, size: int) -> None:
-    """The last one is beyond the lead that was announced."""
+    """The last one is beyond what was announced."""
     ours = ends.ours
-    part = PART.pack(ours.theirs, 1, 0, LEAD_PIECE + 7)
+    part = PART.pack(ours.theirs, 1, 0, EAGER_PIECE + 7)
     await ours.partner.call("part", part)
     for twice in (False, True):
         with pytest.raises(RpcError, match=f"{size} bytes at {offset} are ") as told:
-            await ours.partner.call("lead", PART.pack(ours.theirs, 1, 0, offset) + bytes(size))
+            await ours.partner.call("eager", PART.pack(ours.theirs, 1, 0, offset) + bytes(size))
         assert told.value.errno == errno.EBADMSG, twice
-    with pytest.raises(RpcError, match="frames 0 and 1 of a message come unasked"):
+    with pytest.raises(RpcError, match="frames 0 and 1 of a message are sent eagerly"):
         await ours.partner.call("part", PART.pack(ours.theirs, 1, 1, 7))
     with pytest.raises(RpcError, match="is none of those that were announced"):
-        await ours.partner.call("part", PART.pack(ours.theirs, 1, 1, LEAD + 1))
+        await ours.partner.call("part", PART.pack(ours.theirs, 1, 1, EAGER + 1))
+
+
+async def test_early_pieces_beyond_all_memory_are_refused(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of messages whose frames nobody has announced; what is announced then is counted once."""
+    ours, piece = ends.ours, bytes(EAGER_PIECE)
+    monkeypatch.setattr(comm_module, "MEMORY_LIMIT", 2 * EAGER_PIECE + 100)
+    for number in (1, 2):
+        await ours.partner.call("eager", PART.pack(ours.theirs, number, 0, 0) + piece)
+    with pytest.raises(RpcError, match=f"{EAGER_PIECE} bytes are announced"):
+        await ours.partner.call("eager", PART.pack(ours.theirs, 3, 0, 0) + piece)
+    await ours.partner.call("part", PART.pack(ours.theirs, 1, 0, EAGER_PIECE + 100))
+    with pytest.raises(RpcError, match="1 bytes are announced"):
+        await ours.partner.call("part", PART.pack(ours.theirs, 2, 0, EAGER_PIECE + 1))
 
 
 async def test_a_comm_is_of_its_partner_alone(ends: Ends) -> None:

@@ -7,28 +7,41 @@ from typing import Final
 
 from ulnet.rpc import RpcError
 
-__all__ = ["LEAD", "LEAD_PIECE", "Assembly"]
+__all__ = ["EAGER", "EAGER_PIECE", "Assembly"]
 
 _NOTHING: Final = memoryview(b"")
-LEAD_PIECE: Final = 262144  # bytes, at most, of a piece of a frame that comes unasked
-LEAD: Final = 8 * LEAD_PIECE  # bytes of a frame that come so: the others are asked for meanwhile
+EAGER_PIECE: Final = 262144  # bytes of a piece that is sent eagerly, at most
+EAGER: Final = 8 * EAGER_PIECE  # bytes at the beginning of a frame that are sent so; the rest is fetched
 
 
 class Assembly:
     """A message that is arriving; `fetched` bytes of its frames came, or come, outside its first call.
 
-    The beginning of one frame may come unasked, in pieces, before the frame has memory or afterwards.
+    The beginning of one frame may be sent eagerly, which is without being asked for: its pieces come before
+    or after the call that announces the frame.
     """
 
-    __slots__ = ("_early", "_index", "_lead", "_lead_due", "_memory", "_pulled", "fetched", "frames", "sizes")
+    __slots__ = (
+        "_eager",
+        "_eager_due",
+        "_early",
+        "_index",
+        "_memory",
+        "_pulled",
+        "_seen",
+        "fetched",
+        "frames",
+        "sizes",
+    )
 
     def __init__(self) -> None:
         self.fetched: int = 0
         self.sizes: tuple[int, ...] | None = None  # of its frames, once they are known
         self.frames: dict[int, memoryview] = {}
-        self._early: dict[int, memoryview] = {}  # pieces of the lead, by their offset; empty: copied
-        self._index = -1  # of the frame that has a lead
-        self._lead = self._lead_due = 0  # its bytes, and those that are still to come
+        self._early: dict[int, memoryview] = {}  # pieces that came before their frame has memory, by offset
+        self._seen: set[int] = set()  # offsets of pieces that came
+        self._index = -1  # of the frame whose beginning is sent eagerly
+        self._eager = self._eager_due = 0  # bytes of that beginning, and those that are still to come
         self._memory = _NOTHING
         self._pulled = False
 
@@ -37,34 +50,54 @@ class Assembly:
         """Whether all is here."""
         return self.sizes is not None and len(self.sizes) == len(self.frames)
 
-    def expect_lead(self, index: int, memory: memoryview, lead: int) -> None:
-        """So many bytes at the beginning of that frame come unasked. Raises RpcError(EBADMSG)."""
-        if self._index >= 0:
-            raise RpcError(errno.EBADMSG, f"frames {self._index} and {index} of a message come unasked")
+    @property
+    def announced(self) -> bool:
+        """Whether the frame whose beginning is sent eagerly has memory."""
+        return self._index >= 0
+
+    @property
+    def early(self) -> int:
+        """Bytes of pieces that came before their frame has memory."""
+        return sum(piece.nbytes for piece in self._early.values())
+
+    def expect_eager(self, index: int, memory: memoryview, eager: int) -> None:
+        """So many bytes at the beginning of that frame are sent eagerly. Raises RpcError(EBADMSG)."""
+        if self.announced:
+            text = f"frames {self._index} and {index} of a message are sent eagerly: one may be"
+            raise RpcError(errno.EBADMSG, text)
         self._index = index
         self._memory = memory
-        self._lead = self._lead_due = lead
+        self._eager = self._eager_due = eager
         early, self._early = self._early, {}
         for offset, data in early.items():
-            self.add_lead(offset, data)
+            self._place(offset, data)
 
-    def add_lead(self, offset: int, data: memoryview) -> None:
-        """A piece of a lead, in memory of its own. Raises RpcError(EBADMSG)."""
+    def add_eager(self, offset: int, data: memoryview) -> None:
+        """A piece that was sent eagerly, in memory of its own. Raises RpcError(EBADMSG)."""
         size = data.nbytes
-        if offset % LEAD_PIECE or offset + size > LEAD or not 0 < size <= LEAD_PIECE or offset in self._early:
-            raise RpcError(errno.EBADMSG, f"{size} bytes at {offset} are no piece of the lead of a frame")
-        if self._index < 0:
+        if offset % EAGER_PIECE or offset >= EAGER or not 0 < size <= EAGER_PIECE or offset in self._seen:
+            raise RpcError(
+                errno.EBADMSG,
+                f"{size} bytes at {offset} are no piece to be sent eagerly: those have 1 to {EAGER_PIECE} "
+                f"bytes, begin at multiples of that below {EAGER}, and come once",
+            )
+        if self.announced:
+            self._place(offset, data)
+        else:
             self._early[offset] = data
-            return
-        if offset + size > self._lead or size > self._lead_due:
-            raise RpcError(errno.EBADMSG, f"{size} bytes at {offset} are beyond a lead of {self._lead}")
-        self._early[offset] = _NOTHING
+        self._seen.add(offset)
+
+    def _place(self, offset: int, data: memoryview) -> None:
+        size = data.nbytes
+        if offset + size > self._eager:
+            text = f"{size} bytes at {offset} are beyond the {self._eager} that are to be sent eagerly"
+            raise RpcError(errno.EBADMSG, text)
         self._memory[offset : offset + size] = data
-        self._lead_due -= size
+        self._eager_due -= size
         self._perhaps_whole()
 
     def pulled(self, index: int, memory: memoryview) -> None:
-        """All of a frame but its lead is here."""
+        """All of a frame is here but what is sent eagerly."""
         if index != self._index:
             self.frames[index] = memory
             return
@@ -72,5 +105,5 @@ class Assembly:
         self._perhaps_whole()
 
     def _perhaps_whole(self) -> None:
-        if self._pulled and not self._lead_due:
+        if self._pulled and not self._eager_due:
             self.frames[self._index] = self._memory

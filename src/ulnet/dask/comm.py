@@ -17,7 +17,7 @@ from distributed.protocol.utils import host_array
 from distributed.system import MEMORY_LIMIT
 from distributed.utils import ensure_memoryview, nbytes
 
-from ulnet.dask.assembly import LEAD, LEAD_PIECE, Assembly
+from ulnet.dask.assembly import EAGER, EAGER_PIECE, Assembly
 from ulnet.dask.rails import is_loopback
 from ulnet.rpc import Call, RpcError
 
@@ -29,7 +29,7 @@ __all__ = ["HEAD", "PART", "UlnetComm"]
 
 # The receiver's number of the comm, the number of the message, its frames; those of so many bytes follow.
 HEAD: Final = struct.Struct("<QQII")
-# Comm, message, which frame; bytes of it that come unasked, or the place in it of some that do.
+# Comm, message, which frame; how many bytes of it are sent eagerly, or where in it some of them belong.
 PART: Final = struct.Struct("<QQII")
 SMALL: Final = 12288  # bytes of frames that travel with their head
 TINY: Final = 4096  # frames beside large ones that do so
@@ -187,22 +187,22 @@ class UlnetComm(Comm):
             whole = b"".join((HEAD.pack(self.theirs, number, len(sizes), JOINED), of_sizes, *frames))
             return [self._begin("joined", PART.pack(self.theirs, number, 0, 0), whole)]
         # The other side asks for bulk, and its question takes as long as what is queued before it. Where no
-        # bulk is under way yet, the beginning of the first frame goes unasked meanwhile.
-        lead = 0 if self.partner.lends else min(large[0][1].nbytes, LEAD)
+        # bulk is under way yet, the beginning of the first frame is sent eagerly meanwhile.
+        eager = 0 if self.partner.lends else min(large[0][1].nbytes, EAGER)
         calls = [self._begin("message", head)]
         for index, frame in large:
-            calls.append(self._begin("part", PART.pack(self.theirs, number, index, lead), frame[lead:]))
-            if lead:
-                calls.append(self._keep(self._lead(number, index, frame[:lead])))
-                lead = 0
+            calls.append(self._begin("part", PART.pack(self.theirs, number, index, eager), frame[eager:]))
+            if eager:
+                calls.append(self._keep(self._send_eagerly(number, index, frame[:eager])))
+                eager = 0
         return calls
 
-    async def _lead(self, number: int, index: int, lead: memoryview) -> None:
+    async def _send_eagerly(self, number: int, index: int, eager: memoryview) -> None:
         """Send the beginning of a frame in pieces, each in a turn of its own: the first leaves at once."""
         calls = []
-        for at in range(0, lead.nbytes, LEAD_PIECE):
+        for at in range(0, eager.nbytes, EAGER_PIECE):
             where = PART.pack(self.theirs, number, index, at)
-            calls.append(self._begin("lead", b"".join((where, lead[at : at + LEAD_PIECE]))))
+            calls.append(self._begin("eager", b"".join((where, eager[at : at + EAGER_PIECE]))))
             await asyncio.sleep(0)
         await asyncio.wait(calls)
 
@@ -259,40 +259,47 @@ class UlnetComm(Comm):
         assembly.sizes = sizes
         self._advance()
 
-    async def part(self, number: int, index: int, lead: int, call: Call) -> None:
-        """A large frame of a message: fetch it, but for `lead` bytes that come unasked. Raises RpcError."""
+    async def part(self, number: int, index: int, eager: int, call: Call) -> None:
+        """A large frame of a message: fetch all but the `eager` bytes that are sent so. Raises RpcError."""
         await self._have_room()
-        assembly, size = self._assembly(number), lead + call.bulk_size
+        assembly, size = self._assembly(number), eager + call.bulk_size
         sizes = assembly.sizes
         if (
             index >= _PARTS
-            or lead > LEAD
+            or eager > EAGER
             or index in assembly.frames
             or (sizes and size != dict(enumerate(sizes)).get(index))
         ):
             raise RpcError(
                 errno.EBADMSG, f"frame {index} of {size} bytes is none of those that were announced"
             )
-        self._must_fit(size)
-        self._coming += size
-        assembly.fetched += size
+        due = size - (assembly.early if eager else 0)  # what came early is counted
+        self._must_fit(due)
+        self._coming += due
+        assembly.fetched += due
         frame: memoryview = host_array(size)
         try:
-            if lead:
-                assembly.expect_lead(index, frame, lead)
-            if lead < size:
-                await self.partner.queue.fetch(call, frame[lead:])
+            if eager:
+                assembly.expect_eager(index, frame, eager)
+            if eager < size:
+                await self.partner.queue.fetch(call, frame[eager:])
         except BaseException:
-            self._coming -= size
-            assembly.fetched -= size
+            self._coming -= due
+            assembly.fetched -= due
             raise
         assembly.pulled(index, frame)
         self._advance()
 
-    async def lead(self, number: int, offset: int, data: memoryview) -> None:
-        """A piece of a large frame that comes unasked. Raises RpcError."""
+    async def eager(self, number: int, offset: int, data: memoryview) -> None:
+        """A piece of a large frame that was sent eagerly. Raises RpcError."""
         await self._have_room()
-        self._assembly(number).add_lead(offset, data)
+        assembly, early = self._assembly(number), 0
+        if not assembly.announced:
+            early = data.nbytes  # nothing else has counted it
+            self._must_fit(early)
+        assembly.add_eager(offset, data)
+        self._coming += early
+        assembly.fetched += early
         self._advance()
 
     async def joined(self, number: int, call: Call) -> None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ulnet.core.status import LNetError
-from ulnet.dask.assembly import LEAD_PIECE
+from ulnet.dask.assembly import EAGER_PIECE
 from ulnet.dask.comm import HEAD, PART, UlnetComm
 from ulnet.dask.partner import SERVICE, SLOTS, Partner
 from ulnet.dask.rails import add_rails
@@ -22,7 +22,6 @@ from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid
 from ulnet.node import Node
 from ulnet.rpc import Call, RpcError, Server, Service
-from ulnet.wire.lnet import LNET_MTU
 
 __all__ = ["PREFIX", "Endpoint", "endpoint_for", "present_endpoint"]
 
@@ -32,10 +31,10 @@ _CONNECT: Final = struct.Struct("<HHQ")  # the port called, the caller's, the ca
 _NUMBER: Final = struct.Struct("<Q")
 _FIRST_PORT, _PORTS = 20000, 40000
 _LAST_WORDS: Final = 1.0  # seconds
-# Pieces of a frame under way, and the bytes of the first where there are several rails.
+# Pieces of a frame under way, and the bytes of the first: on slow networks the rails are to end together.
 _WINDOW: Final = 8
 _PIECE: Final = 262144
-_LARGEST: Final = LEAD_PIECE + 256  # bytes of a request: what goes before a piece is not joined with it
+_LARGEST: Final = EAGER_PIECE + 256  # bytes of a request: what goes before a piece is not joined with it
 _HANDLERS: Final = 1 << 16  # those that wait for room keep nobody else waiting
 _BYTES: Final = 1 << 50  # of bulk that clients lend: it is fetched when there is room
 
@@ -83,16 +82,11 @@ class Endpoint:
         service.method("connect")(self._connect)
         service.method("message")(self._message)
         service.method("part")(self._part)
-        service.method("lead")(self._lead)
+        service.method("eager")(self._eager)
         service.method("joined")(self._joined)
         service.stream("presence")(self._presence)
-        self._service = service
-        self._server: Server | None = None  # once there are rails
-
-    def _serve(self) -> None:
-        """Take calls. Where there are several rails, short pieces let them end together. Raises LNetError."""
         self._server = Server(
-            self._service,
+            service,
             self.node,
             concurrency=_HANDLERS,
             queue_bytes=_BYTES,
@@ -100,9 +94,8 @@ class Endpoint:
             streams=_HANDLERS,
             largest=_LARGEST,
             window=_WINDOW,
-            piece=LNET_MTU if len(self.node.core.nis) == 1 else _PIECE,
+            piece=_PIECE,
         )
-        self._server.start()
 
     # Life ------------------------------------------------------------------------------------------
 
@@ -113,7 +106,7 @@ class Endpoint:
                 await self.node.start()
                 try:
                     self.ip, self.net = add_rails(self.node, self._settings.networks, ip, exactly)
-                    self._serve()
+                    self._server.start()
                 except BaseException:
                     await self.close()
                     raise
@@ -158,9 +151,8 @@ class Endpoint:
             await asyncio.wait(ends, timeout=_LAST_WORDS)
         for partner in list(self.partners.values()):
             await partner.close()
-        if self._server is not None:
-            with suppress(LNetError):
-                await self._server.close()
+        with suppress(LNetError):
+            await self._server.close()
         await self.node.close()
         for task in self._tasks:
             if task is not me:
@@ -269,12 +261,12 @@ class Endpoint:
         )
 
     async def _part(self, call: Call, data: bytes) -> None:
-        ours, number, index, lead = _unpacked(PART, data)
-        await self._comm_of(ours, call.client).part(number, index, lead, call)
+        ours, number, index, eager = _unpacked(PART, data)
+        await self._comm_of(ours, call.client).part(number, index, eager, call)
 
-    async def _lead(self, call: Call, data: bytes) -> None:
+    async def _eager(self, call: Call, data: bytes) -> None:
         ours, number, _, offset = _unpacked(PART, data)
-        await self._comm_of(ours, call.client).lead(number, offset, memoryview(data)[PART.size :])
+        await self._comm_of(ours, call.client).eager(number, offset, memoryview(data)[PART.size :])
 
     async def _joined(self, call: Call, data: bytes) -> None:
         ours, number, _, _ = _unpacked(PART, data)

@@ -15,6 +15,7 @@ _TOO_MANY: Final = f"it sends more than {_RECORDS} records of TLS that are no pa
 _TOO_LONG: Final = (
     f"its part of the TLS handshake is longer than {_SHAKEN} bytes: too many certificates or NIDs"
 )
+_libc: Final = ctypes.CDLL(None, use_errno=True)
 _UNSPEC: Final = bytes(16)  # an address of no family
 
 
@@ -56,4 +57,4 @@ def told(sock: Any, direction: str, version: int, kind: int, message: int, data:
 
 def _disconnect(number: int) -> None:
     """Reset a TCP connection, and drop what came, which `shutdown` would leave to be read."""
-    ctypes.CDLL(None, use_errno=True).connect(number, _UNSPEC, len(_UNSPEC))
+    _libc.connect(number, _UNSPEC, len(_UNSPEC))
