@@ -1,8 +1,9 @@
 """A legitimate peer's pings while a node is flooded: `floods.py [--only FLOOD ...] [--aged] [--other]`.
 
 All is between processes on loopback, in a network namespace of its own where the system gives one; needs
-root. The node has a CPU for itself where there are two, and the legitimate peer goes before the hostile
-programs on the other one, which in earnest are other hosts. Floods:
+root. The node has a CPU for itself where there are two. The legitimate peer has the other one whenever it
+wants it (SCHED_FIFO), as on a host of its own; the hostile programs, which in earnest are other hosts, have
+what it leaves. Floods:
 
 connections: 5,000 that are opened again as soon as they end, every other one says HELLO, and nothing more
 invented: pings of 5,000 NIDs that nobody has, by one connection, as fast as they are taken
@@ -40,7 +41,7 @@ from typing import Any
 
 import private_net
 from ulnet import Node, new_event_loop
-from ulnet.cli.lnetd_daemon import collect_seldom
+from ulnet.cli.garbage import collect_seldom, collect_what_is_new
 from ulnet.control.discovery.ageing import FORGOTTEN_AFTER
 from ulnet.core.peer import PeerNi
 from ulnet.core.status import LNetError
@@ -78,6 +79,7 @@ async def be_flooded(nid: Nid) -> None:
     loop = asyncio.get_running_loop()
     node = await serve(nid)
     collect_seldom()
+    collect_what_is_new(loop)
     print("ready", flush=True)
     while await loop.run_in_executor(None, sys.stdin.readline):
         print(json.dumps(held()), flush=True)
@@ -273,11 +275,13 @@ def be_connections() -> None:
 class Program:
     """This file in another role."""
 
-    def __init__(self, role: str, cpu: int, nice: int = 0) -> None:
+    def __init__(self, role: str, cpu: int, nice: int = 0, *, first: bool = False) -> None:
         def place() -> None:
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(0, {cpu})
                 os.nice(nice)
+                if first:  # as on a host of its own, whatever runs beside it
+                    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
         self.process = subprocess.Popen(
             [sys.executable, __file__, "--role", role],
@@ -315,7 +319,7 @@ def measure(floods: list[str], seconds: float, aged: bool, other: bool) -> dict[
     """Pings before, during and after those floods, and what the node holds."""
     cpus = sorted(os.sched_getaffinity(0))
     node = Program("node", cpus[0], -15)
-    peer = Program("peer", cpus[-1], -15)
+    peer = Program("peer", cpus[-1], first=True)
     others = [Program("other", cpus[0])] if other else []
     hostiles: list[Program] = []
     phases: dict[str, object] = {}

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from support.examples import examples
 from support.fabric import Fabric
+from support.merging import merge
 from ulnet.control.policy import MAX_RULES, Descriptor, Effect
 from ulnet.core.selection.paths import Key
 from ulnet.core.status import LNetError
@@ -160,7 +161,7 @@ class World(RuleBasedStateMachine):
     @rule(nids=st.lists(st.sampled_from(REMOTE).map(Nid.parse), min_size=1, max_size=4, unique=True))
     def tell_of_itself(self, nids):
         pni = self.core.peers.learn(nids[0])
-        self.core.peers.merge(pni.peer, nids[0], nids[1:])
+        merge(self.core.peers, pni.peer, nids[0], nids[1:])
 
     @rule(
         nids=st.lists(st.sampled_from(REMOTE).map(Nid.parse), min_size=1, max_size=4, unique=True),

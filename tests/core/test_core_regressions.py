@@ -9,6 +9,7 @@ import math
 import pytest
 
 from support.fabric import Delivery, Fabric, Recorder
+from support.merging import merge
 from support.parts import quiet_parts
 from support.stream import NO_PAYLOAD
 from ulnet.core import peer_table as peer_module
@@ -563,8 +564,8 @@ def test_merging_a_large_peer_is_linear():
     nids = [Counting(Nid.of(A.net, 5000 + n)) for n in range(2000)]
     peer = table.learn(nids[0]).peer
     peer.mark(PeerFlag.MULTI_RAIL)
-    table.merge(peer, nids[0], nids)
-    table.merge(peer, nids[0], nids[:1000])
+    merge(table, peer, nids[0], nids)
+    merge(table, peer, nids[0], nids[:1000])
     assert len(list(table.find(nids[0]).nids())) == 1000
     assert counted < 60_000
 

@@ -8,6 +8,7 @@ import pytest
 
 from core.test_core_regressions import arrive, attach
 from support.fabric import Fabric
+from support.merging import merge
 from ulnet.core import receiver
 from ulnet.core.event import EventKind
 from ulnet.core.md import MdOption
@@ -114,7 +115,7 @@ def test_another_nid_of_the_node_that_was_asked_may_answer(fabric):
     a, _, _, put, events = asking(fabric)
     peer = a.peers.find(B)
     peer.mark(PeerFlag.MULTI_RAIL)
-    a.peers.merge(peer, B, [B, D])
+    merge(a.peers, peer, B, [B, D])
     arrive(a, A, kind=MsgType.ACK, src=D, wmd=put.wmd, length=4)
     assert [event.kind for event in events] == [EventKind.ACK]
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from support.fabric import Fabric, Recorder
+from support.merging import merge
 from ulnet.control.instance import LNet
 from ulnet.control.naming import name_peer
 from ulnet.core.md import MdOption
@@ -73,7 +74,7 @@ def known_as(core: LNet, *nids: Nid) -> None:
     pni = core.peers.learn(nids[0])
     assert pni is not None
     pni.peer.mark(1)
-    core.peers.merge(pni.peer, nids[0], nids)
+    merge(core.peers, pni.peer, nids[0], nids)
 
 
 @pytest.mark.parametrize("listed", [(B, A1), (A1, B)], ids=str)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fabric import Fabric, Recorder
+from support.merging import merge
 from support.parts import quiet_parts
 from ulnet.core import peer_table as peer_module
 from ulnet.core.md import MdOption
@@ -245,17 +246,17 @@ def test_merge_follows_what_the_peer_lists(table):
     peer = table.find(C)
     peer.mark(PeerFlag.MULTI_RAIL)
     known = table.find_ni(B)
-    assert table.merge(peer, B, [B, B1, C]) == {}
+    assert merge(table, peer, B, [B, B1, C]) == {}
     assert list(peer.nids()) == [B, C, B1]
     assert table.find_ni(B) is known  # with its credits, and what waits for them
     assert len(table) == 1
-    table.merge(peer, B, [B, B1])
+    merge(table, peer, B, [B, B1])
     assert list(peer.nids()) == [B, B1]
     assert table.find(C) is None
     table.add(D)
-    assert table.merge(peer, B, [B, D]) == {D: errno.EEXIST}
+    assert merge(table, peer, B, [B, D]) == {D: errno.EEXIST}
     assert table.find(D).primary_nid == D
-    assert table.merge(table.find(D), B, [B]) == {B: errno.EPERM, D: errno.EPERM}
+    assert merge(table, table.find(D), B, [B]) == {B: errno.EPERM, D: errno.EPERM}
 
 
 nids = st.sampled_from([A, B, C, D, B1, D1])
@@ -280,7 +281,7 @@ def test_no_sequence_of_changes_breaks_the_table(script):
             if peer is not None:
                 if len(rest[0]) != 2:
                     peer.mark(PeerFlag.MULTI_RAIL)
-                table.merge(peer, rest[0][0] if rest[0] else nid, rest[0])
+                merge(table, peer, rest[0][0] if rest[0] else nid, rest[0])
         else:
             try:
                 getattr(table, name)(nid, *rest)

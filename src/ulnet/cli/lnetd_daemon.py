@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import errno
-import gc
 import logging
 import os
 import resource
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 from ulnet import __version__
 from ulnet.cli.extras import how_to_add
 from ulnet.cli.files import Unreadable, read_text
+from ulnet.cli.garbage import collect_seldom, collect_what_is_new
 from ulnet.cli.log_lines import log_to_stderr
 from ulnet.cli.observed import place
 from ulnet.cli.parsers import command_parser
@@ -47,7 +47,7 @@ from ulnet.selftest.addition import SelftestAddition
 if TYPE_CHECKING:
     from ulnet.observe.exporter import Exporter
 
-__all__ = ["collect_seldom", "parser", "run"]
+__all__ = ["parser", "run"]
 
 _log = logging.getLogger("ulnet.lnetd")
 
@@ -216,17 +216,6 @@ def _allow_many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def collect_seldom() -> None:
-    """Have Python look for cycles among all objects seldom, and never among those that are there now.
-
-    Hardly any are made here. With thousands of peers and connections a full search takes 0.1 s, in which
-    nobody is answered. Searches among new objects are as short as they can be, for the same reason.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(1_500, 1_000, 100)
-
-
 def _parameters(options: argparse.Namespace) -> list[Parameters]:
     """What module parameters ask for; what nothing corresponds to is a line of the log."""
     names = ("networks", "ip2nets", "routes")
@@ -288,6 +277,7 @@ async def _run(
     options: argparse.Namespace, parameters: list[Parameters], steps: list[Step], groups: Groups
 ) -> int:
     loop = asyncio.get_running_loop()
+    collect_what_is_new(loop)
     stop = asyncio.Event()
 
     def begin_to_end() -> None:

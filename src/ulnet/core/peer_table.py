@@ -234,27 +234,29 @@ class PeerTable:
         """Whether one of nid and peer is this node's own, and the other is not."""
         return self.ours(nid) is not self.ours(peer.primary_nid)
 
-    def merge(self, peer: Peer, primary: Nid, nids: Iterable[Nid]) -> dict[Nid, int]:
-        """Make peer what it lists itself: those NIDs and no others, under that primary NID.
+    def adopt(self, peer: Peer, primary: Nid, nids: Iterable[Nid], listed: Collection[Nid]) -> dict[Nid, int]:
+        """Give peer some NIDs of those that it lists itself; which ones a rule forbids, with its errno.
 
-        Answers which NIDs a rule kept from coming or going, with its errno. A NID that another peer has
-        moves here; where it is that peer's primary NID, that peer is dissolved. Our own NIDs nobody gets.
-        One that has spoken for itself moves when it says so itself (EAGAIN), and where there are
-        certificates they must be for it (EACCES).
+        A NID that another peer has moves here; where it is that peer's primary NID, that peer is dissolved.
+        Our own NIDs nobody gets. One that has spoken for itself moves when it says so itself (EAGAIN), and
+        where there are certificates they must be for it (EACCES).
         """
-        listed = dict.fromkeys((primary, *nids))
         vouching = [pni.vouches for pni in peer.members.values() if pni.vouches is not None]
         refused = {
             nid: why
-            for nid in listed
+            for nid in nids
             if (why := self._doubts(peer, nid, vouching) or self._adopt(peer, nid, listed))
         }
         if not peer.configured and not peer.flags & _LOCK and peer.owns(primary):
             peer.primary_nid = primary
+        return refused
+
+    def keep_only(self, peer: Peer, listed: Collection[Nid]) -> dict[Nid, int]:
+        """Take from peer what it does not list; which NIDs a rule keeps, with its errno."""
         gone = [nid for nid in peer.members if nid not in listed]
         kept = {nid: errno.EPERM for nid in gone if peer.configured or nid == peer.primary_nid}
         self._drop(peer, [nid for nid in gone if nid not in kept])
-        return refused | kept
+        return kept
 
     def _doubts(self, peer: Peer, nid: Nid, vouching: Sequence[Callable[[Nid], bool]]) -> int:
         """The errno of what is to be shown before a peer gets a NID on its word alone; 0: nothing."""

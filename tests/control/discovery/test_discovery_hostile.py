@@ -142,10 +142,59 @@ def test_two_peers_may_quarrel_over_thousands_of_nids(fabric: Fabric) -> None:
     for sequence in range(2, 5):
         for nid in (B, C):
             a.discovery.pushed(nid, PingInfo.unpack(info(sequence, nid, *many)))
-            for _ in range(2):
-                a.tick(fabric.clock.now)
+            tick_until_merged(a, fabric)
             assert list(peer(a, many[0]).members) == [nid, *many]
     assert list(peer(a, B).members) == [B]
+
+
+def tick_until_merged(core: LNet, fabric: Fabric, most: int = 200) -> int:
+    """How many ticks it takes until no news wait."""
+    for ticks in range(most):
+        if not any(one.news for one in core.peers):
+            return ticks
+        core.tick(fabric.clock.now)
+    raise AssertionError(f"news wait after {most} ticks")
+
+
+def test_others_have_their_turns_while_thousands_of_nids_are_merged(fabric: Fabric) -> None:
+    a = fabric.node(str(A), discovery=True)
+    many = [Nid.parse(f"10.{n >> 8}.{n & 255}.7@tcp") for n in range(1000)]
+    for nid in (B, C):
+        a.peers.learn(nid)
+    a.discovery.pushed(B, PingInfo.unpack(info(2, B, *many)))
+    a.discovery.pushed(C, PingInfo.unpack(info(2, C, C1)))
+    a.tick(fabric.clock.now)
+    assert list(peer(a, C).members) == [C, C1]
+    assert not peer(a, C).news
+    assert 1 < len(peer(a, B).members) <= 100
+    tick_until_merged(a, fabric)
+    assert list(peer(a, B).members) == [B, *many]
+    assert peer(a, B).merging is None
+    a.discovery.pushed(B, PingInfo.unpack(info(3, B, *many[500:])))
+    tick_until_merged(a, fabric)
+    assert list(peer(a, B).members) == [B, *many[500:]]
+
+
+def test_newer_news_replace_those_that_are_being_merged(fabric: Fabric) -> None:
+    a = fabric.node(str(A), discovery=True)
+    first, second = ([Nid.parse(f"10.{x}.{n}.7@tcp") for n in range(200)] for x in (1, 2))
+    a.peers.learn(B)
+    a.discovery.pushed(B, PingInfo.unpack(info(2, B, *first)))
+    a.tick(fabric.clock.now)
+    a.discovery.pushed(B, PingInfo.unpack(info(3, B, *second)))
+    tick_until_merged(a, fabric)
+    assert list(peer(a, B).members) == [B, *second]
+
+
+def test_two_peers_quarrel_at_the_same_time_and_come_to_an_end(fabric: Fabric) -> None:
+    a = fabric.node(str(A), discovery=True)
+    many = [Nid.parse(f"10.{n >> 8}.{n & 255}.7@tcp") for n in range(1000)]
+    for nid in (B, C):
+        a.peers.learn(nid)
+        a.discovery.pushed(nid, PingInfo.unpack(info(2, nid, *many)))
+    assert tick_until_merged(a, fabric) < 40
+    owners = {peer(a, nid) for nid in many}
+    assert owners <= {peer(a, B), peer(a, C)}
 
 
 def test_who_never_acknowledges_our_push_keeps_no_place_for_ever(fabric: Fabric) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fabric import Fabric, Recorder
+from support.merging import merge
 from support.parts import quiet_parts
 from ulnet.control.instance import LNet
 from ulnet.control.naming import ask_primary, name_peer
@@ -415,7 +416,7 @@ def test_a_name_lasts_unless_an_earlier_one_is_of_the_same_node(script: list[tup
             assert table.name(nids).flags & PeerFlag.LOCK_PRIMARY
         elif found is not None and what == "merge":
             found.mark(PeerFlag.MULTI_RAIL, PeerFlag.DISCOVERED)
-            table.merge(found, nids[-1], nids)
+            merge(table, found, nids[-1], nids)
         elif found is not None:
             table.recreate(found)
         for primary, locked_at in before.items():

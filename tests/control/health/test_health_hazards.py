@@ -6,6 +6,7 @@ import errno
 
 import pytest
 
+from support.merging import merge
 from support.rails import A0, A1, B0, B1, Rails
 from ulnet.core.lnd import NiEvent
 from ulnet.core.peer import PeerFlag
@@ -113,7 +114,7 @@ def test_a_stalled_path_stays_one_when_its_nid_turns_out_to_be_another_peers() -
     rails.a.path_stalled(rails.ni(A0), B0)
     rails.fabric.run()
     second.peer.mark(int(PeerFlag.MULTI_RAIL))
-    peers.merge(second.peer, B1, [B0, B1])
+    merge(peers, second.peer, B1, [B0, B1])
     assert peers.find(B0) is second.peer
     assert chosen(rails) == {(A1, B1)}
     rails.a.path_moving(rails.ni(A0), B0)

@@ -296,6 +296,9 @@ class Discovery:
             what = decide(peer.flags, self.push_due(peer), peer.error is not None)
             if not self._feed(peer, what) or what in _LAST:
                 return
+            if what is Input.MERGE and peer.merging is not None:
+                self._enqueue(peer)  # there is more of it than one turn takes
+                return
 
     # Actions ---------------------------------------------------------------------------------------
 

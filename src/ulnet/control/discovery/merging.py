@@ -18,6 +18,7 @@ from ulnet.wire.ping import Feature, NiStatus, PingInfo
 __all__ = ["MAX_DIFFERENCES", "Merging"]
 
 MAX_DIFFERENCES: Final = 64  # that are kept of one peer
+_AT_ONCE: Final = 64  # NIDs that a peer gets in one turn: 10 to 20 µs each
 
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
 _NO_DISCOVERY = int(PeerFlag.NO_DISCOVERY)
@@ -58,7 +59,10 @@ class Merging:
         self._ask: Callable[[Peer], None] = ask
 
     def merge(self, peer: Peer) -> Peer:
-        """Merge the news of peer; answers which peer has the NIDs now."""
+        """Merge the news of peer; answers which peer has the NIDs now.
+
+        Where there is more than one turn takes, the news stay with that peer: the next call goes on.
+        """
         while (owner := self._merge(peer)) is not peer:
             peer = owner
         return peer
@@ -69,9 +73,12 @@ class Merging:
         peer.mark(_UPTODATE, _DATA_PRESENT)
         if news is None:
             return peer
-        self._told(peer, news)
+        begun, peer.merging = peer.merging, None
+        at = begun[1] if begun is not None and begun[0] is news else 0
         most = self._settings.max_interfaces
-        if len(news.entries) > most:
+        if not at:
+            self._told(peer, news)
+        if not at and len(news.entries) > most:
             text = f"peer {peer.primary_nid} tells of {len(news.entries)} NIs, and max_interfaces is {most}"
             self._tell(peer, "interfaces", f"{text}: raise that, or see what runs there")
         peer.guard = news.guard
@@ -97,7 +104,7 @@ class Merging:
         known = peer.flags & _LOCK and peer.owns(primary)  # a locked name is not what the peer says
         if primary != peer.primary_nid and peer.flags & _DISCOVERED and not known:
             self._tell(peer, "primary", f"peer {peer.primary_nid} answers as {primary} now")
-        self._regroup(peer, news, primary, listed)
+        self._regroup(peer, news, primary, listed, at)
         return peer
 
     def _tell(self, peer: Peer, kind: str, text: str) -> None:
@@ -130,9 +137,17 @@ class Merging:
             see_sequence(owner, news.sequence)
         return owner
 
-    def _regroup(self, peer: Peer, info: PingInfo, primary: Nid, listed: list[Nid]) -> None:
-        kept = self._peers.merge(peer, primary, listed)
-        self._take_statuses(peer, info)
+    def _regroup(self, peer: Peer, info: PingInfo, primary: Nid, listed: list[Nid], at: int) -> None:
+        """Give peer the NIDs that it lists, as many as are one turn's; in the last turn the others go."""
+        whole = dict.fromkeys((primary, *listed))
+        end = at + _AT_ONCE
+        kept = self._peers.adopt(peer, primary, islice(whole, at, end), whole)
+        if end < len(whole):
+            peer.news, peer.merging = info, (info, end)
+            peer.mark(_DATA_PRESENT, _UPTODATE)
+        else:
+            kept |= self._peers.keep_only(peer, whole)
+            self._take_statuses(peer, info)
         for nid, why in kept.items():
             pni = peer.members.get(nid)
             if pni is not None and why == errno.EPERM:

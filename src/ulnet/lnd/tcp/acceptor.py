@@ -21,7 +21,7 @@ from ulnet.wire.acceptor import TLS_WAY_OUT
 
 __all__ = ["Acceptor"]
 
-_ACCEPTS: Final = 16  # per turn of a listener
+_ACCEPTS: Final = 4  # per turn of a listener
 _PAUSE: Final = 1.0  # seconds, when there are no more file descriptors
 _SHARE: Final = 4  # of the handshakes in progress one address has no more than this part
 _KEPT: Final = 64  # descriptors that are not for those who call: an eighth, where there are few
