@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from ulnet.control.discovery import merging
 from ulnet.sim import Simulation
 from ulnet.sim.discovering import RECIPE, discovery_in_order, knows
 from ulnet.sim.random_run import find_failure, replay
@@ -27,6 +28,15 @@ def all_well(seeds: range) -> None:
 @pytest.mark.requirement("HLD-fsm")
 @pytest.mark.parametrize("start", range(0, SHORT, CHUNK))
 def test_random_discoveries_end_well(start: int) -> None:
+    all_well(range(start, start + CHUNK))
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("start", range(0, SHORT, CHUNK))
+def test_so_they_do_where_each_nid_is_merged_in_a_turn_of_its_own(
+    start: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merging, "_AT_ONCE", 1)
     all_well(range(start, start + CHUNK))
 
 
