@@ -284,6 +284,35 @@ def test_files_that_are_half_written_or_old_do_not_take_the_place_of_good_ones(
     assert shaken(used, used) == ("", "")
 
 
+async def test_a_certificate_for_other_nids_does_not_take_the_place_of_a_good_one(
+    make: Callable[..., Side], at: Addresses, authority: Path, tmp_path: Path
+) -> None:
+    """All peers would refuse it; a net that is off, or gone, needs none."""
+    directory = tmp_path / "node"
+    make_node(authority, directory, [at.nid(1), at.nid(2)])
+    tunables = {"security": int(Security.REQUIRE)}
+    a = make(at.nid(1), tunables=tunables, credentials=str(directory))
+    used = a.lnd._shared.credentials
+    assert used is not None and used.needed == {Nid.parse(at.nid(1))}
+    before = used.own
+
+    def look() -> None:
+        used._looked = -10.0
+        used.refresh()
+
+    make_node(authority, directory, [at.nid(2)])
+    look()
+    assert used.own is before and f"is not for {at.nid(1)}: that read before stays" in a.reports[-1]
+    make_node(authority, directory, [at.nid(1)])
+    look()
+    assert used.own.covers(Nid.parse(at.nid(1))) and used.own is not before and "read anew" in a.reports[-1]
+    a.lnd.shutdown(a.ni)
+    assert not used.needed
+    make_node(authority, directory, [at.nid(2)])
+    look()
+    assert used.own.covers(Nid.parse(at.nid(2))) and "read anew" in a.reports[-1]
+
+
 def test_certificates_without_end_end_the_handshake(root: Issuer, authority: Path, tmp_path: Path) -> None:
     """They are read before anybody knows who sends them: 75 kB of them took 0.08 s."""
     good = credentials(root.issue().files(authority, tmp_path / "good"))

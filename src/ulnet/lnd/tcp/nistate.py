@@ -99,7 +99,7 @@ class NiState:
         self.plain: dict[Nid, float] = {}  # those that know no TLS, until then
         if tunables is not None:
             self.security = Security(tunables.security)
-            self._show_expiry()
+            self._note_certificate()
         self.callers: dict[Nid, tuple[bytes, ...]] = {}  # addresses that peers have beside that of their NID
         self.failures: Failures = Failures(shared.core, self._drain_soon)
         self._buckets: list[dict[Peer, None]] = [{}]
@@ -135,7 +135,7 @@ class NiState:
         if security is not Security.OFF:
             self.shared.need_credentials(self.identity.nid)
         self.security = security
-        self._show_expiry()
+        self._note_certificate()
         if security is not Security.REQUIRE:
             return
         failure = Failure(
@@ -152,11 +152,16 @@ class NiState:
                 self._forget(peer)
                 peer.end(Failure(errno.EACCES, HealthStatus.REMOTE_ERROR, denied))
 
-    def _show_expiry(self) -> None:
+    def _note_certificate(self) -> None:
+        """Show until when the certificate is good, and have it stay one for this NI, where it needs one."""
         credentials = self.shared.credentials
-        if credentials is None or self.security is Security.OFF:
-            self.ni.secured_until = 0.0
+        self.ni.secured_until = 0.0
+        if credentials is None:
+            return
+        if self.security is Security.OFF or not self.open:
+            credentials.needed.discard(self.identity.nid)
         else:
+            credentials.needed.add(self.identity.nid)
             self.ni.secured_until = credentials.own.expires
 
     def secures(self, nid: Nid) -> bool:
@@ -354,7 +359,7 @@ class NiState:
 
     def sweep(self, now: float) -> None:
         """Look at a part of the peers."""
-        self._show_expiry()
+        self._note_certificate()
         self._sweeps += 1
         # Deadlines were reckoned from the sweep before: none may come too early.
         past = now - self.shared.sweep_interval
@@ -490,6 +495,7 @@ class NiState:
     def shut(self) -> None:
         """Close everything at once and finalize all messages."""
         self.open = False
+        self._note_certificate()
         reason = f"{self.identity.nid} has been shut down"
         failure = Failure(errno.ESHUTDOWN, HealthStatus.LOCAL_ERROR, reason)
         for peer in list(self.peers.values()):

@@ -247,16 +247,28 @@ def _words(error: ssl.SSLError) -> str:
 class Credentials:
     """A node's certificate and key, and the authority that it trusts: three files of a directory.
 
-    They are read anew when they have changed, for connections that are made from then on. What cannot be read
-    then is told, and what there was stays in use. Raises LNetError where there is nothing to begin with.
+    They are read anew when they have changed, for connections that are made from then on. What is of no use
+    then is told, and what there was stays: what cannot be read, has expired, or is not for all NIDs that are
+    `needed`. Raises LNetError where there is nothing to begin with.
     """
 
-    __slots__ = ("_clock", "_directory", "_looked", "_report", "_stamp", "caller", "listener", "own")
+    __slots__ = (
+        "_clock",
+        "_directory",
+        "_looked",
+        "_report",
+        "_stamp",
+        "caller",
+        "listener",
+        "needed",
+        "own",
+    )
 
     def __init__(self, directory: str, clock: Callable[[], float], report: Callable[[str], None]) -> None:
         self._directory = Path(directory)
         self._clock = clock
         self._report = report
+        self.needed: set[Nid] = set()  # of our NIs that have secured connections
         self._looked = clock()
         self._stamp = self._stamps()
         self.own, self.listener, self.caller = self._load()
@@ -328,6 +340,11 @@ class Credentials:
         if until <= datetime.now(UTC):
             text = f"the new certificate of {self._directory} has expired on {until:%Y-%m-%d}"
             self._report(f"{text}: that read before stays in use")
+            return
+        missing = [str(nid) for nid in sorted(self.needed) if not own.covers(nid)]
+        if missing:
+            text = f"the new certificate of {self._directory} is not for {', '.join(missing)}"
+            self._report(f"{text}: that read before stays in use; make one for all NIDs with `ulnet pki`")
             return
         self.own, self.listener, self.caller = own, listener, caller
         self._report(f"the certificate of {self._directory} was read anew: it is good until {until:%Y-%m-%d}")
