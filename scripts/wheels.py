@@ -182,7 +182,9 @@ def keep(wheel: Path) -> Path:
     for old in DIST.glob("ulnet-*.whl"):
         if old.stem.split("-")[2:4] == tags.split("-")[:2] and ("linux_" in old.stem) == ("linux_" in tags):
             old.unlink()
-    return Path(shutil.move(wheel, DIST / wheel.name))
+    kept = Path(shutil.move(wheel, DIST / wheel.name))
+    (DIST / "new").rmdir()
+    return kept
 
 
 def try_wheel(wheel: Path, python: str | None = None) -> None:

@@ -313,6 +313,23 @@ async def test_a_certificate_for_other_nids_does_not_take_the_place_of_a_good_on
     assert used.own.covers(Nid.parse(at.nid(2))) and "read anew" in a.reports[-1]
 
 
+async def test_a_certificate_that_was_refused_is_of_use_to_the_nid_that_comes_next(
+    make: Callable[..., Side], at: Addresses, authority: Path, tmp_path: Path
+) -> None:
+    directory = tmp_path / "node"
+    make_node(authority, directory, [at.nid(1)])
+    a = make(at.nid(1), tunables={"security": int(Security.REQUIRE)}, credentials=str(directory))
+    used = a.lnd._shared.credentials
+    assert used is not None
+    make_node(authority, directory, [at.nid(2)])
+    used.look()
+    used.look()
+    assert sum("stays in use" in line for line in a.reports) == 1
+    a.lnd.shutdown(a.ni)
+    a.lnd._shared.need_credentials(Nid.parse(at.nid(2)))
+    assert used.own.covers(Nid.parse(at.nid(2)))
+
+
 def test_certificates_without_end_end_the_handshake(root: Issuer, authority: Path, tmp_path: Path) -> None:
     """They are read before anybody knows who sends them: 75 kB of them took 0.08 s."""
     good = credentials(root.issue().files(authority, tmp_path / "good"))

@@ -330,8 +330,9 @@ class Peer:
         self.attempts: int = 0  # pings of this round
         self.check_nid: Nid | None = None  # of a gateway under check: its NID that is to answer
         self.check_timeout: float | None = None  # of a gateway: for all pings and pushes to it
-        self.news: PingInfo | None = None  # to be merged …
-        self.merging: tuple[PingInfo, int] | None = None  # … and so many NIDs of which are, of these news
+        self.news: PingInfo | None = None  # to be merged
+        # News that are merged in several turns, and how many of their NIDs are merged.
+        self.merging: tuple[PingInfo, int] | None = None
         self.asked_at: float = 0.0  # whether it is another peer, as that says; seconds
         self.says: frozenset[Nid] = frozenset()  # of NIDs that other peers have, those that it last listed
         self.exchanges: dict[str, Exchange] = {}  # the ping and the push under way

@@ -233,7 +233,7 @@ class Discovery:
         self.ageing.left(peer)
         self._exchanges.end(peer, PING)
         self._exchanges.end(peer, PUSH)
-        peer.news = None
+        peer.news = peer.merging = None
         peer.mark(remove=STATE_MASK | _DATA_PRESENT | _UPTODATE)
         if peer.parked or peer.waiters:
             self._state.defer(self._move_on, peer)
@@ -373,7 +373,7 @@ class Discovery:
     def _end(self, peer: Peer, number: int, why: str) -> None:
         """Discovery of the peer failed: so do those who wait for it, and the next message tries again."""
         peer.attempts = 0
-        peer.news = None
+        peer.news = peer.merging = None
         peer.mark(_REDISCOVER, STATE_MASK | _FAILED | _DATA_PRESENT | _FORCE_PING | _FORCE_PUSH)
         self._exchanges.end(peer, PING)
         self._exchanges.end(peer, PUSH)

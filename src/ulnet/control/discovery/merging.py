@@ -18,7 +18,7 @@ from ulnet.wire.ping import Feature, NiStatus, PingInfo
 __all__ = ["MAX_DIFFERENCES", "Merging"]
 
 MAX_DIFFERENCES: Final = 64  # that are kept of one peer
-_AT_ONCE: Final = 64  # NIDs that a peer gets in one turn: 10 to 20 µs each
+_AT_ONCE: Final = 64  # NIDs that a peer gets in one turn: 10 to 20 µs each, beside the look at the whole list
 
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
 _NO_DISCOVERY = int(PeerFlag.NO_DISCOVERY)
@@ -61,20 +61,25 @@ class Merging:
     def merge(self, peer: Peer) -> Peer:
         """Merge the news of peer; answers which peer has the NIDs now.
 
-        Where there is more than one turn takes, the news stay with that peer: the next call goes on.
+        A list that is longer than one turn takes stays as the news of the peer that is answered, and the next
+        call for that one goes on.
         """
-        while (owner := self._merge(peer)) is not peer:
-            peer = owner
+        asked: Nid | None = None
+        while (owner := self._merge(peer, asked)) is not peer:
+            peer, asked = owner, peer.primary_nid
         return peer
 
-    def _merge(self, peer: Peer) -> Peer:
-        """Merge the news of peer, or hand them over to the peer that it answers."""
+    def _merge(self, peer: Peer, asked: Nid | None) -> Peer:
+        """Merge the news of peer, or hand them over to the peer that it answers.
+
+        `asked` names a peer that was asked, and whose news these are.
+        """
         news, peer.news = peer.news, None
-        peer.mark(_UPTODATE, _DATA_PRESENT)
-        if news is None:
-            return peer
         begun, peer.merging = peer.merging, None
         at = begun[1] if begun is not None and begun[0] is news else 0
+        peer.mark(0 if at else _UPTODATE, _DATA_PRESENT)  # what was doubted between two turns stays so
+        if news is None:
+            return peer
         most = self._settings.max_interfaces
         if not at:
             self._told(peer, news)
@@ -85,7 +90,7 @@ class Merging:
         primary = news.primary
         if primary is None or not may_be_listed(primary):
             return peer
-        if self._bound(peer):
+        if self._bound(peer) and (not at or peer.configured):
             self._compare(peer, news, primary)
             self._take_statuses(peer, news)
             return peer
@@ -104,7 +109,7 @@ class Merging:
         known = peer.flags & _LOCK and peer.owns(primary)  # a locked name is not what the peer says
         if primary != peer.primary_nid and peer.flags & _DISCOVERED and not known:
             self._tell(peer, "primary", f"peer {peer.primary_nid} answers as {primary} now")
-        self._regroup(peer, news, primary, listed, at)
+        self._regroup(peer, news, primary, listed, at, asked)
         return peer
 
     def _tell(self, peer: Peer, kind: str, text: str) -> None:
@@ -137,14 +142,21 @@ class Merging:
             see_sequence(owner, news.sequence)
         return owner
 
-    def _regroup(self, peer: Peer, info: PingInfo, primary: Nid, listed: list[Nid], at: int) -> None:
-        """Give peer the NIDs that it lists, as many as are one turn's; in the last turn the others go."""
+    def _regroup(
+        self, peer: Peer, info: PingInfo, primary: Nid, listed: list[Nid], at: int, asked: Nid | None
+    ) -> None:
+        """Give peer the NIDs that it lists, as many as are one turn's; in the last turn the others go.
+
+        Who waits for the peer that was asked is to find the NID here when the first turn is over.
+        """
         whole = dict.fromkeys((primary, *listed))
         end = at + _AT_ONCE
         kept = self._peers.adopt(peer, primary, islice(whole, at, end), whole)
+        if asked is not None and asked in whole and end < len(whole):
+            kept |= self._peers.adopt(peer, primary, [asked], whole)
         if end < len(whole):
             peer.news, peer.merging = info, (info, end)
-            peer.mark(_DATA_PRESENT, _UPTODATE)
+            peer.mark(_DATA_PRESENT)
         else:
             kept |= self._peers.keep_only(peer, whole)
             self._take_statuses(peer, info)

@@ -153,7 +153,7 @@ class NiState:
                 peer.end(Failure(errno.EACCES, HealthStatus.REMOTE_ERROR, denied))
 
     def _note_certificate(self) -> None:
-        """Show until when the certificate is good, and have it stay one for this NI, where it needs one."""
+        """Show until when the certificate is good; tell whether this NI needs one that is for its NID."""
         credentials = self.shared.credentials
         self.ni.secured_until = 0.0
         if credentials is None:

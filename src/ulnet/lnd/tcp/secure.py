@@ -256,6 +256,7 @@ class Credentials:
         "_clock",
         "_directory",
         "_looked",
+        "_missing",
         "_report",
         "_stamp",
         "caller",
@@ -269,6 +270,7 @@ class Credentials:
         self._clock = clock
         self._report = report
         self.needed: set[Nid] = set()  # of our NIs that have secured connections
+        self._missing: set[Nid] = set()  # those of them that the certificate in the files is not for
         self._looked = clock()
         self._stamp = self._stamps()
         self.own, self.listener, self.caller = self._load()
@@ -322,15 +324,19 @@ class Credentials:
         return own, contexts[0], contexts[1]
 
     def refresh(self) -> None:
-        """See whether the files are others by now."""
+        """See whether the files are others by now, unless that was seen a moment ago."""
         now = self._clock()
-        if now - self._looked < _LOOK_AGAIN:
-            return
-        self._looked = now
+        if now - self._looked >= _LOOK_AGAIN:
+            self._looked = now
+            self.look()
+
+    def look(self) -> None:
+        """See whether the files are others by now, or are of use by now."""
         stamp = self._stamps()
-        if stamp == self._stamp:
+        if stamp == self._stamp and self._missing <= self.needed:
             return
         self._stamp = stamp
+        self._missing = set()
         try:
             own, listener, caller = self._load()
         except LNetError as failed:
@@ -341,9 +347,10 @@ class Credentials:
             text = f"the new certificate of {self._directory} has expired on {until:%Y-%m-%d}"
             self._report(f"{text}: that read before stays in use")
             return
-        missing = [str(nid) for nid in sorted(self.needed) if not own.covers(nid)]
-        if missing:
-            text = f"the new certificate of {self._directory} is not for {', '.join(missing)}"
+        self._missing = {nid for nid in self.needed if not own.covers(nid)}
+        if self._missing:
+            names = ", ".join(map(str, sorted(self._missing)))
+            text = f"the new certificate of {self._directory} is not for {names}"
             self._report(f"{text}: that read before stays in use; make one for all NIDs with `ulnet pki`")
             return
         self.own, self.listener, self.caller = own, listener, caller

@@ -125,6 +125,8 @@ class Shared:
                 raise LNetError(errno.EINVAL, text)
             self.credentials = Credentials(directory, self.loop.time, self.report)
         if not self.credentials.own.covers(nid):
+            self.credentials.look()
+        if not self.credentials.own.covers(nid):
             text = (
                 f"{nid}: the certificate in {self.params.credentials} is for other NIDs: "
                 "make one for this NID with `ulnet pki`"
