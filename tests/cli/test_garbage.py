@@ -57,10 +57,10 @@ def test_new_cycles_go(no_other_search: None) -> None:
 
 def test_older_ones_are_searched_too_as_often_as_python_would(monkeypatch: pytest.MonkeyPatch) -> None:
     searches: list[int] = []
-    monkeypatch.setattr(garbage.gc, "collect", searches.append)
+    monkeypatch.setattr(gc, "collect", searches.append)
     for counts in ((5, 1000, 100), (5, 1001, 100), (5, 1001, 101), (5, 3, 101)):
-        monkeypatch.setattr(garbage.gc, "get_count", lambda counts=counts: counts)
-        monkeypatch.setattr(garbage.gc, "get_threshold", lambda: (1500, 1000, 100))
+        monkeypatch.setattr(gc, "get_count", lambda counts=counts: counts)
+        monkeypatch.setattr(gc, "get_threshold", lambda: (1500, 1000, 100))
         collect_what_is_new(cast(asyncio.AbstractEventLoop, Loop()))
     assert searches == [0, 1, 2, 0]
 
