@@ -40,6 +40,7 @@ def no_other_search() -> Iterator[None]:
 def searched(took: float, wait: float, monkeypatch: pytest.MonkeyPatch) -> float:
     """In how many seconds the next search is, after one that took so many."""
     times = iter([5.0, 5.0 + took])
+    monkeypatch.setattr(gc, "get_count", lambda: (0, 0, 0))
     monkeypatch.setattr(garbage, "perf_counter", lambda: next(times))
     loop = Loop()
     collect_what_is_new(cast(asyncio.AbstractEventLoop, loop), wait)

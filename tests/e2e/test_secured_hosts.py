@@ -143,7 +143,7 @@ def test_a_plain_node_is_let_in_where_security_is_offered_and_not_where_it_is_re
     soon(lambda: "takes secured connections only" in requiring.log.read_text())
 
 
-@pytest.mark.parametrize("fault", ["authority", "expired", "nid"])
+@pytest.mark.parametrize("fault", ["authority", "expired"])
 def test_whose_certificate_is_not_good_is_not_heard(site: Site, fault: str) -> None:
     a, b, _ = site.hosts
     site.credentials(a)
@@ -156,23 +156,33 @@ def test_whose_certificate_is_not_good_is_not_heard(site: Site, fault: str) -> N
         site.credentials(a, ca="other")
         (site.directory / "host1/ca.pem").write_bytes((site.directory / "ca/ca.pem").read_bytes())
         words = "its certificate is not good"
-    elif fault == "expired":
+        soon(lambda: "was read anew" in foe.log.read_text())
+    else:
         site.credentials(a, days=0)
         words = "certificate has expired"
         soon(lambda: "stays in use" in foe.log.read_text())  # it is taken by a node that begins with it alone
         foe.process.terminate()
         foe.process.wait(SOON)
         foe = site.begin(a, "require")
-    else:  # a node does not listen for a NID that its certificate is not for, but may be given another one
-        site.credentials(a, "10.0.0.77@tcp")
-        words = f"it calls itself {a.nid()}, which its certificate is not for"
-    if fault != "expired":
-        soon(lambda: "was read anew" in foe.log.read_text())
     honest.ctl("net", "del", "--net", "tcp")
     honest.ctl("net", "add", "--net", "tcp", "--if", b.interface(), "--security", "require")
     assert not foe.asks(b, "3")
     soon(lambda: words in honest.log.read_text())
     assert not honest.asks(a, "3")
+
+
+def test_a_certificate_for_another_nid_does_not_take_the_place_of_a_good_one(site: Site) -> None:
+    """Who connects in a NID that its certificate is not for: lnd/test_tcp_secure.py."""
+    a, b, _ = site.hosts
+    site.credentials(a)
+    site.credentials(b)
+    asked, asking = site.begin(b, "require"), site.begin(a, "require")
+    assert asking.asks(b)
+    site.credentials(a, "10.0.0.77@tcp")
+    soon(lambda: f"is not for {a.nid()}: that read before stays in use" in asking.log.read_text())
+    asked.ctl("net", "del", "--net", "tcp")
+    asked.ctl("net", "add", "--net", "tcp", "--if", b.interface(), "--security", "require")
+    assert asking.asks(b) and asked.asks(a)
 
 
 def test_who_strips_the_offer_of_tls_hears_nothing_of_known_nodes(site: Site) -> None:
