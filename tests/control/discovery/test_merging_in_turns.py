@@ -100,3 +100,26 @@ def test_who_asks_any_nid_of_a_long_list_finds_the_whole_peer(fabric: Fabric, at
     fabric.run()
     assert told == [(None, peer(a, B))]
     assert next(iter(peer(a, B).members)) == B and len(peer(a, B).members) == 601
+
+
+def test_one_long_list_is_worked_at_in_a_tick_and_all_have_their_turns(fabric: Fabric) -> None:
+    """200 peers that push long lists at once would keep everybody waiting for as many turns."""
+    a = fabric.node(str(A), discovery=True)
+    nids = [Nid.parse(f"10.0.1.{n}@tcp") for n in range(1, 9)]
+    for number, nid in enumerate(nids):
+        a.peers.learn(nid)
+        listed = [Nid.parse(f"10.{20 + number}.{n}.7@tcp") for n in range(130)]
+        entries = [NiEntry(one) for one in (nid, *listed)]
+        a.discovery.pushed(nid, PingInfo(0x1E, LNET_PID, 2, entries))
+
+    def merged() -> list[int]:
+        return [len(peer(a, nid).members) for nid in nids]
+
+    seen = [merged()]
+    while any(one.news for one in a.peers):
+        a.tick(fabric.clock.now)
+        seen.append(merged())
+        assert sum(now != before for now, before in zip(seen[-1], seen[-2], strict=True)) <= 1
+    assert seen[8] == [64] * 8, "each has its first turn before any has its second"
+    assert seen[-1] == [131] * 8 and len(seen) == 1 + 8 * 3
+    assert not any(a.discovery.queued(peer(a, nid)) and peer(a, nid).news for nid in nids)

@@ -286,9 +286,18 @@ class Discovery:
     def _work(self) -> None:
         self._scheduled = False
         queue, self._queue = self._queue, {}
-        for peer in queue:
+        turns = iter(queue)
+        for peer in turns:
+            begun = peer.merging
             if self.active:
                 self._turn(peer)
+            if peer.merging is not begun:
+                break  # that was a part of a long list: others than those in the queue wait, too
+        rest = [peer for peer in turns if not peer.gone]
+        if rest:
+            again, self._queue = self._queue, {}
+            for peer in (*rest, *again):
+                self._enqueue(peer)
 
     def _turn(self, peer: Peer) -> None:
         """Do for the peer what can be done now; it may have been queued again, and be done."""

@@ -80,17 +80,13 @@ class Merging:
         peer.mark(0 if at else _UPTODATE, _DATA_PRESENT)  # what was doubted between two turns stays so
         if news is None:
             return peer
-        most = self._settings.max_interfaces
         if not at:
-            self._told(peer, news)
-        if not at and len(news.entries) > most:
-            text = f"peer {peer.primary_nid} tells of {len(news.entries)} NIs, and max_interfaces is {most}"
-            self._tell(peer, "interfaces", f"{text}: raise that, or see what runs there")
+            self._hear(peer, news)
         peer.guard = news.guard
         primary = news.primary
         if primary is None or not may_be_listed(primary):
             return peer
-        if self._bound(peer) and (not at or peer.configured):
+        if self._bound(peer, at):
             self._compare(peer, news, primary)
             self._take_statuses(peer, news)
             return peer
@@ -112,13 +108,21 @@ class Merging:
         self._regroup(peer, news, primary, listed, at, asked)
         return peer
 
+    def _hear(self, peer: Peer, news: PingInfo) -> None:
+        """Before they are merged: others hear of them, and somebody of too long a list."""
+        self._told(peer, news)
+        most = self._settings.max_interfaces
+        if len(news.entries) > most:
+            text = f"peer {peer.primary_nid} tells of {len(news.entries)} NIs, and max_interfaces is {most}"
+            self._tell(peer, "interfaces", f"{text}: raise that, or see what runs there")
+
     def _tell(self, peer: Peer, kind: str, text: str) -> None:
         self._say((kind, peer.primary_nid), Line("peer.told", text, peer=peer.primary_nid))
 
-    def _bound(self, peer: Peer) -> bool:
-        """Whether the NIDs of peer stay as they are, whatever it tells."""
+    def _bound(self, peer: Peer, at: int) -> bool:
+        """Whether the NIDs of peer stay as they are, whatever it tells; what has begun goes on to its end."""
         off = not peer.multi_rail or peer.flags & _NO_DISCOVERY or self._settings.discovery != 1
-        return bool(off) or peer.configured
+        return bool(off and not at) or peer.configured
 
     def _of_others(self, peer: Peer, nids: Iterable[Nid]) -> frozenset[Nid]:
         """Those that other peers have, of the first so many."""
