@@ -187,24 +187,32 @@ class UlnetComm(Comm):
             whole = b"".join((HEAD.pack(self.theirs, number, len(sizes), JOINED), of_sizes, *frames))
             return [self._begin("joined", PART.pack(self.theirs, number, 0, 0), whole)]
         # The other side asks for bulk, and its question takes as long as what is queued before it. Where no
-        # bulk is under way yet, the beginning of the first frame is sent eagerly meanwhile.
-        eager = 0 if self.partner.lends else min(large[0][1].nbytes, EAGER)
-        calls = [self._begin("message", head)]
+        # bulk is under way yet, the beginning of the first frame is sent eagerly meanwhile, before all else.
+        first, beginning = large[0]
+        eager = 0 if self.partner.lends else min(beginning.nbytes, EAGER)
+        calls = [self._begin_piece(number, first, beginning, 0, eager)] if eager else []
+        calls.append(self._begin("message", head))
         for index, frame in large:
-            calls.append(self._begin("part", PART.pack(self.theirs, number, index, eager), frame[eager:]))
-            if eager:
-                calls.append(self._keep(self._send_eagerly(number, index, frame[:eager])))
-                eager = 0
+            sent = eager if index == first else 0
+            calls.append(self._begin("part", PART.pack(self.theirs, number, index, sent), frame[sent:]))
+        if eager > EAGER_PIECE:
+            calls.append(self._keep(self._send_more(number, first, beginning, eager)))
         return calls
 
-    async def _send_eagerly(self, number: int, index: int, eager: memoryview) -> None:
-        """Send the beginning of a frame in pieces, each in a turn of its own: the first leaves at once."""
+    async def _send_more(self, number: int, index: int, frame: memoryview, eager: int) -> None:
+        """Send all but the first of the pieces that are sent eagerly, each in a turn of its own."""
         calls = []
-        for at in range(0, eager.nbytes, EAGER_PIECE):
-            where = PART.pack(self.theirs, number, index, at)
-            calls.append(self._begin("eager", b"".join((where, eager[at : at + EAGER_PIECE]))))
+        for at in range(EAGER_PIECE, eager, EAGER_PIECE):
+            calls.append(self._begin_piece(number, index, frame, at, eager))
             await asyncio.sleep(0)
         await asyncio.wait(calls)
+
+    def _begin_piece(
+        self, number: int, index: int, frame: memoryview, at: int, eager: int
+    ) -> asyncio.Task[Any]:
+        """Send a piece eagerly, which is a part of the first `eager` bytes of a frame."""
+        where = PART.pack(self.theirs, number, index, at)
+        return self._begin("eager", b"".join((where, frame[at : min(at + EAGER_PIECE, eager)])))
 
     def _begin(self, method: str, data: bytes, bulk: memoryview | bytes = b"") -> asyncio.Task[Any]:
         return self._keep(self.partner.call(method, data, bulk))
