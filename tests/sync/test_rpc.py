@@ -188,10 +188,13 @@ def test_a_topic_is_published_from_any_thread_and_its_reader_can_be_stopped(
 
 
 def test_a_handler_whose_client_has_given_up_is_told(client: Client, shop: Shop) -> None:
-    with pytest.raises(RpcError) as failed:
-        client.call("wait", bulk=VALUE, timeout=0.3)
-    assert failed.value.errno == errno.ETIMEDOUT
-    assert shop.began.wait(60)
+    for patience in (0.3, 3.0, 30.0):  # a busy machine may give up before the server has begun
+        with pytest.raises(RpcError) as failed:
+            client.call("wait", bulk=VALUE, timeout=patience)
+        assert failed.value.errno == errno.ETIMEDOUT
+        if shop.began.wait(1):
+            break
+    assert shop.began.is_set()
     while not shop.calls[0].cancelled:
         pass
     shop.gate.set()
