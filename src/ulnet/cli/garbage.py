@@ -9,7 +9,7 @@ from typing import Final
 
 __all__ = ["collect_seldom", "collect_what_is_new"]
 
-_AIM: Final = 3e-4  # seconds that a search among new objects is to take: the longer the wait, the longer
+_AIM: Final = 3e-4  # seconds that a search among new objects is to take; it takes longer after a longer wait
 _OFTEN: Final = 0.01  # seconds between two of them, at least …
 _SELDOM: Final = 1.0  # … and at most
 
@@ -33,11 +33,11 @@ def collect_what_is_new(loop: asyncio.AbstractEventLoop, wait: float = _SELDOM) 
     """
     _, young, old = gc.get_count()  # searches since the last one among older objects, as Python counts
     _, many_young, many_old = gc.get_threshold()
-    if young > many_young:  # due: after a search of ours Python has nothing to count
+    if young > many_young:  # due: our searches reset the count by which Python would see that
         gc.collect(2 if old > many_old else 1)
     else:
         began = perf_counter()
         gc.collect(0)
         took = perf_counter() - began
-        wait = min(max(wait * (_AIM / took if 2 * took > _AIM else 2), _OFTEN), _SELDOM)
+        wait = min(max(wait * min(_AIM / max(took, 1e-9), 2), _OFTEN), _SELDOM)
     loop.call_later(wait, collect_what_is_new, loop, wait)

@@ -122,4 +122,4 @@ def test_one_long_list_is_worked_at_in_a_tick_and_all_have_their_turns(fabric: F
         assert sum(now != before for now, before in zip(seen[-1], seen[-2], strict=True)) <= 1
     assert seen[8] == [64] * 8, "each has its first turn before any has its second"
     assert seen[-1] == [131] * 8 and len(seen) == 1 + 8 * 3
-    assert not any(a.discovery.queued(peer(a, nid)) and peer(a, nid).news for nid in nids)
+    assert all(peer(a, nid).merging is None for nid in nids)

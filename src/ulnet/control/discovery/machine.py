@@ -284,6 +284,7 @@ class Discovery:
             self._state.defer(self._work)
 
     def _work(self) -> None:
+        """Turns of all that are queued, up to the first one with a part of a long list."""
         self._scheduled = False
         queue, self._queue = self._queue, {}
         turns = iter(queue)
@@ -292,7 +293,7 @@ class Discovery:
             if self.active:
                 self._turn(peer)
             if peer.merging is not begun:
-                break  # that was a part of a long list: others than those in the queue wait, too
+                break  # connections, too, wait for the end of this call
         rest = [peer for peer in turns if not peer.gone]
         if rest:
             again, self._queue = self._queue, {}

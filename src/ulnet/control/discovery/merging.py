@@ -72,7 +72,7 @@ class Merging:
     def _merge(self, peer: Peer, asked: Nid | None) -> Peer:
         """Merge the news of peer, or hand them over to the peer that it answers.
 
-        `asked` names a peer that was asked, and whose news these are.
+        `asked` is the NID of the peer that these news were handed over from.
         """
         news, peer.news = peer.news, None
         begun, peer.merging = peer.merging, None
@@ -109,7 +109,7 @@ class Merging:
         return peer
 
     def _hear(self, peer: Peer, news: PingInfo) -> None:
-        """Before they are merged: others hear of them, and somebody of too long a list."""
+        """Tell of news before they are merged: to gateways, and by a line where the list is too long."""
         self._told(peer, news)
         most = self._settings.max_interfaces
         if len(news.entries) > most:
@@ -151,7 +151,7 @@ class Merging:
     ) -> None:
         """Give peer the NIDs that it lists, as many as are one turn's; in the last turn the others go.
 
-        Who waits for the peer that was asked is to find the NID here when the first turn is over.
+        The NID of the peer that was asked comes in the first turn: who waits for it finds it here then.
         """
         whole = dict.fromkeys((primary, *listed))
         end = at + _AT_ONCE

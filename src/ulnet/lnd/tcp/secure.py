@@ -351,7 +351,9 @@ class Credentials:
         if self._missing:
             names = ", ".join(map(str, sorted(self._missing)))
             text = f"the new certificate of {self._directory} is not for {names}"
-            self._report(f"{text}: that read before stays in use; make one for all NIDs with `ulnet pki`")
+            self._report(
+                f"{text}: that read before stays in use; make one with `ulnet pki` for all of these, too"
+            )
             return
         self.own, self.listener, self.caller = own, listener, caller
         self._report(f"the certificate of {self._directory} was read anew: it is good until {until:%Y-%m-%d}")

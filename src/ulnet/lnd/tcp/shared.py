@@ -129,7 +129,7 @@ class Shared:
         if not self.credentials.own.covers(nid):
             text = (
                 f"{nid}: the certificate in {self.params.credentials} is for other NIDs: "
-                "make one for this NID with `ulnet pki`"
+                "make one with `ulnet pki` for this NID and all others here on secured nets"
             )
             raise LNetError(errno.EACCES, text)
 
