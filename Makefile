@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest $(XDIST)
 COMPILED := PYTHONPATH=$(CURDIR)/build/compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo watch check test test-all test-slow test-slow-files head-start lint types mutants bench soak fuzz audit sbom lock docs test-long format clean wheel wheels deb install-trial release site test-compiled
+.PHONY: help setup dev demo watch check test test-all test-slow test-slow-files head-start lint types mutants bench soak fuzz audit sbom lock docs test-long format clean wheel wheels deb install-trial container-trial release site test-compiled
 
 help: ## these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -126,6 +126,10 @@ deb: ## a Debian package into dist/ (Debian 12 or later; ARGS="--wheel FILE" pac
 install-trial: ## docs/install.md in fresh Debians that systemd boots: the Debian package's whole life, and pip (root)
 	@$(SETUP) --debian install-trial
 	$(BIN)/python scripts/install_trial.py $(ARGS)
+
+container-trial: ## packaging/Containerfile, built and run by Podman in network namespaces (root)
+	@$(SETUP) --debian container-trial
+	$(BIN)/python scripts/container_trial.py $(ARGS)
 
 test-verbs: dev ## o2ib on soft-RoCE, in two guests that QEMU emulates: Debian's kernel, rdma-core (root, 5 to 10 minutes)
 	$(PYTHON) scripts/verbs_bed.py

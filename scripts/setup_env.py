@@ -46,6 +46,7 @@ TOOLS = {
         "systemd-nspawn": "systemd-container",
         "ip": "iproute2",
     },
+    "container-trial": {"debootstrap": "debootstrap", "podman": "podman", "runc": "runc", "ip": "iproute2"},
 }
 # Into .venv/debian, since installing would start services: programs, and what has them and what they need.
 UNPACKED = {"usr/bin/promtool": ("prometheus",), "usr/sbin/sshd": ("openssh-server", "libwrap0")}

@@ -21,6 +21,7 @@ ASKED = {
     "bench": "iproute2 openmpi-bin",
     "deb": "debhelper dpkg-dev",
     "install-trial": "debhelper debootstrap dpkg-dev iproute2 systemd-container",
+    "container-trial": "debootstrap iproute2 podman runc",
 }
 DEV_LEFT_OUT = "the tests that need them will be SKIPPED and named at the end"
 
