@@ -9,6 +9,7 @@ connections: 5,000 that are opened again as soon as they end, every other one sa
 invented: pings of 5,000 NIDs that nobody has, by one connection, as fast as they are taken
 puts: empty PUTs to a portal where nothing is, by one connection, as fast as they are taken
 pushes: each of 1,000 NIDs that nobody has, by one connection, as fast as they are taken
+crowd: such pushes by 200 connections from as many addresses (only where --only names it)
 
 With --other the floods go to another node on the same CPU: what is left then is the machine's, whose CPUs
 are shared by all of them, and no flooded node's.
@@ -49,13 +50,14 @@ from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import LNET_PID, Nid
 from ulnet.wire.acceptor import ConnRequest
 from ulnet.wire.lnet import NO_WMD, PING_MATCH_BITS, PING_PORTAL, Header, MsgType, pack_header
-from ulnet.wire.ping import Feature, NiEntry, NiStatus, PingInfo
+from ulnet.wire.ping import HEADER_SIZE, Feature, NiEntry, NiStatus, PingInfo
 from ulnet.wire.socklnd import ConnType, FrameType, Hello, pack_frame_header
 
 PORT = 9988
 NODE, PEER, OTHER = Nid.parse("127.50.0.1@tcp"), Nid.parse("127.50.0.2@tcp"), Nid.parse("127.50.0.3@tcp")
 TARGET = OTHER if os.environ.get("ULNET_FLOOD_OTHER") else NODE
 FLOODS = ("connections", "invented", "puts", "pushes")
+CROWD = 200
 CONNECTIONS = 5000
 INVENTED = 5000
 LISTED = 1000
@@ -183,18 +185,49 @@ def puts() -> Iterator[bytes]:
         yield many
 
 
+def listing(source: Nid, number: int, sequence: int) -> bytes:
+    """What a node of many NIDs tells of itself: other NIDs for each number below 12,800."""
+    net, second = divmod(number, 256)
+    entries = [
+        NiEntry(Nid.parse(f"10.{second}.{each >> 8}.{each & 255}@tcp{7 + net}"), NiStatus.UP)
+        for each in range(LISTED - 1)
+    ]
+    entries.insert(0, NiEntry(source, NiStatus.UP))
+    features = Feature.NI_STATUS | Feature.MULTI_RAIL | Feature.DISCOVERY
+    return PingInfo(features, LNET_PID, sequence, entries).pack()
+
+
 def pushes() -> Iterator[bytes]:
     """Pushes of NIDs, new ones each time."""
     for number in itertools.count():
-        entries = [
-            NiEntry(Nid.parse(f"10.{number & 255}.{each >> 8}.{each & 255}@tcp7"), NiStatus.UP)
-            for each in range(LISTED - 1)
-        ]
-        entries.insert(0, NiEntry(hostile(2), NiStatus.UP))
-        info = PingInfo(
-            Feature.NI_STATUS | Feature.MULTI_RAIL | Feature.DISCOVERY, LNET_PID, number + 2, entries
-        )
-        yield message(hostile(2), MsgType.PUT, PING_PORTAL, PING_MATCH_BITS, info.pack())
+        info = listing(hostile(2), number & 255, number + 2)
+        yield message(hostile(2), MsgType.PUT, PING_PORTAL, PING_MATCH_BITS, info)
+
+
+def be_crowd() -> None:
+    """Push by many connections in turn until killed, each time other NIDs than the last time."""
+    numbers = range(16, 16 + CROWD)
+    infos = [[listing(hostile(each), 2 * each + turn, 0) for turn in (0, 1)] for each in numbers]
+    at = HEADER_SIZE + 8  # of the sequence number
+    socks = []
+    for number in numbers:
+        socks.append(call(number))
+        socks[-1].sendall(hello(hostile(number)))
+        socks[-1].recv(4096)
+        socks[-1].setblocking(False)
+    print("ready", flush=True)
+    waiting = [b""] * CROWD
+    for turn in itertools.count(2):
+        for place, sock in enumerate(socks):
+            with contextlib.suppress(BlockingIOError):
+                sock.recv(ROOM)
+            if not waiting[place]:
+                info = infos[place][turn & 1]
+                info = info[:at] + turn.to_bytes(4, "little") + info[at + 4 :]
+                source = hostile(numbers[place])
+                waiting[place] = message(source, MsgType.PUT, PING_PORTAL, PING_MATCH_BITS, info)
+            with contextlib.suppress(BlockingIOError):
+                waiting[place] = waiting[place][sock.send(waiting[place]) :]
 
 
 def call(number: int, *, wait: bool = True) -> socket.socket:
@@ -374,11 +407,11 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=15.0, help="of pings in each phase")
-    parser.add_argument("--only", nargs="+", choices=FLOODS, default=list(FLOODS))
+    parser.add_argument("--only", nargs="+", choices=(*FLOODS, "crowd"), default=list(FLOODS))
     parser.add_argument("--aged", action="store_true", help="five minutes later once more")
     parser.add_argument("--other", action="store_true", help="flood another node")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--role", choices=("node", "other", "peer", *FLOODS), help=argparse.SUPPRESS)
+    parser.add_argument("--role", choices=("node", "other", "peer", "crowd", *FLOODS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -388,6 +421,8 @@ def main() -> int:
         run(be_peer())
     elif options.role == "connections":
         be_connections()
+    elif options.role == "crowd":
+        be_crowd()
     elif options.role:
         be_flood(options.role)
     else:

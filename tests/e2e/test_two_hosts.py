@@ -20,8 +20,8 @@ import pytest
 import yaml
 
 from support.netns import Cluster, Host, Popen, stop
-from ulnet.control.self_info import MIN_INFO_SIZE
 from ulnet.demo.worker import Job
+from ulnet.wire.ping import MIN_INFO_SIZE
 
 LNETD = [sys.executable, "-m", "ulnet.cli.lnetd"]
 LNETCTL = [sys.executable, "-m", "ulnet.cli.lnetctl"]

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from ulnet.control.self_info import MIN_INFO_SIZE
 from ulnet.core.event import EventKind
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.core.tunables import NetTunables
 from ulnet.dlc.model import GlobalSet, NetAdd, Ping
 from ulnet.host import parse_topology
 from ulnet.sim import LinkParams, NotQuiet, PlanError, SimNode, Simulation
-from ulnet.wire.ping import PingInfo
+from ulnet.wire.ping import MIN_INFO_SIZE, PingInfo
 
 MANY = NetTunables(peer_credits=200, credits=200)
 

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from ulnet.control.push_limits import PushLimits
 from ulnet.core.event import Event, EventKind
 from ulnet.core.guard.identity import tag_of
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, Md
 from ulnet.core.memory import Memory
-from ulnet.core.peer import PUSH_ROOM, PeerFlag
 from ulnet.core.state import NodeState
-from ulnet.nid import LO_NID, Net, NetType, Nid
+from ulnet.nid import LO_NID, Net, NetType
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
-from ulnet.wire.ping import Feature, NiEntry, NiStatus, PingInfo
+from ulnet.wire.ping import MIN_INFO_SIZE, Feature, NiEntry, NiStatus, PingInfo
 
 if TYPE_CHECKING:
     from ulnet.core.parts import Parts
 
-__all__ = ["MIN_INFO_SIZE", "SelfInfo"]
-
-# Room for 16 NIs; what real nodes offer for pings and pushes before they know better.
-MIN_INFO_SIZE = 272
-_PUSH_RATE: Final = 4096  # bytes a second that a peer may push for long: fifteen times 16 NIDs
-_RELAY_ROOM: Final = 2 * PUSH_ROOM  # bytes that a node may push for others at once: for 480 …
-_RELAY_RATE: Final = 8 * _PUSH_RATE  # … and a second for long
-_MOST_RELAYS: Final = 1024
+__all__ = ["SelfInfo"]
 
 
 class SelfInfo:
@@ -46,7 +39,7 @@ class SelfInfo:
         self.routes = False  # whether peers are told that this node routes
         self.silent_nets: frozenset[Net] = frozenset()  # of a router: where nobody has pinged it for long
         self._started = False
-        self._relays: dict[Nid, tuple[float, float]] = {}  # by next hop: bytes that it may relay, as of when
+        self._limits = PushLimits(state)
         self.data: memoryview = memoryview(b"")  # what a ping gets and a push carries; renewed, never changed
 
     def start(self) -> None:
@@ -113,43 +106,11 @@ class SelfInfo:
 
     def _pushed(self, event: Event) -> None:
         try:
-            if event.kind is EventKind.PUT and self._may_push(event):
+            if event.kind is EventKind.PUT and self._limits.take(event):
                 self._parts.pushed(event.source, self._read_push(event))
         finally:
             if event.unlinked:
                 self._post_push_buffer()
-
-    def _may_push(self, event: Event) -> bool:
-        """Whether that push is within what its sender may take of this node's time: a NID costs 20 µs.
-
-        What is beyond it is asked for before the next message goes there.
-        """
-        peer = self._state.peers.find(event.source)
-        if peer is None:
-            return True
-        now = self._state.clock()
-        peer.push_room = min(peer.push_room + (now - peer.pushed_at) * _PUSH_RATE, PUSH_ROOM)
-        peer.pushed_at = now
-        size = min(max(event.rlength, MIN_INFO_SIZE), PUSH_ROOM)
-        if peer.push_room >= size and self._may_relay(event, size, now):
-            peer.push_room -= size
-            return True
-        self._state.stats.drops["more pushes than a peer may send"] += 1
-        if peer.flags & PeerFlag.NIDS_UPTODATE:
-            peer.mark(PeerFlag.FORCE_PING, PeerFlag.NIDS_UPTODATE)
-        return False
-
-    def _may_relay(self, event: Event, size: float, now: float) -> bool:
-        """The same of who sent a push for another node: it may name ever new ones."""
-        if event.sender == event.source:
-            return True
-        room, since = self._relays.pop(event.sender, (_RELAY_ROOM, now))
-        room = min(room + (now - since) * _RELAY_RATE, _RELAY_ROOM)
-        may = room >= size
-        if len(self._relays) >= _MOST_RELAYS:
-            self._relays.clear()
-        self._relays[event.sender] = (room - size if may else room, now)
-        return may
 
     def _read_push(self, event: Event) -> PingInfo | None:
         """The info of a push, if it is whole; a buffer that is too small grows."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from ulnet.control.instance import LNet
-from ulnet.control.self_info import MIN_INFO_SIZE
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import TRUNCATE, Buffer, Md
 from ulnet.core.memory import Memory
@@ -18,7 +17,7 @@ from ulnet.core.status import LNetError, errno_text
 from ulnet.nid import LO_NID, Nid
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import LNET_MTU, PING_MATCH_BITS, PING_PORTAL
-from ulnet.wire.ping import PREFIX_SIZE, Feature, PingInfo, info_size
+from ulnet.wire.ping import MIN_INFO_SIZE, PREFIX_SIZE, Feature, PingInfo, info_size
 
 __all__ = ["Operation", "Operations", "PingResult", "discover", "ping"]
 

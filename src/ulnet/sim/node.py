@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ulnet.bond.bondni import BondNi
 from ulnet.control.instance import LNet
-from ulnet.control.self_info import MIN_INFO_SIZE
 from ulnet.core.event import Event, EventKind
 from ulnet.core.lnd import Lnd
 from ulnet.core.md import INFINITE, MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, EventHandler
@@ -37,6 +36,7 @@ from ulnet.sim.streaming import Streaming
 from ulnet.sim.traffic import Inbox, Operation
 from ulnet.sim.verbs import SimVerbs
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
+from ulnet.wire.ping import MIN_INFO_SIZE
 
 if TYPE_CHECKING:
     from ulnet.core.msg import Msg

@@ -280,6 +280,44 @@ class Arriving:
         pass
 
 
+def pushed(core: LNet, source: Nid, data: bytes) -> bool:
+    """Whether a push of a peer on a connection of its own is taken."""
+    before = core.stats.drops.total()
+    hdr = Header(int(MsgType.PUT), A, source, payload_length=len(data), match_bits=PING_MATCH_BITS)
+    receiver = core.receiver(core.nis[A], source)
+    assert receiver.begin(hdr, Arriving(receiver, data)) == 0
+    return core.stats.drops.total() == before
+
+
+def test_many_peers_that_push_long_lists_take_no_more_time_than_a_few(fabric: Fabric) -> None:
+    """200 connections that push 1,000 NIDs each: a ping of another peer took 8 times as long."""
+    a = fabric.node(str(A), discovery=True)
+    size = 16 + 1000 * 16
+
+    def come(turn: int) -> int:
+        """How many of 200 peers are heard."""
+        nids = [Nid.parse(f"10.{turn}.{n >> 8}.{n & 255}@tcp7") for n in range(999)]
+        peers = [Nid.parse(f"10.0.{turn}.{number}@tcp") for number in range(1, 201)]
+        return sum(pushed(a, each, info(2, each, *nids)) for each in peers)
+
+    heard = come(1)
+    assert heard == 2 * 65536 // (size - 272)
+    assert a.stats.drops["more pushes than all peers may send"] == 200 - heard
+    fabric.clock.now += 1.0
+    assert come(2) == (2 * 65536 - heard * (size - 272) + 32768) // (size - 272)
+    a.peers.add(C, [C1])
+    assert pushed(a, C, info(2, C, *(Nid.parse(f"10.9.9.{n}@tcp7") for n in range(200)))), "configured"
+
+
+def test_thousands_of_peers_that_start_together_are_all_heard(fabric: Fabric) -> None:
+    a = fabric.node(str(A), discovery=True)
+    started = [Nid.parse(f"10.0.{number >> 8}.{number & 255}@tcp") for number in range(256, 5256)]
+    assert all(pushed(a, each, info(2, each)) for each in started)
+    assert sum(pushed(a, each, info(3, each)) for each in started) == 24 * 65536 // 272 - 5000
+    fabric.clock.now += 1.0
+    assert sum(pushed(a, each, info(4, each)) for each in started) == (24 * 65536 + 32 * 4096) // 272 - 5782
+
+
 def test_who_pushes_in_ever_new_names_is_heard_now_and_then(fabric: Fabric) -> None:
     """One connection and 36 invented sources on another net: a turn of 3.7 s."""
     a = fabric.node(str(A))

@@ -6,7 +6,6 @@ import errno
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ulnet.control.self_info import MIN_INFO_SIZE
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import TRUNCATE
 from ulnet.core.memory import Memory
@@ -16,6 +15,7 @@ from ulnet.core.sender import Sender
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
+from ulnet.wire.ping import MIN_INFO_SIZE
 
 __all__ = ["PING", "PUSH", "Exchanges", "error_of", "push_path"]
 
