@@ -206,28 +206,37 @@ def pushes() -> Iterator[bytes]:
 
 def be_crowd() -> None:
     """Push by many connections in turn until killed, each time other NIDs than the last time."""
-    numbers = range(16, 16 + CROWD)
+    numbers = range(6000, 6000 + CROWD)  # not those of `be_connections`
     infos = [[listing(hostile(each), 2 * each + turn, 0) for turn in (0, 1)] for each in numbers]
     at = HEADER_SIZE + 8  # of the sequence number
-    socks = []
-    for number in numbers:
-        socks.append(call(number))
-        socks[-1].sendall(hello(hostile(number)))
-        socks[-1].recv(4096)
-        socks[-1].setblocking(False)
+    socks = [greeted(number) for number in numbers]
     print("ready", flush=True)
     waiting = [b""] * CROWD
     for turn in itertools.count(2):
-        for place, sock in enumerate(socks):
-            with contextlib.suppress(BlockingIOError):
-                sock.recv(ROOM)
+        for place, number in enumerate(numbers):
             if not waiting[place]:
                 info = infos[place][turn & 1]
                 info = info[:at] + turn.to_bytes(4, "little") + info[at + 4 :]
-                source = hostile(numbers[place])
-                waiting[place] = message(source, MsgType.PUT, PING_PORTAL, PING_MATCH_BITS, info)
-            with contextlib.suppress(BlockingIOError):
-                waiting[place] = waiting[place][sock.send(waiting[place]) :]
+                waiting[place] = message(hostile(number), MsgType.PUT, PING_PORTAL, PING_MATCH_BITS, info)
+            try:
+                waiting[place] = waiting[place][socks[place].send(waiting[place]) :]
+                socks[place].recv(ROOM)
+            except BlockingIOError:
+                continue
+            except OSError:
+                socks[place], waiting[place] = greeted(number), b""
+
+
+def greeted(number: int) -> socket.socket:
+    """A connection that has said HELLO and heard the answer; tried until there is one."""
+    while True:
+        with contextlib.suppress(OSError):
+            sock = call(number)
+            sock.sendall(hello(hostile(number)))
+            if sock.recv(4096):
+                sock.setblocking(False)
+                return sock
+        time.sleep(0.01)
 
 
 def call(number: int, *, wait: bool = True) -> socket.socket:
@@ -359,7 +368,8 @@ def measure(floods: list[str], seconds: float, aged: bool, other: bool) -> dict[
     try:
         for phase in ("before", "during", "after", "aged")[: 4 if aged else 3]:
             if phase == "during":
-                hostiles = [Program(flood, cpus[-1], 5) for flood in floods]
+                for flood in floods:
+                    hostiles.append(Program(flood, cpus[-1], 5))
                 time.sleep(3)
             elif phase == "after":
                 while hostiles:

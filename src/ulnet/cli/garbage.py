@@ -17,13 +17,12 @@ _SELDOM: Final = 1.0  # … and at most
 def collect_seldom() -> None:
     """Have Python look for cycles among all objects seldom, and never among those that are there now.
 
-    Hardly any are made here. With thousands of peers and connections a full search takes 0.1 s and more, in
-    which nobody is answered. The two searches among newer objects are short, for the same reason: objects
-    that outlast four of the first are searched once more, and then count as old.
+    Hardly any are made here. With thousands of peers and connections a full search takes 0.1 s, in which
+    nobody is answered. Searches among new objects are as short as they can be, for the same reason.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(1_500, 4, 25_000)
+    gc.set_threshold(1_500, 1_000, 100)
 
 
 def collect_what_is_new(loop: asyncio.AbstractEventLoop, wait: float = _SELDOM) -> None:

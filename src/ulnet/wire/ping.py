@@ -32,9 +32,7 @@ GUARD: Final = 0x756C  # "ul": the sender keeps the identities of PUTs
 HEADER_SIZE: Final = 16
 PREFIX_SIZE: Final = 32  # header and entry 0: enough for info_size
 MAX_NIS: Final = 4096
-MIN_INFO_SIZE: Final = (
-    272  # room for 16 NIs: what real nodes offer before they know better
-)
+MIN_INFO_SIZE: Final = 272  # room for 16 NIs: what real nodes offer before they know better
 
 _ENTRY_SIZE: Final = 16
 _LARGE_HEAD: Final = 8  # status, and the four bytes that begin a NID
