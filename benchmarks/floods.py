@@ -31,6 +31,7 @@ import json
 import os
 import resource
 import selectors
+import signal
 import socket
 import statistics
 import subprocess
@@ -58,6 +59,7 @@ NODE, PEER, OTHER = Nid.parse("127.50.0.1@tcp"), Nid.parse("127.50.0.2@tcp"), Ni
 TARGET = OTHER if os.environ.get("ULNET_FLOOD_OTHER") else NODE
 FLOODS = ("connections", "invented", "puts", "pushes")
 CROWD = 200
+PR_SET_PDEATHSIG = 1
 CONNECTIONS = 5000
 INVENTED = 5000
 LISTED = 1000
@@ -319,6 +321,7 @@ class Program:
 
     def __init__(self, role: str, cpu: int, nice: int = 0, *, first: bool = False) -> None:
         def place() -> None:
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # with us, however we end
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(0, {cpu})
                 os.nice(nice)

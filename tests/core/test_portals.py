@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from support.fabric import Fabric, Recorder
 from support.stream import NO_PAYLOAD
+from ulnet.core.delayed import MAX_DELAYED
 from ulnet.core.md import MdOption
-from ulnet.core.reception import MAX_DELAYED
 from ulnet.core.status import LNetError
 from ulnet.nid import ANY_NID, LNET_PID, PID_ANY, Nid
 from ulnet.wire.lnet import Header, MsgType

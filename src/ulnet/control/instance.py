@@ -17,6 +17,7 @@ from ulnet.core.access import EVERYBODY, Access
 from ulnet.core.answers import Answers
 from ulnet.core.completion import Completion
 from ulnet.core.cpt import CptTable
+from ulnet.core.delayed import Delayed
 from ulnet.core.faults import FaultInjector
 from ulnet.core.generation import Generation
 from ulnet.core.lnd import Drivers, Lnd, Master, NiEvent, Payload
@@ -87,7 +88,16 @@ class LNet:
         self._sender = sender = Sender(self.state, self.memory, self._finder, self.faults, parts)
         self._completion = Completion(self.state, self.memory, sender, parts)
         answers = Answers(self.state, self._finder, sender)
-        self._reception = Reception(self.state, self.faults, self.memory, sender, answers, parts)
+        reception = Reception(self.state, self.faults, self.memory, sender, answers, parts)
+        self._reception = reception
+        self._delayed = Delayed(
+            self.state,
+            self.memory,
+            reception.guard,
+            reception.take,
+            reception.release,
+            reception.drop_request,
+        )
         self.put = sender.put
         self.get = sender.get
         self.cork: Callable[[], None] = sender.cork
@@ -124,15 +134,15 @@ class LNet:
 
     def _connect(self, parts: Parts) -> None:
         """All are there: what they call of each other."""
-        sender, completion, reception = self._sender, self._completion, self._reception
+        sender, completion, delayed = self._sender, self._completion, self._delayed
         discovery, health, routing = self.discovery, self.health, self.routing
         parts.fail = sender.fail
         parts.set_out_anew = sender.set_out_anew
         parts.uncork = sender.uncork
         parts.completed = completion.completed
         parts.end = completion.end
-        parts.match_delayed = reception.match_delayed
-        parts.drop_delayed = reception.drop_delayed
+        parts.match_delayed = delayed.match
+        parts.drop_delayed = delayed.drop
         parts.expire = self.memory.expire
         parts.hold = discovery.hold
         parts.pushed = discovery.pushed
@@ -474,6 +484,7 @@ class LNet:
         """A connection died while the core still held its message."""
         self.routing.forget_rx(rx)
         self._reception.forget_rx(rx)
+        self._delayed.forget_rx(rx)
 
     def path_lost(self, ni: NI, nid: Nid) -> None:
         """A driver tells that the last connection from ni to nid broke: who owes answers is asked after."""

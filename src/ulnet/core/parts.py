@@ -79,7 +79,7 @@ class Parts:
     completed: Callable[[list[Msg], HealthStatus, int, str], None]
     end: Callable[[Msg, HealthStatus, int, str], None]
 
-    # Reception
+    # Delayed
     match_delayed: Callable[[Portal], None]
     drop_delayed: Callable[[Incoming, str], None]
 

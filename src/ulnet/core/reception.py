@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ulnet.core.access import DENIED
 from ulnet.core.answers import Answers
+from ulnet.core.delayed import may_wait
 from ulnet.core.drops import FAULT_RULE, NOT_ASKED, REPEATED
 from ulnet.core.event import Event, EventKind
 from ulnet.core.faults import Fate, FaultInjector
@@ -30,13 +31,13 @@ from ulnet.core.state import NodeState
 from ulnet.core.stats import Latency
 from ulnet.core.status import HealthStatus
 from ulnet.nid import LO_NID, Nid
-from ulnet.wire.lnet import LNET_MTU, NO_WMD, PING_MATCH_BITS, PING_PORTAL, Header, MsgType
+from ulnet.wire.lnet import LNET_MTU, NO_WMD, PING_PORTAL, Header, MsgType
 
 if TYPE_CHECKING:
     from ulnet.core.lnd import Master, Payload
     from ulnet.core.parts import Parts
 
-__all__ = ["MAX_DELAYED", "Reception"]
+__all__ = ["Reception"]
 
 _ACK: Final = int(MsgType.ACK)
 _PUT: Final = int(MsgType.PUT)
@@ -53,9 +54,6 @@ _REPLY_EVENT: Final = EventKind.REPLY
 STRANGE_SOURCE: Final = "another node of that net sent it than its source"
 UNVOUCHED: Final = "its sender's certificate is not for its source, nor is it our gateway to that net"
 _MOST_PAYLOAD: Final = {_ACK: 0, _GET: 0, _PUT: LNET_MTU, _REPLY: LNET_MTU}  # other kinds nobody sends
-
-# Messages that may wait on one lazy portal; those with payload also stall their connection.
-MAX_DELAYED: Final = 4096
 
 
 class Reception:
@@ -275,7 +273,7 @@ class Reception:
                 self._parts.heard(ni, hop)
         if not taken:
             if verdict is _DROP:
-                self._drop_request(ni, sender, hdr, rx, match.why, receiver.nid)
+                self.drop_request(ni, sender, hdr, rx, match.why, receiver.nid)
             else:
                 self._was_dropped(receiver, sender, hdr)
         elif hdr.wmd != NO_WMD and self._too_many_answers(hop, hdr.type):
@@ -323,8 +321,8 @@ class Reception:
         portal = match.portal
         assert portal is not None
         found = portal.match(hdr, sender.peer, match.md)
-        if isinstance(found, str) and not (found is NO_MATCH and _may_wait(portal, hdr)):
-            self._drop_request(receiver.ni, sender, hdr, rx, found, receiver.nid)
+        if isinstance(found, str) and not (found is NO_MATCH and may_wait(portal, hdr)):
+            self.drop_request(receiver.ni, sender, hdr, rx, found, receiver.nid)
             return
         incoming = self._incoming(receiver, match, hdr, rx)
         incoming.answers = match.answers
@@ -333,9 +331,9 @@ class Reception:
         if isinstance(found, str):
             portal.delayed[incoming] = None
         else:
-            self._take(incoming, found)
+            self.take(incoming, found)
 
-    def _take(self, incoming: Incoming, found: tuple[Md, int, int]) -> None:
+    def take(self, incoming: Incoming, found: tuple[Md, int, int]) -> None:
         """The memory of a message is found: there goes its payload."""
         incoming.md, incoming.mlength, incoming.offset = found
         self._receive_payload(incoming)
@@ -358,7 +356,7 @@ class Reception:
             self._parts.pinged(hdr.dest_nid.net)
         found = portal.match(hdr, sender.peer, match.md)
         if isinstance(found, str):
-            self._drop_request(ni, sender, hdr, rx, found, receiver.nid)
+            self.drop_request(ni, sender, hdr, rx, found, receiver.nid)
             return
         md, mlength, offset = found
         self._count_received(ni, sender, hdr)
@@ -481,7 +479,7 @@ class Reception:
             return
         ni, sender, md, hdr = incoming.ni, incoming.peer_ni, incoming.md, incoming.hdr
         assert md is not None
-        self._release(incoming)
+        self.release(incoming)
         is_put = hdr.type == _PUT
         kind = _PUT_EVENT if is_put else _REPLY_EVENT
         # fmt: off
@@ -520,7 +518,8 @@ class Reception:
         paths = self.answers.paths(now, _ACK, source, via, hdr.src_pid)
         self.answers.acknowledge(paths, [hdr.wmd], hdr.match_bits, mlength)
 
-    def _release(self, incoming: Incoming) -> None:
+    def release(self, incoming: Incoming) -> None:
+        """A message needs its NI and its sender no more."""
         self.state.stats.msgs_alloc -= 1
         incoming.ni.refs -= 1
         incoming.peer_ni.refs -= 1
@@ -531,7 +530,7 @@ class Reception:
         if rx is not None:
             _pass_by(hdr, rx)
 
-    def _drop_request(
+    def drop_request(
         self, ni: NI, sender: PeerNi, hdr: Header, rx: Payload | None, why: str, from_nid: Nid
     ) -> None:
         """Drop a message for which there is no memory here; a peer that understands it is told so."""
@@ -554,12 +553,12 @@ class Reception:
             first = guard.under_way[hdr.wmd[:15]]
             if first.md is None:
                 del self.memory.portal(first.hdr.portal).delayed[first]
-                self.drop_delayed(first, "sent again while it waited for a match")
+                self._parts.drop_delayed(first, "sent again while it waited for a match")
                 return True
             if self._replaces(first, hdr):
                 incoming = self._incoming(receiver, match, hdr, rx)
                 guard.begins(incoming)
-                self._take(incoming, (first.md, first.mlength, first.offset))
+                self.take(incoming, (first.md, first.mlength, first.offset))
                 return False
         length = guard.outcome(hdr)
         self.drop(receiver.ni, sender, hdr, rx, REPEATED)
@@ -578,74 +577,16 @@ class Reception:
         if not (same and first.rx is not None and first.rx.abandon(first)):
             return False
         first.ended = True
-        self._release(first)
+        self.release(first)
         return True
 
-    # Delays ----------------------------------------------------------------------------------------
-
-    def match_delayed(self, portal: Portal) -> None:
-        """Memory came for those that wait. Where a handler attaches more, the walk begins anew.
-
-        So each is matched once, in order of arrival, however deep handlers attach.
-        """
-        portal.rematch = True
-        if portal.matching:
-            return
-        portal.matching = True
-        try:
-            while portal.rematch:
-                portal.rematch = False
-                for incoming in list(portal.delayed):
-                    if incoming in portal.delayed:
-                        self._match_again(portal, incoming)
-                    if portal.rematch:
-                        break
-        finally:
-            portal.matching = False
-
-    def _match_again(self, portal: Portal, incoming: Incoming) -> None:
-        sender = self._current_sender(incoming)
-        found = portal.match(incoming.hdr, sender.peer)
-        if found is NO_MATCH:
-            return
-        del portal.delayed[incoming]
-        if isinstance(found, str):
-            self.drop_delayed(incoming, found)
-        else:
-            self._take(incoming, found)
-
-    def _current_sender(self, incoming: Incoming) -> PeerNi:
-        """The peer NI of a message that waited; its NID may belong to another peer by now."""
-        before = incoming.peer_ni
-        now = self.state.peers.find_ni(before.nid)
-        if now is None or now is before:
-            return before
-        before.refs -= 1
-        now.refs += 1
-        incoming.peer_ni = now
-        return now
-
-    def drop_delayed(self, incoming: Incoming, why: str) -> None:
-        """A message that waited for memory gets none."""
-        if incoming.identity:
-            self.guard.ended(incoming, False)
-        self._release(incoming)
-        sender = incoming.peer_ni
-        self._drop_request(incoming.ni, sender, incoming.hdr, incoming.rx, why, incoming.next_nid)
+    # Faults ----------------------------------------------------------------------------------------
 
     def forget_rx(self, rx: Payload) -> None:
-        """The connection of delayed messages died: their payload will never come."""
+        """The connection died of messages that fault rules hold: their payload will never come."""
         if self.faults.active:
             for ni, hdr in self.faults.forget_rx(rx):
                 self.drop(ni, None, hdr, None, "its connection closed while a fault rule held it")
-        for portal in self.memory.portals:
-            if portal is None or not portal.delayed:
-                continue
-            for incoming in [one for one in portal.delayed if one.rx is rx and one.hdr.payload_length]:
-                if incoming in portal.delayed:
-                    del portal.delayed[incoming]
-                    incoming.rx = None
-                    self.drop_delayed(incoming, "its connection closed while it waited for a match")
 
 
 def _pass_by(hdr: Header, rx: Payload) -> None:
@@ -654,10 +595,3 @@ def _pass_by(hdr: Header, rx: Payload) -> None:
         rx.take(None, [], 0, hdr.payload_length)
     elif hdr.type == _GET:
         rx.unanswered()
-
-
-def _may_wait(portal: Portal, hdr: Header) -> bool:
-    """Whether an unmatched PUT waits for a match entry. On the reserved portal only pushes do."""
-    if not portal.lazy or len(portal.delayed) >= MAX_DELAYED:
-        return False
-    return portal.index != PING_PORTAL or hdr.match_bits == PING_MATCH_BITS

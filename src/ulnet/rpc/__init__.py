@@ -1,7 +1,8 @@
 """Requests and replies, bulk of any size, and streams, above `ulnet.Node` (docs/design/rpc.md)."""
 
+from ulnet.rpc.answer import Answer
 from ulnet.rpc.call import Call
-from ulnet.rpc.client import Answer, Client
+from ulnet.rpc.client import Client
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.server import Server
 from ulnet.rpc.service import Service

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Self
 
@@ -17,14 +16,16 @@ from ulnet.nid import Nid
 from ulnet.node import Message, Node
 from ulnet.node.port import Port, nobody_asks
 from ulnet.node.watch import Watch
+from ulnet.rpc.answer import Answer
 from ulnet.rpc.bulk import Loan, Meter, Progress, flat
 from ulnet.rpc.checksum import Checksum, known
 from ulnet.rpc.context import DEADLINE, clock_of
+from ulnet.rpc.counters import ClientCounters
 from ulnet.rpc.errors import RpcError, raised
 from ulnet.rpc.estimate import Estimate
 from ulnet.rpc.lane import Lane, Lanes
 from ulnet.rpc.pending import AGAIN, Connection, Pending
-from ulnet.rpc.service import bits_of, decoded, encoded
+from ulnet.rpc.service import bits_of, encoded
 from ulnet.rpc.stream import Stream
 from ulnet.wire.errors import WireError
 from ulnet.wire.rpc import (
@@ -52,7 +53,7 @@ from ulnet.wire.rpc import (
     unpack,
 )
 
-__all__ = ["Answer", "Client", "ClientCounters"]
+__all__ = ["Client"]
 
 _LEAST_PATIENCE: Final = 0.1
 _FIRST_NETWORK: Final = 0.5  # seconds, before anything was observed
@@ -62,37 +63,6 @@ _PAUSE: Final = 0.05  # before a third session for one call, doubled up to
 _LONG_PAUSE: Final = 2.0
 _MOST_METHODS: Final = 1024
 _BULK_BITS: Final = 48
-
-
-@dataclass(slots=True)
-class ClientCounters:
-    """What a client counts."""
-
-    calls: int = 0
-    repeated: int = 0  # requests that were sent again
-    busy: int = 0  # times that the server sent one away
-    timeouts: int = 0
-    sessions: int = 0
-    malformed: int = 0  # frames that are none, or that are about nothing that is under way
-
-
-@dataclass(slots=True, init=False)
-class Answer:
-    """The reply to a call: its data, and how many bytes of `into` were filled."""
-
-    data: bytes
-    pushed: int = 0
-
-    def __init__(self, data: bytes, pushed: int = 0) -> None:  # that of a dataclass is not compiled
-        self.data = data
-        self.pushed = pushed
-
-    def __bytes__(self) -> bytes:
-        return self.data
-
-    def as_type(self, wanted: Any) -> Any:
-        """The data as a value of that type. Raises RpcError(EBADMSG)."""
-        return decoded(self.data, wanted)
 
 
 class Client:

@@ -1,13 +1,25 @@
-"""What a server counts of each method."""
+"""What clients count, and what servers count of each method."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-__all__ = ["MethodCounters", "ServerCounters"]
+__all__ = ["ClientCounters", "MethodCounters", "ServerCounters"]
 
 _BUCKETS: Final = 24  # the last one begins at 4 s
+
+
+@dataclass(slots=True)
+class ClientCounters:
+    """What a client counts."""
+
+    calls: int = 0
+    repeated: int = 0  # requests that were sent again
+    busy: int = 0  # times that the server sent one away
+    timeouts: int = 0
+    sessions: int = 0
+    malformed: int = 0  # frames that are none, or that are about nothing that is under way
 
 
 @dataclass(slots=True)

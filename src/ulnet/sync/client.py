@@ -16,7 +16,7 @@ from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.rpc import Answer, RpcError
 from ulnet.rpc.bulk import Progress
-from ulnet.rpc.client import ClientCounters
+from ulnet.rpc.counters import ClientCounters
 from ulnet.sync.node import Node, Part
 from ulnet.sync.thread import Wait
 

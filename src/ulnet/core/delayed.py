@@ -1,0 +1,114 @@
+"""PUTs that wait at lazy portals until there is memory for them (spec md-me-eq.md §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from ulnet.core.guard.receiver import ReceiverGuard
+from ulnet.core.md import Md
+from ulnet.core.memory import Memory
+from ulnet.core.msg import Incoming
+from ulnet.core.ni import NI
+from ulnet.core.peer import PeerNi
+from ulnet.core.portal import NO_MATCH, Portal
+from ulnet.core.state import NodeState
+from ulnet.nid import Nid
+from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL, Header
+
+if TYPE_CHECKING:
+    from ulnet.core.lnd import Payload
+
+__all__ = ["MAX_DELAYED", "Delayed", "may_wait"]
+
+# Messages that may wait on one lazy portal; those with payload also stall their connection.
+MAX_DELAYED: Final = 4096
+
+
+def may_wait(portal: Portal, hdr: Header) -> bool:
+    """Whether an unmatched PUT waits for a match entry. On the reserved portal only pushes do."""
+    if not portal.lazy or len(portal.delayed) >= MAX_DELAYED:
+        return False
+    return portal.index != PING_PORTAL or hdr.match_bits == PING_MATCH_BITS
+
+
+class Delayed:
+    """The messages that wait at one node. `take` goes on with one whose memory is found."""
+
+    __slots__ = ("_drop", "_guard", "_memory", "_release", "_state", "_take")
+
+    def __init__(
+        self,
+        state: NodeState,
+        memory: Memory,
+        guard: ReceiverGuard,
+        take: Callable[[Incoming, tuple[Md, int, int]], None],
+        release: Callable[[Incoming], None],
+        drop: Callable[[NI, PeerNi, Header, Payload | None, str, Nid], None],
+    ) -> None:
+        self._state = state
+        self._memory = memory
+        self._guard = guard
+        self._take = take
+        self._release = release
+        self._drop = drop
+
+    def match(self, portal: Portal) -> None:
+        """Memory came for those that wait. Where a handler attaches more, the walk begins anew.
+
+        So each is matched once, in order of arrival, however deep handlers attach.
+        """
+        portal.rematch = True
+        if portal.matching:
+            return
+        portal.matching = True
+        try:
+            while portal.rematch:
+                portal.rematch = False
+                for incoming in list(portal.delayed):
+                    if incoming in portal.delayed:
+                        self._match_again(portal, incoming)
+                    if portal.rematch:
+                        break
+        finally:
+            portal.matching = False
+
+    def _match_again(self, portal: Portal, incoming: Incoming) -> None:
+        sender = self._current_sender(incoming)
+        found = portal.match(incoming.hdr, sender.peer)
+        if found is NO_MATCH:
+            return
+        del portal.delayed[incoming]
+        if isinstance(found, str):
+            self.drop(incoming, found)
+        else:
+            self._take(incoming, found)
+
+    def _current_sender(self, incoming: Incoming) -> PeerNi:
+        """The peer NI of a message that waited; its NID may belong to another peer by now."""
+        before = incoming.peer_ni
+        now = self._state.peers.find_ni(before.nid)
+        if now is None or now is before:
+            return before
+        before.refs -= 1
+        now.refs += 1
+        incoming.peer_ni = now
+        return now
+
+    def drop(self, incoming: Incoming, why: str) -> None:
+        """A message that waited for memory gets none."""
+        if incoming.identity:
+            self._guard.ended(incoming, False)
+        self._release(incoming)
+        self._drop(incoming.ni, incoming.peer_ni, incoming.hdr, incoming.rx, why, incoming.next_nid)
+
+    def forget_rx(self, rx: Payload) -> None:
+        """The connection of messages that wait died: their payload will never come."""
+        for portal in self._memory.portals:
+            if portal is None or not portal.delayed:
+                continue
+            for incoming in [one for one in portal.delayed if one.rx is rx and one.hdr.payload_length]:
+                if incoming in portal.delayed:
+                    del portal.delayed[incoming]
+                    incoming.rx = None
+                    self.drop(incoming, "its connection closed while it waited for a match")
