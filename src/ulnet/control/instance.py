@@ -144,6 +144,7 @@ class LNet:
         parts.match_delayed = delayed.match
         parts.drop_delayed = delayed.drop
         parts.expire = self.memory.expire
+        parts.push_waits = self.info.push_waits
         parts.hold = discovery.hold
         parts.pushed = discovery.pushed
         parts.peer_removed = discovery.peer_removed

@@ -1,12 +1,15 @@
 """How many pushes are taken: a push costs this node up to 20 µs for each NID that it lists.
 
-Each peer has an allowance, each next hop has one for what it sends for others, and all peers that nobody
-configured share two: many of them at once would take all of this node's time otherwise. A push that is not
-taken changes nothing; its peer is asked before the next message goes there.
+Each peer has an allowance, and so has each next hop for what it sends for others. All peers share another,
+since many at once would take all of this node's time otherwise; those whose pushes others send share one of
+their own, so that invented sources take nothing from peers with a connection. Who is configured, or a
+gateway, is not counted there. A push that is not taken changes nothing; its peer is asked before the next
+message to it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from ulnet.core.event import Event
@@ -23,7 +26,7 @@ _RELAY_RATE: Final = 8 * _PUSH_RATE  # … and a second for long
 _MOST_RELAYS: Final = 1024
 _ALL_ROOM: Final = 24 * PUSH_ROOM  # of all at once: what 5,700 nodes push that start together …
 _ALL_RATE: Final = 32 * _PUSH_RATE  # … and a second for long: 480 pushes
-_LONG_ROOM: Final = 2 * PUSH_ROOM  # of all that exceeds 16 NIDs of a push: eight lists of 1,000 …
+_LONG_ROOM: Final = 2 * PUSH_ROOM  # of all that exceeds 15 NIDs of a push: eight lists of 1,000 …
 _LONG_RATE: Final = 8 * _PUSH_RATE  # … and a second for long: two
 
 
@@ -49,14 +52,35 @@ class Allowance:
         self._left -= size
 
 
-class PushLimits:
-    """Which pushes one node takes."""
+class Shared:
+    """What all peers together may push: whole pushes up to 15 NIDs, and what exceeds these."""
 
-    def __init__(self, state: NodeState) -> None:
-        self._state = state
-        now = state.clock()
+    __slots__ = ("_all", "_long")
+
+    def __init__(self, now: float) -> None:
         self._all = Allowance(_ALL_ROOM, _ALL_RATE, now)
         self._long = Allowance(_LONG_ROOM, _LONG_RATE, now)
+
+    def has(self, size: float, now: float) -> bool:
+        """Whether a push of that size may be taken now."""
+        long = size - MIN_INFO_SIZE
+        return self._all.has(MIN_INFO_SIZE, now) and (not long or self._long.has(long, now))
+
+    def take(self, size: float) -> None:
+        """Take what it `has`."""
+        self._all.take(MIN_INFO_SIZE)
+        self._long.take(size - MIN_INFO_SIZE)
+
+
+class PushLimits:
+    """Which pushes one node takes. `needed_for` tells what a peer is needed for, such as a route."""
+
+    def __init__(self, state: NodeState, needed_for: Callable[[Peer], str]) -> None:
+        self._state = state
+        self._needed_for = needed_for
+        now = state.clock()
+        self._direct = Shared(now)
+        self._relayed = Shared(now)
         self._relays: dict[Nid, Allowance] = {}  # by next hop
 
     def take(self, event: Event) -> bool:
@@ -66,15 +90,23 @@ class PushLimits:
             return True
         now = self._state.clock()
         size = min(max(event.rlength, MIN_INFO_SIZE), PUSH_ROOM)
-        if not self._own(peer, size, now) or not self._relayed(event, size, now):
+        relay = None if event.sender == event.source else self._relay(event.sender, now)
+        shared = None
+        if not (peer.configured or self._needed_for(peer)):
+            shared = self._direct if relay is None else self._relayed
+        if not self._own(peer, size, now) or (relay is not None and not relay.has(size, now)):
             why = "more pushes than a peer may send"
-        elif not peer.configured and not self._shared(size, now):
+        elif shared is not None and not shared.has(size, now):
             why = "more pushes than all peers may send"
         else:
             peer.push_room -= size
+            for one in (relay, shared):
+                if one is not None:
+                    one.take(size)
             return True
         self._state.stats.drops[why] += 1
-        if peer.flags & PeerFlag.NIDS_UPTODATE:
+        if peer.flags & (PeerFlag.NIDS_UPTODATE | PeerFlag.DISCOVERING):
+            peer.attempts = 0
             peer.mark(PeerFlag.FORCE_PING, PeerFlag.NIDS_UPTODATE)
         return False
 
@@ -85,24 +117,10 @@ class PushLimits:
         peer.pushed_at = now
         return peer.push_room >= size
 
-    def _relayed(self, event: Event, size: float, now: float) -> bool:
-        """Whether it is within what its next hop may send for others: that one may name ever new ones."""
-        if event.sender == event.source:
-            return True
-        relay = self._relays.pop(event.sender, None) or Allowance(_RELAY_ROOM, _RELAY_RATE, now)
+    def _relay(self, sender: Nid, now: float) -> Allowance:
+        """What a next hop may send for others: that one may name ever new ones."""
+        relay = self._relays.pop(sender, None) or Allowance(_RELAY_ROOM, _RELAY_RATE, now)
         if len(self._relays) >= _MOST_RELAYS:
             self._relays.clear()
-        self._relays[event.sender] = relay
-        if not relay.has(size, now):
-            return False
-        relay.take(size)
-        return True
-
-    def _shared(self, size: float, now: float) -> bool:
-        """Whether it is within what all peers together may send."""
-        long = size - MIN_INFO_SIZE
-        if not self._all.has(MIN_INFO_SIZE, now) or (long and not self._long.has(long, now)):
-            return False
-        self._all.take(MIN_INFO_SIZE)
-        self._long.take(long)
-        return True
+        self._relays[sender] = relay
+        return relay

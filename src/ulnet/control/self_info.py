@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ulnet.control.push_limits import PushLimits
 from ulnet.core.event import Event, EventKind
@@ -13,12 +13,14 @@ from ulnet.core.state import NodeState
 from ulnet.nid import LO_NID, Net, NetType
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
-from ulnet.wire.ping import MIN_INFO_SIZE, Feature, NiEntry, NiStatus, PingInfo
+from ulnet.wire.ping import MAX_INFO_SIZE, MIN_INFO_SIZE, Feature, NiEntry, NiStatus, PingInfo
 
 if TYPE_CHECKING:
     from ulnet.core.parts import Parts
 
 __all__ = ["SelfInfo"]
+
+_MOST_BUFFERS: Final = 64  # for pushes that come at the same time
 
 
 class SelfInfo:
@@ -34,12 +36,13 @@ class SelfInfo:
         self._parts = parts
         self._ping: Md | None = None
         self._push: Md | None = None
-        self._push_buffer = bytearray(MIN_INFO_SIZE)
+        self._push_size = MIN_INFO_SIZE  # of a buffer for a push
+        self._buffers = 0  # for pushes, posted or taken by one whose payload is on its way
         self.sequence: int = 0
         self.routes = False  # whether peers are told that this node routes
         self.silent_nets: frozenset[Net] = frozenset()  # of a router: where nobody has pinged it for long
         self._started = False
-        self._limits = PushLimits(state)
+        self._limits = PushLimits(state, lambda peer: parts.needed_for(peer))
         self.data: memoryview = memoryview(b"")  # what a ping gets and a push carries; renewed, never changed
 
     def start(self) -> None:
@@ -95,29 +98,48 @@ class SelfInfo:
     def _post_push_buffer(self) -> None:
         if not self._started:
             return
+        self._buffers += 1
         me = self._memory.me_attach(PING_PORTAL, match_bits=PING_MATCH_BITS)
         self._push = self._memory.md_attach(
             me,
-            self._push_buffer,
+            bytearray(self._push_size),
             self._pushed,
             options=OP_PUT | TRUNCATE,
             threshold=1,
         )
 
+    def push_waits(self) -> None:
+        """A push found no buffer: it gets one of its own, since who has the other may take long to send."""
+        if self._buffers < _MOST_BUFFERS:
+            self._post_push_buffer()
+
     def _pushed(self, event: Event) -> None:
         try:
             if event.kind is EventKind.PUT and self._limits.take(event):
-                self._parts.pushed(event.source, self._read_push(event))
+                info = self._read_push(event)
+                self._parts.pushed(event.source, info if self._may_speak(event) else None)
         finally:
             if event.unlinked:
-                self._post_push_buffer()
+                self._buffers -= 1
+                if not self._buffers:
+                    self._post_push_buffer()
+
+    def _may_speak(self, event: Event) -> bool:
+        """Whether a push came from its source, from another NID of that peer, or by a gateway to its net.
+
+        Whoever else sent it may have invented what it says: the peer itself is asked.
+        """
+        peer = self._state.peers.find(event.source)
+        if peer is None or event.sender == event.source or peer.owns(event.sender):
+            return True
+        return self._parts.leads_over(event.sender, event.source.net)
 
     def _read_push(self, event: Event) -> PingInfo | None:
         """The info of a push, if it is whole; a buffer that is too small grows."""
         if event.status:
             return None
         if event.mlength < event.rlength:
-            self._push_buffer = bytearray(event.rlength)
+            self._push_size = min(event.rlength, MAX_INFO_SIZE)
             return None
         try:
             info = PingInfo.unpack(event.data)

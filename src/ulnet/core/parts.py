@@ -58,6 +58,7 @@ class Parts:
         "peer_removed",
         "pinged",
         "posted",
+        "push_waits",
         "pushed",
         "received",
         "relay",
@@ -85,6 +86,9 @@ class Parts:
 
     # Memory
     expire: Callable[[Md, int], None]
+
+    # SelfInfo
+    push_waits: Callable[[], None]
 
     # Discovery
     hold: Callable[[Msg, Peer], bool]

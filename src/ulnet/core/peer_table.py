@@ -28,6 +28,7 @@ _CANDIDATES = 16  # how many are looked at to find one that can be forgotten
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
 _CONFIGURED = int(PeerFlag.CONFIGURED)
 _DISCOVERED = int(PeerFlag.DISCOVERED)
+_DISCOVERING = int(PeerFlag.DISCOVERING)
 _UPTODATE = int(PeerFlag.NIDS_UPTODATE)
 _LOCK = int(PeerFlag.LOCK_PRIMARY)
 _BAD_CONFIG = int(PeerFlag.BAD_CONFIG)
@@ -273,7 +274,8 @@ class PeerTable:
     @staticmethod
     def agrees(other: Peer, peer: Peer) -> bool:
         """Whether another peer, as far as it has spoken for itself, says that it is the node of peer."""
-        spoke = other.flags & _DISCOVERED and any(pni.heard_at >= 0 for pni in other.members.values())
+        asked = other.flags & _DISCOVERING and not other.flags & _DISCOVERED  # its answer is to come
+        spoke = not asked and any(pni.heard_at >= 0 for pni in other.members.values())
         return not spoke or not other.says.isdisjoint(peer.members)
 
     def _adopt(self, peer: Peer, nid: Nid, listed: Collection[Nid]) -> int:

@@ -330,6 +330,8 @@ class Reception:
             guard.begins(incoming)
         if isinstance(found, str):
             portal.delayed[incoming] = None
+            if portal.index == PING_PORTAL:
+                self._parts.push_waits()
         else:
             self.take(incoming, found)
 

@@ -17,6 +17,7 @@ __all__ = [
     "GUARD",
     "HEADER_SIZE",
     "MAGIC",
+    "MAX_INFO_SIZE",
     "MAX_NIS",
     "MIN_INFO_SIZE",
     "PREFIX_SIZE",
@@ -32,6 +33,7 @@ GUARD: Final = 0x756C  # "ul": the sender keeps the identities of PUTs
 HEADER_SIZE: Final = 16
 PREFIX_SIZE: Final = 32  # header and entry 0: enough for info_size
 MAX_NIS: Final = 4096
+MAX_INFO_SIZE: Final = 1 << 17  # more than MAX_NIS NIs take: no node needs a larger buffer
 MIN_INFO_SIZE: Final = 272  # room for 16 NIs: what real nodes offer before they know better
 
 _ENTRY_SIZE: Final = 16

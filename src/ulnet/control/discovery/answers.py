@@ -7,8 +7,7 @@ from collections.abc import Callable, Hashable
 from ulnet.core.lines import Line
 from ulnet.core.peer import Peer, PeerFlag
 from ulnet.nid import Nid
-from ulnet.wire.lnet import LNET_MTU
-from ulnet.wire.ping import PREFIX_SIZE, Feature, PingInfo, info_size
+from ulnet.wire.ping import MAX_INFO_SIZE, PREFIX_SIZE, Feature, PingInfo, info_size
 
 __all__ = ["SAYS_MULTI_RAIL", "Answers", "see_sequence", "size_needed"]
 
@@ -110,4 +109,4 @@ def see_sequence(peer: Peer, sequence: int) -> None:
 def size_needed(data: memoryview) -> int:
     """How large a buffer the info needs that begins with data; 0 if that cannot be told or is absurd."""
     needed = info_size(data[:PREFIX_SIZE]) if len(data) >= PREFIX_SIZE else 0
-    return needed if needed <= LNET_MTU else 0
+    return needed if needed <= MAX_INFO_SIZE else 0
