@@ -222,7 +222,8 @@ def be_crowd() -> None:
                 waiting[place] = message(hostile(number), MsgType.PUT, PING_PORTAL, PING_MATCH_BITS, info)
             try:
                 waiting[place] = waiting[place][socks[place].send(waiting[place]) :]
-                socks[place].recv(ROOM)
+                if not socks[place].recv(ROOM):
+                    raise ConnectionResetError
             except BlockingIOError:
                 continue
             except OSError:
@@ -234,6 +235,7 @@ def greeted(number: int) -> socket.socket:
     while True:
         with contextlib.suppress(OSError):
             sock = call(number)
+            sock.settimeout(5)
             sock.sendall(hello(hostile(number)))
             if sock.recv(4096):
                 sock.setblocking(False)

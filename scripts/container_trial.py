@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -40,7 +40,7 @@ RIGHTS = ("--cap-drop", "all", "--cap-add", "net_bind_service,net_raw")
 
 
 class Podman:
-    """Podman with images and containers in a folder of its own: those of the machine stay as they are.
+    """Podman with images and containers in a folder of its own, not among those of the machine.
 
     runc also runs where the machine has both versions of control groups, which crun refuses.
     """
@@ -79,8 +79,9 @@ def main(arguments: list[str] | None = None) -> int:
                 two_nodes(podman, Path(folder))
                 refused(podman, Path(folder))
             finally:
-                podman("rmi", "--all", "--force")
-    except TrialError as error:
+                with suppress(TrialError):  # what went wrong before is told
+                    podman("rmi", "--all", "--force")
+    except (TrialError, subprocess.SubprocessError) as error:
         print(f"container-trial: {error}", file=sys.stderr)
         return 1
     print("container-trial: all of it is as it should be")
@@ -111,7 +112,12 @@ def build(podman: Podman, base: Path, archive: Path) -> None:
     ]
     if believed := os.environ.get("PIP_CERT"):
         (archive.parent / "pip.conf").write_text("[global]\ncert = /mnt/ca.crt\n")
-        words += ["-v", f"{believed}:/mnt/ca.crt:ro", "-v", f"{archive.parent / 'pip.conf'}:/etc/pip.conf:ro"]
+        words += [
+            "-v",
+            f"{Path(believed).resolve()}:/mnt/ca.crt:ro",
+            "-v",
+            f"{archive.parent / 'pip.conf'}:/etc/pip.conf:ro",
+        ]
     began = time.monotonic()
     podman(*words, "-f", str(ROOT / "packaging/Containerfile"), str(ROOT))
     tell(f"built in {time.monotonic() - began:.0f} s")
@@ -145,7 +151,7 @@ def two_nodes(podman: Podman, folder: Path) -> None:
 
 def is_ready(podman: Podman, name: str) -> bool:
     """Whether lnetd is up in a container."""
-    return "ready" in podman.logs(name)
+    return "ready: LNet is up" in podman.logs(name)
 
 
 def refused(podman: Podman, folder: Path) -> None:
@@ -166,8 +172,11 @@ def container(podman: Podman, namespace: str, folder: Path) -> Iterator[str]:
     podman("run", "-d", "--name", name, *network, *RIGHTS, *LIMITS, *config, IMAGE)
     try:
         yield name
+    except TrialError as error:
+        raise TrialError(f"{error}\nThe container's log:\n{podman.logs(name)[-3000:]}") from None
     finally:
-        podman("rm", "--force", name)
+        with suppress(TrialError):
+            podman("rm", "--force", name)
 
 
 def tell(sentence: str) -> None:
