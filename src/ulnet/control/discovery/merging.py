@@ -163,7 +163,7 @@ class Merging:
             peer.mark(_DATA_PRESENT)
         else:
             kept |= self._peers.keep_only(peer, whole)
-            peer.says -= peer.members.keys()  # no others have them now, nor may whoever lists them later
+            peer.says = peer.says.difference(peer.members)  # no others have these
             self._take_statuses(peer, info)
         for nid, why in kept.items():
             pni = peer.members.get(nid)
