@@ -58,7 +58,8 @@ PORT = 9988
 NODE, PEER, OTHER = Nid.parse("127.50.0.1@tcp"), Nid.parse("127.50.0.2@tcp"), Nid.parse("127.50.0.3@tcp")
 TARGET = OTHER if os.environ.get("ULNET_FLOOD_OTHER") else NODE
 FLOODS = ("connections", "invented", "puts", "pushes")
-CROWD = 200
+ALL_FLOODS = (*FLOODS, "crowd")
+CROWD = 200  # connections
 PR_SET_PDEATHSIG = 1
 CONNECTIONS = 5000
 INVENTED = 5000
@@ -422,11 +423,11 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=15.0, help="of pings in each phase")
-    parser.add_argument("--only", nargs="+", choices=(*FLOODS, "crowd"), default=list(FLOODS))
+    parser.add_argument("--only", nargs="+", choices=ALL_FLOODS, default=list(FLOODS))
     parser.add_argument("--aged", action="store_true", help="five minutes later once more")
     parser.add_argument("--other", action="store_true", help="flood another node")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--role", choices=("node", "other", "peer", "crowd", *FLOODS), help=argparse.SUPPRESS)
+    parser.add_argument("--role", choices=("node", "other", "peer", *ALL_FLOODS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

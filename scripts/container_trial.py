@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from install_trial import (
     expect,
     expect_in,
     namespaces,
+    require,
     run,
     wait,
 )
@@ -68,10 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--base", type=Path, help="a root of debootstrap to use, in place of a new one")
     options = parser.parse_args(arguments)
     try:
-        missing = sorted(package for program, package in NEEDED.items() if shutil.which(program) is None)
-        if os.geteuid() != 0 or missing:
-            names = f"; missing here: {', '.join(missing)} (apt-get install them)" if missing else ""
-            raise TrialError(f"this needs root and {', '.join(NEEDED)}{names}")
+        require(NEEDED)
         with tempfile.TemporaryDirectory() as folder:
             podman = Podman(Path(folder))
             try:

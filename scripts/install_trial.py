@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -92,10 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--part", dest="parts", choices=("deb", "pip"), nargs="+", default=("deb", "pip"))
     options = parser.parse_args(arguments)
     try:
-        missing = sorted(package for program, package in NEEDED.items() if shutil.which(program) is None)
-        if os.geteuid() != 0 or missing:
-            names = f"; missing here: {', '.join(missing)} (apt-get install them)" if missing else ""
-            raise TrialError(f"this needs root and {', '.join(NEEDED)}{names}")
+        require(NEEDED)
         with tempfile.TemporaryDirectory() as folder:
             base = options.base or make_base(Path(folder, "base"))
             if "deb" in options.parts:
@@ -303,6 +300,14 @@ def children(pid: int) -> list[int]:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
+
+
+def require(programs: Mapping[str, str]) -> None:
+    """Raise `TrialError` without root, or without one of these programs (each with its Debian package)."""
+    missing = sorted(package for program, package in programs.items() if shutil.which(program) is None)
+    if os.geteuid() != 0 or missing:
+        names = f"; missing here: {', '.join(missing)} (apt-get install them)" if missing else ""
+        raise TrialError(f"this needs root and {', '.join(programs)}{names}")
 
 
 def wait(what: str, holds: Callable[[], bool]) -> None:

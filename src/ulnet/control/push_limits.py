@@ -1,22 +1,24 @@
 """How many pushes are taken: a push costs this node up to 20 µs for each NID that it lists.
 
-Each peer has an allowance, and so has each next hop for what it sends for others. All peers share another,
-since many at once would take all of this node's time otherwise; those whose pushes others send share one of
-their own, so that invented sources take nothing from peers with a connection. Who is configured, or a
-gateway, is not counted there. A push that is not taken changes nothing; its peer is asked before the next
+Each peer has a token bucket, and so has each next hop for what it sends for others. All peers share two more:
+many at once would take all of this node's time otherwise. Peers whose pushes others send share two of their
+own, so that invented sources take nothing from peers with a connection. Configured peers and gateways take
+nothing from what is shared. A push that is not taken changes nothing; its peer is asked before the next
 message to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ulnet.core.event import Event
 from ulnet.core.peer import PUSH_ROOM, Peer, PeerFlag
 from ulnet.core.state import NodeState
 from ulnet.nid import Nid
 from ulnet.wire.ping import MIN_INFO_SIZE
+
+if TYPE_CHECKING:
+    from ulnet.core.parts import Parts
 
 __all__ = ["PushLimits"]
 
@@ -30,8 +32,8 @@ _LONG_ROOM: Final = 2 * PUSH_ROOM  # of all that exceeds 15 NIDs of a push: eigh
 _LONG_RATE: Final = 8 * _PUSH_RATE  # … and a second for long: two
 
 
-class Allowance:
-    """Bytes that may be taken: up to `room` at once, and `rate` a second for long."""
+class TokenBucket:
+    """A token bucket of bytes: up to `room` at once, and `rate` a second for long."""
 
     __slots__ = ("_left", "_rate", "_room", "_since")
 
@@ -58,8 +60,8 @@ class Shared:
     __slots__ = ("_all", "_long")
 
     def __init__(self, now: float) -> None:
-        self._all = Allowance(_ALL_ROOM, _ALL_RATE, now)
-        self._long = Allowance(_LONG_ROOM, _LONG_RATE, now)
+        self._all = TokenBucket(_ALL_ROOM, _ALL_RATE, now)
+        self._long = TokenBucket(_LONG_ROOM, _LONG_RATE, now)
 
     def has(self, size: float, now: float) -> bool:
         """Whether a push of that size may be taken now."""
@@ -73,15 +75,15 @@ class Shared:
 
 
 class PushLimits:
-    """Which pushes one node takes. `needed_for` tells what a peer is needed for, such as a route."""
+    """Which pushes one node takes."""
 
-    def __init__(self, state: NodeState, needed_for: Callable[[Peer], str]) -> None:
+    def __init__(self, state: NodeState, parts: Parts) -> None:
         self._state = state
-        self._needed_for = needed_for
+        self._parts = parts
         now = state.clock()
         self._direct = Shared(now)
         self._relayed = Shared(now)
-        self._relays: dict[Nid, Allowance] = {}  # by next hop
+        self._relays: dict[Nid, TokenBucket] = {}  # by next hop
 
     def take(self, event: Event) -> bool:
         """Whether a push is taken; else it is counted, and its peer is asked when that matters."""
@@ -92,7 +94,7 @@ class PushLimits:
         size = min(max(event.rlength, MIN_INFO_SIZE), PUSH_ROOM)
         relay = None if event.sender == event.source else self._relay(event.sender, now)
         shared = None
-        if not (peer.configured or self._needed_for(peer)):
+        if not (peer.configured or self._parts.needed_for(peer)):
             shared = self._direct if relay is None else self._relayed
         if not self._own(peer, size, now) or (relay is not None and not relay.has(size, now)):
             why = "more pushes than a peer may send"
@@ -117,9 +119,9 @@ class PushLimits:
         peer.pushed_at = now
         return peer.push_room >= size
 
-    def _relay(self, sender: Nid, now: float) -> Allowance:
+    def _relay(self, sender: Nid, now: float) -> TokenBucket:
         """What a next hop may send for others: that one may name ever new ones."""
-        relay = self._relays.pop(sender, None) or Allowance(_RELAY_ROOM, _RELAY_RATE, now)
+        relay = self._relays.pop(sender, None) or TokenBucket(_RELAY_ROOM, _RELAY_RATE, now)
         if len(self._relays) >= _MOST_RELAYS:
             self._relays.clear()
         self._relays[sender] = relay

@@ -42,7 +42,7 @@ class SelfInfo:
         self.routes = False  # whether peers are told that this node routes
         self.silent_nets: frozenset[Net] = frozenset()  # of a router: where nobody has pinged it for long
         self._started = False
-        self._limits = PushLimits(state, lambda peer: parts.needed_for(peer))
+        self._limits = PushLimits(state, parts)
         self.data: memoryview = memoryview(b"")  # what a ping gets and a push carries; renewed, never changed
 
     def start(self) -> None:
@@ -139,7 +139,7 @@ class SelfInfo:
         if event.status:
             return None
         if event.mlength < event.rlength:
-            self._push_size = min(event.rlength, MAX_INFO_SIZE)
+            self._push_size = max(self._push_size, min(event.rlength, MAX_INFO_SIZE))
             return None
         try:
             info = PingInfo.unpack(event.data)

@@ -38,12 +38,13 @@ class Held(Arriving):
         self.incoming = incoming
 
 
-def half_pushed_by(hop: Nid, core: LNet) -> None:
-    hdr = Header(int(MsgType.PUT), A, hop, payload_length=32, match_bits=PING_MATCH_BITS)
+def half_pushed_by(hop: Nid, core: LNet, size: int = 32) -> Held:
+    hdr = Header(int(MsgType.PUT), A, hop, payload_length=size, match_bits=PING_MATCH_BITS)
     receiver = core.receiver(core.nis[A], hop)
-    held = Held(receiver, bytes(32))
+    held = Held(receiver, bytes(size))
     assert receiver.begin(hdr, held) == 0
     assert held.incoming is not None
+    return held
 
 
 def deliver(fabric: Fabric) -> None:
@@ -231,6 +232,19 @@ def test_who_pushes_half_a_list_keeps_no_others_waiting(fabric: Fabric, count: i
     assert not a.memory.portal(0).delayed
     fabric.run()
     assert all(len(list(peer(a, Nid.parse(f"10.0.4.{number}@tcp")).nids())) == 2 for number in range(1, 100))
+
+
+def test_the_buffer_that_a_long_list_needs_is_not_made_smaller_by_a_shorter_one(fabric: Fabric) -> None:
+    """Both came while buffers had room for 16 NIs."""
+    a = fabric.node(str(A), discovery=True)
+    many = info(2, B, *(Nid.parse(f"10.1.1.{n}@tcp1") for n in range(100)))
+    shorter = half_pushed_by(FOE, a, size=400)
+    pushed_by(B, a, B, many)
+    assert shorter.incoming is not None
+    shorter.receiver.end(shorter.incoming)
+    pushed_by(B, a, B, many)
+    fabric.run()
+    assert len(list(peer(a, B).nids())) == 101
 
 
 def test_a_reply_that_claims_to_be_huge_has_little_memory_taken(fabric: Fabric) -> None:

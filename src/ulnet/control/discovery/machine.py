@@ -451,9 +451,7 @@ class Discovery:
             self._state.stats.drops["push of a peer without Multi-Rail"] += 1
             return
         if info is None or not listed:
-            peer.attempts = (
-                0  # what is pushed in its name is not its fault: messages to it wait, and do not fail
-            )
+            peer.attempts = 0  # others may push in its name: no message to it fails for that
             peer.mark(_FORCE_PING, _UPTODATE)
             self._feed(peer, Input.WANTED)
             return
