@@ -257,3 +257,11 @@ def test_a_reply_that_claims_to_be_huge_has_little_memory_taken(fabric: Fabric) 
         pushed_by(FOE, a, FOE, bytes(32))  # no info: it is asked
         fabric.run()
         assert peer(a, FOE).info_size == (0 if claimed > 1 << 17 else claimed)
+
+
+def test_what_is_kept_of_who_pushes_for_others_is_bounded(fabric: Fabric) -> None:
+    a = fabric.node(str(A), discovery=True)
+    for number in range(1100):
+        hop = Nid.parse(f"10.0.{1 + (number >> 8)}.{number & 255}@tcp")
+        pushed_by(hop, a, Nid.parse("10.9.9.9@tcp9"), bytes(32))
+    assert 0 < len(a.info._limits._relays) <= 1024
