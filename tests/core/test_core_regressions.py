@@ -49,11 +49,11 @@ def send(fabric, core, target=B, *, bits=7, portal=5, data=b"", source=None):
     fabric.run()
 
 
-def arrive(core, ni_nid, payload_length=0, *, kind=MsgType.PUT, src=A, rx=NO_PAYLOAD, **fields):
-    """A header as a driver would hand it up, with nothing behind it."""
+def arrive(core, ni_nid, payload_length=0, *, kind=MsgType.PUT, src=A, hop=None, rx=NO_PAYLOAD, **fields):
+    """A header as a driver would hand it up, with nothing behind it; it comes from `src` or by way of `hop`."""
     fields = {"portal": 5, "match_bits": 7, "dest_pid": 12345, "src_pid": 12345} | fields
     hdr = Header(int(kind), ni_nid, src, payload_length=payload_length, **fields)
-    return core.receiver(core.nis[ni_nid], src).begin(hdr, rx)
+    return core.receiver(core.nis[ni_nid], hop or src).begin(hdr, rx)
 
 
 def hold_payload(monkeypatch):
@@ -485,7 +485,7 @@ def test_a_push_cannot_list_loopback_or_wildcard_nids(fabric):
 
 
 def test_pushes_cannot_grow_the_table_without_bound(fabric, monkeypatch):
-    monkeypatch.setattr(peer_module, "MAX_UNCONFIGURED", 50)
+    monkeypatch.setattr(peer_module, "MAX_UNCONFIGURED", 56)
     a, b = fabric.node(str(A)), fabric.node(str(B), discovery=True)
     push_of(fabric, a, [A, *(Nid.of(A.net, 1000 + n) for n in range(40))])
     push_of(fabric, a, [A, *(Nid.of(A.net, 1000 + n) for n in range(40))])
@@ -494,7 +494,7 @@ def test_pushes_cannot_grow_the_table_without_bound(fabric, monkeypatch):
     listed = [C, *(Nid.of(A.net, 2000 + n) for n in range(60))]
     for _ in range(2):
         push_of(fabric, c, listed, source=C)
-    assert sum(len(list(peer.nids())) for peer in b.peers) <= 50
+    assert sum(len(list(peer.nids())) for peer in b.peers) == 42  # what else C lists is not known yet
     send(fabric, a)
     assert b.peers.find(A) is not None
 
@@ -512,6 +512,37 @@ def test_strangers_who_fill_the_table_do_not_shut_out_others(fabric, monkeypatch
     assert b.peers.find(Nid.of(A.net, 7)) is not None
     assert not b.stats.drop_count
     b.memory.set_lazy(5, False)
+
+
+def test_who_was_heard_is_forgotten_after_all_who_were_not(fabric, monkeypatch):
+    """Whoever invented sources until the table was full had idle peers forgotten, and could list their NIDs."""
+    monkeypatch.setattr(peer_module, "MAX_UNCONFIGURED", 48)
+    b = fabric.node(str(B), discovery=True)
+    idle = [Nid.parse(f"10.0.2.{n}@tcp") for n in range(1, 21)]
+    for nid in idle:
+        attach(fabric.node(str(nid), discovery=True), bytearray(1), None)
+        send(fabric, b, nid)
+    foe = Nid.parse("10.0.3.1@tcp")
+    for n in range(200):
+        arrive(b, B, src=Nid.of(FOREIGN.net, 1000 + n), hop=foe, match_bits=8)
+    assert len(list(b.peers.nis())) == 48
+    push_of(fabric, fabric.node(str(foe)), [foe, *(Nid.of(A.net, 2000 + n) for n in range(60))], source=foe)
+    assert all(b.peers.find(nid) is not None for nid in idle)
+
+
+def test_who_calls_finds_room_beside_what_others_list(fabric, monkeypatch):
+    monkeypatch.setattr(peer_module, "MAX_UNCONFIGURED", 48)
+    b = fabric.node(str(B), discovery=True)
+    for number in range(1, 4):
+        foe = Nid.parse(f"10.0.3.{number}@tcp")
+        listed = [foe, *(Nid.of(A.net, 1000 * number + n) for n in range(30))]
+        push_of(fabric, fabric.node(str(foe)), listed, source=foe)
+    assert len(list(b.peers.nis())) <= 39
+    honest = [Nid.parse(f"10.0.2.{number}@tcp") for number in range(1, 10)]
+    for nid in honest:
+        arrive(b, B, src=nid, match_bits=8)
+    assert all(b.peers.find(nid) is not None for nid in honest)
+    assert all(b.peers.find(Nid.parse(f"10.0.3.{number}@tcp")) is not None for number in range(1, 4))
 
 
 def test_memory_of_strangers_who_made_room_is_free_at_once(fabric, monkeypatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from ulnet.core.ni import NI
@@ -13,6 +12,7 @@ from ulnet.core.path_load import PathLoad
 from ulnet.core.peer import Peer, PeerFlag, PeerNet, PeerNi, may_be_listed, may_be_peer
 from ulnet.core.peer_rules import check_add, check_delete, named
 from ulnet.core.status import LNetError
+from ulnet.core.strangers import Strangers
 from ulnet.nid import LO_NID, Net, Nid
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ __all__ = ["MAX_UNCONFIGURED", "PeerTable"]
 
 # NIDs of peers that nobody configured: a bound on what strangers can make us keep.
 MAX_UNCONFIGURED = 65536
+_NOT_LISTED = 4  # one in so many is none that another peer's list brought: who calls finds room
 _GONE = 64  # peers that left last, and stay as they were for whoever still works with them
-_CANDIDATES = 16  # how many are looked at to find one that can be forgotten
 
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
 _CONFIGURED = int(PeerFlag.CONFIGURED)
@@ -48,7 +48,7 @@ class PeerTable:
         self._peers: dict[Peer, None] = {}
         self._by_nid: dict[Nid, PeerNi] = {}
         self.by_nid: dict[Nid, PeerNi] = self._by_nid  # read it, where a call would cost too much
-        self._strangers: dict[Peer, None] = {}  # those not configured, longest known first
+        self._strangers = Strangers()
         self._unconfigured = 0  # their NIDs
         self._locks = 0
         self._gone: deque[Peer] = deque()
@@ -342,7 +342,7 @@ class PeerTable:
     def _insert(self, peer: Peer) -> None:
         self._peers[peer] = None
         if not peer.configured:
-            self._strangers[peer] = None
+            self._strangers.add(peer)
 
     def _remove(self, peer: Peer) -> None:
         self._take_out(peer)
@@ -358,22 +358,19 @@ class PeerTable:
         peer.generation.invalidate("NIDs")
         del self._peers[peer]
         if not peer.configured:
-            del self._strangers[peer]
+            self._strangers.remove(peer)
             self._unconfigured -= len(peer.members)
         self._gone.append(peer)
         if len(self._gone) > _GONE:
             self._gone.popleft().fall_apart()
 
     def _has_room(self, keep: Peer | None = None) -> bool:
-        """Whether one more NID of a stranger fits, if need be in the place of one long idle."""
-        if self._unconfigured < MAX_UNCONFIGURED:
-            return True
-        for peer in list(islice(self._strangers, _CANDIDATES)):
-            if peer is not keep and self.forget(peer):
-                return True
-            del self._strangers[peer]  # to the end: others are asked next time
-            self._strangers[peer] = None
-        return False
+        """Whether one more NID of a stranger fits, if need be in the place of one long idle.
+
+        `keep` is the peer that lists it, if any: such NIDs do not fill the table.
+        """
+        most = MAX_UNCONFIGURED if keep is None else MAX_UNCONFIGURED - MAX_UNCONFIGURED // _NOT_LISTED
+        return self._unconfigured < most or self._strangers.make_room(self.forget, keep)
 
     def forget(self, peer: Peer) -> bool:
         """Remove a stranger, unless it is in use, named or a gateway; whether it went."""
