@@ -50,7 +50,7 @@ def send(fabric, core, target=B, *, bits=7, portal=5, data=b"", source=None):
 
 
 def arrive(core, ni_nid, payload_length=0, *, kind=MsgType.PUT, src=A, hop=None, rx=NO_PAYLOAD, **fields):
-    """A header as a driver would hand it up, with nothing behind it; it comes from `src` or by way of `hop`."""
+    """A header as a driver would hand it up, with nothing behind it; `hop` sent it, or `src` itself."""
     fields = {"portal": 5, "match_bits": 7, "dest_pid": 12345, "src_pid": 12345} | fields
     hdr = Header(int(kind), ni_nid, src, payload_length=payload_length, **fields)
     return core.receiver(core.nis[ni_nid], hop or src).begin(hdr, rx)
@@ -515,7 +515,7 @@ def test_strangers_who_fill_the_table_do_not_shut_out_others(fabric, monkeypatch
 
 
 def test_who_was_heard_is_forgotten_after_all_who_were_not(fabric, monkeypatch):
-    """Whoever invented sources until the table was full had idle peers forgotten, and could list their NIDs."""
+    """Whoever invented sources had idle peers forgotten, and could list their NIDs then."""
     monkeypatch.setattr(peer_module, "MAX_UNCONFIGURED", 48)
     b = fabric.node(str(B), discovery=True)
     idle = [Nid.parse(f"10.0.2.{n}@tcp") for n in range(1, 21)]

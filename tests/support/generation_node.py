@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from ulnet import Node
+from ulnet.control.instance import LNet
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import MANAGE_REMOTE, OP_PUT
 from ulnet.core.routing.state import RoutingState
@@ -24,6 +25,15 @@ PORTAL = 30
 INTERVAL = 1  # seconds between checks of gateways
 PATIENCE = 3  # seconds more until a router is announced
 LATE = 60  # and, from then on, until it takes a net without checks for down: a busy machine may be late
+
+
+def take_no_pushes(core: LNet) -> None:
+    """From now on pushes find no memory, as on a node of a generation that has no discovery."""
+    core.info.stop()
+    core.memory.set_lazy(PING_PORTAL, False)
+    for md in list(core.memory.mds.values()):
+        if md.options & OP_PUT and md.me is not None and md.me.portal.index == PING_PORTAL:
+            core.memory.md_unlink(md)
 
 
 class Member:
@@ -50,10 +60,7 @@ class Member:
         """Take from the node what the older generation did not have."""
         core = self.node.core
         core.discovery.stop()
-        core.info.stop()
-        core.memory.set_lazy(PING_PORTAL, False)
-        assert core.info._push is not None
-        core.memory.md_unlink(core.info._push)
+        take_no_pushes(core)
         self._tell(Feature.NI_STATUS | Feature.RTE_DISABLED)
 
     def _tell(self, features: Feature) -> None:

@@ -143,7 +143,9 @@ class LNet:
         parts.end = completion.end
         parts.match_delayed = delayed.match
         parts.drop_delayed = delayed.drop
+        parts.give_up = delayed.give_up
         parts.expire = self.memory.expire
+        parts.push_begins = self.info.push_begins
         parts.push_waits = self.info.push_waits
         parts.hold = discovery.hold
         parts.pushed = discovery.pushed

@@ -9,6 +9,7 @@ from ulnet.core.event import Event, EventKind
 from ulnet.core.guard.identity import tag_of
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, Md
 from ulnet.core.memory import Memory
+from ulnet.core.msg import Incoming
 from ulnet.core.state import NodeState
 from ulnet.nid import LO_NID, Net, NetType
 from ulnet.wire.errors import WireError
@@ -35,9 +36,9 @@ class SelfInfo:
         self._memory = memory
         self._parts = parts
         self._ping: Md | None = None
-        self._push: Md | None = None
         self._push_size = MIN_INFO_SIZE  # of a buffer for a push
         self._buffers = 0  # for pushes, posted or taken by one whose payload is on its way
+        self._coming: dict[Md, Incoming] = {}  # those pushes; who began first is first
         self.sequence: int = 0
         self.routes = False  # whether peers are told that this node routes
         self.silent_nets: frozenset[Net] = frozenset()  # of a router: where nobody has pinged it for long
@@ -100,7 +101,7 @@ class SelfInfo:
             return
         self._buffers += 1
         me = self._memory.me_attach(PING_PORTAL, match_bits=PING_MATCH_BITS)
-        self._push = self._memory.md_attach(
+        self._memory.md_attach(
             me,
             bytearray(self._push_size),
             self._pushed,
@@ -108,12 +109,21 @@ class SelfInfo:
             threshold=1,
         )
 
+    def push_begins(self, push: Incoming) -> None:
+        """A push has a buffer, and its payload is on its way there."""
+        assert push.md is not None
+        self._coming[push.md] = push
+
     def push_waits(self) -> None:
-        """A push found no buffer: it gets one of its own, since who has the other may take long to send."""
-        if self._buffers < _MOST_BUFFERS:
+        """A push found no buffer: it gets one of its own, since who has the other may take long to send.
+
+        Where there are many, the one that began first is given up, and its peer asked.
+        """
+        if self._buffers < _MOST_BUFFERS or any(map(self._parts.give_up, list(self._coming.values()))):
             self._post_push_buffer()
 
     def _pushed(self, event: Event) -> None:
+        self._coming.pop(event.md, None)
         try:
             if event.kind is EventKind.PUT and self._limits.take(event):
                 info = self._read_push(event)
@@ -121,7 +131,7 @@ class SelfInfo:
         finally:
             if event.unlinked:
                 self._buffers -= 1
-                if not self._buffers:
+                if not self._buffers or self._memory.portal(PING_PORTAL).delayed:
                     self._post_push_buffer()
 
     def _may_speak(self, event: Event) -> bool:

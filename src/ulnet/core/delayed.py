@@ -1,10 +1,12 @@
-"""PUTs that wait at lazy portals until there is memory for them (spec md-me-eq.md §6)."""
+"""PUTs that wait at lazy portals for memory, or have to give it up (spec md-me-eq.md §6)."""
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from ulnet.core.event import Event, EventKind
 from ulnet.core.guard.receiver import ReceiverGuard
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
@@ -23,6 +25,7 @@ __all__ = ["MAX_DELAYED", "Delayed", "may_wait"]
 
 # Messages that may wait on one lazy portal; those with payload also stall their connection.
 MAX_DELAYED: Final = 4096
+SLOW: Final = "its payload came slowly, and others needed the memory"
 
 
 def may_wait(portal: Portal, hdr: Header) -> bool:
@@ -101,6 +104,26 @@ class Delayed:
             self._guard.ended(incoming, False)
         self._release(incoming)
         self._drop(incoming.ni, incoming.peer_ni, incoming.hdr, incoming.rx, why, incoming.next_nid)
+
+    def give_up(self, put: Incoming) -> bool:
+        """End a PUT whose payload is still coming, for others need its memory; False if that cannot be."""
+        md = put.md
+        if md is None or put.rx is None or not put.rx.abandon(put):
+            return False
+        put.ended = True
+        put.rx = None
+        if put.identity:
+            self._guard.ended(put, False)
+        self._release(put)
+        # fmt: off
+        event = Event(EventKind.PUT, md, put.hdr, put.peer_ni.peer.primary_nid, put.next_nid, put.mlength,
+                      put.hdr.payload_length, put.offset)
+        # fmt: on
+        event.status = -errno.ETIMEDOUT
+        event.reason = SLOW
+        self._state.drops.count(put.ni, put.peer_ni, put.hdr, SLOW)
+        self._memory.complete_one(md, event)
+        return True
 
     def forget_rx(self, rx: Payload) -> None:
         """The connection of messages that wait died: their payload will never come."""

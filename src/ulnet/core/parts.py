@@ -39,6 +39,7 @@ class Parts:
         "fail",
         "failed",
         "forward",
+        "give_up",
         "has_path_beside",
         "heard",
         "hold",
@@ -58,6 +59,7 @@ class Parts:
         "peer_removed",
         "pinged",
         "posted",
+        "push_begins",
         "push_waits",
         "pushed",
         "received",
@@ -83,11 +85,13 @@ class Parts:
     # Delayed
     match_delayed: Callable[[Portal], None]
     drop_delayed: Callable[[Incoming, str], None]
+    give_up: Callable[[Incoming], bool]
 
     # Memory
     expire: Callable[[Md, int], None]
 
     # SelfInfo
+    push_begins: Callable[[Incoming], None]
     push_waits: Callable[[], None]
 
     # Discovery
@@ -102,7 +106,7 @@ class Parts:
     sent: Callable[[NI, PeerNi], None]
     heard: Callable[[NI, PeerNi], None]
     failed: Callable[[Msg, HealthStatus, int, str], bool]
-    broken: Callable[[NI, PeerNi, HealthStatus], None]
+    broken: Callable[[NI, Nid, HealthStatus], None]
     overdue: Callable[[Md], None]
     switched: Callable[[Msg, NI, PeerNi], None]
     moved: Callable[[Msg, NI, PeerNi], None]

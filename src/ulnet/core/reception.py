@@ -338,6 +338,8 @@ class Reception:
     def take(self, incoming: Incoming, found: tuple[Md, int, int]) -> None:
         """The memory of a message is found: there goes its payload."""
         incoming.md, incoming.mlength, incoming.offset = found
+        if incoming.hdr.portal == PING_PORTAL:
+            self._parts.push_begins(incoming)
         self._receive_payload(incoming)
 
     def _receive_payload(self, incoming: Incoming) -> None:
@@ -489,18 +491,15 @@ class Reception:
                       hdr.payload_length, incoming.offset)
         # fmt: on
         if status:
-            self._parts.broken(ni, sender, status)
+            self._parts.broken(ni, incoming.next_nid, status)
             event.status = -(err or errno.EIO)
             event.health = status
             event.reason = reason
         else:
             self._count_received(ni, sender, hdr)
         if md.in_flight and not is_put:
-            in_flight = take_answered(md.in_flight, incoming.hop.path_loads.get(ni))
-            if status:
-                in_flight.abandon()
-            else:
-                in_flight.answered(self.state.clock())
+            asked = take_answered(md.in_flight, incoming.hop.path_loads.get(ni))
+            asked.abandon() if status else asked.answered(self.state.clock())
         wants_ack = is_put and hdr.wmd != NO_WMD and not md.options & ACK_DISABLE
         if incoming.identity:
             self.guard.ended(incoming, not status, wants_ack and not md.aborted)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from control.discovery.test_discovery_hostile import Arriving, answer, attach, info, peer, push, put
 from support.fabric import Delivery, Fabric
 from ulnet.control.instance import LNet
+from ulnet.core.delayed import SLOW
 from ulnet.core.md import MdOption
 from ulnet.core.msg import Incoming
+from ulnet.core.status import HealthStatus
 from ulnet.nid import LNET_PID, Net, Nid
 from ulnet.wire.lnet import PING_MATCH_BITS, Header, MsgType, unpack_header
 from ulnet.wire.ping import NiEntry, NiStatus, PingInfo
@@ -36,6 +40,9 @@ class Held(Arriving):
 
     def take(self, incoming: Incoming | None, buffers: list[memoryview], mlen: int, rlen: int) -> None:
         self.incoming = incoming
+
+    def abandon(self, incoming: Incoming) -> bool:
+        return self.incoming is incoming
 
 
 def half_pushed_by(hop: Nid, core: LNet, size: int = 32) -> Held:
@@ -219,19 +226,56 @@ def test_a_push_that_is_refused_while_its_peer_is_asked_is_not_lost(fabric: Fabr
     assert list(peer(a, B).nids()) == [B, B1]
 
 
-@pytest.mark.parametrize("count", [1, 60])
+@pytest.mark.parametrize("count", [1, 60, 1000])
 def test_who_pushes_half_a_list_keeps_no_others_waiting(fabric: Fabric, count: int) -> None:
     """All other pushes waited, and the connections that brought them were not read."""
     a, b = fabric.node(str(A), discovery=True), fabric.node(str(B), str(B1), discovery=True)
     attach(b)
     for number in range(count):
-        half_pushed_by(Nid.parse(f"10.0.3.{number}@tcp"), a)
+        half_pushed_by(Nid.parse(f"10.0.{16 + (number >> 8)}.{number & 255}@tcp"), a)
     for number in range(1, 100):
         node = Nid.parse(f"10.0.4.{number}@tcp")
         pushed_by(node, a, node, info(2, node, Nid.parse(f"10.1.4.{number}@tcp1")))
     assert not a.memory.portal(0).delayed
     fabric.run()
     assert all(len(list(peer(a, Nid.parse(f"10.0.4.{number}@tcp")).nids())) == 2 for number in range(1, 100))
+
+
+def test_who_pushes_slowly_is_asked_where_others_need_the_memory(fabric: Fabric) -> None:
+    a, b = fabric.node(str(A), discovery=True), fabric.node(str(B), str(B1), discovery=True)
+    attach(b)
+    put(a, B)
+    fabric.run()
+    half_pushed_by(B, a)
+    before = b.stats.recv_count
+    held = [half_pushed_by(Nid.parse(f"10.0.3.{number}@tcp"), a) for number in range(64)]
+    assert a.stats.drops[SLOW] == 1
+    fabric.run()
+    assert b.stats.recv_count > before
+    for slow in held:  # the rest comes after all
+        assert slow.incoming is not None
+        slow.receiver.end(slow.incoming)
+    assert a.stats.drops[SLOW] == 1
+    assert not a.stats.drops["finalized twice"]
+    assert (a.info._buffers, a.info._coming) == (1, {})
+
+
+def test_a_payload_that_never_comes_is_charged_to_who_brings_it(fabric: Fabric) -> None:
+    """Half a message with an invented source made the NIDs of that peer unhealthy (spec health.md §3)."""
+    a = fabric.node(str(A), discovery=True)
+    far = [Nid.parse(f"10.9.0.{number}@tcp9") for number in (1, 2)]
+    a.peers.add(far[0], [far[1]])
+    a.peers.add(FOE, [SECOND])
+    hdr = Header(int(MsgType.PUT), A, far[0], payload_length=32, match_bits=PING_MATCH_BITS)
+    receiver = a.receiver(a.nis[A], FOE)
+    held = Held(receiver, bytes(32))
+    assert receiver.begin(hdr, held) == 0
+    assert held.incoming is not None
+    receiver.end(held.incoming, HealthStatus.REMOTE_ERROR, errno.EIO, "the connection broke")
+    source, hop = a.peers.find_ni(far[0]), a.peers.find_ni(FOE)
+    assert source is not None
+    assert hop is not None
+    assert (source.health, hop.health) == (1000, 900)
 
 
 def test_the_buffer_that_a_long_list_needs_is_not_made_smaller_by_a_shorter_one(fabric: Fabric) -> None:

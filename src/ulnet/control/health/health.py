@@ -146,8 +146,11 @@ class Health:
         pni.health_stats.resends[status] += 1
         return True
 
-    def broken(self, ni: NI, pni: PeerNi, status: HealthStatus) -> None:
-        """The payload of an incoming message never came."""
+    def broken(self, ni: NI, hop: Nid, status: HealthStatus) -> None:
+        """The payload of a message that a next hop sends never came."""
+        pni = self._state.peers.find_ni(hop)
+        if pni is None:
+            return
         self._count(ni, pni, status)
         if self._state.running:
             self._charge(RULES[status], ni, pni)
