@@ -119,8 +119,10 @@ class SelfInfo:
 
         Where there are many, the one that began first is given up, and its peer asked.
         """
-        if self._buffers < _MOST_BUFFERS or any(map(self._parts.give_up, list(self._coming.values()))):
+        if self._buffers < _MOST_BUFFERS:
             self._post_push_buffer()
+        else:
+            any(map(self._parts.give_up, list(self._coming.values())))
 
     def _pushed(self, event: Event) -> None:
         self._coming.pop(event.md, None)

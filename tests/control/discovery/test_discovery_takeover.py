@@ -237,6 +237,7 @@ def test_who_pushes_half_a_list_keeps_no_others_waiting(fabric: Fabric, count: i
         node = Nid.parse(f"10.0.4.{number}@tcp")
         pushed_by(node, a, node, info(2, node, Nid.parse(f"10.1.4.{number}@tcp1")))
     assert not a.memory.portal(0).delayed
+    assert a.info._buffers <= 64
     fabric.run()
     assert all(len(list(peer(a, Nid.parse(f"10.0.4.{number}@tcp")).nids())) == 2 for number in range(1, 100))
 
