@@ -135,6 +135,22 @@ def test_strangers_are_bounded(table, monkeypatch):
     assert len(table) == 4
 
 
+def test_who_answered_over_a_gateway_is_forgotten_after_all_who_were_not_heard(table, monkeypatch):
+    monkeypatch.setattr(peer_module, "MAX_UNCONFIGURED", 3)
+    for nid in (A, B, C):
+        table.learn(nid)
+    table.find(A).mark(PeerFlag.DISCOVERED)
+    assert table.learn(D)
+    assert table.learn(B1)
+    assert table.learn(B)
+    assert table.find(A) is not None
+    for nid in (D, B1, B):
+        if table.find(nid) is not None:
+            table.find_ni(nid).heard_at = 0.0
+    assert table.learn(C)  # all were heard: the one that is known longest makes room
+    assert table.find(A) is None
+
+
 def test_unknown_senders_get_a_peer_and_full_tables_drop(monkeypatch):
     fabric = Fabric()
     a, b = fabric.node(str(A)), fabric.node(str(B))

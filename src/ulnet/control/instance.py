@@ -95,6 +95,7 @@ class LNet:
             self.memory,
             reception.guard,
             reception.take,
+            reception.end,
             reception.release,
             reception.drop_request,
         )

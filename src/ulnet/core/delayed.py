@@ -6,7 +6,6 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from ulnet.core.event import Event, EventKind
 from ulnet.core.guard.receiver import ReceiverGuard
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
@@ -15,6 +14,7 @@ from ulnet.core.ni import NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.portal import NO_MATCH, Portal
 from ulnet.core.state import NodeState
+from ulnet.core.status import HealthStatus
 from ulnet.nid import Nid
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL, Header
 
@@ -38,7 +38,7 @@ def may_wait(portal: Portal, hdr: Header) -> bool:
 class Delayed:
     """The messages that wait at one node. `take` goes on with one whose memory is found."""
 
-    __slots__ = ("_drop", "_guard", "_memory", "_release", "_state", "_take")
+    __slots__ = ("_drop", "_end", "_guard", "_memory", "_release", "_state", "_take")
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class Delayed:
         memory: Memory,
         guard: ReceiverGuard,
         take: Callable[[Incoming, tuple[Md, int, int]], None],
+        end: Callable[[Incoming, HealthStatus, int, str], None],
         release: Callable[[Incoming], None],
         drop: Callable[[NI, PeerNi, Header, Payload | None, str, Nid], None],
     ) -> None:
@@ -53,6 +54,7 @@ class Delayed:
         self._memory = memory
         self._guard = guard
         self._take = take
+        self._end = end
         self._release = release
         self._drop = drop
 
@@ -107,22 +109,10 @@ class Delayed:
 
     def give_up(self, put: Incoming) -> bool:
         """End a PUT whose payload is still coming, for others need its memory; False if that cannot be."""
-        md = put.md
-        if md is None or put.rx is None or not put.rx.abandon(put):
+        if put.rx is None or not put.rx.abandon(put):
             return False
-        put.ended = True
-        put.rx = None
-        if put.identity:
-            self._guard.ended(put, False)
-        self._release(put)
-        # fmt: off
-        event = Event(EventKind.PUT, md, put.hdr, put.peer_ni.peer.primary_nid, put.next_nid, put.mlength,
-                      put.hdr.payload_length, put.offset)
-        # fmt: on
-        event.status = -errno.ETIMEDOUT
-        event.reason = SLOW
         self._state.drops.count(put.ni, put.peer_ni, put.hdr, SLOW)
-        self._memory.complete_one(md, event)
+        self._end(put, HealthStatus.OK, errno.ETIMEDOUT, SLOW)
         return True
 
     def forget_rx(self, rx: Payload) -> None:

@@ -370,6 +370,11 @@ class Peer:
         return bool(self.flags & 0x8)
 
     @property
+    def heard(self) -> bool:
+        """Whether something came from it, over a connection of its own or an answer over a gateway."""
+        return bool(self.flags & 0x10) or any(pni.heard_at >= 0 for pni in self.members.values())
+
+    @property
     def state_flags(self) -> int:
         """The decimal that `peer show -v 3` calls `peer state`."""
         return int(self.flags)

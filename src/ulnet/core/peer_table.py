@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ulnet.core.ni import NI
@@ -12,7 +13,6 @@ from ulnet.core.path_load import PathLoad
 from ulnet.core.peer import Peer, PeerFlag, PeerNet, PeerNi, may_be_listed, may_be_peer
 from ulnet.core.peer_rules import check_add, check_delete, named
 from ulnet.core.status import LNetError
-from ulnet.core.strangers import Strangers
 from ulnet.nid import LO_NID, Net, Nid
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ __all__ = ["MAX_UNCONFIGURED", "PeerTable"]
 # NIDs of peers that nobody configured: a bound on what strangers can make us keep.
 MAX_UNCONFIGURED = 65536
 _NOT_LISTED = 4  # one in so many is none that another peer's list brought: who calls finds room
+_CANDIDATES = 16  # how many are looked at to find one that can be forgotten
 _GONE = 64  # peers that left last, and stay as they were for whoever still works with them
 
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
@@ -48,7 +49,8 @@ class PeerTable:
         self._peers: dict[Peer, None] = {}
         self._by_nid: dict[Nid, PeerNi] = {}
         self.by_nid: dict[Nid, PeerNi] = self._by_nid  # read it, where a call would cost too much
-        self._strangers = Strangers()
+        self._strangers: dict[Peer, None] = {}  # those not configured, longest known first
+        self._heard: dict[Peer, None] = {}  # those of them that were looked at, and had been heard
         self._unconfigured = 0  # their NIDs
         self._locks = 0
         self._gone: deque[Peer] = deque()
@@ -342,7 +344,7 @@ class PeerTable:
     def _insert(self, peer: Peer) -> None:
         self._peers[peer] = None
         if not peer.configured:
-            self._strangers.add(peer)
+            self._strangers[peer] = None
 
     def _remove(self, peer: Peer) -> None:
         self._take_out(peer)
@@ -358,7 +360,8 @@ class PeerTable:
         peer.generation.invalidate("NIDs")
         del self._peers[peer]
         if not peer.configured:
-            self._strangers.remove(peer)
+            self._strangers.pop(peer, None)
+            self._heard.pop(peer, None)
             self._unconfigured -= len(peer.members)
         self._gone.append(peer)
         if len(self._gone) > _GONE:
@@ -370,7 +373,27 @@ class PeerTable:
         `keep` is the peer that lists it, if any: such NIDs do not fill the table.
         """
         most = MAX_UNCONFIGURED if keep is None else MAX_UNCONFIGURED - MAX_UNCONFIGURED // _NOT_LISTED
-        return self._unconfigured < most or self._strangers.make_room(self.forget, keep)
+        return self._unconfigured < most or self._make_room(keep)
+
+    def _make_room(self, keep: Peer | None) -> bool:
+        """Forget a stranger. Sources may be invented, and lists of `keep`, so who was heard goes last."""
+        strangers, tried = self._strangers, 0
+        while strangers and tried < _CANDIDATES:
+            peer = next(iter(strangers))
+            if peer.heard:
+                self._heard[peer] = strangers.pop(peer)
+            elif peer is not keep and self.forget(peer):
+                return True
+            else:
+                strangers[peer] = strangers.pop(peer)  # to the end: others are asked next time
+                tried += 1
+        if strangers or keep is not None:
+            return False
+        for peer in list(islice(self._heard, _CANDIDATES)):
+            if self.forget(peer):
+                return True
+            self._heard[peer] = self._heard.pop(peer)
+        return False
 
     def forget(self, peer: Peer) -> bool:
         """Remove a stranger, unless it is in use, named or a gateway; whether it went."""

@@ -471,7 +471,7 @@ class Reception:
     # The end ---------------------------------------------------------------------------------------
 
     def end(self, incoming: Incoming, status: HealthStatus, err: int, reason: str) -> None:
-        """The payload of an incoming message is in memory, or will never be."""
+        """The payload of an incoming message is in memory, or never will be: `err` alone accuses nobody."""
         if incoming.ended:
             self.state.report(f"driver finalized a message twice: {incoming.hdr!r}")
             self.state.stats.drops["finalized twice"] += 1
@@ -490,8 +490,9 @@ class Reception:
         event = Event(kind, md, hdr, sender.peer.primary_nid, incoming.next_nid, incoming.mlength,
                       hdr.payload_length, incoming.offset)
         # fmt: on
-        if status:
-            self._parts.broken(ni, incoming.next_nid, status)
+        if status or err:
+            if status:
+                self._parts.broken(ni, incoming.next_nid, status)
             event.status = -(err or errno.EIO)
             event.health = status
             event.reason = reason
@@ -499,10 +500,10 @@ class Reception:
             self._count_received(ni, sender, hdr)
         if md.in_flight and not is_put:
             asked = take_answered(md.in_flight, incoming.hop.path_loads.get(ni))
-            asked.abandon() if status else asked.answered(self.state.clock())
+            asked.abandon() if event.status else asked.answered(self.state.clock())
         wants_ack = is_put and hdr.wmd != NO_WMD and not md.options & ACK_DISABLE
         if incoming.identity:
-            self.guard.ended(incoming, not status, wants_ack and not md.aborted)
+            self.guard.ended(incoming, not event.status, wants_ack and not md.aborted)
         self.memory.complete_one(md, event)
         if wants_ack and not event.status and self.state.running:
             answers = incoming.answers

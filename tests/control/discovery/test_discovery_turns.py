@@ -680,7 +680,7 @@ def test_a_locked_primary_nid_stays(fabric: Fabric) -> None:
     attach(b)
     locked = a.peers.add(B1, lock_primary=True)
     locked.mark(remove=PeerFlag.CONFIGURED)  # as an upper layer's lock: nobody configured it
-    a.peers._strangers.add(locked)
+    a.peers._strangers[locked] = None
     put(a, B1)
     fabric.run()
     assert known(a, B) == [B1, B]

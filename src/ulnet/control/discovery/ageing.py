@@ -13,7 +13,7 @@ __all__ = ["FORGOTTEN_AFTER", "Ageing"]
 
 FORGOTTEN_AFTER: Final = 300.0  # seconds; longer than any message may take by default
 
-_KNOWN = int(PeerFlag.CONFIGURED | PeerFlag.DISCOVERED | PeerFlag.NO_DISCOVERY)
+_KNOWN = int(PeerFlag.CONFIGURED | PeerFlag.NO_DISCOVERY)
 
 
 class Ageing:
@@ -56,4 +56,4 @@ class Ageing:
 
 def _heard(peer: Peer) -> bool:
     """Whether it answered, is configured by now, or is no longer in the table."""
-    return peer.gone or bool(peer.flags & _KNOWN) or any(pni.heard_at >= 0 for pni in peer.members.values())
+    return peer.gone or peer.heard or bool(peer.flags & _KNOWN)
