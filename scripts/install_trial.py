@@ -8,6 +8,7 @@ run as they stand, with the wheel. A step that finds something wrong ends the ru
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -32,6 +33,16 @@ INCLUDE = "systemd,systemd-sysv,dbus,iproute2,procps,python3,python3-venv"
 PATIENCE = 120.0  # seconds until the machine, or a service, must be there
 CONFIG = "net:\n    - net type: tcp\n      local NI(s):\n        - interfaces:\n              0: rail0\n"
 DEFAULTS = 'LNETD_OPTIONS="--accept all"\n'
+# Another program in the place of lnetd, confined as it is.
+TAKEOVER = """[Service]
+Type=oneshot
+Restart=no
+ExecStart=
+ExecStart=/usr/bin/python3 /mnt/takeover.py
+ExecStartPost=
+StandardOutput=truncate:/mnt/said
+"""
+MAYBE = {"change_the_kernels_settings", "leave_its_group"}  # systemd-nspawn keeps them from root as well
 CAPABILITIES = 1 << 10 | 1 << 13  # CAP_NET_BIND_SERVICE, CAP_NET_RAW
 # Where packages put files; what dpkg, apt, systemd and the linker's cache keep of any package is left out.
 WATCHED = ("etc", "usr", "lib", "var", "opt", "root", "home", "srv")
@@ -133,6 +144,8 @@ def life(machine: Machine, first: str, second: str) -> None:
     ping(machine)
     tell("used: reload and restart bring the node to /etc/lnet.conf; another node pings it at port 988")
 
+    taken_over(machine)
+
     old = machine.state()["MainPID"]
     machine.run("apt-get", "install", "-y", "-qq", "--no-install-recommends", f"/root/{second}")
     wait("lnetd.service to be active", machine.active)
@@ -172,6 +185,30 @@ def who_runs_it(machine: Machine) -> None:
     expect("the daemon's user", set(lines["Uid"].split()), {number})
     for name in ("CapEff", "CapBnd"):
         expect(name, int(lines[name], 16), CAPABILITIES)
+
+
+def taken_over(machine: Machine) -> None:
+    """A program that tries what an attacker would runs in place of lnetd under its unit: all is refused."""
+    shutil.copy(ROOT / "scripts/takeover.py", machine.root / "mnt")
+    drop_in = machine.root / "etc/systemd/system/lnetd.service.d"
+    drop_in.mkdir(parents=True)
+    (drop_in / "takeover.conf").write_text(TAKEOVER)
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "restart", "lnetd")
+    confined = json.loads((machine.root / "mnt/said").read_text())
+    free = json.loads(machine.run("python3", "/mnt/takeover.py"))
+    for name, why in confined.items():
+        tell(f"as lnetd: {name.replace('_', ' ')}: {why or 'done'}")
+    expect("what lnetd's unit lets a program do", [name for name, why in confined.items() if why is None], [])
+    worked = {name for name, why in free.items() if why is None}
+    expect("what root may do here, but not", sorted(set(confined) - worked - MAYBE), [])
+    shutil.rmtree(drop_in)
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "restart", "lnetd")
+    tell(
+        f"taken over: all {len(confined)} attempts of a program in lnetd's place were refused; "
+        f"{len(worked)} of them work for root"
+    )
 
 
 def ping(machine: Machine) -> None:
