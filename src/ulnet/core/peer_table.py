@@ -269,16 +269,14 @@ class PeerTable:
         certified = bool(vouching) or (other is not None and other.members[nid].vouches is not None)
         if certified and not any(vouches(nid) for vouches in vouching):
             return errno.EACCES
-        if other is None or other.members[nid].heard_at < 0 or self.agrees(other, peer):
+        if other is None or self.agrees(other, peer):
             return 0
         return errno.EAGAIN
 
     @staticmethod
     def agrees(other: Peer, peer: Peer) -> bool:
         """Whether another peer, as far as it has spoken for itself, says that it is the node of peer."""
-        asked = other.flags & _DISCOVERING and not other.flags & _DISCOVERED  # its answer is to come
-        spoke = not asked and any(pni.heard_at >= 0 for pni in other.members.values())
-        return not spoke or not other.says.isdisjoint(peer.members)
+        return not other.heard or not other.says.isdisjoint(peer.members)
 
     def _adopt(self, peer: Peer, nid: Nid, listed: Collection[Nid]) -> int:
         """Give peer a NID that it lists as its own; 0, or the errno of the rule that forbids it."""
