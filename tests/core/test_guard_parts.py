@@ -28,6 +28,7 @@ from ulnet.core.guard.receiver import ReceiverGuard, Verdict
 from ulnet.core.guard.seen import NO_ACK, Seen
 from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE, Md
 from ulnet.core.msg import Incoming, Msg
+from ulnet.core.peer import Peer
 from ulnet.core.status import HealthStatus
 from ulnet.nid import Nid
 from ulnet.wire.lnet import NO_WMD, Header, MsgType
@@ -393,9 +394,11 @@ def test_a_failed_put_is_sent_again_only_to_the_life_that_it_was_for() -> None:
     again_of = world.a._sender.guard
     assert again_of.is_safe(msg)
     again_of.mark(msg)
-    assert again_of.identify(msg, world.peer.guard)
-    assert not again_of.identify(msg, b"??")
-    assert not again_of.identify(msg, b"")
+    assert again_of.identify(msg, world.peer)
+    for guard in (b"??", b""):
+        other = Peer(world.target)
+        other.guard = guard
+        assert not again_of.identify(msg, other)
     world.a.peer_restarted(world.target)
     assert world.peer.guard == b""
     world.fabric.run()

@@ -142,7 +142,7 @@ class BondNi:
             reason = f"no slave of {self.ni.nid} reaches one of {peer.nid}"
             self._fail(msg, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)
             return
-        if not self.core.identify(msg, peer.guard):
+        if not self.core.identify(msg, peer):
             reason = "the peer was restarted: its former life may have the message"
             self._fail(msg, errno.ECONNRESET, reason, HealthStatus.LOCAL_ERROR)
             return

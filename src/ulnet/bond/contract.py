@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from ulnet.lnd.contract import Master, Upcalls
 
 if TYPE_CHECKING:
+    from ulnet.core.guard import Guarded
     from ulnet.core.md import Md
     from ulnet.core.memory import Memory
     from ulnet.core.msg import Msg
@@ -108,8 +109,8 @@ class MasterUpcalls(Upcalls, Protocol):
     def settle(self) -> None:
         """Send what waits to be sent together."""
 
-    def identify(self, msg: Msg, tag: bytes) -> bool:
-        """Name a PUT for the duplicate guard of a peer with that tag. False: it must not get this one."""
+    def identify(self, msg: Msg, peer: Guarded) -> bool:
+        """Name a PUT for the duplicate guard of a peer. False: it must not get this one."""
 
     def pass_on(self, msg: Msg, master: Master, ni: NI, nid: Nid) -> bool:
         """Give msg to a slave, for the next hop nid. False, and nothing is done, where that is no peer's."""

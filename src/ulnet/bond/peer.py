@@ -35,6 +35,7 @@ class BondPeer:
         "incarnation",
         "nid",
         "paths",
+        "prefix",
         "revision",
         "state",
         "told",
@@ -51,6 +52,7 @@ class BondPeer:
         self.version: int = 0
         self.capabilities: int = 0
         self.guard: bytes = b""  # what identities of PUTs to it hold, while it is known to keep them
+        self.prefix: bytes = b""  # … and what they begin with, once there was one
         self.configuration: Configuration | None = None
         self.paths: list[Path] = []
         self.waiting: deque[Msg] = deque()

@@ -20,6 +20,7 @@ from ulnet.core.cpt import CptTable
 from ulnet.core.delayed import Delayed
 from ulnet.core.faults import FaultInjector
 from ulnet.core.generation import Generation
+from ulnet.core.guard.identity import Guarded
 from ulnet.core.lnd import Drivers, Lnd, Master, NiEvent, Payload
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
@@ -49,7 +50,8 @@ class LNet:
     """LNet, sans-I/O (docs/design/contracts.md).
 
     `clock` gives monotonic seconds; `cookie` is a number of 64 bits that no earlier life of this node
-    used and nobody can guess; `wake` is called when `tick` has work now; `report` takes one line for the log,
+    used and nobody can guess; `secret` is up to 64 bytes that nobody is told;
+    `wake` is called when `tick` has work now; `report` takes one line for the log,
     `alarm` one that tells of more than a warning, `notice` of less (by default they are the same);
     `node_of_memory` tells the NUMA node of memory (-1: not known);
     `chance` gives random numbers from 0 up to, but without, 1 (fault rules alone ask for them);
@@ -61,6 +63,7 @@ class LNet:
         *,
         clock: Callable[[], float],
         cookie: int,
+        secret: bytes = b"",
         wake: Callable[[], None] = lambda: None,
         report: Callable[[str], None] = lambda line: None,
         alarm: Callable[[str], None] | None = None,
@@ -74,8 +77,9 @@ class LNet:
         # CPython finds attributes faster while an object has no more than 30: put and get are among these.
         parts = Parts()
         # fmt: off
-        self.state: NodeState = NodeState(clock, cookie, wake, report, cpts or CptTable(), current_cpu, parts,
-                               alarm=alarm, notice=notice, node_of_memory=node_of_memory, access=access)
+        self.state: NodeState = NodeState(clock, cookie, secret, wake, report, cpts or CptTable(),
+                               current_cpu, parts, alarm=alarm, notice=notice, node_of_memory=node_of_memory,
+                               access=access)
         # fmt: on
         self.memory: Memory = Memory(self.state, parts)
         self.selector: Selector = Selector(self.state, parts)
@@ -106,7 +110,7 @@ class LNet:
         self.completed = self._completion.completed
         self.take_back: Callable[[Msg], None] = sender.take_back
         self.pass_on: Callable[[Msg, Master, NI, Nid], bool] = sender.pass_on
-        self.identify: Callable[[Msg, bytes], bool] = sender.guard.identify
+        self.identify: Callable[[Msg, Guarded], bool] = sender.guard.identify
         self.info: SelfInfo = SelfInfo(self.state, self.memory, parts)
         self.health: Health = Health(self.state, self.memory, sender, self.gateways, self._nis_changed)
         self.discovery: Discovery = Discovery(

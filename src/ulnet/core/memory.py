@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import struct
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from ulnet.core.event import Event, EventKind
-from ulnet.core.guard.identity import MAX_NUMBER, identity
+from ulnet.core.guard.identity import MAX_NUMBER, Guarded, identity
 from ulnet.core.md import (
     FOR_TARGETS,
     INFINITE,
@@ -47,7 +48,7 @@ _MD_COOKIE_TYPE = 1
 class Memory(Responses):
     """Portals, match entries and memory descriptors of one node."""
 
-    __slots__ = ("_next_cookie", "_parts", "_wmd_prefix", "portals")
+    __slots__ = ("_next_cookie", "_parts", "_prefixes", "_wmd_prefix", "portals")
 
     def __init__(self, state: NodeState, parts: Parts) -> None:
         super().__init__(state)
@@ -55,6 +56,7 @@ class Memory(Responses):
         self.portals: list[Portal | None] = [None] * PORTALS
         self._next_cookie = _MD_COOKIE_STEP + _MD_COOKIE_TYPE
         self._wmd_prefix = struct.pack("<Q", state.cookie)
+        self._prefixes = 0  # made so far
 
     # Portals and match entries -------------------------------------------------------------------
 
@@ -245,15 +247,22 @@ class Memory(Responses):
         elif md.wheel_slot >= 0:
             self.forget_response(md)
 
-    def identify(self, msg: Msg, md: Md, tag: bytes) -> None:
+    def identify(self, msg: Msg, md: Md, peer: Guarded) -> None:
         """Give msg, the only PUT with md's handle, an identity; a plain handle when numbers run out.
 
-        `tag` is that of the node that it goes to.
+        Its prefix nobody but the peer learns: others cannot send in its name what is then dropped.
         """
         md.put = msg
         md.used = True
         number = md.handle // _MD_COOKIE_STEP
-        msg.wmd = identity(self._wmd_prefix, number, tag) if number < MAX_NUMBER else self.wmd_of(md)
+        prefix = peer.prefix or self._make_prefix(peer)
+        msg.wmd = identity(prefix, number, peer.guard) if number < MAX_NUMBER else self.wmd_of(md)
+
+    def _make_prefix(self, peer: Guarded) -> bytes:
+        self._prefixes += 1
+        count = self._prefixes.to_bytes(8, "little")
+        prefix = peer.prefix = blake2b(count, digest_size=8, key=self._state.secret).digest()
+        return prefix
 
     def renew(self, md: Md) -> bool:
         """Give md, which carried a message before, a new handle; False while that one may not be over."""
@@ -274,16 +283,16 @@ class Memory(Responses):
 
     def find_wmd(self, wmd: bytes) -> Md | None:
         """The bound MD that a wire handle names, if it may still take responses."""
-        if not wmd.startswith(self._wmd_prefix):
-            return None
         if wmd[15]:
             number = int.from_bytes(wmd[8:13], "big")
             md = self.mds.get(number * _MD_COOKIE_STEP + _MD_COOKIE_TYPE)
             put = md.put if md is not None else None
             if put is None or (put.wmd != wmd and put.wmd[:15] != wmd[:15]):
                 return None
-        else:
+        elif wmd.startswith(self._wmd_prefix):
             md = self.mds.get(int.from_bytes(wmd[8:], "little"))
+        else:
+            return None
         # `sends`: it is bound, linked and not unlinked by its owner.
         return md if md is not None and md.sends and md.threshold else None
 

@@ -290,6 +290,7 @@ class Peer:
         "news",
         "parked",
         "path_loads",
+        "prefix",
         "primary_nid",
         "push_room",
         "pushed_at",
@@ -310,6 +311,7 @@ class Peer:
         self.settled: bool = False  # as the flags say; messages to a peer that is not must ask discovery
         self.gone: bool = False  # no longer in the table
         self.guard: bytes = b""  # what identities of PUTs to it hold, while it is known to keep them
+        self.prefix: bytes = b""  # … and what they begin with, once there was one
         self.nets: dict[Net, PeerNet] = {}
         self.members: dict[Nid, PeerNi] = {}
         self.locked_at: int = 0  # when its primary NID was locked: the smaller, the earlier

@@ -551,8 +551,8 @@ class Reception:
         verdict = guard.judge(hdr.wmd)
         if verdict is Repeat.TAKE:
             return True
-        if verdict is Repeat.REPLACE:
-            first = guard.under_way[hdr.wmd[:15]]
+        first = guard.under_way[hdr.wmd[:15]] if verdict is Repeat.REPLACE else None
+        if first is not None and first.peer_ni.peer is sender.peer:  # nobody else gets its place
             if first.md is None:
                 del self.memory.portal(first.hdr.portal).delayed[first]
                 self._parts.drop_delayed(first, "sent again while it waited for a match")

@@ -186,7 +186,7 @@ class Sender:
                 if md.used or not path.final.peer.guard:
                     msg.wmd = md.wmd or self._memory.wmd_of(md)
                 else:
-                    self._memory.identify(msg, md, path.final.peer.guard)
+                    self._memory.identify(msg, md, path.final.peer)
             else:
                 msg.wmd = md.wmd or self._memory.wmd_of(md)
                 md.replies_due += 1
@@ -421,8 +421,8 @@ class Sender:
         peer = dest.peer
         if not peer.settled and target != LO_NID and self._parts.hold(msg, peer):
             return
-        tag = peer.guard
-        if (tag or (msg.attempts is not None and msg.master is None)) and not self.guard.identify(msg, tag):
+        guarded = peer.guard or (msg.attempts is not None and msg.master is None)
+        if guarded and not self.guard.identify(msg, peer):
             self.fail(msg, errno.ECONNRESET, "the peer was restarted: its former life may have the message")
             return
         try:

@@ -68,6 +68,7 @@ class NodeState:
         "pid",
         "report",
         "running",
+        "secret",
         "seq",
         "settings",
         "stats",
@@ -79,6 +80,7 @@ class NodeState:
         self,
         clock: Callable[[], float],
         cookie: int,
+        secret: bytes,
         wake: Callable[[], None],
         report: Callable[[str], None],
         cpts: CptTable,
@@ -92,6 +94,7 @@ class NodeState:
     ) -> None:
         self.clock: Callable[[], float] = clock
         self.cookie: int = cookie  # tells this life of the node from earlier ones in wire handles
+        self.secret: bytes = secret or cookie.to_bytes(8, "little")
         self.wake: Callable[[], None] = wake
         self.report: Callable[[str], None] = report
         # of what is more than a warning: NIs that fail, messages that switch paths

@@ -38,6 +38,7 @@ Recovery = Literal["backoff", "documents"]
 
 _log = logging.getLogger("ulnet")
 _COOKIE = partial(secrets.randbits, 64)
+_SECRET = partial(secrets.token_bytes, 32)
 
 
 class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
@@ -51,7 +52,8 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
     has them (docs/security.md).
     `drivers` makes the drivers of a core, in the place of those that there are; `parameters` are those of
     these, by the names of drivers. `cookie` gives a number that no
-    earlier life of the node used and nobody can guess; `report` takes lines for the log (by default
+    earlier life of the node used and nobody can guess, `secret` bytes that nobody is told; `report` takes
+    lines for the log (by default
     warnings, and errors where an NI changes or a message switches paths); `chance` gives random numbers,
     for fault rules.
     Raises LNetError(EINVAL) for a division or a rule that cannot be, and for words that are not known.
@@ -69,6 +71,7 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
         deny: Sequence[str] = (),
         drivers: Callable[[LNet], Sequence[Lnd]] | None = None,
         cookie: Callable[[], int] = _COOKIE,
+        secret: Callable[[], bytes] = _SECRET,
         report: Callable[[str], None] = _log.warning,
         chance: Callable[[], float] = random.random,
         **parameters: object,
@@ -80,6 +83,7 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
         self._start_access = Access(allow, deny)
         self._given_drivers = drivers
         self._cookie = cookie
+        self._secret = secret
         self._balance = balance
         self._recovery = recovery
         self._report = report
@@ -118,6 +122,7 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
         core = LNet(
             clock=_clock_of(loop),
             cookie=self._cookie(),
+            secret=self._secret(),
             wake=self._wake,
             report=self._report,
             alarm=_log.error if logs else None,

@@ -119,6 +119,7 @@ class SimNode:
             balance=self._balance,
             recovery=self._recovery,
             cookie=self._cookie,
+            secret=bytes,
             report=self._report,
             chance=sim.chance(f"{self.name}/{self.lives}/faults").random,
         )

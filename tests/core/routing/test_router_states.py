@@ -24,7 +24,7 @@ from ulnet.core.status import LNetError
 class Bench:
     def __init__(self):
         self.clock = Clock()
-        self.state = NodeState(self.clock, 1, lambda: None, print, CptTable(), lambda: -1, quiet_parts())
+        self.state = NodeState(self.clock, 1, b"", lambda: None, print, CptTable(), lambda: -1, quiet_parts())
         self.admitted = []
         self.told = []
         self.dropped = []

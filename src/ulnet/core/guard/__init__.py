@@ -4,6 +4,6 @@
 receiving half; `again`: the sending half.
 """
 
-from ulnet.core.guard.identity import tag_of
+from ulnet.core.guard.identity import Guarded, tag_of
 
-__all__ = ["tag_of"]
+__all__ = ["Guarded", "tag_of"]

@@ -1,15 +1,15 @@
 """The handle of a PUT that is like no other of this node's life (spec wire-lnet.md §3: peers only echo it).
 
-After the 8 bytes of every handle of a life come: the number of the memory descriptor (5 bytes, highest
+After 8 bytes that only the peer is told come: the number of the memory descriptor (5 bytes, highest
 first), the tag of the life of the node that it is for (2), and whether it was sent before (1). The last
 byte of kernel handles is 0, or ends in the bits of their type; that of "no handle" is 255.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
-__all__ = ["AGAIN", "FIRST", "MARKS", "MAX_NUMBER", "again", "identity", "is_identity", "tag_of"]
+__all__ = ["AGAIN", "FIRST", "MARKS", "MAX_NUMBER", "Guarded", "again", "identity", "is_identity", "tag_of"]
 
 FIRST: Final = 0x40
 AGAIN: Final = 0x80
@@ -19,6 +19,13 @@ _FIRST_END: Final = bytes((FIRST,))
 _AGAIN_END: Final = bytes((AGAIN,))
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 _MASK: Final = (1 << 64) - 1
+
+
+class Guarded(Protocol):
+    """A peer that keeps identities, by the tag of its life, where it has one."""
+
+    guard: bytes
+    prefix: bytes  # of the identities that it is told; b"": not made yet
 
 
 def tag_of(cookie: int) -> bytes:

@@ -10,7 +10,7 @@ import errno
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from ulnet.core.guard.identity import AGAIN, again, is_identity
+from ulnet.core.guard.identity import AGAIN, Guarded, again, is_identity
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
@@ -46,8 +46,8 @@ class SenderGuard:
 
     # Before a message leaves -------------------------------------------------------------------------
 
-    def identify(self, msg: Msg, tag: bytes) -> bool:
-        """Name msg for its peer, which keeps identities with that tag, or none.
+    def identify(self, msg: Msg, peer: Guarded) -> bool:
+        """Name msg for its peer, if that keeps identities.
 
         False if msg may be with another life of the peer already, so that this one must not get it.
         """
@@ -58,12 +58,12 @@ class SenderGuard:
             if md.used:
                 return True
         elif msg.wmd[15] == AGAIN:
-            known = msg.wmd[13:15] == tag
+            known = msg.wmd[13:15] == peer.guard
             if not known and msg.attempts is not None:
                 msg.attempts.forsaken = True
             return known
-        if tag:
-            self._memory.identify(msg, md, tag)
+        if peer.guard:
+            self._memory.identify(msg, md, peer)
         return True
 
     # After it failed ---------------------------------------------------------------------------------
