@@ -505,7 +505,7 @@ class Reception:
         if incoming.identity:
             self.guard.ended(incoming, not event.status, wants_ack and not md.aborted)
         self.memory.complete_one(md, event)
-        if wants_ack and not event.status and self.state.running:
+        if wants_ack and not status and self.state.running and not md.aborted:
             answers = incoming.answers
             if answers is not None and self.answers.is_valid(answers):  # its NID belongs to the same peer
                 self.answers.acknowledge(answers, [hdr.wmd], hdr.match_bits, incoming.mlength)

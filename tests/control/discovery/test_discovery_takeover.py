@@ -14,7 +14,7 @@ from ulnet.core.md import MdOption
 from ulnet.core.msg import Incoming
 from ulnet.core.status import HealthStatus
 from ulnet.nid import LNET_PID, Net, Nid
-from ulnet.wire.lnet import PING_MATCH_BITS, Header, MsgType, unpack_header
+from ulnet.wire.lnet import NO_WMD, PING_MATCH_BITS, Header, MsgType, unpack_header
 from ulnet.wire.ping import NiEntry, NiStatus, PingInfo
 
 A, A1, B, B1 = (
@@ -45,8 +45,8 @@ class Held(Arriving):
         return self.incoming is incoming
 
 
-def half_pushed_by(hop: Nid, core: LNet, size: int = 32) -> Held:
-    hdr = Header(int(MsgType.PUT), A, hop, payload_length=size, match_bits=PING_MATCH_BITS)
+def half_pushed_by(hop: Nid, core: LNet, size: int = 32, wmd: bytes = NO_WMD) -> Held:
+    hdr = Header(int(MsgType.PUT), A, hop, payload_length=size, match_bits=PING_MATCH_BITS, wmd=wmd)
     receiver = core.receiver(core.nis[A], hop)
     held = Held(receiver, bytes(size))
     assert receiver.begin(hdr, held) == 0
@@ -247,10 +247,13 @@ def test_who_pushes_slowly_is_asked_where_others_need_the_memory(fabric: Fabric)
     attach(b)
     put(a, B)
     fabric.run()
-    half_pushed_by(B, a)
+    half_pushed_by(B, a, wmd=bytes(range(16)))
     before = b.stats.recv_count
     held = [half_pushed_by(Nid.parse(f"10.0.3.{number}@tcp"), a) for number in range(64)]
     assert a.stats.drops[SLOW] == 1
+    a.tick(fabric.clock.now)
+    acks = [msg.next_nid for _, msg in fabric.wire if msg.hdr.type == MsgType.ACK]
+    assert acks == [B]  # so that its messages, which wait for that, do not fail
     fabric.run()
     assert b.stats.recv_count > before
     for slow in held:  # the rest comes after all
