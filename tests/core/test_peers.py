@@ -42,7 +42,7 @@ def test_nids_on_several_nets_are_one_peer(table):
     assert list(peer.nids()) == [B, B1]
     assert table.find(B1) is peer
     assert [pni.max_tx_credits for pni in peer.nis()] == [8, 0]
-    assert (peer.multi_rail, peer.configured, peer.state_flags) == (True, True, 9)
+    assert (peer.multi_rail, peer.configured, peer.flags) == (True, True, 9)
     assert table.add(B, [C]) is peer
     assert list(peer.nids()) == [B, C, B1]
 

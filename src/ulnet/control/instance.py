@@ -154,6 +154,7 @@ class LNet:
         parts.push_waits = self.info.push_waits
         parts.hold = discovery.hold
         parts.pushed = discovery.pushed
+        parts.push_refused = discovery.push_refused
         parts.peer_removed = discovery.peer_removed
         parts.peer_deprived = discovery.peer_deprived
         parts.posted = health.posted

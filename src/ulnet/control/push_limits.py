@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.event import Event
-from ulnet.core.peer import PUSH_ROOM, Peer, PeerFlag
+from ulnet.core.peer import PUSH_ROOM, Peer
 from ulnet.core.state import NodeState
 from ulnet.nid import Nid
 from ulnet.wire.ping import MIN_INFO_SIZE
@@ -107,9 +107,7 @@ class PushLimits:
                     one.take(size)
             return True
         self._state.stats.drops[why] += 1
-        if peer.flags & (PeerFlag.NIDS_UPTODATE | PeerFlag.DISCOVERING):
-            peer.attempts = 0
-            peer.mark(PeerFlag.FORCE_PING, PeerFlag.NIDS_UPTODATE)
+        self._parts.push_refused(peer)
         return False
 
     @staticmethod

@@ -255,14 +255,11 @@ class Memory(Responses):
         md.put = msg
         md.used = True
         number = md.handle // _MD_COOKIE_STEP
-        prefix = peer.prefix or self._make_prefix(peer)
-        msg.wmd = identity(prefix, number, peer.guard) if number < MAX_NUMBER else self.wmd_of(md)
-
-    def _make_prefix(self, peer: Guarded) -> bytes:
-        self._prefixes += 1
-        count = self._prefixes.to_bytes(8, "little")
-        prefix = peer.prefix = blake2b(count, digest_size=8, key=self._state.secret).digest()
-        return prefix
+        if not peer.prefix:
+            self._prefixes += 1
+            count = self._prefixes.to_bytes(8, "little")
+            peer.prefix = blake2b(count, digest_size=8, key=self._state.secret).digest()
+        msg.wmd = identity(peer.prefix, number, peer.guard) if number < MAX_NUMBER else self.wmd_of(md)
 
     def renew(self, md: Md) -> bool:
         """Give md, which carried a message before, a new handle; False while that one may not be over."""

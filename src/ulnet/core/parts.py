@@ -60,6 +60,7 @@ class Parts:
         "pinged",
         "posted",
         "push_begins",
+        "push_refused",
         "push_waits",
         "pushed",
         "received",
@@ -97,6 +98,7 @@ class Parts:
     # Discovery
     hold: Callable[[Msg, Peer], bool]
     pushed: Callable[[Nid, PingInfo | None], None]
+    push_refused: Callable[[Peer], None]
     peer_learned: Callable[[Peer], None]
     peer_removed: Callable[[Peer], None]
     peer_deprived: Callable[[Peer], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntFlag
@@ -294,12 +295,14 @@ class Peer:
         "primary_nid",
         "push_room",
         "pushed_at",
+        "pushed_nothing_at",
         "pushed_sequence",
         "rates",
         "remote_sequence",
         "says",
         "seq",
         "settled",
+        "stale",
         "state",
         "turns",
         "waiters",
@@ -336,6 +339,8 @@ class Peer:
         # News that are merged in several turns, and how many of their NIDs are merged.
         self.merging: tuple[PingInfo, int] | None = None
         self.asked_at: float = 0.0  # whether it is another peer, as that says; seconds
+        self.pushed_nothing_at: float = -math.inf  # when it was last asked for such a push; seconds
+        self.stale: bool = False  # a push that told nothing came while it was asked
         self.says: frozenset[Nid] = frozenset()  # of NIDs that other peers have, those that it last listed
         self.exchanges: dict[str, Exchange] = {}  # the ping and the push under way
         self.error: tuple[int, str] | None = None  # of the last round
@@ -372,14 +377,14 @@ class Peer:
         return bool(self.flags & 0x8)
 
     @property
+    def vouching(self) -> list[Callable[[Nid], bool]]:
+        """What its certificates are for."""
+        return [pni.vouches for pni in self.members.values() if pni.vouches is not None]
+
+    @property
     def heard(self) -> bool:
         """Whether something came from it, over a connection of its own or an answer over a gateway."""
         return bool(self.flags & 0x10) or any(pni.heard_at >= 0 for pni in self.members.values())
-
-    @property
-    def state_flags(self) -> int:
-        """The decimal that `peer show -v 3` calls `peer state`."""
-        return int(self.flags)
 
     def nis(self) -> Iterator[PeerNi]:
         """All its NIDs, net by net; the primary first."""

@@ -244,7 +244,7 @@ class PeerTable:
         Our own NIDs nobody gets. One that has spoken for itself moves when it says so itself (EAGAIN), and
         where there are certificates they must be for it (EACCES).
         """
-        vouching = self._vouching(peer)
+        vouching = peer.vouching
         refused = {
             nid: why
             for nid in nids
@@ -260,15 +260,6 @@ class PeerTable:
         kept = {nid: errno.EPERM for nid in gone if peer.configured or nid == peer.primary_nid}
         self._drop(peer, [nid for nid in gone if nid not in kept])
         return kept
-
-    def may_speak_for(self, peer: Peer, nid: Nid) -> bool:
-        """Whether the certificates of a peer, if it has any, are for that NID, too."""
-        vouching = self._vouching(peer)
-        return not vouching or any(vouches(nid) for vouches in vouching)
-
-    @staticmethod
-    def _vouching(peer: Peer) -> list[Callable[[Nid], bool]]:
-        return [pni.vouches for pni in peer.members.values() if pni.vouches is not None]
 
     def _doubts(self, peer: Peer, nid: Nid, vouching: Sequence[Callable[[Nid], bool]]) -> int:
         """The errno of what is to be shown before a peer gets a NID on its word alone; 0: nothing."""

@@ -307,6 +307,35 @@ def test_a_reply_that_claims_to_be_huge_has_little_memory_taken(fabric: Fabric) 
         assert peer(a, FOE).info_size == (0 if claimed > 1 << 17 else claimed)
 
 
+def test_who_answers_with_long_lists_is_not_asked_for_each_of_its_pushes(fabric: Fabric) -> None:
+    """One connection that pushed 32 bytes, and answered with 4,000 NIDs, took all of a node's time."""
+    a, foe = fabric.node(str(A), discovery=True), fabric.node(str(FOE))
+    attach(foe)
+    before = a.stats.send_count
+
+    def asked(seconds: int) -> int:
+        """For pushes that come all the time, whatever is under way."""
+        count = a.stats.send_count
+        for turn in range(10 * seconds):
+            far = [Nid.parse(f"10.{1 + turn % 2}.{n >> 8}.{n & 255}@tcp7") for n in range(200)]
+            answer(foe, info(2 + turn, FOE, *far))
+            for _ in range(3):
+                pushed_by(FOE, a, FOE, bytes(32))
+                fabric.step()
+            fabric.run()
+            fabric.clock.now += 0.1
+        return a.stats.send_count - count
+
+    asked(1)
+    assert len(list(peer(a, FOE).nids())) == 201  # it was asked at least once
+    assert a.stats.send_count - before <= 4
+    assert asked(9) == 0
+    assert 1 <= asked(3) <= 3
+    ended = put(a, FOE)
+    fabric.run()
+    assert [(event.kind.name, event.status) for event in ended] == [("SEND", 0), ("ACK", 0)]
+
+
 def test_what_is_kept_of_who_pushes_for_others_is_bounded(fabric: Fabric) -> None:
     a = fabric.node(str(A), discovery=True)
     for number in range(1100):

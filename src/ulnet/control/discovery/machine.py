@@ -29,13 +29,14 @@ from ulnet.core.status import LNetError
 from ulnet.nid import LO_NID, NetType, Nid
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import PING_PORTAL, MsgType
-from ulnet.wire.ping import PingInfo
+from ulnet.wire.ping import MIN_INFO_SIZE, PingInfo
 
 __all__ = ["Discovery"]
 
 _ANSWERS = (int(MsgType.ACK), int(MsgType.REPLY))
 _MAX_PINGS: Final = 8  # of one round: info that never fits or never makes sense is not asked for ever
-_ASK_AGAIN: Final = 10.0  # seconds, of a peer whose NIDs others list
+_ASK_AGAIN: Final = 10.0  # seconds, of a peer whose NIDs others list, or whose pushes tell nothing
+_LONG_PACE: Final = 1.25e-5  # seconds from a long answer to the next, for each byte: ten times what it takes
 _MAX_ROUNDS: Final = 4  # a caller whose peer is replaced again and again is told so
 
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
@@ -84,6 +85,7 @@ class Discovery:
         )
         self._answers = Answers(self._mode, say)
         self.ageing: Ageing = Ageing(state)
+        self._long_at = 0.0  # when a peer whose answers are long may be asked for a push that tells nothing
         self._actions: dict[Action, Callable[[Peer], None]] = {  # that do something themselves
             action: getattr(self, f"_{action.name.lower()}")
             for action in Action
@@ -379,6 +381,9 @@ class Discovery:
             self._sender.relaunch(msg)
         for waiter in waiters:
             waiter.tell(None, peer)
+        if peer.stale:
+            peer.stale = False
+            peer.mark(remove=_UPTODATE)
 
     def _end(self, peer: Peer, number: int, why: str) -> None:
         """Discovery of the peer failed: so do those who wait for it, and the next message tries again."""
@@ -451,9 +456,32 @@ class Discovery:
             self._state.stats.drops["push of a peer without Multi-Rail"] += 1
             return
         if info is None or not listed:
-            peer.attempts = 0  # others may push in its name: no message to it fails for that
-            peer.mark(_FORCE_PING, _UPTODATE)
-            self._feed(peer, Input.WANTED)
+            if self._must_ask(peer):
+                self._feed(peer, Input.WANTED)
             return
         self._answers.take_push(peer, info)
         self._feed(peer, Input.PUSHED)
+
+    def push_refused(self, peer: Peer) -> None:
+        """A push was not taken: its peer is asked before the next message to it, if it is known at all."""
+        if self.active and peer.flags & (_UPTODATE | _DISCOVERING):
+            self._must_ask(peer)
+
+    def _must_ask(self, peer: Peer) -> bool:
+        """A push told nothing: its peer must be asked. False: not now, for its answers are long.
+
+        Merging these takes this node's time, and whoever pushes decides how often.
+        """
+        now = self._state.clock()
+        if peer.info_size > MIN_INFO_SIZE and not (peer.configured or self._gateways.needed_for(peer)):
+            if now < self._long_at or now - peer.pushed_nothing_at < _ASK_AGAIN:
+                if peer.flags & _DISCOVERING:
+                    peer.stale = True
+                else:
+                    peer.mark(remove=_UPTODATE)
+                return False
+            self._long_at = now + peer.info_size * _LONG_PACE
+        peer.pushed_nothing_at = now
+        peer.attempts = 0  # others may push in its name: no message to it fails for that
+        peer.mark(_FORCE_PING, _UPTODATE)
+        return True

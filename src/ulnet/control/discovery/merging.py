@@ -98,7 +98,8 @@ class Merging:
         peer.says = self._of_others(peer, (primary, *listed))
         owner = self._peers.heir(primary, listed)
         if owner is not None and owner is not peer:
-            if not self._peers.may_speak_for(peer, primary):
+            vouching = peer.vouching
+            if vouching and not any(vouches(primary) for vouches in vouching):
                 whose = "which its certificates are not for"
                 self._tell(peer, "kept", f"peer {peer.primary_nid} says that it is {primary}, {whose}")
                 return peer

@@ -157,7 +157,7 @@ def debug_peer(core: LNet, request: PeerDebug) -> None:
         raise LNetError(errno.EINVAL, f"{request.nid}: give one NID")
     peer = _peer_ni(core, nid).peer
     report = core.report
-    report(f"peer {peer.primary_nid}: {peer.state.value}, flags {peer.state_flags:#x}")
+    report(f"peer {peer.primary_nid}: {peer.state.value}, flags {peer.flags:#x}")
     for pni in peer.nis():
         report(
             f"peer NI {pni.nid}: {pni.state.value}, health {pni.health}, {pni.refs} references, "

@@ -84,7 +84,7 @@ def peer_of(core: View, nid: Nid) -> Peer:
 def _peer(core: View, peer: Peer, verbosity: int, load: bool) -> PeerView:
     view = PeerView(str(peer.primary_nid), peer.multi_rail)
     if verbosity >= 3:
-        view.peer_state = peer.state_flags
+        view.peer_state = peer.flags
     if peer.differences:
         view.differences = list(peer.differences)
     view.peer_ni = [_peer_ni(core, pni, verbosity, load) for pni in peer.nis()]
