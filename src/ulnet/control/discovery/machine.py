@@ -317,15 +317,14 @@ class Discovery:
     def _nothing(self, peer: Peer) -> None:
         pass
 
-    def _ask(self, peer: Peer) -> bool:
-        """Another peer says that it is the same node: does this one say so too? False: asked a moment ago."""
+    def _ask(self, peer: Peer) -> None:
+        """Another peer says that it is the same node: does this one say so too?"""
         now = self._state.clock()
         if peer.asked_at and now - peer.asked_at < _ASK_AGAIN:
-            return False  # whoever says so, as often as they like
+            return  # whoever says so, as often as they like
         peer.asked_at = now
         peer.mark(_FORCE_PING, _UPTODATE)
         self._feed(peer, Input.WANTED)
-        return True
 
     def _delete(self, peer: Peer) -> None:
         self._state.peers.recreate(peer)

@@ -34,7 +34,7 @@ class Merging:
     """Merges news into the table. Conflicts with configuration never stop it: they are told, and kept.
 
     `peer_told` hears of every NID that its peer tells to be up (True) or down, when that changed; `told` of
-    all news. `ask` has a peer asked again who it is, unless it was a moment ago.
+    all news. `ask` has a peer asked again who it is.
     """
 
     __slots__ = ("_ask", "_peer_told", "_peers", "_report", "_say", "_settings", "_told", "differences")
@@ -47,7 +47,7 @@ class Merging:
         say: Callable[[Hashable, str], None],
         peer_told: Callable[[PeerNi, bool], None],
         told: Callable[[Peer, PingInfo], None],
-        ask: Callable[[Peer], bool],
+        ask: Callable[[Peer], None],
     ) -> None:
         self._peers = peers
         self._settings = settings
@@ -56,7 +56,7 @@ class Merging:
         self.differences: int = 0  # found since the start
         self._peer_told: Callable[[PeerNi, bool], None] = peer_told
         self._told: Callable[[Peer, PingInfo], None] = told
-        self._ask: Callable[[Peer], bool] = ask
+        self._ask: Callable[[Peer], None] = ask
 
     def merge(self, peer: Peer) -> Peer:
         """Merge the news of peer; answers which peer has the NIDs now.
@@ -138,8 +138,7 @@ class Merging:
         """A peer says that it has a NID of another one, which has not said so."""
         text = f"peer {peer.primary_nid} lists {nid}, which stays with peer {other.primary_nid}"
         self._tell(peer, "kept", f"{text} until that says so too")
-        if self._ask(other):
-            peer.stale = True  # what it says may be true then
+        self._ask(other)
 
     def _hand_over(self, peer: Peer, owner: Peer, news: PingInfo) -> Peer:
         """The node behind this NID is known by another one already: what it told is about that peer."""
