@@ -112,6 +112,24 @@ def test_one_stranger_cannot_be_many_peers() -> None:
     world.sane()
 
 
+@pytest.mark.pure
+def test_a_certificate_is_for_the_bonding_nid_too() -> None:
+    """Any neighbour with a certificate of its own was any bonding peer that was not connected yet."""
+    world = World()
+    core, liar, victim = world.a.core, world.m.nid, Nid.parse("10.0.7.9@bond0")
+    plain, certified = core.receiver, {liar}
+    core.receiver = lambda ni, nid, vouches=None: plain(  # type: ignore[method-assign]
+        ni, nid, certified.__contains__ if nid == liar else None
+    )
+    world.say("10.0.7.9@tcp", liar, nid=victim)
+    assert victim not in world.bond.peers
+    assert core.stats.drops["bonding HELLO that its sender's certificate is not for"] == 1
+    certified.add(victim)
+    world.say("10.0.7.9@tcp", liar, nid=victim)
+    assert victim in world.bond.peers
+    world.sane()
+
+
 @pytest.mark.requirement("BOND-hello")
 def test_our_own_nids_are_nobody_s_slaves() -> None:
     world = World()

@@ -90,6 +90,10 @@ class Handshake:
         if found.slaves[0].nid.net != bond.config.slaves[0].net:
             self._refuse(found)
             return
+        sender = bond.core.peers.find_ni(source)
+        if sender is not None and sender.vouches is not None and not sender.vouches(found.nid):
+            self._drop("bonding HELLO that its sender's certificate is not for")
+            return
         peer = bond.peers.get(found.nid) or bond.table.new(found.nid)
         if peer is None:
             self._drop("too many bonding peers")
