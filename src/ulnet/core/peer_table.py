@@ -29,7 +29,6 @@ _GONE = 64  # peers that left last, and stay as they were for whoever still work
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
 _CONFIGURED = int(PeerFlag.CONFIGURED)
 _DISCOVERED = int(PeerFlag.DISCOVERED)
-_DISCOVERING = int(PeerFlag.DISCOVERING)
 _UPTODATE = int(PeerFlag.NIDS_UPTODATE)
 _LOCK = int(PeerFlag.LOCK_PRIMARY)
 _BAD_CONFIG = int(PeerFlag.BAD_CONFIG)

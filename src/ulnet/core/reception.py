@@ -491,8 +491,7 @@ class Reception:
                       hdr.payload_length, incoming.offset)
         # fmt: on
         if status or err:
-            if status:
-                self._parts.broken(ni, incoming.next_nid, status)
+            self._parts.broken(ni, incoming.next_nid, status)
             event.status = -(err or errno.EIO)
             event.health = status
             event.reason = reason
@@ -506,18 +505,17 @@ class Reception:
             self.guard.ended(incoming, not event.status, wants_ack and not md.aborted)
         self.memory.complete_one(md, event)
         if wants_ack and not status and self.state.running and not md.aborted:
-            answers = incoming.answers
-            if answers is not None and self.answers.is_valid(answers):  # its NID belongs to the same peer
-                self.answers.acknowledge(answers, [hdr.wmd], hdr.match_bits, incoming.mlength)
-            else:
-                self._acknowledge(sender, hdr, incoming.mlength, incoming.next_nid)
+            self._acknowledge(sender, hdr, incoming.mlength, incoming.next_nid, incoming.answers)
 
-    def _acknowledge(self, sender: PeerNi, hdr: Header, mlength: int, from_nid: Nid) -> None:
-        """Answer the PUT with that header, which came by way of from_nid."""
-        now = self.state.peers.find_ni(sender.nid) or sender  # its NID may belong to another peer by now
-        source = hdr.dest_nid if hdr.dest_nid != LO_NID else None
-        via = from_nid if from_nid != hdr.src_nid else None
-        paths = self.answers.paths(now, _ACK, source, via, hdr.src_pid)
+    def _acknowledge(
+        self, sender: PeerNi, hdr: Header, mlength: int, from_nid: Nid, paths: PathSet | None = None
+    ) -> None:
+        """Answer the PUT with that header, which came by way of from_nid; `paths`, if they are known."""
+        if paths is None or not self.answers.is_valid(paths):  # its NID may belong to another peer by now
+            now = self.state.peers.find_ni(sender.nid) or sender
+            source = hdr.dest_nid if hdr.dest_nid != LO_NID else None
+            via = from_nid if from_nid != hdr.src_nid else None
+            paths = self.answers.paths(now, _ACK, source, via, hdr.src_pid)
         self.answers.acknowledge(paths, [hdr.wmd], hdr.match_bits, mlength)
 
     def release(self, incoming: Incoming) -> None:

@@ -98,19 +98,23 @@ class Merging:
         peer.says = self._of_others(peer, (primary, *listed))
         owner = self._peers.heir(primary, listed)
         if owner is not None and owner is not peer:
-            vouching = peer.vouching
-            if vouching and not any(vouches(primary) for vouches in vouching):
-                whose = "which its certificates are not for"
-                self._tell(peer, "kept", f"peer {peer.primary_nid} says that it is {primary}, {whose}")
-                return peer
-            if self._peers.agrees(owner, peer):
-                return self._hand_over(peer, owner, news)
-            self._doubt(peer, primary, owner)
-            return peer
+            return self._speak_for(peer, owner, news, primary)
         known = peer.flags & _LOCK and peer.owns(primary)  # a locked name is not what the peer says
         if primary != peer.primary_nid and peer.flags & _DISCOVERED and not known:
             self._tell(peer, "primary", f"peer {peer.primary_nid} answers as {primary} now")
         self._regroup(peer, news, primary, listed, at, asked)
+        return peer
+
+    def _speak_for(self, peer: Peer, owner: Peer, news: PingInfo, primary: Nid) -> Peer:
+        """A peer says that it is another one: its news are that one's, if it may say so."""
+        vouching = peer.vouching
+        if vouching and not any(vouches(primary) for vouches in vouching):
+            whose = "which its certificates are not for"
+            self._tell(peer, "kept", f"peer {peer.primary_nid} says that it is {primary}, {whose}")
+        elif self._peers.agrees(owner, peer):
+            return self._hand_over(peer, owner, news)
+        else:
+            self._doubt(peer, primary, owner)
         return peer
 
     def _hear(self, peer: Peer, news: PingInfo) -> None:

@@ -147,9 +147,9 @@ class Health:
         return True
 
     def broken(self, ni: NI, hop: Nid, status: HealthStatus) -> None:
-        """The payload of a message that a next hop sends never came."""
+        """The payload of a message that a next hop sends never came; with status OK nobody is charged."""
         pni = self._state.peers.find_ni(hop)
-        if pni is None:
+        if pni is None or not status:
             return
         self._count(ni, pni, status)
         if self._state.running:
