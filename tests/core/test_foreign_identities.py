@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from control.discovery.test_discovery_hostile import Arriving, attach, put
@@ -11,6 +13,7 @@ from ulnet.control.instance import LNet
 from ulnet.core.event import Event
 from ulnet.core.guard.identity import again, identity, tag_of
 from ulnet.core.md import MdOption
+from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.wire.lnet import PING_MATCH_BITS, Header, MsgType
 
@@ -53,6 +56,13 @@ def test_identities_begin_with_what_their_peer_alone_is_told(fabric: Fabric) -> 
     prefixes = {peer.prefix for nid in (A, FOE) if (peer := b.peers.find(nid)) is not None}
     assert len(prefixes) == 2
     assert cookie not in prefixes
+
+
+def test_a_secret_that_is_too_long_is_refused(fabric: Fabric) -> None:
+    with pytest.raises(LNetError, match="a secret of 65 bytes: it may have 64 at most") as refused:
+        LNet(clock=fabric.clock, cookie=1, secret=bytes(65))
+    assert refused.value.errno == errno.EINVAL
+    LNet(clock=fabric.clock, cookie=1, secret=bytes(64))
 
 
 @pytest.mark.parametrize("waits", [False, True])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from ulnet.control.discovery import Discovery
 from ulnet.control.health import Health
@@ -45,6 +46,8 @@ from ulnet.nid import LO_NET, LO_NID, Net, Nid
 
 __all__ = ["LNet"]
 
+_LONGEST_SECRET: Final = 64  # bytes: a key of blake2b
+
 
 class LNet:
     """LNet, sans-I/O (docs/design/contracts.md).
@@ -55,7 +58,7 @@ class LNet:
     `alarm` one that tells of more than a warning, `notice` of less (by default they are the same);
     `node_of_memory` tells the NUMA node of memory (-1: not known);
     `chance` gives random numbers from 0 up to, but without, 1 (fault rules alone ask for them);
-    `access` says who may do what here.
+    `access` says who may do what here. Raises LNetError(EINVAL) for a secret that is too long.
     """
 
     def __init__(
@@ -74,6 +77,9 @@ class LNet:
         chance: Callable[[], float] = lambda: 0.5,
         access: Access = EVERYBODY,
     ) -> None:
+        if len(secret) > _LONGEST_SECRET:
+            text = f"a secret of {len(secret)} bytes: it may have {_LONGEST_SECRET} at most, give fewer"
+            raise LNetError(errno.EINVAL, text)
         # CPython finds attributes faster while an object has no more than 30: put and get are among these.
         parts = Parts()
         # fmt: off

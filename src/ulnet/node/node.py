@@ -52,8 +52,8 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
     has them (docs/security.md).
     `drivers` makes the drivers of a core, in the place of those that there are; `parameters` are those of
     these, by the names of drivers. `cookie` gives a number that no
-    earlier life of the node used and nobody can guess, `secret` bytes that nobody is told; `report` takes
-    lines for the log (by default
+    earlier life of the node used and nobody can guess, `secret` up to 64 bytes that nobody is told; `report`
+    takes lines for the log (by default
     warnings, and errors where an NI changes or a message switches paths); `chance` gives random numbers,
     for fault rules.
     Raises LNetError(EINVAL) for a division or a rule that cannot be, and for words that are not known.
