@@ -122,7 +122,9 @@ class SelfInfo:
         if self._buffers < _MOST_BUFFERS:
             self._post_push_buffer()
         else:
-            any(map(self._parts.give_up, list(self._coming.values())))
+            for push in list(self._coming.values()):
+                if self._parts.give_up(push):
+                    break
 
     def _pushed(self, event: Event) -> None:
         self._coming.pop(event.md, None)

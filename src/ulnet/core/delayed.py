@@ -21,7 +21,7 @@ from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL, Header
 if TYPE_CHECKING:
     from ulnet.core.lnd import Payload
 
-__all__ = ["MAX_DELAYED", "Delayed", "may_wait"]
+__all__ = ["MAX_DELAYED", "SLOW", "Delayed", "may_wait"]
 
 # Messages that may wait on one lazy portal; those with payload also stall their connection.
 MAX_DELAYED: Final = 4096

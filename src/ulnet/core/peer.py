@@ -339,8 +339,8 @@ class Peer:
         # News that are merged in several turns, and how many of their NIDs are merged.
         self.merging: tuple[PingInfo, int] | None = None
         self.asked_at: float = 0.0  # whether it is another peer, as that says; seconds
-        self.pushed_nothing_at: float = -math.inf  # when it was last asked for such a push; seconds
-        self.stale: bool = False  # a push that told nothing came while it was asked
+        self.pushed_nothing_at: float = -math.inf  # when a push that told nothing last had it asked; seconds
+        self.stale: bool = False  # another one came while it was asked
         self.says: frozenset[Nid] = frozenset()  # of NIDs that other peers have, those that it last listed
         self.exchanges: dict[str, Exchange] = {}  # the ping and the push under way
         self.error: tuple[int, str] | None = None  # of the last round

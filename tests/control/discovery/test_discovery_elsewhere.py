@@ -55,6 +55,19 @@ def opened_to(fabric: Fabric, a: LNet, foe: LNet, victim: Nid) -> bytes:
     return bytes(opened)
 
 
+def gains_nothing(
+    fabric: Fabric, a: LNet, foe: LNet, victim: Nid, got: Recorder, first: bool = False
+) -> None:
+    """Neither the messages to a NID nor memory that is open to its node are those of who lists it."""
+    says = claiming(first, victim)
+    answer(foe, says)
+    for _ in range(3):
+        push(foe, A, says)
+        settle(fabric, 12)
+    assert sent_to(fabric, a, victim, got) == 8
+    assert opened_to(fabric, a, foe, victim) == bytes(8)
+
+
 def routed(fabric: Fabric) -> tuple[LNet, LNet]:
     """A node, and one that it reaches by a gateway: both ways were used."""
     a, gateway = fabric.node(str(A), discovery=True), fabric.node(str(NEAR), str(FAR), discovery=True)
@@ -81,14 +94,8 @@ def test_a_peer_behind_a_gateway_stays_with_who_answered(fabric: Fabric, first: 
     settle(fabric)
     if locked:
         a.peers.lock(peer(a, BEYOND))
-    says = claiming(first, BEYOND)
-    answer(foe, says)
     attach(foe)
-    for _ in range(2):
-        push(foe, A, says)
-        settle(fabric, 12)
-    assert sent_to(fabric, a, BEYOND, got) == 8
-    assert opened_to(fabric, a, foe, BEYOND) == bytes(8)
+    gains_nothing(fabric, a, foe, BEYOND, got, first)
 
 
 def test_a_gateways_other_nids_stay_with_it(fabric: Fabric) -> None:
@@ -116,13 +123,7 @@ def test_a_primary_nid_of_another_net_stays_with_its_node(fabric: Fabric) -> Non
         put(a, VICTIM)
         fabric.run()
     assert peer(a, VICTIM).primary_nid == SECOND
-    says = claiming(False, SECOND)
-    answer(foe, says)
-    for _ in range(3):
-        push(foe, A, says)
-        settle(fabric, 12)
-    assert sent_to(fabric, a, SECOND, got) == 8
-    assert opened_to(fabric, a, foe, SECOND) == bytes(8)
+    gains_nothing(fabric, a, foe, SECOND, got)
 
 
 def test_who_was_heard_is_not_taken_while_it_is_asked_for_the_first_time(fabric: Fabric) -> None:
