@@ -126,6 +126,26 @@ def test_a_primary_nid_of_another_net_stays_with_its_node(fabric: Fabric) -> Non
     gains_nothing(fabric, a, foe, SECOND, got)
 
 
+def test_a_nid_that_went_to_another_node_is_found_there(fabric: Fabric) -> None:
+    """The node that lost it has told nobody: it is asked, and then the other one again."""
+    a = fabric.node(str(A), discovery=True)
+    before, now = fabric.node(str(VICTIM), str(SECOND), discovery=True), fabric.node(str(FOE), discovery=True)
+    for core in (a, before, now):
+        attach(core)
+    for nid in (VICTIM, FOE):
+        put(a, nid)
+        fabric.run()
+    assert list(peer(a, VICTIM).nids()) == [VICTIM, SECOND]
+    before.discovery.stop()
+    before.del_ni(SECOND)
+    before.discovery.start()
+    now.add_ni(SECOND.net, SECOND)
+    fabric.run()
+    put(a, FOE)
+    fabric.run()
+    assert [list(peer(a, nid).nids()) for nid in (VICTIM, FOE)] == [[VICTIM], [FOE, SECOND]]
+
+
 def test_who_was_heard_is_not_taken_while_it_is_asked_for_the_first_time(fabric: Fabric) -> None:
     a, victim = fabric.node(str(A), discovery=True), fabric.node(str(VICTIM), discovery=True)
     foe = fabric.node(str(FOE))

@@ -317,10 +317,10 @@ class Discovery:
     def _nothing(self, peer: Peer) -> None:
         pass
 
-    def _ask(self, peer: Peer) -> None:
-        """Another peer says that it is the same node: does this one say so too?"""
+    def _ask(self, peer: Peer, always: bool) -> None:
+        """What another peer says of its NIDs tells something of this one: does this one say so too?"""
         now = self._state.clock()
-        if peer.asked_at and now - peer.asked_at < _ASK_AGAIN:
+        if not always and peer.asked_at and now - peer.asked_at < _ASK_AGAIN:
             return  # whoever says so, as often as they like
         peer.asked_at = now
         peer.mark(_FORCE_PING, _UPTODATE)

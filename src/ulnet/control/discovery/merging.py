@@ -18,6 +18,7 @@ from ulnet.wire.ping import Feature, NiStatus, PingInfo
 __all__ = ["MAX_DIFFERENCES", "Merging"]
 
 MAX_DIFFERENCES: Final = 64  # that are kept of one peer
+_MAX_LISTED: Final = 4096  # NIDs that stayed with another peer, of which is known who listed them
 _AT_ONCE: Final = 64  # NIDs that a peer gets in one turn: 10 to 20 µs each, beside the look at the whole list
 
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
@@ -34,10 +35,13 @@ class Merging:
     """Merges news into the table. Conflicts with configuration never stop it: they are told, and kept.
 
     `peer_told` hears of every NID that its peer tells to be up (True) or down, when that changed; `told` of
-    all news. `ask` has a peer asked again who it is.
+    all news. `ask` has a peer asked again who it is, in any case or unless it was a moment ago.
     """
 
-    __slots__ = ("_ask", "_peer_told", "_peers", "_report", "_say", "_settings", "_told", "differences")
+    # fmt: off
+    __slots__ = ("_ask", "_listed", "_peer_told", "_peers", "_report", "_say", "_settings", "_told",
+                 "differences")
+    # fmt: on
 
     def __init__(
         self,
@@ -47,7 +51,7 @@ class Merging:
         say: Callable[[Hashable, str], None],
         peer_told: Callable[[PeerNi, bool], None],
         told: Callable[[Peer, PingInfo], None],
-        ask: Callable[[Peer], None],
+        ask: Callable[[Peer, bool], None],
     ) -> None:
         self._peers = peers
         self._settings = settings
@@ -56,7 +60,8 @@ class Merging:
         self.differences: int = 0  # found since the start
         self._peer_told: Callable[[PeerNi, bool], None] = peer_told
         self._told: Callable[[Peer, PingInfo], None] = told
-        self._ask: Callable[[Peer], None] = ask
+        self._ask: Callable[[Peer, bool], None] = ask
+        self._listed: dict[Nid, Peer] = {}  # NIDs that stayed with another peer, by who listed them last
 
     def merge(self, peer: Peer) -> Peer:
         """Merge the news of peer; answers which peer has the NIDs now.
@@ -142,7 +147,18 @@ class Merging:
         """A peer says that it has a NID of another one, which has not said so."""
         text = f"peer {peer.primary_nid} lists {nid}, which stays with peer {other.primary_nid}"
         self._tell(peer, "kept", f"{text} until that says so too")
-        self._ask(other)
+        self._listed.pop(nid, None)
+        if len(self._listed) >= _MAX_LISTED:
+            del self._listed[next(iter(self._listed))]
+        self._listed[nid] = peer
+        self._ask(other, False)
+
+    def _offer(self, nids: Iterable[Nid]) -> None:
+        """A peer has these NIDs no longer: does who listed one meanwhile still say so?"""
+        for nid in nids:
+            peer = self._listed.pop(nid, None)
+            if peer is not None and not peer.gone:
+                self._ask(peer, True)
 
     def _hand_over(self, peer: Peer, owner: Peer, news: PingInfo) -> Peer:
         """The node behind this NID is known by another one already: what it told is about that peer."""
@@ -171,7 +187,9 @@ class Merging:
             peer.news, peer.merging = info, (info, end)
             peer.mark(_DATA_PRESENT)
         else:
+            before = list(peer.members) if self._listed else ()
             kept |= self._peers.keep_only(peer, whole)
+            self._offer(nid for nid in before if nid not in peer.members)
             peer.says = peer.says.difference(peer.members)  # no others have these
             self._take_statuses(peer, info)
         for nid, why in kept.items():
