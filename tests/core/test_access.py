@@ -10,8 +10,9 @@ from core.test_core_regressions import arrive, attach
 from core.test_foreign_answers import Forged
 from core.test_kept_matches import PAYLOAD, Line
 from support.fabric import Fabric, Recorder
+from ulnet.control.access import MOST, access_of, with_rules, without
 from ulnet.control.instance import LNet
-from ulnet.core.access import DENIED, EVERYBODY, MOST, Access
+from ulnet.core.access import DENIED, EVERYBODY, Access
 from ulnet.core.guard.identity import tag_of
 from ulnet.core.lnd import Lnd
 from ulnet.core.md import TRUNCATE, MdOption
@@ -57,14 +58,14 @@ def at(interface: str | None, *also: str) -> NI:
 def test_connections_are_for_those_who_are_allowed_and_not_denied(
     allow: list[str], deny: list[str], may: set[int]
 ) -> None:
-    access = Access(allow, deny)
+    access = access_of(allow, deny)
     found = {nid.address[-1]: access.why_denied(nid, at("eth0")) for nid in (B, C)}
     assert {number for number, why in found.items() if not why} == may
     assert all(why.startswith(f"10.0.0.{number}@tcp is ") for number, why in found.items() if why)
 
 
 def test_an_interface_may_be_any_of_a_bonded_net() -> None:
-    access = Access(deny=["eth1"])
+    access = access_of(deny=["eth1"])
     assert access.why_denied(B, at("eth0", "eth1"))
     assert not access.why_denied(B, at("eth0", "eth2"))
     assert not access.why_denied(B, at(None))
@@ -86,7 +87,7 @@ def test_an_interface_may_be_any_of_a_bonded_net() -> None:
 @pytest.mark.parametrize("name", ["allow", "deny"])
 def test_a_rule_that_is_none_is_refused(name: str, rule: str, words: str) -> None:
     with pytest.raises(LNetError) as refused:
-        Access(**{name: [rule]})
+        access_of(**{name: [rule]})
     assert refused.value.errno == errno.EINVAL
     assert refused.value.text.startswith(name)
     assert words in refused.value.text
@@ -108,17 +109,17 @@ def test_rules_that_mean_the_same_have_one_form(written: str, kept: str | None) 
     """It is read again as what it is, so that an export comes back."""
     if kept is None:
         with pytest.raises(LNetError):
-            Access(deny=[written])
+            access_of(deny=[written])
         return
-    access = Access(deny=[written, kept, written])
+    access = access_of(deny=[written, kept, written])
     assert access.deny == (kept,)
-    assert access.with_rules(deny=[written]).deny == (kept,)
-    assert Access(access.allow, access.deny).without(deny=[written]).deny == ()
+    assert with_rules(access, deny=[written]).deny == (kept,)
+    assert without(access_of(access.allow, access.deny), deny=[written]).deny == ()
 
 
 def test_lists_are_made_anew_and_never_changed() -> None:
-    more = EVERYBODY.with_rules(allow=["10.0.0.2@tcp"], deny=["ping=eth0"])
-    less = more.without(allow=["10.0.0.2@tcp"])
+    more = with_rules(EVERYBODY, allow=["10.0.0.2@tcp"], deny=["ping=eth0"])
+    less = without(more, allow=["10.0.0.2@tcp"])
     assert (EVERYBODY.allow, EVERYBODY.deny, bool(EVERYBODY)) == ((), (), False)
     assert (more.allow, more.deny) == (("10.0.0.2@tcp",), ("ping=eth0",))
     assert (less.allow, less.deny, bool(less)) == ((), ("ping=eth0",), True)
@@ -131,17 +132,17 @@ def test_lists_are_made_anew_and_never_changed() -> None:
 
 @pytest.mark.parametrize("rule", ["10.0.0.9@tcp", "push=10.0.0.2@tcp"])
 def test_a_rule_that_is_not_there_cannot_be_deleted(rule: str) -> None:
-    access = Access(allow=[rule], deny=["10.0.0.2@tcp"])
+    access = access_of(allow=[rule], deny=["10.0.0.2@tcp"])
     with pytest.raises(LNetError, match="there is no such rule: 'lnetctl access show'") as refused:
-        access.without(deny=["10.0.0.2@tcp", rule])
+        without(access, deny=["10.0.0.2@tcp", rule])
     assert refused.value.errno == errno.ENOENT
 
 
 def test_there_are_so_many_rules_and_no_more() -> None:
-    full = Access(deny=[f"10.0.{at >> 8}.{at & 255}@tcp,eth{at}" for at in range(MOST // 2)])
+    full = access_of(deny=[f"10.0.{at >> 8}.{at & 255}@tcp,eth{at}" for at in range(MOST // 2)])
     assert full.why_denied(Nid.parse("10.0.1.7@tcp"), at(None))
     with pytest.raises(LNetError, match=f"deny: {MOST + 1} NID ranges and interfaces") as refused:
-        full.with_rules(deny=["10.0.0.7@tcp1"])
+        with_rules(full, deny=["10.0.0.7@tcp1"])
     assert refused.value.errno == errno.ENOSPC
 
 
@@ -150,7 +151,7 @@ class Asked:
 
     def __init__(self, *, allow: list[str] | None = None, deny: list[str] | None = None) -> None:
         self.fabric = Fabric()
-        self.a = self.fabric.node(str(A), access=Access(allow or (), deny or ()))
+        self.a = self.fabric.node(str(A), access=access_of(allow or (), deny or ()))
         self.b, self.c = self.fabric.node(str(B)), self.fabric.node(str(C))
         self.memory = bytearray(4)
         for portal in (4, 5):
@@ -262,7 +263,7 @@ def test_a_node_reaches_itself_whatever_its_lists_say() -> None:
 def test_what_comes_by_an_interface_may_be_denied() -> None:
     asked = Asked()
     asked.a.nis[A].interface = "eth0"
-    asked.a.state.access = Access(deny=["push=eth0", "portal5=eth0"])
+    asked.a.state.access = access_of(deny=["push=eth0", "portal5=eth0"])
     assert asked.put(asked.b, 4)
     assert not asked.put(asked.b, 5)
 
@@ -286,7 +287,7 @@ def test_what_headers_led_to_is_judged_anew_when_lists_change(whole: bool) -> No
         ({}, True),
     ]:
         memory[:] = bytes(8)
-        core.set_access(Access(**rules))
+        core.set_access(access_of(**rules))
         line.comes()
         line.comes()
         assert bytes(memory) == (PAYLOAD if comes else bytes(8)), rules
@@ -311,7 +312,7 @@ def test_messages_that_are_alike_are_judged_once(whole: bool, monkeypatch: pytes
     monkeypatch.setattr(Access, "admits", counted)
     line.comes_often()
     before = len(asked)  # the first one makes a peer, and is judged anew
-    core.set_access(Access(allow=["portal5=10.0.0.1@tcp"]))
+    core.set_access(access_of(allow=["portal5=10.0.0.1@tcp"]))
     line.comes_often()
     line.comes_often()
     assert len(asked) == before + 1
@@ -322,7 +323,7 @@ def test_drivers_hear_of_lists_that_change_when_these_hold() -> None:
     heard: list[str] = []
     ni = asked.a.nis[A]
     ni.lnd.access_changed = lambda ni: heard.append(asked.a.why_denied(ni, C))  # type: ignore[method-assign]
-    asked.a.set_access(Access(deny=["10.0.0.3@tcp"]))
+    asked.a.set_access(access_of(deny=["10.0.0.3@tcp"]))
     assert [why.partition(" by ")[0] for why in heard] == ["10.0.0.3@tcp is denied connect"]
     assert asked.a.access.deny == ("10.0.0.3@tcp",)
     assert not asked.b.access
@@ -330,7 +331,7 @@ def test_drivers_hear_of_lists_that_change_when_these_hold() -> None:
 
 def test_answers_that_are_kept_are_those_of_one_sender_one_thing_and_one_place() -> None:
     """As many senders as there may be, and more: who decides how many there are gets no memory by it."""
-    access = Access(deny=["portal5=10.0.0.[1-9]@tcp,eth1", "push=10.0.0.2@tcp"])
+    access = access_of(deny=["portal5=10.0.0.[1-9]@tcp,eth1", "push=10.0.0.2@tcp"])
     here, there = at("eth0"), at("eth1")
     for _ in range(2):
         for portal, kind, src, ni, may in [

@@ -38,6 +38,8 @@ PUT = int(MsgType.PUT)
 COOKIE = 77
 TAG = tag_of(COOKIE)
 LIFE = b"sendlife"
+SECRET = b"of this node"
+HOP, OTHER_HOP = Nid.parse("1.1.1.2@tcp"), Nid.parse("1.1.1.3@tcp")
 
 
 def named(number: int, tag: bytes = TAG) -> bytes:
@@ -66,9 +68,9 @@ def test_handles_of_kernel_nodes_are_no_identities(cookie: int) -> None:
 
 @given(st.lists(st.integers(0, 3 << 16), max_size=60), st.lists(st.integers(0, 3 << 16), max_size=20))
 def test_notes_know_what_was_taken(taken: list[int], asked: list[int]) -> None:
-    notes = Seen()
+    notes = Seen(lambda: 0.0, SECRET)
     for number in taken:
-        notes.note([named(number)])
+        notes.note([named(number)], HOP)
     for number in taken + asked:
         assert notes.taken(named(number)) is (number in taken)
         assert notes.taken(identity(b"another!", number, TAG)) is False
@@ -77,23 +79,61 @@ def test_notes_know_what_was_taken(taken: list[int], asked: list[int]) -> None:
 @pytest.mark.pure
 def test_what_notes_forget_they_do_not_deny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seen_module, "MAX_BYTES", 2 * (64 + 256))
-    notes = Seen()
+    notes = Seen(lambda: 0.0, SECRET)
     for page in range(4):
-        notes.note([named(page << 16)])
+        notes.note([named(page << 16)], HOP)
     assert [notes.taken(named((page << 16) + 1)) for page in range(4)] == [None, None, False, False]
-    notes.note([named(5)])  # a page that was given up is begun anew
+    notes.note([named(5)], HOP)  # a page that was given up is begun anew
     assert notes.taken(named(5)) is None
-    monkeypatch.setattr(seen_module, "MAX_LIVES", 1)
-    for page in range(3):
-        notes.note([identity(b"another!", page << 16, TAG)])
-    assert notes.taken(named(9 << 16)) is None
+    assert notes.taken(named(9 << 16)) is False
+
+
+@pytest.mark.pure
+def test_what_was_forgotten_long_ago_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen_module, "MAX_BYTES", 64 + 256)
+    now = 0.0
+    notes = Seen(lambda: now, SECRET)
+    notes.note([named(0)], HOP)
+    now = 500.0
+    notes.note([named(1 << 16)], HOP)
+    assert notes.taken(named(0)) is None
+    now = 1099.0
+    notes.note([named(2 << 16)], HOP)
+    assert [notes.taken(named(page << 16)) for page in range(3)] == [None, None, True]
+    now = 2300.0
+    assert [notes.taken(named(page << 16)) for page in range(3)] == [False, False, True]
+
+
+@pytest.mark.requirement("snd-045")
+def test_lives_that_one_peer_invents_have_nothing_forgotten_of_others() -> None:
+    notes = Seen(lambda: 0.0, SECRET)
+    notes.note([named(7)], HOP)
+    for number in range(40_000):
+        notes.note([identity(number.to_bytes(8, "big"), 0, TAG)], OTHER_HOP)
+    assert notes.taken(named(7)) is True
+    assert [notes.taken(named(number)) for number in (6, 1 << 16, 2 << 16)] == [False] * 3
+    assert notes.taken(identity(bytes(8), 0, TAG)) is None
+
+
+@pytest.mark.pure
+def test_hops_share_the_room_for_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen_module, "MAX_BYTES", 20 * (64 + 256))
+    notes = Seen(lambda: 0.0, SECRET)
+    hops = [Nid.parse(f"1.1.2.{number}@tcp") for number in range(40)]
+    for number in range(19):
+        notes.note([named(number << 16)], HOP)
+    for number, hop in enumerate(hops):
+        notes.note([identity(b"life %03d" % number, 0, TAG)], hop)
+    assert notes._bytes == sum(len(page) + 256 for page, _ in notes._pages.values()) == 20 * 320
+    assert {hop for _, hop in notes._pages.values()} == set(notes._shares)
+    assert sum(owner == HOP for _, owner in notes._pages.values()) <= 1
 
 
 def test_notes_of_many_quiet_peers_fit_in_little() -> None:
-    notes = Seen()
+    notes = Seen(lambda: 0.0, SECRET)
     lives = [number.to_bytes(8, "big") for number in range(20_000)]
     for life in lives:
-        notes.note([identity(life, 3, TAG)])
+        notes.note([identity(life, 3, TAG)], HOP)
     assert all(notes.taken(identity(life, 3, TAG)) for life in lives)
     assert notes.taken(identity(lives[0], 60_000, TAG)) is False
 
@@ -102,11 +142,11 @@ def test_notes_of_many_quiet_peers_fit_in_little() -> None:
 @pytest.mark.parametrize("first", [True, False])
 def test_notes_never_take_more_than_their_bound(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seen_module, "MAX_BYTES", 20_000)
-    notes = Seen()
+    notes = Seen(lambda: 0.0, SECRET)
     for life in range(40):
         for number in (0, 65_535) if first else (65_535, 0):
-            notes.note([identity(life.to_bytes(8, "big"), number, TAG)])
-    assert sum(map(len, notes._pages.values())) <= 20_000
+            notes.note([identity(life.to_bytes(8, "big"), number, TAG)], HOP)
+    assert sum(len(page) for page, _ in notes._pages.values()) <= 20_000
     known = [notes.taken(identity(life.to_bytes(8, "big"), 65_535, TAG)) for life in range(40)]
     assert known == [None] * 38 + [True, True]
 
@@ -114,9 +154,9 @@ def test_notes_never_take_more_than_their_bound(first: bool, monkeypatch: pytest
 @pytest.mark.pure
 def test_an_outcome_that_was_forgotten_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seen_module, "MAX_LENGTHS", 1)
-    notes = Seen()
+    notes = Seen(lambda: 0.0, SECRET)
     for number in (1, 1 << 16):
-        notes.note([named(number)])
+        notes.note([named(number)], HOP)
         notes.note_length(named(number), 3)
     assert notes.taken(named(1)) is None
     assert notes.taken(named(1 << 16)) is True
@@ -138,7 +178,7 @@ class Receiver(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.once = ReceiverGuard(lambda: self.now, COOKIE)
+        self.once = ReceiverGuard(lambda: self.now, COOKIE, SECRET)
         self.taken: dict[int, int] = {}
         self.coming: dict[int, Incoming] = {}
 
@@ -149,7 +189,7 @@ class Receiver(RuleBasedStateMachine):
         if not resend and (number in self.coming or self.taken.get(number)) and not once.is_repeated(wmd):
             return  # a first comes once
         if once.is_repeated(wmd):
-            verdict = once.judge(wmd)
+            verdict = once.judge(wmd, HOP)
             if verdict is Verdict.ACKNOWLEDGE:
                 assert self.taken[number] == 1
             if verdict is Verdict.REPLACE:
@@ -185,16 +225,30 @@ TestReceiver = Receiver.TestCase
 
 @pytest.mark.pure
 def test_resends_for_another_life_and_beyond_the_room_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    once = ReceiverGuard(lambda: 0.0, COOKIE)
+    once = ReceiverGuard(lambda: 0.0, COOKIE, SECRET)
     other = identity(LIFE, 1, bytes(byte ^ 1 for byte in TAG))
     assert once.is_meant(named(1))
     assert not once.is_meant(other)
-    assert once.judge(again(other)) is Verdict.DROP
-    monkeypatch.setattr("ulnet.core.guard.receiver.MAX_RESENDS", 0)
-    once.resends[b"x"] = 0.0
-    assert once.judge(again(named(1))) is Verdict.DROP
-    once.resends[b"x"] = -1e6
-    assert once.judge(again(named(1))) is Verdict.TAKE
+    assert once.judge(again(other), HOP) is Verdict.DROP
+    monkeypatch.setattr("ulnet.core.guard.receiver.MAX_RESENDS", 2)
+    once.begins(incoming(again(named(2))))
+    assert once.judge(again(named(1)), HOP) is Verdict.DROP  # that hop has as many as are left
+    assert once.judge(again(named(1)), OTHER_HOP) is Verdict.TAKE
+
+
+@pytest.mark.pure
+def test_resends_of_long_ago_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    once = ReceiverGuard(lambda: now, COOKIE, SECRET)
+    monkeypatch.setattr("ulnet.core.guard.receiver.MAX_RESENDS", 2)
+    msg = incoming(again(named(2)))
+    once.begins(msg)
+    once.ended(msg, True)
+    assert once.judge(again(named(1)), HOP) is Verdict.DROP
+    now = 601.0
+    assert once.judge(again(named(1)), HOP) is Verdict.TAKE
+    assert not once.resends
+    assert not once.resent_by
 
 
 # On the wire -----------------------------------------------------------------------------------------
@@ -374,7 +428,7 @@ def test_a_resend_that_comes_first_is_delivered_and_its_original_is_not() -> Non
 
 
 def test_a_truncated_put_is_acknowledged_again_with_the_same_length() -> None:
-    once = ReceiverGuard(lambda: 0.0, COOKIE)
+    once = ReceiverGuard(lambda: 0.0, COOKIE, SECRET)
     for number, (length, acknowledged) in enumerate([(100, True), (60, True), (100, False)]):
         msg = incoming(named(number), 100)
         hdr = msg.hdr
@@ -382,7 +436,7 @@ def test_a_truncated_put_is_acknowledged_again_with_the_same_length() -> None:
         once.begins(msg)
         once.ended(msg, True, acknowledged)
         hdr.wmd = again(hdr.wmd)
-        assert once.judge(hdr.wmd) is Verdict.ACKNOWLEDGE
+        assert once.judge(hdr.wmd, HOP) is Verdict.ACKNOWLEDGE
         assert once.outcome(hdr) == [100, 60, NO_ACK][number]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from support.ports import free_port
-from ulnet.core.access import Access
+from ulnet.core.access import EVERYBODY
 from ulnet.core.lnd import NiEvent
 from ulnet.core.md import Md
 from ulnet.core.msg import Incoming, Msg
@@ -124,7 +124,7 @@ class FakeCore:
 
     def __init__(self) -> None:
         self.receivers: list[FakeReceiver] = []
-        self.access = Access()
+        self.access = EVERYBODY
         self.lnd: TcpLnd | None = None
         self.open: set[Msg | Incoming] = set()  # handed over either way, not ended yet
         self.outcomes: list[Outcome] = []

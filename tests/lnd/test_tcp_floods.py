@@ -12,7 +12,8 @@ import pytest
 from lnd.conftest import Addresses
 from lnd.kit import ROOT, Side, connect, dial, hello_bytes, lnet_frame, put_header, until
 from lnd.test_tcp_connect import swallowing
-from ulnet.core.access import Access
+from ulnet.control.access import access_of
+from ulnet.core.access import EVERYBODY
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.selector import Selector
 from ulnet.lnd.tcp.reader import Reader
@@ -191,7 +192,7 @@ async def test_who_is_not_allowed_is_neither_heard_nor_called(
     make: Make, at: Addresses, lists: tuple[list[str], list[str]]
 ) -> None:
     a, b, c = make(at.nid(1)), make(at.nid(2)), make(at.nid(3))
-    a.core.access = Access(*lists)
+    a.core.access = access_of(*lists)
     for one, other in ((a, b), (b, a)):
         assert (await one.ended(one.put(other.ni.nid, b"x"))).status is HealthStatus.OK
     foe = c.put(a.ni.nid, b"x")
@@ -212,7 +213,7 @@ async def test_connections_with_who_is_denied_from_now_on_end_and_others_stay(
         assert (await one.ended(one.put(other.ni.nid, b"x"))).status is HealthStatus.OK
     good, bad = a.peer(at.nid(2)), a.peer(at.nid(3))
     before = list(good.conns)
-    a.core.access = Access(deny=[at.nid(3)])
+    a.core.access = access_of(deny=[at.nid(3)])
     late = [a.put(at.nid(3), bytes(1 << 20)) for _ in range(8)]
     a.lnd.access_changed(a.ni)
     assert not bad.conns
@@ -226,7 +227,7 @@ async def test_connections_with_who_is_denied_from_now_on_end_and_others_stay(
     assert (await c.ended(foe)).status is not HealthStatus.OK
     assert (await a.ended(a.put(at.nid(3), b"x"))).errno == errno.EACCES
     assert (await a.ended(a.put(at.nid(2), b"x"))).status is HealthStatus.OK
-    a.core.access = Access()
+    a.core.access = EVERYBODY
     a.lnd.access_changed(a.ni)
     assert (await a.ended(a.put(at.nid(3), b"x"))).status is HealthStatus.OK
 
@@ -236,7 +237,7 @@ async def test_a_call_of_who_is_denied_from_now_on_is_given_up(make: Make, at: A
     with swallowing(at.ip(2), a.params.accept_port):
         msg = a.put(at.nid(2), b"x")
         await until(lambda: a.dialer(at.nid(2)).connecting)
-        a.core.access = Access(deny=[at.nid(2)])
+        a.core.access = access_of(deny=[at.nid(2)])
         a.lnd.access_changed(a.ni)
         assert (await a.ended(msg)).errno == errno.EACCES
         assert not a.state().peers
@@ -247,7 +248,7 @@ async def test_who_is_denied_after_a_call_that_failed_is_not_called_again(make: 
     """A peer that is remembered for the pause before the next attempt is forgotten, too."""
     a = make(at.nid(1))
     assert (await a.ended(a.put(at.nid(2), b"x"))).errno == errno.ECONNREFUSED
-    a.core.access = Access(deny=[at.nid(2)])
+    a.core.access = access_of(deny=[at.nid(2)])
     a.lnd.access_changed(a.ni)
     b = make(at.nid(2))
     assert (await a.ended(a.put(at.nid(2), b"x"))).errno == errno.EACCES

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ulnet.control.access import access_of
 from ulnet.core.access import Access
 from ulnet.core.reception import Reception
 from ulnet.lnd.sim import SimLnd, SimStation
@@ -27,7 +28,7 @@ def two(sim: Simulation) -> tuple[SimNode, SimNode]:
 
 
 def deny(node: SimNode, *rules: str) -> None:
-    node.loop.enter(node.core.set_access, Access(deny=rules))
+    node.loop.enter(node.core.set_access, access_of(deny=rules))
 
 
 def put(sim: Simulation, source: SimNode, target: SimNode, size: int = 10) -> Any:

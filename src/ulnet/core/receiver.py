@@ -228,7 +228,7 @@ class Receiver:
             del wmds[count:]
         if count:
             if hdr.wmd[15] in MARKS:
-                self._reception.guard.notes.note(wmds)
+                self._reception.guard.notes.note(wmds, self.nid)
             self._count(match, sender, _PUT, count, count * length)
             if match.wants_ack and self._state.running:
                 assert match.answers is not None

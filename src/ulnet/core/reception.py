@@ -77,7 +77,7 @@ class Reception:
         self.sender: Sender = sender
         self.answers: Answers = answers
         self._parts = parts
-        self.guard: ReceiverGuard = ReceiverGuard(state.clock, state.cookie)
+        self.guard: ReceiverGuard = ReceiverGuard(state.clock, state.cookie, state.secret)
         self._kinds = {_PUT: self._put, _GET: self._get, _ACK: self._ack, _REPLY: self._reply}
 
     def heard(self, ni: NI, hop: PeerNi) -> None:
@@ -546,7 +546,7 @@ class Reception:
         """Whether a PUT that was sent twice is the first to come; else it is dropped, or in place of that."""
         guard, sender = self.guard, match.sender
         assert sender is not None
-        verdict = guard.judge(hdr.wmd)
+        verdict = guard.judge(hdr.wmd, receiver.nid)
         if verdict is Repeat.TAKE:
             return True
         first = guard.under_way[hdr.wmd[:15]] if verdict is Repeat.REPLACE else None

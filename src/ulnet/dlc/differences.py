@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ulnet.core.access import rule_text
+from ulnet.control.access import rule_text
 from ulnet.core.status import LNetError
 from ulnet.dlc import model
 from ulnet.dlc.config_bond import bond_item

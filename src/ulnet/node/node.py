@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Literal, Self, get_args
 
+from ulnet.control.access import access_of
 from ulnet.control.instance import LNet
 from ulnet.core.access import Access
 from ulnet.core.lnd import Lnd
@@ -80,7 +81,7 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
         _must_be_known("recovery", recovery, get_args(Recovery))
         self.machine: Machine = Machine(topology, pattern=cpu_pattern, partitions=cpu_npartitions)
         self._parameters = parameters_of(parameters)
-        self._start_access = Access(allow, deny)
+        self._start_access = access_of(allow, deny)
         self._given_drivers = drivers
         self._cookie = cookie
         self._secret = secret
@@ -256,7 +257,7 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
         deny=[*node.access.deny, "10.0.0.66@tcp"])`. Raises LNetError: EINVAL for a rule that is none, ENOSPC
         for too many; nothing has changed then.
         """
-        self._start_access = Access(allow, deny)
+        self._start_access = access_of(allow, deny)
         if self._core is not None:
             self._core.set_access(self._start_access)
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from support.rdma import PARAMS, Stranger, node_and_stranger
-from ulnet.core.access import Access
+from ulnet.control.access import access_of
+from ulnet.core.access import EVERYBODY
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.lnd.o2ib.errors import CM_FAILURES, REACTIONS, connect_status
 from ulnet.lnd.o2ib.ni import race_key
@@ -84,7 +85,7 @@ def test_an_ni_that_is_down_is_not_ready() -> None:
 def test_who_is_denied_is_neither_heard_nor_called() -> None:
     sim, node, stranger = node_and_stranger()
     core = node.node.core
-    core.state.access = Access(deny=["10.0.0.9@o2ib"])
+    core.state.access = access_of(deny=["10.0.0.9@o2ib"])
     stranger.call(node)
     assert stranger.reason is Reason.FATAL
     events: list[int] = []
@@ -114,13 +115,13 @@ def test_what_there_is_with_who_is_denied_from_now_on_ends(connected: bool) -> N
     if not connected:
         sim.run(0.1)
         assert len(stranger.calls) == 1
-    core.set_access(Access(deny=["10.0.0.9@o2ib"]))
+    core.set_access(access_of(deny=["10.0.0.9@o2ib"]))
     assert not node.o2ib.states[node.nid].peers
     sim.run_until_quiet()
     assert len(events) == 3
     assert connected or events == [-errno.EACCES] * 3
     assert len(stranger.calls) == (0 if connected else 1)
-    core.set_access(Access())
+    core.set_access(EVERYBODY)
     stranger.call(node)
     sim.run_until_quiet()
     assert len(conns(node)) == 1

@@ -1,7 +1,7 @@
 """Nothing is delivered twice between nodes that keep the identities of PUTs (docs/design/duplicate-guard.md).
 
-`identity`: the handle that tells one PUT from all others; `notes`: which of them were taken; `once`: the
-receiving half; `again`: the sending half.
+`identity`: the handle that tells one PUT from all others; `seen`: which of them were taken; `receiver`: the
+receiving half; `sender`: the sending half.
 """
 
 from ulnet.core.guard.identity import Guarded, tag_of

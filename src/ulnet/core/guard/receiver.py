@@ -5,20 +5,21 @@ Whenever it is not sure, a resend is dropped: its sender then reports, as by the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from enum import Enum, auto
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Final
 
 from ulnet.core.guard.identity import AGAIN, FIRST, MARKS, tag_of
-from ulnet.core.guard.seen import NO_ACK, Seen
+from ulnet.core.guard.seen import NO_ACK, STALE, Seen
 from ulnet.core.msg import Incoming
+from ulnet.nid import Nid
 from ulnet.wire.lnet import Header
 
 __all__ = ["ReceiverGuard", "Verdict"]
 
 MAX_RESENDS: Final = 65536  # that were delivered and whose first may still come
-_STALE: Final = 600.0  # seconds after which it will not
 
 
 class Verdict(Enum):
@@ -36,16 +37,17 @@ class ReceiverGuard:
     `first` is how identities of new ones end; `resends` are those sent again that were delivered.
     """
 
-    __slots__ = ("_again", "_clock", "first", "notes", "resends", "tag", "under_way")
+    __slots__ = ("_again", "_clock", "first", "notes", "resends", "resent_by", "tag", "under_way")
 
-    def __init__(self, clock: Callable[[], float], cookie: int) -> None:
+    def __init__(self, clock: Callable[[], float], cookie: int, secret: bytes) -> None:
         self._clock = clock
         self.tag: bytes = tag_of(cookie)
         self.first: bytes = self.tag + bytes((FIRST,))
         self._again = self.tag + bytes((AGAIN,))
-        self.notes: Seen = Seen()
+        self.notes: Seen = Seen(clock, secret)
         self.under_way: dict[bytes, Incoming] = {}
-        self.resends: dict[bytes, float] = {}
+        self.resends: dict[bytes, tuple[float, Nid]] = {}  # when they came, and by which hop
+        self.resent_by: Counter[Nid] = Counter()
 
     def leading(self, wmds: list[bytes]) -> list[bytes]:
         """As many of these PUTs, from the first on, as are taken without a closer look.
@@ -80,8 +82,8 @@ class ReceiverGuard:
         """Whether this PUT says that it was sent before, or comes behind one that said so."""
         return wmd[15] == AGAIN or wmd[:15] in self.resends
 
-    def judge(self, wmd: bytes) -> Verdict:
-        """What becomes of one that `is_repeated`."""
+    def judge(self, wmd: bytes, hop: Nid) -> Verdict:
+        """What becomes of one that `is_repeated`, and came by that hop."""
         if wmd[13:] != self._again:
             return Verdict.DROP
         if wmd[:15] in self.under_way:
@@ -89,21 +91,25 @@ class ReceiverGuard:
         taken = self.notes.taken(wmd)
         if taken:
             return Verdict.ACKNOWLEDGE
-        return Verdict.DROP if taken is None or not self._room() else Verdict.TAKE
+        return Verdict.DROP if taken is None or not self._room(hop) else Verdict.TAKE
 
     def outcome(self, hdr: Header) -> int:
         """The length to acknowledge, of a PUT that was taken; NO_ACK: none."""
         return self.notes.lengths.get(hdr.wmd[:15], hdr.payload_length)
 
-    def _room(self) -> bool:
-        resends = self.resends
-        if len(resends) < MAX_RESENDS:
-            return True
-        oldest = next(iter(resends))
-        if self._clock() - resends[oldest] < _STALE:
-            return False
-        del resends[oldest]
-        return True
+    def _room(self, hop: Nid) -> bool:
+        """Whether one more fits: a hop has as many as are left for others at most."""
+        old = self._clock() - STALE
+        for key in [key for key, (came, _) in islice(self.resends.items(), 2) if came <= old]:
+            self._drop(key)
+        return self.resent_by[hop] < MAX_RESENDS - len(self.resends)
+
+    def _drop(self, key: bytes) -> None:
+        found = self.resends.pop(key, None)
+        if found is not None:
+            self.resent_by[found[1]] -= 1
+            if not self.resent_by[found[1]]:
+                del self.resent_by[found[1]]
 
     def begins(self, msg: Incoming) -> None:
         """A PUT with an identity is being received, or waits for memory."""
@@ -111,7 +117,9 @@ class ReceiverGuard:
         key = msg.identity = wmd[:15]
         self.under_way[key] = msg
         if wmd[15] == AGAIN:
-            self.resends[key] = self._clock()
+            self._drop(key)
+            self.resends[key] = (self._clock(), msg.next_nid)
+            self.resent_by[msg.next_nid] += 1
 
     def ended(self, msg: Incoming, taken: bool, acknowledged: bool = True) -> None:
         """The PUT is there, or will never be."""
@@ -119,9 +127,9 @@ class ReceiverGuard:
         if self.under_way.get(key) is msg:
             del self.under_way[key]
         if not taken:
-            self.resends.pop(key, None)
+            self._drop(key)
             return
-        self.notes.note([msg.hdr.wmd])
+        self.notes.note([msg.hdr.wmd], msg.next_nid)
         if not acknowledged:
             self.notes.note_length(key, NO_ACK)
         elif msg.mlength != msg.hdr.payload_length:

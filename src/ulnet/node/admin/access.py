@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, UnsetType
 
+from ulnet.control.access import access_of, with_rules, without
 from ulnet.control.instance import LNet
 from ulnet.control.view import View
-from ulnet.core.access import Access
+from ulnet.core.access import EVERYBODY
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents_access import AccessView
 from ulnet.dlc.model import AccessAdd, AccessDel, AccessShow
@@ -26,8 +27,8 @@ def add_access(core: LNet, request: AccessAdd) -> Answer:
     """
     if not (request.allow or request.deny):
         raise LNetError(errno.EINVAL, "no rule is named: give one with --allow or --deny")
-    given = Access(request.allow, request.deny)
-    core.set_access(core.access.with_rules(request.allow, request.deny))
+    given = access_of(request.allow, request.deny)
+    core.set_access(with_rules(core.access, request.allow, request.deny))
     here = {ni.interface for ni in core.nis.values()}
     here |= {place.interface for ni in core.nis.values() for place in ni.also}
     return Answer(notes=[f"no NI here is on {shown(name)} now" for name in sorted(given.interfaces() - here)])
@@ -42,7 +43,7 @@ def delete_access(core: LNet, request: AccessDel) -> Answer:
     if named == request.all:
         raise LNetError(errno.EINVAL, "name rules with --allow and --deny, or take --all of them")
     before = core.access
-    core.set_access(Access() if request.all else before.without(request.allow, request.deny))
+    core.set_access(EVERYBODY if request.all else without(before, request.allow, request.deny))
     opened = before.opened_by(core.access)
     if not opened:
         return Answer()
