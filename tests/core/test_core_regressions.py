@@ -545,6 +545,28 @@ def test_who_calls_finds_room_beside_what_others_list(fabric, monkeypatch):
     assert all(b.peers.find(Nid.parse(f"10.0.3.{number}@tcp")) is not None for number in range(1, 4))
 
 
+def test_who_lists_few_nids_finds_room_beside_who_lists_very_many(fabric, monkeypatch):
+    """Lists of 14 addresses left no room for the rails of all peers that were discovered later."""
+    monkeypatch.setattr(peer_module, "MAX_UNCONFIGURED", 1200)
+    b = fabric.node(str(B), discovery=True)
+    for number in (1, 2, 3):
+        foe = Nid.parse(f"10.0.3.{number}@tcp")
+        listed = [foe, *(Nid.of(A.net, 1000 * number + n) for n in range(500))]
+        push_of(fabric, fabric.node(str(foe)), listed, source=foe)
+        for _ in range(10):
+            fabric.run()
+    assert len(list(b.peers.nis())) >= 900
+    for number in range(1, 20):
+        nid = Nid.parse(f"10.0.2.{number}@tcp")
+        rails = [nid, *(Nid.parse(f"10.0.{rail}.{number}@tcp") for rail in range(10, 16))]
+        push_of(fabric, fabric.node(str(nid)), rails, source=nid)
+        assert list(b.peers.find(nid).nids()) == rails
+    assert len(list(b.peers.nis())) <= 920
+    listing = [len(list(b.peers.find(Nid.parse(f"10.0.3.{number}@tcp")).nids())) for number in (1, 2, 3)]
+    assert sum(listing) < 800
+    assert max(listing) < 501
+
+
 def test_memory_of_strangers_who_made_room_is_free_at_once(fabric, monkeypatch):
     """lnetd looks for cycles seldom: half a million sources took 1.8 GB, though 65,536 were in the table."""
     monkeypatch.setattr(peer_module, "MAX_UNCONFIGURED", 50)

@@ -23,6 +23,7 @@ __all__ = ["MAX_UNCONFIGURED", "PeerTable"]
 # NIDs of peers that nobody configured: a bound on what strangers can make us keep.
 MAX_UNCONFIGURED = 65536
 _NOT_LISTED = 4  # one in so many is none that another peer's list brought: who calls finds room
+_MANY = 256  # NIDs: who lists more gives some up for those who list fewer, where there is no room
 _CANDIDATES = 16  # how many are looked at to find one that can be forgotten
 _GONE = 64  # peers that left last, and stay as they were for whoever still works with them
 
@@ -51,6 +52,7 @@ class PeerTable:
         self._strangers: dict[Peer, None] = {}  # those not configured, longest known first
         self._heard: dict[Peer, None] = {}  # those of them that were looked at, and had been heard
         self._unconfigured = 0  # their NIDs
+        self._many: dict[Peer, None] = {}  # those that had very many of them
         self._locks = 0
         self._gone: deque[Peer] = deque()
 
@@ -384,13 +386,26 @@ class PeerTable:
             else:
                 strangers[peer] = strangers.pop(peer)  # to the end: others are asked next time
                 tried += 1
-        if strangers or keep is not None:
+        if keep is not None:
+            return self._take_back(keep)
+        if strangers:
             return False
         for peer in list(islice(self._heard, _CANDIDATES)):
             if self.forget(peer):
                 return True
             self._heard[peer] = self._heard.pop(peer)
         return False
+
+    def _take_back(self, keep: Peer) -> bool:
+        """Take a NID from who lists most, for a peer that lists far fewer; whether there was one."""
+        self._many = dict.fromkeys(
+            peer for peer in self._many if len(peer.members) > _MANY and not (peer.gone or peer.configured)
+        )
+        if len(keep.members) >= _MANY or not self._many:
+            return False
+        most = max(self._many, key=lambda peer: len(peer.members))
+        self._drop(most, [next(nid for nid in reversed(most.members) if nid != most.primary_nid)])
+        return True
 
     def forget(self, peer: Peer) -> bool:
         """Remove a stranger, unless it is in use, named or a gateway; whether it went."""
@@ -423,6 +438,8 @@ class PeerTable:
         self._by_nid[pni.nid] = pni
         if not peer.configured:
             self._unconfigured += 1
+            if len(peer.members) == _MANY + 1:
+                self._many[peer] = None
         self._parts.peer_ni_added(pni)
         return pni
 
