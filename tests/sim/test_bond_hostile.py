@@ -19,6 +19,7 @@ from ulnet.sim.foreign import Heard
 from ulnet.sim.node import SimNode
 from ulnet.wire.bond import Answer, BondHello, Configuration, Kind, Mode, Register, Resolve, SlaveEntry
 from ulnet.wire.errors import WireError
+from ulnet.wire.lnet import MsgType
 
 A = ("10.0.0.1@tcp", "10.1.0.1@tcp1")
 B = ("10.0.0.2@tcp", "10.1.0.2@tcp1")
@@ -139,7 +140,97 @@ def test_our_own_nids_are_nobody_s_slaves() -> None:
     world.sane()
 
 
+class NotConnected:
+    """a knows nobody, and m says that it is `name`, whose first slave is B[0]."""
+
+    def __init__(self, b: bool, **options: object) -> None:
+        self.sim = Simulation(seed=5)
+        self.a: SimNode = bonded(self.sim, "a", *A, **options)
+        self.b: SimNode | None = self.start_b() if b else None
+        self.m = ScriptedBond(self.sim, "m", "10.0.0.66@tcp")
+        self.bond = bond_of(self.a)
+        self.sim.run(0.1)
+
+    def start_b(self) -> SimNode:
+        b = bonded(self.sim, "b", *B)
+        b.attach(30)
+        return b
+
+    def lie(self) -> None:
+        slaves = (SlaveEntry(Nid.parse(B[0]), status=2), SlaveEntry(self.m.nid))
+        self.m.hello(HOME, 0, Configuration(B_BOND, slaves, active=1))
+
+
+@pytest.mark.requirement("BOND-hello")
+def test_a_peer_that_is_not_connected_is_asked_before_another_one_is_taken_for_it() -> None:
+    world = NotConnected(b=True)
+    world.lie()
+    world.sim.run(3)
+    puts = [world.a.put(B_BOND, 30, data=b"x") for _ in range(8)]
+    world.sim.run_until(lambda: all(put.ended for put in puts), 60)
+    assert all(put.ok for put in puts)
+    assert world.b is not None
+    assert world.bond.peers[B_BOND].configuration == bond_of(world.b).slaves.own
+    assert not any(heard.hdr.portal == 30 for heard in world.m.node.heard)
+
+
+@pytest.mark.requirement("BOND-hello")
+def test_a_slave_speaks_for_its_peer_where_the_first_one_is_not_there() -> None:
+    world = NotConnected(b=False)
+    world.lie()
+    world.sim.run(1)
+    assert B_BOND not in world.bond.peers
+    world.sim.run(2)
+    assert world.bond.peers[B_BOND].has_slave(world.m.nid)
+    b = world.start_b()
+    world.a.attach(30)
+    world.sim.run(3)
+    put = b.put(world.bond.ni.nid, 30, data=b"x")
+    world.sim.run_until(lambda: put.ended, 60)
+    assert world.bond.peers[B_BOND].configuration == bond_of(b).slaves.own
+
+
+@pytest.mark.requirement("BOND-hello")
+def test_nobody_is_believed_whose_first_slave_knows_no_bonding_ni() -> None:
+    world = NotConnected(b=False)
+    old = world.sim.single_rail("old", B[0])
+    world.lie()
+    world.sim.run(1)
+    assert B_BOND not in world.bond.peers
+    assert not any(heard.hdr.type == MsgType.PUT for heard in old.heard)
+
+
+@pytest.mark.requirement("BOND-hello")
+def test_questions_about_claims_are_few() -> None:
+    """A stranger has one other NID asked at a time, whatever it says."""
+    world = NotConnected(b=False)
+    asked = [world.sim.single_rail(f"asked{number}", f"10.0.7.{number}@tcp") for number in range(1, 20)]
+    for number in range(1, 20):
+        first = Nid.parse(f"10.0.7.{number}@tcp")
+        claimed = Configuration(Nid.of(BOND, first.address), (SlaveEntry(first), SlaveEntry(world.m.nid)))
+        world.m.hello(HOME, 0, claimed)
+    world.sim.run(0.05)
+    assert sum(bool(one.heard) for one in asked) == 1
+    world.sim.run(5)
+    assert len(world.bond.peers) <= 1
+
+
 # Servers -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("BOND-bds")
+def test_who_names_a_server_s_slave_is_no_server_while_that_cannot_be_asked() -> None:
+    world = NotConnected(b=False, bds=[B[1]])
+    world.sim.link_down("a.eth1")
+    world.sim.run(1)
+    slaves = tuple(SlaveEntry(nid) for nid in (world.m.nid, Nid.parse(B[1])))
+    world.m.hello(HOME, 0, Configuration(world.m.bond, slaves))
+    world.sim.run(20)
+    kinds = {heard.hdr.match_bits & 0xFF for heard in world.m.node.heard if not heard.hdr.portal}
+    assert Kind.HELLO in kinds
+    assert Kind.REGISTER not in kinds
+    (server,) = world.bond.servers.all.values()
+    assert server.state is not ServerState.READY
 
 
 @pytest.mark.requirement("BOND-bds")

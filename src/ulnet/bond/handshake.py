@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ulnet.bond.connect import ANSWER_TIME
 from ulnet.bond.hello import INCOMING, Stamp, is_older, stamp_of
 from ulnet.core.guard import tag_of
 from ulnet.core.lines import Line
-from ulnet.wire.bond import BondHello, Capability, Configuration, Kind, Mode, SlaveStatus
+from ulnet.wire.bond import Beacon, BondHello, Capability, Configuration, Kind, Mode, SlaveStatus
 
 if TYPE_CHECKING:
     from ulnet.bond.bondni import BondNi
@@ -22,6 +23,7 @@ __all__ = ["CAPABILITIES", "Handshake"]
 CAPABILITIES: Final = int(Capability.WEIGHTS | Capability.BEACONS | Capability.GUARD)
 _VERSION: Final = 1
 _MOST_ASKED: Final = 8  # paths on which a peer is asked whether a new slave is its own
+_MOST_CLAIMS: Final = 256  # slaves that are not known and wait to be believed
 _MOST_REFUSED: Final = 1024  # names to remember, so that the log has each once
 
 
@@ -33,7 +35,7 @@ class Handshake:
     def __init__(self, bond: BondNi) -> None:
         self._bond = bond
         self._refused: set[Nid] = set()
-        self._claims: dict[BondPeer, Timer] = {}  # of slaves that are not known, until they are believed
+        self._claims: dict[Nid, tuple[Nid, Timer]] = {}  # of slaves, for bonding NIDs, until they are believed
 
     def send_hello(self, peer: BondPeer) -> None:
         """Send a peer a HELLO, with what is true now."""
@@ -46,15 +48,20 @@ class Handshake:
         bond = self._bond
         stamp = bond.incarnation
         peer.greeting = True
+        peer.greeted = None if peer.connected else way[1]
 
         def done(ok: bool) -> None:
             peer.greeting = False
+            over, peer.answer_over = peer.answer_over, None
             if bond.peers.get(peer.nid) is not peer:
                 return
             if ok:
                 peer.told = stamp
             elif (known := bond.path(peer.nid, *way)) is not None:
                 bond.suspect(*known)
+            if over is not None and over != way:
+                self.send_hello_over(peer, over)
+                return
             if peer.connected and peer.told != bond.incarnation and bond.config.mode is Mode.STANDBY:
                 other = peer.best_for_control()
                 if ok or (other is not None and other.works):
@@ -91,43 +98,79 @@ class Handshake:
             self._refuse(found)
             return
         sender = bond.core.peers.find_ni(source)
-        if sender is not None and sender.vouches is not None and not sender.vouches(found.nid):
+        vouches = sender.vouches if sender is not None else None
+        if vouches is not None and not vouches(found.nid):
             self._drop("bonding HELLO that its sender's certificate is not for")
             return
-        peer = bond.peers.get(found.nid) or bond.table.new(found.nid)
+        known = bond.peers.get(found.nid)
+        if vouches is None and not self._may_speak(known, found.nid, source):
+            self._drop("bonding HELLO from a slave that is not known yet")
+            self._ask_about(known, hello, at, source)
+            return
+        peer = known or bond.table.new(found.nid)
         if peer is None:
             self._drop("too many bonding peers")
             return
-        if peer.connected and not peer.has_slave(source):
-            self._ask_about(peer, hello, at, source)
-            return
         self._take(peer, hello, at, source)
 
-    def _ask_about(self, peer: BondPeer, hello: BondHello, at: NI, source: Nid) -> None:
-        """A slave that is not known speaks for a known peer: believed if the known ones say nothing else."""
-        self._drop("bonding HELLO from a slave that is not known yet")
-        if peer in self._claims:
-            return
+    def _may_speak(self, peer: BondPeer | None, name: Nid, source: Nid) -> bool:
+        """Whether the NID source is known to be one of that bonding NID.
+
+        Where that is not connected, it has its address, or this node has greeted it there.
+        """
         bond = self._bond
+        if peer is not None and peer.connected:
+            return peer.has_slave(source)
+        greeted = peer.greeted if peer is not None else None
+        return source in (bond.guess(name), greeted) or source in bond.servers.all
+
+    def _ask_about(self, peer: BondPeer | None, hello: BondHello, at: NI, source: Nid) -> None:
+        """A slave that is not known speaks for a bonding NI: believed if those that are say nothing else."""
+        bond, name = self._bond, hello.configuration.nid
+        if name in self._claims or any(source == by for by, _ in self._claims.values()):
+            return
+        if len(self._claims) >= _MOST_CLAIMS:
+            return
 
         def believe() -> None:
-            del self._claims[peer]
-            if bond.peers.get(peer.nid) is peer:
-                self._take(peer, hello, at, source)
+            del self._claims[name]
+            found = bond.peers.get(name) or bond.table.new(name)
+            if found is not None:
+                self._take(found, hello, at, source)
 
-        self._claims[peer] = bond.after(ANSWER_TIME, believe)
-        for path in [path for path in peer.paths if path.ni.active][:_MOST_ASKED]:
-            bond.control.tell(path.ni, path.nid, Kind.HELLO, self._hello(0), ANSWER_TIME, lambda ok: None)
+        self._claims[name] = source, bond.after(ANSWER_TIME, believe)
+        if peer is not None and peer.connected:
+            for path in [path for path in peer.paths if path.ni.active][:_MOST_ASKED]:
+                self._greet(path.ni, path.nid)
+            return
+        first = bond.guess(name)
+        for ni in [ni for ni in bond.slaves.nis if ni.nid.net == first.net and ni.active][:_MOST_ASKED]:
+            bond.control.ask(ni, first, ANSWER_TIME, partial(self._first_answered, name, ni, first))
+
+    def _first_answered(self, name: Nid, ni: NI, first: Nid, beacon: Beacon | None) -> None:
+        """The NID that has the address of a bonding NI, for which another one spoke, is there or is not."""
+        if beacon is None or name not in self._claims:
+            return
+        if name.net in dict(beacon.incarnations):
+            self._greet(ni, first)
+        else:  # a node that has no such NI
+            self._end_claim(name)
+
+    def _end_claim(self, name: Nid) -> None:
+        _, timer = self._claims.pop(name, (None, None))
+        self._bond.cancel(timer)
+
+    def _greet(self, ni: NI, nid: Nid) -> None:
+        self._bond.control.tell(ni, nid, Kind.HELLO, self._hello(0), ANSWER_TIME, lambda ok: None)
 
     def close(self) -> None:
         """Believe nobody any more."""
-        for timer in self._claims.values():
-            self._bond.cancel(timer)
-        self._claims.clear()
+        for name in list(self._claims):
+            self._end_claim(name)
 
     def _take(self, peer: BondPeer, hello: BondHello, at: NI, source: Nid) -> None:
         bond = self._bond
-        self._bond.cancel(self._claims.pop(peer, None))
+        self._end_claim(peer.nid)
         stamp = stamp_of(hello.target, bond.incarnation)
         if peer.connected and stamp is not Stamp.ZERO and is_older(hello.source, peer.incarnation):
             self._drop("bonding HELLO that was overtaken")
@@ -148,7 +191,9 @@ class Handshake:
         if known is not None:
             bond.alive(peer, known[1])
         bond.monitor.try_again([peer])
-        if reaction.answer and not peer.greeting:
+        if reaction.answer and peer.greeting:
+            peer.answer_over = (at, source)  # who asked may wait for an answer from the NID that it asked
+        elif reaction.answer:
             self.send_hello_over(peer, (at, source))
         bond.servers.heard(peer, source)
         if not was_connected or peer.waiting:

@@ -27,9 +27,11 @@ class BondPeer:
         "_chosen",
         "_generation",
         "_revision",
+        "answer_over",
         "capabilities",
         "configuration",
         "connecting",
+        "greeted",
         "greeting",
         "guard",
         "incarnation",
@@ -58,6 +60,8 @@ class BondPeer:
         self.waiting: deque[Msg] = deque()
         self.connecting: bool = False
         self.greeting: bool = False
+        self.answer_over: tuple[NI, Nid] | None = None  # a HELLO, once the one under way has ended
+        self.greeted: Nid | None = None  # the NID that a HELLO went to while it was not connected
         self.used_at: float = -1.0
         self.revision: int = 0  # moves when a path changes
         self._revision = -1

@@ -125,9 +125,14 @@ class Servers:
     def heard(self, peer: BondPeer, source: Nid) -> None:
         """A HELLO came from the NID source: perhaps from a server, known by its own NID or by its name."""
         for server in self.all.values():
-            # Who only says that it has the server's slave is believed until that slave itself speaks.
-            same = server.peer is None or server.peer.nid == peer.nid
-            if source == server.nid or (same and peer.has_slave(server.nid)):
+            has_it = source == server.nid
+            if not has_it and peer.has_slave(server.nid):  # as it says: the slave itself is to say so once
+                near = any(ni.nid.net == server.nid.net for ni in self._bond.slaves.nis)
+                has_it = server.peer.nid == peer.nid if server.peer is not None else not near
+                way = self._way(server)
+                if not has_it and server.state is ServerState.GREETING and way is not None:
+                    self._bond.handshake.send_hello_to_stranger(way, None)
+            if has_it:
                 server.peer = peer
                 if server.state is ServerState.GREETING:
                     self.register(server)
