@@ -23,18 +23,15 @@ from ulnet.selftest.members import Member, read_ids, server_loop, span_of
 from ulnet.selftest.services import BrwClient
 from ulnet.wire.selftest import BULK_PORTAL, MESSAGE_SIZE, Message, pack_message, unpack_message
 from ulnet.wire.selftest_bodies import (
-    BULK_LEN,
     REPLIES,
     BrwReply,
-    BulkBytes,
-    Check,
     DebugReply,
     DebugRequest,
-    Direction,
     RailsReply,
     RailsRequest,
     Reply,
 )
+from ulnet.wire.selftest_values import BULK_LEN, BulkBytes, Check, Direction
 
 pytestmark = pytest.mark.requirement("LST")
 

@@ -32,21 +32,23 @@ from ulnet.wire.selftest import (
     unpack_message,
 )
 from ulnet.wire.selftest_bodies import (
-    BULK_LEN,
     BrwReply,
     BrwRequest,
-    BulkBytes,
-    Check,
-    Direction,
     MakeSessionRequest,
-    PingParameters,
     PingReply,
     PingRequest,
     Request,
-    Service,
-    SessionId,
     TestReply,
     TestRequest,
+)
+from ulnet.wire.selftest_values import (
+    BULK_LEN,
+    BulkBytes,
+    Check,
+    Direction,
+    PingParameters,
+    Service,
+    SessionId,
 )
 
 pytestmark = pytest.mark.requirement("LST")

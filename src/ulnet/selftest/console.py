@@ -31,18 +31,16 @@ from ulnet.selftest.exchange import Exchange
 from ulnet.selftest.members import RUNNING, Batch, Group, Member, plain_name, read_ids, why_of
 from ulnet.selftest.roster import DEFAULT_BATCH, Roster
 from ulnet.wire.selftest_bodies import (
-    FEATURES,
-    BatchOp,
     BatchReply,
     BatchRequest,
     DebugReply,
     DebugRequest,
     RailsReply,
     RailsRequest,
-    SessionId,
     StatReply,
     StatRequest,
 )
+from ulnet.wire.selftest_values import FEATURES, BatchOp, SessionId
 
 __all__ = ["Console"]
 

@@ -29,7 +29,8 @@ from ulnet.wire.selftest import (
     pack_message,
     unpack_message,
 )
-from ulnet.wire.selftest_bodies import Reply, Request, RpcCounters
+from ulnet.wire.selftest_bodies import Reply, Request
+from ulnet.wire.selftest_values import RpcCounters
 
 __all__ = ["Bulk", "Exchange", "Incoming", "RailCounters"]
 

@@ -15,22 +15,24 @@ from ulnet.selftest.members import Batch, Group, Member, Test, plain_name, serve
 from ulnet.selftest.targets import pack_targets
 from ulnet.wire.selftest import PAGE
 from ulnet.wire.selftest_bodies import (
+    DebugRequest,
+    MakeSessionReply,
+    MakeSessionRequest,
+    RemoveSessionRequest,
+    Reply,
+    Request,
+    TestRequest,
+)
+from ulnet.wire.selftest_values import (
     BULK_LEN,
     RAILS_KNOWN,
     BulkBytes,
     BulkPages,
     Check,
-    DebugRequest,
     Direction,
-    MakeSessionReply,
-    MakeSessionRequest,
     PingParameters,
-    RemoveSessionRequest,
-    Reply,
-    Request,
     Service,
     SessionId,
-    TestRequest,
 )
 
 __all__ = ["DEFAULT_BATCH", "Roster"]

@@ -14,18 +14,8 @@ from ulnet.selftest.exchange import Bulk, Exchange, Incoming
 from ulnet.selftest.pattern import blank, is_intact, source_data
 from ulnet.selftest.places import Places
 from ulnet.wire.selftest import BULK_PORTAL, MAX_BULK, PAGE
-from ulnet.wire.selftest_bodies import (
-    BULK_LEN,
-    FEATURES,
-    BrwReply,
-    BrwRequest,
-    BulkBytes,
-    BulkPages,
-    Check,
-    Direction,
-    PingReply,
-    PingRequest,
-)
+from ulnet.wire.selftest_bodies import BrwReply, BrwRequest, PingReply, PingRequest
+from ulnet.wire.selftest_values import BULK_LEN, FEATURES, BulkBytes, BulkPages, Check, Direction
 
 __all__ = ["PING_MAGIC", "BrwClient", "PingClient", "TestClient", "TestServices", "brw_parameters"]
 
