@@ -26,7 +26,7 @@ from ulnet.nid import Nid
 from ulnet.node import Node
 from ulnet.selftest import Selftest
 from ulnet.selftest.services import BrwClient
-from ulnet.wire.selftest_bodies import BULK_LEN, BulkBytes, Check, Direction
+from ulnet.wire.selftest_values import BULK_LEN, BulkBytes, Check, Direction
 
 CLIENT, SERVER = "127.4.1.1", "127.4.1.2"
 SIZE, WINDOW, PORTAL, BITS = 1 << 20, 8, 30, 7

@@ -20,23 +20,18 @@ from ulnet.wire import Header, MsgType, pack_header
 from ulnet.wire.lnet import NO_WMD
 from ulnet.wire.selftest import Message, pack_message
 from ulnet.wire.selftest_bodies import (
-    ANY_SESSION,
-    BULK_LEN,
-    RAILS_KNOWN,
     BatchReply,
     BatchRequest,
     Body,
     BrwReply,
     BrwRequest,
-    BulkBytes,
-    BulkPages,
     DebugReply,
     MakeSessionReply,
     RailsReply,
     RailsRequest,
-    SessionId,
     TestRequest,
 )
+from ulnet.wire.selftest_values import ANY_SESSION, BULK_LEN, RAILS_KNOWN, BulkBytes, BulkPages, SessionId
 from ulnet.wire.socklnd import FrameType, pack_frame_header
 
 pytestmark = pytest.mark.requirement("LST")

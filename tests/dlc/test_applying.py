@@ -72,6 +72,37 @@ async def test_a_nodes_own_export_changes_nothing(configuration: dict[str, Any],
         assert await exported(admin, backup) == text
 
 
+async def test_all_that_is_refused_of_a_file_is_told_at_once() -> None:
+    """A route that a node refuses was left out where another item could not be read."""
+    text = """\
+net:
+- net type: tcp
+  local NI(s):
+  - interfaces: {0: eth0}
+route:
+- {net: tcp7, gateway: 10.0.0.9@tcp9}
+- {net: tcp8, gateway: 10.0.0.9@tcp}
+global: {retry_count: many}
+peer:
+- {primary nid: 10.0.0.9@tcp9@}
+"""
+    async with dry_run(LINKS, cpts=2) as admin:
+        before = await exported(admin, True)
+        for found in (
+            await plan_config(ask_admin(admin), read_config(text)),
+            await apply(admin, text),
+        ):
+            assert found.done == []
+            lines = [item.descr for item in found.refused]
+            assert [line.split(":")[0] for line in lines] == ["line 6", "line 8", "line 10"], lines
+            assert "10.0.0.9@tcp9" in lines[0]
+        imported = await plan_import(ask_admin(admin), read_config(text))
+        assert imported.refused == found.refused and imported.done
+        assert await exported(admin, True) == before
+        nothing = await plan_config(ask_admin(admin), read_config("net: [\n"))
+        assert nothing.done == [] and len(nothing.refused) == 1
+
+
 async def test_a_node_that_does_not_tell_its_interfaces_is_left_alone() -> None:
     """An lnetd of an earlier version: what a file means for it cannot be worked out."""
     asked: list[Request] = []

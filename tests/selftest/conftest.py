@@ -25,7 +25,8 @@ from ulnet.wire.selftest import (
     pack_message,
     unpack_message,
 )
-from ulnet.wire.selftest_bodies import BULK_LEN, Reply, Request, SessionId
+from ulnet.wire.selftest_bodies import Reply, Request
+from ulnet.wire.selftest_values import BULK_LEN, SessionId
 
 SID = SessionId(Nid.parse("127.4.0.1@tcp").nid4, 77)
 

@@ -20,24 +20,15 @@ from ulnet.selftest.sessions import Batch, Test
 from ulnet.selftest.targets import PER_PAGE, pack_targets, read_targets, targets_size
 from ulnet.wire.selftest import PAGE, TEST_PORTAL, Message, pack_message
 from ulnet.wire.selftest_bodies import (
-    ANY_SESSION,
-    BULK_LEN,
-    RAILS_KNOWN,
     REPLIES,
-    BatchOp,
     BatchReply,
     BatchRequest,
     BrwRequest,
-    BulkBytes,
-    BulkPages,
-    Check,
     DebugReply,
     DebugRequest,
-    Direction,
     JoinRequest,
     MakeSessionReply,
     MakeSessionRequest,
-    PingParameters,
     PingReply,
     PingRequest,
     RailsReply,
@@ -46,12 +37,23 @@ from ulnet.wire.selftest_bodies import (
     RemoveSessionRequest,
     Reply,
     Request,
-    Service,
-    SessionId,
     StatReply,
     StatRequest,
     TestReply,
     TestRequest,
+)
+from ulnet.wire.selftest_values import (
+    ANY_SESSION,
+    BULK_LEN,
+    RAILS_KNOWN,
+    BatchOp,
+    BulkBytes,
+    BulkPages,
+    Check,
+    Direction,
+    PingParameters,
+    Service,
+    SessionId,
 )
 
 pytestmark = pytest.mark.requirement("LST")

@@ -17,29 +17,21 @@ from ulnet.core.status import LNetError
 from ulnet.dlc import model_selftest as ask
 from ulnet.dlc.documents_selftest import CountersDocument, CountersView, NodeCounters
 from ulnet.nid import Nid
-from ulnet.node.port import Port
 from ulnet.selftest.console import Console
 from ulnet.selftest.exchange import Exchange, Incoming
 from ulnet.selftest.members import Member, read_ids, server_loop, span_of
 from ulnet.selftest.services import BrwClient
 from ulnet.wire.selftest import BULK_PORTAL, MESSAGE_SIZE, Message, pack_message, unpack_message
 from ulnet.wire.selftest_bodies import (
-    BULK_LEN,
     REPLIES,
     BrwReply,
-    BrwRequest,
-    BulkBytes,
-    Check,
     DebugReply,
     DebugRequest,
-    Direction,
-    PingReply,
-    PingRequest,
     RailsReply,
     RailsRequest,
     Reply,
-    Service,
 )
+from ulnet.wire.selftest_values import BULK_LEN, BulkBytes, Check, Direction
 
 pytestmark = pytest.mark.requirement("LST")
 
@@ -70,21 +62,6 @@ async def test_any_requests_leave_a_node_serving(lab: Lab, caplog: pytest.LogCap
     reply = await lab.ask(DebugRequest(lab.next_id()))
     assert isinstance(reply, DebugReply)
     assert not [record for record in caplog.records if record.exc_info]
-
-
-async def test_requests_for_bulk_that_never_comes_are_bounded(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A peer asks, and lends no memory: what waits for the time-outs of others is dropped at last."""
-    monkeypatch.setattr("ulnet.selftest.services._MOST_WAITING", 40)
-    monkeypatch.setattr(Port, "fetch", lambda *words, **more: None)  # its GETs have no answer
-    exchange = lab.tests[1].exchange
-    for _ in range(300):
-        brw = BrwRequest(lab.next_id(), lab.next_id(), Direction.WRITE, 4096, Check.NONE)
-        await lab.a.put(lab.nid(1), 50, Service.BRW, pack_message(Message(brw, BULK_LEN)), ack=False)
-    await until(lambda: exchange.received >= 300)
-    assert exchange.dropped == 300 - 128 - 40
-    assert isinstance(await lab.ask(PingRequest(lab.next_id(), 0xBABEFACE, 1, 1, 2)), PingReply)
 
 
 async def test_any_replies_leave_a_console_commanding(lab: Lab) -> None:

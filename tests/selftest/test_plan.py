@@ -28,7 +28,8 @@ from ulnet.selftest.html import as_html
 from ulnet.selftest.plan import Expect, Plan, PlanError, read_plan
 from ulnet.selftest.report import Cell, NodeResult, Report, Sample, TestResult, compare, judge
 from ulnet.selftest.runner import pairs_in_rounds, run_plan
-from ulnet.wire.selftest_bodies import MakeSessionReply, Reply, Service
+from ulnet.wire.selftest_bodies import MakeSessionReply, Reply
+from ulnet.wire.selftest_values import Service
 
 pytestmark = pytest.mark.requirement("LST")
 

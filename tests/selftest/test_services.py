@@ -17,20 +17,8 @@ from ulnet.selftest.exchange import Bulk, Exchange, Incoming
 from ulnet.selftest.pattern import blank, is_intact, source_data
 from ulnet.selftest.services import BrwClient, PingClient
 from ulnet.wire.selftest import BULK_PORTAL, PAGE, Message
-from ulnet.wire.selftest_bodies import (
-    BULK_LEN,
-    BatchOp,
-    BrwReply,
-    BrwRequest,
-    BulkBytes,
-    BulkPages,
-    Check,
-    Direction,
-    PingReply,
-    PingRequest,
-    Service,
-    TestReply,
-)
+from ulnet.wire.selftest_bodies import BrwReply, BrwRequest, PingReply, PingRequest, TestReply
+from ulnet.wire.selftest_values import BULK_LEN, BatchOp, BulkBytes, BulkPages, Check, Direction, Service
 
 pytestmark = pytest.mark.requirement("LST")
 

@@ -16,7 +16,7 @@ from ulnet.selftest import Selftest
 from ulnet.selftest.console import Console
 from ulnet.sim import LinkParams, Simulation
 from ulnet.sim.node import SimNode
-from ulnet.wire.selftest_bodies import ANY_SESSION
+from ulnet.wire.selftest_values import ANY_SESSION
 
 pytestmark = pytest.mark.requirement("LST")
 

@@ -25,26 +25,28 @@ from ulnet.wire.selftest import (
     unpack_message,
 )
 from ulnet.wire.selftest_bodies import (
-    ANY_SESSION,
-    BULK_LEN,
     REPLIES,
     REQUESTS,
     Body,
+    MakeSessionReply,
+    MakeSessionRequest,
+    PingRequest,
+    StatReply,
+    TestRequest,
+)
+from ulnet.wire.selftest_values import (
+    ANY_SESSION,
+    BULK_LEN,
     BulkBytes,
     BulkPages,
     Check,
     Direction,
     FrameworkCounters,
     LnetCounters,
-    MakeSessionReply,
-    MakeSessionRequest,
     PingParameters,
-    PingRequest,
     RpcCounters,
     Service,
     SessionId,
-    StatReply,
-    TestRequest,
 )
 from wire.wire_strategies import byteorders, u32, u64
 

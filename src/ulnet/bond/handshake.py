@@ -35,7 +35,7 @@ class Handshake:
     def __init__(self, bond: BondNi) -> None:
         self._bond = bond
         self._refused: set[Nid] = set()
-        self._claims: dict[Nid, tuple[Nid, Timer]] = {}  # of slaves, for bonding NIDs, until they are believed
+        self._claims: dict[Nid, tuple[Nid, Timer]] = {}  # of slaves, by bonding NID, until believed
 
     def send_hello(self, peer: BondPeer) -> None:
         """Send a peer a HELLO, with what is true now."""

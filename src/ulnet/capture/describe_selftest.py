@@ -22,23 +22,25 @@ from ulnet.wire.selftest import (
     unpack_message,
 )
 from ulnet.wire.selftest_bodies import (
-    ANY_SESSION,
-    RAILS_KNOWN,
-    BatchOp,
     BatchRequest,
     BrwRequest,
-    BulkBytes,
-    BulkPages,
-    Check,
     DebugReply,
-    Direction,
     MakeSessionReply,
     MakeSessionRequest,
     Reply,
     Request,
+    TestRequest,
+)
+from ulnet.wire.selftest_values import (
+    ANY_SESSION,
+    RAILS_KNOWN,
+    BatchOp,
+    BulkBytes,
+    BulkPages,
+    Check,
+    Direction,
     Service,
     SessionId,
-    TestRequest,
 )
 
 __all__ = ["Sessions", "is_selftest", "looks_like_selftest", "selftest_words"]

@@ -57,12 +57,10 @@ async def plan_import(ask: Ask, config: Config) -> Applied:
     """What `import` would do, item by item, done on a copy of the node. Raises DlcError."""
     now, links, options = await _read(ask)
     async with _copy(now, links, options) as admin:
-        refused = list(zip(config.lines, config.errors, strict=True))
-        for step in config.steps:
-            refused += [(step.line, item) for item in await admin.apply([step])]
+        refused = await _all_refused(admin, config)
         then = await _configuration(ask_admin(admin))
     before, after = meaning_of(now.requests), meaning_of(then.requests)
-    return Applied(compare(before, after), [item for _, item in sorted(refused, key=lambda one: one[0])])
+    return Applied(compare(before, after), refused)
 
 
 async def plan_config(ask: Ask, config: Config) -> Applied:
@@ -136,18 +134,24 @@ async def _copy(now: Configuration, links: Sequence[Link], options: OptionsDocum
         yield admin
 
 
+async def _all_refused(admin: Admin, config: Config) -> list[ErrorItem]:
+    """Do what a file asks for; what cannot be read of it, and what the node refuses, by their lines."""
+    refused = list(zip(config.lines, config.errors, strict=True))
+    for step in config.steps:
+        refused += [(step.line, item) for item in await admin.apply([step])]
+    return [item for _, item in sorted(refused, key=lambda one: one[0])]
+
+
 async def _meant(
     config: Config, links: Sequence[Link], options: OptionsDocument
 ) -> tuple[Configuration, list[ErrorItem]]:
     """What a node would have that is started with the file, and what it would refuse of it."""
-    if config.errors:
-        return Configuration([], {}), config.errors
-    if not config.steps:
+    if not config.steps and not config.errors:
         text = "the file asks for nothing: all nets, peers and routes would go; "
         text += "if that is wanted, 'lnetctl lnet unconfigure' does it"
         return Configuration([], {}), [ErrorItem("add", "import", -errno.EINVAL, text)]
     async with _fresh(links, options) as admin:
-        refused = await admin.apply(config.steps)
+        refused = await _all_refused(admin, config)
         await admin.apply([Step(one, 0) for one in options.requests if not is_setting(one)])
         return await _configuration(ask_admin(admin)), refused
 

@@ -7,15 +7,27 @@ of a short call. This module is not compiled.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ulnet.rpc.call import Call
 
-__all__ = ["Outcome", "Steps", "steps_of"]
+__all__ = ["Closing", "Outcome", "Steps", "steps_of"]
 
 Steps = Generator[Any, Any, None]
+
+
+class Closing(aclosing[AsyncGenerator[Any, None]]):
+    """Closes the generator of a stream when its handler ends; not where the loop is gone.
+
+    Nothing can be awaited then, and a generator that waits counts as running, which is an error to close.
+    """
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        if exc_info[0] is not GeneratorExit:
+            await super().__aexit__(*exc_info)
 
 
 class Outcome:

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import secrets
 from collections.abc import Callable
-from contextlib import aclosing
 from contextvars import copy_context
 from functools import partial
 from traceback import format_exception
@@ -24,6 +23,7 @@ from ulnet.rpc.context import DEADLINE, clock_of
 from ulnet.rpc.counters import MethodCounters, ServerCounters
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
+from ulnet.rpc.handlers import Closing
 from ulnet.rpc.introspection import METHODS, TYPES, methods_told, types_told
 from ulnet.rpc.lane import Lane, Lanes, bound
 from ulnet.rpc.runner import Runner
@@ -397,7 +397,7 @@ class Server:
         self._finish(call, 0, encoded(result))
 
     async def _stream(self, call: Call) -> None:
-        async with aclosing(call.method.start(call)) as values:
+        async with Closing(call.method.start(call)) as values:
             async for value in values:
                 data = encoded(value)
                 self._must_fit(call, data)

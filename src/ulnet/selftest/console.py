@@ -28,21 +28,19 @@ from ulnet.dlc.documents_selftest import (
 )
 from ulnet.nid import ANY_NID, Nid, NidError
 from ulnet.selftest.exchange import Exchange
-from ulnet.selftest.members import RUNNING, Batch, Group, Member, plain_name, read_ids
+from ulnet.selftest.members import RUNNING, Batch, Group, Member, plain_name, read_ids, why_of
 from ulnet.selftest.roster import DEFAULT_BATCH, Roster
 from ulnet.wire.selftest_bodies import (
-    FEATURES,
-    BatchOp,
     BatchReply,
     BatchRequest,
     DebugReply,
     DebugRequest,
     RailsReply,
     RailsRequest,
-    SessionId,
     StatReply,
     StatRequest,
 )
+from ulnet.wire.selftest_values import FEATURES, BatchOp, SessionId
 
 __all__ = ["Console"]
 
@@ -261,7 +259,7 @@ class Console:
         try:
             reply = await roster.ask(member, lambda bits: DebugRequest(bits, roster.sid), timeout)
         except LNetError as failed:
-            return PingedView(str(member.nid), "down", error=failed.text)
+            return PingedView(str(member.nid), "down", error=why_of(member.nid, failed))
         assert isinstance(reply, DebugReply)
         if reply.status:
             return PingedView(str(member.nid), "unknown", error=errno_text(reply.status))
@@ -300,7 +298,7 @@ class Console:
         try:
             reply = await roster.ask(member, lambda bits: StatRequest(bits, roster.sid), command.timeout)
         except LNetError as failed:
-            return NodeCounters(str(member.nid), error=failed.text)
+            return NodeCounters(str(member.nid), error=why_of(member.nid, failed))
         assert isinstance(reply, StatReply)
         if reply.status:
             return NodeCounters(str(member.nid), error=errno_text(reply.status))
@@ -374,7 +372,7 @@ class Console:
                     _ORDER_TIMEOUT,
                 )
             except LNetError as failed:
-                return failed.text
+                return f"{member.nid}: {why_of(member.nid, failed)}"
             return f"{member.nid}: {errno_text(reply.status)}" if reply.status else ""
 
         joined = [member for member in batch.members if member.joined]
@@ -419,7 +417,7 @@ class Console:
                     timeout,
                 )
             except LNetError as failed:
-                return ActiveView(str(member.nid), 0, failed.text)
+                return ActiveView(str(member.nid), 0, why_of(member.nid, failed))
             assert isinstance(reply, BatchReply)
             return ActiveView(str(member.nid), reply.active, errno_text(reply.status) if reply.status else "")
 

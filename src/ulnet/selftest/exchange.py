@@ -29,7 +29,8 @@ from ulnet.wire.selftest import (
     pack_message,
     unpack_message,
 )
-from ulnet.wire.selftest_bodies import Reply, Request, RpcCounters
+from ulnet.wire.selftest_bodies import Reply, Request
+from ulnet.wire.selftest_values import RpcCounters
 
 __all__ = ["Bulk", "Exchange", "Incoming", "RailCounters"]
 
@@ -42,11 +43,12 @@ _MOST_TASKS: Final = 16384  # requests under way; more are dropped
 
 @dataclass(slots=True)
 class Incoming:
-    """A request: its message, where it came from, and by which of our NIDs."""
+    """A request: its message, its source, by which of our NIDs it came, and the primary NID of who asks."""
 
     message: Message
     source: Nid
     target: Nid
+    peer: Nid
 
     @property
     def request(self) -> Request:
@@ -215,7 +217,7 @@ class Exchange:
             return False
         if self._handler is None or self._loop is None or len(self._tasks) >= _MOST_TASKS:
             return False
-        work = self._handler(Incoming(message, arrival.source, arrival.target))
+        work = self._handler(Incoming(message, arrival.source, arrival.target, arrival.initiator))
         if work is None:
             return True
         task = self._loop.create_task(work)

@@ -11,39 +11,42 @@ from ulnet.core.md import MAX_FRAGMENTS
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid, NidError
 from ulnet.selftest.exchange import Exchange, Incoming
+from ulnet.selftest.places import Places
 from ulnet.selftest.services import BrwClient, PingClient, TestClient, brw_parameters
 from ulnet.selftest.sessions import Batch, Needs, Session, Test
 from ulnet.selftest.targets import PER_PAGE, read_targets, targets_size
 from ulnet.wire.selftest import BULK_PORTAL
 from ulnet.wire.selftest_bodies import (
-    ANY_SESSION,
-    FEATURES,
-    RAILS_KNOWN,
-    BatchOp,
     BatchReply,
     BatchRequest,
-    BulkBytes,
-    BulkPages,
-    Check,
     DebugReply,
     DebugRequest,
-    Direction,
-    FrameworkCounters,
-    LnetCounters,
     MakeSessionReply,
     MakeSessionRequest,
-    PingParameters,
     RailsReply,
     RailsRequest,
     RemoveSessionReply,
     RemoveSessionRequest,
     Reply,
-    Service,
-    SessionId,
     StatReply,
     StatRequest,
     TestReply,
     TestRequest,
+)
+from ulnet.wire.selftest_values import (
+    ANY_SESSION,
+    FEATURES,
+    RAILS_KNOWN,
+    BatchOp,
+    BulkBytes,
+    BulkPages,
+    Check,
+    Direction,
+    FrameworkCounters,
+    LnetCounters,
+    PingParameters,
+    Service,
+    SessionId,
 )
 
 __all__ = ["Framework"]
@@ -52,6 +55,8 @@ _MOST_CONCURRENT: Final = 1024
 _MOST_TARGETS: Final = MAX_FRAGMENTS * PER_PAGE
 _MOST_BATCHES: Final = 1024
 _MOST_TESTS: Final = 1024  # of a batch
+_LISTS_AT_ONCE: Final = 16  # lists of targets that are fetched at the same time
+_MOST_WAITING: Final = 64  # orders that wait for that; one peer may have half of it
 _U32: Final = 0xFFFFFFFF
 _U64: Final = (1 << 64) - 1
 
@@ -70,6 +75,7 @@ class Framework:
         self.rpc_timeout = rpc_timeout
         self.session: Session | None = None
         self.zombies: set[Session] = set()
+        self._places: Places[asyncio.Future[None]] = Places(_LISTS_AT_ONCE, _MOST_WAITING, _begin)
         self._ending: dict[asyncio.Task[None], None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -251,7 +257,7 @@ class Framework:
         clients: Callable[[], Iterable[TestClient]] = list
         if request.is_client:
             try:
-                targets = await self._fetch_targets(request, incoming)
+                targets = await self._targets_in_turn(session, request, incoming)
             except LNetError as failed:
                 return failed.errno
             if self.session is not session:
@@ -266,8 +272,20 @@ class Framework:
         batch.add(Test(service, request.loop, stops, clients, session.failed, needs))
         return 0
 
+    async def _targets_in_turn(self, session: Session, request: TestRequest, incoming: Incoming) -> list[Nid]:
+        """The nodes that a client is to ask, once few others are being told theirs. Raises LNetError."""
+        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not self._places.offer(incoming.peer, begun):
+            raise LNetError(errno.ENOMEM, f"{incoming.peer}: too many of its orders wait for their lists")
+        try:
+            await begun
+            if self.session is not session:
+                raise LNetError(errno.ENOENT, f"{incoming.peer}: the session has ended")
+            return await self._fetch_targets(request, incoming)
+        finally:
+            self._places.give_up(incoming.peer, begun)
+
     async def _fetch_targets(self, request: TestRequest, incoming: Incoming) -> list[Nid]:
-        """The nodes that a client is to ask. Raises LNetError."""
         buffer = bytearray(targets_size(request.targets, incoming.message.features))
         got = await self._exchange.node.get(
             incoming.source, BULK_PORTAL, request.bulkid, buffer, source=incoming.target
@@ -314,6 +332,11 @@ class Framework:
         elif request.index:
             return BatchReply(0, session.id, batch.tests[request.index - 1].busy)
         return BatchReply(0, session.id, batch.active)
+
+
+def _begin(turn: asyncio.Future[None]) -> None:
+    if not turn.done():  # else it was given up in this turn of the loop
+        turn.set_result(None)
 
 
 def _takes_no_test(session: Session, number: int, needs: Needs) -> int:

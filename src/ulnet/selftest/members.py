@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from ulnet.core.status import LNetError
 from ulnet.dlc.documents_selftest import BatchView, GroupView, NodeView, TestView
 from ulnet.nid import Nid, NidError, NidList
 
@@ -22,6 +23,7 @@ __all__ = [
     "read_ids",
     "server_loop",
     "span_of",
+    "why_of",
 ]
 
 State = Literal["active", "busy", "down", "unknown"]
@@ -46,6 +48,14 @@ def plain_name(name: str) -> str:
     """A name that came by the wire, as text to be shown: UTF-8, and nothing that terminals obey."""
     text = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return "".join([one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text])
+
+
+def why_of(nid: Nid, failed: LNetError) -> str:
+    """What went wrong with a node, for a line that names it already."""
+    text, name = failed.text, str(nid)
+    while text.startswith((f"{name}: ", f"{name} ")):
+        text = text[len(name) :].lstrip(": ")
+    return text
 
 
 @dataclass(slots=True, eq=False)

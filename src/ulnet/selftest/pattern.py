@@ -7,7 +7,7 @@ from typing import Final
 
 from ulnet.wire.errors import ByteOrder
 from ulnet.wire.selftest import PAGE
-from ulnet.wire.selftest_bodies import Check
+from ulnet.wire.selftest_values import Check
 
 __all__ = ["blank", "is_intact", "source_data"]
 

@@ -11,26 +11,28 @@ from ulnet.core.status import LNetError, errno_text
 from ulnet.dlc.model_selftest import Brw, TestAdd
 from ulnet.nid import Nid
 from ulnet.selftest.exchange import Bulk, Exchange
-from ulnet.selftest.members import Batch, Group, Member, Test, plain_name, server_loop, span_of
+from ulnet.selftest.members import Batch, Group, Member, Test, plain_name, server_loop, span_of, why_of
 from ulnet.selftest.targets import pack_targets
 from ulnet.wire.selftest import PAGE
 from ulnet.wire.selftest_bodies import (
+    DebugRequest,
+    MakeSessionReply,
+    MakeSessionRequest,
+    RemoveSessionRequest,
+    Reply,
+    Request,
+    TestRequest,
+)
+from ulnet.wire.selftest_values import (
     BULK_LEN,
     RAILS_KNOWN,
     BulkBytes,
     BulkPages,
     Check,
-    DebugRequest,
     Direction,
-    MakeSessionReply,
-    MakeSessionRequest,
     PingParameters,
-    RemoveSessionRequest,
-    Reply,
-    Request,
     Service,
     SessionId,
-    TestRequest,
 )
 
 __all__ = ["DEFAULT_BATCH", "Roster"]
@@ -109,7 +111,7 @@ class Roster:
                 member.nid, request, self.features, timeout=timeout, bulk=bulk
             )
         except LNetError as failed:
-            member.state, member.error = "down", failed.text
+            member.state, member.error = "down", why_of(member.nid, failed)
             raise
         reply = message.body
         assert isinstance(reply, Reply)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -13,34 +12,22 @@ from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.selftest.exchange import Bulk, Exchange, Incoming
 from ulnet.selftest.pattern import blank, is_intact, source_data
+from ulnet.selftest.places import Places
 from ulnet.wire.selftest import BULK_PORTAL, MAX_BULK, PAGE
-from ulnet.wire.selftest_bodies import (
-    BULK_LEN,
-    FEATURES,
-    BrwReply,
-    BrwRequest,
-    BulkBytes,
-    BulkPages,
-    Check,
-    Direction,
-    PingReply,
-    PingRequest,
-)
+from ulnet.wire.selftest_bodies import BrwReply, BrwRequest, PingReply, PingRequest
+from ulnet.wire.selftest_values import BULK_LEN, FEATURES, BulkBytes, BulkPages, Check, Direction
 
 __all__ = ["PING_MAGIC", "BrwClient", "PingClient", "TestClient", "TestServices", "brw_parameters"]
 
 PING_MAGIC: Final = 0xBABEFACE
 _BULK_AT_ONCE: Final = 128  # bulk that a server moves at the same time
-_MOST_WAITING: Final = 16384  # requests that wait for that; more are dropped
+_MOST_WAITING: Final = 32768  # requests that wait for that; one peer may have half of it
 _MOST_SPARE: Final = 32
 _CHECKED: Final = (Check.SIMPLE, Check.FULL)
 
 
 class TestServices:
-    """Answers to brw and ping. `failed` hears of data that came corrupted, `tell` of the answers of brw.
-
-    None in place of an answer: the request is dropped.
-    """
+    """Answers to brw and ping. `failed` hears of data that came corrupted, `tell` of the answers of brw."""
 
     __test__ = False
 
@@ -48,7 +35,7 @@ class TestServices:
         self,
         exchange: Exchange,
         failed: Callable[[Nid], None],
-        tell: Callable[[Incoming, BrwReply | None], None],
+        tell: Callable[[Incoming, BrwReply], None],
         *,
         timeout: float,
     ) -> None:
@@ -56,8 +43,7 @@ class TestServices:
         self._failed = failed
         self._tell = tell
         self._timeout = timeout
-        self._moving = 0
-        self._waiting: deque[Incoming] = deque()  # for less to be moved
+        self._places: Places[Incoming] = Places(_BULK_AT_ONCE, _MOST_WAITING, self._begin)
         self._spare: list[bytearray] = []
 
     def ping(self, incoming: Incoming, features: int | None) -> PingReply | None:
@@ -77,21 +63,16 @@ class TestServices:
             self._tell(incoming, BrwReply(errno.EPROTO))
         elif not _can_be(request, incoming.message.features):
             self._tell(incoming, BrwReply(errno.EINVAL))
-        elif self._moving >= _BULK_AT_ONCE:
-            if len(self._waiting) < _MOST_WAITING:
-                self._waiting.append(incoming)
-            else:
-                self._tell(incoming, None)
-        else:
-            self._moving += 1
-            self._begin(incoming, request)
+        elif not self._places.offer(incoming.peer, incoming):
+            self._tell(incoming, BrwReply(errno.ENOMEM))
 
     def forget(self) -> None:
         """Nothing is served any more: what was under way was given up."""
-        self._moving = 0
-        self._waiting.clear()
+        self._places.clear()
 
-    def _begin(self, incoming: Incoming, request: BrwRequest) -> None:
+    def _begin(self, incoming: Incoming) -> None:
+        request = incoming.request
+        assert isinstance(request, BrwRequest)
         port = self._exchange.port
         source, bits = incoming.source, request.bulkid
         if request.direction == Direction.READ:
@@ -146,13 +127,7 @@ class TestServices:
         if error:
             self._exchange.errors += 1
         self._tell(incoming, BrwReply(error or status))
-        if not self._waiting:
-            self._moving -= 1
-            return
-        following = self._waiting.popleft()
-        request = following.request
-        assert isinstance(request, BrwRequest)
-        self._begin(following, request)
+        self._places.end(incoming.peer)
 
     def _memory(self, length: int) -> bytearray:
         if self._spare:

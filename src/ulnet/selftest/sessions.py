@@ -14,7 +14,7 @@ from ulnet.core.lines import Line
 from ulnet.core.status import LNetError
 from ulnet.nid.errors import shown
 from ulnet.selftest.services import TestClient
-from ulnet.wire.selftest_bodies import Service, SessionId
+from ulnet.wire.selftest_values import Service, SessionId
 
 __all__ = ["Batch", "Needs", "Session", "Test"]
 

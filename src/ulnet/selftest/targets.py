@@ -9,7 +9,7 @@ from typing import Final
 from ulnet.nid import LNET_PID, Nid
 from ulnet.wire.errors import ByteOrder
 from ulnet.wire.selftest import PAGE
-from ulnet.wire.selftest_bodies import BULK_LEN
+from ulnet.wire.selftest_values import BULK_LEN
 
 __all__ = ["PER_PAGE", "pack_targets", "read_targets", "targets_size"]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ulnet.lnd.o2ib.conn import Conn, ConnState
+from ulnet.lnd.o2ib.conn import Conn
+from ulnet.lnd.o2ib.state import ConnState
 from ulnet.sim.verbs import SimPair
 
 if TYPE_CHECKING:

@@ -7,16 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ulnet.wire.errors import Buffer, ByteOrder, WireError
-from ulnet.wire.selftest_bodies import (
-    FEATURES,
-    REPLIES,
-    REQUESTS,
-    Body,
-    Reply,
-    Service,
-    reply_type,
-    request_type,
-)
+from ulnet.wire.selftest_bodies import REPLIES, REQUESTS, Body, Reply, reply_type, request_type
+from ulnet.wire.selftest_values import FEATURES, Service
 
 __all__ = [
     "BULK_PORTAL",

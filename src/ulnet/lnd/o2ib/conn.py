@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable, Sequence
-from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.lnd.o2ib.errors import CM_FAILURES, Failure, aborted
 from ulnet.lnd.o2ib.memory import writes_to
-from ulnet.lnd.o2ib.rx import FetchedRx, GetRx, ImmediateRx, PutRx
+from ulnet.lnd.o2ib.rx import FetchedRx, GetRx, ImmediateRx, PutRx, requested
+from ulnet.lnd.o2ib.state import V1, ConnState
 from ulnet.lnd.o2ib.tx import CREDITED, RESERVED, Tx, put_ack, reply_to
 from ulnet.lnd.o2ib.verbs import CmEvent, Send
 from ulnet.wire.errors import WireError
@@ -36,10 +36,8 @@ if TYPE_CHECKING:
     from ulnet.lnd.o2ib.verbs import QueuePair, Slot, Work
     from ulnet.wire.errors import Buffer
 
-__all__ = ["V1", "V2", "Conn", "ConnState"]
+__all__ = ["Conn"]
 
-V1: Final = 0x11
-V2: Final = 0x12
 _V1_HIGHWATER: Final = 7
 _MOST_NOOPS: Final = 2  # of version 2, which take no credit
 _MOST_RETURNED: Final = 255  # credits by one message
@@ -47,15 +45,6 @@ _MOST_ASKED: Final = 8  # times the queue depth: requests of a peer, which may h
 _GET: Final = int(MsgType.GET)
 _PAYLOAD_TYPES: Final = (int(MsgType.PUT), int(MsgType.REPLY))
 _NO_BODY: Final[tuple[bytes, ...]] = ()
-
-
-class ConnState(Enum):
-    """Of a connection."""
-
-    CONNECTING = "called the peer"
-    ACCEPTING = "accepted its call"
-    ESTABLISHED = "up"
-    CLOSED = "ended"
 
 
 class Conn:
@@ -352,7 +341,7 @@ class Conn:
         """Credits, or a sign of life."""
 
     def _put_request(self, head: Head, data: bytes) -> None:
-        hdr, cookie = _requested(head, data)
+        hdr, cookie = requested(head, data)
         if hdr.type not in _PAYLOAD_TYPES:
             raise WireError(f"PUT_REQ for a message of type {hdr.type}")
         self._check_asked(O2ibType.PUT_REQ)
@@ -429,7 +418,7 @@ class Conn:
             self._finish([tx])
 
     def _get_request(self, head: Head, data: bytes) -> None:
-        hdr, cookie = _requested(head, data)
+        hdr, cookie = requested(head, data)
         target = unpack_body(head, data)[6]
         assert target is not None
         if hdr.type != _GET or hdr.dest_nid != self.ni.ni.nid or hdr.src_nid != self.peer.nid:
@@ -581,13 +570,6 @@ class Conn:
                 self.ni.core.completed([tx.msg], status, failure.errno, f"{failure.reason}: it {phase.value}")
         self.receiver.close()
         self.peer.closed(self, failure)
-
-
-def _requested(head: Head, data: bytes) -> tuple[Header, int]:
-    """The header and the cookie of a request."""
-    body = unpack_body(head, data)
-    assert body[1] is not None
-    return body[1], body[3]
 
 
 _Managed = Callable[[Conn, CmEvent, int, bytes], None]

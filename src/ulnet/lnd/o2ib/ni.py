@@ -12,10 +12,10 @@ from ulnet.core.status import HealthStatus, LNetError
 from ulnet.core.tunables import LndTunables
 from ulnet.lnd.base import Failures
 from ulnet.lnd.contract import NiEvent
-from ulnet.lnd.o2ib.conn import V1
 from ulnet.lnd.o2ib.errors import DEVICE_EVENTS, Failure
 from ulnet.lnd.o2ib.memory import Registrations
 from ulnet.lnd.o2ib.peer import Peer
+from ulnet.lnd.o2ib.state import V1
 from ulnet.lnd.o2ib.tx import Tx, get_request, put_request
 from ulnet.lnd.o2ib.verbs import Device, DeviceEvent, Request, Verbs
 from ulnet.nid import Nid

@@ -6,8 +6,9 @@ import errno
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import HealthStatus, LNetError
-from ulnet.lnd.o2ib.conn import V1, V2, Conn, ConnState
+from ulnet.lnd.o2ib.conn import Conn
 from ulnet.lnd.o2ib.errors import CM_REASONS, REACTIONS, Failure, Reaction, connect_status, why_unconnected
+from ulnet.lnd.o2ib.state import V1, V2, ConnState
 from ulnet.lnd.o2ib.verbs import Shape
 from ulnet.nid import Nid
 from ulnet.wire.errors import WireError

@@ -6,6 +6,7 @@ import errno
 from typing import TYPE_CHECKING
 
 from ulnet.core.status import HealthStatus, LNetError
+from ulnet.wire.o2ib import unpack_body
 
 if TYPE_CHECKING:
     from ulnet.core.msg import Incoming
@@ -13,9 +14,17 @@ if TYPE_CHECKING:
     from ulnet.lnd.o2ib.errors import Failure
     from ulnet.lnd.o2ib.memory import Mapped
     from ulnet.lnd.o2ib.verbs import Slot
-    from ulnet.wire.o2ib import RdmaTarget
+    from ulnet.wire.lnet import Header
+    from ulnet.wire.o2ib import Head, RdmaTarget
 
-__all__ = ["FetchedRx", "GetRx", "ImmediateRx", "PutRx"]
+__all__ = ["FetchedRx", "GetRx", "ImmediateRx", "PutRx", "requested"]
+
+
+def requested(head: Head, data: bytes) -> tuple[Header, int]:
+    """The header and the cookie of a request."""
+    body = unpack_body(head, data)
+    assert body[1] is not None
+    return body[1], body[3]
 
 
 class ImmediateRx:
