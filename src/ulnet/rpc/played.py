@@ -158,7 +158,11 @@ class World:
     # The service -----------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        small = {"concurrency": 2, "queue": 4, "queue_bytes": 150_000, "streams": 6} if self.rng.random() < 0.3 else {}
+        small = (
+            {"concurrency": 2, "queue": 4, "queue_bytes": 150_000, "streams": 6}
+            if self.rng.random() < 0.3
+            else {}
+        )
         bits = self.run.sim.chance(f"calls/server/{self.home.lives}").getrandbits
         self.server = Server(self._service(), self.home.node, random=bits, **small)
         self.server.start()
