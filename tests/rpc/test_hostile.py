@@ -88,6 +88,11 @@ class Counting:
             await self.gate.wait()
             return b"done"
 
+        @service.stream("news")
+        async def news(call: Call) -> AsyncIterator[bytes]:
+            self.times += 1
+            yield b"new"
+
 
 @pytest.fixture
 def counting() -> Counting:
@@ -273,6 +278,7 @@ async def test_lies_are_refused(wired: Wired, server: Server, counting: Counting
         assert await refusal(wired.call(f"method {number}")) == errno.ENOSYS
     assert len(server.method_counters) == 0, "names that a client makes up are not kept"
     assert await refusal(wired.call(flags=BODY, source=Bulk(1 << 16, MAX_BULK))) == errno.EMSGSIZE
+    assert await refusal(wired.call("news", number=2, flags=BODY, source=Bulk(1 << 16, 9))) == errno.EMSGSIZE
     wired.session ^= 1
     assert await refusal(wired.call()) == errno.ESTALE
     assert counting.times == 0

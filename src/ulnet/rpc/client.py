@@ -254,7 +254,12 @@ class Client:
     async def begin_stream(self, method: str, data: Buffer, deadline: float | None, credit: int) -> Pending:
         """For `Stream`."""
         connection = self._connection or await self._session(method, deadline)
-        frame = self._request(connection, method, data, None, None, [], None)
+        loans: list[Loan] = []
+        frame = self._request(connection, method, data, None, None, loans, None)
+        if loans:
+            loans[0].end()
+            words = f"{loans[0].view.nbytes} bytes do not fit a frame of {connection.largest}: call a method"
+            raise RpcError(errno.EMSGSIZE, f"{self.target}: {method}: data of a stream: {words}", "no")
         frame.flags |= STREAM
         frame.credit = credit
         return await self._begin(frame, deadline, asyncio.Event())

@@ -264,6 +264,11 @@ class Server:
         size = frame.data.nbytes if isinstance(frame.data, memoryview) else len(frame.data)
         if frame.flags & BODY and frame.source is not None:
             size += frame.source.length
+        stream = method.kind == "stream"
+        body = frame.flags & BODY != 0
+        if stream and body:
+            self._refuse(frame, message, errno.EMSGSIZE, "data of a stream are in its frame")
+            return
         if size > self._queue_bytes:
             text = f"data of {size} bytes: this server takes at most {self._queue_bytes}; use bulk"
             self._refuse(frame, message, errno.EMSGSIZE, text)
@@ -272,11 +277,9 @@ class Server:
             self._refuse(frame, message, errno.EPROTO, "this server has no XXH3 any more: call again")
             return
         lane = self._replies.lane(session, message)
-        stream = method.kind == "stream"
         admission = None if stream else self._admission
         call = Call(self._loop, session, method, frame, lane, self._pieces, admission, now)
         call.size = size
-        body = frame.flags & BODY != 0 and not stream
         instead: list[Call] = []
         if stream:
             runs = taken = self._streams.take(session.owner)
@@ -368,7 +371,7 @@ class Server:
 
     def _fetch(self, call: Call) -> None:
         """Have the body come, before the call has a place."""
-        task = call.task = self._loop.create_task(call.pull(), context=self._context.copy())
+        task = call.task = self._loop.create_task(call.pull(most=call.size), context=self._context.copy())
         self._fetches.add(task)
         task.add_done_callback(partial(self._fetched, call))
 
