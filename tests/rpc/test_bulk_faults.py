@@ -80,10 +80,10 @@ def test_nothing_is_left_of_a_client_that_vanishes_in_mid_bulk(way: str, silent:
         more = {"data": depot.data}
     depot.other.spawn(depot.call(way, **more))
     if way == "take":
-        depot.sim.run_until(lambda: server.running == 1)
+        depot.sim.run_until(lambda: server.waiting == 1)
     else:
         depot.sim.run_until(lambda: depot.moved >= 4 * LNET_MTU)
-    assert server.running == 1 and depot.moved < len(depot.data)
+    assert server.running + server.waiting == 1 and depot.moved < len(depot.data)
     depot.other.kill(silent=silent)
     depot.sim.run_until(lambda: not any(server.kept().values()))
     depot.sim.run_until_quiet()

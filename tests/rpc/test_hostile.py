@@ -88,6 +88,11 @@ class Counting:
             await self.gate.wait()
             return b"done"
 
+        @service.stream("news")
+        async def news(call: Call) -> AsyncIterator[bytes]:
+            self.times += 1
+            yield b"new"
+
 
 @pytest.fixture
 def counting() -> Counting:
@@ -273,6 +278,7 @@ async def test_lies_are_refused(wired: Wired, server: Server, counting: Counting
         assert await refusal(wired.call(f"method {number}")) == errno.ENOSYS
     assert len(server.method_counters) == 0, "names that a client makes up are not kept"
     assert await refusal(wired.call(flags=BODY, source=Bulk(1 << 16, MAX_BULK))) == errno.EMSGSIZE
+    assert await refusal(wired.call("news", number=2, flags=BODY, source=Bulk(1 << 16, 9))) == errno.EMSGSIZE
     wired.session ^= 1
     assert await refusal(wired.call()) == errno.ESTALE
     assert counting.times == 0
@@ -280,9 +286,9 @@ async def test_lies_are_refused(wired: Wired, server: Server, counting: Counting
 
 async def test_bulk_that_is_not_there_is_an_error(wired: Wired, counting: Counting) -> None:
     await wired.say(wired.call(flags=BODY, source=Bulk(5 << 16, 5000)))
-    reply = await wired.hear()
-    assert isinstance(reply, Reply)
-    assert (reply.status, counting.times) == (errno.ENOENT, 0)
+    refused = await wired.hear()
+    assert isinstance(refused, Refused), "its handler was not called"
+    assert (refused.errno, counting.times) == (errno.ENOENT, 0)
 
 
 @pytest.mark.parametrize(("here", "there", "both"), [(0, True, 0), (0xFFFF, True, 3), (1, False, 0)])

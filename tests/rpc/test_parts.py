@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ulnet.nid import Nid
 from ulnet.node.watch import Watch
-from ulnet.rpc.admission import Admission
+from ulnet.rpc.admission import Admission, Shares
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
 from ulnet.rpc.pending import AGAIN, Pending
@@ -225,16 +225,23 @@ def test_slots_count_up() -> None:
     assert slots.used_up and slots.take() is None
 
 
+def offered(admission: Admission[str], *items: str, size: int = 0, body: bool = False) -> list[list[str]]:
+    """Those that were sent away for each item, of the client that its first letter names."""
+    answers = [admission.offer(item[0], item, size, 0.0, body=body) for item in items]
+    return [instead if taken else ["refused"] for taken, instead in answers]
+
+
 def test_queues_are_bounded_and_served_in_turn() -> None:
     admission: Admission[str] = Admission(2, 4, 100)
     for item in ("a1", "a2", "a3", "a4", "a5", "a6"):
-        assert admission.offer("a", item, 10) == (True, None)
+        assert offered(admission, item, size=10) == [[]]
         admission.next()
     assert (admission.running, admission.waiting, admission.bytes) == (2, 4, 60)
-    assert admission.offer("a", "a7", 10) == (False, None)
-    assert admission.offer("b", "b1", 10) == (True, "a6"), "the newest of the longest queue makes room"
-    assert admission.offer("b", "b2", 10) == (False, None) or admission.waiting == 4
-    assert admission.offer("c", "c1", 50) == (False, None), "too many bytes"
+    assert offered(admission, "a7", size=10) == [["refused"]]
+    assert offered(admission, "b1", size=10) == [["a6"]], "the newest of the longest queue makes room"
+    assert offered(admission, "b2", size=10) == [["a5"]]
+    assert offered(admission, "b3", size=10) == [["refused"]], "it has as many"
+    assert offered(admission, "c1", size=50) == [["refused"]], "too many bytes"
     order = []
     while admission.running:
         admission.done(10)
@@ -245,24 +252,147 @@ def test_queues_are_bounded_and_served_in_turn() -> None:
     assert (admission.running, admission.waiting, admission.bytes) == (0, 0, 0)
 
 
+def test_bodies_wait_beside_the_queue_and_make_room_first() -> None:
+    admission: Admission[str] = Admission(1, 4, 1000)
+    assert offered(admission, "a1", "a2", "a3", "a4", "a5", size=10, body=True) == [[]] * 5
+    assert offered(admission, "a6", size=10, body=True) == [["refused"]], "four wait, and one would run"
+    assert admission.next() is None, "none is there"
+    assert admission.enter(10) and not admission.enter(10), "they keep no place"
+    assert offered(admission, "b1", "b2", "b3", size=10) == [["a5"], ["a4"], ["refused"]]
+    admission.came("a", "a2")
+    admission.came("a", "a1")
+    admission.done(10)
+    order = []
+    while (found := admission.next()) is not None:
+        order.append(found[0])
+        admission.done(found[1])
+    assert order == ["b1", "a2", "b2", "a1"]
+    assert (admission.coming, admission.queued, admission.bytes) == (1, 0, 10)
+    assert admission.remove("a", "a3") and not admission.remove("a", "a3")
+    assert (admission.coming, admission.bytes, admission._held, admission._turns) == (0, 0, {}, {})
+
+
+@pytest.mark.parametrize("queue", [0, 1])
+def test_one_body_that_does_not_come_keeps_no_other_one_out(queue: int) -> None:
+    admission: Admission[str] = Admission(1, queue, 1000)
+    assert offered(admission, "a1", "a2", "a3", size=10, body=True) == [[], [], ["refused"]]
+    assert offered(admission, "b1", "c1", size=10, body=True) == [["a2"], ["refused"]]
+
+
+def test_who_has_most_bytes_makes_room_for_who_would_have_less() -> None:
+    admission: Admission[str] = Admission(1, 10, 100)
+    offered(admission, "a1", "a2", "a3", size=30, body=True)
+    assert offered(admission, "b1", size=40) == [["a3"]], "others keep what is enough"
+    assert offered(admission, "c1", size=31) == [["refused"]], "a would have less than c"
+    assert offered(admission, "c1", size=30) == [["a2"]]
+    assert offered(admission, "a2", size=30) == [["refused"]], "nobody has more than a would have"
+    admission = Admission(1, 10, 100)
+    offered(admission, "a1", size=100, body=True)
+    assert offered(admission, "b1", size=1) == [["a1"]], "one body, too"
+    assert offered(admission, "a1", size=100) == [["refused"]]
+    assert admission.bytes == 1
+    assert offered(admission, "d1", size=0) == [[]]
+
+
+def test_it_is_known_whether_others_wait_or_found_no_room() -> None:
+    admission: Admission[str] = Admission(1, 10, 100)
+    assert admission.enter(50)
+    assert not admission.others_wait("a", 0.0)
+    offered(admission, "a1", size=10)
+    assert not admission.others_wait("a", 0.0) and admission.others_wait("b", 0.0)
+    for key, now in (("a", 1.0), ("b", 2.0), ("a", 3.0)):
+        assert admission.offer(key, "x", 60, now) == (False, [])
+    assert admission.others_wait("a", 2.0) and not admission.others_wait("a", 2.1)
+    for key in "cde":
+        admission.offer(key, "x", 60, 4.0)
+    assert len(admission._refused) == 2
+    assert admission.others_wait("e", 4.0), "there was somebody else"
+
+
+STEPS = st.tuples(st.sampled_from("abc"), st.sampled_from(["offer", "body", "came", "go", "gone"]))
+
+
+@given(
+    steps=st.lists(st.tuples(STEPS, st.integers(0, 60)), max_size=60),
+    bounds=st.tuples(st.integers(1, 3), st.integers(0, 4)),
+)
+def test_places_and_bytes_come_back_once(
+    steps: list[tuple[tuple[str, str], int]], bounds: tuple[int, int]
+) -> None:
+    concurrency, queue = bounds
+    admission: Admission[str] = Admission(concurrency, queue, 100)
+    here: dict[str, tuple[str, int]] = {}  # what has not begun: whether it comes or is queued
+    runs: list[int] = []
+    for number, ((key, step), size) in enumerate(steps):
+        item = f"{key}{number}"
+        mine = [other for other in here if other[0] == key]
+        if step == "offer" and admission.enter(size):
+            runs.append(size)
+        elif step in ("offer", "body"):
+            body = step == "body"
+            taken, instead = admission.offer(key, item, size, 0.0, body=body)
+            for other in instead:
+                assert taken and other[0] != key
+                del here[other]
+            if taken:
+                here[item] = ("comes" if body else "queued", size)
+        elif step == "came":
+            for other in [other for other in mine if here[other][0] == "comes"][:1]:
+                admission.came(key, other)
+                here[other] = ("queued", here[other][1])
+        elif step == "gone":
+            assert not admission.remove(key, item)
+            for other in mine[:1]:
+                assert admission.remove(key, other)
+                del here[other]
+        elif runs:
+            admission.done(runs.pop())
+        while (found := admission.next()) is not None:
+            assert here.pop(found[0]) == ("queued", found[1])
+            runs.append(found[1])
+        states = [state for state, _ in here.values()]
+        assert (admission.queued, admission.coming) == (states.count("queued"), states.count("comes"))
+        assert admission.running == len(runs) <= concurrency
+        assert admission.waiting <= max(queue + concurrency, 2)
+        assert admission.bytes == sum(size for _, size in here.values()) + sum(runs) <= 100
+    for other in list(here):
+        assert admission.remove(other[0], other)
+    assert (admission.waiting, admission.bytes, admission._held, admission._turns) == (0, sum(runs), {}, {})
+
+
 def test_a_request_that_waits_is_taken_out() -> None:
     admission: Admission[str] = Admission(1, 4, 100)
-    admission.offer("a", "runs", 1)
+    offered(admission, "a1", size=1)
     admission.next()
-    admission.offer("a", "waits", 2)
-    assert not admission.remove("a", "runs")
-    assert admission.remove("a", "waits")
-    assert not admission.remove("b", "waits")
+    offered(admission, "a2", size=2)
+    assert not admission.remove("a", "a1")
+    assert admission.remove("a", "a2")
+    assert not admission.remove("b", "a2")
     assert (admission.waiting, admission.bytes) == (0, 1)
 
 
 def test_the_time_until_there_is_room() -> None:
     admission: Admission[str] = Admission(2, 100, 100)
     assert admission.retry_ms(1.0) == 1
-    for number in range(10):
-        admission.offer("a", str(number), 0)
+    offered(admission, *[f"a{number}" for number in range(10)])
     assert admission.retry_ms(0.1) == 500
     assert admission.retry_ms(100.0) == 2000
+
+
+def test_one_gets_as_much_as_is_left_for_others() -> None:
+    shares = Shares(12)
+    assert [shares.take("a") for _ in range(7)] == [True] * 6 + [False]
+    assert [shares.take("b") for _ in range(4)] == [True] * 3 + [False]
+    assert (shares.left, shares.taken) == (3, 9)
+    for _ in range(2):
+        shares.give("a")
+    assert [shares.take("b") for _ in range(2)] == [True, False], "as many as the other one"
+    for key, count in (("a", 4), ("b", 4)):
+        for _ in range(count):
+            shares.give(key)
+    assert (shares.left, shares.taken, shares._own) == (12, 0, {})
+    alone = Shares(1)
+    assert [alone.take("a"), alone.take("b")] == [True, False]
 
 
 def test_expected_times_follow_what_was_observed() -> None:

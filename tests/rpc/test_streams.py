@@ -179,3 +179,13 @@ async def test_a_subscriber_that_does_not_read_loses_its_subscription(nodes: Nod
             await read()
         assert lost.value.errno == errno.ENOBUFS
         assert got == [bytes([number]) for number in range(8)]
+
+
+async def test_data_that_are_too_long_for_a_stream_are_refused(nodes: Nodes, server: Server) -> None:
+    async with Client(nodes[0], SERVER, "source") as client:
+        with pytest.raises(RpcError, match="100000 bytes do not fit a frame of 16384") as refused:
+            await anext(client.stream("count", bytes(100_000)))
+        assert (refused.value.errno, refused.value.executed) == (errno.EMSGSIZE, "no")
+        assert client.under_way == 0
+    portal = nodes[0].core.memory.portals[42]
+    assert portal is None or not portal.entries(), "no memory is lent any more"

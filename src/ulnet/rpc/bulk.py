@@ -19,7 +19,7 @@ from ulnet.rpc.estimate import Estimate
 from ulnet.wire.lnet import LNET_MTU
 from ulnet.wire.rpc import BULK_PORTAL, MAX_BULK, REGION, Bulk
 
-__all__ = ["Loan", "Meter", "Progress", "flat", "move"]
+__all__ = ["Loan", "Meter", "Progress", "Stalled", "flat", "move"]
 
 Progress = Callable[[int, int], None]  # bytes that were moved, of so many
 _PAUSE: Final = 0.05  # seconds, doubled up to
@@ -32,8 +32,15 @@ _LEAST_PUSHED: Final = 5.0  # LNet itself mends what can be mended
 _MOST_PATIENCE: Final = 64.0  # seconds for a piece, after others were in vain
 _NOTHING: Final = memoryview(b"")
 _MOVED: Final = (EventKind.PUT, EventKind.GET)
-# What ends a transfer at once: the client has taken its memory away, or this node is closed.
-_FINAL: Final = frozenset({errno.ENOENT, errno.EMSGSIZE, errno.EINVAL, errno.EPROTO})
+_WATCHED: Final = 30.0  # seconds, in which a transfer must move …
+_LEAST_MOVED: Final = LNET_MTU  # … so many bytes, or its rest, while other clients wait
+# What ends a transfer at once: the client has taken its memory away, its access lists or ours deny that, or
+# this node is closed.
+_FINAL: Final = frozenset({errno.ENOENT, errno.EACCES, errno.EMSGSIZE, errno.EINVAL, errno.EPROTO})
+
+
+class Stalled(RpcError):
+    """A transfer that hardly moves was given up, for other clients."""
 
 
 def flat(memory: Buffer) -> memoryview:
@@ -146,12 +153,15 @@ async def move(
     push: bool,
     limits: PieceLimits,
     time_left: Callable[[], float | None],
+    others_wait: Callable[[float], bool],
     progress: Progress | None,
     method: str,
 ) -> None:
     """Move all of `memory` to (or, without `push`, from) that offset of a client's bulk.
 
-    A piece that fails is moved again while time is left. Raises LNetError.
+    A piece that fails is moved again while time is left. `others_wait(since)` tells whether other clients
+    wait now, or found no room since that time of the loop: who hardly moves then is given up (Stalled).
+    Raises LNetError.
     """
     total = memory.nbytes
     if not 0 <= offset <= offset + total <= bulk.length:
@@ -159,7 +169,10 @@ async def move(
             errno.EINVAL,
             f"bulk of {total} bytes at {offset}: the client lends {bulk.length} bytes (into_size, bulk_size)",
         )
-    transfer = _Transfer(port, client, bulk.bits, memory, offset, push, time_left, progress, method)
+    # fmt: off
+    transfer = _Transfer(port, client, bulk.bits, memory, offset, push, time_left, others_wait, progress,
+                         method)
+    # fmt: on
     await transfer.run(limits)
 
 
@@ -207,6 +220,7 @@ class _Transfer:
         offset: int,
         push: bool,
         time_left: Callable[[], float | None],
+        others_wait: Callable[[float], bool],
         progress: Progress | None,
         method: str,
     ) -> None:
@@ -217,6 +231,7 @@ class _Transfer:
         self._offset = offset
         self._push = push
         self._time_left = time_left
+        self._others_wait = others_wait
         self._progress = progress
         self._method = method
         self._loop = asyncio.get_running_loop()
@@ -224,6 +239,7 @@ class _Transfer:
         self._times = Estimate(_FIRST_PIECE)
         self._next = 0  # the place in the memory from which on nothing was begun
         self._moved = 0
+        self._seen = 0  # bytes that had been moved when it was last looked at
         self._size = LNET_MTU  # of the next pieces
         self._most = LNET_MTU  # bytes of a piece
         self._done: asyncio.Future[None] = self._loop.create_future()
@@ -236,6 +252,7 @@ class _Transfer:
         self._size = limits.size
         count = min(limits.window, -(-self._memory.nbytes // limits.size))
         self._pieces = [_Piece(self) for _ in range(count)]
+        self._look_later()
         try:
             for piece in self._pieces:
                 self._begin(piece)
@@ -249,7 +266,22 @@ class _Transfer:
                     piece.sent.abort()
             for timer in self._pauses.values():
                 timer.cancel()
+            self._look_timer.cancel()
             self._watch.close()
+
+    def _look_later(self) -> None:
+        self._look_timer = self._loop.call_later(_WATCHED, self._look)
+
+    def _look(self) -> None:
+        """Whether enough was moved since it was last looked at, as long as others wait."""
+        moved = self._moved - self._seen
+        enough = moved >= min(_LEAST_MOVED, self._memory.nbytes - self._seen)
+        if enough or not self._others_wait(self._loop.time() - _WATCHED):
+            self._seen = self._moved
+            self._look_later()
+            return
+        words = f"{moved} bytes of bulk in {_WATCHED:g} s, while others wait: its transfer was given up"
+        self._fail(Stalled(errno.ETIMEDOUT, f"{self._client}: {words}"))
 
     def _begin(self, piece: _Piece) -> None:
         begin, memory = self._next, self._memory

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ulnet.core.md import Buffer
+from ulnet.rpc.admission import Admission
 from ulnet.rpc.bulk import PieceLimits, Progress, flat, move
 from ulnet.rpc.checksum import Checksum
 from ulnet.rpc.errors import RpcError
@@ -29,6 +30,8 @@ class Call:
     """
 
     __slots__ = (
+        "admission",
+        "begun",
         "checksum",
         "chunks",
         "client",
@@ -62,6 +65,7 @@ class Call:
         frame: CallFrame,
         lane: Lane,
         pieces: PieceLimits,
+        admission: Admission[Call] | None,
         now: float,
     ) -> None:
         self.loop: asyncio.AbstractEventLoop = loop
@@ -75,12 +79,14 @@ class Call:
         self.data: bytes | bytearray = data
         self.deadline: float | None = None if frame.left == NO_DEADLINE else now + frame.left / 1000
         self.pieces: PieceLimits = pieces
+        self.admission: Admission[Call] | None = admission  # that it takes a place and bytes of
         self.lane: Lane = lane  # from the NI that was asked to the NID that asked
         self.size: int = 0  # as it was admitted
         self.started_at: float = now
         self.heard_at: float = now  # when the client, or its memory for replies, was known to be there
-        self.task: asyncio.Task[None] | None = None  # that runs its handler
+        self.task: asyncio.Task[Any] | None = None  # that runs its handler, or fetches its body
         self.due_at: float = 0.0  # when the server looks at it again
+        self.begun: bool = False  # its handler
         self.given_up: bool = False
         self.overdue: bool = False
         self.over: bool = False
@@ -186,9 +192,14 @@ class Call:
             push=push,
             limits=self.pieces,
             time_left=self.time_left,
+            others_wait=self._others_wait,
             progress=progress,
             method=self.method.name,
         )
+
+    def _others_wait(self, since: float) -> bool:
+        """Whether other clients wait for what it has, or found no room since that time."""
+        return self.admission is not None and self.admission.others_wait(self.session.owner, since)
 
     # For the server --------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from ulnet.node import Message, Node
 from ulnet.node.port import Port, nobody_asks
 from ulnet.node.watch import Watch
 from ulnet.rpc.answer import Answer
+from ulnet.rpc.asking import Asking
 from ulnet.rpc.bulk import Loan, Meter, Progress, flat
 from ulnet.rpc.checksum import Checksum, known
 from ulnet.rpc.context import DEADLINE, clock_of
@@ -45,8 +46,6 @@ from ulnet.wire.rpc import (
     Connected,
     Kind,
     Note,
-    OtherVersion,
-    Refused,
     Reply,
     call_overhead,
     frames_in,
@@ -113,9 +112,7 @@ class Client:
         self._connection: Connection | None = None
         self._connections: dict[int, Connection] = {}  # those with calls, too
         self._connecting: asyncio.Task[Connection] | None = None
-        self._answered: asyncio.Future[Connected] | None = None
-        self._token = 0
-        self._unanswered = "no answer"  # why there is no session yet
+        self._asking = Asking(self.loop, self._port, str(self.target), service)
 
     async def __aenter__(self) -> Self:
         return self
@@ -257,7 +254,12 @@ class Client:
     async def begin_stream(self, method: str, data: Buffer, deadline: float | None, credit: int) -> Pending:
         """For `Stream`."""
         connection = self._connection or await self._session(method, deadline)
-        frame = self._request(connection, method, data, None, None, [], None)
+        loans: list[Loan] = []
+        frame = self._request(connection, method, data, None, None, loans, None)
+        if loans:
+            loans[0].end()
+            words = f"{loans[0].view.nbytes} bytes do not fit a frame of {connection.largest}: call a method"
+            raise RpcError(errno.EMSGSIZE, f"{self.target}: {method}: data of a stream: {words}", "no")
         frame.flags |= STREAM
         frame.credit = credit
         return await self._begin(frame, deadline, asyncio.Event())
@@ -367,7 +369,7 @@ class Client:
             async with asyncio.timeout_at(deadline):
                 return await self._connected()
         except TimeoutError:
-            text = f"{self.target}: {method}: no session with {self.service!r} in time: {self._unanswered}"
+            text = f"{self.target}: {method}: no session with {self.service!r} in time: {self._asking.why}"
             raise RpcError(errno.ETIMEDOUT, text, "no") from None
 
     async def _room(self, method: str, deadline: float | None) -> None:
@@ -380,7 +382,7 @@ class Client:
                 elif connection.slots.full:
                     await connection.wait()
         except TimeoutError:
-            why = "" if self._connection is not None else f": {self._unanswered}"
+            why = "" if self._connection is not None else f": {self._asking.why}"
             text = f"{self.target}: {method}: no session, or no slot in it, in time{why}"
             raise RpcError(errno.ETIMEDOUT, text, "no") from None
 
@@ -453,32 +455,18 @@ class Client:
         give_up = self.clock() + self.silence
         patience = max(_LEAST_PATIENCE, self.network.expected)
         attempt = 0
-        self._unanswered = "no answer"
+        self._asking.begin()
         while self.clock() < give_up:
             attempt += 1
-            self._token = self.random(64)
-            answered: asyncio.Future[Connected] = self.loop.create_future()
-            self._answered = answered
             frame = Connect(0, 0, 0, min(attempt, 0xFFFF), self._inbox_bits)
-            frame.slots, frame.largest, frame.token = self._slots, self._largest, self._token
+            frame.slots, frame.largest, frame.token = self._slots, self._largest, self.random(64)
             frame.knows = known() | KNOWS_BATCH
             nids = tuple(nid for nid in self.node.core.nis if not nid.is_lo)
             frame.nids = nids if len(nids) > 1 else ()
-
-            def left(error: int, text: str, answered: asyncio.Future[Connected] = answered) -> None:
-                if error:
-                    self._unanswered = text
-                if self._port.closed and not answered.done():
-                    words = f"{self.target}: this node was shut down"
-                    answered.set_exception(RpcError(errno.ESHUTDOWN, words, "no"))
-                if error == errno.ENOENT and not answered.done():
-                    words = f"{self.target}: nothing serves {self.service!r} there: see the service's name"
-                    answered.set_exception(RpcError(errno.ENOENT, words, "no"))
-
-            self.send(frame.pack(), left, ack=True)
+            self.send(frame.pack(), self._asking.ask(frame.token), ack=True)
             if attempt > 1:
                 self.look_for_server(attempt)
-            got = await self._heard_within(patience, answered)
+            got = await self._asking.answer(patience)
             if got is None:
                 patience = min(2 * patience, 8.0)
                 continue
@@ -491,18 +479,8 @@ class Client:
             self._connection = self._connections[got.session] = connection
             self.counters.sessions += 1
             return connection
-        text = f"{self.target}: no session with {self.service!r}: {self._unanswered}"
+        text = f"{self.target}: no session with {self.service!r}: {self._asking.why}"
         raise RpcError(errno.ETIMEDOUT, text, "no")
-
-    async def _heard_within(self, patience: float, answered: asyncio.Future[Connected]) -> Connected | None:
-        """The answer to a CONNECT; None if there is none in time."""
-        try:
-            async with asyncio.timeout(patience):
-                return await answered
-        except TimeoutError:
-            return None
-        finally:
-            self._answered = None
 
     def session_is_stale(self, connection: Connection) -> None:
         """The server does not know it any more: the next call makes another."""
@@ -556,31 +534,12 @@ class Client:
             connection = self._connections.get(frame.session)
             call = connection.calls.get(frame.slot) if connection is not None else None
             if isinstance(frame, Connected):
-                self._is_connected(frame)
+                if not self._asking.connected(frame) and frame.session not in self._connections:
+                    self._send_close(frame.session, nobody_asks)  # of an attempt that was given up
             elif call is not None and call.frame.number == frame.number:
                 call.heard(frame, now)
-            elif frame.session or self._answered is None or self._answered.done():
+            elif frame.session or not self._asking.refused(frame):
                 self.counters.malformed += 1
-            elif isinstance(frame, Refused):
-                self._is_refused(self._answered, frame)
-            elif isinstance(frame, OtherVersion):
-                words = f"{self.target} speaks version {frame.version}"
-                self._answered.set_exception(RpcError(errno.EPROTONOSUPPORT, words, "no"))
-
-    def _is_refused(self, answered: asyncio.Future[Connected], frame: Refused) -> None:
-        words = f"{self.target}: {frame.text}"
-        answered.set_exception(RpcError(frame.errno or errno.EPROTO, words, "no"))
-
-    def _is_connected(self, frame: Connected) -> None:
-        answered = self._answered
-        if answered is not None and not answered.done() and frame.token == self._token:
-            if frame.slots:
-                answered.set_result(frame)
-            else:
-                words = f"{self.target}: the server made a session without slots"
-                answered.set_exception(RpcError(errno.EPROTO, words, "no"))
-        elif frame.session not in self._connections:  # of an attempt that was given up
-            self._send_close(frame.session, nobody_asks)
 
 
 def _set(known: asyncio.Future[None], error: int, text: str) -> None:

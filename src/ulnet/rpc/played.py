@@ -42,6 +42,7 @@ __all__ = ["RECIPE", "World", "random_calls"]
 NAME: Final = "played"
 _METHODS: Final = ("echo", "echo", "slow", "fail", "read", "write", "count")
 _CHUNKS: Final = 100
+_ECHOED: Final = 10_004  # bytes that a frame has room for
 _BROKEN: Final = 90.0  # seconds: clients that are silent for 60 s count as gone
 ERRORS: Final = frozenset(
     {
@@ -157,7 +158,11 @@ class World:
     # The service -----------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        small = {"concurrency": 2, "queue": 4} if self.rng.random() < 0.3 else {}
+        small = (
+            {"concurrency": 2, "queue": 4, "queue_bytes": 150_000, "streams": 6}
+            if self.rng.random() < 0.3
+            else {}
+        )
         bits = self.run.sim.chance(f"calls/server/{self.home.lives}").getrandbits
         self.server = Server(self._service(), self.home.node, random=bits, **small)
         self.server.start()
@@ -174,7 +179,7 @@ class World:
         @service.method("echo")
         async def echo(call: Call) -> bytes:
             executes(call)
-            return bytes(call.data)
+            return bytes(call.data[:_ECHOED])
 
         @service.method("slow")
         async def slow(call: Call) -> bytes:
@@ -288,10 +293,10 @@ class World:
         elif asked.kind == "write":
             more |= {"bulk": _pattern(asked.number, size), "check": check}
         elif asked.kind == "echo" and rng.random() < 0.2:
-            data += bytes(10_000)
+            data += bytes(10_000 if asked.number % 2 else 100_000)  # in its frame, or a body to be fetched
         answer = await client.call(asked.kind, data, **more)
         asked.ends += 1
-        if answer.data != data:
+        if answer.data != data[:_ECHOED]:
             asked.wrong = "it got another call's reply"
         if asked.kind == "read" and (answer.pushed, bytes(into)) != (size, _pattern(asked.number, size)):
             asked.wrong = "bulk is not what was pushed"

@@ -13,10 +13,10 @@ from typing import Any, Final, Self
 
 from ulnet.core.status import LNetError
 from ulnet.node import Message, Node
-from ulnet.node.port import Port, nobody_asks
+from ulnet.node.port import Port
 from ulnet.node.watch import Watch
-from ulnet.rpc.admission import Admission
-from ulnet.rpc.bulk import PieceLimits
+from ulnet.rpc.admission import Admission, Shares
+from ulnet.rpc.bulk import PieceLimits, Stalled
 from ulnet.rpc.call import Call
 from ulnet.rpc.checksum import known
 from ulnet.rpc.context import DEADLINE, clock_of
@@ -25,7 +25,8 @@ from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
 from ulnet.rpc.handlers import Closing
 from ulnet.rpc.introspection import METHODS, TYPES, methods_told, types_told
-from ulnet.rpc.lane import Lane, Lanes, bound
+from ulnet.rpc.notices import Notices
+from ulnet.rpc.replies import Replies, head_of
 from ulnet.rpc.runner import Runner
 from ulnet.rpc.service import Method, NotOfType, Service, encoded
 from ulnet.rpc.sessions import Session, Sessions, Verdict
@@ -34,13 +35,11 @@ from ulnet.wire.lnet import LNET_MTU
 from ulnet.wire.rpc import (
     BODY,
     KNOWS_BATCH,
-    REPLY_PORTAL,
     REQUEST_PORTAL,
     TRACEBACK,
     VERSION,
     XXH3,
     CallFrame,
-    Chunk,
     Connect,
     Connected,
     Frame,
@@ -57,24 +56,19 @@ __all__ = ["Server"]
 
 _NEW: Final = Verdict.NEW
 _KEEP: Final = 60.0  # seconds that the reply of a call without deadline is kept
-_SILENCE: Final = 60.0  # seconds after which a client is gone whose node takes no notice
-_LEAST_PATIENCE: Final = 0.05
-_MOST_PATIENCE: Final = 10.0
-_PAUSE: Final = 0.05  # before a chunk that failed is sent again, doubled up to
-_LONG_PAUSE: Final = 2.0
 _REPLY_SIZE: Final = 64  # and more than what a reply has beside its data
+_LONG_WAIT: Final = 2000  # milliseconds, twice what a client waits by itself
 _CREDIT_AHEAD: Final = 1 << 20
-_EARLY: Final = 0.001  # seconds that a timer may come too early
-_LANES: Final = 64  # of a client: as many as it has NIDs, times ours
 
 
 class Server:
     """Serves a service: `async with Server(service, node):`.
 
     `concurrency` handlers run at once, `queue` requests wait, `queue_bytes` of data at most; `streams` run
-    beside them. There are `sessions` clients with `slots` calls each, and `reply_bytes` of replies are kept.
-    `largest` is the size of frames that it takes, `window` how many pieces of bulk of a call are under way
-    at once, `piece` how many bytes the first have; where they come fast, the next have more.
+    beside them, and of these a client has as many as are left, at most. There are `sessions` clients with
+    `slots` calls each, and `reply_bytes` of replies are kept. `largest` is the size of frames that it takes,
+    `window` how many pieces of bulk of a call are under way at once, `piece` how many bytes the first have;
+    where they come fast, the next have more.
     `random(bits)` gives random numbers. Raises RpcError.
     """
 
@@ -86,7 +80,7 @@ class Server:
         concurrency: int = 64,
         queue: int = 1024,
         queue_bytes: int = 256 << 20,
-        streams: int = 4096,
+        streams: int = 8192,
         sessions: int = 4096,
         slots: int = 64,
         reply_bytes: int = 64 << 20,
@@ -106,7 +100,7 @@ class Server:
         }
         self._admission: Admission[Call] = Admission(concurrency, queue, queue_bytes)
         self._queue_bytes = queue_bytes
-        self._streams = self._streams_left = streams
+        self._streams = Shares(streams)
         self._sessions: Sessions[Call] = Sessions(sessions, reply_bytes)
         self._slots = slots
         self._largest = largest
@@ -129,10 +123,12 @@ class Server:
         self._clock = clock_of(self._loop)
         context = copy_context()
         context.run(DEADLINE.set, None)
+        self._context = context
+        self._fetches: set[asyncio.Task[Any]] = set()
         self._runner = Runner(self._loop, context, self._begin, self._ended, self._failed, self._others_wait)
-        self._port = Port(self.node.core)
-        self._lanes = Lanes(self._port)
-        self._watch: Watch[Call] = Watch(self._loop, self._due)
+        self._replies = Replies(Port(self.node.core))
+        self._notices = Notices(self._loop, self._replies, self._overdue, self._client_is_gone)
+        self._watch: Watch[Call] = self._notices.watch
         self._inbox = self.node.inbox(
             REQUEST_PORTAL, self.service.match_bits, slots=256, size=self._largest, handler=self._arrived
         )
@@ -142,11 +138,12 @@ class Server:
         """Take nothing new, and cancel what runs: its clients are told."""
         if self._closed:
             return
-        self._closed = True
+        self._closed = self._replies.closed = True
         self._inbox.close()
         for call in self._watch.items():
             if not call.over:
                 self._cancel(call)
+        await asyncio.gather(*self._fetches, return_exceptions=True)
         await self._runner.ended()
         self._watch.close()
         if self._purge is not None:
@@ -155,15 +152,15 @@ class Server:
     @property
     def running(self) -> int:
         """How many handlers run."""
-        return self._admission.running + self._streams - self._streams_left
+        return self._admission.running + self._streams.taken
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
+        """How many requests wait, for their turn or for their body."""
         return self._admission.waiting
 
     def _others_wait(self) -> bool:
-        return self._admission.waiting > 0
+        return self._admission.queued > 0
 
     @property
     def sessions(self) -> int:
@@ -219,13 +216,13 @@ class Server:
         )
         if session is None:
             self.counters.busy += 1
-            self._say(frame, message, Note(*_head_of(frame), Kind.BUSY, 1000).pack())
+            self._replies.say(frame, message, Note(*head_of(frame), Kind.BUSY, 1000).pack())
             return
         session.nids = frame.nids
         answer = Connected(session.id, 0, 0, frame.attempt, 0, width, self._largest, self.incarnation)
         answer.token = frame.token
         answer.knows = session.knows = frame.knows & (known() | KNOWS_BATCH)
-        self._say(frame, message, answer.pack())
+        self._replies.say(frame, message, answer.pack())
 
     def _request(self, frame: CallFrame, message: Message, now: float) -> None:
         session = self._session_of(frame, message)
@@ -241,7 +238,7 @@ class Server:
             self._answer_again(session, frame, message)
         elif verdict is Verdict.FORGOTTEN:
             text = b"the call was executed, and its reply is not kept any more"
-            self._say(frame, message, Reply(*_head_of(frame), errno.ENODATA, data=text).pack())
+            self._replies.say(frame, message, Reply(*head_of(frame), errno.ENODATA, data=text).pack())
         elif verdict is Verdict.OLD:
             self.counters.old += 1
         else:
@@ -267,6 +264,11 @@ class Server:
         size = frame.data.nbytes if isinstance(frame.data, memoryview) else len(frame.data)
         if frame.flags & BODY and frame.source is not None:
             size += frame.source.length
+        stream = method.kind == "stream"
+        body = frame.flags & BODY != 0
+        if stream and body:
+            self._refuse(frame, message, errno.EMSGSIZE, "data of a stream are in its frame")
+            return
         if size > self._queue_bytes:
             text = f"data of {size} bytes: this server takes at most {self._queue_bytes}; use bulk"
             self._refuse(frame, message, errno.EMSGSIZE, text)
@@ -274,58 +276,62 @@ class Server:
         if frame.flags & XXH3 and not known():
             self._refuse(frame, message, errno.EPROTO, "this server has no XXH3 any more: call again")
             return
-        lane = self._lane(session, message)
-        call = Call(self._loop, session, method, frame, lane, self._pieces, now)
+        lane = self._replies.lane(session, message)
+        admission = None if stream else self._admission
+        call = Call(self._loop, session, method, frame, lane, self._pieces, admission, now)
         call.size = size
-        instead = None
-        stream = method.kind == "stream"
-        runs = self._streams_left > 0 if stream else self._admission.enter(size)
-        if not runs:
-            taken = False
-            if not stream:
-                taken, instead = self._admission.offer(session.owner, call, size)
-            if not taken:
-                self._busy(frame, message)
-                return
+        instead: list[Call] = []
+        if stream:
+            runs = taken = self._streams.take(session.owner)
+        else:
+            runs = taken = not body and self._admission.enter(size)
+            if not runs:
+                taken, instead = self._admission.offer(session.owner, call, size, now, body=body)
+        if not taken:
+            self._busy(frame, message)
+            return
         before = self._sessions.begin(session, frame.slot, frame.number, call)
         if before is not None:
             self._give_up(before)
-        if instead is not None:
-            self._send_away(instead)
-        self._arm(call, now)
+        for other in instead:
+            self._send_away(other)
+        self._notices.arm(call, now)
         if stream:
-            self._streams_left -= 1
             call.news = asyncio.Event()
         if runs:
             self._start(call, now)
+        elif body:
+            self._fetch(call)
         else:
             self._start_next(now)
 
     def _busy(self, frame: CallFrame, message: Message) -> None:
         self.counters.busy += 1
         wait = self._admission.retry_ms(self._service_time.expected)
-        self._say(frame, message, Note(*_head_of(frame), Kind.BUSY, wait).pack())
+        self._replies.say(frame, message, Note(*head_of(frame), Kind.BUSY, wait).pack())
 
-    def _send_away(self, call: Call) -> None:
-        """A request that waited makes room for one of another client."""
+    def _send_away(self, call: Call, at_least: int = 1) -> None:
+        """One that has not begun makes room for one of another client: its own client sends it again."""
         self.counters.busy += 1
         call.over = True
         self._watch.discard(call)
+        if call.task is not None:
+            call.task.cancel()
         self._sessions.take_back(call.session, call.frame.slot, call.frame.number)
-        wait = self._admission.retry_ms(self._service_time.expected)
-        call.reply = Note(*_head_of(call.frame), Kind.BUSY, wait).pack()
+        wait = max(at_least, self._admission.retry_ms(self._service_time.expected))
+        call.reply = Note(*head_of(call.frame), Kind.BUSY, wait).pack()
         call.lane.add(call.reply, call, call.method.name)
 
     def _repeated(self, session: Session[Call], frame: CallFrame, message: Message) -> None:
         call = session.slots[frame.slot].running
         assert call is not None
         self.count_of(call.method.name).resent += 1
-        call.lane = self._lane(session, message)
+        call.lane = self._replies.lane(session, message)
         call.frame.attempt = frame.attempt
         call.frame.patience = frame.patience
         call.heard_at = self._clock()
         self._credit(call, frame.credit)
-        self._still_working(call)
+        self._notices.still_working(call)
 
     def _answer_again(self, session: Session[Call], frame: CallFrame, message: Message) -> None:
         reply = session.slots[frame.slot].reply
@@ -334,7 +340,7 @@ class Server:
             self.method_counters[frame.method].repeated += 1
         again = bytearray(reply)
         again[6:8] = frame.attempt.to_bytes(2, "little")
-        self._say(frame, message, bytes(again))
+        self._replies.say(frame, message, bytes(again))
 
     def _note(self, frame: Note, message: Message) -> None:
         session = self._session_of(frame, message)
@@ -361,6 +367,33 @@ class Server:
             if call.news is not None:
                 call.news.set()
 
+    # Bodies ----------------------------------------------------------------------------------------
+
+    def _fetch(self, call: Call) -> None:
+        """Have the body come, before the call has a place."""
+        task = call.task = self._loop.create_task(call.pull(most=call.size), context=self._context.copy())
+        self._fetches.add(task)
+        task.add_done_callback(partial(self._fetched, call))
+
+    def _fetched(self, call: Call, task: asyncio.Task[Any]) -> None:
+        """The body of a call is there, or does not come."""
+        self._fetches.discard(task)
+        call.task = None
+        failed = None if task.cancelled() else task.exception()
+        if call.over:
+            return
+        if task.cancelled() or self._closed:
+            self._cancelled(call)
+        elif isinstance(failed, Stalled):
+            self._admission.remove(call.session.owner, call)
+            self._send_away(call, _LONG_WAIT)  # those who wait ask again sooner
+        elif failed is not None:
+            self._failed(call, failed, begun=False)
+        else:
+            call.data = task.result()
+            self._admission.came(call.session.owner, call)
+            self._start_next(self._clock())
+
     # Handlers --------------------------------------------------------------------------------------
 
     def _start_next(self, now: float) -> None:
@@ -374,6 +407,7 @@ class Server:
 
     def _start(self, call: Call, now: float) -> None:
         call.started_at = now
+        call.begun = True
         self._runner.add(call)
 
     def _begin(self, call: Call) -> Any:
@@ -382,15 +416,7 @@ class Server:
             DEADLINE.set(call.deadline)
         if call.method.kind == "stream":
             return self._stream(call)
-        if call.frame.flags & BODY:
-            return self._with_body(call)
         return call.method.start(call)
-
-    async def _with_body(self, call: Call) -> Any:
-        body = await call.pull()
-        assert isinstance(body, bytearray)
-        call.data = body
-        return await call.method.start(call)
 
     def _ended(self, call: Call, result: object) -> None:
         """A handler has returned something. Raises RpcError for what cannot be sent."""
@@ -402,7 +428,7 @@ class Server:
                 data = encoded(value)
                 self._must_fit(call, data)
                 index = await call.next_chunk()
-                self._send_chunk(call, Chunk(*_head_of(call.frame), index, data).pack(), _PAUSE)
+                self._notices.send_chunk(call, index, data)
         await call.all_arrived()
 
     @staticmethod
@@ -414,7 +440,7 @@ class Server:
                 "push them into memory that the client gives (into=), or let it take larger frames",
             )
 
-    def _failed(self, call: Call, failed: BaseException) -> None:
+    def _failed(self, call: Call, failed: BaseException, begun: bool = True) -> None:
         if not isinstance(failed, Exception):
             self._cancelled(call)
             return
@@ -422,7 +448,7 @@ class Server:
             status, text = failed.errno or errno.EREMOTEIO, str(failed)
         else:
             status, text = errno.EREMOTEIO, f"{type(failed).__name__}: {failed}"
-        begun = not isinstance(failed, NotOfType)
+        begun = begun and not isinstance(failed, NotOfType)
         if call.frame.flags & TRACEBACK and begun:
             text = "\0".join((text, "".join(format_exception(failed))))
         self.count_of(call.method.name).errors += 1
@@ -432,7 +458,7 @@ class Server:
     def _cancel(self, call: Call) -> None:
         if call.task is not None:
             call.task.cancel()
-        elif self._runner.remove(call):
+        elif self._runner.remove(call) or not call.begun:
             self._cancelled(call)
 
     def _cancelled(self, call: Call) -> None:
@@ -456,10 +482,12 @@ class Server:
         counters.calls += 1
         counters.took(took)
         if call.method.kind == "stream":
-            self._streams_left += 1
-        else:
+            self._streams.give(call.session.owner)
+        elif call.begun:
             self._service_time.observe(took)
             self._admission.done(call.size)
+        else:
+            self._admission.remove(call.session.owner, call)
         frame = call.frame
         if call.given_up:
             counters.given_up += 1
@@ -467,7 +495,7 @@ class Server:
             self._sessions.end_request(call.session, frame.slot, frame.number, None, 0.0)
         else:
             if not begun:
-                call.reply = Refused(*_head_of(frame), status, data.decode("utf-8", "replace")).pack()
+                call.reply = Refused(*head_of(frame), status, data.decode("utf-8", "replace")).pack()
             else:
                 checksum = 0 if call.checksum is None else call.checksum.value
                 # fmt: off
@@ -479,7 +507,7 @@ class Server:
                 call.lane.add(call.reply, call, call.method.name)
             if self._purge is None:
                 self._purge = self._loop.call_at(until, self._forget)
-        if self._admission.waiting and not self._closed:
+        if self._admission.queued and not self._closed:
             self._start_next(now)
 
     def _forget(self) -> None:
@@ -507,119 +535,21 @@ class Server:
 
     def _end_early(self, call: Call) -> None:
         self._watch.discard(call)
-        if not self._admission.remove(call.session.owner, call):
+        if call.begun:
             self._cancel(call)
             return
+        self._admission.remove(call.session.owner, call)  # unless its turn has just come
         call.over = True
-        if not call.given_up:
-            self._sessions.end_request(call.session, call.frame.slot, call.frame.number, None, 0.0)
-
-    # Notices ---------------------------------------------------------------------------------------
-
-    def _arm(self, call: Call, now: float) -> None:
-        """The next notice is due before the client loses its patience; or its deadline is."""
-        patience = min(max(call.frame.patience / 1000, _LEAST_PATIENCE), _MOST_PATIENCE)
-        due = now + 0.75 * patience
-        if call.deadline is not None and call.deadline < due:
-            due = call.deadline
-        self._watch.add(call, due)
-
-    def _due(self, call: Call) -> None:
-        if call.deadline is not None and self._clock() + _EARLY >= call.deadline:
-            self._overdue(call)
+        if call.task is not None:
+            call.task.cancel()
+        if call.given_up:
+            self.count_of(call.method.name).given_up += 1
         else:
-            self._still_working(call)
-
-    def _still_working(self, call: Call) -> None:
-        """Tell the client, and when it hears again; who is gone needs no reply."""
-        frame = call.frame
-        patience = min(max(2 * frame.patience / 1000, _LEAST_PATIENCE), _MOST_PATIENCE)
-        frame.patience = int(1000 * patience)
-        self._arm(call, self._clock())
-        note = Note(*_head_of(frame), Kind.WORKING, frame.patience).pack()
-
-        def ended(error: int, text: str) -> None:
-            now = self._clock()
-            if not error or error == errno.ENOBUFS:
-                call.heard_at = now
-            elif error == errno.ENOENT or self._port.closed or now - call.heard_at >= _SILENCE:
-                self._client_is_gone(call)
-
-        self._send(call, note, ended, ack=True)
-
-    def _send_chunk(self, call: Call, frame: bytes, pause: float) -> None:
-        """Send a chunk until it arrives, or the call is over."""
-
-        def ended(error: int, text: str) -> None:
-            gone = error == errno.ENOENT or self._port.closed
-            if error and not gone and not call.over and not self._closed:
-                again = min(2 * pause, _LONG_PAUSE)
-                self._loop.call_later(pause, self._send_chunk, call, frame, again)
-                return
-            if gone:
-                self._client_is_gone(call)
-            call.under_way -= 1
-            if call.news is not None:
-                call.news.set()
-
-        if call.over:
-            return
-        self._send(call, frame, ended, ack=True)
-
-    # Frames out ------------------------------------------------------------------------------------
-
-    def _lane(self, session: Session[Call], message: Message) -> Lane:
-        """The way of replies: from the NI that was asked, for the NID that asked."""
-        lane = session.lane
-        if lane is not None and lane.target == message.source and lane.asked == message.target:
-            return lane
-        key = (message.source, message.target)
-        lane = session.lanes.get(key)
-        if lane is None:
-            if len(session.lanes) >= _LANES:
-                session.lanes.clear()
-            room = session.largest if session.knows & KNOWS_BATCH else 0
-            # fmt: off
-            lane = Lane(self._lanes, session.id, message.source, REPLY_PORTAL, session.inbox, message.target,
-                        room, self._reply_failed)
-            # fmt: on
-            session.lanes[key] = lane
-        session.lane = lane
-        return lane
-
-    def _reply_failed(self, call: Call, error: int, text: str) -> None:
-        """A reply goes by any path to the client, where that of the request does not serve."""
-        if not self._closed and not call.given_up:
-            session = call.session
-            # fmt: off
-            self._port.send(session.client, REPLY_PORTAL, session.inbox, call.reply, ended=nobody_asks,
-                            ack=True, method=call.method.name)
-            # fmt: on
-
-    def _send(
-        self, call: Call, frame: bytes, ended: Callable[[int, str], None], *, ack: bool = False
-    ) -> None:
-        lane = call.lane
-        # fmt: off
-        self._port.send(lane.target, REPLY_PORTAL, call.session.inbox, frame, ended=ended, ack=ack,
-                        source=lane.source, method=call.method.name)
-        # fmt: on
-
-    def _say(self, asked: Frame, message: Message, frame: bytes) -> None:
-        """Answer a frame with which no call began."""
-        self._port.send(
-            message.source,
-            REPLY_PORTAL,
-            asked.answer_to,
-            frame,
-            ended=nobody_asks,
-            source=bound(message.target),
-            method=asked.method if type(asked) is CallFrame else None,
-        )
+            self._sessions.end_request(call.session, call.frame.slot, call.frame.number, None, 0.0)
 
     def _refuse(self, frame: Frame, message: Message, number: int, text: str) -> None:
         self.counters.refused += 1
-        self._say(frame, message, Refused(*_head_of(frame), number, text).pack())
+        self._replies.say(frame, message, Refused(*head_of(frame), number, text).pack())
 
     # Counters --------------------------------------------------------------------------------------
 
@@ -629,7 +559,3 @@ class Server:
         if counters is None:
             counters = self.method_counters[method] = MethodCounters()
         return counters
-
-
-def _head_of(frame: Frame) -> tuple[int, int, int, int, int]:
-    return frame.session, frame.slot, frame.number, frame.attempt, 0
