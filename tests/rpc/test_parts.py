@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ulnet.nid import Nid
+from ulnet.node.shares import Shares
 from ulnet.node.watch import Watch
-from ulnet.rpc.admission import Admission, Shares
+from ulnet.rpc.admission import Admission
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
 from ulnet.rpc.pending import AGAIN, Pending

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Hashable, Iterator
 from typing import Final, Generic, TypeVar
 
-__all__ = ["Admission", "Shares"]
+__all__ = ["Admission"]
 
 T = TypeVar("T")
 _MOST_MS: Final = 2000
@@ -217,37 +217,3 @@ class Admission(Generic[T]):
         """In how many milliseconds there may be room, where a call takes `service` seconds."""
         turns = (self.waiting + self.running) / self._concurrency
         return max(1, min(_MOST_MS, int(1000 * service * turns)))
-
-
-class Shares:
-    """So many places for what nobody can send away: a key may have as many as are left, at most.
-
-    So one alone gets half of them, and some are left for the next one.
-    """
-
-    __slots__ = ("_own", "left", "taken")
-
-    def __init__(self, most: int) -> None:
-        self.left: int = most
-        self.taken: int = 0
-        self._own: dict[Hashable, int] = {}
-
-    def take(self, key: Hashable) -> bool:
-        """Whether the key gets one more."""
-        own = self._own.get(key, 0)
-        if own >= self.left:
-            return False
-        self._own[key] = own + 1
-        self.left -= 1
-        self.taken += 1
-        return True
-
-    def give(self, key: Hashable) -> None:
-        """One of the key's is free."""
-        own = self._own[key] - 1
-        if own:
-            self._own[key] = own
-        else:
-            del self._own[key]
-        self.left += 1
-        self.taken -= 1

@@ -14,8 +14,9 @@ from typing import Any, Final, Self
 from ulnet.core.status import LNetError
 from ulnet.node import Message, Node
 from ulnet.node.port import Port
+from ulnet.node.shares import Shares
 from ulnet.node.watch import Watch
-from ulnet.rpc.admission import Admission, Shares
+from ulnet.rpc.admission import Admission
 from ulnet.rpc.bulk import PieceLimits, Stalled
 from ulnet.rpc.call import Call
 from ulnet.rpc.checksum import known

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from ulnet.nid import Nid
+from ulnet.node.shares import Shares
 
 __all__ = ["Places"]
 
@@ -21,20 +22,18 @@ class Places(Generic[T]):
     """
 
     def __init__(self, places: int, room: int, begin: Callable[[T], None]) -> None:
-        self._places = places
+        self._shares = Shares(places)
         self._room = room
         self._begin = begin
-        self._taken = 0
         self._waits = 0
-        self._begun: dict[Nid, int] = {}  # places that each peer has
         self._queues: dict[Nid, deque[T]] = {}  # of those that wait; the next one to have its turn is first
         self._beginning = False
 
     def offer(self, peer: Nid, work: T) -> bool:
         """Whether it begins now, or waits; False: there is no room for it."""
         queue = self._queues.get(peer)
-        if queue is None and self._may_begin(peer):
-            self._take(peer, work)
+        if queue is None and self._shares.take(peer):
+            self._begin(work)
             return True
         if (0 if queue is None else len(queue)) >= self._room - self._waits:
             return False
@@ -46,12 +45,7 @@ class Places(Generic[T]):
 
     def end(self, peer: Nid) -> None:
         """Work of that peer that had a place is over."""
-        self._taken -= 1
-        left = self._begun[peer] - 1
-        if left:
-            self._begun[peer] = left
-        else:
-            del self._begun[peer]
+        self._shares.give(peer)
         if self._waits and not self._beginning:
             self._begin_next()
 
@@ -68,25 +62,17 @@ class Places(Generic[T]):
 
     def clear(self) -> None:
         """Nothing is under way any more, and nothing waits."""
-        self._taken = self._waits = 0
-        self._begun.clear()
+        self._shares.clear()
+        self._waits = 0
         self._queues.clear()
-
-    def _may_begin(self, peer: Nid) -> bool:
-        return self._begun.get(peer, 0) < self._places - self._taken
-
-    def _take(self, peer: Nid, work: T) -> None:
-        self._taken += 1
-        self._begun[peer] = self._begun.get(peer, 0) + 1
-        self._begin(work)
 
     def _begin_next(self) -> None:
         """Begin what may; what ends at once makes room in turn."""
         self._beginning = True
         try:
-            while self._taken < self._places:
+            while self._shares.left:
                 # Who has no place may begin: so no more are passed over than there are places.
-                peer = next(filter(self._may_begin, self._queues), None)
+                peer = next(filter(self._shares.may_take, self._queues), None)
                 if peer is None:
                     break
                 queue = self._queues.pop(peer)
@@ -94,6 +80,7 @@ class Places(Generic[T]):
                 if queue:
                     self._queues[peer] = queue  # behind the others
                 self._waits -= 1
-                self._take(peer, work)
+                self._shares.take(peer)
+                self._begin(work)
         finally:
             self._beginning = False
