@@ -129,6 +129,19 @@ def test_hops_share_the_room_for_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(owner == HOP for _, owner in notes._pages.values()) <= 1
 
 
+@pytest.mark.pure
+def test_a_hop_with_little_keeps_all_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen_module, "MAX_BYTES", 20 * (64 + 256))
+    notes = Seen(lambda: 0.0, SECRET)
+    for number in range(3):
+        notes.note([named(number << 16)], HOP)
+    for number in range(40):
+        notes.note([identity(b"another!", number << 16, TAG)], OTHER_HOP)
+    for number in range(3, 8):
+        notes.note([named(number << 16)], HOP)
+    assert [notes.taken(named(number << 16)) for number in range(8)] == [True] * 8
+
+
 def test_notes_of_many_quiet_peers_fit_in_little() -> None:
     notes = Seen(lambda: 0.0, SECRET)
     lives = [number.to_bytes(8, "big") for number in range(20_000)]
