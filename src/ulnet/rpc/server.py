@@ -267,15 +267,9 @@ class Server:
             size += frame.source.length
         stream = method.kind == "stream"
         body = frame.flags & BODY != 0
-        if stream and body:
-            self._refuse(frame, message, errno.EMSGSIZE, "data of a stream are in its frame")
-            return
-        if size > self._queue_bytes:
-            text = f"data of {size} bytes: this server takes at most {self._queue_bytes}; use bulk"
-            self._refuse(frame, message, errno.EMSGSIZE, text)
-            return
-        if frame.flags & XXH3 and not known():
-            self._refuse(frame, message, errno.EPROTO, "this server has no XXH3 any more: call again")
+        number, text = self._why_not(frame, stream, size)
+        if number:
+            self._refuse(frame, message, number, text)
             return
         lane = self._replies.lane(session, message)
         admission = None if stream else self._admission
@@ -305,6 +299,17 @@ class Server:
             self._fetch(call)
         else:
             self._start_next(now)
+
+    def _why_not(self, frame: CallFrame, stream: bool, size: int) -> tuple[int, str]:
+        """The errno and the text of a request that is refused whatever else there is; 0: it is not."""
+        if stream and frame.flags & BODY:
+            return errno.EMSGSIZE, "data of a stream are in its frame"
+        if size > self._queue_bytes:
+            text = f"data of {size} bytes: this server takes at most {self._queue_bytes}; use bulk"
+            return errno.EMSGSIZE, text
+        if frame.flags & XXH3 and not known():
+            return errno.EPROTO, "this server has no XXH3 any more: call again"
+        return 0, ""
 
     def _busy(self, frame: CallFrame, message: Message) -> None:
         self.counters.busy += 1
