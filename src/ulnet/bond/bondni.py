@@ -158,7 +158,10 @@ class BondNi:
             path = take(self.policy, ways, HEADER_SIZE + msg.hdr.payload_length)
         if peer.told != self.incarnation and not peer.greeting:
             self.handshake.send_hello(peer)
-        self._pass_on(msg, path.ni, path.nid)
+        if path.ni.nid not in peer.knows and peer.greeting:
+            peer.waiting.append(msg)  # until it knows that slave: it takes nothing from others
+        else:
+            self._pass_on(msg, path.ni, path.nid)
 
     def _pass_on(self, msg: Msg, slave: NI, nid: Nid) -> None:
         pni, kind = msg.peer_ni, msg.hdr.type
@@ -332,6 +335,13 @@ class BondNi:
         self.servers.register_all()
 
     # Peers -----------------------------------------------------------------------------------------
+
+    def comes_by(self, source: Nid, from_nid: Nid) -> bool:
+        """Whether what a peer sends may come from that slave: one that it has named, or its first one."""
+        peer = self.peers.get(source)
+        if peer is not None and (from_nid in peer.had or from_nid == peer.greeted):
+            return True
+        return not (peer is not None and peer.connected) and from_nid == self.guess(source)
 
     def guess(self, nid: Nid) -> Nid:
         """The first slave of a bonding NI, as its NID tells (design §5.1)."""

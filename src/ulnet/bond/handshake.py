@@ -46,7 +46,7 @@ class Handshake:
     def send_hello_over(self, peer: BondPeer, way: tuple[NI, Nid]) -> None:
         """Greet a peer over a certain path."""
         bond = self._bond
-        stamp = bond.incarnation
+        stamp, own = bond.incarnation, bond.slaves.own
         peer.greeting = True
         peer.greeted = None if peer.connected else way[1]
 
@@ -56,9 +56,11 @@ class Handshake:
             if bond.peers.get(peer.nid) is not peer:
                 return
             if ok:
-                peer.told = stamp
+                peer.hears(stamp, own)
             elif (known := bond.path(peer.nid, *way)) is not None:
                 bond.suspect(*known)
+            if peer.waiting and peer.connected:
+                bond.soon(partial(bond.connected, peer))
             if over is not None and over != way:
                 self.send_hello_over(peer, over)
                 return
@@ -176,12 +178,14 @@ class Handshake:
             self._drop("bonding HELLO that was overtaken")
             return
         if stamp is Stamp.CURRENT:
-            peer.told = bond.incarnation
+            peer.hears(bond.incarnation, bond.slaves.own)
         elif stamp is Stamp.ZERO and peer.connected:  # it has restarted
             peer.told = 0
         reaction = INCOMING[peer.state, stamp]
         if reaction.save:
             before = peer.configuration
+            if not peer.connected:
+                peer.had.clear()
             peer.learn(hello, _VERSION, CAPABILITIES)
             bond.lay_paths(peer)
             self._leave_lost(peer, before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ulnet.bond.balance import weights_of
 from ulnet.bond.hello import PeerState
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ulnet.nid import Nid
 
 __all__ = ["BondPeer"]
+
+_MOST_HAD: Final = 128  # slaves of one peer, twice as many as it may have
 
 
 class BondPeer:
@@ -34,7 +36,9 @@ class BondPeer:
         "greeted",
         "greeting",
         "guard",
+        "had",
         "incarnation",
+        "knows",
         "nid",
         "paths",
         "prefix",
@@ -51,6 +55,8 @@ class BondPeer:
         self.state: PeerState = PeerState.UNKNOWN
         self.incarnation: int = 0
         self.told: int = 0
+        self.had: dict[Nid, None] = {}  # slaves that it names, or named: their messages may still come
+        self.knows: frozenset[Nid] = frozenset()  # the slaves of ours that it was told
         self.version: int = 0
         self.capabilities: int = 0
         self.guard: bytes = b""  # what identities of PUTs to it hold, while it is known to keep them
@@ -73,6 +79,19 @@ class BondPeer:
         """Whether both have said HELLO."""
         return self.state is PeerState.CONNECTED
 
+    def hears(self, stamp: int, own: Configuration) -> None:
+        """It has a HELLO of ours with that incarnation and configuration."""
+        self.told = stamp
+        knows = frozenset(one.nid for one in own.slaves)
+        if knows != self.knows:
+            self.knows = knows
+            self.revision += 1
+
+    @property
+    def open_paths(self) -> list[Path]:
+        """Those from slaves that it knows as ours; from others it takes nothing. All, if there are none."""
+        return [path for path in self.paths if path.ni.nid in self.knows] or self.paths
+
     def has_slave(self, nid: Nid) -> bool:
         """Whether nid is a slave of it, as it last said."""
         found = self.configuration
@@ -82,6 +101,11 @@ class BondPeer:
         """Keep what its HELLO says; the connection has the lower version of both ends."""
         self.incarnation = hello.source
         self.configuration = hello.configuration
+        for one in hello.configuration.slaves:
+            self.had.pop(one.nid, None)
+            self.had[one.nid] = None
+        while len(self.had) > _MOST_HAD:
+            del self.had[next(iter(self.had))]
         self.version = min(version, len(hello.capabilities))
         self.capabilities = capabilities & hello.capabilities[self.version - 1]
         self.guard = hello.guard
@@ -116,7 +140,10 @@ class BondPeer:
         """The paths that messages may take now; kept until the generation or a path changes."""
         if generation != self._generation or self.revision != self._revision:
             assert self.configuration is not None
-            self._chosen = choose_from(self.paths, own, self.configuration, switched_off, chosen=chosen)
+            found = self.configuration
+            self._chosen = choose_from(
+                self.open_paths, own, found, switched_off, chosen=chosen
+            ) or choose_from(self.paths, own, found, switched_off, chosen=chosen)
             self._generation = generation
             self._revision = self.revision
         return self._chosen
@@ -138,7 +165,7 @@ class BondPeer:
         """All paths that work and may be used, the active slave's or not."""
         if self.configuration is None:
             return []
-        allowed = allowed_of(self.paths, self.configuration, switched_off)
+        allowed = allowed_of(self.open_paths, self.configuration, switched_off)
         return working_of(allowed, self.configuration)
 
     def best_for_control(self) -> Path | None:

@@ -35,7 +35,7 @@ def reasons(bond: BondNi, nid: Nid, size: int) -> Stage | None:
     bond.look()
     slaves = bond.slaves
     left = choose_from(
-        peer.paths, slaves.own, peer.configuration, slaves.off, chosen=slaves.chosen, tell=tell
+        peer.open_paths, slaves.own, peer.configuration, slaves.off, chosen=slaves.chosen, tell=tell
     )
     winner = left[0] if left else None
     if len(left) > 1:
@@ -45,4 +45,4 @@ def reasons(bond: BondNi, nid: Nid, size: int) -> Stage | None:
         tell(name, left, costs)
         winner = left[costs.index(min(costs))]
     deciding = [step.criterion for step in steps if any(cost != step.least for _, cost in step.costs)]
-    return Stage("path", peer.paths, steps, winner, deciding[-1] if deciding else "")
+    return Stage("path", peer.open_paths, steps, winner, deciding[-1] if deciding else "")

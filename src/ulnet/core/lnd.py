@@ -116,6 +116,9 @@ class Master(Protocol):
     def owns(self, ni: NI) -> bool:
         """Whether ni is a slave."""
 
+    def comes_by(self, source: Nid, from_nid: Nid) -> bool:
+        """Whether what source, of the master's net, sends may come from the next hop from_nid."""
+
     def heard(self, ni: NI, hdr: Header, from_nid: Nid) -> None:
         """Messages for the master, headed like hdr, arrive on its slave ni from the next hop from_nid."""
 

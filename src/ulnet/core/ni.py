@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ulnet.core.cpt import ANY_CPT, share_of_nid
 from ulnet.core.states import NetState, NiState
 from ulnet.core.stats import HealthStats, Latency, MsgStats
-from ulnet.core.tunables import DEFAULT_TIMEOUT, LndTunables, NetTunables
+from ulnet.core.tunables import DEFAULT_TIMEOUT, SECURED, LndTunables, NetTunables
 from ulnet.nid import Net, Nid
 
 if TYPE_CHECKING:
@@ -54,6 +54,11 @@ class LocalNet:
     def __repr__(self) -> str:
         count = len(getattr(self, "nis", ()))
         return f"<LocalNet {getattr(self, 'net', '?')}, {count} NI{'s' * (count != 1)}>"
+
+    @property
+    def needs_certificates(self) -> bool:
+        """Whether all who send by this net must have one."""
+        return any(ni.lnd_tunables is not None and ni.lnd_tunables.security == SECURED for ni in self.nis)
 
     @property
     def health(self) -> int:

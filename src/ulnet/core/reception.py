@@ -103,8 +103,7 @@ class Reception:
             return Match(hdr, Verdict.DROP, UNVOUCHED)
         if hdr.dest_nid != ni.nid and master is None:
             return Match(hdr, Verdict.FORWARD)
-        src = hdr.src_nid
-        if master is None and src != receiver.nid and src.net == ni.net.net and src != LO_NID:
+        if self._is_strange(receiver, hdr.src_nid):
             return Match(hdr, Verdict.DROP, STRANGE_SOURCE)
         match = self._find_sender(receiver, hdr, master)
         if match.verdict is not Verdict.TAKE:
@@ -127,7 +126,25 @@ class Reception:
     def _is_believed(self, receiver: Receiver, source: Nid) -> bool:
         """Whether who is connected may send in the name of that NID: by certificate, or as our gateway."""
         vouches = receiver.vouches
-        return vouches is None or vouches(source) or self._parts.leads_over(receiver.nid, source.net)
+        if vouches is None:
+            local = self.state.nets.get(source.net)
+            needed = local is not None and local.needs_certificates
+            known = self.state.peers.find_ni(source) if source != receiver.nid else None
+            if not needed and (known is None or known.vouches is None):
+                return True
+        elif vouches(source):
+            return True
+        return self._parts.leads_over(receiver.nid, source.net)
+
+    def _is_strange(self, receiver: Receiver, source: Nid) -> bool:
+        """Whether a message for this node has a source that cannot be that of who sent it here."""
+        state, ni = self.state, receiver.ni
+        if source == receiver.nid or source == LO_NID or receiver.nid in state.nis:
+            return False
+        if source.net == ni.net.net or source in state.nis:
+            return True
+        masters = [master for nid, master in state.masters.items() if nid.net == source.net]
+        return bool(masters) and not any(master.comes_by(source, receiver.nid) for master in masters)
 
     def _find_object(self, match: Match, receiver: Receiver) -> None:
         """What a message is about: memory of this node, or a request of its own."""
@@ -150,10 +167,12 @@ class Reception:
             sender.preferred = ni.nid
             sender.peer.generation.invalidate("it knows one of our NIs")
         if receiver.nid == src:
+            if sender.vouches is None and receiver.vouches is not None:
+                sender.peer.generation.invalidate("it has a certificate")  # what others sent in its name
             sender.vouches = receiver.vouches
         match = Match(hdr, Verdict.TAKE, sender=sender)
         match.master = master
-        if master is not None:
+        if master is not None and src.net == hdr.dest_nid.net:
             match.hop = state.peers.learn(receiver.nid) or sender
         elif receiver.nid != src and src != LO_NID:
             over = self._parts.last_hop(ni, hdr, receiver.nid)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["DEFAULT_TIMEOUT", "UNSET_TIMEOUT", "GlobalSettings", "LndTunables", "NetTunables"]
+__all__ = ["DEFAULT_TIMEOUT", "SECURED", "UNSET_TIMEOUT", "GlobalSettings", "LndTunables", "NetTunables"]
 
 
+SECURED: Final = 2  # `security` of a net: secured connections alone
 DEFAULT_TIMEOUT: Final = 50
 UNSET_TIMEOUT: Final = -1
 
