@@ -15,6 +15,7 @@ from ulnet.core.md import MdOption
 from ulnet.core.msg import NO_PAYLOAD
 from ulnet.core.peer import PeerFlag
 from ulnet.core.reception import UNVOUCHED
+from ulnet.core.tunables import LndTunables
 from ulnet.nid import Net, Nid
 from ulnet.wire.lnet import Header, MsgType, pack_header
 
@@ -252,3 +253,43 @@ def test_a_source_that_the_certificate_of_a_connection_is_not_for(fabric, source
     hdr = Header(int(MsgType.PUT), B, Nid.parse("10.9.0.1@tcp9"), portal=5, match_bits=7)
     assert secured.begin(hdr, NO_PAYLOAD) == 0
     assert b.stats.recv_count == 2
+
+
+OTHER = Nid.parse("10.1.0.2@tcp1")  # of b
+NEIGHBOUR = Nid.parse("10.1.0.66@tcp1")
+
+
+def from_neighbour(b, source):
+    """A PUT that a neighbour on b's other net sends in that name; how many such were taken."""
+    before = b.stats.recv_count
+    hdr = Header(int(MsgType.PUT), OTHER, source, portal=5, match_bits=7)
+    b.receiver(b.nis[OTHER], NEIGHBOUR).begin(hdr, NO_PAYLOAD)
+    return b.stats.recv_count - before
+
+
+def test_nobody_else_sends_in_the_name_of_this_node(fabric):
+    b = fabric.node(str(B), str(OTHER))
+    attach(b, bytearray(10), None, options=TARGET)
+    assert from_neighbour(b, B) == 0
+    assert from_neighbour(b, OTHER) == 0
+    assert from_neighbour(b, NEIGHBOUR) == 1
+
+
+def test_sources_of_a_secured_net_need_a_certificate_also_by_a_plain_net(fabric):
+    """Whoever was on the plain net of a node wrote as any node of its other net, a secured one."""
+    b = fabric.node(str(B), str(OTHER))
+    attach(b, bytearray(10), None, options=TARGET)
+    assert from_neighbour(b, A) == 1  # as it may have come over a router
+    for ni in b.state.nets[B.net].nis:
+        ni.lnd_tunables = LndTunables(security=2)
+    assert from_neighbour(b, A) == 0
+    assert b.stats.drops[UNVOUCHED] == 1
+
+
+def test_who_has_a_certificate_sends_nothing_over_a_net_without(fabric):
+    b = fabric.node(str(B), str(OTHER))
+    attach(b, bytearray(10), None, options=TARGET)
+    assert from_neighbour(b, A) == 1
+    hdr = Header(int(MsgType.PUT), B, A, portal=5, match_bits=7)
+    b.receiver(b.nis[B], A, [A].__contains__).begin(hdr, NO_PAYLOAD)
+    assert from_neighbour(b, A) == 0

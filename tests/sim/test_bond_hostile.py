@@ -7,19 +7,30 @@ from random import Random
 
 import pytest
 
-from support.bonded import BOND, ScriptedBond, bond_of, bonded
+from support.bonded import BOND, ScriptedBond, bond_of, bonded, foreign_put
 from ulnet.bond.hello import PeerState
 from ulnet.bond.peer import BondPeer
 from ulnet.bond.servers import ServerState
 from ulnet.bond.slaves import Slaves
+from ulnet.core.md import OP_PUT, TRUNCATE
 from ulnet.dlc.model_bond import BondOptions, BondSet
-from ulnet.nid import Nid
+from ulnet.nid import LNET_PID, Nid
 from ulnet.sim import Simulation
 from ulnet.sim.foreign import Heard
 from ulnet.sim.node import SimNode
-from ulnet.wire.bond import Answer, BondHello, Configuration, Kind, Mode, Register, Resolve, SlaveEntry
+from ulnet.wire.bond import (
+    Answer,
+    BondHello,
+    Configuration,
+    Kind,
+    Mode,
+    Register,
+    Resolve,
+    SlaveEntry,
+    kind_of,
+)
 from ulnet.wire.errors import WireError
-from ulnet.wire.lnet import MsgType
+from ulnet.wire.lnet import Header, MsgType
 
 A = ("10.0.0.1@tcp", "10.1.0.1@tcp1")
 B = ("10.0.0.2@tcp", "10.1.0.2@tcp1")
@@ -213,6 +224,71 @@ def test_questions_about_claims_are_few() -> None:
     assert sum(bool(one.heard) for one in asked) == 1
     world.sim.run(5)
     assert len(world.bond.peers) <= 1
+
+
+@pytest.mark.requirement("BOND-hello")
+@pytest.mark.parametrize("b", [True, False])
+def test_a_message_in_a_peer_s_name_makes_nobody_that_peer(b: bool) -> None:
+    """Its sender answered the BEACON and the HELLO that followed, and was believed."""
+    world = NotConnected(b=b)
+    took = world.m._take
+
+    def take(heard: Heard) -> None:
+        took(heard)
+        if kind_of(heard.hdr) is Kind.HELLO:
+            world.lie()
+
+    world.m.node.on_message = take
+    foreign_put(world.m.node, HOME, world.bond.ni.nid, B_BOND, 30, 1)
+    world.sim.run(1)
+    peer = world.bond.peers.get(B_BOND)
+    assert peer is None or not peer.has_slave(world.m.nid)
+    assert world.a.core.stats.drops["another node of that net sent it than its source"] == 1
+
+
+@pytest.mark.requirement("BOND-hello")
+def test_who_was_believed_while_the_first_slave_was_silent_is_asked_about_again() -> None:
+    """Though it tells the incarnation that the peer itself has."""
+    world = NotConnected(b=True)
+    b = bond_of(world.b)  # type: ignore[arg-type]
+    cut = world.sim.partition(["a.eth0", "a.eth1"], ["b.eth0", "b.eth1"])
+    world.m.incarnation = b.incarnation - 1
+    world.lie()
+    world.sim.run(3)
+    assert world.bond.peers[B_BOND].has_slave(world.m.nid)
+    world.sim.heal(cut)
+    world.a.put(B_BOND, 30, data=b"x")
+    world.sim.run(60)
+    assert world.bond.peers[B_BOND].configuration == b.slaves.own
+
+
+ANY = (1 << 64) - 1
+SOURCES = ["10.0.0.7@tcp", str(B_BOND), "10.0.0.9@bond0", A[1]]
+
+
+@pytest.mark.requirement("BOND-ni", "MD")
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("bonding", [True, False])
+def test_a_neighbour_sends_to_a_bonding_ni_in_its_own_name_alone(source: str, bonding: bool) -> None:
+    """In that of others of its net, and of bonding peers, it wrote into memory open to these alone."""
+    world = World()
+    memory = bytearray(8)
+    nid, sim = Nid.parse(source), world.sim
+    world.a.loop.enter(
+        lambda: world.a.node.attach(
+            33, 0, memory, ignore_bits=(1 << 64) - 1, nid=nid, options=OP_PUT | TRUNCATE
+        )
+    )
+    target = world.bond.ni.nid if bonding else HOME
+    hdr = Header(int(MsgType.PUT), target, nid, LNET_PID, LNET_PID, 8, portal=33)
+    world.m.node.send(world.m.nid, HOME, hdr, b"HOSTILE!")
+    sim.run(1)
+    assert memory == bytes(8)
+    if nid == B_BOND:
+        put = world.b.put(world.bond.ni.nid, 33, data=b"honest")
+        sim.run_until(lambda: put.ended, 60)
+        assert bytes(memory[:6]) == b"honest"
+    world.gets_through()
 
 
 # Servers -------------------------------------------------------------------------------------------------

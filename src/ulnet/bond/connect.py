@@ -30,12 +30,24 @@ class Connect:
     slave, taken for the one with its address on our first slave's net: the degraded mode.
     """
 
-    __slots__ = ("_bond", "_deaf", "_greeted", "_hint", "_over", "_peer", "_pending", "_timer", "_until")
+    __slots__ = (
+        "_bond",
+        "_deaf",
+        "_greeted",
+        "_heard",
+        "_hint",
+        "_over",
+        "_peer",
+        "_pending",
+        "_timer",
+        "_until",
+    )
 
     def __init__(self, bond: BondNi, peer: BondPeer, hint: tuple[NI, Nid] | None) -> None:
         self._bond = bond
         self._peer = peer
         self._hint = hint
+        self._heard = hint  # by which perhaps somebody else was heard
         self._over = False
         self._greeted: tuple[NI, Nid] | None = None
         self._deaf: set[tuple[NI, Nid]] = set()  # answered a BEACON and no HELLO: it is somebody else
@@ -102,7 +114,7 @@ class Connect:
         if beacon is not None and self._peer.state is PeerState.UNKNOWN:
             self._peer.state = PeerState.WAITING
             self._greeted = way
-            self._bond.handshake.send_hello_over(self._peer, way)
+            self._bond.handshake.send_hello_over(self._peer, way, sure=way != self._heard)
             self._timer = self._bond.after(ANSWER_TIME, self._again)
         elif not self._pending and self._timer is None:
             self._pause()

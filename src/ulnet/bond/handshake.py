@@ -43,12 +43,12 @@ class Handshake:
         if path is not None and not peer.greeting:
             self.send_hello_over(peer, (path.ni, path.nid))
 
-    def send_hello_over(self, peer: BondPeer, way: tuple[NI, Nid]) -> None:
-        """Greet a peer over a certain path."""
+    def send_hello_over(self, peer: BondPeer, way: tuple[NI, Nid], sure: bool = True) -> None:
+        """Greet a peer over a certain path; `sure`: who is there speaks for it."""
         bond = self._bond
         stamp, own = bond.incarnation, bond.slaves.own
         peer.greeting = True
-        peer.greeted = None if peer.connected else way[1]
+        peer.greeted = way[1] if sure and not peer.connected else None
 
         def done(ok: bool) -> None:
             peer.greeting = False
@@ -138,12 +138,13 @@ class Handshake:
             del self._claims[name]
             found = bond.peers.get(name) or bond.table.new(name)
             if found is not None:
+                found.unconfirmed = True
                 self._take(found, hello, at, source)
 
         self._claims[name] = source, bond.after(ANSWER_TIME, believe)
         if peer is not None and peer.connected:
             for path in [path for path in peer.paths if path.ni.active][:_MOST_ASKED]:
-                self._greet(path.ni, path.nid)
+                self.greet(path.ni, path.nid)
             return
         first = bond.guess(name)
         for ni in [ni for ni in bond.slaves.nis if ni.nid.net == first.net and ni.active][:_MOST_ASKED]:
@@ -154,7 +155,7 @@ class Handshake:
         if beacon is None or name not in self._claims:
             return
         if name.net in dict(beacon.incarnations):
-            self._greet(ni, first)
+            self.greet(ni, first)
         else:  # a node that has no such NI
             self._end_claim(name)
 
@@ -162,7 +163,8 @@ class Handshake:
         _, timer = self._claims.pop(name, (None, None))
         self._bond.cancel(timer)
 
-    def _greet(self, ni: NI, nid: Nid) -> None:
+    def greet(self, ni: NI, nid: Nid) -> None:
+        """Ask a slave that knows bonding what is true there."""
         self._bond.control.tell(ni, nid, Kind.HELLO, self._hello(0), ANSWER_TIME, lambda ok: None)
 
     def close(self) -> None:
@@ -174,7 +176,11 @@ class Handshake:
         bond = self._bond
         self._end_claim(peer.nid)
         stamp = stamp_of(hello.target, bond.incarnation)
-        if peer.connected and stamp is not Stamp.ZERO and is_older(hello.source, peer.incarnation):
+        first = source == bond.guess(peer.nid)
+        overtaken = is_older(hello.source, peer.incarnation) and not (first and peer.unconfirmed)
+        if first:
+            peer.unconfirmed = False
+        if peer.connected and stamp is not Stamp.ZERO and overtaken:
             self._drop("bonding HELLO that was overtaken")
             return
         if stamp is Stamp.CURRENT:

@@ -122,6 +122,8 @@ class Monitor:
                 bond.suspect(peer, path)
             return
         bond.alive(peer, path)
+        if peer.unconfirmed and path.nid == bond.guess(peer.nid):
+            bond.handshake.greet(path.ni, path.nid)
         now = dict(beacon.incarnations).get(bond.ni.nid.net)
         if now is not None and now != peer.incarnation and peer.connected:
             # It sees which incarnation is known here, and answers with what is true.

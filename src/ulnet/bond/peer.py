@@ -45,6 +45,7 @@ class BondPeer:
         "revision",
         "state",
         "told",
+        "unconfirmed",
         "used_at",
         "version",
         "waiting",
@@ -56,6 +57,7 @@ class BondPeer:
         self.incarnation: int = 0
         self.told: int = 0
         self.had: dict[Nid, None] = {}  # slaves that it names, or named: their messages may still come
+        self.unconfirmed: bool = False  # another NID spoke for it while its first slave was silent
         self.knows: frozenset[Nid] = frozenset()  # the slaves of ours that it was told
         self.version: int = 0
         self.capabilities: int = 0

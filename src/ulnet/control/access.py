@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from ulnet.core.access import CONNECT, PING, PORTAL, PUSH, Access, AccessRule
+from ulnet.core.access import CONNECT, PING, PORTAL, PUSH, Access, AccessRule, Who
 from ulnet.core.portal import PORTALS
 from ulnet.core.status import LNetError
 from ulnet.nid import NidError, NidRange, NumberSet, split_list
@@ -26,7 +26,9 @@ _NAME: Final = re.compile(r"[A-Za-z][^@:,\s]*")  # of an interface: NIDs have a 
 
 def access_of(allow: Sequence[str] = (), deny: Sequence[str] = ()) -> Access:
     """Lists of these rules. Raises LNetError: EINVAL for a rule that is none, ENOSPC for too many."""
-    return Access(_rules("allow", allow), _rules("deny", deny))
+    allowed, denied = _rules("allow", allow), _rules("deny", deny)
+    allow, deny = [rule.text for rule in allowed], [rule.text for rule in denied]
+    return Access(allow, deny, _by_what(allowed), _by_what(denied))
 
 
 def with_rules(access: Access, allow: Sequence[str] = (), deny: Sequence[str] = ()) -> Access:
@@ -103,6 +105,22 @@ def _less(name: str, there: tuple[str, ...], texts: Sequence[str]) -> list[str]:
             raise LNetError(errno.ENOENT, f"{name} {shown(text)}: there is no such rule: {way_out}")
         left.pop(wanted, None)
     return list(left)
+
+
+def _by_what(rules: Sequence[AccessRule]) -> dict[str, Who]:
+    """Who is named for what."""
+    found: dict[str, list[AccessRule]] = {}
+    for rule in rules:
+        for what in rule.what:
+            found.setdefault(what, []).append(rule)
+    made: dict[tuple[str, ...], Who] = {}  # portal* is one for 63 portals
+    who: dict[str, Who] = {}
+    for what, some in found.items():
+        texts = tuple([rule.text for rule in some])
+        if texts not in made:
+            made[texts] = Who(some)
+        who[what] = made[texts]
+    return who
 
 
 def _what(text: str) -> tuple[str, list[str]]:

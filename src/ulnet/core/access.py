@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ulnet.nid import NidError, NidRange
 from ulnet.nid.errors import shown
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ulnet.core.ni import NI
     from ulnet.nid import Nid
 
-__all__ = ["CONNECT", "DENIED", "EVERYBODY", "PING", "PORTAL", "PUSH", "Access", "AccessRule"]
+__all__ = ["CONNECT", "DENIED", "EVERYBODY", "PING", "PORTAL", "PUSH", "Access", "AccessRule", "Who"]
 
 DENIED: Final = "the access lists here do not let its sender"
 CONNECT: Final = "connect"
@@ -24,25 +24,20 @@ _MOST_JUDGED: Final = 4096  # answers that are kept
 _SOME: Final = 4  # rules that a refusal names
 
 
-class AccessRule:
+class AccessRule(NamedTuple):
     """One rule: `who` is how its ranges and interfaces are written, `text` the rule as a whole.
 
     Rules that mean the same in that order have the same text.
     """
 
-    __slots__ = ("interfaces", "ranges", "text", "what", "who")
-
-    def __init__(
-        self, text: str, what: list[str], who: str, ranges: list[NidRange], interfaces: list[str]
-    ) -> None:
-        self.text: str = text
-        self.what: list[str] = what
-        self.who: str = who
-        self.ranges: list[NidRange] = ranges
-        self.interfaces: list[str] = interfaces
+    text: str
+    what: Sequence[str]
+    who: str
+    ranges: Sequence[NidRange]
+    interfaces: Sequence[str]
 
 
-class _Who:
+class Who:
     """All who are named for one thing, each with the rule that names them."""
 
     __slots__ = ("_interfaces", "_nids", "_ranges", "rules")
@@ -80,16 +75,18 @@ class _Who:
 class Access:
     """The lists of one node: who is denied, or not among those allowed, may not. They never change.
 
-    What has no rule is open to all.
+    What has no rule is open to all. `may` and `may_not` have who is named for what by these rules.
     """
 
     __slots__ = ("_allow", "_deny", "_judged", "allow", "deny")
 
-    def __init__(self, allow: Sequence[AccessRule], deny: Sequence[AccessRule]) -> None:
-        self.allow: tuple[str, ...] = tuple([rule.text for rule in allow])
-        self.deny: tuple[str, ...] = tuple([rule.text for rule in deny])
-        self._allow = _by_what(allow)
-        self._deny = _by_what(deny)
+    def __init__(
+        self, allow: Sequence[str], deny: Sequence[str], may: dict[str, Who], may_not: dict[str, Who]
+    ) -> None:
+        self.allow: tuple[str, ...] = tuple(allow)
+        self.deny: tuple[str, ...] = tuple(deny)
+        self._allow = may
+        self._deny = may_not
         self._judged: dict[tuple[Nid, str, str | None, tuple[object, ...]], bool] = {}
 
     def __bool__(self) -> bool:
@@ -144,20 +141,4 @@ def _wanted(hdr: Header) -> str:
     return PING if hdr.type == MsgType.GET else PUSH
 
 
-def _by_what(rules: Sequence[AccessRule]) -> dict[str, _Who]:
-    """Who is named for what."""
-    found: dict[str, list[AccessRule]] = {}
-    for rule in rules:
-        for what in rule.what:
-            found.setdefault(what, []).append(rule)
-    made: dict[tuple[str, ...], _Who] = {}  # portal* is one for 63 portals
-    who: dict[str, _Who] = {}
-    for what, some in found.items():
-        texts = tuple([rule.text for rule in some])
-        if texts not in made:
-            made[texts] = _Who(some)
-        who[what] = made[texts]
-    return who
-
-
-EVERYBODY: Final = Access((), ())
+EVERYBODY: Final = Access((), (), {}, {})

@@ -65,9 +65,7 @@ class Match:
         self.verdict: Verdict = verdict
         self.why: str = why  # of a DROP
         self.sender: PeerNi | None = sender
-        self.hop: PeerNi | None = (
-            sender  # the peer NI that it came over: its sender, a gateway, or a slave of that
-        )
+        self.hop: PeerNi | None = sender  # that it came over: its sender, a gateway, or a slave of that
         self.master: Master | None = None  # a bonding NI that it is for
         self.portal: Portal | None = None
         self.md: Md | None = None

@@ -175,9 +175,7 @@ class Md:
         self.user_ptr: object = user_ptr
         self.auto_unlink: bool = auto_unlink
         self.cpt: int = 0  # where its memory is near
-        self.timeout: float | None = (
-            None  # seconds for an operation; None: the transaction timeout for responses
-        )
+        self.timeout: float | None = None  # seconds; None: the transaction timeout, for responses
         self.handle: int = 0
         self.key: int = 0  # of its place in the deadlines: the first handle it had
         self.wmd: bytes = b""  # its handle on the wire (spec wire-lnet.md §3)

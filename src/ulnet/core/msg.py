@@ -105,9 +105,7 @@ class Msg:
         self.committed: bool = False  # holds credits of its path, or waits for them
         self.queued_at: float = 0.0
         self.unconnected: bool = False  # its driver has no connection for it: it holds no credit of its NI
-        self.unsent: bool = (
-            False  # set by a driver that fails it: no byte has left, so any other path may be tried
-        )
+        self.unsent: bool = False  # its driver fails it, and no byte has left: any other path may be tried
         self.in_flight: InFlight | None = None  # its load on the path
         self.attempts: Attempts | None = None  # once it has failed and may set out again
         self.transit: Transit | None = None  # passes through this router

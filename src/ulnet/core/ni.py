@@ -174,9 +174,7 @@ class NI:
         self.latency_egress: Latency = Latency()
         self.latency_get: Latency = Latency()
         self.latency_ack: Latency = Latency()
-        self.secured_until: float = (
-            0.0  # seconds since 1970 until when its certificate is good; 0: it has none
-        )
+        self.secured_until: float = 0.0  # its certificate is good, seconds since 1970; 0: it has none
         self.lnd_data: object = None
 
     def __repr__(self) -> str:

@@ -162,9 +162,7 @@ class PeerNi:
         self.seq: int = 0
         self.health: int = MAX_HEALTH
         self.state: PeerNiState = PeerNiState.CREATED
-        self.unhealthy: bool = (
-            True  # not wholly well, or never used: health wants to know what becomes of messages
-        )
+        self.unhealthy: bool = True  # or never used: health wants to know what becomes of messages
         self.heard_at: float = -1.0  # when the last message came from it; below 0: never
         # when the last message to it failed, or was not answered; below 0: never
         self.failed_at: float = -1.0
