@@ -139,3 +139,10 @@ def test_a_thousand_peers_are_read_quickly() -> None:
     found = quick(text)
     assert len(found["peer"]) == 1000
     assert found["peer"][999]["peer ni"][0]["statistics"] == {"send_count": 999}
+
+
+def test_aliases_are_refused() -> None:
+    """A few lines of them stand for gigabytes."""
+    lines = ["a0: &a0 [1, 1]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 40))]
+    with pytest.raises(ValueError, match="aliases"):
+        read_text("\n".join(lines).encode())

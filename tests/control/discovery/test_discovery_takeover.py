@@ -336,6 +336,30 @@ def test_who_answers_with_long_lists_is_not_asked_for_each_of_its_pushes(fabric:
     assert [(event.kind.name, event.status) for event in ended] == [("SEND", 0), ("ACK", 0)]
 
 
+def test_nor_for_the_pushes_of_another_that_gives_up_what_it_lists(fabric: Fabric) -> None:
+    """Who listed a NID is asked again once another one has it no longer; two peers did that all the time."""
+    helper = Nid.parse("10.0.0.67@tcp")
+    a, foe, other = fabric.node(str(A), discovery=True), fabric.node(str(FOE)), fabric.node(str(helper))
+    for core in (foe, other):
+        attach(core)
+    far = [Nid.parse(f"10.1.{n >> 8}.{n & 255}@tcp7") for n in range(200)]
+    shared = [Nid.parse(f"10.9.0.{n}@tcp8") for n in range(60)]
+    before = 0
+    for turn, nid in enumerate(shared):
+        answer(other, info(2 + turn, helper, nid))
+        answer(foe, info(2 + turn, FOE, nid, *far))
+        if not turn:
+            for asked in (helper, FOE):
+                put(a, asked)
+                fabric.run()
+            fabric.clock.now += 60
+            before = a.stats.send_count
+        pushed_by(helper, a, helper, info(2 + turn, helper, nid))
+        fabric.run()
+        fabric.clock.now += 0.1
+    assert a.stats.send_count - before <= 6
+
+
 def test_what_is_kept_of_who_pushes_for_others_is_bounded(fabric: Fabric) -> None:
     a = fabric.node(str(A), discovery=True)
     for number in range(1100):

@@ -319,8 +319,12 @@ class Discovery:
 
     def _ask(self, peer: Peer, always: bool) -> None:
         """What another peer says of its NIDs tells something of this one: does this one say so too?"""
+        if always:
+            if self._must_ask(peer):
+                self._feed(peer, Input.WANTED)
+            return
         now = self._state.clock()
-        if not always and peer.asked_at and now - peer.asked_at < _ASK_AGAIN:
+        if peer.asked_at and now - peer.asked_at < _ASK_AGAIN:
             return  # whoever says so, as often as they like
         peer.asked_at = now
         peer.mark(_FORCE_PING, _UPTODATE)
