@@ -72,6 +72,11 @@ class Shop:
         async def sleep(call: Call) -> None:
             await asyncio.sleep(1000)
 
+        @self.service.method("nap")
+        async def nap(call: Call) -> bytes:
+            await asyncio.sleep(80)
+            return b"done"
+
         @self.service.stream("cat")
         async def cat(call: Call) -> AsyncIterator[bytes]:
             while True:
@@ -177,7 +182,9 @@ def test_chunks_that_are_not_read_are_bounded() -> None:
     assert shop.most_kept(5.0) < KEPT
     shop.assert_that_others_are_served()
     assert shop.most_kept(100.0, 1.0) < KEPT, "also when some were sent again"
-    shop.sim.run_until(lambda: not shop.server.running, 400.0)
+    for session in sessions:
+        shop.say(Note(session, 0, 0, 0, INBOX, Kind.CLOSE).pack())
+    shop.sim.run_until(lambda: not shop.server.running, 100.0)
     shop.assert_that_all_came_back()
 
 
@@ -245,6 +252,30 @@ def test_streams_that_are_read_go_on_beside_others_of_their_client() -> None:
     for task in tasks:
         task.result()
     shop.honest.call(client.close())
+    shop.assert_that_all_came_back()
+
+
+def test_streams_leave_room_for_calls_of_their_client() -> None:
+    """Its streams fill what they may, all the time, and it reads slowly."""
+    shop = Shop(reply_bytes=16 * MIB)
+    slow = shop.sim.node("slow", "10.0.0.4@tcp", link=LinkParams(rate=20e6))
+    client: Client = slow.loop.enter(lambda: Client(slow.node, HOME, "shop", largest=LARGE))
+
+    async def read() -> None:
+        async for _ in client.stream("cat"):
+            pass
+
+    streams = [slow.spawn(read()) for _ in range(20)]
+    shop.sim.run(2.0)
+    calls = [slow.spawn(client.call("read")) for _ in range(20)]
+    shop.sim.run_until(lambda: all(task.done() for task in calls), 30.0)
+    assert {len(task.result().data) for task in calls} == {LARGE - 200}
+    (lasting,) = [slow.spawn(client.call("nap"))]
+    shop.sim.run_until(lasting.done, 100.0)
+    assert lasting.result().data == b"done", "its client was told that it is at work"
+    for task in streams:
+        slow.loop.enter(task.cancel)
+    slow.call(client.close())
     shop.assert_that_all_came_back()
 
 

@@ -213,7 +213,7 @@ class Call:
             if self.chunks >= self.frame.credit or self.under_way >= _CHUNKS:
                 news.clear()
                 await news.wait()
-            elif not under_way.may_have_more(client):
+            elif not under_way.may_stream(client):
                 await under_way.wait(client, news)
             else:
                 break

@@ -86,10 +86,11 @@ class Replies:
     def tell(self, call: Call, note: bytes, ended: Ended) -> None:
         """A note about a call that goes on, unless its client does not read: `ended` hears of both."""
         client = call.session.owner
-        if self.under_way.may_have_more(client):
-            self.send(call, note, self._counted(self.under_way, client, note, ended))
-        else:
-            ended(errno.EBUSY, "the client does not read what it is sent")
+        for under_way in (self.under_way, self._answers):
+            if under_way.may_have_more(client):
+                self.send(call, note, self._counted(under_way, client, note, ended))
+                return
+        ended(errno.EBUSY, "the client does not read what it is sent")
 
     def send(self, call: Call, frame: bytes, ended: Ended) -> None:
         """A frame about a call that goes on; `ended` hears whether the client's memory took it."""

@@ -16,8 +16,8 @@ _NEXT: Final = 2  # that wait go on when a message has ended: those under way ma
 class UnderWay:
     """Bytes under way, of about `room` for all clients, in messages of any size.
 
-    A client may have more as long as it has less than is left: half of all if it is alone. Who has nothing
-    under way may have a message.
+    A client may have more as long as it has less than is left: half of all if it is alone. Its streams leave
+    some of that for its calls. Who has nothing under way may have a message.
     """
 
     __slots__ = ("_left", "_own", "_room", "_waiting")
@@ -38,6 +38,11 @@ class UnderWay:
         own = self._own.get(client, 0)
         return not own or own < self._left
 
+    def may_stream(self, client: Nid) -> bool:
+        """Whether that may be the chunk of a stream."""
+        own = self._own.get(client, 0)
+        return not own or 2 * own < self._left
+
     def add(self, client: Nid, size: int) -> None:
         """A message of that size is sent to the client."""
         size += _BESIDE
@@ -53,7 +58,7 @@ class UnderWay:
             self._own[client] = own
         else:
             del self._own[client]
-        if self._waiting and client in self._waiting and self.may_have_more(client):
+        if self._waiting and client in self._waiting and self.may_stream(client):
             self._go_on(client, all_of_them=not own)
 
     def _go_on(self, client: Nid, all_of_them: bool) -> None:
@@ -65,7 +70,7 @@ class UnderWay:
             del self._waiting[client]
 
     async def wait(self, client: Nid, news: asyncio.Event) -> None:
-        """Wait until the client, which may have no more, may have more again, or for other news."""
+        """Wait until the client, which may have no chunk now, may have one, or for other news."""
         self._waiting.setdefault(client, {})[news] = None
         try:
             news.clear()
