@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ulnet.rpc.lane import Lane
     from ulnet.rpc.service import Method
     from ulnet.rpc.sessions import Session
+    from ulnet.rpc.under_way import UnderWay
 
 __all__ = ["Call"]
 
@@ -203,13 +204,19 @@ class Call:
 
     # For the server --------------------------------------------------------------------------------
 
-    async def next_chunk(self) -> int:
-        """The number of the next chunk, once there is room for it here and there."""
+    async def next_chunk(self, under_way: UnderWay) -> int:
+        """The number of the next chunk, once there is room for it here, there and in what is `under_way`."""
         news = self.news
         assert news is not None
-        while self.chunks >= self.frame.credit or self.under_way >= _CHUNKS:
-            news.clear()
-            await news.wait()
+        client = self.session.owner
+        while True:
+            if self.chunks >= self.frame.credit or self.under_way >= _CHUNKS:
+                news.clear()
+                await news.wait()
+            elif not under_way.may_stream(client):
+                await under_way.wait(client, news)
+            else:
+                break
         self.chunks += 1
         self.under_way += 1
         return self.chunks - 1

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ulnet.nid import Nid
 from ulnet.node.port import Port
+from ulnet.rpc.under_way import UnderWay
 from ulnet.wire.rpc import HEAD_SIZE, batch
 
 __all__ = ["Lane", "Lanes", "bound"]
@@ -22,12 +23,13 @@ def bound(nid: Nid) -> Nid | None:
 
 
 class Lanes:
-    """Those of one client or server."""
+    """Those of one client or server; what a server has `under_way` on them is counted."""
 
-    __slots__ = ("_loop", "_waiting", "port")
+    __slots__ = ("_loop", "_waiting", "port", "under_way")
 
-    def __init__(self, port: Port) -> None:
+    def __init__(self, port: Port, under_way: UnderWay | None = None) -> None:
         self.port: Port = port
+        self.under_way: UnderWay | None = under_way
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Lane] = []  # on which something waits for the end of this turn of the loop
 
@@ -48,10 +50,12 @@ class Lane:
 
     Several are one message of `room` bytes at most, if the other side knows that (`room` is not 0).
     Answers leave from the NID that was `asked`. `failed(owner, errno, text)` hears of each frame that failed.
+    What is under way counts as that of `client`, else of `target`.
     """
 
     __slots__ = (
         "_bits",
+        "_client",
         "_failed",
         "_frames",
         "_methods",
@@ -78,6 +82,7 @@ class Lane:
         asked: Nid | None,
         room: int,
         failed: Callable[[Any, int, str], None],
+        client: Nid | None = None,
     ) -> None:
         self.target: Nid = target
         self.asked: Nid | None = asked
@@ -88,6 +93,7 @@ class Lane:
         self._portal = portal
         self._bits = bits
         self._failed = failed
+        self._client = target if client is None else client
         self._waits = False
         self._begin()
 
@@ -127,13 +133,18 @@ class Lane:
         frames, owners, methods, timeout = self._frames, self._owners, self._methods, self._timeout
         self._begin()
         failed = self._failed
+        data = frames[0] if len(frames) == 1 else batch(self._session, frames)
+        under_way, client, size = self.lanes.under_way, self._client, len(data)
+        if under_way is not None:
+            under_way.add(client, size)
 
         def ended(error: int, text: str) -> None:
+            if under_way is not None:
+                under_way.ended(client, size)
             if error:
                 for owner in owners:
                     failed(owner, error, text)
 
-        data = frames[0] if len(frames) == 1 else batch(self._session, frames)
         # fmt: off
         self.lanes.port.send(self.target, self._portal, self._bits, data, ended=ended, source=self.source,
                         timeout=timeout, method=", ".join(methods))

@@ -71,11 +71,13 @@ class Notices:
             elif error == errno.ENOENT or self._replies.port.closed or now - call.heard_at >= _SILENCE:
                 self._gone(call)
 
-        self._replies.send(call, note, ended)
+        self._replies.tell(call, note, ended)
 
     def send_chunk(self, call: Call, index: int, data: bytes | bytearray | memoryview) -> None:
         """Send a chunk until it arrives, or the call is over."""
-        self._send_chunk(call, Chunk(*head_of(call.frame), index, data).pack(), _PAUSE)
+        frame = Chunk(*head_of(call.frame), index, data).pack()
+        self._replies.under_way.add(call.session.owner, len(frame))
+        self._send_chunk(call, frame, _PAUSE)
 
     def _send_chunk(self, call: Call, frame: bytes, pause: float) -> None:
         def ended(error: int, text: str) -> None:
@@ -86,10 +88,12 @@ class Notices:
                 return
             if gone:
                 self._gone(call)
+            self._replies.under_way.ended(call.session.owner, len(frame))
             call.under_way -= 1
             if call.news is not None:
                 call.news.set()
 
         if call.over:
+            self._replies.under_way.ended(call.session.owner, len(frame))
             return
         self._replies.send(call, frame, ended)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
 from typing import Final
 
+from ulnet.nid import Nid
 from ulnet.node import Message
-from ulnet.node.port import Port, nobody_asks
+from ulnet.node.port import Ended, Port, nobody_asks
 from ulnet.rpc.call import Call
 from ulnet.rpc.lane import Lane, Lanes, bound
 from ulnet.rpc.sessions import Session
+from ulnet.rpc.under_way import UnderWay
 from ulnet.wire.rpc import KNOWS_BATCH, REPLY_PORTAL, CallFrame, Frame
 
 __all__ = ["Replies", "head_of"]
 
+_LEAST_ROOM: Final = 16 << 20  # bytes under way: without kept replies there are some as well
+_ANSWERS: Final = 2 << 20  # of these, of frames with which no call began
 _LANES: Final = 64  # of a client: as many as it has NIDs, times ours
 
 
@@ -23,14 +27,21 @@ def head_of(frame: Frame) -> tuple[int, int, int, int, int]:
 
 
 class Replies:
-    """What one server sends, until it is `closed`."""
+    """What one server sends, until it is `closed`; about `room` bytes are under way."""
 
-    __slots__ = ("_lanes", "closed", "port")
+    __slots__ = ("_answers", "_lanes", "closed", "port", "under_way")
 
-    def __init__(self, port: Port) -> None:
+    def __init__(self, port: Port, room: int) -> None:
         self.port: Port = port
         self.closed: bool = False
-        self._lanes = Lanes(port)
+        self.under_way: UnderWay = UnderWay(max(room, _LEAST_ROOM))  # of calls
+        self._answers = UnderWay(_ANSWERS)
+        self._lanes = Lanes(port, self.under_way)
+
+    @property
+    def total(self) -> int:
+        """The bytes that are under way."""
+        return self.under_way.total + self._answers.total
 
     def lane(self, session: Session[Call], message: Message) -> Lane:
         """The way of replies: from the NI that was asked, for the NID that asked."""
@@ -45,7 +56,7 @@ class Replies:
             room = session.largest if session.knows & KNOWS_BATCH else 0
             # fmt: off
             lane = Lane(self._lanes, session.id, message.source, REPLY_PORTAL, session.inbox, message.target,
-                        room, self._failed)
+                        room, self._failed, session.owner)
             # fmt: on
             session.lanes[key] = lane
         session.lane = lane
@@ -56,11 +67,32 @@ class Replies:
         if not self.closed and not call.given_up:
             session = call.session
             # fmt: off
-            self.port.send(session.client, REPLY_PORTAL, session.inbox, call.reply, ended=nobody_asks,
+            self.port.send(session.client, REPLY_PORTAL, session.inbox, call.reply,
+                           ended=self._counted(self.under_way, session.owner, call.reply, nobody_asks),
                            ack=True, method=call.method.name)
             # fmt: on
 
-    def send(self, call: Call, frame: bytes, ended: Callable[[int, str], None]) -> None:
+    def _counted(self, under_way: UnderWay, client: Nid, frame: bytes, ended: Ended) -> Ended:
+        """Count a frame until it has ended."""
+        size = len(frame)
+        under_way.add(client, size)
+
+        def has_ended(error: int, text: str) -> None:
+            under_way.ended(client, size)
+            ended(error, text)
+
+        return has_ended
+
+    def tell(self, call: Call, note: bytes, ended: Ended) -> None:
+        """A note about a call that goes on, unless its client does not read: `ended` hears of both."""
+        client = call.session.owner
+        for under_way in (self.under_way, self._answers):
+            if under_way.may_have_more(client):
+                self.send(call, note, self._counted(under_way, client, note, ended))
+                return
+        ended(errno.EBUSY, "the client does not read what it is sent")
+
+    def send(self, call: Call, frame: bytes, ended: Ended) -> None:
         """A frame about a call that goes on; `ended` hears whether the client's memory took it."""
         lane = call.lane
         # fmt: off
@@ -69,13 +101,22 @@ class Replies:
         # fmt: on
 
     def say(self, asked: Frame, message: Message, frame: bytes) -> None:
-        """Answer a frame with which no call began."""
+        """Answer a frame with which no call began, unless who asked does not read."""
+        self._answer(self._answers, message.initiator, asked, message, frame)
+
+    def repeat(self, session: Session[Call], asked: CallFrame, message: Message, reply: bytes) -> None:
+        """Send a reply that is kept, unless its client does not read."""
+        self._answer(self.under_way, session.owner, asked, message, reply)
+
+    def _answer(self, under_way: UnderWay, client: Nid, asked: Frame, message: Message, frame: bytes) -> None:
+        if not under_way.may_have_more(client):
+            return
         self.port.send(
             message.source,
             REPLY_PORTAL,
             asked.answer_to,
             frame,
-            ended=nobody_asks,
+            ended=self._counted(under_way, client, frame, nobody_asks),
             source=bound(message.target),
             method=asked.method if type(asked) is CallFrame else None,
         )

@@ -60,6 +60,7 @@ _KEEP: Final = 60.0  # seconds that the reply of a call without deadline is kept
 _REPLY_SIZE: Final = 64  # and more than what a reply has beside its data
 _LONG_WAIT: Final = 2000  # milliseconds, twice what a client waits by itself
 _CREDIT_AHEAD: Final = 1 << 20
+_MOST_FRAMES: Final = 256  # of a batch: no client of ours sends more than 16 together
 
 
 class Server:
@@ -67,9 +68,9 @@ class Server:
 
     `concurrency` handlers run at once, `queue` requests wait, `queue_bytes` of data at most; `streams` run
     beside them, and of these a client has as many as are left, at most. There are `sessions` clients with
-    `slots` calls each, and `reply_bytes` of replies are kept. `largest` is the size of frames that it takes,
-    `window` how many pieces of bulk of a call are under way at once, `piece` how many bytes the first have;
-    where they come fast, the next have more.
+    `slots` calls each; `reply_bytes` of replies are kept, and about as many are under way. `largest` is the
+    size of frames that it takes, `window` how many pieces of bulk of a call are under way at once, `piece`
+    how many bytes the first have; where they come fast, the next have more.
     `random(bits)` gives random numbers. Raises RpcError.
     """
 
@@ -103,6 +104,7 @@ class Server:
         self._queue_bytes = queue_bytes
         self._streams = Shares(streams)
         self._sessions: Sessions[Call] = Sessions(sessions, reply_bytes)
+        self._reply_bytes = reply_bytes
         self._slots = slots
         self._largest = largest
         self._pieces = PieceLimits.of(window, piece)
@@ -127,7 +129,7 @@ class Server:
         self._context = context
         self._fetches: set[asyncio.Task[Any]] = set()
         self._runner = Runner(self._loop, context, self._begin, self._ended, self._failed, self._others_wait)
-        self._replies = Replies(Port(self.node.core))
+        self._replies = Replies(Port(self.node.core), self._reply_bytes)
         self._notices = Notices(self._loop, self._replies, self._overdue, self._client_is_gone)
         self._watch: Watch[Call] = self._notices.watch
         self._inbox = self.node.inbox(
@@ -180,6 +182,7 @@ class Server:
             "requests": self.waiting,
             "bytes of requests": self._admission.bytes,
             "bytes of replies": self.kept_bytes,
+            "bytes to clients": self._replies.total,
             "calls to be looked at": len(self._watch),
         }
 
@@ -192,6 +195,9 @@ class Server:
         except WireError:
             self.counters.malformed += 1
             return
+        if len(frames) > _MOST_FRAMES:  # others have their turn as well
+            self.counters.malformed += len(frames) - _MOST_FRAMES
+            del frames[_MOST_FRAMES:]
         for raw in frames:
             try:
                 frame = unpack(raw)
@@ -271,6 +277,9 @@ class Server:
         if number:
             self._refuse(frame, message, number, text)
             return
+        if not self._replies.under_way.may_have_more(session.owner):
+            self._busy(frame, message)
+            return
         lane = self._replies.lane(session, message)
         admission = None if stream else self._admission
         call = Call(self._loop, session, method, frame, lane, self._pieces, admission, now)
@@ -346,7 +355,7 @@ class Server:
             self.method_counters[frame.method].repeated += 1
         again = bytearray(reply)
         again[6:8] = frame.attempt.to_bytes(2, "little")
-        self._replies.say(frame, message, bytes(again))
+        self._replies.repeat(session, frame, message, bytes(again))
 
     def _note(self, frame: Note, message: Message) -> None:
         session = self._session_of(frame, message)
@@ -408,6 +417,9 @@ class Server:
             if call.deadline is not None and call.deadline <= now:
                 self._admission.done(size)
                 self._overdue(call)
+            elif not self._replies.under_way.may_have_more(call.session.owner):
+                self._admission.done(size)
+                self._send_away(call)
             else:
                 self._start(call, now)
 
@@ -433,7 +445,7 @@ class Server:
             async for value in values:
                 data = encoded(value)
                 self._must_fit(call, data)
-                index = await call.next_chunk()
+                index = await call.next_chunk(self._replies.under_way)
                 self._notices.send_chunk(call, index, data)
         await call.all_arrived()
 
