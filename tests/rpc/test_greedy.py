@@ -16,7 +16,7 @@ from ulnet.rpc import Answer, Call, Client, RpcError, Server, Service
 from ulnet.sim import Simulation
 from ulnet.sim.node import SimNode
 from ulnet.wire.lnet import LNET_MTU
-from ulnet.wire.rpc import BULK_PORTAL
+from ulnet.wire.rpc import BULK_PORTAL, REPLY_PORTAL
 
 pytestmark = pytest.mark.requirement("ULP")
 
@@ -281,3 +281,35 @@ def test_nothing_is_left_of_a_body_that_does_not_come(end: str) -> None:
     assert shop.begun == 0
     if end != "server closed":
         shop.end()
+
+
+def test_replies_are_kept_for_a_minute_whatever_the_deadline() -> None:
+    """A call that is repeated later is not executed again."""
+    shop = Shop()
+    deaf = Fault(FaultKind.DROP, ANY_NID, ANY_NID, portals=1 << REPLY_PORTAL, rate=1)
+    shop.serve_bulk()
+    client = shop.client(shop.greedy)
+    shop.sim.run_until(shop.greedy.spawn(client.call("echo")).done, SOON)
+    shop.greedy.loop.enter(shop.greedy.core.faults.add, deaf)
+    task = shop.greedy.spawn(client.call("echo", timeout=4_000_000.0))
+    shop.sim.run_until(lambda: shop.begun == 2, SOON)
+    shop.sim.run(40.0)
+    assert shop.server.kept_bytes > 0
+    shop.sim.run(30.0)
+    assert shop.server.kept_bytes == 0
+    shop.serve_bulk()
+    shop.sim.run_until(task.done, LATER)
+    failed = task.exception()
+    assert isinstance(failed, RpcError)
+    assert (failed.errno, failed.executed, shop.begun) == (errno.ENODATA, "yes", 2)
+    shop.end()
+
+
+def test_addresses_that_have_left_with_kept_replies_leave_their_sessions() -> None:
+    shop = Shop(sessions=4)
+    shop.serve_bulk()
+    for _ in range(4):
+        shop.one(shop.greedy, timeout=4_000_000.0)
+    assert shop.one(shop.others[0]).data == b"0"
+    assert shop.server.sessions == 4
+    shop.end()

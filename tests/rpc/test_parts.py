@@ -172,6 +172,35 @@ def test_who_has_his_share_gives_up_idle_ones_of_his_own() -> None:
     assert all(other is not None and sessions.find(other.id) is other for other in others)
 
 
+def test_kept_replies_keep_no_session_from_the_next_client() -> None:
+    """Who has most sessions of which only replies are kept loses the oldest; what runs is never forgotten."""
+    sessions: Sessions[str] = Sessions(8, 100_000)
+    other = busy_one(sessions, 100, Nid.parse("10.0.0.200@tcp"))
+    runs = one(sessions, 101)
+    sessions.begin(runs, 0, 1, "runs")
+    sessions.begin(runs, 1, 1, "x")
+    sessions.end_request(runs, 1, 1, b"reply", 1e9)
+    greedy = [busy_one(sessions, 1 + at, Nid.parse(f"10.0.1.{at // 3}@tcp")) for at in range(6)]
+    assert len(sessions) == 8 and None not in greedy
+    for at in range(3):
+        assert sessions.make(200 + at, Nid.parse(f"10.0.2.{at}@tcp"), 5, 4, 1000) is not None
+        new = sessions.find(200 + at)
+        assert new is not None
+        sessions.begin(new, 0, 1, "runs, too")
+    left = [number for number in range(1, 7) if sessions.find(number) is not None]
+    assert len(left) == 3 and 1 not in left, "the oldest ones were forgotten"
+    assert other is not None and sessions.find(100) is other and sessions.find(101) is runs
+    assert sessions.kept == 5 * 5
+    for number in (100, *left):
+        assert sessions.end(sessions.find(number)) == []  # type: ignore[arg-type]
+    for number in range(300, 304):
+        session = sessions.make(number, Nid.parse(f"10.0.4.{number - 299}@tcp"), 5, 4, 1000)
+        assert session is not None
+        sessions.begin(session, 0, 1, "runs")
+    assert sessions.make(400, Nid.parse("10.0.3.1@tcp"), 5, 4, 1000) is None, "all run"
+    assert not any(sessions._by_count)
+
+
 def test_of_sessions_that_ended_nothing_is_kept_until_the_times_of_their_replies() -> None:
     sessions: Sessions[str] = Sessions(10, 1000)
     for number in range(1, 1001):

@@ -56,7 +56,7 @@ from ulnet.wire.rpc import (
 __all__ = ["Server"]
 
 _NEW: Final = Verdict.NEW
-_KEEP: Final = 60.0  # seconds that the reply of a call without deadline is kept
+_KEEP: Final = 60.0  # seconds that a reply is kept, or until the deadline of its call
 _REPLY_SIZE: Final = 64  # and more than what a reply has beside its data
 _LONG_WAIT: Final = 2000  # milliseconds, twice what a client waits by itself
 _CREDIT_AHEAD: Final = 1 << 20
@@ -508,7 +508,7 @@ class Server:
                 call.reply = Reply(frame.session, frame.slot, frame.number, frame.attempt, 0, status,
                                    call.chunks, int(took * 1e6), checksum, call.pushed, data).pack()
                 # fmt: on
-            until = call.deadline if call.deadline is not None else now + _KEEP
+            until = now + _KEEP if call.deadline is None else min(call.deadline, now + _KEEP)
             if self._sessions.end_request(call.session, frame.slot, frame.number, call.reply, until):
                 call.lane.add(call.reply, call, call.method.name)
             if self._purge is None:
