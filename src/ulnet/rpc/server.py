@@ -279,9 +279,11 @@ class Server:
         if stream:
             runs = taken = self._streams.take(session.owner)
         else:
-            runs = taken = not body and self._admission.enter(size)
+            runs = taken = not body and self._admission.enter(session.owner, size, frame.lends)
             if not runs:
-                taken, instead = self._admission.offer(session.owner, call, size, now, body=body)
+                taken, instead = self._admission.offer(
+                    session.owner, call, size, now, body=body, bulk=frame.lends
+                )
         if not taken:
             self._busy(frame, message)
             return
@@ -397,6 +399,7 @@ class Server:
             self._failed(call, failed, begun=False)
         else:
             call.data = task.result()
+            call.frame.source = None  # it was lent for this alone
             self._admission.came(call.session.owner, call)
             self._start_next(self._clock())
 
@@ -404,9 +407,9 @@ class Server:
 
     def _start_next(self, now: float) -> None:
         while (found := self._admission.next()) is not None:
-            call, size = found
+            call, size, bulk = found
             if call.deadline is not None and call.deadline <= now:
-                self._admission.done(size)
+                self._admission.done(call.session.owner, size, bulk)
                 self._overdue(call)
             else:
                 self._start(call, now)
@@ -484,6 +487,7 @@ class Server:
         self._watch.discard(call)
         now = self._clock()
         took = now - call.started_at
+        frame = call.frame
         counters = self.count_of(call.method.name)
         counters.calls += 1
         counters.took(took)
@@ -491,10 +495,9 @@ class Server:
             self._streams.give(call.session.owner)
         elif call.begun:
             self._service_time.observe(took)
-            self._admission.done(call.size)
+            self._admission.done(call.session.owner, call.size, frame.lends)
         else:
             self._admission.remove(call.session.owner, call)
-        frame = call.frame
         if call.given_up:
             counters.given_up += 1
         elif call.overdue:
