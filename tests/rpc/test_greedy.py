@@ -221,7 +221,7 @@ def test_bulk_of_one_that_does_not_move_makes_nobody_wait(queue: int) -> None:
 
 
 def test_data_are_no_bulk_for_the_handler() -> None:
-    """Data that came before the call had a place are not fetched again: who lent them may not serve them now."""
+    """Data that came before the call had a place are not fetched again, for that may last."""
     shop = Shop()
     shop.serve_bulk()
     (task,) = shop.calls(shop.greedy, 1, "write", data=bytes(100_000))

@@ -267,7 +267,7 @@ class Server:
             size += frame.source.length
         stream = method.kind == "stream"
         body = frame.flags & BODY != 0
-        number, text = self._why_not(frame, stream, size)
+        number, text = self._why_not(frame, method, size)
         if number:
             self._refuse(frame, message, number, text)
             return
@@ -302,13 +302,16 @@ class Server:
         else:
             self._start_next(now)
 
-    def _why_not(self, frame: CallFrame, stream: bool, size: int) -> tuple[int, str]:
+    def _why_not(self, frame: CallFrame, method: Method, size: int) -> tuple[int, str]:
         """The errno and the text of a request that is refused whatever else there is; 0: it is not."""
-        if stream and frame.flags & BODY:
+        if method.kind == "stream" and frame.flags & BODY:
             return errno.EMSGSIZE, "data of a stream are in its frame"
         if size > self._queue_bytes:
             text = f"data of {size} bytes: this server takes at most {self._queue_bytes}; use bulk"
             return errno.EMSGSIZE, text
+        if method.most is not None and size > method.most:
+            text = f"data of {size} bytes: at most {method.most} are decoded for {method.name}; have it take "
+            return errno.EMSGSIZE, text + "bytes, or more (most=)"
         if frame.flags & XXH3 and not known():
             return errno.EPROTO, "this server has no XXH3 any more: call again"
         return 0, ""
