@@ -16,6 +16,7 @@ from ulnet import Node
 from ulnet.core.status import LNetError
 from ulnet.rpc import Call, Client, RpcError, Server, Service
 from ulnet.wire.lnet import LNET_MTU
+from ulnet.wire.rpc import BODY
 
 pytestmark = pytest.mark.requirement("ULP")
 
@@ -106,7 +107,7 @@ async def test_a_request_is_as_long_as_the_server_takes_frames(nodes: Nodes, tak
 
     @service.method("size")
     async def size(call: Call) -> int:
-        return len(call.data) + (1 << 30 if call.bulk_size else 0)
+        return len(call.data) + (1 << 30 if call.frame.flags & BODY else 0)
 
     data = bytes(100_000)
     async with Server(service, nodes[1], largest=taken), Client(nodes[0], SERVER, "wide", largest=2048) as c:
