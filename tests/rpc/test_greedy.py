@@ -208,7 +208,7 @@ def test_bulk_that_does_not_move_keeps_no_place_that_others_wait_for(method: str
 def test_bulk_of_one_that_does_not_move_makes_nobody_wait(queue: int) -> None:
     """However many calls it has: it has half of the places, and the others' calls need not wait for them."""
     shop = Shop(queue=queue)
-    shop.calls(shop.greedy, 640, "read", into=bytearray(100_000))
+    shop.calls(shop.greedy, 192, "read", into=bytearray(100_000))
     shop.sim.run(SOON)
     for _ in range(9):
         for other in shop.others:

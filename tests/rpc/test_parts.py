@@ -239,6 +239,17 @@ def test_no_number_begins_twice(steps: list[tuple[int, int, int]]) -> None:
     assert sessions.kept <= 50
     busy = sum(1 for held in session.slots.values() if held.running or held.reply is not None)
     assert session.busy == busy
+    replies = sum(1 for held in session.slots.values() if held.reply is not None)
+    assert session.replies == replies
+    if busy == replies > 0:
+        assert session.account.quiet == {1: session}
+    assert sessions._by_count[1] == ({session.account: None} if session.account.quiet else {})
+    others = [sessions.make(2 + at, Nid.parse(f"10.0.0.{2 + at}@tcp"), 5, 3, 1000) for at in range(9)]
+    for other in others:
+        assert other is not None
+        sessions.begin(other, 0, 1, (0, 1))
+    assert (sessions.make(99, Nid.parse("10.0.0.99@tcp"), 5, 3, 1000) is not None) == (busy == replies)
+    assert sessions._by_count[1] == {}
 
 
 def test_slots_count_up() -> None:

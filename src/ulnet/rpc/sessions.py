@@ -53,7 +53,7 @@ class Slot(Generic[T]):
 class Account(Generic[T]):
     """What is kept of one client: its sessions by number, its replies, the oldest first, and their bytes.
 
-    `quiet` are those of its sessions that have only kept replies, the oldest first.
+    `quiet` are sessions that had only kept replies when they were last looked at, the first of them first.
     """
 
     __slots__ = ("count", "kept", "quiet", "replies", "sessions", "size")
@@ -190,10 +190,24 @@ class Sessions(Generic[T]):
             session.used = False
             self._idle[session.id] = session
         for accounts in reversed(self._by_count):
-            for account in accounts:
-                self._remove(next(iter(account.quiet.values())))
-                return True
+            while accounts:
+                if self._forget_quiet_one(next(iter(accounts))):
+                    return True
         return False
+
+    def _forget_quiet_one(self, account: Account[T]) -> bool:
+        """The same of a client's that are quiet; those in which something runs are not any more."""
+        quiet = account.quiet
+        while quiet:  # at most twice
+            session = quiet.pop(next(iter(quiet)))
+            if session.busy == session.replies:
+                if not session.used:
+                    self._remove(session)
+                    break
+                session.used = False
+                quiet[session.id] = session
+        self._count_quiet(account)
+        return session.id not in self._by_id
 
     def _forget_one_of(self, own: dict[int, Session[T]]) -> bool:
         """The same of one client's, of which a few are looked at."""
@@ -208,7 +222,8 @@ class Sessions(Generic[T]):
         if self._by_id.pop(session.id, None) is None:
             return
         self._idle.pop(session.id, None)
-        self._is_not_quiet(session)
+        if session.account.quiet.pop(session.id, None) is not None:
+            self._count_quiet(session.account)
         for slot in session.slots.values():
             self._drop_reply(session, slot)
         del session.account.sessions[session.id]
@@ -235,7 +250,6 @@ class Sessions(Generic[T]):
             return
         if not session.busy:
             self._idle[session.id] = session
-            self._is_not_quiet(session)
         elif session.busy == session.replies:
             self._is_quiet(session)
 
@@ -245,10 +259,6 @@ class Sessions(Generic[T]):
         if session.id not in account.quiet:
             account.quiet[session.id] = session
             self._count_quiet(account)
-
-    def _is_not_quiet(self, session: Session[T]) -> None:
-        if session.account.quiet.pop(session.id, None) is not None:
-            self._count_quiet(session.account)
 
     def _count_quiet(self, account: Account[T]) -> None:
         count = len(account.quiet).bit_length()
@@ -270,7 +280,6 @@ class Sessions(Generic[T]):
         if before is None:
             session.busy += 1
             self._idle.pop(session.id, None)
-            self._is_not_quiet(session)
         self._drop_reply(session, held)
         held.number = number
         held.running = request
