@@ -16,6 +16,7 @@ from ulnet import Node
 from ulnet.core.status import LNetError
 from ulnet.rpc import Call, Client, RpcError, Server, Service
 from ulnet.wire.lnet import LNET_MTU
+from ulnet.wire.rpc import BODY
 
 pytestmark = pytest.mark.requirement("ULP")
 
@@ -106,7 +107,7 @@ async def test_a_request_is_as_long_as_the_server_takes_frames(nodes: Nodes, tak
 
     @service.method("size")
     async def size(call: Call) -> int:
-        return len(call.data) + (1 << 30 if call.bulk_size else 0)
+        return len(call.data) + (1 << 30 if call.frame.flags & BODY else 0)
 
     data = bytes(100_000)
     async with Server(service, nodes[1], largest=taken), Client(nodes[0], SERVER, "wide", largest=2048) as c:
@@ -175,6 +176,51 @@ async def test_data_that_nest_without_end_or_are_no_text(nodes: Nodes, data: byt
         answer = await client.call("gives")
         with pytest.raises(RpcError, match="the data are no"):
             answer.as_type(wanted)
+
+
+async def test_data_are_decoded_up_to_a_limit(nodes: Nodes) -> None:
+    """Small bytes can become large objects: what is too long is refused before it is fetched."""
+    service = Service("limits")
+    sizes: list[int] = []
+
+    @service.method("list")
+    async def numbers(call: Call, data: list[int]) -> None:
+        sizes.append(len(data))
+
+    @service.method("any", most=100)
+    async def anything(call: Call, data: Any) -> None:
+        sizes.append(len(data))
+
+    @service.method("bytes", most=100)
+    async def plain(call: Call, data: bytes) -> None:
+        sizes.append(len(data))
+
+    @service.method("no data", most=100)
+    async def nothing(call: Call) -> None:
+        sizes.append(len(call.data))
+
+    @service.stream("stream", most=100)
+    async def stream(call: Call, data: list[int]) -> AsyncIterator[bytes]:
+        yield b"%d" % len(data)
+
+    def ones(size: int) -> bytes:
+        return b"\xdd" + (size - 5).to_bytes(4, "big") + b"\x01" * (size - 5)
+
+    async with Server(service, nodes[1]) as server, Client(nodes[0], SERVER, "limits") as client:
+        for method, size in (("list", 1 << 20), ("any", 100), ("bytes", 2 << 20), ("no data", 2 << 20)):
+            await client.call(method, ones(size))
+        assert sizes == [(1 << 20) - 5, 95, 2 << 20, 2 << 20]
+        assert [chunk async for chunk in client.stream("stream", ones(100))] == [b"95"]
+        mib = 1 << 20
+        for method, size, most in (("list", mib + 1, mib), ("any", 101, 100), ("any", 2 * mib, 100)):
+            with pytest.raises(RpcError, match=rf"{size} bytes.*at most {most}.*most=") as wrong:
+                await client.call(method, ones(size))
+            assert (wrong.value.errno, wrong.value.executed) == (errno.EMSGSIZE, "no")
+        with pytest.raises(RpcError, match=r"101 bytes.*at most 100") as wrong:
+            assert [chunk async for chunk in client.stream("stream", ones(101))]
+        assert (len(sizes), server.waiting, server.running) == (4, 0, 0)
+    with pytest.raises(LNetError, match="most=-1"):
+        service.method("none", most=-1)
 
 
 async def test_what_a_handler_raises_is_told(client: Client) -> None:

@@ -16,7 +16,7 @@ from ulnet.rpc import Answer, Call, Client, RpcError, Server, Service
 from ulnet.sim import Simulation
 from ulnet.sim.node import SimNode
 from ulnet.wire.lnet import LNET_MTU
-from ulnet.wire.rpc import BULK_PORTAL
+from ulnet.wire.rpc import BULK_PORTAL, REPLY_PORTAL
 
 pytestmark = pytest.mark.requirement("ULP")
 
@@ -190,13 +190,45 @@ def test_bulk_that_does_not_move_keeps_no_place_that_others_wait_for(method: str
     more: dict[str, Any] = {"bulk": bytes(100_000)} if method == "write" else {"into": bytearray(100_000)}
     tasks = shop.calls(shop.greedy, concurrency, method, **more)
     shop.sim.run(2 * LATER)
-    assert shop.server.running == concurrency, "nobody else wants its place"
-    assert shop.one(shop.others[0], within=LATER).data == b"0"
-    shop.sim.run_until(lambda: any(task.done() for task in tasks), SOON)
+    assert shop.server.running == -(-concurrency // 2), "nobody else wants its place"
+    assert shop.one(shop.others[0], within=SOON if concurrency > 1 else LATER).data == b"0"
+    into = bytearray(10)
+    assert shop.one(shop.others[0], "read", within=SOON if concurrency > 1 else LATER, into=into) is not None
+    shop.others[1].loop.enter(shop.others[1].core.faults.add, STALLED)
+    shop.calls(shop.others[1], concurrency, method, **more)
+    shop.sim.run_until(lambda: any(task.done() for task in tasks), LATER)
     failed = next(task.exception() for task in tasks if task.done())
     assert isinstance(failed, RpcError)
     assert (failed.errno, failed.executed) == (errno.ETIMEDOUT, "yes")
     assert "others wait" in str(failed)
+    shop.end()
+
+
+@pytest.mark.parametrize("queue", [0, 1024])
+def test_bulk_of_one_that_does_not_move_makes_nobody_wait(queue: int) -> None:
+    """However many calls it has: it has half of the places, and the others' calls need not wait for them."""
+    shop = Shop(queue=queue)
+    shop.calls(shop.greedy, 192, "read", into=bytearray(100_000))
+    shop.sim.run(SOON)
+    for _ in range(9):
+        for other in shop.others:
+            assert shop.one(other).data == b"0"
+            assert shop.one(other, data=bytes(50_000)).data == b"50000"
+            into = bytearray(1000)
+            assert shop.one(other, "read", into=into).pushed == 1000
+        shop.sim.run(SOON)
+    shop.end()
+
+
+def test_data_are_no_bulk_for_the_handler() -> None:
+    """Data that came before the call had a place are not fetched again, for that may last."""
+    shop = Shop()
+    shop.serve_bulk()
+    (task,) = shop.calls(shop.greedy, 1, "write", data=bytes(100_000))
+    shop.sim.run_until(task.done, SOON)
+    failed = task.exception()
+    assert isinstance(failed, RpcError)
+    assert (failed.errno, failed.executed) == (errno.EINVAL, "yes")
     shop.end()
 
 
@@ -281,3 +313,35 @@ def test_nothing_is_left_of_a_body_that_does_not_come(end: str) -> None:
     assert shop.begun == 0
     if end != "server closed":
         shop.end()
+
+
+def test_replies_are_kept_for_a_minute_whatever_the_deadline() -> None:
+    """A call that is repeated later is not executed again."""
+    shop = Shop()
+    deaf = Fault(FaultKind.DROP, ANY_NID, ANY_NID, portals=1 << REPLY_PORTAL, rate=1)
+    shop.serve_bulk()
+    client = shop.client(shop.greedy)
+    shop.sim.run_until(shop.greedy.spawn(client.call("echo")).done, SOON)
+    shop.greedy.loop.enter(shop.greedy.core.faults.add, deaf)
+    task = shop.greedy.spawn(client.call("echo", timeout=4_000_000.0))
+    shop.sim.run_until(lambda: shop.begun == 2, SOON)
+    shop.sim.run(40.0)
+    assert shop.server.kept_bytes > 0
+    shop.sim.run(30.0)
+    assert shop.server.kept_bytes == 0
+    shop.serve_bulk()
+    shop.sim.run_until(task.done, LATER)
+    failed = task.exception()
+    assert isinstance(failed, RpcError)
+    assert (failed.errno, failed.executed, shop.begun) == (errno.ENODATA, "yes", 2)
+    shop.end()
+
+
+def test_addresses_that_have_left_with_kept_replies_leave_their_sessions() -> None:
+    shop = Shop(sessions=4)
+    shop.serve_bulk()
+    for _ in range(4):
+        shop.one(shop.greedy, timeout=4_000_000.0)
+    assert shop.one(shop.others[0]).data == b"0"
+    assert shop.server.sessions == 4
+    shop.end()

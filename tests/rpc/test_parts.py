@@ -172,6 +172,35 @@ def test_who_has_his_share_gives_up_idle_ones_of_his_own() -> None:
     assert all(other is not None and sessions.find(other.id) is other for other in others)
 
 
+def test_kept_replies_keep_no_session_from_the_next_client() -> None:
+    """Who has most sessions of which only replies are kept loses the oldest; what runs is never forgotten."""
+    sessions: Sessions[str] = Sessions(8, 100_000)
+    other = busy_one(sessions, 100, Nid.parse("10.0.0.200@tcp"))
+    runs = one(sessions, 101)
+    sessions.begin(runs, 0, 1, "runs")
+    sessions.begin(runs, 1, 1, "x")
+    sessions.end_request(runs, 1, 1, b"reply", 1e9)
+    greedy = [busy_one(sessions, 1 + at, Nid.parse(f"10.0.1.{at // 3}@tcp")) for at in range(6)]
+    assert len(sessions) == 8 and None not in greedy
+    for at in range(3):
+        assert sessions.make(200 + at, Nid.parse(f"10.0.2.{at}@tcp"), 5, 4, 1000) is not None
+        new = sessions.find(200 + at)
+        assert new is not None
+        sessions.begin(new, 0, 1, "runs, too")
+    left = [number for number in range(1, 7) if sessions.find(number) is not None]
+    assert len(left) == 3 and 1 not in left, "the oldest ones were forgotten"
+    assert other is not None and sessions.find(100) is other and sessions.find(101) is runs
+    assert sessions.kept == 5 * 5
+    for number in (100, *left):
+        assert sessions.end(sessions.find(number)) == []  # type: ignore[arg-type]
+    for number in range(300, 304):
+        session = sessions.make(number, Nid.parse(f"10.0.4.{number - 299}@tcp"), 5, 4, 1000)
+        assert session is not None
+        sessions.begin(session, 0, 1, "runs")
+    assert sessions.make(400, Nid.parse("10.0.3.1@tcp"), 5, 4, 1000) is None, "all run"
+    assert not any(sessions._by_count)
+
+
 def test_of_sessions_that_ended_nothing_is_kept_until_the_times_of_their_replies() -> None:
     sessions: Sessions[str] = Sessions(10, 1000)
     for number in range(1, 1001):
@@ -210,6 +239,17 @@ def test_no_number_begins_twice(steps: list[tuple[int, int, int]]) -> None:
     assert sessions.kept <= 50
     busy = sum(1 for held in session.slots.values() if held.running or held.reply is not None)
     assert session.busy == busy
+    replies = sum(1 for held in session.slots.values() if held.reply is not None)
+    assert session.replies == replies
+    if busy == replies > 0:
+        assert session.account.quiet == {1: session}
+    assert sessions._by_count[1] == ({session.account: None} if session.account.quiet else {})
+    others = [sessions.make(2 + at, Nid.parse(f"10.0.0.{2 + at}@tcp"), 5, 3, 1000) for at in range(9)]
+    for other in others:
+        assert other is not None
+        sessions.begin(other, 0, 1, (0, 1))
+    assert (sessions.make(99, Nid.parse("10.0.0.99@tcp"), 5, 3, 1000) is not None) == (busy == replies)
+    assert sessions._by_count[1] == {}
 
 
 def test_slots_count_up() -> None:
@@ -245,7 +285,7 @@ def test_queues_are_bounded_and_served_in_turn() -> None:
     assert offered(admission, "c1", size=50) == [["refused"]], "too many bytes"
     order = []
     while admission.running:
-        admission.done(10)
+        admission.done("a", 10)
         found = admission.next()
         if found is not None:
             order.append(found[0])
@@ -258,15 +298,15 @@ def test_bodies_wait_beside_the_queue_and_make_room_first() -> None:
     assert offered(admission, "a1", "a2", "a3", "a4", "a5", size=10, body=True) == [[]] * 5
     assert offered(admission, "a6", size=10, body=True) == [["refused"]], "four wait, and one would run"
     assert admission.next() is None, "none is there"
-    assert admission.enter(10) and not admission.enter(10), "they keep no place"
+    assert admission.enter("a", 10) and not admission.enter("b", 10), "they keep no place"
     assert offered(admission, "b1", "b2", "b3", size=10) == [["a5"], ["a4"], ["refused"]]
     admission.came("a", "a2")
     admission.came("a", "a1")
-    admission.done(10)
+    admission.done("a", 10)
     order = []
     while (found := admission.next()) is not None:
         order.append(found[0])
-        admission.done(found[1])
+        admission.done(found[0][0], found[1])
     assert order == ["b1", "a2", "b2", "a1"]
     assert (admission.coming, admission.queued, admission.bytes) == (1, 0, 10)
     assert admission.remove("a", "a3") and not admission.remove("a", "a3")
@@ -297,7 +337,7 @@ def test_who_has_most_bytes_makes_room_for_who_would_have_less() -> None:
 
 def test_it_is_known_whether_others_wait_or_found_no_room() -> None:
     admission: Admission[str] = Admission(1, 10, 100)
-    assert admission.enter(50)
+    assert admission.enter("a", 50)
     assert not admission.others_wait("a", 0.0)
     offered(admission, "a1", size=10)
     assert not admission.others_wait("a", 0.0) and admission.others_wait("b", 0.0)
@@ -323,15 +363,16 @@ def test_places_and_bytes_come_back_once(
     concurrency, queue = bounds
     admission: Admission[str] = Admission(concurrency, queue, 100)
     here: dict[str, tuple[str, int]] = {}  # what has not begun: whether it comes or is queued
-    runs: list[int] = []
+    runs: list[tuple[str, int, bool]] = []
     for number, ((key, step), size) in enumerate(steps):
         item = f"{key}{number}"
         mine = [other for other in here if other[0] == key]
-        if step == "offer" and admission.enter(size):
-            runs.append(size)
+        bulk = size % 2 == 1
+        if step == "offer" and admission.enter(key, size, bulk):
+            runs.append((key, size, bulk))
         elif step in ("offer", "body"):
             body = step == "body"
-            taken, instead = admission.offer(key, item, size, 0.0, body=body)
+            taken, instead = admission.offer(key, item, size, 0.0, body=body, bulk=bulk)
             for other in instead:
                 assert taken and other[0] != key
                 del here[other]
@@ -347,18 +388,45 @@ def test_places_and_bytes_come_back_once(
                 assert admission.remove(key, other)
                 del here[other]
         elif runs:
-            admission.done(runs.pop())
+            admission.done(*runs.pop())
         while (found := admission.next()) is not None:
             assert here.pop(found[0]) == ("queued", found[1])
-            runs.append(found[1])
+            runs.append((found[0][0], *found[1:]))
         states = [state for state, _ in here.values()]
         assert (admission.queued, admission.coming) == (states.count("queued"), states.count("comes"))
         assert admission.running == len(runs) <= concurrency
         assert admission.waiting <= max(queue + concurrency, 2)
-        assert admission.bytes == sum(size for _, size in here.values()) + sum(runs) <= 100
+        assert admission.bytes == sum(size for _, size in here.values()) + sum(run[1] for run in runs) <= 100
+        shares = Counter(run[0] for run in runs if run[2])
+        free = concurrency - shares.total()
+        assert all(mine <= max(free + mine - 1, 1) for mine in shares.values())
+        waits = {other[0] for other, (state, _) in here.items() if state == "queued"}
+        assert not waits or admission.running == concurrency or all(shares[key] >= free for key in waits)
     for other in list(here):
         assert admission.remove(other[0], other)
-    assert (admission.waiting, admission.bytes, admission._held, admission._turns) == (0, sum(runs), {}, {})
+    assert (admission.waiting, admission.bytes) == (0, sum(run[1] for run in runs))
+    assert (admission._held, admission._turns, admission._passed) == ({}, {}, {})
+
+
+def test_who_has_much_bulk_running_is_passed_over() -> None:
+    admission: Admission[str] = Admission(8, 8, 1000)
+    assert [admission.enter("a", 1, True) for _ in range(5)] == [True] * 4 + [False]
+    assert admission.offer("a", "a5", 1, 0.0, bulk=True) == (True, [])
+    assert admission.next() is None and not admission.others_wait("a", 0.0)
+    assert admission.others_wait("b", 0.0)
+    assert [admission.enter("b", 1, True) for _ in range(3)] == [True, True, False]
+    assert admission.enter("a", 1), "without bulk"
+    assert admission.offer("a", "a6", 1, 0.0) == (True, [])
+    assert admission.next() is None, "it waits behind the one with bulk"
+    admission.done("b", 1, True)
+    assert admission.next() is None, "four run, and three places are left"
+    assert admission.remove("a", "a5")
+    assert admission.next() == ("a6", 1, False)
+    admission.offer("a", "a7", 1, 0.0, bulk=True)
+    assert admission.next() is None
+    admission.done("a", 1, True)
+    assert admission.next() == ("a7", 1, True)
+    assert [Admission(most, 0, 10).enter("a", 1, True) for most in (1, 2)] == [True, True]
 
 
 def test_a_request_that_waits_is_taken_out() -> None:

@@ -133,6 +133,12 @@ def test_what_a_handler_raises_reaches_the_caller(client: Client, what: str, tex
     assert client.call("add", Sum(1, 2), timeout=60).as_type(int) == 3
 
 
+def test_data_that_are_decoded_have_a_limit(client: Client) -> None:
+    with pytest.raises(RpcError, match=r"at most 1048576 are decoded for add") as failed:
+        client.call("add", bytes(2 << 20), timeout=60)
+    assert (failed.value.errno, failed.value.executed) == (errno.EMSGSIZE, "no")
+
+
 def test_bulk_goes_both_ways_and_its_progress_is_told_in_the_handlers_thread(
     client: Client, shop: Shop
 ) -> None:

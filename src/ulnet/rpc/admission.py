@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Hashable, Iterator
 from typing import Final, Generic, TypeVar
 
+from ulnet.node.shares import Shares
+
 __all__ = ["Admission"]
 
 T = TypeVar("T")
@@ -23,8 +25,8 @@ class _Held(Generic[T]):
 
     def __init__(self, key: Hashable) -> None:
         self.key: Hashable = key
-        self.queue: deque[tuple[T, int]] = deque()
-        self.coming: dict[T, int] = {}
+        self.queue: deque[tuple[T, int, bool]] = deque()
+        self.coming: dict[T, tuple[int, bool]] = {}
         self.bytes: int = 0
 
     @property
@@ -34,15 +36,20 @@ class _Held(Generic[T]):
 
     def newest(self) -> Iterator[tuple[T, int]]:
         """These, in the order in which they are sent away."""
-        yield from reversed(self.coming.items())
-        yield from reversed(self.queue)
+        for item, (size, _) in reversed(self.coming.items()):
+            yield item, size
+        for item, size, _ in reversed(self.queue):
+            yield item, size
 
 
 class Admission(Generic[T]):
     """At most `concurrency` run at once; `queue` wait, with `queue_bytes` of data at most.
 
     Each key (a client) has a queue of its own, and they are served in turn. A request whose body is still to
-    come waits beside them. What has not begun makes room for a key that has less: the newest of who has most
+    come waits beside them. Of those with `bulk`, which last as long as their client wants, a key has as many
+    running as they leave places, at most; it is passed over while its next one is one too many.
+
+    What has not begun makes room for a key that has less: the newest of who has most
     requests, if these are two more at least; or of who has most bytes, as long as these are more than the
     other one would have.
     """
@@ -53,6 +60,8 @@ class Admission(Generic[T]):
         self._room = queue_bytes
         self._held: dict[Hashable, _Held[T]] = {}
         self._turns: dict[Hashable, _Held[T]] = {}  # those with a queue; who is next is first
+        self._passed: dict[Hashable, _Held[T]] = {}  # those that are passed over until one with bulk ends
+        self._bulk = Shares(concurrency)
         self._refused: dict[Hashable, float] = {}  # the last two keys for which there was no room, and when
         self.running: int = 0
         self.queued: int = 0
@@ -64,12 +73,13 @@ class Admission(Generic[T]):
         """How many have not begun."""
         return self.queued + self.coming
 
-    def enter(self, size: int) -> bool:
+    def enter(self, key: Hashable, size: int, bulk: bool = False) -> bool:
         """Whether one runs at once; it is handed to `done` then."""
         if (
-            self.queued
+            self._turns
             or self.running >= self._concurrency
             or (self.bytes and self.bytes + size > self._room)
+            or (bulk and not self._bulk.take(key))
         ):
             return False
         self.running += 1
@@ -77,12 +87,12 @@ class Admission(Generic[T]):
         return True
 
     def offer(
-        self, key: Hashable, item: T, size: int, now: float, *, body: bool = False
+        self, key: Hashable, item: T, size: int, now: float, *, body: bool = False, bulk: bool = False
     ) -> tuple[bool, list[T]]:
         """Whether an item is taken, and those that were sent away for it. Its `body` may have to come."""
         instead: list[T] = []
         needs_bytes = self.bytes > 0 and self.bytes + size > self._room
-        if needs_bytes or self._is_full(body):
+        if needs_bytes or self._is_full(body, bulk and not self._bulk.may_take(key)):
             held = self._held.get(key)
             loser = self._with_most_bytes(held, size) if needs_bytes else self._with_most(held)
             if loser is not None:
@@ -98,18 +108,18 @@ class Admission(Generic[T]):
         held.bytes += size
         self.bytes += size
         if body:
-            held.coming[item] = size
+            held.coming[item] = size, bulk
             self.coming += 1
         else:
-            self._line_up(held, item, size)
+            self._line_up(held, item, size, bulk)
         return True, instead
 
-    def _is_full(self, body: bool) -> bool:
-        """Whether there is no place for one more."""
+    def _is_full(self, body: bool, passed: bool) -> bool:
+        """Whether there is no place for one more, which would be `passed` over or not."""
         free = self._concurrency - self.running
         if body:
             return self.waiting >= max(self._most + free, _BODIES)
-        return (self.queued > 0 or free <= 0) and self.waiting >= self._most
+        return (passed or bool(self._turns) or free <= 0) and self.waiting >= self._most
 
     def _with_most(self, held: _Held[T] | None) -> _Held[T] | None:
         """Who has most requests, if these are two more at least."""
@@ -150,45 +160,57 @@ class Admission(Generic[T]):
         if len(self._refused) > 2:
             del self._refused[next(iter(self._refused))]
 
-    def _line_up(self, held: _Held[T], item: T, size: int) -> None:
-        held.queue.append((item, size))
-        self._turns.setdefault(held.key, held)
+    def _line_up(self, held: _Held[T], item: T, size: int, bulk: bool) -> None:
+        held.queue.append((item, size, bulk))
+        if held.key not in self._passed:
+            self._turns.setdefault(held.key, held)
         self.queued += 1
 
     def came(self, key: Hashable, item: T) -> None:
         """The body of an item is there: it waits for its turn."""
         held = self._held[key]
-        size = held.coming.pop(item)
+        size, bulk = held.coming.pop(item)
         self.coming -= 1
-        self._line_up(held, item, size)
+        self._line_up(held, item, size, bulk)
 
-    def next(self) -> tuple[T, int] | None:
-        """Who runs now, and its size, to be handed to `done`; None: nobody waits, or enough run."""
-        if not self.queued or self.running >= self._concurrency:
-            return None
-        held = self._turns.pop(next(iter(self._turns)))
-        found = held.queue.popleft()
-        held.bytes -= found[1]
-        if held.queue:
-            self._turns[held.key] = held  # behind the others
-        elif not held.coming:
-            del self._held[held.key]
-        self.queued -= 1
-        self.running += 1
-        return found
+    def next(self) -> tuple[T, int, bool] | None:
+        """Who runs now, its size, and whether it has bulk, to be handed to `done`.
 
-    def done(self, size: int) -> None:
+        None: nobody waits that may, or enough run.
+        """
+        while self._turns and self.running < self._concurrency:
+            held = self._turns.pop(next(iter(self._turns)))
+            if held.queue[0][2] and not self._bulk.take(held.key):
+                self._passed[held.key] = held
+                continue
+            found = held.queue.popleft()
+            held.bytes -= found[1]
+            if held.queue:
+                self._turns[held.key] = held  # behind the others
+            elif not held.coming:
+                del self._held[held.key]
+            self.queued -= 1
+            self.running += 1
+            return found
+        return None
+
+    def done(self, key: Hashable, size: int, bulk: bool = False) -> None:
         """One that ran has ended."""
         self.running -= 1
         self.bytes -= size
+        if bulk:
+            self._bulk.give(key)
+            self._turns.update(self._passed)
+            self._passed.clear()
 
     def remove(self, key: Hashable, item: T) -> bool:
         """Take one out that has not begun; False if it is not there."""
         held = self._held.get(key)
         if held is None:
             return False
-        size = held.coming.pop(item, -1)
-        if size >= 0:
+        coming = held.coming.pop(item, None)
+        if coming is not None:
+            size = coming[0]
             self.coming -= 1
         else:
             for entry in held.queue:
@@ -199,6 +221,8 @@ class Admission(Generic[T]):
             held.queue.remove(entry)
             size = entry[1]
             self.queued -= 1
+            if self._passed.pop(key, None) is not None:
+                self._turns[key] = held  # its next one may be another now
             if not held.queue:
                 del self._turns[key]
         held.bytes -= size
@@ -209,7 +233,7 @@ class Admission(Generic[T]):
 
     def others_wait(self, key: Hashable, since: float) -> bool:
         """Whether another key has a request that waits for its turn, or had one without room `since` then."""
-        if len(self._turns) > (key in self._turns):
+        if len(self._turns) > (key in self._turns) or len(self._passed) > (key in self._passed):
             return True
         return any(other != key and at >= since for other, at in self._refused.items())
 

@@ -56,7 +56,7 @@ from ulnet.wire.rpc import (
 __all__ = ["Server"]
 
 _NEW: Final = Verdict.NEW
-_KEEP: Final = 60.0  # seconds that the reply of a call without deadline is kept
+_KEEP: Final = 60.0  # seconds that a reply is kept, or until the deadline of its call
 _REPLY_SIZE: Final = 64  # and more than what a reply has beside its data
 _LONG_WAIT: Final = 2000  # milliseconds, twice what a client waits by itself
 _CREDIT_AHEAD: Final = 1 << 20
@@ -273,7 +273,7 @@ class Server:
             size += frame.source.length
         stream = method.kind == "stream"
         body = frame.flags & BODY != 0
-        number, text = self._why_not(frame, stream, size)
+        number, text = self._why_not(frame, method, size)
         if number:
             self._refuse(frame, message, number, text)
             return
@@ -288,9 +288,11 @@ class Server:
         if stream:
             runs = taken = self._streams.take(session.owner)
         else:
-            runs = taken = not body and self._admission.enter(size)
+            runs = taken = not body and self._admission.enter(session.owner, size, frame.lends)
             if not runs:
-                taken, instead = self._admission.offer(session.owner, call, size, now, body=body)
+                taken, instead = self._admission.offer(
+                    session.owner, call, size, now, body=body, bulk=frame.lends
+                )
         if not taken:
             self._busy(frame, message)
             return
@@ -309,13 +311,16 @@ class Server:
         else:
             self._start_next(now)
 
-    def _why_not(self, frame: CallFrame, stream: bool, size: int) -> tuple[int, str]:
+    def _why_not(self, frame: CallFrame, method: Method, size: int) -> tuple[int, str]:
         """The errno and the text of a request that is refused whatever else there is; 0: it is not."""
-        if stream and frame.flags & BODY:
+        if method.kind == "stream" and frame.flags & BODY:
             return errno.EMSGSIZE, "data of a stream are in its frame"
         if size > self._queue_bytes:
             text = f"data of {size} bytes: this server takes at most {self._queue_bytes}; use bulk"
             return errno.EMSGSIZE, text
+        if method.most is not None and size > method.most:
+            text = f"data of {size} bytes: at most {method.most} are decoded for {method.name}; have it take "
+            return errno.EMSGSIZE, text + "bytes, or more (most=)"
         if frame.flags & XXH3 and not known():
             return errno.EPROTO, "this server has no XXH3 any more: call again"
         return 0, ""
@@ -406,6 +411,7 @@ class Server:
             self._failed(call, failed, begun=False)
         else:
             call.data = task.result()
+            call.frame.source = None  # it was lent for this alone
             self._admission.came(call.session.owner, call)
             self._start_next(self._clock())
 
@@ -413,12 +419,12 @@ class Server:
 
     def _start_next(self, now: float) -> None:
         while (found := self._admission.next()) is not None:
-            call, size = found
+            call, size, bulk = found
             if call.deadline is not None and call.deadline <= now:
-                self._admission.done(size)
+                self._admission.done(call.session.owner, size, bulk)
                 self._overdue(call)
             elif not self._replies.under_way.may_have_more(call.session.owner):
-                self._admission.done(size)
+                self._admission.done(call.session.owner, size, bulk)
                 self._send_away(call)
             else:
                 self._start(call, now)
@@ -496,6 +502,7 @@ class Server:
         self._watch.discard(call)
         now = self._clock()
         took = now - call.started_at
+        frame = call.frame
         counters = self.count_of(call.method.name)
         counters.calls += 1
         counters.took(took)
@@ -503,10 +510,9 @@ class Server:
             self._streams.give(call.session.owner)
         elif call.begun:
             self._service_time.observe(took)
-            self._admission.done(call.size)
+            self._admission.done(call.session.owner, call.size, frame.lends)
         else:
             self._admission.remove(call.session.owner, call)
-        frame = call.frame
         if call.given_up:
             counters.given_up += 1
         elif call.overdue:
@@ -520,7 +526,7 @@ class Server:
                 call.reply = Reply(frame.session, frame.slot, frame.number, frame.attempt, 0, status,
                                    call.chunks, int(took * 1e6), checksum, call.pushed, data).pack()
                 # fmt: on
-            until = call.deadline if call.deadline is not None else now + _KEEP
+            until = now + _KEEP if call.deadline is None else min(call.deadline, now + _KEEP)
             if self._sessions.end_request(call.session, frame.slot, frame.number, call.reply, until):
                 call.lane.add(call.reply, call, call.method.name)
             if self._purge is None:

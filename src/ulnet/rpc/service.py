@@ -27,6 +27,7 @@ Streamer = Callable[..., AsyncIterator[Any]]
 H = TypeVar("H", bound=Callable[..., Any])
 Data = bytes | bytearray | memoryview
 _PLAIN: Final = (bytes, bytearray, memoryview)
+_MOST: Final = 1 << 20  # bytes of data that are decoded: as objects they may take a hundred times the memory
 
 
 def bits_of(name: str) -> int:
@@ -65,7 +66,10 @@ class NotOfType(RpcError):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One method. `takes` is the type of its second parameter, if it has one, `gives` that of its result."""
+    """One method. `takes` is the type of its second parameter, if it has one, `gives` that of its result.
+
+    At most `most` bytes of data are decoded; None: they are not decoded.
+    """
 
     name: str
     run: Callable[..., Any]
@@ -73,6 +77,7 @@ class Method:
     takes: Any = None
     gives: Any = Any
     decode: Callable[[Data], Any] | None = None  # what it takes
+    most: int | None = None
 
     def start(self, call: Call) -> Any:
         """Call the handler. Raises NotOfType."""
@@ -89,7 +94,8 @@ class Service:
     """What a server serves: `@service.method("read")` for replies, `@service.stream("watch")` for streams.
 
     A handler gets the `Call`, and if it has a second parameter the data as the type that this is annotated
-    with. It returns bytes, None, or anything that msgspec encodes; a stream yields them.
+    with. It returns bytes, None, or anything that msgspec encodes; a stream yields them. Data that are to be
+    decoded have at most `most` bytes.
     """
 
     def __init__(self, name: str) -> None:
@@ -99,13 +105,13 @@ class Service:
         self.match_bits: int = bits_of(name)
         self.methods: dict[str, Method] = {}
 
-    def method(self, name: str) -> Callable[[H], H]:
+    def method(self, name: str, *, most: int = _MOST) -> Callable[[H], H]:
         """Make a coroutine function a method."""
-        return self._adder(name, "call")
+        return self._adder(name, "call", most)
 
-    def stream(self, name: str) -> Callable[[H], H]:
+    def stream(self, name: str, *, most: int = _MOST) -> Callable[[H], H]:
         """Make an async generator function a stream."""
-        return self._adder(name, "stream")
+        return self._adder(name, "stream", most)
 
     def topic(self, name: str, *, backlog: int = 256) -> Topic:
         """A stream of what is published there; so many may wait for each subscriber."""
@@ -113,7 +119,9 @@ class Service:
         self.stream(name)(topic.feed)
         return topic
 
-    def _adder(self, name: str, kind: Literal["call", "stream"]) -> Callable[[H], H]:
+    def _adder(self, name: str, kind: Literal["call", "stream"], most: int) -> Callable[[H], H]:
+        if most < 0:
+            raise LNetError(errno.EINVAL, f"method {name}: most={most}: it is a number of bytes")
         call_overhead(name)  # raises for a name that cannot be sent
         if name in self.methods:
             raise LNetError(
@@ -124,7 +132,8 @@ class Service:
             gives = given(handler, stream=kind == "stream")
             takes = _second_type(handler)
             decode = None if takes is None else msgspec.msgpack.Decoder(takes).decode
-            self.methods[name] = Method(name, handler, kind, takes, gives, decode)
+            limit = None if takes is None or takes in _PLAIN else most
+            self.methods[name] = Method(name, handler, kind, takes, gives, decode, limit)
             return handler
 
         return add

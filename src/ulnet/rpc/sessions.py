@@ -32,7 +32,7 @@ class Verdict(Enum):
 _NEW: Final = Verdict.NEW  # enumerations are not compiled
 _LEAST: Final = 4  # sessions that any client may have …
 _LOOKED_AT: Final = 16  # … and how many of its own are looked at, for one that can make room for another
-_SIZES: Final = 64  # classes of accounts, by the bits of the bytes of their replies
+_SIZES: Final = 64  # classes of accounts, by the bits of the bytes of their replies, or of a count
 _GONE: Final = 64  # entries of sessions that are gone, that may stay in the heap
 
 
@@ -51,15 +51,20 @@ class Slot(Generic[T]):
 
 
 class Account(Generic[T]):
-    """What is kept of one client: its sessions by number, its replies, the oldest first, and their bytes."""
+    """What is kept of one client: its sessions by number, its replies, the oldest first, and their bytes.
 
-    __slots__ = ("kept", "replies", "sessions", "size")
+    `quiet` are sessions that had only kept replies when they were last looked at, the first of them first.
+    """
+
+    __slots__ = ("count", "kept", "quiet", "replies", "sessions", "size")
 
     def __init__(self) -> None:
         self.sessions: dict[int, Session[T]] = {}
         self.replies: dict[Slot[T], Session[T]] = {}
         self.kept: int = 0
-        self.size: int = 0  # the class of accounts that it is in
+        self.size: int = 0  # the class of accounts that it is in, by the bytes of its replies …
+        self.quiet: dict[int, Session[T]] = {}
+        self.count: int = 0  # … and by how many these are
 
 
 class Session(Generic[T]):
@@ -82,6 +87,7 @@ class Session(Generic[T]):
         "largest",
         "nids",
         "owner",
+        "replies",
         "slots",
         "used",
         "width",
@@ -104,6 +110,7 @@ class Session(Generic[T]):
         self.lane: Lane | None = None
         self.used: bool = True  # since it was last to be forgotten
         self.busy: int = 0  # requests that run or wait, and replies that are kept
+        self.replies: int = 0  # of these, the replies
 
     def judge(self, slot: int, number: int) -> Verdict:
         """What a request with that number is. It counts once `begin` was called."""
@@ -124,7 +131,8 @@ class Sessions(Generic[T]):
 
     A client has as many as others leave free, at most: so there is always room for the next one. Where there
     are too many bytes of replies, a client that has most of them (or at least half as many as who has most)
-    loses its oldest reply.
+    loses its oldest reply. Where all sessions are busy, a client that has most of those with nothing but kept
+    replies (or half as many) loses the oldest of them.
     """
 
     def __init__(self, most: int, kept_bytes: int) -> None:
@@ -135,6 +143,7 @@ class Sessions(Generic[T]):
         self._idle: dict[int, Session[T]] = {}  # of these; who may be forgotten first, first
         self._of: dict[Nid, Account[T]] = {}  # all, by owner
         self._by_size: list[dict[Account[T], None]] = [{} for _ in range(_SIZES)]
+        self._by_count: list[dict[Account[T], None]] = [{} for _ in range(_SIZES)]  # of quiet sessions
         self._gone = 0  # entries of the heap whose sessions are gone
         self._heap: list[tuple[float, int, Session[T], Slot[T]]] = []
         self._order = count()
@@ -169,7 +178,10 @@ class Sessions(Generic[T]):
         return session
 
     def _forget_one(self) -> bool:
-        """Of those in which nothing is under way, one that was not used since it was last looked at."""
+        """Of those in which nothing is under way, one that was not used since it was last looked at.
+
+        If there is none: one of which only replies are kept, of who has most of these.
+        """
         for _ in range(2 * len(self._idle)):
             session = self._idle.pop(next(iter(self._idle)))
             if not session.used:
@@ -177,7 +189,25 @@ class Sessions(Generic[T]):
                 return True
             session.used = False
             self._idle[session.id] = session
+        for accounts in reversed(self._by_count):
+            while accounts:
+                if self._forget_quiet_one(next(iter(accounts))):
+                    return True
         return False
+
+    def _forget_quiet_one(self, account: Account[T]) -> bool:
+        """The same of a client's that are quiet; those in which something runs are not any more."""
+        quiet = account.quiet
+        while quiet:  # at most twice
+            session = quiet.pop(next(iter(quiet)))
+            if session.busy == session.replies:
+                if not session.used:
+                    self._remove(session)
+                    break
+                session.used = False
+                quiet[session.id] = session
+        self._count_quiet(account)
+        return session.id not in self._by_id
 
     def _forget_one_of(self, own: dict[int, Session[T]]) -> bool:
         """The same of one client's, of which a few are looked at."""
@@ -192,6 +222,8 @@ class Sessions(Generic[T]):
         if self._by_id.pop(session.id, None) is None:
             return
         self._idle.pop(session.id, None)
+        if session.account.quiet.pop(session.id, None) is not None:
+            self._count_quiet(session.account)
         for slot in session.slots.values():
             self._drop_reply(session, slot)
         del session.account.sessions[session.id]
@@ -214,8 +246,28 @@ class Sessions(Generic[T]):
 
     def _is_less_busy(self, session: Session[T]) -> None:
         session.busy -= 1
-        if not session.busy and session.id in self._by_id:
+        if session.id not in self._by_id:
+            return
+        if not session.busy:
             self._idle[session.id] = session
+        elif session.busy == session.replies:
+            self._is_quiet(session)
+
+    def _is_quiet(self, session: Session[T]) -> None:
+        """It has kept replies, and nothing else."""
+        account = session.account
+        if session.id not in account.quiet:
+            account.quiet[session.id] = session
+            self._count_quiet(account)
+
+    def _count_quiet(self, account: Account[T]) -> None:
+        count = len(account.quiet).bit_length()
+        if count != account.count:
+            if account.count:
+                del self._by_count[account.count][account]
+            if count:
+                self._by_count[count][account] = None
+            account.count = count
 
     # Requests --------------------------------------------------------------------------------------
 
@@ -247,6 +299,9 @@ class Sessions(Generic[T]):
             held.given_up = reply is None
             return reply is not None
         held.reply = reply  # it is busy as before, with its reply
+        session.replies += 1
+        if session.busy == session.replies:
+            self._is_quiet(session)
         held.keep_until = keep_until
         session.account.replies[held] = session
         self._count(session.account, len(reply))
@@ -290,6 +345,7 @@ class Sessions(Generic[T]):
             del session.account.replies[slot]
             self._count(session.account, -len(slot.reply))
             slot.reply = None
+            session.replies -= 1
             self._is_less_busy(session)
 
     def _count(self, account: Account[T], change: int) -> None:

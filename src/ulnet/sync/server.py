@@ -156,7 +156,10 @@ class Server(Part):
         if inspect.iscoroutinefunction(handler) or inspect.isasyncgenfunction(handler):
             return method
         run = self._stream if method.kind == "stream" else self._execute
-        return Method(method.name, partial(run, method.run), method.kind, method.takes, method.gives)
+        # fmt: off
+        return Method(method.name, partial(run, method.run), method.kind, method.takes, method.gives,
+                      method.decode, method.most)
+        # fmt: on
 
     async def _execute(self, handler: Callable[..., Any], call: ulnet.rpc.Call, *data: Any) -> Any:
         mine = Call(call, self._node)

@@ -224,6 +224,11 @@ class CallFrame(Frame):
         self.sink = sink
         self.source = source
 
+    @property
+    def lends(self) -> bool:
+        """Whether its client lends memory to the handler; that of BODY is for its data alone."""
+        return self.sink is not None or (self.source is not None and not self.flags & BODY)
+
     def pack(self) -> bytes:
         """The frame as bytes. Raises WireError for a name that cannot be sent."""
         name = _name(self.method)
