@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ulnet.bond.connect import ANSWER_TIME
+from ulnet.bond.connect import ANSWER_TIME, PATIENCE
 from ulnet.bond.hello import INCOMING, Stamp, is_older, stamp_of
 from ulnet.core.guard import tag_of
 from ulnet.core.lines import Line
@@ -134,17 +134,25 @@ class Handshake:
         if len(self._claims) >= _MOST_CLAIMS:
             return
 
+        until = bond.clock() + PATIENCE
+
         def believe() -> None:
             del self._claims[name]
-            found = bond.peers.get(name) or bond.table.new(name)
+            known = bond.peers.get(name)
+            if (
+                known is not None and known.connected and bond.clock() < until
+            ):  # there may be a fault on the way
+                self._claims[name] = source, bond.after(ANSWER_TIME, believe)
+                self._greet_all(known)
+                return
+            found = known or bond.table.new(name)
             if found is not None:
                 found.unconfirmed = True
                 self._take(found, hello, at, source)
 
         self._claims[name] = source, bond.after(ANSWER_TIME, believe)
         if peer is not None and peer.connected:
-            for path in [path for path in peer.paths if path.ni.active][:_MOST_ASKED]:
-                self.greet(path.ni, path.nid)
+            self._greet_all(peer)
             return
         first = bond.guess(name)
         for ni in [ni for ni in bond.slaves.nis if ni.nid.net == first.net and ni.active][:_MOST_ASKED]:
@@ -162,6 +170,10 @@ class Handshake:
     def _end_claim(self, name: Nid) -> None:
         _, timer = self._claims.pop(name, (None, None))
         self._bond.cancel(timer)
+
+    def _greet_all(self, peer: BondPeer) -> None:
+        for path in [path for path in peer.paths if path.ni.active][:_MOST_ASKED]:
+            self.greet(path.ni, path.nid)
 
     def greet(self, ni: NI, nid: Nid) -> None:
         """Ask a slave that knows bonding what is true there."""
