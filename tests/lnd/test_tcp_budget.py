@@ -9,9 +9,11 @@ from contextlib import ExitStack
 import pytest
 
 from lnd.conftest import Addresses
-from lnd.kit import Side, until
+from lnd.kit import Side, put_header, until
 from lnd.test_tcp_connect import swallowing
 from ulnet.lnd.tcp import budget
+from ulnet.nid import Nid
+from ulnet.wire.lnet import MsgType
 
 Make = Callable[..., Side]
 
@@ -75,3 +77,24 @@ async def test_a_node_that_shuts_down_gives_all_places_back(
         side.lnd.close()
         assert not side.lnd._shared.budget.wanted
     await until(lambda: len(side.core.outcomes) == 2)
+
+
+@pytest.mark.pure
+async def test_answers_that_others_ask_for_leave_places_for_this_node_s_own_calls(
+    make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever invented sources on another net had all places taken by calls to answer these."""
+    monkeypatch.setattr(budget, "MOST_CALLS", 4)
+    monkeypatch.setattr(budget, "MOST_ANSWERS", 2)
+    side = make(at.nid(1), tunables={"timeout": 300})
+    places = side.lnd._shared.budget
+    with ExitStack() as stack:
+        for host in range(10, 20):
+            stack.enter_context(swallowing(at.ip(host), side.params.accept_port))
+            side.send(put_header(Nid.parse(at.nid(host)), side.ni.nid, 0, type=MsgType.ACK))
+        await until(lambda: places.wanted)
+        assert side.lnd.pending_handshakes == 2
+        live = make(at.nid(2))
+        side.put(at.nid(2), b"hello")
+        await until(live.core.complete(1))
+        assert places.wanted

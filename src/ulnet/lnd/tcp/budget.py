@@ -1,7 +1,8 @@
 """How many attempts to connect are under way at once, and whose turn is next.
 
 Peers that do not answer take a second of a place in turn while others wait, so that thousands of them cost
-no more than a few do, and hold up nobody who answers.
+no more than a few do, and hold up nobody who answers. Those to whom only answers are to be sent have half of
+the places at most: whom this node is to answer others decide.
 """
 
 from __future__ import annotations
@@ -14,44 +15,55 @@ if TYPE_CHECKING:
 __all__ = ["MOST_CALLS", "TURN", "Budget"]
 
 MOST_CALLS: Final = 128
+MOST_ANSWERS: Final = 64  # of them, for answers alone
 TURN: Final = 1.0  # seconds without an answer, after which a place goes to one who waits
 
 
 class Budget:
     """Places for attempts: who was not called yet, or is connected, comes before those that were silent."""
 
-    __slots__ = ("_calling", "_first", "_later")
+    __slots__ = ("_answers", "_calling", "_first", "_later", "_to_answer")
 
     def __init__(self) -> None:
-        self._calling: dict[Dialer, None] = {}
+        self._calling: dict[Dialer, bool] = {}  # whether for answers alone
+        self._answers = 0  # of them that are
         self._first: dict[Dialer, None] = {}
+        self._to_answer: dict[Dialer, None] = {}
         self._later: dict[Dialer, None] = {}
 
     @property
     def wanted(self) -> bool:
         """Whether anybody waits for a place."""
-        return bool(self._first or self._later)
+        return bool(self._first or self._later or self._to_answer)
 
-    def enter(self, dialer: Dialer, silent: bool) -> bool:
-        """Whether a dialer may call now; else its `turn` comes. `silent`: its peer did not answer before."""
+    def enter(self, dialer: Dialer, silent: bool, answers: bool) -> bool:
+        """Whether a dialer may call now; else its `turn` comes.
+
+        `silent`: its peer did not answer before; `answers`: nothing else is to be sent there.
+        """
         if dialer in self._calling:
             return True
-        if len(self._calling) < MOST_CALLS:
-            self._calling[dialer] = None
+        if len(self._calling) < MOST_CALLS and not (answers and self._answers >= MOST_ANSWERS):
+            self._begin(dialer, answers)
             return True
-        (self._later if silent else self._first)[dialer] = None
+        (self._to_answer if answers else self._later if silent else self._first)[dialer] = None
         return False
+
+    def _begin(self, dialer: Dialer, answers: bool) -> None:
+        self._calling[dialer] = answers
+        self._answers += answers
 
     def leave(self, dialer: Dialer) -> None:
         """It calls no more, or does not want to."""
-        self._first.pop(dialer, None)
-        self._later.pop(dialer, None)
+        for waiting in (self._first, self._to_answer, self._later):
+            waiting.pop(dialer, None)
         if dialer not in self._calling:
             return
-        del self._calling[dialer]
-        waiting = self._first or self._later
+        self._answers -= self._calling.pop(dialer)
+        answers = not self._first and bool(self._to_answer) and self._answers < MOST_ANSWERS
+        waiting = self._to_answer if answers else self._first or self._later
         if waiting:
             following = next(iter(waiting))
             del waiting[following]
-            self._calling[following] = None
+            self._begin(following, answers)
             following.turn()

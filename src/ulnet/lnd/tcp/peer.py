@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from ulnet.core.msg import ANSWERS
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.tcp.conn import Conn
 from ulnet.lnd.tcp.devices import AddressPair, Device
@@ -41,6 +42,7 @@ _OVERHEAD: Final = (
 
 _LAST_COOKIE: Final = (1 << 64) - 1
 _SURE: Final = 1.0  # seconds after a HELLO in which its sender has no other life
+_SOME: Final = 16  # messages that wait, of which it is seen whether they are answers
 _ACK: Final = int(MsgType.ACK)
 _REPLY: Final = int(MsgType.REPLY)
 
@@ -449,6 +451,11 @@ class Peer:
             waiting += conn.tx.take_queue()
         for msg in waiting:
             self.state.shared.core.take_back(msg)
+
+    @property
+    def only_answers(self) -> bool:
+        """Whether answers alone wait for a connection, as far as a short look tells."""
+        return bool(self.queue) and all(msg.hdr.type in ANSWERS for _, msg in self.queue[:_SOME])
 
     def fail_queue(self, failure: Failure) -> None:
         """No connection came up: what waits for one fails."""
