@@ -137,7 +137,7 @@ def test_none_is_started_while_one_cannot_be_killed(make_tool: Make, monkeypatch
         (("net:\n- net type: [", "", 0), "printed no YAML in line"),
         (("- a\n- b\n", "", 0), "no mapping at its top"),
         (("net: 7\n\tx: 8\n", "", 0), "printed no YAML"),
-        (("&a [*a]\n", "", 0), "no mapping at its top"),
+        (("&a [*a]\n", "", 0), "aliases"),
         (("!!python/object:os.system {}\n", "", 0), "printed no YAML"),
     ],
 )

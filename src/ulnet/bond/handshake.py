@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ulnet.bond.connect import ANSWER_TIME, PATIENCE
+from ulnet.bond.connect import ANSWER_TIME
 from ulnet.bond.hello import INCOMING, Stamp, is_older, stamp_of
 from ulnet.core.guard import tag_of
 from ulnet.core.lines import Line
@@ -23,6 +23,7 @@ __all__ = ["CAPABILITIES", "Handshake"]
 CAPABILITIES: Final = int(Capability.WEIGHTS | Capability.BEACONS | Capability.GUARD)
 _VERSION: Final = 1
 _MOST_ASKED: Final = 8  # paths on which a peer is asked whether a new slave is its own
+_DOUBT: Final = 3.0  # seconds that a connected peer may be silent, before it is asked for the last time
 _MOST_CLAIMS: Final = 256  # slaves that are not known and wait to be believed
 _MOST_REFUSED: Final = 1024  # names to remember, so that the log has each once
 
@@ -134,7 +135,7 @@ class Handshake:
         if len(self._claims) >= _MOST_CLAIMS:
             return
 
-        until = bond.clock() + PATIENCE
+        until = bond.clock() + _DOUBT
 
         def believe() -> None:
             del self._claims[name]
