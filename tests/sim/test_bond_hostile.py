@@ -262,19 +262,6 @@ def test_who_was_believed_while_the_first_slave_was_silent_is_asked_about_again(
     assert world.bond.peers[B_BOND].configuration == b.slaves.own
 
 
-@pytest.mark.requirement("BOND-hello")
-def test_a_connected_peer_that_is_silent_for_a_moment_is_not_replaced() -> None:
-    world = World()
-    cut = world.sim.partition(["a.eth0", "a.eth1"], ["b.eth0", "b.eth1"])
-    slaves = (SlaveEntry(Nid.parse(B[0]), status=2), SlaveEntry(world.m.nid))
-    world.m.hello(HOME, 0, Configuration(B_BOND, slaves, active=1))
-    world.sim.run(2.5)
-    world.sim.heal(cut)
-    for seconds in (0, 20):
-        world.sim.run(seconds)
-        assert world.bond.peers[B_BOND].configuration == bond_of(world.b).slaves.own
-
-
 ANY = (1 << 64) - 1
 SOURCES = ["10.0.0.7@tcp", str(B_BOND), "10.0.0.9@bond0", A[1]]
 

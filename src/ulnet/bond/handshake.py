@@ -23,7 +23,6 @@ __all__ = ["CAPABILITIES", "Handshake"]
 CAPABILITIES: Final = int(Capability.WEIGHTS | Capability.BEACONS | Capability.GUARD)
 _VERSION: Final = 1
 _MOST_ASKED: Final = 8  # paths on which a peer is asked whether a new slave is its own
-_DOUBT: Final = 3.0  # seconds that a connected peer may be silent, before it is asked for the last time
 _MOST_CLAIMS: Final = 256  # slaves that are not known and wait to be believed
 _MOST_REFUSED: Final = 1024  # names to remember, so that the log has each once
 
@@ -135,18 +134,9 @@ class Handshake:
         if len(self._claims) >= _MOST_CLAIMS:
             return
 
-        until = bond.clock() + _DOUBT
-
         def believe() -> None:
             del self._claims[name]
-            known = bond.peers.get(name)
-            if (
-                known is not None and known.connected and bond.clock() < until
-            ):  # there may be a fault on the way
-                self._claims[name] = source, bond.after(ANSWER_TIME, believe)
-                self._greet_all(known)
-                return
-            found = known or bond.table.new(name)
+            found = bond.peers.get(name) or bond.table.new(name)
             if found is not None:
                 found.unconfirmed = True
                 self._take(found, hello, at, source)
