@@ -243,7 +243,6 @@ def test_a_message_in_a_peer_s_name_makes_nobody_that_peer(b: bool) -> None:
     world.sim.run(1)
     peer = world.bond.peers.get(B_BOND)
     assert peer is None or not peer.has_slave(world.m.nid)
-    assert world.a.core.stats.drops["another node of that net sent it than its source"] == 1
 
 
 @pytest.mark.requirement("BOND-hello")
@@ -263,7 +262,7 @@ def test_who_was_believed_while_the_first_slave_was_silent_is_asked_about_again(
 
 
 ANY = (1 << 64) - 1
-SOURCES = ["10.0.0.7@tcp", str(B_BOND), "10.0.0.9@bond0", A[1]]
+SOURCES = ["10.0.0.7@tcp", str(B_BOND), A[1]]
 
 
 @pytest.mark.requirement("BOND-ni", "MD")

@@ -337,11 +337,12 @@ class BondNi:
     # Peers -----------------------------------------------------------------------------------------
 
     def comes_by(self, source: Nid, from_nid: Nid) -> bool:
-        """Whether what a peer sends may come from that slave: one that it has named, or its first one."""
+        """Whether what a peer sends may come from that slave: of one that is connected, only if it named it.
+
+        Messages of others may overtake their HELLO.
+        """
         peer = self.peers.get(source)
-        if peer is not None and (from_nid in peer.had or from_nid == peer.greeted):
-            return True
-        return not (peer is not None and peer.connected) and from_nid == self.guess(source)
+        return peer is None or not peer.connected or from_nid in peer.had
 
     def guess(self, nid: Nid) -> Nid:
         """The first slave of a bonding NI, as its NID tells (design §5.1)."""
