@@ -98,3 +98,26 @@ async def test_answers_that_others_ask_for_leave_places_for_this_node_s_own_call
         side.put(at.nid(2), b"hello")
         await until(live.core.complete(1))
         assert places.wanted
+
+
+@pytest.mark.pure
+async def test_this_node_s_own_message_waits_behind_no_answers_to_its_target(
+    make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source that somebody invents may be that of a node that is there."""
+    monkeypatch.setattr(budget, "MOST_CALLS", 4)
+    monkeypatch.setattr(budget, "MOST_ANSWERS", 2)
+    monkeypatch.setattr("ulnet.lnd.tcp.dialer.TURN", 1e9)
+    side = make(at.nid(1), tunables={"timeout": 300})
+    with ExitStack() as stack:
+        for host in range(10, 30):
+            stack.enter_context(swallowing(at.ip(host), side.params.accept_port))
+            side.send(put_header(Nid.parse(at.nid(host)), side.ni.nid, 0, type=MsgType.ACK))
+        for _ in range(20):
+            side.send(put_header(Nid.parse(at.nid(2)), side.ni.nid, 0, type=MsgType.ACK))
+        places = side.lnd._shared.budget
+        await until(lambda: len(places._to_answer) == 19)
+        live = make(at.nid(2))
+        side.put(at.nid(2), b"hello")
+        await until(live.core.complete(21))
+        assert len(places._to_answer) == 18

@@ -52,7 +52,7 @@ _GET_EVENT: Final = EventKind.GET
 _ACK_EVENT: Final = EventKind.ACK
 _REPLY_EVENT: Final = EventKind.REPLY
 STRANGE_SOURCE: Final = "another node of that net sent it than its source"
-UNVOUCHED: Final = "its sender's certificate is not for its source, nor is it our gateway to that net"
+UNVOUCHED: Final = "its sender has no certificate for its source, and is no gateway of ours to that net"
 _MOST_PAYLOAD: Final = {_ACK: 0, _GET: 0, _PUT: LNET_MTU, _REPLY: LNET_MTU}  # other kinds nobody sends
 
 
@@ -124,7 +124,10 @@ class Reception:
         return match
 
     def _is_believed(self, receiver: Receiver, source: Nid) -> bool:
-        """Whether who is connected may send in the name of that NID: by certificate, or as our gateway."""
+        """Whether who is connected may send in the name of that NID: by certificate, or as our gateway.
+
+        Without a certificate that is so for NIDs of plain nets that have never shown one.
+        """
         vouches = receiver.vouches
         if vouches is None:
             local = self.state.nets.get(source.net)

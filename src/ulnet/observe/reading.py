@@ -37,7 +37,7 @@ def read_text(text: bytes) -> dict[str, Any]:
         pass
     try:
         if b"&" in text and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, _LOADER)):
-            raise ValueError("aliases (*name): lnetctl prints none")  # some lines may stand for gigabytes
+            raise ValueError("aliases (*name) are not read: write the values out")  # they may be gigabytes
         document = yaml.load(text, _LOADER)
     except yaml.MarkedYAMLError as bad:
         where = f" in line {bad.problem_mark.line + 1}" if bad.problem_mark is not None else ""

@@ -280,8 +280,8 @@ class _Transfer:
             self._seen = self._moved
             self._look_later()
             return
-        words = f"{moved} bytes of bulk in {_WATCHED:g} s, while others wait: its transfer was given up"
-        self._fail(Stalled(errno.ETIMEDOUT, f"{self._client}: {words}"))
+        words = f"{moved} bytes of bulk in {_WATCHED:g} s while others waited, {_LEAST_MOVED} is the least"
+        self._fail(Stalled(errno.ETIMEDOUT, f"{self._client}: {words}: call again when more can be moved"))
 
     def _begin(self, piece: _Piece) -> None:
         begin, memory = self._next, self._memory

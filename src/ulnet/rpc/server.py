@@ -314,7 +314,7 @@ class Server:
     def _why_not(self, frame: CallFrame, method: Method, size: int) -> tuple[int, str]:
         """The errno and the text of a request that is refused whatever else there is; 0: it is not."""
         if method.kind == "stream" and frame.flags & BODY:
-            return errno.EMSGSIZE, "data of a stream are in its frame"
+            return errno.EMSGSIZE, "data of a stream must be in its frame: send less, or make a call"
         if size > self._queue_bytes:
             text = f"data of {size} bytes: this server takes at most {self._queue_bytes}; use bulk"
             return errno.EMSGSIZE, text

@@ -121,7 +121,7 @@ class Service:
 
     def _adder(self, name: str, kind: Literal["call", "stream"], most: int) -> Callable[[H], H]:
         if most < 0:
-            raise LNetError(errno.EINVAL, f"method {name}: most={most}: it is a number of bytes")
+            raise LNetError(errno.EINVAL, f"method {name}: most={most}: give a number of bytes, from 0 on")
         call_overhead(name)  # raises for a name that cannot be sent
         if name in self.methods:
             raise LNetError(

@@ -276,7 +276,10 @@ class Framework:
         """The nodes that a client is to ask, once few others are being told theirs. Raises LNetError."""
         begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if not self._places.offer(incoming.peer, begun):
-            raise LNetError(errno.ENOMEM, f"{incoming.peer}: too many of its orders wait for their lists")
+            raise LNetError(
+                errno.ENOMEM,
+                f"{incoming.peer}: too many of its orders wait for their lists: order fewer at a time",
+            )
         try:
             await begun
             if self.session is not session:

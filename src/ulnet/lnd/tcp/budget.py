@@ -53,6 +53,17 @@ class Budget:
         self._calling[dialer] = answers
         self._answers += answers
 
+    def hurry(self, dialer: Dialer) -> None:
+        """More than answers is to be sent there now: it waits behind no answers."""
+        if dialer not in self._to_answer:
+            return
+        del self._to_answer[dialer]
+        if len(self._calling) < MOST_CALLS:
+            self._begin(dialer, False)
+            dialer.turn()
+        else:
+            self._first[dialer] = None
+
     def leave(self, dialer: Dialer) -> None:
         """It calls no more, or does not want to."""
         for waiting in (self._first, self._to_answer, self._later):

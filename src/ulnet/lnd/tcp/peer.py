@@ -42,7 +42,6 @@ _OVERHEAD: Final = (
 
 _LAST_COOKIE: Final = (1 << 64) - 1
 _SURE: Final = 1.0  # seconds after a HELLO in which its sender has no other life
-_SOME: Final = 16  # messages that wait, of which it is seen whether they are answers
 _ACK: Final = int(MsgType.ACK)
 _REPLY: Final = int(MsgType.REPLY)
 
@@ -183,6 +182,8 @@ class Peer:
             deadline = self.state.shared.loop.time() + self.timeout
             self.queue += [(deadline, msg) for msg in msgs]
             self.state.shared.core.awaits_connection(msgs)
+            if self.dialer is not None and hdr.type not in ANSWERS:
+                self.state.shared.budget.hurry(self.dialer)
             return
         for msg in msgs:
             self.state.fail_unsent(msg, failure)
@@ -454,8 +455,8 @@ class Peer:
 
     @property
     def only_answers(self) -> bool:
-        """Whether answers alone wait for a connection, as far as a short look tells."""
-        return bool(self.queue) and all(msg.hdr.type in ANSWERS for _, msg in self.queue[:_SOME])
+        """Whether answers alone wait for a connection."""
+        return bool(self.queue) and all(msg.hdr.type in ANSWERS for _, msg in self.queue)
 
     def fail_queue(self, failure: Failure) -> None:
         """No connection came up: what waits for one fails."""
