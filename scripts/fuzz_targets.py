@@ -13,8 +13,8 @@ from ulnet.dlc.legacy import LegacyError
 from ulnet.dlc.legacy_text import read_text
 from ulnet.dlc.modprobe import read_modprobe
 from ulnet.dlc.protocol import ProtocolError, decode_reply, decode_request
+from ulnet.lnd.tcp.certificate import certificate_of
 from ulnet.lnd.tcp.handshake import ActiveHandshake, Identity, PassiveHandshake, Verdict
-from ulnet.lnd.tcp.secure import certificate_of
 from ulnet.nid import LNET_PID, Net, Nid, NidError, NidList
 from ulnet.wire import bond, o2ib, rpc
 from ulnet.wire.acceptor import ConnRequest

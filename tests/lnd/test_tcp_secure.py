@@ -37,9 +37,11 @@ from lnd.kit import (
 from support.examples import examples
 from ulnet.cli.pki import make_authority, make_node
 from ulnet.core.status import HealthStatus, LNetError
+from ulnet.lnd.tcp.alerts import words_of
 from ulnet.lnd.tcp.errors import Failure
 from ulnet.lnd.tcp.nistate import REMEMBERED, keep
-from ulnet.lnd.tcp.secure import FIRST_BYTE, Credentials, SecureSocket, Security, _words
+from ulnet.lnd.tcp.secure import FIRST_BYTE, Credentials, Security
+from ulnet.lnd.tcp.secure_socket import SecureSocket
 from ulnet.nid import Nid
 from ulnet.wire.acceptor import ConnRequest
 from ulnet.wire.socklnd import ConnType
@@ -257,7 +259,7 @@ async def refused_with(make: Make, at: Addresses, ours: str, theirs: str, words:
 def test_alerts_of_the_other_side_in_words(reason: str, words: str) -> None:
     error = ssl.SSLError(1, "no words")
     error.reason = reason
-    assert _words(error).startswith(words)
+    assert words_of(error).startswith(words)
 
 
 def of_another_authority(site: Site, directory: Path, nid: str) -> str:
@@ -329,7 +331,6 @@ def tls_of(raw: RawPeer, credentials: str) -> ssl.SSLSocket:
     """A TLS client of a test, that blocks."""
     raw.sock.setblocking(True)
     context = Credentials(credentials, time.monotonic, print).caller
-    context.sslsocket_class = ssl.SSLSocket
     raw.sock = context.wrap_socket(raw.sock)
     return raw.sock
 
@@ -527,9 +528,7 @@ def pair_of(site: Site) -> tuple[SecureSocket, SecureSocket]:
         end.setblocking(False)
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
     credentials = Credentials(site.node("10.0.0.1@tcp"), time.monotonic, print)
-    a = credentials.caller.wrap_socket(one, do_handshake_on_connect=False)
-    b = credentials.listener.wrap_socket(other, server_side=True, do_handshake_on_connect=False)
-    assert isinstance(a, SecureSocket) and isinstance(b, SecureSocket)
+    a, b = credentials.secure(one), credentials.secure(other, listening=True)
     while any([a.shake(), b.shake()]):
         pass
     return a, b

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import _ssl
+import ctypes
 import errno
 import os
 import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +24,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from lnd.conftest import Addresses
 from lnd.kit import Side, dial, until
 from ulnet.cli.pki import _private, _public, make_authority, make_node
-from ulnet.lnd.tcp.secure import Credentials, SecureSocket, Security, certificate_of
+from ulnet.lnd.tcp.certificate import certificate_of
+from ulnet.lnd.tcp.secure import Credentials, Security
+from ulnet.lnd.tcp.secure_socket import SecureSocket
 from ulnet.nid import Nid
 
 NID = "10.0.0.2@tcp"
@@ -106,15 +112,11 @@ def shaken(caller: Credentials, listener: Credentials) -> tuple[str, str]:
         theirs, _ = listening.accept()
     ours.setblocking(False)
     theirs.setblocking(False)
-    ends = (
-        caller.caller.wrap_socket(ours, do_handshake_on_connect=False),
-        listener.listener.wrap_socket(theirs, server_side=True, do_handshake_on_connect=False),
-    )
+    ends = caller.secure(ours), listener.secure(theirs, listening=True)
     words = ["?", "?"]
     try:
         for _ in range(200):
             for at, end in enumerate(ends):
-                assert isinstance(end, SecureSocket)
                 if words[at] == "?":
                     try:
                         words[at] = "?" if end.shake() else ""
@@ -171,9 +173,7 @@ def pair(authority: Path, tmp_path: Path) -> Iterator[Pair]:
         called, _ = listening.accept()
     calling.setblocking(False)
     called.setblocking(False)
-    a = ours.caller.wrap_socket(calling, do_handshake_on_connect=False)
-    b = ours.listener.wrap_socket(called, server_side=True, do_handshake_on_connect=False)
-    assert isinstance(a, SecureSocket) and isinstance(b, SecureSocket)
+    a, b = ours.secure(calling), ours.secure(called, listening=True)
     while any([a.shake(), b.shake()]):
         pass
     yield a, b
@@ -193,30 +193,135 @@ def filled(a: SecureSocket, payload: bytes) -> int:
     return count
 
 
-def test_tiny_records_are_no_endless_turn(pair: Pair) -> None:
-    """Each has one byte: a call takes some, and leaves the others to the next."""
+def test_small_records_are_no_endless_turn(pair: Pair) -> None:
+    """Each has four bytes: a call takes some, and leaves the others to the next."""
     a, b = pair
-    count = filled(a, b"x")
-    assert count > 1000
+    count = 4 * filled(a, b"abcd")
+    assert count > 4000
     buffer = bytearray(1 << 20)
     got = 0
     while got < count:
         size = b.recv_into(buffer)
-        assert size <= 128
+        assert size <= 4 * (16384 // 26 + 1)
         got += size
     with pytest.raises(BlockingIOError):
         b.recv_into(buffer)
 
 
-def test_records_without_payload_end_a_connection(pair: Pair) -> None:
-    """OpenSSL takes key updates and the like without an end, and does not return meanwhile."""
+def test_tiny_records_end_a_connection(pair: Pair) -> None:
+    """Those of one byte cost as much time as whole ones."""
     a, b = pair
-    b.watch.most = 100  # of those with payload are more
-    filled(a, b"x")
-    with pytest.raises(OSError, match="no payload") as told:
-        b.recv_into(bytearray(1 << 20))
-    assert told.value.errno == errno.EPROTO
-    assert b.watch.records == 101
+    count = filled(a, b"x")
+    assert count == 5000
+    calls = 0
+
+    def step() -> None:
+        nonlocal calls
+        calls += 1
+
+    assert "no payload, or are tiny" in ended(b, step, count)
+    assert calls < 10
+
+
+class RawTls:
+    """OpenSSL itself, for what Python's ssl does not send. Its calls block."""
+
+    def __init__(self, sock: socket.socket, directory: Path) -> None:
+        pointer = ctypes.c_void_p
+        lib = ctypes.CDLL(_ssl.__file__)
+        for name in ("TLS_client_method", "SSL_CTX_new", "SSL_new"):
+            getattr(lib, name).restype = pointer
+        context = pointer(lib.SSL_CTX_new(pointer(lib.TLS_client_method())))
+        own, key = (str(directory / name).encode() for name in ("node.pem", "node.key"))
+        assert lib.SSL_CTX_use_certificate_chain_file(context, own) == 1
+        assert lib.SSL_CTX_use_PrivateKey_file(context, key, 1) == 1
+        self._lib, self._tls = lib, pointer(lib.SSL_new(context))
+        assert lib.SSL_set_fd(self._tls, sock.fileno()) == 1
+
+    def connect(self) -> None:
+        """The handshake."""
+        assert self._lib.SSL_connect(self._tls) == 1
+
+    def write(self, data: bytes) -> None:
+        """A record with that payload."""
+        assert self._lib.SSL_write(self._tls, data, len(data)) == len(data)
+
+    def update_key(self, ask: bool) -> None:
+        """A record with a key update, which may ask for another one."""
+        assert self._lib.SSL_key_update(self._tls, int(ask)) == 1
+        assert self._lib.SSL_do_handshake(self._tls) == 1
+
+
+@pytest.fixture
+def foe(authority: Path, tmp_path: Path) -> Iterator[tuple[RawTls, SecureSocket, socket.socket]]:
+    """OpenSSL at one end, with a certificate that is good, and ours at the other."""
+    try:
+        _ = ctypes.CDLL(_ssl.__file__).SSL_key_update
+    except (AttributeError, OSError):
+        pytest.skip("this Python does not show its OpenSSL: use one that is linked with the system's")
+    make_node(authority, tmp_path / "node", [NID])
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        calling = socket.create_connection(listening.getsockname())
+        called, _ = listening.accept()
+    calling.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    raw = RawTls(calling, tmp_path / "node")
+    ours = credentials(str(tmp_path / "node")).secure(called, listening=True)
+    with ThreadPoolExecutor(1) as aside:
+        connected = aside.submit(raw.connect)
+        while ours.shake():
+            pass
+        connected.result()
+    ours.setblocking(False)
+    yield raw, ours, calling
+    ours.close()
+    calling.close()
+
+
+def ended(ours: SecureSocket, step: Callable[[], None], most: int) -> str:
+    """Why a connection ends, within so many steps of its other side."""
+    buffer = bytearray(1 << 20)
+    try:
+        for _ in range(most):
+            step()
+            with suppress(BlockingIOError):
+                ours.recv_into(buffer)
+    except OSError as failed:
+        return f"{errno.errorcode[failed.errno or 0]}: {failed.strerror}"
+    return ""
+
+
+@pytest.mark.parametrize("ask", [False, True], ids=["", "answers-asked-for"])
+def test_key_updates_end_a_connection(foe: tuple[RawTls, SecureSocket, socket.socket], ask: bool) -> None:
+    """OpenSSL takes them without an end, and does not return while there are more."""
+    raw, ours, _ = foe
+    for _ in range(5):
+        raw.update_key(ask)
+    raw.write(b"good")
+    buffer = bytearray(1 << 20)
+    assert ours.recv_into(buffer) == 4
+    assert "EPROTO: most of what it sends are records of TLS that are no payload" in ended(
+        ours, lambda: raw.update_key(ask), 5000
+    )
+
+
+def test_who_does_not_read_what_key_updates_are_answered_with_is_cut_off(
+    foe: tuple[RawTls, SecureSocket, socket.socket],
+) -> None:
+    """Each answer waits here, though the payload beside them pays for the questions."""
+    raw, ours, calling = foe
+    calling.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)  # small segments fill its buffers sooner
+    calling.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    most = 0
+
+    def step() -> None:
+        nonlocal most
+        raw.update_key(True)
+        raw.write(b"payload")
+        most = max(most, ours._out.pending + len(ours._rest))
+
+    assert ended(ours, step, 100_000).startswith("EPROTO: it does not read")
+    assert 100_000 < most < 140_000
 
 
 async def test_a_request_for_tls_in_tiny_records_is_refused_at_once(
@@ -225,10 +330,10 @@ async def test_a_request_for_tls_in_tiny_records_is_refused_at_once(
     """Nobody has shown a certificate yet; 130,000 records of one byte kept the node for 0.2 s."""
     make_node(authority, tmp_path / "node", [at.nid(1)])
     a = make(at.nid(1), tunables={"security": int(Security.REQUIRE)}, credentials=str(tmp_path / "node"))
-    hello = b"\1" + (130_000).to_bytes(3, "big") + b"\3\3" + bytes(2000)
+    hello = b"\1" + (130_000).to_bytes(3, "big") + b"\3\3" + bytes(8000)
     raw = await dial(a, at.ip(2))
     await raw.send(b"".join(b"\x16\3\1\0\1" + hello[one : one + 1] for one in range(len(hello))))
-    await until(lambda: any("more than 256 records" in line for line in a.reports))
+    await until(lambda: any("longer than 32768 bytes" in line for line in a.reports))
     await raw.refused()
 
 

@@ -14,7 +14,7 @@ from ulnet.cli.extras import how_to_add
 from ulnet.cli.files import write_files
 from ulnet.cli.output import of_output
 from ulnet.cli.parsers import command_parser
-from ulnet.lnd.tcp.secure import MOST_NAMES, Certificate, certificate_in
+from ulnet.lnd.tcp.certificate import MOST_NAMES, Certificate, certificate_in
 from ulnet.nid import NidError, NidList
 
 if TYPE_CHECKING:

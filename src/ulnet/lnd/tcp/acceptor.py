@@ -14,7 +14,8 @@ from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.devices import Device
 from ulnet.lnd.tcp.handshake import PassiveHandshake, Verdict
 from ulnet.lnd.tcp.nistate import NiState
-from ulnet.lnd.tcp.secure import FIRST_BYTE, SecureSocket, Security
+from ulnet.lnd.tcp.secure import FIRST_BYTE, Security
+from ulnet.lnd.tcp.secure_socket import SecureSocket
 from ulnet.lnd.tcp.shared import Shared
 from ulnet.nid import Nid
 from ulnet.wire.acceptor import TLS_WAY_OUT
@@ -244,10 +245,9 @@ class _Inbound:
             first = self._sock.recv(1, socket.MSG_PEEK)
             if first == FIRST_BYTE:
                 credentials.refresh()
-                context = credentials.listener
                 # Where that fails the descriptor is closed, and its number may be the next connection's.
                 self._shared.selector.forget(self._sock.fileno())
-                self._sock = context.wrap_socket(self._sock, server_side=True, do_handshake_on_connect=False)
+                self._sock = credentials.secure(self._sock, listening=True)
                 self._watch(self._on_shake)
                 self._on_shake()
                 return

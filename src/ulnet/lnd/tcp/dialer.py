@@ -452,12 +452,10 @@ class Dialer:
             self._failed(number, why_connect_failed(number, where, own.ip, peer.timeout))
             return False
         machine = ActiveHandshake(state.identity, peer.nid, peer.pid, ctype, self._version)
-        context = None
-        credentials = self._shared.credentials
-        if credentials is not None and state.secures(peer.nid):
+        credentials = self._shared.credentials if state.secures(peer.nid) else None
+        if credentials is not None:
             credentials.refresh()
-            context = credentials.caller
-        self._attempt = Outbound(self, self._shared, sock, machine, where, peer.timeout, context)
+        self._attempt = Outbound(self, self._shared, sock, machine, where, peer.timeout, credentials)
         return True
 
     def fall_back(self) -> bool:

@@ -17,7 +17,8 @@ from ulnet.lnd.tcp.devices import Device, believable
 from ulnet.lnd.tcp.errors import Failure
 from ulnet.lnd.tcp.handshake import Identity, PassiveHandshake
 from ulnet.lnd.tcp.peer import Peer
-from ulnet.lnd.tcp.secure import SecureSocket, Security
+from ulnet.lnd.tcp.secure import Security
+from ulnet.lnd.tcp.secure_socket import SecureSocket
 from ulnet.lnd.tcp.shared import Shared
 from ulnet.nid import PID_USER_FLAG, Nid
 from ulnet.wire.socklnd import KEEPALIVE_COOKIE, ConnType, Hello

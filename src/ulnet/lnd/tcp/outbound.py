@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from ulnet.lnd.tcp.errors import why_connect_failed, why_handshake_broke
 from ulnet.lnd.tcp.handshake import ActiveHandshake, Verdict
-from ulnet.lnd.tcp.secure import SecureSocket
+from ulnet.lnd.tcp.secure import Credentials
+from ulnet.lnd.tcp.secure_socket import SecureSocket
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
     from ulnet.lnd.tcp.dialer import Dialer
     from ulnet.lnd.tcp.shared import Shared
     from ulnet.wire.socklnd import ConnType
@@ -26,7 +25,7 @@ class Outbound:
     """Waits for the TCP connection, sends request and HELLO, reads the answer, tells the dialer, once."""
 
     __slots__ = (
-        "_context",
+        "_credentials",
         "_dialer",
         "_loop",
         "_machine",
@@ -45,10 +44,10 @@ class Outbound:
         machine: ActiveHandshake,
         where: str,
         seconds: float,
-        context: SSLContext | None,
+        credentials: Credentials | None,
     ) -> None:
         self._dialer = dialer
-        self._context = context  # where the connection is to be secured
+        self._credentials = credentials  # where the connection is to be secured
         self._loop = shared.loop
         self._selector = shared.selector
         self._sock: socket.socket | None = sock
@@ -98,11 +97,11 @@ class Outbound:
             source = str(sock.getsockname()[0])
             self._fail(number, why_connect_failed(number, self._where, source, self._seconds))
             return
-        if self._context is None:
+        if self._credentials is None:
             self._open(sock)
             return
         try:
-            self._sock = self._context.wrap_socket(sock, do_handshake_on_connect=False)
+            self._sock = self._credentials.secure(sock)
         except OSError as error:
             self._broke(error.errno or errno.EIO)
             return

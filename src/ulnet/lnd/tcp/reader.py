@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ulnet.core.status import HealthStatus, errno_text
-from ulnet.lnd.tcp.secure import SecureSocket
+from ulnet.lnd.tcp.secure_socket import SecureSocket
 from ulnet.lnd.tcp.shared import FIRST_TURN, MOST_TURN, TURNS, Shared
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, unpack_header

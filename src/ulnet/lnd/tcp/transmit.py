@@ -19,7 +19,7 @@ from ulnet.lnd.base import Failures, is_bare
 from ulnet.lnd.tcp.bare import ZERO_COPY, InDoubt, Requests
 from ulnet.lnd.tcp.errors import Failure, send_status
 from ulnet.lnd.tcp.progress import unacknowledged
-from ulnet.lnd.tcp.secure import SecureSocket
+from ulnet.lnd.tcp.secure_socket import SecureSocket
 from ulnet.lnd.tcp.shared import Shared
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, pack_header

@@ -1,0 +1,270 @@
+"""A TLS connection with the manners of a plain socket that does not block.
+
+OpenSSL sees no socket: what came is given to it in pieces, and what it has encrypted is sent here. So a peer
+decides neither how long one of its calls takes nor how much it holds.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, Final
+
+from ulnet.lnd.tcp.alerts import words_of
+from ulnet.lnd.tcp.certificate import Certificate, certificate_of
+
+__all__ = ["MOST_PIECE", "SecureSocket"]
+
+_RECORD: Final = 16384  # bytes of payload in a record at most
+_LOT: Final = 65536  # bytes that are encrypted before they are sent
+_LEAST_PIECE: Final = 16384  # bytes that are given to OpenSSL at a time, until the payload is much of them
+MOST_PIECE: Final = 131072
+_SHAKEN: Final = 32768  # bytes of a handshake: of a longer one the certificates alone would take 0.1 s
+_PAYS: Final = 8  # bytes that may come for each one of payload
+_BEYOND: Final = 32768  # bytes beyond those: more than one record that is not whole
+_UNREAD: Final = 65536  # bytes of TLS itself that the other side has not read
+_TOO_LONG: Final = (
+    f"its part of the TLS handshake is longer than {_SHAKEN} bytes: too many certificates or NIDs"
+)
+_NO_PAYLOAD: Final = "most of what it sends are records of TLS that are no payload, or are tiny"
+_NOT_READ: Final = "it does not read what TLS has to say to it"
+_receive, _transmit = socket.socket.recv_into, socket.socket.send
+_NOTHING: Final = memoryview(b"")
+_HUNG_UP: Final = "it hung up during the TLS handshake"
+
+
+class SecureSocket(socket.socket):
+    """A connected socket with TLS on it, in place of the plain one, which is detached.
+
+    What is read fills all buffers as far as there is anything; "not now" is a BlockingIOError. `held` bytes
+    of what was to be sent are encrypted already, though not sent: the next call must begin with them.
+    `scratch` is memory that sockets of one thread may share.
+    """
+
+    held: int = 0
+
+    def __init__(
+        self, sock: socket.socket, context: ssl.SSLContext, *, listening: bool, scratch: memoryview
+    ) -> None:
+        timeout = sock.gettimeout()
+        super().__init__(sock.family, sock.type, sock.proto, fileno=sock.detach())
+        self.settimeout(timeout)
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls: ssl.SSLObject = context.wrap_bio(self._in, self._out, server_side=listening)
+        self._scratch = scratch
+        self._rest = _NOTHING  # encrypted, and still to be sent
+        self._piece = _LEAST_PIECE
+        self._to_shake = _SHAKEN  # bytes that may still come before the handshake is through
+        self._beyond = 0  # bytes that came beyond what the payload pays for
+
+    # In --------------------------------------------------------------------------------------------
+
+    def pending(self) -> int:
+        """Bytes that came, and of which the kernel knows no longer."""
+        return self._tls.pending() + self._in.pending
+
+    def setsockopt(self, level: int, optname: int, *args: Any) -> None:
+        """See socket.setsockopt; a record of those bytes for which SO_RCVLOWAT waits may be here in part."""
+        if (level, optname) == (socket.SOL_SOCKET, socket.SO_RCVLOWAT):
+            args = (max(args[0] - _RECORD, 1),)
+        super().setsockopt(level, optname, *args)
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        """See socket.recv."""
+        buffer = bytearray(buflen)
+        return bytes(buffer[: self.recv_into(buffer)])
+
+    def recv_into(self, buffer: Any, nbytes: int | None = None, flags: int = 0) -> int:
+        """See socket.recv_into."""
+        return self._fill(memoryview(buffer), 0)
+
+    def recvmsg_into(
+        self, buffers: Iterable[Any], ancbufsize: int = 0, flags: int = 0
+    ) -> tuple[int, list[Any], int, Any]:
+        """See socket.recvmsg_into."""
+        total = 0
+        for buffer in buffers:
+            view = memoryview(buffer)
+            count = self._fill(view, total)
+            total += count
+            if count < len(view):
+                break
+        return total, [], 0, None
+
+    def _fill(self, view: memoryview, before: int) -> int:
+        """Read until the view is full, or there is nothing more, or what comes are tiny records."""
+        size, count = len(view), 0
+        tls, source = self._tls, self._in
+        read: Any = tls.read  # a record at a time; how many bytes
+        came, begun = 0, 0
+        try:
+            while count < size:
+                # Errors of OpenSSL are slow, so that it is asked where it may have something.
+                if source.pending or tls.pending():
+                    try:
+                        got = read(size - count, view[count:])
+                    except ssl.SSLWantReadError:
+                        pass
+                    else:
+                        if not got:
+                            break
+                        count += got
+                        continue
+                full = self._pay(came, count - begun)
+                begun = count
+                if came and count and not full:
+                    break
+                came = self._feed()
+                if not came:
+                    break
+        except BlockingIOError:
+            if not count and not before:
+                raise
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            pass  # the end, which the next call finds again
+        except ssl.SSLError as error:
+            self._say_last()
+            raise OSError(errno.EPROTO, words_of(error)) from None
+        self._beyond = max(self._beyond - _PAYS * (count - begun), 0)
+        if self._out.pending:
+            self._answer()
+        return count
+
+    def _pay(self, came: int, payload: int) -> bool:
+        """The last piece had so much payload: whether more of that may be there at once.
+
+        Pieces get longer and shorter by that. Raises OSError(EPROTO) where too much is no payload.
+        """
+        self._beyond = max(self._beyond - _PAYS * payload, 0)
+        if self._beyond > _BEYOND:
+            raise OSError(errno.EPROTO, _NO_PAYLOAD)
+        if came < self._piece:
+            return False
+        if 2 * payload < came:
+            self._piece = _LEAST_PIECE
+            return False
+        if self._piece < MOST_PIECE:
+            self._piece *= 2
+        return True
+
+    def _feed(self) -> int:
+        """Give OpenSSL a piece of what came: how many bytes; 0: that was the end. Raises OSError."""
+        count = _receive(self, self._scratch, self._piece)
+        if count:
+            self._in.write(self._scratch[:count])
+            self._beyond += count
+        return count
+
+    # Out -------------------------------------------------------------------------------------------
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        """See socket.send."""
+        return self.sendmsg((data,), flags=flags)
+
+    def sendmsg(self, buffers: Iterable[Any], ancdata: Any = (), flags: int = 0, address: Any = None) -> int:
+        """See socket.sendmsg."""
+        if self._rest and not self._push():
+            raise BlockingIOError
+        count = skip = self.held
+        self.held = 0
+        write, lot = self._tls.write, 0
+        try:
+            for buffer in buffers:
+                view = memoryview(buffer)
+                if skip >= len(view):
+                    skip -= len(view)
+                    continue
+                at, skip = skip, 0
+                while at < len(view):
+                    piece = view[at : at + _LOT - lot]
+                    write(piece)
+                    at += len(piece)
+                    lot += len(piece)
+                    if lot == _LOT:
+                        if not self._push():
+                            return self._hold(lot, count)
+                        count += lot
+                        lot = 0
+        except ssl.SSLError as error:
+            raise OSError(errno.EPROTO, words_of(error)) from None
+        if lot and not self._push(flags):
+            return self._hold(lot, count)
+        return count + lot
+
+    def _hold(self, lot: int, count: int) -> int:
+        """So many bytes are encrypted and did not leave, behind those that did."""
+        self.held = lot
+        if not count:
+            raise BlockingIOError
+        return count
+
+    def _push(self, flags: int = 0) -> bool:
+        """Send what is encrypted; whether all has left. Raises OSError."""
+        while True:
+            rest = self._rest or self._out.read()
+            if not rest:
+                return True
+            try:
+                sent = _transmit(self, rest, flags)
+            except BlockingIOError:
+                self._rest = memoryview(rest)
+                return False
+            self._rest = memoryview(rest)[sent:] if sent < len(rest) else _NOTHING
+
+    def _answer(self) -> None:
+        """Send what TLS itself has to say; what does not leave does so later. Raises OSError(EPROTO)."""
+        if not self._push() and len(self._rest) + self._out.pending > _LOT + _UNREAD:
+            raise OSError(errno.EPROTO, _NOT_READ)
+
+    def _say_last(self) -> None:
+        """The connection is of no use any more, and the other side is told why if that goes at once."""
+        with suppress(OSError):
+            self._push()
+
+    # The handshake ---------------------------------------------------------------------------------
+
+    def shake(self) -> str:
+        """Go on with the handshake: "" when it is through, else "read" or "write". Raises OSError."""
+        try:
+            while self._asks_for_more():
+                if not self._push():
+                    return "write"
+                if self._to_shake <= 0:
+                    raise OSError(errno.EPROTO, _TOO_LONG)
+                count = self._feed()
+                if not count:
+                    raise ConnectionResetError
+                self._to_shake -= count
+        except BlockingIOError:
+            return "read"
+        except ConnectionError:
+            raise ConnectionResetError(errno.ECONNRESET, _HUNG_UP) from None
+        if not self._push():
+            return "write"
+        self._beyond = 0
+        return ""
+
+    def _asks_for_more(self) -> bool:
+        """Whether the handshake is not through with what came so far. Raises OSError."""
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return True
+        except ssl.SSLCertVerificationError as error:
+            self._say_last()
+            raise OSError(errno.EACCES, f"its certificate is not good: {error.verify_message}") from None
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            raise ConnectionResetError from None
+        except ssl.SSLError as error:
+            self._say_last()
+            raise OSError(errno.EPROTO, words_of(error)) from None
+        return False
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """The other end's, after the handshake."""
+        return certificate_of(self._tls.getpeercert() or {})
