@@ -16,6 +16,7 @@ from ulnet.lnd.tcp.handshake import PassiveHandshake, Verdict
 from ulnet.lnd.tcp.nistate import NiState
 from ulnet.lnd.tcp.secure import FIRST_BYTE, Security
 from ulnet.lnd.tcp.secure_socket import SecureSocket
+from ulnet.lnd.tcp.shakes import Shakes
 from ulnet.lnd.tcp.shared import Shared
 from ulnet.nid import Nid
 from ulnet.wire.acceptor import TLS_WAY_OUT
@@ -49,6 +50,7 @@ class Acceptor:
         self._timer: asyncio.TimerHandle | None = None
         self.pending: dict[_Inbound, None] = {}  # the oldest first
         self._by_address: dict[str, dict[_Inbound, None]] = {}
+        self.shakes: Shakes = Shakes(shared.loop)
         self._most_files = 0  # a descriptor from there on is kept for others than those who call
 
     def open(self, nid: Nid, device: Device) -> None:
@@ -239,16 +241,9 @@ class _Inbound:
 
     def _on_first(self) -> None:
         """The first byte tells whether the connection is to be secured."""
-        credentials = self._shared.credentials
-        assert credentials is not None
         try:
             first = self._sock.recv(1, socket.MSG_PEEK)
             if first == FIRST_BYTE:
-                credentials.refresh()
-                # Where that fails the descriptor is closed, and its number may be the next connection's.
-                self._shared.selector.forget(self._sock.fileno())
-                self._sock = credentials.secure(self._sock, listening=True)
-                self._watch(self._on_shake)
                 self._on_shake()
                 return
         except (BlockingIOError, InterruptedError):
@@ -264,22 +259,35 @@ class _Inbound:
         self._on_readable()
 
     def _on_shake(self) -> None:
-        """The handshake of TLS goes on."""
+        """The handshake of TLS can go on: it waits for its turn."""
+        self._shared.selector.forget(self._sock.fileno())
+        self._shared.selector.forget_room(self._sock.fileno())
+        self._acceptor.shakes.later(self.address, self._shake)
+
+    def _shake(self) -> bool:
+        """Go on with the handshake of TLS; False: this was dropped meanwhile."""
         sock = self._sock
-        assert isinstance(sock, SecureSocket)
+        if sock.fileno() < 0:
+            return False
         try:
+            if not isinstance(sock, SecureSocket):
+                credentials = self._shared.credentials
+                assert credentials is not None
+                credentials.refresh()
+                self._sock = sock = credentials.secure(sock, listening=True)
             waits = sock.shake()
         except OSError as error:
             self._shared.report(_refusal(self.who, error.strerror or "it broke off the TLS handshake"))
             self.drop()
-            return
+            return True
         if waits == "write":
             self._shared.selector.watch_room(sock.fileno(), self._on_shake)
-            return
-        self._shared.selector.forget_room(sock.fileno())
-        if not waits:
+        elif waits:
+            self._watch(self._on_shake)
+        else:
             self._watch(self._on_readable)
             self._on_readable()
+        return True
 
     def _watch(self, reader: Callable[[], None]) -> None:
         self._shared.selector.watch(self._sock.fileno(), reader)
