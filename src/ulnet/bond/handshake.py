@@ -22,6 +22,7 @@ __all__ = ["CAPABILITIES", "Handshake"]
 
 CAPABILITIES: Final = int(Capability.WEIGHTS | Capability.BEACONS | Capability.GUARD)
 _VERSION: Final = 1
+_TAKEN_BY: Final = 2 * ANSWER_TIME  # what a peer asks about is believed then
 _MOST_ASKED: Final = 8  # paths on which a peer is asked whether a new slave is its own
 _MOST_CLAIMS: Final = 256  # slaves that are not known and wait to be believed
 _MOST_REFUSED: Final = 1024  # names to remember, so that the log has each once
@@ -47,6 +48,7 @@ class Handshake:
         """Greet a peer over a certain path; `sure`: who is there speaks for it."""
         bond = self._bond
         stamp, own = bond.incarnation, bond.slaves.own
+        at_once = self._is_taken_at_once(peer, way[0])
         peer.greeting = True
         peer.greeted = way[1] if sure and not peer.connected else None
 
@@ -55,16 +57,19 @@ class Handshake:
             over, peer.answer_over = peer.answer_over, None
             if bond.peers.get(peer.nid) is not peer:
                 return
-            if ok:
-                peer.hears(stamp, own)
+            if ok and at_once:
+                self._is_taken(peer, stamp, own)
+            elif ok:
+                self._may_ask(peer, stamp, own)
             elif (known := bond.path(peer.nid, *way)) is not None:
                 bond.suspect(*known)
             if peer.waiting and peer.connected:
                 bond.soon(partial(bond.connected, peer))
-            if over is not None and over != way:
+            if over is not None and (over != way or not at_once):
                 self.send_hello_over(peer, over)
                 return
-            if peer.connected and peer.told != bond.incarnation and bond.config.mode is Mode.STANDBY:
+            late = peer.told != bond.incarnation and not peer.settling
+            if peer.connected and late and bond.config.mode is Mode.STANDBY:
                 other = peer.best_for_control()
                 if ok or (other is not None and other.works):
                     bond.soon(lambda: self.send_hello(peer))
@@ -72,6 +77,39 @@ class Handshake:
                     bond.monitor.wanted()
 
         bond.control.tell(*way, Kind.HELLO, self._hello(peer.incarnation), ANSWER_TIME, done)
+
+    def _is_taken_at_once(self, peer: BondPeer, slave: NI) -> bool:
+        return peer.trusts(slave, slave is self._bond.slaves.nis[0])
+
+    def _is_taken(self, peer: BondPeer, stamp: int, own: Configuration) -> None:
+        """A peer has taken the HELLO with that incarnation and configuration."""
+        self.settle(peer)
+        peer.hears(stamp, own)
+
+    def settle(self, peer: BondPeer) -> None:
+        """Wait no longer for a peer to take a HELLO."""
+        self._bond.cancel(peer.doubt)
+        peer.doubt = None
+
+    def _may_ask(self, peer: BondPeer, stamp: int, own: Configuration) -> None:
+        """A HELLO arrived, and the peer may be asking our first slave about it.
+
+        Where messages wait, one from a slave that it trusts follows; where none of these works, the peer
+        believes this one when its question has ended.
+        """
+        bond = self._bond
+        best = peer.best_for_control()
+        if not peer.connected or peer.told == stamp or peer.doubt is not None:
+            return
+        if best is not None and self._is_taken_at_once(peer, best.ni):
+            return
+
+        def over() -> None:
+            peer.doubt = None
+            peer.hears(stamp, own)
+            bond.connected(peer)
+
+        peer.doubt = bond.after(_TAKEN_BY, over)
 
     def _hello(self, target: int) -> bytes:
         bond = self._bond
@@ -171,7 +209,9 @@ class Handshake:
         self._bond.control.tell(ni, nid, Kind.HELLO, self._hello(0), ANSWER_TIME, lambda ok: None)
 
     def close(self) -> None:
-        """Believe nobody any more."""
+        """Believe nobody any more, and wait for nobody."""
+        for peer in self._bond.peers.values():
+            self.settle(peer)
         for name in list(self._claims):
             self._end_claim(name)
 
@@ -187,9 +227,10 @@ class Handshake:
             self._drop("bonding HELLO that was overtaken")
             return
         if stamp is Stamp.CURRENT:
-            peer.hears(bond.incarnation, bond.slaves.own)
+            self._is_taken(peer, bond.incarnation, bond.slaves.own)
         elif stamp is Stamp.ZERO and peer.connected:  # it has restarted
-            peer.told = 0
+            peer.forgets()
+        peer.asked_at = at.nid
         reaction = INCOMING[peer.state, stamp]
         if reaction.save:
             before = peer.configuration
