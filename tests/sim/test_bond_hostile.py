@@ -227,6 +227,19 @@ def test_questions_about_claims_are_few() -> None:
 
 
 @pytest.mark.requirement("BOND-hello")
+def test_who_was_refuted_has_nobody_asked_for_a_while() -> None:
+    """Each HELLO in a connected peer's name made eight messages."""
+    world = World()
+    before = world.a.core.stats.send_count
+    for _ in range(200):
+        world.m.hello(HOME, 0, Configuration(B_BOND, (SlaveEntry(Nid.parse(B[0])), SlaveEntry(world.m.nid))))
+        world.sim.run(0.01)
+    assert 0 < world.a.core.stats.send_count - before < 20
+    world.gets_through()
+    world.sane()
+
+
+@pytest.mark.requirement("BOND-hello")
 @pytest.mark.parametrize("b", [True, False])
 def test_a_message_in_a_peer_s_name_makes_nobody_that_peer(b: bool) -> None:
     """Its sender answered the BEACON and the HELLO that followed, and was believed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -24,19 +25,21 @@ CAPABILITIES: Final = int(Capability.WEIGHTS | Capability.BEACONS | Capability.G
 _VERSION: Final = 1
 _TAKEN_BY: Final = 2 * ANSWER_TIME  # what a peer asks about is believed then
 _MOST_ASKED: Final = 8  # paths on which a peer is asked whether a new slave is its own
-_MOST_CLAIMS: Final = 256  # slaves that are not known and wait to be believed
+_MOST_CLAIMS: Final = 256  # slaves that are not known and wait to be believed, or were refuted
+_PAUSE: Final = 2.0  # seconds without a question about the next claim of who was refuted
 _MOST_REFUSED: Final = 1024  # names to remember, so that the log has each once
 
 
 class Handshake:
     """Tells peers what is true of one bonding NI, and keeps what they say of themselves."""
 
-    __slots__ = ("_bond", "_claims", "_refused")
+    __slots__ = ("_bond", "_claims", "_refused", "_refuted")
 
     def __init__(self, bond: BondNi) -> None:
         self._bond = bond
         self._refused: set[Nid] = set()
         self._claims: dict[Nid, tuple[Nid, Timer]] = {}  # of slaves, by bonding NID, until believed
+        self._refuted: dict[Nid, float] = {}  # until when nobody is asked about what a NID says, oldest first
 
     def send_hello(self, peer: BondPeer) -> None:
         """Send a peer a HELLO, with what is true now."""
@@ -166,10 +169,13 @@ class Handshake:
 
     def _ask_about(self, peer: BondPeer | None, hello: BondHello, at: NI, source: Nid) -> None:
         """A slave that is not known speaks for a bonding NI: believed if those that are say nothing else."""
-        bond, name = self._bond, hello.configuration.nid
-        if name in self._claims or any(source == by for by, _ in self._claims.values()):
+        bond, name, refuted = self._bond, hello.configuration.nid, self._refuted
+        now = bond.clock()
+        while refuted and refuted[next(iter(refuted))] <= now:
+            del refuted[next(iter(refuted))]
+        if name in self._claims or source in refuted or any(source == by for by, _ in self._claims.values()):
             return
-        if len(self._claims) >= _MOST_CLAIMS:
+        if len(self._claims) + len(refuted) >= _MOST_CLAIMS:
             return
 
         def believe() -> None:
@@ -196,9 +202,12 @@ class Handshake:
         else:  # a node that has no such NI
             self._end_claim(name)
 
-    def _end_claim(self, name: Nid) -> None:
-        _, timer = self._claims.pop(name, (None, None))
+    def _end_claim(self, name: Nid, slaves: Container[Nid] = ()) -> None:
+        """A bonding NI, or its first slave, has answered, and named these slaves."""
+        source, timer = self._claims.pop(name, (None, None))
         self._bond.cancel(timer)
+        if source is not None and source not in slaves:
+            self._refuted[source] = self._bond.clock() + _PAUSE
 
     def _greet_all(self, peer: BondPeer) -> None:
         for path in [path for path in peer.paths if path.ni.active][:_MOST_ASKED]:
@@ -217,7 +226,7 @@ class Handshake:
 
     def _take(self, peer: BondPeer, hello: BondHello, at: NI, source: Nid) -> None:
         bond = self._bond
-        self._end_claim(peer.nid)
+        self._end_claim(peer.nid, [one.nid for one in hello.configuration.slaves])
         stamp = stamp_of(hello.target, bond.incarnation)
         first = source == bond.guess(peer.nid)
         overtaken = is_older(hello.source, peer.incarnation) and not (first and peer.unconfirmed)
