@@ -227,6 +227,19 @@ def test_questions_about_claims_are_few() -> None:
 
 
 @pytest.mark.requirement("BOND-hello")
+def test_who_was_refuted_has_nobody_asked_for_a_while() -> None:
+    """Each HELLO in a connected peer's name made eight messages."""
+    world = World()
+    before = world.a.core.stats.send_count
+    for _ in range(200):
+        world.m.hello(HOME, 0, Configuration(B_BOND, (SlaveEntry(Nid.parse(B[0])), SlaveEntry(world.m.nid))))
+        world.sim.run(0.01)
+    assert 0 < world.a.core.stats.send_count - before < 20
+    world.gets_through()
+    world.sane()
+
+
+@pytest.mark.requirement("BOND-hello")
 @pytest.mark.parametrize("b", [True, False])
 def test_a_message_in_a_peer_s_name_makes_nobody_that_peer(b: bool) -> None:
     """Its sender answered the BEACON and the HELLO that followed, and was believed."""
@@ -243,6 +256,26 @@ def test_a_message_in_a_peer_s_name_makes_nobody_that_peer(b: bool) -> None:
     world.sim.run(1)
     peer = world.bond.peers.get(B_BOND)
     assert peer is None or not peer.has_slave(world.m.nid)
+    assert world.a.core.stats.drops["another node of that net sent it than its source"] == 1
+
+
+@pytest.mark.requirement("BOND-hello", "MD")
+def test_nobody_sends_for_a_peer_that_fell_silent() -> None:
+    """Messages of a peer that is not connected were taken from any neighbour."""
+    world = World()
+    inbox = world.a.attach(33)
+    slaves = [f"{name}.eth{rail}" for name in "ab" for rail in range(2)]
+    cut = world.sim.partition(slaves[:2], slaves[2:])
+    world.a.put(B_BOND, 30, data=b"x")
+    peer = world.bond.peers[B_BOND]
+    world.sim.run_until(lambda: not peer.connected, 120)
+    foreign_put(world.m.node, HOME, world.bond.ni.nid, B_BOND, 33, 1)
+    world.sim.run(1)
+    assert not inbox.deliveries
+    world.sim.heal(cut)
+    put = world.b.put(world.bond.ni.nid, 33, data=b"honest")
+    world.sim.run_until(lambda: put.ended, 120)
+    assert put.ok, put.reason
 
 
 @pytest.mark.requirement("BOND-hello")
@@ -262,7 +295,7 @@ def test_who_was_believed_while_the_first_slave_was_silent_is_asked_about_again(
 
 
 ANY = (1 << 64) - 1
-SOURCES = ["10.0.0.7@tcp", str(B_BOND), A[1]]
+SOURCES = ["10.0.0.7@tcp", str(B_BOND), "10.0.0.9@bond0", A[1]]
 
 
 @pytest.mark.requirement("BOND-ni", "MD")

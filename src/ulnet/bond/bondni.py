@@ -156,9 +156,9 @@ class BondNi:
         if len(ways) > 1:
             self.core.settle()  # what each has under way may decide
             path = take(self.policy, ways, HEADER_SIZE + msg.hdr.payload_length)
-        if peer.told != self.incarnation and not peer.greeting:
+        if peer.told != self.incarnation and not peer.settling:
             self.handshake.send_hello(peer)
-        if path.ni.nid not in peer.knows and peer.greeting:
+        if path.ni.nid not in peer.knows and peer.settling:
             peer.waiting.append(msg)  # until it knows that slave: it takes nothing from others
         else:
             self._pass_on(msg, path.ni, path.nid)
@@ -206,14 +206,18 @@ class BondNi:
         if known is not None:
             peer, path = known
             self.alive(peer, path)
-            if peer.told != self.incarnation and peer.connected and not peer.greeting:
+            if peer.told != self.incarnation and peer.connected and not peer.settling:
                 self.handshake.send_hello(peer)
         elif hdr.src_nid.net == self.ni.nid.net and hdr.src_nid != self.ni.nid:
-            if len(self._connects) >= _MOST_STRANGERS:
-                return
-            found = self.peers.get(hdr.src_nid) or self.table.new(hdr.src_nid)
-            if found is not None and not found.connected:  # it knows this node from an earlier life
-                self.connect(found, (ni, from_nid))
+            self._ask(hdr.src_nid, (ni, from_nid))
+
+    def _ask(self, nid: Nid, hint: tuple[NI, Nid] | None) -> None:
+        """Something came in the name of nid: where it is not connected, it may know an earlier life."""
+        if len(self._connects) >= _MOST_STRANGERS:
+            return
+        found = self.peers.get(nid) or self.table.new(nid)
+        if found is not None and not found.connected:
+            self.connect(found, hint)
 
     def received(self, kind: int, count: int, size: int) -> None:
         """Count messages for this NI that came over slaves, `size` bytes of payload together."""
@@ -274,6 +278,8 @@ class BondNi:
         self.report(Line("bond.peer_lost", f"bonding peer {peer.nid}: no path answers", peer=peer.nid))
         peer.state = PeerState.UNKNOWN
         peer.incarnation = 0  # so that the next HELLO asks for an answer
+        self.handshake.settle(peer)
+        peer.forgets()
         if self.clock() - peer.used_at < PATIENCE:
             self.connect(peer)
 
@@ -337,12 +343,15 @@ class BondNi:
     # Peers -----------------------------------------------------------------------------------------
 
     def comes_by(self, source: Nid, from_nid: Nid) -> bool:
-        """Whether what a peer sends may come from that slave: of one that is connected, only if it named it.
+        """Whether what a peer sends may come from that slave: the first one, or one that it has named.
 
-        Messages of others may overtake their HELLO.
+        A peer that is not connected, and seems to have sent by another one, is asked which are its own.
         """
         peer = self.peers.get(source)
-        return peer is None or not peer.connected or from_nid in peer.had
+        if from_nid == self.guess(source) or (peer is not None and from_nid in peer.had):
+            return True
+        self._ask(source, None)
+        return False
 
     def guess(self, nid: Nid) -> Nid:
         """The first slave of a bonding NI, as its NID tells (design §5.1)."""

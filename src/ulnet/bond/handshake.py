@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -22,20 +23,23 @@ __all__ = ["CAPABILITIES", "Handshake"]
 
 CAPABILITIES: Final = int(Capability.WEIGHTS | Capability.BEACONS | Capability.GUARD)
 _VERSION: Final = 1
+_TAKEN_BY: Final = 2 * ANSWER_TIME  # what a peer asks about is believed then
 _MOST_ASKED: Final = 8  # paths on which a peer is asked whether a new slave is its own
-_MOST_CLAIMS: Final = 256  # slaves that are not known and wait to be believed
+_MOST_CLAIMS: Final = 256  # slaves that are not known and wait to be believed, or were refuted
+_PAUSE: Final = 2.0  # seconds without a question about the next claim of who was refuted
 _MOST_REFUSED: Final = 1024  # names to remember, so that the log has each once
 
 
 class Handshake:
     """Tells peers what is true of one bonding NI, and keeps what they say of themselves."""
 
-    __slots__ = ("_bond", "_claims", "_refused")
+    __slots__ = ("_bond", "_claims", "_refused", "_refuted")
 
     def __init__(self, bond: BondNi) -> None:
         self._bond = bond
         self._refused: set[Nid] = set()
         self._claims: dict[Nid, tuple[Nid, Timer]] = {}  # of slaves, by bonding NID, until believed
+        self._refuted: dict[Nid, float] = {}  # until when nobody is asked about what a NID says, oldest first
 
     def send_hello(self, peer: BondPeer) -> None:
         """Send a peer a HELLO, with what is true now."""
@@ -47,6 +51,7 @@ class Handshake:
         """Greet a peer over a certain path; `sure`: who is there speaks for it."""
         bond = self._bond
         stamp, own = bond.incarnation, bond.slaves.own
+        at_once = self._is_taken_at_once(peer, way[0])
         peer.greeting = True
         peer.greeted = way[1] if sure and not peer.connected else None
 
@@ -55,16 +60,19 @@ class Handshake:
             over, peer.answer_over = peer.answer_over, None
             if bond.peers.get(peer.nid) is not peer:
                 return
-            if ok:
-                peer.hears(stamp, own)
+            if ok and at_once:
+                self._is_taken(peer, stamp, own)
+            elif ok:
+                self._may_ask(peer, stamp, own)
             elif (known := bond.path(peer.nid, *way)) is not None:
                 bond.suspect(*known)
             if peer.waiting and peer.connected:
                 bond.soon(partial(bond.connected, peer))
-            if over is not None and over != way:
+            if over is not None and (over != way or not at_once):
                 self.send_hello_over(peer, over)
                 return
-            if peer.connected and peer.told != bond.incarnation and bond.config.mode is Mode.STANDBY:
+            late = peer.told != bond.incarnation and not peer.settling
+            if peer.connected and late and bond.config.mode is Mode.STANDBY:
                 other = peer.best_for_control()
                 if ok or (other is not None and other.works):
                     bond.soon(lambda: self.send_hello(peer))
@@ -72,6 +80,39 @@ class Handshake:
                     bond.monitor.wanted()
 
         bond.control.tell(*way, Kind.HELLO, self._hello(peer.incarnation), ANSWER_TIME, done)
+
+    def _is_taken_at_once(self, peer: BondPeer, slave: NI) -> bool:
+        return peer.trusts(slave, slave is self._bond.slaves.nis[0])
+
+    def _is_taken(self, peer: BondPeer, stamp: int, own: Configuration) -> None:
+        """A peer has taken the HELLO with that incarnation and configuration."""
+        self.settle(peer)
+        peer.hears(stamp, own)
+
+    def settle(self, peer: BondPeer) -> None:
+        """Wait no longer for a peer to take a HELLO."""
+        self._bond.cancel(peer.doubt)
+        peer.doubt = None
+
+    def _may_ask(self, peer: BondPeer, stamp: int, own: Configuration) -> None:
+        """A HELLO arrived, and the peer may be asking our first slave about it.
+
+        Where messages wait, one from a slave that it trusts follows; where none of these works, the peer
+        believes this one when its question has ended.
+        """
+        bond = self._bond
+        best = peer.best_for_control()
+        if not peer.connected or peer.told == stamp or peer.doubt is not None:
+            return
+        if best is not None and self._is_taken_at_once(peer, best.ni):
+            return
+
+        def over() -> None:
+            peer.doubt = None
+            peer.hears(stamp, own)
+            bond.connected(peer)
+
+        peer.doubt = bond.after(_TAKEN_BY, over)
 
     def _hello(self, target: int) -> bytes:
         bond = self._bond
@@ -128,10 +169,13 @@ class Handshake:
 
     def _ask_about(self, peer: BondPeer | None, hello: BondHello, at: NI, source: Nid) -> None:
         """A slave that is not known speaks for a bonding NI: believed if those that are say nothing else."""
-        bond, name = self._bond, hello.configuration.nid
-        if name in self._claims or any(source == by for by, _ in self._claims.values()):
+        bond, name, refuted = self._bond, hello.configuration.nid, self._refuted
+        now = bond.clock()
+        while refuted and refuted[next(iter(refuted))] <= now:
+            del refuted[next(iter(refuted))]
+        if name in self._claims or source in refuted or any(source == by for by, _ in self._claims.values()):
             return
-        if len(self._claims) >= _MOST_CLAIMS:
+        if len(self._claims) + len(refuted) >= _MOST_CLAIMS:
             return
 
         def believe() -> None:
@@ -158,9 +202,12 @@ class Handshake:
         else:  # a node that has no such NI
             self._end_claim(name)
 
-    def _end_claim(self, name: Nid) -> None:
-        _, timer = self._claims.pop(name, (None, None))
+    def _end_claim(self, name: Nid, slaves: Container[Nid] = ()) -> None:
+        """A bonding NI, or its first slave, has answered, and named these slaves."""
+        source, timer = self._claims.pop(name, (None, None))
         self._bond.cancel(timer)
+        if source is not None and source not in slaves:
+            self._refuted[source] = self._bond.clock() + _PAUSE
 
     def _greet_all(self, peer: BondPeer) -> None:
         for path in [path for path in peer.paths if path.ni.active][:_MOST_ASKED]:
@@ -171,13 +218,15 @@ class Handshake:
         self._bond.control.tell(ni, nid, Kind.HELLO, self._hello(0), ANSWER_TIME, lambda ok: None)
 
     def close(self) -> None:
-        """Believe nobody any more."""
+        """Believe nobody any more, and wait for nobody."""
+        for peer in self._bond.peers.values():
+            self.settle(peer)
         for name in list(self._claims):
             self._end_claim(name)
 
     def _take(self, peer: BondPeer, hello: BondHello, at: NI, source: Nid) -> None:
         bond = self._bond
-        self._end_claim(peer.nid)
+        self._end_claim(peer.nid, [one.nid for one in hello.configuration.slaves])
         stamp = stamp_of(hello.target, bond.incarnation)
         first = source == bond.guess(peer.nid)
         overtaken = is_older(hello.source, peer.incarnation) and not (first and peer.unconfirmed)
@@ -187,9 +236,10 @@ class Handshake:
             self._drop("bonding HELLO that was overtaken")
             return
         if stamp is Stamp.CURRENT:
-            peer.hears(bond.incarnation, bond.slaves.own)
+            self._is_taken(peer, bond.incarnation, bond.slaves.own)
         elif stamp is Stamp.ZERO and peer.connected:  # it has restarted
-            peer.told = 0
+            peer.forgets()
+        peer.asked_at = at.nid
         reaction = INCOMING[peer.state, stamp]
         if reaction.save:
             before = peer.configuration

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from ulnet.bond.connect import ANSWER_TIME
+from ulnet.bond.hello import is_older
 from ulnet.wire.bond import Beacon, Mode
 
 if TYPE_CHECKING:
@@ -127,4 +128,6 @@ class Monitor:
         now = dict(beacon.incarnations).get(bond.ni.nid.net)
         if now is not None and now != peer.incarnation and peer.connected:
             # It sees which incarnation is known here, and answers with what is true.
+            if not is_older(peer.incarnation, now):
+                peer.forgets()
             bond.handshake.send_hello(peer)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ulnet.core.msg import Msg
     from ulnet.core.ni import NI
     from ulnet.core.peer_table import PeerTable
+    from ulnet.core.timers import Timer
     from ulnet.nid import Nid
 
 __all__ = ["BondPeer"]
@@ -30,9 +31,11 @@ class BondPeer:
         "_generation",
         "_revision",
         "answer_over",
+        "asked_at",
         "capabilities",
         "configuration",
         "connecting",
+        "doubt",
         "greeted",
         "greeting",
         "guard",
@@ -68,6 +71,8 @@ class BondPeer:
         self.waiting: deque[Msg] = deque()
         self.connecting: bool = False
         self.greeting: bool = False
+        self.asked_at: Nid | None = None  # the slave of ours that its last HELLO came to
+        self.doubt: Timer | None = None  # a HELLO arrived, and it may be asking our first slave about it
         self.answer_over: tuple[NI, Nid] | None = None  # a HELLO, once the one under way has ended
         self.greeted: Nid | None = None  # the NID that a HELLO went to while it was not connected
         self.used_at: float = -1.0
@@ -81,13 +86,29 @@ class BondPeer:
         """Whether both have said HELLO."""
         return self.state is PeerState.CONNECTED
 
+    @property
+    def settling(self) -> bool:
+        """Whether a HELLO is under way to it, or may not be taken yet."""
+        return self.greeting or self.doubt is not None
+
     def hears(self, stamp: int, own: Configuration) -> None:
-        """It has a HELLO of ours with that incarnation and configuration."""
+        """It has taken a HELLO of ours with that incarnation and configuration."""
         self.told = stamp
         knows = frozenset(one.nid for one in own.slaves)
         if knows != self.knows:
             self.knows = knows
             self.revision += 1
+
+    def forgets(self) -> None:
+        """It may be another life, which knows nothing of this node."""
+        self.told = 0
+        self.knows = frozenset()
+        self.asked_at = None
+        self.revision += 1
+
+    def trusts(self, slave: NI, first: bool) -> bool:
+        """Whether it takes a HELLO from that slave of ours without a question to the first one."""
+        return first or slave.nid in self.knows or slave.nid == self.asked_at
 
     @property
     def open_paths(self) -> list[Path]:
@@ -171,6 +192,7 @@ class BondPeer:
         return working_of(allowed, self.configuration)
 
     def best_for_control(self) -> Path | None:
-        """A path for a message of our own: one that works, if there is one."""
+        """A path for a message of our own: one that works, if there is one, from a slave that it trusts."""
         usable = [path for path in self.paths if path.ni.active]
-        return next((path for path in usable if path.works), usable[0] if usable else None)
+        best = [path for path in usable if path.works] or usable
+        return min(best, key=lambda path: not self.trusts(path.ni, not path.local), default=None)
