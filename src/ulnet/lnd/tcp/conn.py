@@ -181,6 +181,27 @@ class Conn:
         self._close_all(Failure(errno.ETIMEDOUT, HealthStatus.NETWORK_TIMEOUT, reason))
         return False
 
+    # Where descriptors are few, and others call ----------------------------------------------------
+
+    def _siblings(self) -> list[Conn]:
+        """It, and the others of its peer with the same address: they go together."""
+        return [conn for conn in self.peer.conns if conn.remote_ip == self.remote_ip]
+
+    def is_idle(self) -> bool:
+        """Whether no message is under way."""
+        return all(not conn.watched and conn.rx.between for conn in self._siblings())
+
+    def used_at(self) -> float:
+        """When something last came from the peer, or was acknowledged by its host."""
+        return self.peer.last_alive
+
+    def give_way(self) -> None:
+        """Close what the peer has from this address."""
+        why = "its address has most connections, and others call"
+        reason = f"closed the connection to {self.peer}: {why}, of which this process cannot have more"
+        self.shared.report(Line("connection.refused", reason, source=self.remote_ip, why=why))
+        self._close_all(Failure(errno.EMFILE, HealthStatus.REMOTE_DROPPED, reason))
+
     # The end: by the peer, which calls `shut`, then `rx.fail` ----------------------------------------
 
     def _close_all(self, failure: Failure, reset: bool = False) -> None:
@@ -223,6 +244,7 @@ class Conn:
         self.rx.close()
         unsent = self.tx.close()
         self.shared.progress.forget(self)
+        self.shared.callers.left(self, self.remote_ip)
         if reset:
             sockets.reset(sock)
         else:
