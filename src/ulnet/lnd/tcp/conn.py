@@ -212,7 +212,7 @@ class Conn:
         """A protocol error closes all connections of this peer from the same address."""
         reason = f"closed the connection to {self.peer.nid}: {text}"
         self.shared.report(Line("connection.violated", reason, peer=self.peer.nid))
-        self._close_all(Failure(errno.EPROTO, HealthStatus.LOCAL_ERROR, reason), reset=unread)
+        self._close_all(Failure(errno.EPROTO, send_status(errno.EPROTO), reason), reset=unread)
         return -1
 
     def _hear_out(self) -> bool:
@@ -226,7 +226,7 @@ class Conn:
             return
         if self.rx.between:
             reason = f"{self.peer.nid} closed the connection"
-            self.peer.close([self], Failure(errno.ECONNRESET, HealthStatus.LOCAL_ERROR, reason))
+            self.peer.close([self], Failure(errno.ECONNRESET, send_status(errno.ECONNRESET), reason))
         else:
             self.violated("it ended in the middle of a message", False)
 
